@@ -12,9 +12,9 @@ from dse.cli.options import Force, Json
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 
-def _show_columns(wanted: bool) -> None:
+def _show_columns(requested: bool) -> None:
     """Print the columns, and exit."""
-    if wanted:
+    if requested:
         _print_columns()
         raise typer.Exit
 
@@ -24,8 +24,8 @@ def _print_columns() -> None:
     from dse.measured import READ, SERVED, WRITTEN
 
     out = show.console()
-    for title, listed in (("read from tables of training steps:", READ), ("\nread from tables of serving:", SERVED)):
-        rows = [[", ".join(column.names), column.meaning, column.otherwise] for column in listed]
+    for title, columns in (("read from tables of training steps:", READ), ("\nread from tables of serving:", SERVED)):
+        rows = [[", ".join(column.names), column.meaning, column.otherwise] for column in columns]
         heads = ["column (or)", "what it says", "where it is empty"]
         out.print(title, style="bold")
         show.print_table(out, heads, rows, left=heads, prose=heads)
@@ -71,16 +71,16 @@ def predict(
     """
     from dse.measured.comparison import predict_lines
 
-    found, lines = predict_lines(cases, output, uncertainty, force)
-    if found.misspelt:
-        meant_names = (f"{name} (did you mean {meant}?)" for name, meant in found.misspelt.items())
-        show.note(f"columns that are not read: {', '.join(meant_names)}")
+    summary, lines = predict_lines(cases, output, uncertainty, force)
+    if summary.misspelt:
+        suggestions = (f"{name} (did you mean {suggestion}?)" for name, suggestion in summary.misspelt.items())
+        show.note(f"columns that are not read: {', '.join(suggestions)}")
     if as_json:
-        show.document({"rows": [_row(line) for line in lines], "all": found.counts, "output": str(output)})
+        show.document({"rows": [_row(line) for line in lines], "all": summary.counts, "output": str(output)})
     else:
-        print(f"{found.predicted:,} of {show.counted(found.rows, 'row')} predicted: {output}")
-        _print_skipped(found.skipped)
-    return 0 if found.predicted else NOTHING_FEASIBLE
+        print(f"{summary.predicted:,} of {show.counted(summary.rows, 'row')} predicted: {output}")
+        _print_skipped(summary.skipped)
+    return 0 if summary.predicted else NOTHING_FEASIBLE
 
 
 @report_errors
@@ -113,8 +113,8 @@ def validate(
     """
     from dse.measured import validate
 
-    stated = profiles.StatedCells(workload, system, n_devices, software, settings)
-    with profiles.tables(cases, profile, stated, rows, output, force) as tables:
+    run_cells = profiles.RunCells(workload, system, n_devices, software, settings)
+    with profiles.tables(cases, profile, run_cells, rows, output, force) as tables:
         report = validate(tables, output, uncertainty, force)
     if as_json:
         show.document(report)
@@ -174,8 +174,8 @@ def _print_refused(rows: list[dict[str, Any]]) -> None:
 
 
 def _print(report: dict[str, Any]) -> None:
-    rows = [[row["source"], row["metric"], *_figures(row)] for row in report["rows"]]
-    rows += [["all", metric, *_figures(row)] for metric, row in report["all"].items()]
+    rows = [[row["source"], row["metric"], *_error_cells(row)] for row in report["rows"]]
+    rows += [["all", metric, *_error_cells(row)] for metric, row in report["all"].items()]
     out = show.console()
     show.print_table(out, ["source", "metric", "rows", "predicted", *_ERRORS], rows, left=["source", "metric"], keys=2)
     _print_refused(report["rows"])
@@ -185,10 +185,10 @@ def _print(report: dict[str, Any]) -> None:
             skipped[reason] = skipped.get(reason, 0) + count
     _print_skipped(skipped)
     if "coverage" in report:
-        held = [[row["source"], str(row["n"]), show.percent(row["coverage"])] for row in report["coverage"]]
+        coverage_rows = [[row["source"], str(row["n"]), show.percent(row["coverage"])] for row in report["coverage"]]
         out.print()
-        show.print_table(out, ["source", "figures", "within 80 % intervals"], held, left=["source"])
+        show.print_table(out, ["source", "figures", "within 80 % intervals"], coverage_rows, left=["source"])
 
 
-def _figures(row: dict[str, Any]) -> list[str]:
+def _error_cells(row: dict[str, Any]) -> list[str]:
     return [str(row["n"]), str(row["predicted"]), *(show.percent(row[name]) for name in _ERRORS.values())]

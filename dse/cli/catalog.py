@@ -43,9 +43,9 @@ def list_names(
     if as_json:
         show.document(names)
         return
-    for k, found in names.items():
-        show.console().print(Text(f"{k} ({len(found)})", "bold"))
-        show.console().print(Text("  " + "  ".join(found)))
+    for k, slugs in names.items():
+        show.console().print(Text(f"{k} ({len(slugs)})", "bold"))
+        show.console().print(Text("  " + "  ".join(slugs)))
 
 
 @app.command("show")
@@ -57,11 +57,11 @@ def show_entry(
     as_json: Json = False,
 ) -> None:
     """Show every value of an entry, with its source and confidence."""
-    found = _entries(name, kind, folder)
+    entries = _entries(name, kind, folder)
     if as_json:
-        show.document([_as_dict(entry) for entry in found])
+        show.document([_as_dict(entry) for entry in entries])
         return
-    for entry in found:
+    for entry in entries:
         _print(entry)
 
 
@@ -98,11 +98,11 @@ def from_config(
     from dse.designs.catalog import huggingface
     from dse.io import outputs
 
-    found = huggingface.read(config)
-    text = huggingface.as_toml(found, name or output.stem, config.name)
+    workload = huggingface.read(config)
+    text = huggingface.as_toml(workload, name or output.stem, config.name)
     with outputs.replacing(output, force, [config]) as partial:
         partial.write_text(text, encoding="utf-8")
-    for remark in huggingface.remarks(found, config.name):
+    for remark in huggingface.remarks(workload, config.name):
         show.note(remark)
     print(f"written: {output}")
 
@@ -111,18 +111,18 @@ def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
     """Entries of a name, of one kind or of all."""
     from dse.designs import catalog
 
-    found, known = [], []
+    entries, all_names = [], []
     for candidate in catalog.kinds() if kind is None else [kind]:
-        known += catalog.names(candidate, folder)
+        all_names += catalog.names(candidate, folder)
         try:
             slug = catalog.resolve(candidate, name, folder=folder)
         except InputError:
             continue
         if slug in catalog.names(candidate, folder):  # an accelerator and a system may share a name
-            found.append(catalog.entry(candidate, slug, folder=folder))
-    if not found:
-        raise unknown_name("catalogue", name, known, "names of the catalogue")
-    return found
+            entries.append(catalog.entry(candidate, slug, folder=folder))
+    if not entries:
+        raise unknown_name("catalogue", name, all_names, "names of the catalogue")
+    return entries
 
 
 def _as_dict(entry: Entry) -> dict[str, Any]:

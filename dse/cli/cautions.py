@@ -11,45 +11,45 @@ if TYPE_CHECKING:
     from dse.types import Design
 
 
-def outside(made: Design, software: str, system: str, metrics: Mapping[str, float]) -> list[str]:
+def range_cautions(design: Design, software: str, system: str, metrics: Mapping[str, float]) -> list[str]:
     """Values of a design outside of the rows that its stack was fitted to."""
     from dse.designs.calibrated import accelerator_of, beyond, lookup_of
 
-    return beyond(software, lookup_of(made, metrics), accelerator_of(system))
+    return beyond(software, lookup_of(design, metrics), accelerator_of(system))
 
 
-def of_all(
-    made: Design, names: tuple[str, str, str], stated: frozenset[str], metrics: Mapping[str, float], study: Study
+def all_cautions(
+    design: Design, names: tuple[str, str, str], set_leaves: frozenset[str], metrics: Mapping[str, float], study: Study
 ) -> list[str]:
     """All cautions on a design but its range of calibration, by the names of workload, system and stack."""
     _, system, _ = names
     return [
-        *of_design(made, *names, metrics, study),
-        *of_limit(made, system, stated),
-        *of_mesh(made, system, stated),
-        *of_run(stated),
+        *design_cautions(design, *names, metrics, study),
+        *power_limit_cautions(design, system, set_leaves),
+        *mesh_cautions(design, system, set_leaves),
+        *token_cautions(set_leaves),
     ]
 
 
-def of_design(
-    made: Design, workload: str, system: str, software: str, metrics: Mapping[str, float], study: Study
+def design_cautions(
+    design: Design, workload: str, system: str, software: str, metrics: Mapping[str, float], study: Study
 ) -> list[str]:
     """Cautions on a vendor without rows, a sequence beyond the context, a stack of training, an unfilled domain."""
     from dse.designs.calibrated import accelerator_of, beyond_context, lookup_of, vendor_note, without_engine
 
     engines = without_engine([software]) if study.name == "serving" else ""
-    context = beyond_context(workload, lookup_of(made, metrics))
+    context = beyond_context(workload, lookup_of(design, metrics))
     vendor = vendor_note(software, accelerator_of(system))
-    return [*filter(None, (vendor, context, engines, _unfilled(made)))]
+    return [*filter(None, (vendor, context, engines, _unused_devices_note(design)))]
 
 
-def of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
+def power_limit_cautions(design: Design, system: str, set_leaves: frozenset[str]) -> list[str]:
     """Cautions on an accelerator without a stated power limit, and on another limit that leaves times unchanged."""
     from dse.designs import catalog
     from dse.designs.calibrated import accelerator_of
     from dse.designs.records import LIMIT_AS_SOLD
 
-    if LIMIT_AS_SOLD in stated:
+    if LIMIT_AS_SOLD in set_leaves:
         return ["power.tdp is the limit under which times were measured: they stay as they are; power.limit sets one"]
     slug = accelerator_of(system)
     if not slug or {"tdp", "chip.node"} & set(catalog.entry("accelerator", slug).values):
@@ -58,25 +58,27 @@ def of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
     return [f"{limit}, matrix units and memory at their full rates; physical.tdp is not stated"]
 
 
-def of_mesh(design: Design, system: str, stated: frozenset[str]) -> list[str]:
+def mesh_cautions(design: Design, system: str, set_leaves: frozenset[str]) -> list[str]:
     """Caution on a full mesh of another size than built."""
     from dse.designs import catalog
     from dse.designs.leaves import mesh_note
 
-    if "system.scale_up.domain" not in stated:
+    if "system.scale_up.domain" not in set_leaves:
         return []
-    network, built = design.system.scale_up, catalog.values("system", system)["scale_up.domain"]
-    return [*filter(None, [mesh_note(float(network.mesh), float(network.bandwidth), built, float(network.domain))])]
+    network, catalog_domain = design.system.scale_up, catalog.values("system", system)["scale_up.domain"]
+    return [
+        *filter(None, [mesh_note(float(network.mesh), float(network.bandwidth), catalog_domain, float(network.domain))])
+    ]
 
 
-def of_run(stated: frozenset[str]) -> list[str]:
+def token_cautions(set_leaves: frozenset[str]) -> list[str]:
     """Caution on assumed run tokens of adapters."""
     from dse.designs.records import tokens_note
 
-    return [*filter(None, [tokens_note(stated)])]
+    return [*filter(None, [tokens_note(set_leaves)])]
 
 
-def of_chip(design: Design) -> list[str]:
+def chip_cautions(design: Design) -> list[str]:
     """Cautions on a memory faster than its feed, and on a generated chip that room or power holds below its rates."""
     from dse.designs.leaves import saturation_note
     from dse.sweep.results.chip_limits import chip_limits
@@ -86,7 +88,7 @@ def of_chip(design: Design) -> list[str]:
     return [*filter(None, [saturated]), *chip_limits(accelerator.chip).values()]
 
 
-def _unfilled(design: Design) -> str:
+def _unused_devices_note(design: Design) -> str:
     """Unused devices of the last node or rack, in words; "" where all are used."""
     devices, domain = float(design.system.n_devices), float(design.system.scale_up.domain)
     unused = -devices % domain

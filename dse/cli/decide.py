@@ -64,17 +64,17 @@ def decide(
     from dse.measured.decisions.scenarios import parsed
 
     study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
-    futures = [one for text in scenario or [] for one in parsed(text)]
+    futures = [future for text in scenario or [] for future in parsed(text)]
     rows = read(measured, study) if measured else None
-    found = [
+    decisions = [
         decided(choices, name, study, more_is_better(name, study), futures, rows) for name in metric or [objective]
     ]
     if as_json:
-        show.document({"study": study.name, "decisions": [_document(one) for one in found]})
+        show.document({"study": study.name, "decisions": [_document(decision) for decision in decisions]})
     else:
-        for one in found:
-            _print(show.console(), one, study)
-    return 0 if any(one.probability_feasible > _NEVER for one in found[0].verdicts) else NOTHING_FEASIBLE
+        for decision in decisions:
+            _print(show.console(), decision, study)
+    return 0 if any(verdict.probability_feasible > _NEVER for verdict in decisions[0].verdicts) else NOTHING_FEASIBLE
 
 
 def choices_of(
@@ -84,14 +84,14 @@ def choices_of(
     from dse.doors.studies import STUDIES
 
     if len(texts) == 1 and texts[0].endswith(".nc"):
-        study, found, objective = of_results(Path(texts[0]))
+        study, choices, objective = choices_in_results(Path(texts[0]))
     else:
         study = STUDIES["serving" if serving else "training"]
         objective = study.objective
-        found = [_choice(text, workload, system, settings, any_option, study) for text in texts]
-    if len(found) < 2:
-        raise InputError("decide", show.counted(len(found), "design"), "two designs or more", "name another one")
-    return study, found, objective
+        choices = [_choice(text, workload, system, settings, any_option, study) for text in texts]
+    if len(choices) < 2:
+        raise InputError("decide", show.counted(len(choices), "design"), "two designs or more", "name another one")
+    return study, choices, objective
 
 
 def _choice(
@@ -111,23 +111,29 @@ def _choice(
             "one system each, and NAME=VALUE",
             "write designs apart, by spaces",
         )
-    named = next(iter(systems), system)
-    own = dict(part.split("=", 1) for part in parts if "=" in part)
-    model = own.pop("workload", workload)
-    if named is None or model is None:
-        lacks, option = ("system", "-s") if named is None else ("workload", "-w")
-        of_all = f"; for a value of all designs repeat --set: --set {text}" if settings and own else ""
-        raise InputError("decide", f"{text}: no {lacks}", "a workload and a system each", f"add {option} NAME{of_all}")
-    common = [one for one in settings if one.partition("=")[0].strip() not in own]
-    asked = design_of(
-        model, named, [*common, *(f"{name}={value}" for name, value in own.items())], None, None, any_option, study
+    system_name = next(iter(systems), system)
+    values = dict(part.split("=", 1) for part in parts if "=" in part)
+    model = values.pop("workload", workload)
+    if system_name is None or model is None:
+        missing, option = ("system", "-s") if system_name is None else ("workload", "-w")
+        hint = f"; for a value of all designs repeat --set: --set {text}" if settings and values else ""
+        raise InputError("decide", f"{text}: no {missing}", "a workload and a system each", f"add {option} NAME{hint}")
+    common = [setting for setting in settings if setting.partition("=")[0].strip() not in values]
+    request = design_of(
+        model,
+        system_name,
+        [*common, *(f"{name}={value}" for name, value in values.items())],
+        None,
+        None,
+        any_option,
+        study,
     )
-    stack = catalog.resolve("software", asked.stack)
-    chip, workload = accelerator_of(named), catalog.resolve("workload", model)
-    return Choice(text, asked.design, stack, chip, workload, named, stated=asked.stated)
+    stack = catalog.resolve("software", request.stack)
+    chip, workload = accelerator_of(system_name), catalog.resolve("workload", model)
+    return Choice(text, request.design, stack, chip, workload, system_name, stated=request.set_leaves)
 
 
-def of_results(path: Path) -> tuple[Study, list[Choice], str]:
+def choices_in_results(path: Path) -> tuple[Study, list[Choice], str]:
     """The study of a results file, its designs, best by the first objective first, and the metric to decide by.
 
     That is the first objective; the study's for one without an interval.
@@ -161,92 +167,102 @@ def _indices(results: Any, grid: Any) -> list[int]:
     runs = results["feasible"].values.reshape(-1) if "feasible" in results else np.ones(values.shape, bool)
     index = results["index"].values if "index" in results.variables else np.arange(values.size)
     order = np.argsort(np.where(runs, values, np.inf), kind="stable")
-    return [int(index[at]) for at in order if runs[at] and np.isfinite(values[at])]
+    return [int(index[position]) for position in order if runs[position] and np.isfinite(values[position])]
 
 
 def more_is_better(metric: str, study: Study) -> bool:
     """Whether more of a metric is better; InputError for one without an interval."""
     from dse.measured.uncertainty.intervals import has_interval
 
-    known = [name for name in study.units if has_interval(name, study)]
-    if metric not in known:
-        raise InputError("--metric", repr(metric), ", ".join(known), "name a metric with an interval")
+    metrics = [name for name in study.units if has_interval(name, study)]
+    if metric not in metrics:
+        raise InputError("--metric", repr(metric), ", ".join(metrics), "name a metric with an interval")
     return metric == study.rate or "per_second" in metric or metric.endswith(("mfu", "mfu_causal", "hfu", "per_cost"))
 
 
-def _shown(found: Decision) -> list[int]:
+def _shown_rows(decision: Decision) -> list[int]:
     """Places of the best designs at the mean, and of the robust choices, best first."""
-    order = sorted(range(len(found.verdicts)), key=lambda i: found.verdicts[i].value, reverse=found.higher_is_better)
-    chosen = {_name(found.robust), _name(found.cautious), *(one.best for one in found.outcomes)}
-    return [i for place, i in enumerate(order) if place < _TOP or found.verdicts[i].name in chosen]
+    order = sorted(
+        range(len(decision.verdicts)), key=lambda i: decision.verdicts[i].value, reverse=decision.higher_is_better
+    )
+    chosen = {
+        _verdict_name(decision.robust),
+        _verdict_name(decision.cautious),
+        *(outcome.best for outcome in decision.outcomes),
+    }
+    return [i for place, i in enumerate(order) if place < _TOP or decision.verdicts[i].name in chosen]
 
 
-def _document(found: Decision) -> dict[str, Any]:
-    shown = _shown(found)
-    names = [one.name for one in found.verdicts]
+def _document(decision: Decision) -> dict[str, Any]:
+    rows = _shown_rows(decision)
+    names = [verdict.name for verdict in decision.verdicts]
     return {
-        "metric": found.metric,
-        "designs": [one._asdict() | {"probability_feasible": one.probability_feasible} for one in found.verdicts],
-        "better": {names[i]: {names[j]: float(found.better[i, j]) for j in shown if j != i} for i in shown}
+        "metric": decision.metric,
+        "designs": [
+            verdict._asdict() | {"probability_feasible": verdict.probability_feasible} for verdict in decision.verdicts
+        ],
+        "better": {names[i]: {names[j]: float(decision.better[i, j]) for j in rows if j != i} for i in rows}
         if len(names) > _TOP
-        else [[float(value) for value in row] for row in found.better],
-        "best": found.best.name,
-        "ties": found.ties,
-        "robust": _name(found.robust),
-        "robust_ties": found.unclear["expected"],
-        "cautious": _name(found.cautious),
-        "cautious_ties": found.unclear["90 %"],
-        "shares": found.shares,
-        "scenarios": [one._asdict() | {"best": one.best or None, "values": None} for one in found.outcomes],
+        else [[float(value) for value in row] for row in decision.better],
+        "best": decision.best.name,
+        "ties": decision.ties,
+        "robust": _verdict_name(decision.robust),
+        "robust_ties": decision.unclear["expected"],
+        "cautious": _verdict_name(decision.cautious),
+        "cautious_ties": decision.unclear["90 %"],
+        "shares": decision.shares,
+        "scenarios": [
+            outcome._asdict() | {"best": outcome.best or None, "values": None} for outcome in decision.outcomes
+        ],
     }
 
 
-def _name(one: Verdict | None) -> str | None:
-    return one.name if one else None
+def _verdict_name(verdict: Verdict | None) -> str | None:
+    return verdict.name if verdict else None
 
 
-def _lost(regret: float) -> str:
+def _loss_text(regret: float) -> str:
     return show.percent(regret) if regret < float("inf") else "cannot run"
 
 
-def _print(out: Console, found: Decision, study: Study) -> None:
-    more = "more" if found.higher_is_better else "less"
-    count, short, shown = len(found.verdicts), _short(found), _shown(found)
-    numbered = short[found.best.name] != found.best.name
-    of = f", of {count:,} designs" if count > _TOP else ""
-    show.heading(out, f"{study.long_names[found.metric]}: {more} is better{of}")
-    units = study.written[found.metric]
+def _print(out: Console, decision: Decision, study: Study) -> None:
+    direction = "more" if decision.higher_is_better else "less"
+    count, short, shown_rows = len(decision.verdicts), _short_names(decision), _shown_rows(decision)
+    has_numbers = short[decision.best.name] != decision.best.name
+    count_note = f", of {count:,} designs" if count > _TOP else ""
+    show.heading(out, f"{study.long_names[decision.metric]}: {direction} is better{count_note}")
+    units = study.written[decision.metric]
 
-    def told(value: float) -> str:
+    def value_text(value: float) -> str:
         return show.span(value) if units == "s" else show.quantity(value, units)
 
     rows = [
         [
-            *([short[one.name].removeprefix("design ")] if numbered else []),
-            one.name,
-            told(one.value),
-            f"{told(one.low)} to {told(one.high)}",
-            f"{100 * one.probability_best:.0f} %",
-            _lost(one.expected_regret),
-            _lost(one.regret_90),
-            show.percent(one.fits_probability) if one.can_run else "cannot run",
+            *([short[verdict.name].removeprefix("design ")] if has_numbers else []),
+            verdict.name,
+            value_text(verdict.value),
+            f"{value_text(verdict.low)} to {value_text(verdict.high)}",
+            f"{100 * verdict.probability_best:.0f} %",
+            _loss_text(verdict.expected_regret),
+            _loss_text(verdict.regret_90),
+            show.percent(verdict.fits_probability) if verdict.can_run else "cannot run",
         ]
-        for one in (found.verdicts[i] for i in shown)
+        for verdict in (decision.verdicts[i] for i in shown_rows)
     ]
     columns = ["design", "predicted", "80 % interval", "best", "expected loss", "loss, 90th pct.", "fits"]
-    columns = ["no."] * numbered + columns
+    columns = ["no."] * has_numbers + columns
     show.print_table(out, columns, rows, left=["design"], prose=["design"])
-    if len(found.outcomes) > 1:
+    if len(decision.outcomes) > 1:
         cells = [
             [
-                one.scenario,
-                show.percent(one.weight),
-                short[one.best] if one.best else "none can run",
-                show.percent(one.ahead) if one.best not in ("", found.best.name) else "–",
+                outcome.scenario,
+                show.percent(outcome.weight),
+                short[outcome.best] if outcome.best else "none can run",
+                show.percent(outcome.ahead) if outcome.best not in ("", decision.best.name) else "–",
             ]
-            for one in found.outcomes
+            for outcome in decision.outcomes
         ]
-        ahead = f"ahead of {short[found.best.name]}"
+        ahead = f"ahead of {short[decision.best.name]}"
         show.print_table(
             out,
             ["scenario", "weight", "best at the mean", ahead],
@@ -256,7 +272,7 @@ def _print(out: Console, found: Decision, study: Study) -> None:
         )
         about = "predicted values, intervals and fits are as stated; probabilities and losses are over all scenarios"
         out.print(Text(about), soft_wrap=True)
-    for text in _sentences(found, short):
+    for text in _sentences(decision, short):
         out.print(Text(text), soft_wrap=True)
 
 
@@ -267,44 +283,49 @@ _NEVER, _FITS = 5e-4, 0.5
 _LONGEST = 40
 
 
-def _short(found: Decision) -> dict[str, str]:
+def _short_names(decision: Decision) -> dict[str, str]:
     """Name of a design → as sentences call it: its place by the metric where some name is long."""
-    names = [one.name for one in found.verdicts]
+    names = [verdict.name for verdict in decision.verdicts]
     if max(map(len, names)) <= _LONGEST:
         return dict(zip(names, names, strict=True))
-    ranked = sorted(found.verdicts, key=lambda one: one.value, reverse=found.higher_is_better)
-    return {one.name: f"design {place}" for place, one in enumerate(ranked, 1)}
+    ranked = sorted(decision.verdicts, key=lambda verdict: verdict.value, reverse=decision.higher_is_better)
+    return {verdict.name: f"design {place}" for place, verdict in enumerate(ranked, 1)}
 
 
-def _tied(names: list[str], short: dict[str, str]) -> str:
-    more = f" and {len(names) - _PARTS:,} more" if len(names) > _PARTS else ""
-    return f", a tie with {', '.join(short[name] for name in names[:_PARTS])}{more}" if names else ""
+def _tie_note(names: list[str], short: dict[str, str]) -> str:
+    rest_note = f" and {len(names) - _PARTS:,} more" if len(names) > _PARTS else ""
+    return f", a tie with {', '.join(short[name] for name in names[:_PARTS])}{rest_note}" if names else ""
 
 
-def _chosen(one: Verdict | None, where: str, ties: list[str], short: dict[str, str]) -> str:
-    return short[one.name] + _tied(ties, short) if one else f"none, no design can run in {where}"
+def _choice_text(verdict: Verdict | None, scope: str, ties: list[str], short: dict[str, str]) -> str:
+    return short[verdict.name] + _tie_note(ties, short) if verdict else f"none, no design can run in {scope}"
 
 
-def _sentences(found: Decision, short: dict[str, str]) -> list[str]:
+def _sentences(decision: Decision, short: dict[str, str]) -> list[str]:
     """Ties, robust choices and what the difference depends on, a line each."""
     from dse.designs.leaves import known_leaves
     from dse.measured.uncertainty.distance import WORDS
 
     def word(name: str) -> str:
         leaves = known_leaves()
-        known = leaves[name]["long_name"].partition(";")[0] if name in leaves else name.removeprefix("software.")
-        return WORDS.get(name) or known
+        description = leaves[name]["long_name"].partition(";")[0] if name in leaves else name.removeprefix("software.")
+        return WORDS.get(name) or description
 
-    parts = [f"{word(name)} {show.percent(share)}" for name, share in [*found.shares.items()][:_PARTS]]
-    flips = [one.scenario for one in found.outcomes[1:] if one.best not in ("", found.best.name)]
-    said = f"flipped by: {', '.join(flips)}" if flips else "no scenario changes the best at the mean"
-    named = [one for one in (found.best, found.robust, found.cautious) if one and one.can_run]
-    beyond = {short[one.name]: one.fits_probability for one in named if one.fits_probability < _FITS}
+    parts = [f"{word(name)} {show.percent(share)}" for name, share in [*decision.shares.items()][:_PARTS]]
+    flips = [outcome.scenario for outcome in decision.outcomes[1:] if outcome.best not in ("", decision.best.name)]
+    flip_note = f"flipped by: {', '.join(flips)}" if flips else "no scenario changes the best at the mean"
+    candidates = [
+        verdict for verdict in (decision.best, decision.robust, decision.cautious) if verdict and verdict.can_run
+    ]
+    unlikely_fits = {
+        short[verdict.name]: verdict.fits_probability for verdict in candidates if verdict.fits_probability < _FITS
+    }
+    cautious = _choice_text(decision.cautious, "90 % of cases", decision.unclear["90 %"], short)
     return [
-        f"best at the mean: {short[found.best.name]}{_tied(found.ties, short)}",
-        f"least expected loss: {_chosen(found.robust, 'every scenario', found.unclear['expected'], short)}",
-        f"least loss in 90 % of cases: {_chosen(found.cautious, '90 % of cases', found.unclear['90 %'], short)}",
-        *([said] if len(found.outcomes) > 1 else []),
-        *(f"{name} fits in memory in only {show.percent(share)} of cases" for name, share in beyond.items()),
+        f"best at the mean: {short[decision.best.name]}{_tie_note(decision.ties, short)}",
+        f"least expected loss: {_choice_text(decision.robust, 'every scenario', decision.unclear['expected'], short)}",
+        f"least loss in 90 % of cases: {cautious}",
+        *([flip_note] if len(decision.outcomes) > 1 else []),
+        *(f"{name} fits in memory in only {show.percent(share)} of cases" for name, share in unlikely_fits.items()),
         *([f"the first two differ by: {', '.join(parts)} of the variance"] if parts else []),
     ]

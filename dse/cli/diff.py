@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DIFFERENT = 1
 
 #: Maximum rows of a printed table; ``--json`` has all of them.
-_SHOWN = 16
+_MAX_ROWS = 16
 
 #: Checksums, and their displayed digits.
 _DIGEST, _DIGITS = re.compile("[0-9a-f]{64}"), 12
@@ -55,39 +55,39 @@ def diff(
         raise InputError("--tolerance", f"{tolerance:g}", "a share of 0 or more", "write --tolerance 1e-6")
     from dse.views.difference import compare
 
-    found = compare(first, second, tolerance)
+    difference = compare(first, second, tolerance)
     if as_json:
-        show.document({"first": str(first), "second": str(second), "same": found.same, **_as_dict(found)})
+        show.document({"first": str(first), "second": str(second), "same": difference.same, **_as_dict(difference)})
     else:
-        _print(show.console(), first, second, found)
-    return 0 if found.same else DIFFERENT
+        _print(show.console(), first, second, difference)
+    return 0 if difference.same else DIFFERENT
 
 
-def _as_dict(found: Difference) -> dict[str, Any]:
-    return dataclasses.asdict(found) | {"winner_changed": found.winner_changed}
+def _as_dict(difference: Difference) -> dict[str, Any]:
+    return dataclasses.asdict(difference) | {"winner_changed": difference.winner_changed}
 
 
-def _print(out: Console, first: Path, second: Path, found: Difference) -> None:
+def _print(out: Console, first: Path, second: Path, difference: Difference) -> None:
     out.print(Text(f"A  {first}\nB  {second}"), soft_wrap=True)
     for title, pairs in (
-        ("computed with", found.circumstances),
-        ("specification", found.specification),
-        ("catalogue entries", _entries(found.entries)),
-        ("values that no axis moves", found.values),
+        ("computed with", difference.circumstances),
+        ("specification", difference.specification),
+        ("catalogue entries", _entries(difference.entries)),
+        ("values that no axis moves", difference.values),
     ):
         _print_pairs(out, title, pairs)
-    _print_designs(out, found)
-    _print_metrics(out, found)
-    _print_feasibility(out, found)
-    _print_winners(out, found)
+    _print_designs(out, difference)
+    _print_metrics(out, difference)
+    _print_feasibility(out, difference)
+    _print_winners(out, difference)
     out.print()
-    out.print(Text(_verdict(found), "bold"), soft_wrap=True)
+    out.print(Text(_verdict(difference), "bold"), soft_wrap=True)
 
 
-def _verdict(found: Difference) -> str:
-    if found.same:
+def _verdict(difference: Difference) -> str:
+    if difference.same:
         return "the same designs with the same numbers"
-    return f"not the same: {len(found.metrics)} of {show.counted(found.compared, 'metric')} changed"
+    return f"not the same: {len(difference.metrics)} of {show.counted(difference.compared, 'metric')} changed"
 
 
 def _entries(entries: dict[str, Pair]) -> dict[str, Pair]:
@@ -100,17 +100,17 @@ def _print_pairs(out: Console, title: str, pairs: dict[str, Pair]) -> None:
     if not pairs:
         return
     show.heading(out, title)
-    rows = [[name, *map(_short, pair)] for name, pair in [*pairs.items()][:_SHOWN]]
+    rows = [[name, *map(_short_text, pair)] for name, pair in [*pairs.items()][:_MAX_ROWS]]
     show.print_table(out, ["", "A", "B"], rows, left=["", "A", "B"], prose=["A", "B"])
-    _print_rest(out, len(pairs), "")
+    _print_hidden_count(out, len(pairs), "")
 
 
-def _print_rest(out: Console, count: int, what: str) -> None:
-    if count > _SHOWN:
-        out.print(Text(f"… {count - _SHOWN:,} more{what}: --json has them all"))
+def _print_hidden_count(out: Console, count: int, what: str) -> None:
+    if count > _MAX_ROWS:
+        out.print(Text(f"… {count - _MAX_ROWS:,} more{what}: --json has them all"))
 
 
-def _short(value: Any) -> str:
+def _short_text(value: Any) -> str:
     """A value of the specification, shortened."""
     text = "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
     if _DIGEST.fullmatch(text):
@@ -118,23 +118,25 @@ def _short(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
 
 
-def _print_designs(out: Console, found: Difference) -> None:
+def _print_designs(out: Console, difference: Difference) -> None:
     from dse.views.difference import ROUNDING
 
-    show.heading(out, f"designs: {found.designs[0]:,} in A, {found.designs[1]:,} in B, {found.common:,} in both")
-    for side, count, some in zip("AB", found.only_count, found.only, strict=True):
+    show.heading(
+        out, f"designs: {difference.designs[0]:,} in A, {difference.designs[1]:,} in B, {difference.common:,} in both"
+    )
+    for side, count, examples in zip("AB", difference.only_count, difference.only, strict=True):
         if count:
-            out.print(Text(f"{count:,} in {side} alone, such as {_labels(some[0])}"), soft_wrap=True)
-    if any(found.unmatched):
-        counts = f"{found.unmatched[0]:,} of A and {found.unmatched[1]:,} of B"
+            out.print(Text(f"{count:,} in {side} alone, such as {_labels(examples[0])}"), soft_wrap=True)
+    if any(difference.unmatched):
+        counts = f"{difference.unmatched[0]:,} of A and {difference.unmatched[1]:,} of B"
         out.print(Text(f"{counts} cannot be distinguished by the labels of both", "yellow"), soft_wrap=True)
-    for one in found.included:
-        lacks, has = "AB"[one.side], "BA"[one.side]
-        text = f"{lacks} includes {one.part} in {one.within}: compared with the sum of both in {has}"
+    for part in difference.included:
+        side_without, side_with = "AB"[part.side], "BA"[part.side]
+        text = f"{side_without} includes {part.part} in {part.within}: compared with the sum of both in {side_with}"
         out.print(Text(f"{text}; changes up to {ROUNDING:g} are rounding"), soft_wrap=True)
-    if found.mappings:
-        out.print(Text(f"another best mapping at {show.counted(found.mappings, 'point')}"))
-    for side, names in zip("AB", found.only_metrics, strict=True):
+    if difference.mappings:
+        out.print(Text(f"another best mapping at {show.counted(difference.mappings, 'point')}"))
+    for side, names in zip("AB", difference.only_metrics, strict=True):
         if names:
             out.print(Text(f"metrics in {side} alone: {', '.join(names)}"), soft_wrap=True)
 
@@ -144,7 +146,7 @@ def _labels(labels: dict[str, Any]) -> str:
     return ", ".join(f"{SHORT.get(name, name)} {show.setting(value)}" for name, value in labels.items())
 
 
-def _change(value: float) -> str:
+def _change_text(value: float) -> str:
     """A relative change, formatted."""
     if not math.isfinite(value):
         return "from 0 or none"
@@ -153,41 +155,41 @@ def _change(value: float) -> str:
     return f"{100.0 * value:+.2g} %" if 0.0 < abs(value) < 1e-4 else f"{100.0 * value:+.2f} %"
 
 
-def _print_metrics(out: Console, found: Difference) -> None:
-    if not found.metrics:
+def _print_metrics(out: Console, difference: Difference) -> None:
+    if not difference.metrics:
         return
-    compared = show.counted(found.compared, "metric")
-    show.heading(out, f"{len(found.metrics)} of {compared} changed, over the designs in both")
-    rows = [_row(change) for change in found.metrics[:_SHOWN]]
+    compared = show.counted(difference.compared, "metric")
+    show.heading(out, f"{len(difference.metrics)} of {compared} changed, over the designs in both")
+    rows = [_metric_row(change) for change in difference.metrics[:_MAX_ROWS]]
     columns = ["metric", "largest", "median", "designs", "largest at"]
     show.print_table(out, columns, rows, left=["metric", "largest at"], prose=["largest at"])
-    _print_rest(out, len(found.metrics), " metrics")
+    _print_hidden_count(out, len(difference.metrics), " metrics")
 
 
-def _row(change: MetricChange) -> list[str]:
-    median = "" if math.isnan(change.median) else _change(change.median)
-    return [change.metric, _change(change.largest), median, f"{change.changed:,}", _labels(change.at)]
+def _metric_row(change: MetricChange) -> list[str]:
+    median = "" if math.isnan(change.median) else _change_text(change.median)
+    return [change.metric, _change_text(change.largest), median, f"{change.changed:,}", _labels(change.at)]
 
 
-def _print_feasibility(out: Console, found: Difference) -> None:
+def _print_feasibility(out: Console, difference: Difference) -> None:
     meanings = {"became_feasible": "can run in B and not in A", "became_infeasible": "can run in A and not in B"}
     for name, words in meanings.items():
-        one = found.feasibility[name]
-        if one["count"]:
-            reasons = ", ".join(f"{reason} {count:,}" for reason, count in one["reasons"].items())
-            show.heading(out, f"{one['count']:,} {words}{f': {reasons}' if reasons else ''}")
+        change = difference.feasibility[name]
+        if change["count"]:
+            reasons = ", ".join(f"{reason} {count:,}" for reason, count in change["reasons"].items())
+            show.heading(out, f"{change['count']:,} {words}{f': {reasons}' if reasons else ''}")
 
 
-def _print_winners(out: Console, found: Difference) -> None:
-    winners = dict(zip("AB", found.winners, strict=True))
+def _print_winners(out: Console, difference: Difference) -> None:
+    winners = dict(zip("AB", difference.winners, strict=True))
     if not any(winners.values()):
         return
-    if not found.winner_changed and not found.metrics:
+    if not difference.winner_changed and not difference.metrics:
         return
-    kept = "the best design is the same" if not found.winner_changed else "another design is the best"
-    show.heading(out, f"{kept}, by {_objective(found)}")
-    shown = [("A and B", found.winners[0])] if not found.winner_changed else [*winners.items()]
-    for side, winner in shown:
+    title = "the best design is the same" if not difference.winner_changed else "another design is the best"
+    show.heading(out, f"{title}, by {_objective(difference)}")
+    winner_by_side = [("A and B", difference.winners[0])] if not difference.winner_changed else [*winners.items()]
+    for side, winner in winner_by_side:
         out.print(
             Text(f"best of {side}: {'none can run' if winner is None else _labels(winner.labels)}"), soft_wrap=True
         )
@@ -195,8 +197,8 @@ def _print_winners(out: Console, found: Difference) -> None:
             _print_winner(out, winner)
 
 
-def _objective(found: Difference) -> str:
-    first, second = found.objective
+def _objective(difference: Difference) -> str:
+    first, second = difference.objective
     return first if first == second else f"{first} in A, {second} in B"
 
 
@@ -207,15 +209,15 @@ def _print_winner(out: Console, winner: Winner) -> None:
             out.print(Text(f"  not among the designs of {side}"))
         elif not feasible:
             out.print(Text(f"  cannot run in {side}: {', '.join(reasons)}"))
-    moved = {name: pair for name, pair in winner.parts.items() if None not in pair and pair[0] != pair[1]}
+    changed_parts = {name: pair for name, pair in winner.parts.items() if None not in pair and pair[0] != pair[1]}
     if None in winner.objective:
         return
-    rows = [["  in all", *_moved(winner.objective)]]
-    order = sorted(moved.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
-    rows += [[f"  {name}", *_moved(pair)] for name, pair in order]
+    rows = [["  in all", *_change_cells(winner.objective)]]
+    order = sorted(changed_parts.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
+    rows += [[f"  {name}", *_change_cells(pair)] for name, pair in order]
     show.print_table(out, ["", "A", "B", "change"], rows, left=[""])
 
 
-def _moved(pair: Pair) -> list[str]:
-    before, after = pair
-    return [f"{before:.6g}", f"{after:.6g}", _change(after / before - 1.0 if before else math.inf)]
+def _change_cells(pair: Pair) -> list[str]:
+    first, second = pair
+    return [f"{first:.6g}", f"{second:.6g}", _change_text(second / first - 1.0 if first else math.inf)]

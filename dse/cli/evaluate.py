@@ -10,7 +10,7 @@ from rich.text import Text
 
 from dse.cli import cautions, show
 from dse.cli.options import AnyOption, Devices, Json, Settings, Stack, System, Workload
-from dse.cli.settings import settings_of, twice
+from dse.cli.settings import raise_duplicate, settings_of
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 if TYPE_CHECKING:
@@ -66,32 +66,40 @@ def evaluate(
     from dse.views.explanation import explain
 
     study = STUDIES["serving" if serving else "training"]
-    asked = design_of(workload, system, settings, n_devices, software, any_option, study)
-    made, stack = asked.design, asked.stack
-    explained = explain(made, metric, study)
-    for text in (*asked.readings, *cautions.of_chip(made)):
+    request = design_of(workload, system, settings, n_devices, software, any_option, study)
+    design, stack = request.design, request.stack
+    explanation = explain(design, metric, study)
+    for text in (*request.readings, *cautions.chip_cautions(design)):
         show.note(text)
-    outside = cautions.outside(made, stack, system, explained.metrics)
-    listed = cautions.of_all(made, (workload, system, stack), asked.stated, explained.metrics, study)
-    wanted = uncertainty and explained.has_step
-    judged = _intervals(made, workload, stack, system, explained, study, wanted, asked.stated)
+    range_cautions = cautions.range_cautions(design, stack, system, explanation.metrics)
+    caution_texts = cautions.all_cautions(
+        design, (workload, system, stack), request.set_leaves, explanation.metrics, study
+    )
+    with_intervals = uncertainty and explanation.has_step
+    judged = _intervals(design, workload, stack, system, explanation, study, with_intervals, request.set_leaves)
     if as_json:
-        made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
-        listed += filter(None, made_up)  # the tables print them with the totals
+        estimate_notes = (made_up_price(explanation.metrics, design), made_up_carbon(explanation.metrics, design))
+        caution_texts += filter(None, estimate_notes)  # the tables print them with the totals
         intervals = _document(judged) if uncertainty else {}
         show.document(
-            {"design": leaf_values(made), **explained.as_dict(), **intervals, "outside": outside, "cautions": listed}
+            {
+                "design": leaf_values(design),
+                **explanation.as_dict(),
+                **intervals,
+                "outside": range_cautions,
+                "cautions": caution_texts,
+            }
         )
     else:
         # An accelerator alone has another default than its systems.
-        whose = "" if asked.is_named else f"software: {stack} (default of {system})\n"
-        show.console().print(Text(design_line(workload, system, stack, made, study) + whose), soft_wrap=True)
-        if outside:
-            listed = [range_note(outside), *listed]
-        for text in listed:
+        stack_note = "" if request.is_named else f"software: {stack} (default of {system})\n"
+        show.console().print(Text(design_line(workload, system, stack, design, study) + stack_note), soft_wrap=True)
+        if range_cautions:
+            caution_texts = [range_note(range_cautions), *caution_texts]
+        for text in caution_texts:
             show.console().print(Text(f"{text}\n", "yellow"), soft_wrap=True)
-        _print(explained, judged, made, study)
-    return 0 if explained.feasible else NOTHING_FEASIBLE
+        _print(explanation, judged, design, study)
+    return 0 if explanation.feasible else NOTHING_FEASIBLE
 
 
 class EvaluateRequest(NamedTuple):
@@ -104,7 +112,7 @@ class EvaluateRequest(NamedTuple):
     values: dict[str, float]  #: full path → value of the leaves set by options
 
     @property
-    def stated(self) -> frozenset[str]:
+    def set_leaves(self) -> frozenset[str]:
         """Full paths of the leaves set by options."""
         return frozenset(self.values)
 
@@ -127,9 +135,9 @@ def design_of(
 
     serves = study.name == "serving"
     values = settings_of(settings, study, to_serve=to_serve)
-    for name, option, given in (("n_devices", "-n", n_devices), ("software", "--software", software)):
-        if given is not None and name in values:
-            twice("--set", name, f"{option} {given}", f"--set {name}")
+    for name, option, option_value in (("n_devices", "-n", n_devices), ("software", "--software", software)):
+        if option_value is not None and name in values:
+            raise_duplicate("--set", name, f"{option} {option_value}", f"--set {name}")
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
     paths = {name: leaf_path(name, "--set", serves) for name in values}
     is_named = software is not None
@@ -137,12 +145,12 @@ def design_of(
     if stack is None:
         stack = default_software(system, serving=serves, workload=workload, tool=tool)
     kind = "serving" if serves else "training"
-    made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, kind, **values))
+    complete_design = study.complete(design(workload, system, stack, n_devices, "--set", any_option, kind, **values))
     readings = [reading_note(name, paths[name], value) for name, value in values.items()]
     if serves and not set(SERVED_FORMAT) & set(paths.values()):
         readings.append(format_note([workload]))
-    stated = {path: leaf(made, path) for path in paths.values()}
-    return EvaluateRequest(made, stack, is_named, list(filter(None, readings)), stated)
+    set_values = {path: leaf(complete_design, path) for path in paths.values()}
+    return EvaluateRequest(complete_design, stack, is_named, list(filter(None, readings)), set_values)
 
 
 def _intervals(
@@ -150,29 +158,29 @@ def _intervals(
     workload: str,
     software: str,
     system: str,
-    explained: Explanation,
+    explanation: Explanation,
     study: Study,
-    wanted: bool,
-    stated: frozenset[str],
+    enabled: bool,
+    set_leaves: frozenset[str],
 ) -> Judged:
     """80 % intervals of the headline metrics with one; none where they are not wanted."""
     from dse.designs.calibrated import accelerator_of
     from dse.designs.catalog import resolve
     from dse.measured.uncertainty.intervals import Judged, intervals
 
-    if not wanted:
+    if not enabled:
         return Judged({}, {})
-    metrics = explained.metrics
-    shown = {name: metrics[name] for name in (*study.headline(metrics), *study.totals) if name in metrics}
+    metrics = explanation.metrics
+    headline_metrics = {name: metrics[name] for name in (*study.headline(metrics), *study.totals) if name in metrics}
     return intervals(
         design,
-        shown,
+        headline_metrics,
         resolve("software", software),
         study,
         accelerator_of(system),
         resolve("workload", workload),
         system,
-        stated,
+        set_leaves,
     )
 
 
@@ -201,12 +209,12 @@ def leaf_values(design: Design) -> dict[str, float]:
     return {path: float(value) for path, value in values.items() if value is not None}
 
 
-def design_line(workload: str, system: str, software: str, made: Design, study: Study) -> str:
+def design_line(workload: str, system: str, software: str, design: Design, study: Study) -> str:
     """The design in two lines, with derived and default values."""
     from dse.designs import catalog
     from dse.types import Precision, choice_name
 
-    m = made.mapping
+    m = design.mapping
     names = (
         catalog.resolve("workload", workload),
         system,
@@ -216,8 +224,8 @@ def design_line(workload: str, system: str, software: str, made: Design, study: 
     degrees = [name for name in ("tp", "cp", "pp", "dp") if f"mapping.{name}" not in study.unread]
     split = " x ".join(f"{name} {getattr(m, name):g}" for name in degrees)
     first = "{} on {}, {}, {}".format(*names)
-    devices = "device" if made.system.n_devices == 1 else "devices"
-    return f"{first}\n{made.system.n_devices:g} {devices}{_shape(made)} = {split}; {study.settings(made)}\n"
+    devices = "device" if design.system.n_devices == 1 else "devices"
+    return f"{first}\n{design.system.n_devices:g} {devices}{_shape(design)} = {split}; {study.settings(design)}\n"
 
 
 def _shape(design: Design) -> str:
@@ -243,95 +251,95 @@ def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
         out.print(Text(f"  {reason.meaning}: {reason.numbers}{fix}"), soft_wrap=True)
 
 
-def _print(explained: Explanation, judged: Judged, made: Design, study: Study) -> None:
+def _print(explanation: Explanation, judged: Judged, design: Design, study: Study) -> None:
     out, bounds = show.console(), judged.bounds
-    metric = explained.elasticity_of.replace("_", " ")
-    if explained.reasons:
-        print_obstacles(out, explained.reasons)
+    metric = explanation.elasticity_of.replace("_", " ")
+    if explanation.reasons:
+        print_obstacles(out, explanation.reasons)
         out.print()
-    if not explained.has_step:
-        out.print(Text(_no_step_note(explained, made)), soft_wrap=True)
+    if not explanation.has_step:
+        out.print(Text(_no_step_note(explanation, design)), soft_wrap=True)
         return
-    if explained.caution:
-        out.print(Text(explained.caution, "yellow"), soft_wrap=True)
+    if explanation.caution:
+        out.print(Text(explanation.caution, "yellow"), soft_wrap=True)
     columns = ["metric", "value", *(["80 % interval"] if bounds else [])]
-    show.print_table(out, columns, _headline(explained, bounds, study), left=["metric"], prose=["metric"])
+    show.print_table(out, columns, _headline(explanation, bounds, study), left=["metric"], prose=["metric"])
     if why := _why(judged, study):
         out.print(Text(why), soft_wrap=True)
-    for total, parts in explained.waterfalls.items():
+    for total, parts in explanation.waterfalls.items():
         if not any(part.value for part in parts):  # an accelerator with unknown dies has no bill
             continue
-        _print_total(out, explained, total, parts, study, bounds)
-        if remark := study.remark(total, explained.metrics, made):
+        _print_total(out, explanation, total, parts, study, bounds)
+        if remark := study.remark(total, explanation.metrics, design):
             out.print(Text(remark), soft_wrap=True)
     show.heading(out, f"operators: {study.operators_of}")
-    _print_operators(out, explained.operators)
-    if explained.phases:
+    _print_operators(out, explanation.operators)
+    if explanation.phases:
         show.heading(out, "engine steps: time by bound")
-        _print_phases(out, explained.phases)
-    if explained.layer:
-        layer = ", ".join(f"{p.name.replace('_', ' ')} {show.seconds(p.value)}" for p in explained.layer if p.value)
-        bound = _pace(explained)
+        _print_phases(out, explanation.phases)
+    if explanation.layer:
+        layer = ", ".join(f"{p.name.replace('_', ' ')} {show.seconds(p.value)}" for p in explanation.layer if p.value)
+        bound = _pace(explanation)
         out.print(Text(f"Per layer and micro-batch: {layer}; {bound}."), soft_wrap=True)
     show.heading(out, f"elasticities of {metric}: d ln({metric}) / d ln(parameter)")
-    _print_elasticities(out, explained, metric)
+    _print_elasticities(out, explanation, metric)
 
 
-def _pace(explained: Explanation) -> str:
+def _pace(explanation: Explanation) -> str:
     """What sets the pace of a layer; where the host does, how long the device waits for it."""
-    if not explained.host_bound:
+    if not explanation.host_bound:
         return "the device sets the pace"
-    waits = show.percent(explained.metrics["step_time_host"] / explained.metrics["step_time"])
+    waits = show.percent(explanation.metrics["step_time_host"] / explanation.metrics["step_time"])
     return f"launches take the host longer (host-bound): the device waits for {waits} of the step"
 
 
-def _no_step_note(explained: Explanation, made: Design) -> str:
+def _no_step_note(explanation: Explanation, design: Design) -> str:
     """Note on an impossible step, with the supported precisions if that is the reason."""
     from dse.types import Infeasible
 
     fix = "change the values named above"
-    if any(reason.name == Infeasible.precision_unsupported.name for reason in explained.reasons):
-        fix = f"set precision to one of {', '.join(_precisions(made))}"
+    if any(reason.name == Infeasible.precision_unsupported.name for reason in explanation.reasons):
+        fix = f"set precision to one of {', '.join(_precisions(design))}"
     return f"This step is not possible, so it has no time, rate or utilisation: {fix}."
 
 
-def _precisions(made: Design) -> list[str]:
+def _precisions(design: Design) -> list[str]:
     """Precisions of the matrix units of a design's accelerator."""
     from dse.model.machine.rates import unsupported
     from dse.model.machine.technology import generated
     from dse.types import Precision, choice_name
 
-    accelerator = generated(made).system.accelerator
-    return [choice_name(one) for one in Precision if not unsupported(accelerator, float(one))]
+    accelerator = generated(design).system.accelerator
+    return [choice_name(precision) for precision in Precision if not unsupported(accelerator, float(precision))]
 
 
 def _print_total(
     out: Console,
-    explained: Explanation,
+    explanation: Explanation,
     total: str,
     parts: list[Share],
     study: Study,
     bounds: dict[str, MetricInterval],
 ) -> None:
     """Print a total and its parts; for memory with the capacity."""
-    units, value = study.units[total], explained.metrics[total]
-    of_units = {"s": show.span if value > _DAYS * _DAY else show.seconds, "B": show.gib}
-    text = of_units.get(units, lambda number: show.quantity(number, units))
-    there = f" of {show.gib(explained.memory_capacity)}" if total == study.memory else ""
-    between = f" (80 %: {' to '.join(map(text, bounds[total]))})" if total in bounds else ""
-    show.heading(out, f"{total.replace('_', ' ')}: {text(value)}{there}{between}")
+    units, value = study.units[total], explanation.metrics[total]
+    format_by_unit = {"s": show.span if value > _DAYS * _DAY else show.seconds, "B": show.gib}
+    text = format_by_unit.get(units, lambda number: show.quantity(number, units))
+    capacity_note = f" of {show.gib(explanation.memory_capacity)}" if total == study.memory else ""
+    interval_text = f" (80 %: {' to '.join(map(text, bounds[total]))})" if total in bounds else ""
+    show.heading(out, f"{total.replace('_', ' ')}: {text(value)}{capacity_note}{interval_text}")
     _print_waterfall(out, parts, text)
 
 
-def _headline(explained: Explanation, bounds: dict[str, MetricInterval], study: Study) -> list[list[str]]:
+def _headline(explanation: Explanation, bounds: dict[str, MetricInterval], study: Study) -> list[list[str]]:
     rows = []
-    for name in study.headline(explained.metrics):
+    for name in study.headline(explanation.metrics):
 
         def text(value: float, units: str = study.written[name], share: bool = name in _UTILISATIONS) -> str:
             return show.percent(value) if share else show.quantity(value, units)
 
-        between = " to ".join(map(text, bounds[name])) if name in bounds else ""
-        rows.append([study.long_names[name], text(explained.metrics[name]), *([between] if bounds else [])])
+        interval_text = " to ".join(map(text, bounds[name])) if name in bounds else ""
+        rows.append([study.long_names[name], text(explanation.metrics[name]), *([interval_text] if bounds else [])])
     return rows
 
 
@@ -355,27 +363,27 @@ def _print_phases(out: Console, phases: dict[str, list[Share]]) -> None:
 
 
 def _print_operators(out: Console, operators: list[OperatorRow]) -> None:
-    trained = any(o.backward_time for o in operators)
+    has_backward = any(o.backward_time for o in operators)
     rows = [
         [
             o.section,
             o.name.replace("_", " "),
             show.seconds(o.forward_time),
             o.forward_bound,
-            *([show.seconds(o.backward_time), o.backward_bound] if trained else []),
+            *([show.seconds(o.backward_time), o.backward_bound] if has_backward else []),
             show.prefixed(o.flops, "FLOP"),
             show.prefixed(o.bytes, "B"),
             show.digits(o.intensity),
         ]
         for o in operators
     ]
-    passes = ["forward", "bound by", "backward", "bound by "] if trained else ["time", "bound by"]
-    both = [f"fwd+bwd {name}" if trained else name for name in ("work", "traffic")]
-    columns = ["of", "operator", *passes, *both, "FLOP/B"]
+    passes = ["forward", "bound by", "backward", "bound by "] if has_backward else ["time", "bound by"]
+    work_columns = [f"fwd+bwd {name}" if has_backward else name for name in ("work", "traffic")]
+    columns = ["of", "operator", *passes, *work_columns, "FLOP/B"]
     show.print_table(out, columns, rows, left=["of", "operator", "bound by", "bound by "], keys=2)
 
 
-def _print_elasticities(out: Console, explained: Explanation, metric: str) -> None:
+def _print_elasticities(out: Console, explanation: Explanation, metric: str) -> None:
     rows = [
         [
             e.parameter,
@@ -383,7 +391,7 @@ def _print_elasticities(out: Console, explained: Explanation, metric: str) -> No
             f"{e.elasticity:+.3f}",
             f"1 % more: {e.elasticity:+.2f} % {metric}",
         ]
-        for e in explained.elasticities[:_TOP]
+        for e in explanation.elasticities[:_TOP]
     ]
     columns = ["parameter", "value", "elasticity", "in words"]
     show.print_table(out, columns, rows, left=["parameter", "in words"], spare=["in words"])

@@ -28,14 +28,14 @@ def list_examples(context: typer.Context, as_json: Json = False) -> None:
         return
     from dse.io import examples
 
-    found = examples.listed()
+    example_list = examples.listed()
     if as_json:
-        show.document([one._asdict() for one in found])
+        show.document([example._asdict() for example in example_list])
         return
     out = show.console()
-    for one in found:
-        out.print(Text(one.asks, "bold"), soft_wrap=True)
-        out.print(Text(f"  {one.command}"), soft_wrap=True)
+    for example in example_list:
+        out.print(Text(example.asks, "bold"), soft_wrap=True)
+        out.print(Text(f"  {example.command}"), soft_wrap=True)
     end = "\ndse examples show NAME prints one with what it has found, and copies it with -o FILE.toml"
     out.print(Text(end), soft_wrap=True)
 

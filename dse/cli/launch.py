@@ -67,64 +67,70 @@ def launch(
     from dse.doors.studies import STUDIES
     from dse.views.explanation import infeasibility_reasons
 
-    found = launching.tool_of(tool)
-    study, stated = STUDIES[found.study], launching.Stated({}, {})
+    tool_info = launching.tool_of(tool)
+    study, tool_arguments = STUDIES[tool_info.study], launching.Stated({}, {})
     if arguments is not None:
-        stated = launching.read_arguments(tool, _text(arguments))
-    given = _by_path(settings or [], found.study == "serving")
-    engines = ", ".join(sorted(name for name, one in launching.TOOLS.items() if one.study == "serving"))
+        tool_arguments = launching.read_arguments(tool, _text(arguments))
+    setting_texts = _by_path(settings or [], tool_info.study == "serving")
+    engines = ", ".join(sorted(name for name, entry in launching.TOOLS.items() if entry.study == "serving"))
     to_serve = f"name a tool that serves: --for {engines}"
 
-    def design_read(stated: Stated) -> tuple[list[str], EvaluateRequest]:
-        paths = {name: leaf_path(name) for name in stated.settings}
-        read = [
+    def design_read(tool_arguments: Stated) -> tuple[list[str], EvaluateRequest]:
+        paths = {name: leaf_path(name) for name in tool_arguments.settings}
+        read_settings = [
             f"{name}={_setting(paths[name], value)}"
-            for name, value in stated.settings.items()
-            if paths[name] not in given
+            for name, value in tool_arguments.settings.items()
+            if paths[name] not in setting_texts
         ]
-        both = [*read, *(settings or [])]
-        return read, design_of(workload, system, both, n_devices, software, any_option, study, to_serve, found.name)
+        all_settings = [*read_settings, *(settings or [])]
+        return read_settings, design_of(
+            workload, system, all_settings, n_devices, software, any_option, study, to_serve, tool_info.name
+        )
 
-    read, asked = design_read(stated)
-    if stated.open and arguments is not None:  # with the weights under the other options
-        stated = launching.read_arguments(tool, _text(arguments), asked.design)
-        read, asked = design_read(stated)
-    for text in (*_overridden(stated, given), *stated.notes, *asked.readings):
+    read_settings, request = design_read(tool_arguments)
+    if tool_arguments.open and arguments is not None:  # with the weights under the other options
+        tool_arguments = launching.read_arguments(tool, _text(arguments), request.design)
+        read_settings, request = design_read(tool_arguments)
+    for text in (*_overridden(tool_arguments, setting_texts), *tool_arguments.notes, *request.readings):
         show.note(text)
-    line = launching.launch(asked.design, tool, study, workload, asked.stack, role, form, system)
+    line = launching.launch(request.design, tool, study, workload, request.stack, role, form, system)
     takes_comments = not line.text.startswith("{")  # DeepSpeed's file is JSON
     unsaid = {short_name(path): value for path, value in line.unsaid.items()}
-    hardware, reasons = launching.unfit(tool, system), infeasibility_reasons(asked.design, study)
+    hardware, reasons = launching.unfit(tool, system), infeasibility_reasons(request.design, study)
     status = NOTHING_FEASIBLE if any(reason.name not in _NO_OPTION for reason in reasons) else 0
     if as_json:
         show.document(
             {
-                "tool": found.name,
-                "version": found.version,
-                "source": found.source,
+                "tool": tool_info.name,
+                "version": tool_info.version,
+                "source": tool_info.source,
                 "line": line.text,
-                "settings": stated.settings,
+                "settings": tool_arguments.settings,
                 "no_option": unsaid,
-                "passed_over": stated.strange,
-                "not_read": stated.unread,
+                "passed_over": tool_arguments.strange,
+                "not_read": tool_arguments.unread,
                 "no_hardware": hardware,
-                "notes": [*stated.notes, *line.notes],
+                "notes": [*tool_arguments.notes, *line.notes],
                 "comments": list(line.comments),
                 "feasible": not reasons,
                 "reasons": [reason._asdict() for reason in reasons],
             }
         )
         return status
-    if read:
-        show.note("stated: " + " ".join(f"--set {text}" for text in read))
-    lacking = [f"{short_name(path)} = {_value(path, value)}" for path, value in line.unsaid.items()]
+    if read_settings:
+        show.note("stated: " + " ".join(f"--set {text}" for text in read_settings))
+    missing_options = [f"{short_name(path)} = {_value(path, value)}" for path, value in line.unsaid.items()]
     if takes_comments:
-        for comment in (*_comments(asked.design, f"{found.name} {found.version}", lacking), *line.comments):
+        for comment in (
+            *_comments(request.design, f"{tool_info.name} {tool_info.version}", missing_options),
+            *line.comments,
+        ):
             print(f"# {comment}")
-        lacking = []
+        missing_options = []
     print(line.text)
-    if lacking or hardware:
-        words = f"{found.name} {found.version} has no option for {', '.join([*filter(None, [hardware]), *lacking])}"
+    if missing_options or hardware:
+        unsupported = ", ".join([*filter(None, [hardware]), *missing_options])
+        words = f"{tool_info.name} {tool_info.version} has no option for {unsupported}"
         show.console(stderr=True).print(Text(words, "yellow"), soft_wrap=True)
     for text in line.notes:
         show.console(stderr=True).print(Text(text, "yellow"), soft_wrap=True)
@@ -145,7 +151,7 @@ def _load(requests: Requests) -> str:
     return f"{show.counted(requests.concurrency, 'request')} in flight"
 
 
-def _comments(design: Design, tool: str, lacking: list[str]) -> Iterator[str]:
+def _comments(design: Design, tool: str, missing_options: list[str]) -> Iterator[str]:
     """Comments on a line: the load that a client makes, and values without an option of the tool."""
     requests = design.workload.requests
     if requests is not None:
@@ -154,8 +160,8 @@ def _comments(design: Design, tool: str, lacking: list[str]) -> Iterator[str]:
     serving = design.mapping.serving
     if requests is not None and serving is not None and serving.drafts:
         yield f"acceptance of the design: {serving.acceptance:g} per draft token (of model and draft)"
-    if lacking:
-        yield f"no option of {tool}: {', '.join(lacking)}"
+    if missing_options:
+        yield f"no option of {tool}: {', '.join(missing_options)}"
 
 
 def _by_path(settings: list[str], serving: bool) -> dict[str, str]:
@@ -163,8 +169,8 @@ def _by_path(settings: list[str], serving: bool) -> dict[str, str]:
     from dse.designs.leaves import leaf_path
 
     pairs = (text.partition("=") for text in settings)
-    named = {name.strip(): value.strip() for name, _, value in pairs if name.strip() not in _NO_LEAVES}
-    return {leaf_path(name, "--set", serving): value for name, value in named.items()}
+    text_by_name = {name.strip(): value.strip() for name, _, value in pairs if name.strip() not in _NO_LEAVES}
+    return {leaf_path(name, "--set", serving): value for name, value in text_by_name.items()}
 
 
 #: Reasons of infeasibility without an option of the line, which starts nevertheless; reported with it.
@@ -174,18 +180,18 @@ _NO_OPTION = ("stack_lacks",)
 _NO_LEAVES = ("n_devices", "software")
 
 
-def _overridden(stated: Stated, given: dict[str, str]) -> Iterator[str]:
+def _overridden(tool_arguments: Stated, setting_texts: dict[str, str]) -> Iterator[str]:
     """Remarks on ignored arguments: those overridden by ``--set``, options of other tools, unread ones."""
     from dse.designs.leaves import leaf_path, leaf_value
 
-    for name, value in stated.settings.items():
-        asked = given.get(path := leaf_path(name))
-        if asked is not None and leaf_value(path, _number(asked), "--set") != value:
-            yield f"{name}: the arguments state {_value(path, value)}, --set {asked}, which counts"
-    for option, name in stated.strange.items():
+    for name, value in tool_arguments.settings.items():
+        setting_text = setting_texts.get(path := leaf_path(name))
+        if setting_text is not None and leaf_value(path, _number(setting_text), "--set") != value:
+            yield f"{name}: the arguments state {_value(path, value)}, --set {setting_text}, which counts"
+    for option, name in tool_arguments.strange.items():
         yield f"{option} is passed over: it says nothing here; of other tools it is {name}"
-    if stated.unread:
-        yield f"not read: {', '.join(stated.unread)}"
+    if tool_arguments.unread:
+        yield f"not read: {', '.join(tool_arguments.unread)}"
 
 
 def _number(text: str) -> Any:

@@ -19,14 +19,14 @@ from dse.measured.uncertainty.parts import MetricInterval, quantile
 from dse.measured.uncertainty.posterior import posterior
 
 
-class Sure(NamedTuple):
+class PlanInterval(NamedTuple):
     """How sure a figure of a plan is."""
 
     low: float  #: ends of its 80 % interval
     high: float
     deviation: float  #: standard deviation of its logarithm
 
-    def chance(self, limit: float) -> float:
+    def probability_below(self, limit: float) -> float:
         """Probability that it does not exceed a limit."""
         if not math.isfinite(limit):
             return 1.0
@@ -34,7 +34,7 @@ class Sure(NamedTuple):
         return NormalDist(middle, max(self.deviation, 1e-6)).cdf(math.log(limit))
 
 
-def sure_of(
+def plan_intervals(
     workload: str,
     accelerator: str,
     software: str,
@@ -42,7 +42,7 @@ def sure_of(
     kind: str,
     n_devices: int = 1,
     **settings: Any,
-) -> dict[str, Sure]:
+) -> dict[str, PlanInterval]:
     """How sure metrics of a design are, by their values; those without an interval are left out.
 
     Args:
@@ -55,30 +55,33 @@ def sure_of(
         settings: leaves of the design; what they state has no spread.
     """
     choice = choice_of(workload, accelerator, software, kind, n_devices, **settings)
-    found = intervals_of([choice], list(values), STUDIES[kind])
-    return {name: _about(ends[0], values[name]) for name, ends in found.items() if ends[0]}
+    intervals = intervals_of([choice], list(values), STUDIES[kind])
+    return {name: _plan_interval(ends[0], values[name]) for name, ends in intervals.items() if ends[0]}
 
 
-def sure_of_fleet(fleet: Fleet, demand: Demand) -> dict[str, Sure]:
+def fleet_intervals(fleet: Fleet, demand: Demand) -> dict[str, PlanInterval]:
     """How sure times and cost of a fleet are: of the first token by its first workers, of the rest by its last."""
     (first, token), (prompts, answers) = demand.metrics, (fleet.workers[0], fleet.workers[-1])
     values = {first: fleet.first_token, token: fleet.token, "cost_per_device_hour": fleet.hourly}
-    designs = [_worker(one, fleet, demand) for one in (prompts, answers)]
-    found = intervals_of(designs, list(values), STUDIES["serving"])
-    ends = {name: pair[0 if name == first else 1] for name, pair in found.items()}
-    return {name: _about(ends[name], value) for name, value in values.items() if ends.get(name)}
+    designs = [_worker(workers, fleet, demand) for workers in (prompts, answers)]
+    intervals = intervals_of(designs, list(values), STUDIES["serving"])
+    ends = {name: pair[0 if name == first else 1] for name, pair in intervals.items()}
+    return {name: _plan_interval(ends[name], value) for name, value in values.items() if ends.get(name)}
 
 
-def cheapest_fleets(fleets: Sequence[Fleet], demand: Demand) -> list[float]:
+def cheapest_probabilities(fleets: Sequence[Fleet], demand: Demand) -> list[float]:
     """Probability of each fleet that it is the cheapest, at as many workers as its throughput asks for."""
     plans = [
         [
-            (_worker(one, fleet, demand, at_rate=False), fleet.hourly * one.number * one.devices / fleet.devices)
-            for one in fleet.workers
+            (
+                _worker(workers, fleet, demand, at_rate=False),
+                fleet.hourly * workers.number * workers.devices / fleet.devices,
+            )
+            for workers in fleet.workers
         ]
         for fleet in fleets
     ]
-    return least_cost(plans, "cost_per_token", "serving")
+    return least_cost_probabilities(plans, "cost_per_token", "serving")
 
 
 def _worker(workers: Workers, fleet: Fleet, demand: Demand, at_rate: bool = True) -> Choice:
@@ -88,15 +91,15 @@ def _worker(workers: Workers, fleet: Fleet, demand: Demand, at_rate: bool = True
 
 
 def choice_of(workload: str, accelerator: str, software: str, kind: str, n_devices: int = 1, **settings: Any) -> Choice:
-    """A design by names of the catalogue, for decisions; arguments as of :func:`sure_of`."""
+    """A design by names of the catalogue, for decisions; arguments as of :func:`plan_intervals`."""
     serves = kind == "serving"
     stack = software or catalog.default_software(accelerator, serving=serves, workload=workload)
-    made = STUDIES[kind].complete(design(workload, accelerator, stack, n_devices, kind=kind, **settings))
-    stated = frozenset(map(leaf_path, settings))
-    return Choice("", made, catalog.resolve("software", stack), accelerator, workload, stated=stated)
+    complete_design = STUDIES[kind].complete(design(workload, accelerator, stack, n_devices, kind=kind, **settings))
+    set_leaves = frozenset(map(leaf_path, settings))
+    return Choice("", complete_design, catalog.resolve("software", stack), accelerator, workload, stated=set_leaves)
 
 
-def least_cost(plans: Sequence[Sequence[tuple[Choice, float]]], metric: str, kind: str) -> list[float]:
+def least_cost_probabilities(plans: Sequence[Sequence[tuple[Choice, float]]], metric: str, kind: str) -> list[float]:
     """Probability of each plan that it costs the least.
 
     What plans have in common (chip, stack, prices) cancels (:mod:`dse.measured.uncertainty.posterior`).
@@ -108,13 +111,13 @@ def least_cost(plans: Sequence[Sequence[tuple[Choice, float]]], metric: str, kin
     """
     if len(plans) < 2:
         return [1.0] * len(plans)
-    known = posterior([choice for parts in plans for choice, _ in parts], metric, STUDIES[kind])
-    factors = iter(np.exp(known.draws() - known.logs[:, None]))
+    cost_posterior = posterior([choice for parts in plans for choice, _ in parts], metric, STUDIES[kind])
+    factors = iter(np.exp(cost_posterior.draws() - cost_posterior.logs[:, None]))
     costs = np.array([sum(cost * next(factors) for _, cost in parts) for parts in plans])
     return [float(share) for share in np.bincount(costs.argmin(axis=0), minlength=len(plans)) / costs.shape[1]]
 
 
-def _about(ends: MetricInterval | None, value: float) -> Sure:
+def _plan_interval(ends: MetricInterval | None, value: float) -> PlanInterval:
     assert ends is not None, "a metric with an interval"
     factor = math.sqrt(ends.high / ends.low)
-    return Sure(value / factor, value * factor, math.log(factor) / quantile())
+    return PlanInterval(value / factor, value * factor, math.log(factor) / quantile())

@@ -44,16 +44,19 @@ def listing(kind: str, pattern: str = "", studies: Sequence[Study] = (TRAINING,)
     """
     if kind not in KINDS:
         raise unknown_name("dse list", kind, KINDS, "kinds of names")
-    made = KINDS[kind](studies)
-    return made._replace(rows=_matching(made.rows, pattern.lower()))
+    table = KINDS[kind](studies)
+    return table._replace(rows=_matching(table.rows, pattern.lower()))
 
 
 def _matching(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple[str, ...], ...]:
     """Matching rows; those with a matching name first."""
     if any(sign in pattern for sign in "*?"):
         return tuple(row for row in rows if fnmatch.filter(row[0].lower().split(", "), pattern))
-    named = sorted((row for row in rows if pattern in row[0].lower()), key=lambda row: row[0].lower() != pattern)
-    return (*named, *(row for row in rows if row not in named and any(pattern in cell.lower() for cell in row)))
+    name_matches = sorted((row for row in rows if pattern in row[0].lower()), key=lambda row: row[0].lower() != pattern)
+    return (
+        *name_matches,
+        *(row for row in rows if row not in name_matches and any(pattern in cell.lower() for cell in row)),
+    )
 
 
 # Kinds
@@ -72,17 +75,17 @@ def _metrics(studies: Sequence[Study]) -> Listing:
     names = " and ".join(study.name for study in studies)
     what = f"metrics of {names}: for [objective], [constraints], --metric; variables of results"
     columns = ("name", "unit", "meaning", "part of", *(("of",) if len(studies) > 1 else ()))
-    rows = _of_each(studies, lambda name, study: (study.long_names[name], _part_of(name, study)))
+    rows = _study_rows(studies, lambda name, study: (study.long_names[name], _part_of(name, study)))
     return Listing(what, columns, tuple(row[: len(columns)] for row in rows))
 
 
-def _of_each(studies: Sequence[Study], cells: Callable[[str, Study], tuple[str, ...]]) -> list[tuple[str, ...]]:
+def _study_rows(studies: Sequence[Study], cells: Callable[[str, Study], tuple[str, ...]]) -> list[tuple[str, ...]]:
     """(name, unit, cells, studies) of every metric; equal ones of several studies are listed once."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    studies_by_row: dict[tuple[str, ...], list[str]] = {}
     for study in studies:
         for name, units in study.units.items():
-            found.setdefault((name, _unit(units), *cells(name, study)), []).append(study.name)
-    return [(*row, ", ".join(of)) for row, of in found.items()]
+            studies_by_row.setdefault((name, _unit(units), *cells(name, study)), []).append(study.name)
+    return [(*row, ", ".join(study_names)) for row, study_names in studies_by_row.items()]
 
 
 def _axes(_: Sequence[Study]) -> Listing:
@@ -107,7 +110,7 @@ def _constraints(studies: Sequence[Study]) -> Listing:
         "names of expressions, for [constraints] and [objective]: with + - * / < <= > >= == != and or not; a string "
         "compared with a name takes its unit or choice: peak_memory <= '70 GiB', recompute == 'full'"
     )
-    metrics = (row[:-1] for row in _of_each(studies, lambda name, study: ("metric", study.long_names[name])))
+    metrics = (row[:-1] for row in _study_rows(studies, lambda name, study: ("metric", study.long_names[name])))
     leaves = ((short_name(path), _units(about), "leaf", about["long_name"]) for path, about in known_leaves().items())
     return Listing(what, ("name", "unit", "is a", "meaning"), (*metrics, *leaves))
 
@@ -116,13 +119,13 @@ def _columns(_: Sequence[Study]) -> Listing:
     from dse.measured import READ, SERVED, WRITTEN
 
     what = "columns of tables of training steps, and of serving: read by dse predict and dse validate, or written"
-    read = (
-        (", ".join(column.names), how, column.meaning, column.otherwise)
-        for how, listed in (("read", READ), ("read of serving", SERVED))
-        for column in listed
+    read_rows = (
+        (", ".join(column.names), use, column.meaning, column.otherwise)
+        for use, columns in (("read", READ), ("read of serving", SERVED))
+        for column in columns
     )
-    written = ((name, "written", meaning, "") for name, meaning in WRITTEN.items())
-    return Listing(what, ("name", "is", "meaning", "where it is empty"), (*read, *written))
+    written_rows = ((name, "written", meaning, "") for name, meaning in WRITTEN.items())
+    return Listing(what, ("name", "is", "meaning", "where it is empty"), (*read_rows, *written_rows))
 
 
 #: Kind of names → function that lists it.

@@ -31,12 +31,12 @@ def merge(
     if output.suffix.lower() == ".toml":
         allowed, fix = "the results file of the shards (dse run … --shard i/n -o FILE.nc)", "name that file"
         raise InputError("OUTPUT.nc", str(output), allowed, fix)
-    began = time.perf_counter()
+    start_s = time.perf_counter()
     from dse import sweep as sweeps
     from dse.measured.decisions.running import judge
 
-    imported = time.perf_counter() - began
+    import_seconds = time.perf_counter() - start_s
     if figure:
         check(output, force, machines=False)
     _, summary = sweeps.merge(output, force=force, judge=judge)
-    return finish(summary, imported, figure, as_json, force)
+    return finish(summary, import_seconds, figure, as_json, force)

@@ -49,38 +49,40 @@ def names(
     studies = [STUDIES["serving"]] if serving else list(STUDIES.values())
     if kind is None:
         return _overview(studies, as_json)
-    found = listing(kind, pattern, studies)
+    table = listing(kind, pattern, studies)
     if as_json:
-        show.document([dict(zip(found.columns, row, strict=True)) for row in found.rows])
-        return 0 if found.rows else NOTHING_FEASIBLE
+        show.document([dict(zip(table.columns, row, strict=True)) for row in table.rows])
+        return 0 if table.rows else NOTHING_FEASIBLE
     out = show.console()
-    if not found.rows:
-        show.note(f"nothing matches {pattern!r}; {_instead(kind, pattern, studies)}")
+    if not table.rows:
+        show.note(f"nothing matches {pattern!r}; {_suggestion(kind, pattern, studies)}")
         return NOTHING_FEASIBLE
-    out.print(Text(found.what))
+    out.print(Text(table.what))
     out.print()
-    prose = [column for column in ("meaning", "allowed", "values", "where it is empty") if column in found.columns]
-    show.print_table(out, found.columns, found.rows, left=found.columns, prose=prose, spare=["path"])
+    prose = [column for column in ("meaning", "allowed", "values", "where it is empty") if column in table.columns]
+    show.print_table(out, table.columns, table.rows, left=table.columns, prose=prose, spare=["path"])
     return 0
 
 
-def _instead(kind: str, pattern: str, studies: Sequence[Study]) -> str:
+def _suggestion(kind: str, pattern: str, studies: Sequence[Study]) -> str:
     """Suggestion for a pattern without a match: a name of other tools, a misspelt name, a name of another kind."""
     from dse.cli.listing import listing
     from dse.errors import ELSEWHERE, nearest, plain
 
-    def known(kind: str) -> list[str]:
+    def names_of(kind: str) -> list[str]:
         return [name for row in listing(kind, studies=studies).rows for name in row[0].split(", ")]
 
-    here, ours = known(kind), ELSEWHERE.get(plain(pattern), ())
-    close = [name for name in ours if name in here]
-    for other in NameKind if not close else ():
-        found = [name for name in ours if name in known(other)]
-        found = found or [row[0] for row in listing(other, pattern, studies).rows if not ours and pattern in row[0]]
-        if found:
-            return f"{found[0]} is one of the {other}: dse list {other} {found[0]}"
-    close = close or nearest(pattern, here)
-    return f"did you mean {' or '.join(close)}?" if close else f"dse list {kind} shows them all"
+    kind_names, dse_names = names_of(kind), ELSEWHERE.get(plain(pattern), ())
+    matches = [name for name in dse_names if name in kind_names]
+    for other in NameKind if not matches else ():
+        other_matches = [name for name in dse_names if name in names_of(other)]
+        other_matches = other_matches or [
+            row[0] for row in listing(other, pattern, studies).rows if not dse_names and pattern in row[0]
+        ]
+        if other_matches:
+            return f"{other_matches[0]} is one of the {other}: dse list {other} {other_matches[0]}"
+    matches = matches or nearest(pattern, kind_names)
+    return f"did you mean {' or '.join(matches)}?" if matches else f"dse list {kind} shows them all"
 
 
 def other_names(word: str) -> str:
@@ -88,8 +90,8 @@ def other_names(word: str) -> str:
     from dse.designs.catalog import kinds
     from dse.errors import plain
 
-    listed = {plain(kind): kind for kind in kinds()}
-    kind = listed.get(plain(word)) or listed.get(plain(word).removesuffix("s"))
+    kind_by_word = {plain(kind): kind for kind in kinds()}
+    kind = kind_by_word.get(plain(word)) or kind_by_word.get(plain(word).removesuffix("s"))
     return f"names of the catalogue: dse catalog list {kind}" if kind else ""
 
 
@@ -97,21 +99,21 @@ def _overview(studies: Sequence[Study], as_json: bool) -> int:
     """Print the number of names of each kind, their use, and the commands that list them."""
     from dse.cli.listing import listing
 
-    found = {kind: listing(kind, studies=studies) for kind in NameKind}
+    tables = {kind: listing(kind, studies=studies) for kind in NameKind}
     if as_json:
-        show.document([{"kind": kind, "names": len(one.rows), "what": one.what} for kind, one in found.items()])
+        show.document([{"kind": kind, "names": len(table.rows), "what": table.what} for kind, table in tables.items()])
         return 0
     out = show.console()
-    rows = [(kind, f"{len(one.rows):,}", one.what) for kind, one in found.items()]
+    rows = [(kind, f"{len(table.rows):,}", table.what) for kind, table in tables.items()]
     show.print_table(out, ("kind", "names", "what"), rows, left=("kind", "what"), prose=("what",))
     out.print()
-    for line in _WAYS:
+    for line in _USAGE_LINES:
         out.print(Text(line), soft_wrap=True)
     return 0
 
 
 #: Commands that list names, with examples.
-_WAYS = (
+_USAGE_LINES = (
     "dse list leaves            all names of a kind",
     "dse list leaves memory     those with a word in their name or meaning",
     "dse list metrics 'cost_*'  those whose whole name fits",

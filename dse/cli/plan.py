@@ -16,15 +16,15 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dse.cli.limits import Sure
+    from dse.cli.limits import PlanInterval
     from dse.fleet import Cluster, Demand, Fleet, Plan, RunPlan, Workers
 
 #: Maximum numbers of devices by default.
 _SERVING_DEVICES, _TRAINING_DEVICES = 64, 16384
 
 #: Seconds and dollars of the short units of options.
-_SHORT = {"d": 86400.0, "w": 604800.0, "y": 31557600.0}
-_MONEY = {"k": 1e3, "m": 1e6, "b": 1e9}
+_SECONDS_BY_UNIT = {"d": 86400.0, "w": 604800.0, "y": 31557600.0}
+_FACTORS = {"k": 1e3, "m": 1e6, "b": 1e9}
 
 
 @report_errors
@@ -83,23 +83,25 @@ def plan(
     cheapest. Costs are those of buying and running the system (docs/cost.md), not prices of rent.
     """
     names = tuple(name.strip() for name in accelerators.split(",") if name.strip())
-    of_serving = {"--rate": rate, "--ttft": first_token, "--tpot": token}
-    of_training = {"--in": time, "--under": budget, "--tokens": tokens, "--global-batch": global_batch}
+    serving_options = {"--rate": rate, "--ttft": first_token, "--tpot": token}
+    training_options = {"--in": time, "--under": budget, "--tokens": tokens, "--global-batch": global_batch}
     if serving:
-        _check_options(of_serving, of_training, "--serving", "of training", "leave it out, or leave out --serving")
+        _check_options(
+            serving_options, training_options, "--serving", "of training", "leave it out, or leave out --serving"
+        )
         if rate is None:
             raise InputError("dse plan --serving", "no --rate", "a rate of requests/s", "add --rate 10")
         lengths, limits = (prompt_tokens, output_tokens), (first_token, token)
         return _plan_service(workload, names, rate, lengths, limits, max_devices or _SERVING_DEVICES, as_json)
-    _check_options(of_training, of_serving, "no --serving", "of a service", "add --serving")
-    asked = time, budget, tokens
-    return _plan_training(workload, names, asked, global_batch, max_devices or _TRAINING_DEVICES, as_json)
+    _check_options(training_options, serving_options, "no --serving", "of a service", "add --serving")
+    run_limits = time, budget, tokens
+    return _plan_training(workload, names, run_limits, global_batch, max_devices or _TRAINING_DEVICES, as_json)
 
 
-def _check_options(own: dict[str, Any], other: dict[str, Any], got: str, whose: str, fix: str) -> None:
+def _check_options(options: dict[str, Any], other_options: dict[str, Any], got: str, whose: str, fix: str) -> None:
     """InputError for options of the other kind of plan."""
-    if strange := [name for name, value in other.items() if value is not None]:
-        raise InputError("dse plan", f"{', '.join(strange)} {whose}, {got}", ", ".join(own), fix)
+    if strange := [name for name, value in other_options.items() if value is not None]:
+        raise InputError("dse plan", f"{', '.join(strange)} {whose}, {got}", ", ".join(options), fix)
 
 
 def _plan_service(
@@ -111,22 +113,24 @@ def _plan_service(
     max_devices: int,
     as_json: bool,
 ) -> int:
-    from dse.cli.limits import cheapest_fleets, sure_of_fleet
+    from dse.cli.limits import cheapest_probabilities, fleet_intervals
     from dse.designs import catalog
     from dse.fleet import Demand, provision
 
-    (first, of_first), (each, of_token) = (
+    (first_limit, first_statistic), (token_limit, token_statistic) = (
         _limit(text, option) for text, option in zip(limits, ("--ttft", "--tpot"), strict=True)
     )
     model = catalog.resolve("workload", workload)
-    found = provision(Demand(model, names, rate, *lengths, first, each, max_devices, of_first, of_token))
-    sure = [sure_of_fleet(fleet, found.demand) for fleet in found.fleets]
-    cheapest = cheapest_fleets(found.fleets, found.demand)
+    service_plan = provision(
+        Demand(model, names, rate, *lengths, first_limit, token_limit, max_devices, first_statistic, token_statistic)
+    )
+    intervals = [fleet_intervals(fleet, service_plan.demand) for fleet in service_plan.fleets]
+    cheapest = cheapest_probabilities(service_plan.fleets, service_plan.demand)
     if as_json:
-        show.document(_document(found, sure, cheapest))
+        show.document(_document(service_plan, intervals, cheapest))
     else:
-        _print(found, sure, cheapest)
-    return 0 if found.fleets else NOTHING_FEASIBLE
+        _print(service_plan, intervals, cheapest)
+    return 0 if service_plan.fleets else NOTHING_FEASIBLE
 
 
 def _limit(text: str | None, option: str) -> tuple[float, str]:
@@ -142,41 +146,62 @@ def _limit(text: str | None, option: str) -> tuple[float, str]:
     return catalog.quantity(value.strip(), "s", option), statistic.strip().lower() or "mean"
 
 
-def _ends(sure: dict[str, Sure]) -> dict[str, Any]:
+def _interval_document(intervals: dict[str, PlanInterval]) -> dict[str, Any]:
     """80 % intervals, JSON-ready."""
-    return {"intervals": {name: [one.low, one.high] for name, one in sure.items()}}
+    return {"intervals": {name: [interval.low, interval.high] for name, interval in intervals.items()}}
 
 
-def _chances(sure: dict[str, Sure], limits: dict[str, float]) -> str:
+def _probabilities_text(intervals: dict[str, PlanInterval], limits: dict[str, float]) -> str:
     """Probabilities that limits are kept, joined."""
-    return ", ".join(f"{100.0 * sure[name].chance(limit):.0f} %" for name, limit in limits.items() if name in sure)
+    return ", ".join(
+        f"{100.0 * intervals[name].probability_below(limit):.0f} %"
+        for name, limit in limits.items()
+        if name in intervals
+    )
 
 
-def _document(found: Plan, sure: Sequence[dict[str, Sure]], cheapest: Sequence[float]) -> dict[str, Any]:
-    limits = found.demand.limits
+def _document(
+    service_plan: Plan, intervals: Sequence[dict[str, PlanInterval]], cheapest: Sequence[float]
+) -> dict[str, Any]:
+    limits = service_plan.demand.limits
     fleets = [
         fleet._asdict()
-        | _counts(fleet)
-        | {"margins": fleet.margins(found.demand), **_ends(one)}
-        | {"chances": {name: one[name].chance(limit) for name, limit in limits.items() if name in one}}
+        | _workers_document(fleet)
+        | {"margins": fleet.margins(service_plan.demand), **_interval_document(intervals_of_fleet)}
+        | {
+            "chances": {
+                name: intervals_of_fleet[name].probability_below(limit)
+                for name, limit in limits.items()
+                if name in intervals_of_fleet
+            }
+        }
         | {"probability_cheapest": share}
-        for fleet, one, share in zip(found.fleets, sure, cheapest, strict=True)
+        for fleet, intervals_of_fleet, share in zip(service_plan.fleets, intervals, cheapest, strict=True)
     ]
-    return {"demand": found.demand._asdict(), "fleets": fleets, "without": found.without, "changes": found.changes}
+    return {
+        "demand": service_plan.demand._asdict(),
+        "fleets": fleets,
+        "without": service_plan.without,
+        "changes": service_plan.changes,
+    }
 
 
-def _counts(fleet: Fleet) -> dict[str, Any]:
+def _workers_document(fleet: Fleet) -> dict[str, Any]:
     """Workers of a fleet, JSON-ready; of replicas as names of their own too."""
-    every = {"kind": fleet.kind, "total_devices": fleet.devices, "workers": [one._asdict() for one in fleet.workers]}
+    document = {
+        "kind": fleet.kind,
+        "total_devices": fleet.devices,
+        "workers": [workers._asdict() for workers in fleet.workers],
+    }
     if fleet.kind == "pools":
-        return every
-    (one,) = fleet.workers
-    return every | {
-        "replicas": one.number,
-        "devices": one.devices,
-        "degrees": one.degrees,
-        "in_flight": one.in_flight,
-        "utilisation": one.utilisation,
+        return document
+    (workers,) = fleet.workers
+    return document | {
+        "replicas": workers.number,
+        "devices": workers.devices,
+        "degrees": workers.degrees,
+        "in_flight": workers.in_flight,
+        "utilisation": workers.utilisation,
     }
 
 
@@ -184,14 +209,19 @@ def _counts(fleet: Fleet) -> dict[str, Any]:
 _WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token"}
 
 
-def _print(found: Plan, sure: Sequence[dict[str, Sure]], cheapest: Sequence[float]) -> None:
-    out, demand = show.console(), found.demand
-    words = {metric: word for metric in demand.metrics for word, of in _WORDS.items() if metric.endswith(of)}
+def _print(service_plan: Plan, intervals: Sequence[dict[str, PlanInterval]], cheapest: Sequence[float]) -> None:
+    out, demand = show.console(), service_plan.demand
+    words = {
+        metric: word
+        for metric in demand.metrics
+        for word, metric_suffix in _WORDS.items()
+        if metric.endswith(metric_suffix)
+    }
     statistics = dict(zip(demand.metrics, (demand.first_token_statistic, demand.token_statistic), strict=True))
     limits = (
         f"{words[metric]} up to {show.seconds(limit)} ({statistics[metric]})" for metric, limit in demand.limits.items()
     )
-    formats = "; ".join(dict.fromkeys(fleet.precision for fleet in found.fleets))
+    formats = "; ".join(dict.fromkeys(fleet.precision for fleet in service_plan.fleets))
     out.print(
         Text(
             f"{demand.workload}: {demand.rate:g} requests/s of {demand.prompt_tokens:g} prompt and "
@@ -205,23 +235,23 @@ def _print(found: Plan, sure: Sequence[dict[str, Sure]], cheapest: Sequence[floa
     columns = ["accelerator", "USD/h", "cheapest", "devices", "workers", "mapping", "in flight", "TTFT", "TPOT",
                "utilisation", f"margin: {', '.join([*limited, 'rate'])}", f"chance: {', '.join(limited)}"]  # fmt: skip
     rows = [
-        [*_row(fleet, found, share), _chances(one, demand.limits)]
-        for fleet, one, share in zip(found.fleets, sure, cheapest, strict=True)
+        [*_row(fleet, service_plan, share), _probabilities_text(intervals_of_fleet, demand.limits)]
+        for fleet, intervals_of_fleet, share in zip(service_plan.fleets, intervals, cheapest, strict=True)
     ]
-    _print_rest(columns, rows, found.fleets, found.without, found.changes)
-    _print_ends(
-        [f"{fleet.accelerator}, {fleet.kind}" for fleet in found.fleets],
-        sure,
+    _print_table(columns, rows, service_plan.fleets, service_plan.without, service_plan.changes)
+    _print_intervals(
+        [f"{fleet.accelerator}, {fleet.kind}" for fleet in service_plan.fleets],
+        intervals,
         {
             demand.metrics[0]: ("TTFT", show.seconds),
             demand.metrics[1]: ("TPOT", show.seconds),
             "cost_per_device_hour": ("USD/h", show.digits),
         },
     )
-    if found.fleets:
+    if service_plan.fleets:
         show.heading(out, "launch")
-        for one in found.fleets[0].workers:
-            out.print(Text(_launch(one, found.fleets[0], demand)), soft_wrap=True)
+        for workers in service_plan.fleets[0].workers:
+            out.print(Text(_launch(workers, service_plan.fleets[0], demand)), soft_wrap=True)
 
 
 def _launch(workers: Workers, fleet: Fleet, demand: Demand) -> str:
@@ -236,57 +266,59 @@ def _launch(workers: Workers, fleet: Fleet, demand: Demand) -> str:
     if workers.role:
         settings["max_num_seqs"] = math.ceil(workers.in_flight / workers.degrees.get("dp", 1))
     role = f" --role {workers.role}" if workers.role else ""
-    stated = "".join(f" --set {name}={value:.6g}" for name, value in settings.items())
+    set_options = "".join(f" --set {name}={value:.6g}" for name, value in settings.items())
     return (
         f"dse launch -w {demand.workload} -s {fleet.accelerator} -n {workers.devices} --software {fleet.software} "
-        f"--for {tool.name if tool else 'vllm'}{role}{stated}"
+        f"--for {tool.name if tool else 'vllm'}{role}{set_options}"
     )
 
 
-def _print_ends(
-    names: Sequence[str], sure: Sequence[dict[str, Sure]], shown: dict[str, tuple[str, Callable[[float], str]]]
+def _print_intervals(
+    names: Sequence[str],
+    intervals: Sequence[dict[str, PlanInterval]],
+    formats: dict[str, tuple[str, Callable[[float], str]]],
 ) -> None:
     """80 % intervals of each accelerator, a line each."""
     out = show.console()
     if names:
         show.heading(out, "80 % intervals")
-    for name, one in zip(names, sure, strict=True):
+    for name, plan_intervals in zip(names, intervals, strict=True):
         parts = [
-            f"{word} {text(one[metric].low)} to {text(one[metric].high)}"
-            for metric, (word, text) in shown.items()
-            if metric in one
+            f"{word} {text(plan_intervals[metric].low)} to {text(plan_intervals[metric].high)}"
+            for metric, (word, text) in formats.items()
+            if metric in plan_intervals
         ]
         out.print(Text(f"{name}: {', '.join(parts)}"), soft_wrap=True)
 
 
-def _print_rest(
+def _print_table(
     columns: list[str],
     rows: list[list[str]],
-    found: Sequence[Fleet | Cluster],
-    without: dict[str, str],
+    entries: Sequence[Fleet | Cluster],
+    excluded: dict[str, str],
     changes: list[str],
 ) -> None:
     """The table of a plan with its cautions, who has no row, and what would change it."""
     out = show.console()
     if rows:
         show.print_table(out, columns, rows, left=["accelerator", "mapping"], prose=[])
-    for one in found:
-        if one.outside:
-            words = f"{one.accelerator}: outside the calibrated range: {one.outside}"
+    for entry in entries:
+        if entry.outside:
+            words = f"{entry.accelerator}: outside the calibrated range: {entry.outside}"
             out.print(Text(words, "yellow"), soft_wrap=True)
-    for name, reason in without.items():
+    for name, reason in excluded.items():
         out.print(Text(f"{name}: {reason}", "yellow"), soft_wrap=True)
     if changes:
-        show.heading(out, f"what would change it ({found[0].accelerator})")
+        show.heading(out, f"what would change it ({entries[0].accelerator})")
         for text in changes:
             out.print(Text(text), soft_wrap=True)
 
 
-def _row(fleet: Fleet, found: Plan, cheapest: float) -> list[str]:
-    margins = ", ".join(f"{100.0 * share:.0f} %" for share in fleet.margins(found.demand).values())
-    mapped = "; ".join(f"{one.role} {_degrees(one.degrees)}".strip() for one in fleet.workers)
+def _row(fleet: Fleet, service_plan: Plan, cheapest: float) -> list[str]:
+    margins = ", ".join(f"{100.0 * share:.0f} %" for share in fleet.margins(service_plan.demand).values())
+    mapping_text = "; ".join(f"{workers.role} {_degrees(workers.degrees)}".strip() for workers in fleet.workers)
 
-    def each(text: Callable[[Workers], str]) -> str:
+    def per_role(text: Callable[[Workers], str]) -> str:
         return " + ".join(map(text, fleet.workers))
 
     return [
@@ -294,12 +326,12 @@ def _row(fleet: Fleet, found: Plan, cheapest: float) -> list[str]:
         show.digits(fleet.hourly),
         f"{100.0 * cheapest:.0f} %",
         str(fleet.devices),
-        each(lambda one: f"{one.number} of {one.devices}"),
-        f"{mapped}, {fleet.software}",
-        each(lambda one: f"{one.in_flight:.3g}") + " each",
+        per_role(lambda workers: f"{workers.number} of {workers.devices}"),
+        f"{mapping_text}, {fleet.software}",
+        per_role(lambda workers: f"{workers.in_flight:.3g}") + " each",
         show.seconds(fleet.first_token),
         show.seconds(fleet.token),
-        each(lambda one: f"{one.utilisation:.2f}"),
+        per_role(lambda workers: f"{workers.utilisation:.2f}"),
         margins,
     ]
 
@@ -322,21 +354,26 @@ def _plan_training(
     time, budget, tokens = limits
     seconds = math.inf if time is None else _seconds(time)
     dollars = math.inf if budget is None else _count(budget, "--under", "USD, such as 5M")
-    asked = None if tokens is None else _count(tokens, "--tokens", "tokens, such as 2T")
+    token_count = None if tokens is None else _count(tokens, "--tokens", "tokens, such as 2T")
     model = catalog.resolve("workload", workload)
-    found = plan_run(RunDemand(model, names, seconds, dollars, max_devices, asked, global_batch))
-    sure = [_sure_cluster(one, found) for one in found.clusters]
+    run_plan = plan_run(RunDemand(model, names, seconds, dollars, max_devices, token_count, global_batch))
+    intervals = [_cluster_intervals(cluster, run_plan) for cluster in run_plan.clusters]
     if as_json:
         clusters = [
-            one._asdict() | {"margins": one.margins(found.demand), **_ends(own)}
-            for one, own in zip(found.clusters, sure, strict=True)
+            cluster._asdict() | {"margins": cluster.margins(run_plan.demand), **_interval_document(cluster_intervals)}
+            for cluster, cluster_intervals in zip(run_plan.clusters, intervals, strict=True)
         ]
         show.document(
-            {"demand": found.demand._asdict(), "clusters": clusters, "without": found.without, "changes": found.changes}
+            {
+                "demand": run_plan.demand._asdict(),
+                "clusters": clusters,
+                "without": run_plan.without,
+                "changes": run_plan.changes,
+            }
         )
     else:
-        _print_runs(found, sure)
-    return 0 if found.clusters else NOTHING_FEASIBLE
+        _print_runs(run_plan, intervals)
+    return 0 if run_plan.clusters else NOTHING_FEASIBLE
 
 
 def _seconds(text: str) -> float:
@@ -344,20 +381,20 @@ def _seconds(text: str) -> float:
     from dse.designs import catalog
 
     number, unit = text.strip()[:-1], text.strip()[-1:].lower()
-    if unit in _SHORT and number.strip().replace(".", "", 1).isdigit():
-        return _finite(float(number) * _SHORT[unit], text, "--in")
+    if unit in _SECONDS_BY_UNIT and number.strip().replace(".", "", 1).isdigit():
+        return _finite(float(number) * _SECONDS_BY_UNIT[unit], text, "--in")
     return catalog.quantity(text, "s", "--in")
 
 
-def _count(text: str, option: str, such: str) -> float:
+def _count(text: str, option: str, example: str) -> float:
     """A number with k, M, B or T behind it, and USD or $ around it."""
     word = text.strip().removesuffix("USD").strip().removeprefix("$").lower()
-    factors = _MONEY | {"t": 1e12}
+    factors = _FACTORS | {"t": 1e12}
     factor = factors.get(word[-1:], 1.0)
     try:
         return _finite(float(word[:-1] if factor > 1.0 else word) * factor, text, option)
     except ValueError:
-        raise InputError(option, repr(text), such, "write a number with k, M, B or T") from None
+        raise InputError(option, repr(text), example, "write a number with k, M, B or T") from None
 
 
 def _finite(value: float, text: str, option: str) -> float:
@@ -372,61 +409,62 @@ def _tokens(count: float) -> str:
     return f"{count / 1e12:g}T tokens" if count >= 1e12 else f"{count / 1e9:g}B tokens"
 
 
-def _sure_cluster(one: Cluster, found: RunPlan) -> dict[str, Sure]:
+def _cluster_intervals(cluster: Cluster, run_plan: RunPlan) -> dict[str, PlanInterval]:
     """How sure the time and the cost of a run are."""
-    from dse.cli.limits import sure_of
+    from dse.cli.limits import plan_intervals
 
-    demand = found.demand
-    values = {"run_time_with_failures": one.seconds, "cost_per_run": one.cost}
-    return sure_of(
+    demand = run_plan.demand
+    values = {"run_time_with_failures": cluster.seconds, "cost_per_run": cluster.cost}
+    return plan_intervals(
         demand.workload,
-        one.accelerator,
-        one.software,
+        cluster.accelerator,
+        cluster.software,
         values,
         "training",
-        one.devices,
-        **one.mapping,
+        cluster.devices,
+        **cluster.mapping,
         run_tokens=demand.tokens,
         global_batch=demand.global_batch,
     )
 
 
-def _print_runs(found: RunPlan, sure: Sequence[dict[str, Sure]]) -> None:
-    out, demand = show.console(), found.demand
+def _print_runs(run_plan: RunPlan, intervals: Sequence[dict[str, PlanInterval]]) -> None:
+    out, demand = show.console(), run_plan.demand
     limits = [f"in {show.duration(demand.seconds)}"] if math.isfinite(demand.seconds) else []
     limits += [f"under {show.digits(demand.budget)} USD"] if math.isfinite(demand.budget) else []
     out.print(
         Text(
             f"{demand.workload}: {_tokens(demand.tokens or 0.0)} {' and '.join(limits)}, "
-            f"{show.counted(demand.global_batch or 1, 'sequence')} ({found.batch_tokens / 1e6:.3g}M tokens) per step; "
+            f"{show.counted(demand.global_batch or 1, 'sequence')} ({run_plan.batch_tokens / 1e6:.3g}M tokens) "
+            "per step; "
             f"up to {demand.max_devices:,} devices, in powers of two; "
             "time with failures, USD of buying and running the devices for it\n"
         ),
         soft_wrap=True,
     )
     columns = ["accelerator", "USD", "devices", "time", "mapping", "MFU %", "margins", "chances"]
-    kept = {"run_time_with_failures": demand.seconds, "cost_per_run": demand.budget}
-    kept = {name: limit for name, limit in kept.items() if math.isfinite(limit)}
+    limit_by_metric = {"run_time_with_failures": demand.seconds, "cost_per_run": demand.budget}
+    limit_by_metric = {name: limit for name, limit in limit_by_metric.items() if math.isfinite(limit)}
     rows = []
-    for one, own in zip(found.clusters, sure, strict=True):
-        mapping = " x ".join(f"{name} {value}" for name, value in one.mapping.items() if value not in (1, "none"))
-        margins = ", ".join(f"{name} {100.0 * share:.0f} %" for name, share in one.margins(demand).items())
+    for cluster, cluster_intervals in zip(run_plan.clusters, intervals, strict=True):
+        mapping = " x ".join(f"{name} {value}" for name, value in cluster.mapping.items() if value not in (1, "none"))
+        margins = ", ".join(f"{name} {100.0 * share:.0f} %" for name, share in cluster.margins(demand).items())
         rows.append(
             [
-                one.accelerator,
-                show.digits(one.cost),
-                f"{one.devices:,}",
-                show.duration(one.seconds),
-                f"{mapping or '1 device'}, {one.software}",
-                f"{100.0 * one.mfu:.1f}",
+                cluster.accelerator,
+                show.digits(cluster.cost),
+                f"{cluster.devices:,}",
+                show.duration(cluster.seconds),
+                f"{mapping or '1 device'}, {cluster.software}",
+                f"{100.0 * cluster.mfu:.1f}",
                 margins,
-                _chances(own, kept),
+                _probabilities_text(cluster_intervals, limit_by_metric),
             ]
         )
-    _print_rest(columns, rows, found.clusters, found.without, found.changes)
-    _print_ends(
-        [one.accelerator for one in found.clusters],
-        sure,
+    _print_table(columns, rows, run_plan.clusters, run_plan.without, run_plan.changes)
+    _print_intervals(
+        [cluster.accelerator for cluster in run_plan.clusters],
+        intervals,
         {
             "run_time_with_failures": ("time", show.duration),
             "cost_per_run": ("USD", show.digits),

@@ -92,18 +92,18 @@ def plot(
         raise InputError("-s, -n", f"with {results}", "--kind collectives", "leave them out")
     with open_results(results) as dataset:
         kinds = [kind or FigureKind.breakdown] if kind or output else figures.suited(dataset)
-        places = {one: output or figure_path(results, one, ending) for one in kinds}
-        for place in places.values():
-            outputs.checked(place, force, [results])
-        for one, place in places.items():
-            drawn = figures.KINDS[one](dataset) if scale is None else figures.interactivity(dataset, scale)
-            print(figures.save(drawn, place, force, [results]))
+        paths = {figure_kind: output or figure_path(results, figure_kind, ending) for figure_kind in kinds}
+        for path in paths.values():
+            outputs.checked(path, force, [results])
+        for figure_kind, path in paths.items():
+            figure = figures.KINDS[figure_kind](dataset) if scale is None else figures.interactivity(dataset, scale)
+            print(figures.save(figure, path, force, [results]))
 
 
 def _collectives(
     results: Path | None,
     kind: FigureKind | None,
-    place: Path,
+    path: Path,
     system: list[str] | None,
     devices: list[int] | None,
     force: bool,
@@ -115,4 +115,4 @@ def _collectives(
         raise InputError("dse plot --kind collectives", str(results), "no results file", "leave the file out")
     if kind != FigureKind.collectives:
         raise InputError("dse plot", "no results file", "RESULTS.nc, or --kind collectives", "name a results file")
-    return figures.save(figures.collectives(system or None, devices or (8, 256)), place, force)
+    return figures.save(figures.collectives(system or None, devices or (8, 256)), path, force)

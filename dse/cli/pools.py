@@ -67,50 +67,50 @@ def pools(
         check_ending(figure)
     for path in filter(None, (output, figure)):
         checked(path, force, [specification])
-    found = match(specification)
-    if (output or figure or tool) and not found.fleets:
+    matched = match(specification)
+    if (output or figure or tool) and not matched.fleets:
         raise InputError(
             f"{specification}: pools",
             "no whole workers",
             "n_devices that hold some",
             "write n_devices = 64 under [pools], or more",
         )
-    picked = _picked(found, pick, tool) if tool else None
+    fleet = _select_fleet(matched, pick, tool) if tool else None
     if output:
-        _write(found, output, force)
+        _write(matched, output, force)
     if figure:
         from dse.views import plot
 
-        plot.save(plot.fleets(found), figure, force)
+        plot.save(plot.fleets(matched), figure, force)
     if as_json:
         show.document(
             {
-                "title": found.title,
-                "together": [_match_document(one, found) for one in found.together],
-                "pools": [_match_document(one, found) for one in found.pools],
-                "workers": [_fleet_row(one, found) for one in found.fleets],
-                "interval_factors": _factors(found),
+                "title": matched.title,
+                "together": [_match_document(pair, matched) for pair in matched.together],
+                "pools": [_match_document(pair, matched) for pair in matched.pools],
+                "workers": [_fleet_row(fleet, matched) for fleet in matched.fleets],
+                "interval_factors": _factors(matched),
             }
         )
-        return 0 if found.pools else NOTHING_FEASIBLE
-    _print(found)
-    if found.fleets:
-        _print_fleets(found)
-    if tool and picked:
-        _print_lines(found, tool, picked)
-    return 0 if found.pools else NOTHING_FEASIBLE
+        return 0 if matched.pools else NOTHING_FEASIBLE
+    _print(matched)
+    if matched.fleets:
+        _print_fleets(matched)
+    if tool and fleet:
+        _print_lines(matched, tool, fleet)
+    return 0 if matched.pools else NOTHING_FEASIBLE
 
 
-def _fleet_row(one: PoolFleet, found: MatchedPools) -> dict[str, Any]:
+def _fleet_row(fleet: PoolFleet, matched: MatchedPools) -> dict[str, Any]:
     """Whole workers as columns of a file; SI units."""
-    names, row = _PoolNames.of(found), dict[str, Any]()
-    both = one.match.decode is None
+    names, row = _PoolNames.from_pools(matched), dict[str, Any]()
+    is_together = fleet.match.decode is None
     for role, part, count, headroom, wait in zip(
-        ("together",) if both else ("prefill", "decode"),
-        one.match.parts,
-        one.workers,
-        one.headroom,
-        one.waits,
+        ("together",) if is_together else ("prefill", "decode"),
+        fleet.match.parts,
+        fleet.workers,
+        fleet.headroom,
+        fleet.waits,
         strict=True,
     ):
         row |= {
@@ -119,21 +119,21 @@ def _fleet_row(one: PoolFleet, found: MatchedPools) -> dict[str, Any]:
             f"{role}_headroom": headroom,
             f"{role}_wait": wait,
         }
-    tokens = one.rate * found.output_tokens
-    return {"kind": "together" if both else "pools", **row} | {
-        "n_devices": one.devices,
-        "requests_per_second": one.rate,
-        "time_to_first_token": one.first_token,
-        "transfer_time": one.match.transfer,
-        "time_per_output_token": one.token,
-        "output_tokens_per_second_per_device": tokens / one.devices,
-        "usd_per_hour": one.hourly or None,
+    tokens = fleet.rate * matched.output_tokens
+    return {"kind": "together" if is_together else "pools", **row} | {
+        "n_devices": fleet.devices,
+        "requests_per_second": fleet.rate,
+        "time_to_first_token": fleet.first_token,
+        "transfer_time": fleet.match.transfer,
+        "time_per_output_token": fleet.token,
+        "output_tokens_per_second_per_device": tokens / fleet.devices,
+        "usd_per_hour": fleet.hourly or None,
     }
 
 
-def _write(found: MatchedPools, path: Path, force: bool) -> None:
+def _write(matched: MatchedPools, path: Path, force: bool) -> None:
     """Write whole workers, a line each."""
-    rows = [_fleet_row(one, found) for one in found.fleets]
+    rows = [_fleet_row(fleet, matched) for fleet in matched.fleets]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with replacing(path, force) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         lines = csv.DictWriter(file, columns, lineterminator="\n")
@@ -141,15 +141,15 @@ def _write(found: MatchedPools, path: Path, force: bool) -> None:
         lines.writerows(rows)
 
 
-def _picked(found: MatchedPools, pick: int | None, tool: str) -> PoolFleet:
+def _select_fleet(matched: MatchedPools, pick: int | None, tool: str) -> PoolFleet:
     """The workers of a number in the list, or with the most requests/s; InputError unless the tool launches them."""
     from dse.tools.runs import engine_degrees, engine_fault
 
-    assert found.designs is not None, "fleets have designs"
-    if pick and pick > len(found.fleets):
-        raise InputError("--pick", str(pick), f"1 to {len(found.fleets)}", "choose one of the list")
-    fleet = found.fleets[pick - 1] if pick else max(found.fleets, key=lambda one: one.rate)
-    for design in found.designs(fleet):
+    assert matched.designs is not None, "fleets have designs"
+    if pick and pick > len(matched.fleets):
+        raise InputError("--pick", str(pick), f"1 to {len(matched.fleets)}", "choose one of the list")
+    fleet = matched.fleets[pick - 1] if pick else max(matched.fleets, key=lambda f: f.rate)
+    for design in matched.designs(fleet):
         if fault := engine_fault(tool, engine_degrees(design)):
             raise InputError(f"--for {tool}", *fault)
     return fleet
@@ -159,12 +159,14 @@ def _picked(found: MatchedPools, pick: int | None, tool: str) -> PoolFleet:
 _ROWS = 8
 
 
-def _print_fleets(found: MatchedPools) -> None:
+def _print_fleets(matched: MatchedPools) -> None:
     """Both fronts, thinned evenly."""
-    out, asked, names = show.console(), found.asked, _PoolNames.of(found)
-    assert asked is not None, "fleets have a specification"
-    have = ", ".join(f"{count:,} {name}".rstrip() for name, count in asked.devices.items())
-    show.heading(out, f"whole workers of {have} devices, at {100.0 * asked.utilisation:.0f} % of what they serve")
+    out, specification, names = show.console(), matched.asked, _PoolNames.from_pools(matched)
+    assert specification is not None, "fleets have a specification"
+    device_text = ", ".join(f"{count:,} {name}".rstrip() for name, count in specification.devices.items())
+    show.heading(
+        out, f"whole workers of {device_text} devices, at {100.0 * specification.utilisation:.0f} % of what they serve"
+    )
     columns = [
         "",
         "workers",
@@ -179,53 +181,57 @@ def _print_fleets(found: MatchedPools) -> None:
         "headroom",
     ]
     rows = []
-    for kind in (False, True):
-        front = [(place, one) for place, one in enumerate(found.fleets, 1) if (one.match.decode is None) is kind]
+    for is_together in (False, True):
+        front = [
+            (number, fleet)
+            for number, fleet in enumerate(matched.fleets, 1)
+            if (fleet.match.decode is None) is is_together
+        ]
         step = max((len(front) - 1) / (_ROWS - 1), 1.0)
-        for place, one in (front[round(k * step)] for k in range(min(len(front), _ROWS))):
-            second = "the same" if kind else names.name(one.match.parts[1])
+        for number, fleet in (front[round(k * step)] for k in range(min(len(front), _ROWS))):
+            second = "the same" if is_together else names.name(fleet.match.parts[1])
             rows.append(
                 [
-                    str(place),
-                    " + ".join(map(str, one.workers)),
-                    names.name(one.match.prefill),
+                    str(number),
+                    " + ".join(map(str, fleet.workers)),
+                    names.name(fleet.match.prefill),
                     second,
-                    str(one.devices),
-                    show.seconds(one.first_token),
-                    _seconds(one.waits[0]),
-                    show.seconds(one.token),
-                    show.digits(one.rate),
-                    show.digits(one.rate * found.output_tokens / one.devices),
-                    ", ".join(f"{100.0 * share:.0f} %" for share in one.headroom),
+                    str(fleet.devices),
+                    show.seconds(fleet.first_token),
+                    _seconds(fleet.waits[0]),
+                    show.seconds(fleet.token),
+                    show.digits(fleet.rate),
+                    show.digits(fleet.rate * matched.output_tokens / fleet.devices),
+                    ", ".join(f"{100.0 * share:.0f} %" for share in fleet.headroom),
                 ]
             )
     show.print_table(out, columns, rows, left=["prefill", "decode"], keys=2)
-    if len(rows) < len(found.fleets):
-        out.print(f"{len(rows)} of {len(found.fleets)}: -o has all")
+    if len(rows) < len(matched.fleets):
+        out.print(f"{len(rows)} of {len(matched.fleets)}: -o has all")
 
 
 def _seconds(wait: float) -> str:
     return show.seconds(wait) if wait > 1e-6 else "0 s"
 
 
-def _print_lines(found: MatchedPools, tool: str, fleet: PoolFleet) -> None:
+def _print_lines(matched: MatchedPools, tool: str, fleet: PoolFleet) -> None:
     """Launch lines of every role, of the router and of the benchmark."""
     from dse.designs.leaves import replace
     from dse.doors.studies import STUDIES
     from dse.tools import benchmark_lines, launch, router
 
-    assert found.designs is not None, "fleets have designs"
-    designs = found.designs(fleet)
+    assert matched.designs is not None, "fleets have designs"
+    designs = matched.designs(fleet)
     roles = ("",) if fleet.match.decode is None else ("prefill", "decode")
     notes: dict[str, None] = {}
     for role, part, count, design in zip(roles, fleet.match.parts, fleet.workers, designs, strict=True):
-        at_once = math.ceil(float(part.labels.get("concurrency", 1.0)) / float(part.labels.get("dp", 1.0)))
-        design = replace(design, {"software.engine.most_sequences": float(at_once)})
+        sequences = math.ceil(float(part.labels.get("concurrency", 1.0)) / float(part.labels.get("dp", 1.0)))
+        design = replace(design, {"software.engine.most_sequences": float(sequences)})
         stack = str(part.labels.get("software", ""))
-        line = launch(design, tool, STUDIES["serving"], found.workload, stack, role, system=part.accelerator)
-        named = f"{role or 'engine'}: {show.counted(count, 'worker')} of {part.devices:g} {part.accelerator}"
+        line = launch(design, tool, STUDIES["serving"], matched.workload, stack, role, system=part.accelerator)
+        title = f"{role or 'engine'}: {show.counted(count, 'worker')} of {part.devices:g} {part.accelerator}"
         comments = "".join(f"\n# {text}" for text in line.comments)
-        print(f"\n# {named}, the line on each{comments}\n{line.text}")
+        print(f"\n# {title}, the line on each{comments}\n{line.text}")
         notes |= dict.fromkeys(line.notes)
     if len(roles) > 1:
         print(f"\n# router\n{router(tool, *fleet.workers)}")
@@ -242,18 +248,18 @@ def _print_lines(found: MatchedPools, tool: str, fleet: PoolFleet) -> None:
         show.note(text)
 
 
-def _match_document(one: Match, found: MatchedPools) -> dict[str, Any]:
-    names = ("prefill", "decode") if one.decode else ("together",)
-    document: dict[str, Any] = {name: _design(part) for name, part in zip(names, one.parts, strict=True)}
-    gains = {other.prefill.accelerator: one.gain(other) for other in found.together}
+def _match_document(pair: Match, matched: MatchedPools) -> dict[str, Any]:
+    names = ("prefill", "decode") if pair.decode else ("together",)
+    document: dict[str, Any] = {name: _design(part) for name, part in zip(names, pair.parts, strict=True)}
+    gains = {other.prefill.accelerator: pair.gain(other) for other in matched.together}
     return document | {
-        "prefill_share_of_devices": one.share,
-        "requests_per_second_per_device": one.rate,
-        "time_to_first_token": one.first_token,
-        "transfer_time": one.transfer,
-        "time_per_output_token": one.token,
-        "usd_per_request": one.price or None,
-        "watts_per_request_per_second": one.watts,
+        "prefill_share_of_devices": pair.share,
+        "requests_per_second_per_device": pair.rate,
+        "time_to_first_token": pair.first_token,
+        "transfer_time": pair.transfer,
+        "time_per_output_token": pair.token,
+        "usd_per_request": pair.price or None,
+        "watts_per_request_per_second": pair.watts,
         "requests_per_second_over": {
             name: dict(zip(("at_equal_price", "at_equal_power", "at_both"), gain, strict=True))
             for name, gain in gains.items()
@@ -266,20 +272,20 @@ def _design(part: Candidate) -> dict[str, Any]:
     return {"accelerator": part.accelerator, **labels, "requests_per_second": part.rate, "n_devices": part.devices}
 
 
-def _print(found: MatchedPools) -> None:
+def _print(matched: MatchedPools) -> None:
     out = show.console()
-    out.print(Text(found.title))
+    out.print(Text(matched.title))
     columns = ["prefill", "decode", "% prefill", "TTFT", "TPOT", "requests/s per device", "W per request/s"]
-    has_prices = any(one.price > 0.0 for one in (*found.together, *found.pools))
+    has_prices = any(pair.price > 0.0 for pair in (*matched.together, *matched.pools))
     columns += ["USD per 1000 requests"] * has_prices
-    against = [one.prefill.accelerator for one in found.together]
-    columns += [f"x {name} at equal {'price, power, both' if has_prices else 'power'}" for name in against]
-    names = _PoolNames.of(found)
-    rows = [_row(one, found, has_prices, names) for one in (*found.together, *found.pools)]
+    baselines = [pair.prefill.accelerator for pair in matched.together]
+    columns += [f"x {name} at equal {'price, power, both' if has_prices else 'power'}" for name in baselines]
+    names = _PoolNames.from_pools(matched)
+    rows = [_row(pair, matched, has_prices, names) for pair in (*matched.together, *matched.pools)]
     show.print_table(out, columns, rows, left=columns[:2], keys=2)
-    if not found.pools:
+    if not matched.pools:
         out.print("no pair of pools meets the constraints")
-    for name, factors in _factors(found).items():
+    for name, factors in _factors(matched).items():
         out.print(
             Text(f"80 % intervals of {name}: {', '.join(f'{word} ÷× {f:.2f}' for word, f in factors.items())}"),
             soft_wrap=True,
@@ -290,28 +296,28 @@ def _print(found: MatchedPools) -> None:
 _WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token", "requests/s": "requests_per_second"}
 
 
-def _factors(found: MatchedPools) -> dict[str, dict[str, float]]:
+def _factors(matched: MatchedPools) -> dict[str, dict[str, float]]:
     """Accelerator of a pool → word → factor of the 80 % interval to either side."""
-    from dse.cli.limits import sure_of
+    from dse.cli.limits import plan_intervals
 
-    parts = {part.accelerator: part for one in (*found.together, *found.pools) for part in one.parts}
-    known: dict[str, dict[str, float]] = {}
-    for name, part in parts.items() if found.workload else ():
+    parts = {part.accelerator: part for pair in (*matched.together, *matched.pools) for part in pair.parts}
+    factors_by_accelerator: dict[str, dict[str, float]] = {}
+    for name, part in parts.items() if matched.workload else ():
         values = dict.fromkeys(_WORDS.values(), 1.0)
-        sure = sure_of(found.workload, name, str(part.labels.get("software", "")), values, "serving")
-        known[name] = {word: sure[metric].high for word, metric in _WORDS.items() if metric in sure}
-    return known
+        sure = plan_intervals(matched.workload, name, str(part.labels.get("software", "")), values, "serving")
+        factors_by_accelerator[name] = {word: sure[metric].high for word, metric in _WORDS.items() if metric in sure}
+    return factors_by_accelerator
 
 
-def _row(one: Match, found: MatchedPools, has_prices: bool, names: _PoolNames) -> list[str]:
-    second = "the same" if one.decode is None else names.name(one.decode)
-    cells = [names.name(one.prefill), second, f"{100.0 * one.share:.0f}",
-             show.seconds(one.first_token), show.seconds(one.token), show.digits(one.rate),
-             f"{one.watts:,.0f}"]  # fmt: skip
-    cells += [f"{1e3 * one.price:.3f}"] * has_prices
-    for other in found.together:
-        price, power, both = one.gain(other)
-        cells.append(f"{price:.2f}, {power:.2f}, {both:.2f}" if has_prices else f"{power:.2f}")
+def _row(pair: Match, matched: MatchedPools, has_prices: bool, names: _PoolNames) -> list[str]:
+    second = "the same" if pair.decode is None else names.name(pair.decode)
+    cells = [names.name(pair.prefill), second, f"{100.0 * pair.share:.0f}",
+             show.seconds(pair.first_token), show.seconds(pair.token), show.digits(pair.rate),
+             f"{pair.watts:,.0f}"]  # fmt: skip
+    cells += [f"{1e3 * pair.price:.3f}"] * has_prices
+    for other in matched.together:
+        price_gain, power_gain, combined_gain = pair.gain(other)
+        cells.append(f"{price_gain:.2f}, {power_gain:.2f}, {combined_gain:.2f}" if has_prices else f"{power_gain:.2f}")
     return cells
 
 
@@ -328,8 +334,8 @@ class _PoolNames(NamedTuple):
     choices: tuple[str, ...]  #: labels that differ between the shown pools, or are unusual
 
     @classmethod
-    def of(cls, found: MatchedPools) -> _PoolNames:
-        parts = [part for one in (*found.together, *found.pools) for part in one.parts]
+    def from_pools(cls, matched: MatchedPools) -> _PoolNames:
+        parts = [part for pair in (*matched.together, *matched.pools) for part in pair.parts]
         values = {name: {str(part.labels.get(name, usual)) for part in parts} for name, usual in _USUAL.items()}
         return cls(
             tuple(
@@ -345,6 +351,6 @@ class _PoolNames(NamedTuple):
         count = f" x {part.devices:g}" if part.devices > 1 else ""
         names = [f"{name} {part.labels[name]}" for name in _DEGREES if part.labels.get(name, 1) > 1]
         names += [str(part.labels[name]) for name in self.choices if name in part.labels]
-        others = (*_DEGREES, *_USUAL, "concurrency")
-        names += [f"{name} {value}" for name, value in part.labels.items() if name not in others]
+        skipped_labels = (*_DEGREES, *_USUAL, "concurrency")
+        names += [f"{name} {value}" for name, value in part.labels.items() if name not in skipped_labels]
         return ", ".join([part.accelerator + count, *names, f"{part.labels.get('concurrency', 1)} in flight"])

@@ -45,7 +45,7 @@ Settings = Annotated[
 ]
 
 
-class StatedCells(NamedTuple):
+class RunCells(NamedTuple):
     """What the command states for all runs, by option."""
 
     workload: str | None
@@ -60,30 +60,30 @@ class StatedCells(NamedTuple):
         from dse.designs import catalog
         from dse.measured.profiles import COLUMNS
 
-        found: dict[str, str] = {}
+        text_by_column: dict[str, str] = {}
         for text in self.settings or []:
             columns = () if text.partition("=")[0].strip() == "note" else COLUMNS  # remarks may say anything
             name, value = split_setting(text, "--set", "COLUMN=VALUE", columns.__contains__)
-            found[name] = value
+            text_by_column[name] = value
         if self.workload:
-            found["model"] = catalog.resolve("workload", self.workload)
+            text_by_column["model"] = catalog.resolve("workload", self.workload)
         if self.system:
             catalog.record(types.System, self.system)
-            found["system"] = self.system
+            text_by_column["system"] = self.system
         if self.software:
-            found["software"] = catalog.resolve("software", self.software)
-        return found | ({"n_gpus": str(self.n_devices)} if self.n_devices else {})
+            text_by_column["software"] = catalog.resolve("software", self.software)
+        return text_by_column | ({"n_gpus": str(self.n_devices)} if self.n_devices else {})
 
 
 @contextlib.contextmanager
 def tables(
-    paths: list[Path], profile: bool, stated: StatedCells, rows: Path | None, output: Path | None, force: bool
+    paths: list[Path], profile: bool, run_cells: RunCells, rows: Path | None, output: Path | None, force: bool
 ) -> Iterator[list[Path]]:
     """Tables of a command: ``paths``, or with ``profile`` temporary files with the rows of these."""
     from dse.io import outputs
 
     if not profile:
-        if rows is not None or any(stated):
+        if rows is not None or any(run_cells):
             raise InputError(
                 "options",
                 "-w, -s, -n, --software, --set or --rows",
@@ -97,33 +97,33 @@ def tables(
 
     for path in filter(None, (output, rows)):
         outputs.checked(path, force, paths)
-    found = profiles.read(paths, stated.cells())
-    for note in found.notes:
+    profile_rows = profiles.read(paths, run_cells.cells())
+    for note in profile_rows.notes:
         show.note(note)
     if rows is not None:
-        if len(found.tables) > 1:
+        if len(profile_rows.tables) > 1:
             raise InputError(
                 "--rows",
-                f"rows of {' and '.join(found.tables)}",
+                f"rows of {' and '.join(profile_rows.tables)}",
                 "one kind of rows a file",
                 "give the files of one kind at a time",
             )
-        write_lines(rows, next(iter(found.tables.values())), force)
-    if found.missing:
-        raise _missing(found, rows)
+        write_lines(rows, next(iter(profile_rows.tables.values())), force)
+    if profile_rows.missing:
+        raise _missing_values_error(profile_rows, rows)
     with tempfile.TemporaryDirectory(prefix="dse-") as folder:
-        written = [Path(folder, f"{kind}.csv") for kind in found.tables]
-        for path, lines in zip(written, found.tables.values(), strict=True):
+        table_paths = [Path(folder, f"{kind}.csv") for kind in profile_rows.tables]
+        for path, lines in zip(table_paths, profile_rows.tables.values(), strict=True):
             write_lines(path, lines, force)
-        yield written
+        yield table_paths
 
 
-def _missing(found: Rows, rows: Path | None) -> InputError:
+def _missing_values_error(profile_rows: Rows, rows: Path | None) -> InputError:
     """One error for all that the files leave out, with the option that states each."""
-    instead = f", or fill in {rows}, which is written, and give that without --profile" if rows else ""
+    rows_note = f", or fill in {rows}, which is written, and give that without --profile" if rows else ""
     return InputError(
         "--profile",
-        f"files that do not say {', '.join(found.missing)}",
+        f"files that do not say {', '.join(profile_rows.missing)}",
         "rows that say what ran",
-        f"add {' '.join(found.missing.values())}{instead}",
+        f"add {' '.join(profile_rows.missing.values())}{rows_note}",
     )

@@ -48,16 +48,16 @@ def serve_api(
     import uvicorn
 
     from dse.cli.service.web import TimedProtocol, application
-    from dse.cli.service.worker import Workers
+    from dse.cli.service.worker import WorkerPool
 
     try:
-        listening = socket.create_server(("127.0.0.1", port))
+        listener = socket.create_server(("127.0.0.1", port))
     except OSError as error:
         got = f"{port}: {os.strerror(error.errno or 0)}"
         raise InputError("--port", got, "a free port", "choose another one") from None
     show.note(f"http://127.0.0.1:{port}")
-    served = application(Workers(seconds), token or "")
-    uvicorn.Server(uvicorn.Config(served, http=TimedProtocol, log_level="warning")).run([listening])
+    app = application(WorkerPool(seconds), token or "")
+    uvicorn.Server(uvicorn.Config(app, http=TimedProtocol, log_level="warning")).run([listener])
 
 
 @report_errors

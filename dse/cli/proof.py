@@ -30,10 +30,10 @@ def check_range(name: str, value: float | None, low: float, most: float, fix: st
 def print_proof(out: Console, proof: Proof, problem: Problem) -> None:
     """What is proven, of how many blocks, and the best design where the proof has found it."""
     show.heading(out, "proof")
-    told = [statement(proof, problem), _counts(proof), "counts and minima by axis are those of dse run alone"]
+    lines = [statement(proof, problem), _counts(proof), "counts and minima by axis are those of dse run alone"]
     if proof.leaves:
-        told.insert(1, f"best: {', '.join(_leaf(path, value) for path, value in proof.leaves.items())}")
-    for line in told:
+        lines.insert(1, f"best: {', '.join(_leaf(path, value) for path, value in proof.leaves.items())}")
+    for line in lines:
         out.print(Text(line), soft_wrap=True)
 
 
@@ -73,20 +73,20 @@ def print_check(problem: Problem, file: Path, as_json: bool) -> int:
     """Check a certificate and say whether it holds, or where it does not; returns the exit status."""
     from dse.optimizers.proofs import prover
 
-    found = prover().check(problem, file)
+    verdict = prover().check(problem, file)
     if as_json:
-        show.document(found._asdict())
-        return 0 if found.is_valid else _INVALID
+        show.document(verdict._asdict())
+        return 0 if verdict.is_valid else _INVALID
     out = show.console()
-    if not found.is_valid:
-        out.print(Text(f"not valid: {found.fault}", "red"), soft_wrap=True)
-    elif not found.front or math.isinf(found.gap):
-        out.print(Text("valid: nothing is proven yet" if found.gap else "valid: no design can run"))
+    if not verdict.is_valid:
+        out.print(Text(f"not valid: {verdict.fault}", "red"), soft_wrap=True)
+    elif not verdict.front or math.isinf(verdict.gap):
+        out.print(Text("valid: nothing is proven yet" if verdict.gap else "valid: no design can run"))
     else:
-        best = f"the nearest of {show.counted(found.front, 'design')}"
-        if found.best is not None:
-            best = show.quantity(found.best, problem.program.objectives[0].expression.written)
-        out.print(Text(f"valid: no design is better than {best} by more than {100 * found.gap:.3g} %"))
-    blocks = show.counted(found.blocks, "block")
-    out.print(Text(f"{blocks}, {found.halved:,} of them divided further; {show.seconds(found.seconds)}"))
-    return 0 if found.is_valid else _INVALID
+        best = f"the nearest of {show.counted(verdict.front, 'design')}"
+        if verdict.best is not None:
+            best = show.quantity(verdict.best, problem.program.objectives[0].expression.written)
+        out.print(Text(f"valid: no design is better than {best} by more than {100 * verdict.gap:.3g} %"))
+    blocks = show.counted(verdict.blocks, "block")
+    out.print(Text(f"{blocks}, {verdict.halved:,} of them divided further; {show.seconds(verdict.seconds)}"))
+    return 0 if verdict.is_valid else _INVALID

@@ -70,30 +70,30 @@ def run(
     """
     share = _shard(shard) if shard is not None else None
     with contextlib.ExitStack() as stack:
-        is_there = workers is not None and located(sweep).is_file()
-        local = stack.enter_context(local_cluster(workers)) if workers is not None and is_there else workers
+        spec_exists = workers is not None and located(sweep).is_file()
+        cluster = stack.enter_context(local_cluster(workers)) if workers is not None and spec_exists else workers
         figure = figure and not share
-        began = time.perf_counter()
+        start_s = time.perf_counter()
         from dse import sweep as sweeps
         from dse.measured.decisions.running import judge
 
-        imported = time.perf_counter() - began
+        import_seconds = time.perf_counter() - start_s
         out = show.console(stderr=as_json)
-        grid, kept = sweeps.plan(sweep, keep, any_option=any_option)
-        out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
+        grid, keep_rule = sweeps.plan(sweep, keep, any_option=any_option)
+        out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {keep_rule}"))
         for remark in grid.remarks:
             out.print(Text(remark, "yellow"), soft_wrap=True)
-        undrawn = ""
+        figure_note = ""
         try:
             if figure:
-                front = kept.mode == "pareto" and len(grid.spec.objectives) > 1
-                check(output or grid.spec.output, force, machines=kept.mode == "best", front=front)
+                front = keep_rule.mode == "pareto" and len(grid.spec.objectives) > 1
+                check(output or grid.spec.output, force, machines=keep_rule.mode == "best", front=front)
         except UnwritableFolderError as error:  # finished results are still printed; unfinished ones are refused below
-            figure, undrawn = False, f"no figures: {error.got}"
+            figure, figure_note = False, f"no figures: {error.got}"
         try:
             with sweeps.progress_bar() as progress:
                 options: dict[str, Any] = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}
-                options |= {"force": force, "workers": local, "scheduler": scheduler, "judge": judge}
+                options |= {"force": force, "workers": cluster, "scheduler": scheduler, "judge": judge}
                 if share:
                     summary = sweeps.perform_shard(grid, sweeps.Shard(*share), output, **options)
                 else:
@@ -101,25 +101,25 @@ def run(
         except sweeps.Interrupted as interruption:
             show.note(str(interruption))
             return INTERRUPTED
-        if undrawn:
-            show.note(undrawn)
-        return finish(summary, imported, figure, as_json, force)
+        if figure_note:
+            show.note(figure_note)
+        return finish(summary, import_seconds, figure, as_json, force)
 
 
-def finish(summary: Summary, imported: float, figure: bool, as_json: bool, force: bool = False) -> int:
+def finish(summary: Summary, import_seconds: float, figure: bool, as_json: bool, force: bool = False) -> int:
     """Print the results of a sweep, draw, print the paths of outputs; returns the exit status.
 
     The results are printed even if a figure fails.
     """
-    began = time.perf_counter()
+    start_s = time.perf_counter()
     figures: list[Path] = []
     if not as_json:
-        _print(summary, chances(summary))
+        _print(summary, best_probabilities(summary))
     try:
         if figure and summary.n_feasible:
-            figures += drawn_files(summary.written, force)
+            figures += draw_figures(summary.written, force)
     finally:
-        seconds = {"import": imported} | summary.seconds | {"figure": time.perf_counter() - began}
+        seconds = {"import": import_seconds} | summary.seconds | {"figure": time.perf_counter() - start_s}
         if as_json:
             show.document(summary_document(summary, seconds, figures))
         else:
@@ -127,20 +127,20 @@ def finish(summary: Summary, imported: float, figure: bool, as_json: bool, force
     return 0 if summary.n_feasible or summary.shard else NOTHING_FEASIBLE
 
 
-def chances(summary: Summary) -> dict[int, float]:
+def best_probabilities(summary: Summary) -> dict[int, float]:
     """Index of a best design → probability that it is the best, of results that have it."""
     if summary.output is None or not summary.keep.startswith("top") or summary.shard:
         return {}
     import netCDF4  # xarray would take half a second
 
-    with netCDF4.Dataset(summary.written) as found:
-        if "probability_best" not in found.variables:
+    with netCDF4.Dataset(summary.written) as dataset:
+        if "probability_best" not in dataset.variables:
             return {}
-        found.set_auto_mask(False)
-        return dict(zip(found["index"][:].tolist(), found["probability_best"][:].tolist(), strict=True))
+        dataset.set_auto_mask(False)
+        return dict(zip(dataset["index"][:].tolist(), dataset["probability_best"][:].tolist(), strict=True))
 
 
-def drawn_files(results: Path, force: bool) -> list[Path]:
+def draw_figures(results: Path, force: bool) -> list[Path]:
     """Figures of results; empty, with a note, where they cannot be drawn."""
     if missing := missing_requirement():
         show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
@@ -150,20 +150,23 @@ def drawn_files(results: Path, force: bool) -> list[Path]:
 
 def _shard(text: str) -> tuple[int, int]:
     """``i/n`` as two numbers."""
-    number, slash, of = text.partition("/")
-    plain = slash and text.isascii() and number.isdecimal() and of.isdecimal() and len(of) <= len(str(MOST_SHARDS))
-    if plain and 1 <= int(number) <= int(of) <= MOST_SHARDS:
-        return int(number), int(of)
+    number, slash, total = text.partition("/")
+    is_valid = (
+        slash and text.isascii() and number.isdecimal() and total.isdecimal() and len(total) <= len(str(MOST_SHARDS))
+    )
+    if is_valid and 1 <= int(number) <= int(total) <= MOST_SHARDS:
+        return int(number), int(total)
     allowed = f"i/n with 1 <= i <= n <= {MOST_SHARDS:,}"
     raise InputError("--shard", repr(text), allowed, "write --shard 1/4 … 4/4 for four jobs")
 
 
 def summary_document(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> dict[str, Any]:
     """Results and outputs of a run, JSON-ready."""
-    known = chances(summary)
+    probability_by_index = best_probabilities(summary)
     best = [
-        dataclasses.asdict(one) | ({"probability_best": known[one.index]} if one.index in known else {})
-        for one in summary.best
+        dataclasses.asdict(design)
+        | ({"probability_best": probability_by_index[design.index]} if design.index in probability_by_index else {})
+        for design in summary.best
     ]
     return dataclasses.asdict(summary) | {
         "best": best,
@@ -182,11 +185,11 @@ def summary_document(summary: Summary, seconds: dict[str, float], figures: list[
 _SPLIT = ("import", "start", "trace", "compile", "run", "write", "figure")
 
 
-def _print(summary: Summary, known: dict[int, float]) -> None:
+def _print(summary: Summary, probability_by_index: dict[int, float]) -> None:
     """Print the best designs, and reasons of infeasibility."""
     out = show.console()
     if summary.best:
-        show_best(out, summary, known)
+        show_best(out, summary, probability_by_index)
         for text in summary.best_cautions:
             out.print(Text(text, "yellow"), soft_wrap=True)
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
@@ -202,7 +205,7 @@ def _print_end(summary: Summary, seconds: dict[str, float], figures: list[Path])
     out = show.console()
     out.print()
     split = ", ".join(f"{name} {seconds[name]:.2f} s" for name in _SPLIT if name in seconds)
-    out.print(Text(f"{show.counted(summary.n_designs, 'design')}{_origin(summary)}; {split}"), soft_wrap=True)
+    out.print(Text(f"{show.counted(summary.n_designs, 'design')}{_origin_text(summary)}; {split}"), soft_wrap=True)
     if summary.shard:
         merged = summary.written.with_suffix("")
         out.print(Text(f"shard {summary.shard}; when all shards have run: dse merge {merged}"), soft_wrap=True)
@@ -210,7 +213,7 @@ def _print_end(summary: Summary, seconds: dict[str, float], figures: list[Path])
         out.print(Text(str(path)), soft_wrap=True)
 
 
-def _origin(summary: Summary) -> str:
+def _origin_text(summary: Summary) -> str:
     """Designs computed by this run, and origin of the others."""
     if summary.damaged:
         return f", all computed again: {summary.output} was damaged, {summary.rate:,.0f} designs/s"
@@ -218,9 +221,9 @@ def _origin(summary: Summary) -> str:
         return f", computed by a run on {summary.finished} (--fresh computes them again)"
     if summary.resumed == summary.n_designs:
         return ", all of them from an earlier run"
-    found = f", {summary.resumed:,} of them from an interrupted run" if summary.resumed else ""
-    found += f", {summary.redone:,} computed again because their parts were damaged" if summary.redone else ""
-    return f"{found}, {summary.rate:,.0f} designs/s"
+    text = f", {summary.resumed:,} of them from an interrupted run" if summary.resumed else ""
+    text += f", {summary.redone:,} computed again because their parts were damaged" if summary.redone else ""
+    return f"{text}, {summary.rate:,.0f} designs/s"
 
 
 #: Maximum length of an objective's text as a heading.
@@ -235,12 +238,12 @@ def show_best(out: Console, summary: Summary, chances: Mapping[int, float] = Map
 
     ``chances``: index of a design → probability that it is the best.
     """
-    show.heading(out, f"best by {summary.objective.replace('_', ' ')}{_of_what(summary)}")
+    show.heading(out, f"best by {summary.objective.replace('_', ' ')}{_ranking_text(summary)}")
     if summary.work:
         out.print(Text(summary.work), soft_wrap=True)
-    axes, same = _axes(summary.best)
-    if same:
-        out.print(Text("same for all: " + ", ".join(same)), soft_wrap=True)
+    axes, common_values = _axes(summary.best)
+    if common_values:
+        out.print(Text("same for all: " + ", ".join(common_values)), soft_wrap=True)
     columns = [*axes, *_objective(summary), *_metrics(summary)]
     if all(design.index in chances for design in summary.best):
         columns.append(("best %", [f"{100 * chances[design.index]:.0f}" for design in summary.best]))
@@ -248,10 +251,10 @@ def show_best(out: Console, summary: Summary, chances: Mapping[int, float] = Map
     while shares and _width(out, _table([*columns, *shares])) > out.width:
         shares.pop()
     table = _table([*columns, *shares])
-    show.print_whole(out, table, _width(out, table))
+    show.print_unwrapped(out, table, _width(out, table))
 
 
-def _of_what(summary: Summary) -> str:
+def _ranking_text(summary: Summary) -> str:
     if summary.ranking:
         return f"; {summary.ranking}"
     if summary.keep != "best" or not summary.points:
@@ -270,18 +273,18 @@ def _width(out: Console, table: Table) -> int:
 
 def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
     """The axes that distinguish the designs, as columns, and the values of the others."""
-    given = best[0].labels | best[0].work
-    ends = Counter(name.rpartition(".")[2] for name in given)
-    columns, same = [], []
-    for name in [*(n for n in given if n not in SHORT), *(n for n in SHORT if n in given)]:
+    values = best[0].labels | best[0].work
+    ending_counts = Counter(name.rpartition(".")[2] for name in values)
+    columns, common_values = [], []
+    for name in [*(n for n in values if n not in SHORT), *(n for n in SHORT if n in values)]:
         end = name.rpartition(".")[2]
-        heading = SHORT.get(name, end if ends[end] == 1 else name)
+        heading = SHORT.get(name, end if ending_counts[end] == 1 else name)
         cells = [label(name, (design.labels | design.work)[name]) for design in best]
         if len(best) > 1 and len(set(cells)) == 1:
-            same.append(f"{heading} {cells[0]}")
+            common_values.append(f"{heading} {cells[0]}")
         else:
             columns.append((heading, cells))
-    return columns, same
+    return columns, common_values
 
 
 def _objective(summary: Summary) -> list[Column]:
@@ -289,7 +292,7 @@ def _objective(summary: Summary) -> list[Column]:
     from dse.spec.expression import written_units
 
     text, study = summary.objective, summary.study
-    if text in (shown.metric for shown in study.shown):
+    if text in (table_metric.metric for table_metric in study.shown):
         return []
     units = written_units(text, study)
     cells = [show.quantity(design.value, units) for design in summary.best]
@@ -315,12 +318,12 @@ def _metrics(summary: Summary) -> list[Column]:
 def _shares(summary: Summary) -> list[Column]:
     """Shares of the time in per cent; parts negligible in all designs are left out."""
     breakdown = summary.study.breakdown
-    spent = {
+    shares_by_heading = {
         heading: [_share(design, parts, summary) for design in summary.best] for heading, parts in breakdown.items()
     }
     return [
         (f"{heading} %", [f"{100 * value:.1f}" for value in values])
-        for heading, values in spent.items()
+        for heading, values in shares_by_heading.items()
         if max(values) >= 0.0005
     ]
 

@@ -15,7 +15,7 @@ from dse.cli import show
 from dse.cli.designs import SHORT, label, print_reasons
 from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
 from dse.cli.proof import check_range, print_proof
-from dse.cli.run import drawn_files
+from dse.cli.run import draw_figures
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 from dse.views.figures import check
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Number of designs below which enumeration is better.
 ENUMERABLE = 1e9
 
-_SHOWN = 12
+_MAX_ROWS = 12
 
 
 @report_errors
@@ -106,30 +106,30 @@ def search(
         with progress_bar() as progress:
             proof = searches.ProofOptions(gap, minutes, progress) if prove else None
             options = searches.SearchOptions(output, evaluations, seconds, fresh, progress, force=force, prove=proof)
-            _, found = searches.perform(problem, options)
+            _, outcome = searches.perform(problem, options)
     except searches.SearchInterrupted as interruption:
         show.note(str(interruption))
         return INTERRUPTED
-    return _finish(found, problem, figure, as_json, force)
+    return _finish(outcome, problem, figure, as_json, force)
 
 
-def _finish(found: Outcome, problem: Problem, figure: bool, as_json: bool, force: bool) -> int:
+def _finish(outcome: Outcome, problem: Problem, figure: bool, as_json: bool, force: bool) -> int:
     """Print the results, draw, print the paths of outputs; returns the exit status."""
     figures: list[Path] = []
     if not as_json:
-        _print(found, problem)
+        _print(outcome, problem)
     try:
-        if figure and found.any_feasible and found.output:
-            figures += drawn_files(found.output, force)
+        if figure and outcome.any_feasible and outcome.output:
+            figures += draw_figures(outcome.output, force)
     finally:
         if as_json:
-            show.document(_as_dict(found, problem) | {"figures": list(map(str, figures))})
+            show.document(_as_dict(outcome, problem) | {"figures": list(map(str, figures))})
         else:
-            proof = [found.proof.certificate] if found.proof and found.proof.certificate else []
-            _print_files([found.output, *figures, *proof] if found.output else [])
-    if found.proof and found.proof.interrupted:
+            proof = [outcome.proof.certificate] if outcome.proof and outcome.proof.certificate else []
+            _print_files([outcome.output, *figures, *proof] if outcome.output else [])
+    if outcome.proof and outcome.proof.interrupted:
         return INTERRUPTED
-    return 0 if found.any_feasible else NOTHING_FEASIBLE
+    return 0 if outcome.any_feasible else NOTHING_FEASIBLE
 
 
 def size(problem: Problem) -> str:
@@ -137,75 +137,80 @@ def size(problem: Problem) -> str:
     from dse.sweep.job import ENUMERATION_RATE
 
     space, grid = problem.space, problem.grid
-    text = f"{' + '.join(one.product(space.paths) for one in grid.each)}: {show.counted(space.n_designs, 'design')}"
+    products = " + ".join(subgrid.product(space.paths) for subgrid in grid.each)
+    text = f"{products}: {show.counted(space.n_designs, 'design')}"
     if space.paths:
         names = ", ".join(interval.name for interval in problem.spec.intervals)
         return f"{text}, and continuous {names}: the space is infinite"
     if space.n_designs < ENUMERABLE:
-        spent = grid.n_designs / ENUMERATION_RATE
-        about = f"about {show.seconds(spent)} at {ENUMERATION_RATE / 1e6:.0f} million designs/s" if spent > 1.0 else ""
-        text += f"\nbetter: dse run enumerates it exactly, in {about or 'less than a second'} after start-up"
+        enumeration_s = grid.n_designs / ENUMERATION_RATE
+        time_text = (
+            f"about {show.seconds(enumeration_s)} at {ENUMERATION_RATE / 1e6:.0f} million designs/s"
+            if enumeration_s > 1.0
+            else ""
+        )
+        text += f"\nbetter: dse run enumerates it exactly, in {time_text or 'less than a second'} after start-up"
     return text
 
 
-def _as_dict(found: Outcome, problem: Problem) -> dict[str, Any]:
-    document = dataclasses.asdict(found) | {"output": str(found.output), "any_feasible": found.any_feasible}
-    document |= {"caution": found.caution, "cautions": list(found.cautions)}
-    document["size"] = found.size if math.isfinite(found.size) else "infinite"
+def _as_dict(outcome: Outcome, problem: Problem) -> dict[str, Any]:
+    document = dataclasses.asdict(outcome) | {"output": str(outcome.output), "any_feasible": outcome.any_feasible}
+    document |= {"caution": outcome.caution, "cautions": list(outcome.cautions)}
+    document["size"] = outcome.size if math.isfinite(outcome.size) else "infinite"
     document |= {"lacks": problem.grid.lacks}
     if chip := document.pop("chip"):
         document |= chip | {
             "title": problem.spec.sweep.title,
-            "objective": found.objectives[0],
-            "seconds": found.seconds["total"],
+            "objective": outcome.objectives[0],
+            "seconds": outcome.seconds["total"],
             "notes": list(problem.spec.notes),
         }
-    if found.proof:
-        document["proof"]["certificate"] = str(found.proof.certificate)
+    if outcome.proof:
+        document["proof"]["certificate"] = str(outcome.proof.certificate)
     return document
 
 
-def _print(found: Outcome, problem: Problem) -> None:
+def _print(outcome: Outcome, problem: Problem) -> None:
     out = show.console()
-    objectives = [text.replace("_", " ") for text in found.objectives]
+    objectives = [text.replace("_", " ") for text in outcome.objectives]
     seeds = f"over {show.counted(len(problem.spec.seeds), 'seed')}"
-    polished = ", after polishing" if problem.spec.polish else ""
-    if found.work:
-        out.print(Text(found.work), soft_wrap=True)
-    if found.chip:
-        _print_chip(out, found.chip)
-    elif found.front:
+    polish_note = ", after polishing" if problem.spec.polish else ""
+    if outcome.work:
+        out.print(Text(outcome.work), soft_wrap=True)
+    if outcome.chip:
+        _print_chip(out, outcome.chip)
+    elif outcome.front:
         show.heading(out, f"front of {' and '.join(objectives)} by method, {seeds}")
-        _print_fronts(out, found, problem.study)
-        show.heading(out, f"the ends of the front, and designs between them{polished}")
-        _print_front(out, found, problem.study)
-    elif found.any_feasible:
+        _print_fronts(out, outcome, problem.study)
+        show.heading(out, f"the ends of the front, and designs between them{polish_note}")
+        _print_front(out, outcome, problem.study)
+    elif outcome.any_feasible:
         show.heading(out, f"gap of {objectives[0]} to the best found, by method, {seeds}")
-        _print_methods(out, found)
-        show.heading(out, f"best designs by {objectives[0]}{polished}")
-        _print_best(out, found, problem.study)
+        _print_methods(out, outcome)
+        show.heading(out, f"best designs by {objectives[0]}{polish_note}")
+        _print_best(out, outcome, problem.study)
     else:
         show.heading(out, "no feasible design found; the nearest misses")
-        _print_best(out, found, problem.study)
-    if found.proof:
-        print_proof(out, found.proof, problem)
-    for text in found.best_cautions:
+        _print_best(out, outcome, problem.study)
+    if outcome.proof:
+        print_proof(out, outcome.proof, problem)
+    for text in outcome.best_cautions:
         out.print(Text(text, "yellow"), soft_wrap=True)
-    if found.front:
-        out.print(Text(_size_of_front(found)), soft_wrap=True)
-    if found.chip:
-        starts = found.chip.starts
+    if outcome.front:
+        out.print(Text(_front_size_text(outcome)), soft_wrap=True)
+    if outcome.chip:
+        starts = outcome.chip.starts
         able = sum(math.isfinite(value) for value in starts)
         out.print(
-            f"{found.objectives[0]}, geometric mean: {found.chip.value:.5g}; "
-            f"{show.counted(found.chip.evaluations, 'evaluation')} in {show.seconds(found.seconds['total'])}; "
+            f"{outcome.objectives[0]}, geometric mean: {outcome.chip.value:.5g}; "
+            f"{show.counted(outcome.chip.evaluations, 'evaluation')} in {show.seconds(outcome.seconds['total'])}; "
             f"{able} of {len(starts)} starts have a mapping of every workload"
         )
-    if found.finished:
-        out.print(Text(f"finished by a run on {found.finished} (--fresh solves it again)"), soft_wrap=True)
-    if found.reasons:
+    if outcome.finished:
+        out.print(Text(f"finished by a run on {outcome.finished} (--fresh solves it again)"), soft_wrap=True)
+    if outcome.reasons:
         show.heading(out, "evaluated designs that cannot run, by reason")
-        print_reasons(out, found.reasons, problem.study)
+        print_reasons(out, outcome.reasons, problem.study)
 
 
 def _print_chip(out: Console, chip: Chip) -> None:
@@ -234,16 +239,22 @@ def _print_chip(out: Console, chip: Chip) -> None:
     out.print()
     out.print(Text(f"active limits: {'; '.join(chip.active) or 'nothing'}"), soft_wrap=True)
     if chip.whole_stacks:
-        out.print(Text(_whole_stacks(chip)), soft_wrap=True)
+        out.print(Text(_stack_rounding_note(chip)), soft_wrap=True)
 
 
-def _whole_stacks(chip: Chip) -> str:
+def _stack_rounding_note(chip: Chip) -> str:
     """Losses of whole numbers of memory stacks against the continuous size, and the one shown."""
-    losses = {one["stacks"]: one["loss"] for one in chip.whole_stacks}
-    each = [f"{n:.0f} {'is infeasible' if loss is None else f'loses {100 * loss:.2f} %'}" for n, loss in losses.items()]
-    known = {n: loss for n, loss in losses.items() if loss is not None}
-    shown = f"shown with {min(known, key=lambda n: known[n]):.0f} stacks" if known else "shown with the continuous size"
-    return f"whole memory stacks, compared with the chip of continuous size: {', '.join(each)}; {shown}"
+    losses = {entry["stacks"]: entry["loss"] for entry in chip.whole_stacks}
+    loss_texts = [
+        f"{n:.0f} {'is infeasible' if loss is None else f'loses {100 * loss:.2f} %'}" for n, loss in losses.items()
+    ]
+    feasible_losses = {n: loss for n, loss in losses.items() if loss is not None}
+    choice_note = (
+        f"shown with {min(feasible_losses, key=lambda n: feasible_losses[n]):.0f} stacks"
+        if feasible_losses
+        else "shown with the continuous size"
+    )
+    return f"whole memory stacks, compared with the chip of continuous size: {', '.join(loss_texts)}; {choice_note}"
 
 
 def _print_files(files: list[Path]) -> None:
@@ -254,13 +265,15 @@ def _print_files(files: list[Path]) -> None:
         out.print(Text(str(file)), soft_wrap=True)
 
 
-def _print_methods(out: Console, found: Outcome) -> None:
+def _print_methods(out: Console, outcome: Outcome) -> None:
     """Print the results of each method's seeds, before and after the polish, with evaluations and time."""
     rows = []
-    for method, count in found.evaluations.items():
-        own = [design for design in found.designs if design.method == method]
-        alone, polished = ([getattr(d, name) for d in own] for name in ("gap_unpolished", "gap"))
-        rows.append([method, *_spread(alone), *_spread(polished), f"{count:,}", show.seconds(found.seconds[method])])
+    for method, count in outcome.evaluations.items():
+        designs = [design for design in outcome.designs if design.method == method]
+        unpolished, polished = ([getattr(d, name) for d in designs] for name in ("gap_unpolished", "gap"))
+        rows.append(
+            [method, *_spread(unpolished), *_spread(polished), f"{count:,}", show.seconds(outcome.seconds[method])]
+        )
     gaps = [f"{stage}: {which} %" for stage in ("search", "polished") for which in ("best", "median", "worst")]
     columns = ["method", *gaps, "evaluations", "time"]
     show.print_table(out, columns, rows, left=["method"])
@@ -268,69 +281,77 @@ def _print_methods(out: Console, found: Outcome) -> None:
 
 def _spread(gaps: list[float | None]) -> list[str]:
     """Least, median and greatest gap; infinite for infeasible designs."""
-    known = sorted(math.inf if gap is None else gap for gap in gaps)
-    return ["–" if math.isinf(gap) else f"{100 * gap:.3f}" for gap in (known[0], statistics.median(known), known[-1])]
+    sorted_gaps = sorted(math.inf if gap is None else gap for gap in gaps)
+    return [
+        "–" if math.isinf(gap) else f"{100 * gap:.3f}"
+        for gap in (sorted_gaps[0], statistics.median(sorted_gaps), sorted_gaps[-1])
+    ]
 
 
-def _print_best(out: Console, found: Outcome, study: Study) -> None:
+def _print_best(out: Console, outcome: Outcome, study: Study) -> None:
     """Print the best designs: objectives, axes, and methods; equally printed ones once."""
-    names, violated = _axes(found.designs[0].labels), not found.any_feasible
+    names, is_infeasible = _axes(outcome.designs[0].labels), not outcome.any_feasible
     finders: dict[tuple[str, ...], list[str]] = {}
-    for design in found.designs:
+    for design in outcome.designs:
         gap = "infeasible" if design.gap is None else f"{100 * design.gap:.3f}"
         cells = (
-            *_values(found, design.objectives, study),
-            f"{design.violation:.3g}" if violated else gap,
+            *_values(outcome, design.objectives, study),
+            f"{design.violation:.3g}" if is_infeasible else gap,
             *(label(name, design.labels[name]) for name in names),
         )
         finders.setdefault(cells, []).append(design.method)
     rows = [
         [str(number), *cells, ", ".join(dict.fromkeys(methods))]
-        for number, (cells, methods) in enumerate(list(finders.items())[:_SHOWN], start=1)
+        for number, (cells, methods) in enumerate(list(finders.items())[:_MAX_ROWS], start=1)
     ]
-    columns = ["", *found.objectives, "missed by" if violated else "gap %", *(SHORT.get(name, name) for name in names)]
+    columns = [
+        "",
+        *outcome.objectives,
+        "missed by" if is_infeasible else "gap %",
+        *(SHORT.get(name, name) for name in names),
+    ]
     show.print_table(out, [*columns, "found by"], rows, left=["found by"])
 
 
-def _print_fronts(out: Console, found: Outcome, study: Study) -> None:
+def _print_fronts(out: Console, outcome: Outcome, study: Study) -> None:
     """Print the progress of each method with several objectives, with evaluations and time."""
     rows = []
-    for method, one in found.fronts.items():
-        best = _values(found, one.best, study)
-        volume = "–" if one.hypervolume is None else f"{100 * one.hypervolume:.2f}"
+    for method, method_front in outcome.fronts.items():
+        best = _values(outcome, method_front.best, study)
+        volume = "–" if method_front.hypervolume is None else f"{100 * method_front.hypervolume:.2f}"
         rows.append(
             [
                 method,
-                f"{one.size:,}",
+                f"{method_front.size:,}",
                 volume,
-                *(best or ["–"] * len(found.objectives)),
-                f"{found.evaluations[method]:,}",
-                show.seconds(found.seconds[method]),
+                *(best or ["–"] * len(outcome.objectives)),
+                f"{outcome.evaluations[method]:,}",
+                show.seconds(outcome.seconds[method]),
             ]
         )
-    best_of = (f"best {text}" for text in found.objectives)
+    best_of = (f"best {text}" for text in outcome.objectives)
     columns = ["method", "designs on its front", "hypervolume %", *best_of, "evaluations", "time"]
     show.print_table(out, columns, rows, left=["method"])
 
 
-def _print_front(out: Console, found: Outcome, study: Study) -> None:
+def _print_front(out: Console, outcome: Outcome, study: Study) -> None:
     """Print designs of the front along its first objective."""
     rows = []
-    names = _axes(found.front[0].labels)
-    for number, design in enumerate(found.front, start=1):
-        values = _values(found, design.objectives, study)
+    names = _axes(outcome.front[0].labels)
+    for number, design in enumerate(outcome.front, start=1):
+        values = _values(outcome, design.objectives, study)
         axes = [label(name, design.labels[name]) for name in names]
         rows.append([str(number), ", ".join(design.best_in), *values, *axes, ", ".join(design.methods)])
-    columns = ["", "best by", *found.objectives, *(SHORT.get(name, name) for name in names), "found by"]
+    columns = ["", "best by", *outcome.objectives, *(SHORT.get(name, name) for name in names), "found by"]
     show.print_table(out, columns, rows, left=["best by", "found by"])
 
 
-def _size_of_front(found: Outcome) -> str:
+def _front_size_text(outcome: Outcome) -> str:
     """Number of designs of the front, and of those in the table."""
-    text = f"{show.counted(found.front_size, 'design')} on the Pareto front of {', '.join(found.objectives)}"
-    if found.front_distinct < found.front_size:
-        text += f", {found.front_distinct:,} of them printed differently"
-    return f"{text}; {len(found.front):,} are shown" if len(found.front) < found.front_distinct else text
+    text = f"{show.counted(outcome.front_size, 'design')} on the Pareto front of {', '.join(outcome.objectives)}"
+    if outcome.front_distinct < outcome.front_size:
+        text += f", {outcome.front_distinct:,} of them printed differently"
+    return f"{text}; {len(outcome.front):,} are shown" if len(outcome.front) < outcome.front_distinct else text
 
 
 def _axes(labels: dict[str, Any]) -> list[str]:
@@ -338,8 +359,8 @@ def _axes(labels: dict[str, Any]) -> list[str]:
     return [*(name for name in labels if name not in SHORT), *(name for name in SHORT if name in labels)]
 
 
-def _values(found: Outcome, values: Sequence[float], study: Study) -> list[str]:
+def _values(outcome: Outcome, values: Sequence[float], study: Study) -> list[str]:
     """Values of the objectives with their units."""
     from dse.spec.expression import written_units
 
-    return [show.quantity(v, written_units(text, study)) for text, v in zip(found.objectives, values, strict=False)]
+    return [show.quantity(v, written_units(text, study)) for text, v in zip(outcome.objectives, values, strict=False)]

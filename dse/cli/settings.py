@@ -23,7 +23,7 @@ _ALIKE = 0.8
 
 #: A setting among the words of a command line, and what stands before a further one within a value: ``8,pp=2``.
 _SETTING = re.compile(r"[A-Za-z_][\w.]*=")
-_FURTHER = re.compile(r"\s*[,;\s]\s*(?=([A-Za-z_][\w.]*)\s*=)")
+_NEXT_SETTING = re.compile(r"\s*[,;\s]\s*(?=([A-Za-z_][\w.]*)\s*=)")
 
 
 def split_setting(
@@ -43,15 +43,15 @@ def split_setting(
     name, equals, value = (part.strip() for part in text.partition("="))
     if not (name and equals and value):
         raise InputError(option, repr(text), form, f"write, for example, {option} tp=8")
-    starts = [found for found in _FURTHER.finditer(value) if is_name(found[1])]
+    starts = [match for match in _NEXT_SETTING.finditer(value) if is_name(match[1])]
     if starts:
-        ends = [*(found.start() for found in starts), len(value)]
-        further = [value[found.end() : end] for found, end in zip(starts, ends[1:], strict=True)]
-        raise _several(option, repr(text), option, [f"{name}={value[: ends[0]]}", *further])
+        ends = [*(match.start() for match in starts), len(value)]
+        extra_settings = [value[match.end() : end] for match, end in zip(starts, ends[1:], strict=True)]
+        raise _several_settings_error(option, repr(text), option, [f"{name}={value[: ends[0]]}", *extra_settings])
     return name, value
 
 
-def one_at_a_time(command: str, words: Sequence[str], options: Sequence[str]) -> None:
+def check_one_per_option(command: str, words: Sequence[str], options: Sequence[str]) -> None:
     """InputError where a further NAME=VALUE follows one of the options and its value: ``--set tp=8 pp=2``.
 
     Args:
@@ -60,20 +60,22 @@ def one_at_a_time(command: str, words: Sequence[str], options: Sequence[str]) ->
         options: its options that take one NAME=VALUE each.
     """
     words = words[: words.index("--")] if "--" in words else words
-    for place, word in enumerate(words):
-        option, joined, _ = word.partition("=")
+    for index, word in enumerate(words):
+        option, equals, _ = word.partition("=")
         if option not in options:
             continue
-        value = place if joined else place + 1
-        further = list(itertools.takewhile(_SETTING.match, words[value + 1 :]))
-        if further and not any(Path(text).exists() for text in further):
-            got = " ".join([*words[place : value + 1], *further])
-            raise _several(command, got, option, [words[value].removeprefix(f"{option}="), *further])
+        value = index if equals else index + 1
+        extra_settings = list(itertools.takewhile(_SETTING.match, words[value + 1 :]))
+        if extra_settings and not any(Path(text).exists() for text in extra_settings):
+            got = " ".join([*words[index : value + 1], *extra_settings])
+            raise _several_settings_error(
+                command, got, option, [words[value].removeprefix(f"{option}="), *extra_settings]
+            )
 
 
-def _several(where: str, got: str, option: str, settings: Sequence[str]) -> InputError:
+def _several_settings_error(where: str, got: str, option: str, settings: Sequence[str]) -> InputError:
     """InputError for several settings of one option."""
-    pairs = [[part.strip(",; ") for part in one.split("=", 1)] for one in settings]
+    pairs = [[part.strip(",; ") for part in setting.split("=", 1)] for setting in settings]
     repeated = " ".join(f"{option} {shlex.quote('='.join(pair))}" for pair in pairs)
     return InputError(where, got, f"{option} with one NAME=VALUE", f"repeat {option}: {repeated}")
 
@@ -99,8 +101,8 @@ def settings_of(
     from dse.spec.axes import check_read
     from dse.spec.space import NAMED
 
-    found: dict[str, Any] = {}
-    said: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    text_by_path: dict[str, str] = {}
     for text in texts or []:
         name, value = split_setting(text, option)
         if name in _OPTIONS:
@@ -115,20 +117,20 @@ def settings_of(
                 "values of a design",
                 f"{name} is an axis of sweeps; here name a system or an accelerator that has it: -s",
             )
-        known = paths_by_ending()
-        if name not in known and nearest(name, (*known, "software"), 1, _ALIKE) == ["software"] != [name]:
+        paths = paths_by_ending()
+        if name not in paths and nearest(name, (*paths, "software"), 1, _ALIKE) == ["software"] != [name]:
             raise unknown_name(option, name, ("software",), "leaves of a design", "dse list leaves")
         path = name if name == "software" else leaf_path(name, option, study.name == "serving")
-        if path in said:
-            twice(option, name, said[path], text)
-        said[path] = text
+        if path in text_by_path:
+            raise_duplicate(option, name, text_by_path[path], text)
+        text_by_path[path] = text
         if name != "software":  # no leaf, but the name of a stack
             check_read(path, name, option, study, to_serve, "leave it out")
-        found[name] = value if name == "software" else _value(path, value)
-    return found
+        values[name] = value if name == "software" else _value(path, value)
+    return values
 
 
-def twice(option: str, name: str, first: str, second: str) -> NoReturn:
+def raise_duplicate(option: str, name: str, first: str, second: str) -> NoReturn:
     """InputError for a value that is stated twice."""
     raise InputError(option, f"{name} twice: {first}, {second}", "each value once", "remove one of them")
 

@@ -20,7 +20,7 @@ from dse.io.terminal import TerminalConsole
 
 __all__ = [
     "GIB", "console", "counted", "digits", "document", "duration", "error", "gib", "heading", "note", "percent",
-    "prefixed", "print_table", "print_whole", "quantity", "seconds", "setting", "span", "table",
+    "prefixed", "print_table", "print_unwrapped", "quantity", "seconds", "setting", "span", "table",
 ]  # fmt: skip
 
 #: Spaces between columns of a table; minimum width of prose.
@@ -73,12 +73,12 @@ def note(text: str) -> None:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = ()) -> Table:
     """A plain table, right-aligned except for the columns in ``left``."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    rich_table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     for name in columns:
-        made.add_column(Text(name), justify="left" if name in left else "right", no_wrap=name not in left)
+        rich_table.add_column(Text(name), justify="left" if name in left else "right", no_wrap=name not in left)
     for row in rows:
-        made.add_row(*map(Text, row))
-    return made
+        rich_table.add_row(*map(Text, row))
+    return rich_table
 
 
 def print_table(
@@ -108,34 +108,34 @@ def print_table(
     cells = [list(row) for row in rows]
     widths = [max(cell_len(text) for text in column) for column in zip(columns, *cells, strict=True)]
     widths = [min(width, _PROSE) if name in prose else width for name, width in zip(columns, widths, strict=True)]
-    for part in _parted(columns, widths, out.width, keys, spare):
-        made = table([columns[i] for i in part], [[row[i] for i in part] for row in cells], left)
-        for column, i in zip(made.columns, part, strict=True):
+    for part in _split_columns(columns, widths, out.width, keys, spare):
+        rich_table = table([columns[i] for i in part], [[row[i] for i in part] for row in cells], left)
+        for column, i in zip(rich_table.columns, part, strict=True):
             column.no_wrap, column.overflow = columns[i] not in prose, "fold"
-        print_whole(out, made, sum(widths[i] + _GAP for i in part))
+        print_unwrapped(out, rich_table, sum(widths[i] + _GAP for i in part))
 
 
-def _parted(
+def _split_columns(
     columns: Sequence[str], widths: Sequence[int], room: int, keys: int, spare: Sequence[str]
 ) -> list[list[int]]:
     """Columns of each part of a table."""
-    wanted = list(range(len(columns)))
+    indices = list(range(len(columns)))
     for name in reversed(spare):
-        if sum(widths[i] + _GAP for i in wanted) > room + _GAP:
-            wanted.remove(list(columns).index(name))
-    names, parts = wanted[:keys], [wanted[:keys]]
-    for i in wanted[keys:]:
+        if sum(widths[i] + _GAP for i in indices) > room + _GAP:
+            indices.remove(list(columns).index(name))
+    names, parts = indices[:keys], [indices[:keys]]
+    for i in indices[keys:]:
         if len(parts[-1]) > keys and sum(widths[j] + _GAP for j in [*parts[-1], i]) > room + _GAP:
             parts.append([*names])
         parts[-1].append(i)
     return parts
 
 
-def print_whole(out: Console, made: Table, width: int) -> None:
+def print_unwrapped(out: Console, rich_table: Table, width: int) -> None:
     """Print a table of this width; a terminal wraps lines that are too long."""
     room = out.width
     out.width = max(room, width)
-    out.print(made, crop=False)
+    out.print(rich_table, crop=False)
     out.width = room
 
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 CHROME = "chrome"
 
 
-def _checked_format(name: str) -> str:
+def _check_format(name: str) -> str:
     """The name of a format; InputError for one that nothing writes."""
-    known = [CHROME, *plugins.plugins(plugins.EXCHANGE)]
-    if name not in known:
-        raise unknown_name("dse trace --format", name, known, "names")
+    formats = [CHROME, *plugins.plugins(plugins.EXCHANGE)]
+    if name not in formats:
+        raise unknown_name("dse trace --format", name, formats, "names")
     return name
 
 
@@ -74,30 +74,32 @@ def trace(
     from dse.io.outputs import checked
     from dse.views.trace import memory, perfetto, step_of
 
-    _checked_format(written_as)
+    _check_format(written_as)
     checked(output, force)
     to_serve = "leave it out: a trace is one of a training step"
-    asked = design_of(workload, system, settings, n_devices, software, any_option, TRAINING, to_serve)
-    for text in asked.readings:
+    request = design_of(workload, system, settings, n_devices, software, any_option, TRAINING, to_serve)
+    for text in request.readings:
         show.note(text)
-    step, described = step_of(asked.design), design_line(workload, system, asked.stack, asked.design, TRAINING)
+    step, description = step_of(request.design), design_line(workload, system, request.stack, request.design, TRAINING)
     times = {"step_time": step.total, "model_step_time": step.model_time}
-    about = {"design": described.strip(), **times, "leaves": leaf_values(asked.design)}
+    about = {"design": description.strip(), **times, "leaves": leaf_values(request.design)}
     if written_as == CHROME:
-        perfetto.write(step, about, output, force, memory.memory_uses(step, asked.design))
+        perfetto.write(step, about, output, force, memory.memory_uses(step, request.design))
         passes = sum(len(event.slot) for event in step.timeline.events)
-        written = f"{passes:,} passes on {show.counted(len(step.plan.orders), 'stage')}"
+        summary_text = f"{passes:,} passes on {show.counted(len(step.plan.orders), 'stage')}"
     else:
         write = plugins.load(plugins.plugins(plugins.EXCHANGE)[written_as])
-        written = write(TraceRequest(step, asked.design, system, rank, described.strip(), about, output, force))
+        summary_text = write(
+            TraceRequest(step, request.design, system, rank, description.strip(), about, output, force)
+        )
     difference = step.total / step.model_time - 1.0
-    print(described.strip())
+    print(description.strip())
     print(
         f"step {show.seconds(step.total)} event by event, {show.seconds(step.model_time)} in closed form: "
         f"{100.0 * difference:+.2f} %"
     )
-    print(f"written: {output} ({written})")
-    _say_infeasible(asked.design)
+    print(f"written: {output} ({summary_text})")
+    _say_infeasible(request.design)
 
 
 def _say_infeasible(design: Design) -> None:
@@ -106,7 +108,7 @@ def _say_infeasible(design: Design) -> None:
     from dse.doors.study_training import TRAINING
 
     metrics = evaluate(design)
-    held = {name: float(getattr(metrics, name)) for name in ("peak_memory", "host_memory")}
-    numbers = TRAINING.reason_numbers(design, held)
+    memory_metrics = {name: float(getattr(metrics, name)) for name in ("peak_memory", "host_memory")}
+    numbers = TRAINING.reason_numbers(design, memory_metrics)
     for name in TRAINING.reasons_in(int(metrics.infeasible_reason)):
         show.note(f"cannot run: {numbers.get(name, TRAINING.reason_meanings[name])}")

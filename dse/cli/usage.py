@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dse.cli import show
 from dse.cli.names import other_names
-from dse.cli.settings import one_at_a_time
+from dse.cli.settings import check_one_per_option
 from dse.cli.status import BAD_INPUT, INTERRUPTED, reader_gone
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 from dse.io.interruption import BROKEN_PIPE
@@ -109,7 +109,7 @@ class Command(TyperCommand):
         """Read the arguments; InputError for ``--set tp=8 pp=2``, whose second value would be an argument."""
         if not _TAKES_SETTINGS & {param.name for param in self.params}:
             options = [name for param in self.params if "=VALUE" in (param.metavar or "") for name in param.opts]
-            one_at_a_time(ctx.command_path, args, options)
+            check_one_per_option(ctx.command_path, args, options)
         return super().parse_args(ctx, args)
 
 
@@ -122,14 +122,14 @@ def usage_error(error: Any) -> InputError:
     context = error.ctx
     if context is None:
         return InputError("dse", error.format_message(), "dse [OPTIONS] COMMAND [ARGS]…", "dse --help shows them all")
-    if refused := _refused(error):
-        return refused
+    if value_error := _value_error(error):
+        return value_error
     where, usage = context.command_path, context.get_usage().removeprefix("Usage: ")
     got, fix = " ".join(error.format_message().split()), f"{where} --help shows them all"
     if type(error).__name__ == "NoSuchOption":
         got = f"no such option: {error.option_name}"
-    if wrong := getattr(error, "option_name", None):
-        close = _meant(wrong, {option for one in context.command.params for option in one.opts})
+    if unknown_option := getattr(error, "option_name", None):
+        close = _suggestions(unknown_option, {option for param in context.command.params for option in param.opts})
         fix = f"did you mean {' or '.join(close)}? {fix}" if close else fix
     elif type(error).__name__ == "MissingParameter" and error.param.name in _NAMED_BY:
         fix = f"{_NAMED_BY[error.param.name]} lists the names"
@@ -140,23 +140,23 @@ def usage_error(error: Any) -> InputError:
 _NAMED_BY = {"workload": "dse catalog list workload", "system": "dse catalog list system (or accelerator)"}
 
 
-def _meant(wrong: str, options: set[str]) -> list[str]:
+def _suggestions(unknown_option: str, options: set[str]) -> list[str]:
     """Suggestions for an unknown option: an option of other commands, a leaf for ``--set``, the nearest."""
     options = {option for option in options if option.startswith("--")}
-    theirs = ELSEWHERE.get(plain(wrong), ())
-    if found := sorted(option for option in options if plain(option) in set(map(plain, theirs))):
-        return found
+    dse_names = ELSEWHERE.get(plain(unknown_option), ())
+    if matches := sorted(option for option in options if plain(option) in set(map(plain, dse_names))):
+        return matches
     if "--set" in options:
         from dse.designs.leaves import known_leaves, short_name
 
         leaves = {name for path in known_leaves() for name in (short_name(path), path.rpartition(".")[2])}
-        if found := [name for name in (wrong.strip("-").replace("-", "_"), *theirs) if name in leaves]:
-            return [f"--set {name}=…" for name in found]
-    return nearest(wrong, options)
+        if matches := [name for name in (unknown_option.strip("-").replace("-", "_"), *dse_names) if name in leaves]:
+            return [f"--set {name}=…" for name in matches]
+    return nearest(unknown_option, options)
 
 
 #: pydantic's name of an error → what is allowed, with its limits.
-_WANTED = {
+_ALLOWED_BY_ERROR = {
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
     "float_parsing": "a number",
@@ -165,23 +165,23 @@ _WANTED = {
 }
 
 
-def _refused(error: Any) -> InputError | None:
+def _value_error(error: Any) -> InputError | None:
     """InputError for an invalid value of an option or an argument; None for other errors."""
-    listed = getattr(error.__cause__, "errors", None)
-    if listed is None or getattr(error, "param", None) is None:
+    error_list = getattr(error.__cause__, "errors", None)
+    if error_list is None or getattr(error, "param", None) is None:
         return None
-    one = listed()[0]
-    value, limits = str(one["input"]), one.get("ctx", {})
+    detail = error_list()[0]
+    value, limits = str(detail["input"]), detail.get("ctx", {})
     param, command = error.param, error.ctx.command_path
     where = f"{command} {param.opts[0] if param.param_type_name == 'option' else param.name}"
     _, sign, choices = str(limits.get("error", "")).partition(" is not one of ")
     if sign:
-        known = choices.rstrip(".").replace("'", "").split(", ")
-        problem = unknown_name(where, value, known, "names")
+        allowed = choices.rstrip(".").replace("'", "").split(", ")
+        problem = unknown_name(where, value, allowed, "names")
         problem.fix = other_names(value) or problem.fix if command == "dse list" else problem.fix
         return problem
-    wanted = _WANTED.get(one["type"])
-    if wanted is None:
+    allowed_text = _ALLOWED_BY_ERROR.get(detail["type"])
+    if allowed_text is None:
         return None
     fix = "check the number" if limits else "write it in digits, such as 8 or 1024"
-    return InputError(where, repr(value), wanted.format(**limits), fix)
+    return InputError(where, repr(value), allowed_text.format(**limits), fix)

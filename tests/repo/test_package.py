@@ -274,11 +274,11 @@ def test_without_matplotlib_a_sweep_says_so_and_a_plot_is_refused(monkeypatch, c
     from typer.testing import CliRunner
 
     from dse.cli import app
-    from dse.cli.run import drawn_files
+    from dse.cli.run import draw_figures
     from dse.views import figures
 
     monkeypatch.setattr(figures.importlib.util, "find_spec", lambda name: None)
-    assert drawn_files(tmp_path / "r.nc", False) == []
+    assert draw_figures(tmp_path / "r.nc", False) == []
     assert install_extra("plot") in capsys.readouterr().err
     refused = CliRunner().invoke(app, ["plot", "r.nc"])
     assert refused.exit_code == 2 and install_extra("plot") in refused.output

@@ -41,19 +41,22 @@ class Operation:
     @functools.cached_property
     def request(self) -> type[pydantic.BaseModel]:
         """Model of its requests."""
-        plain = inspect.unwrap(self.command)
-        hints = typing.get_type_hints(plain, include_extras=True)
+        function = inspect.unwrap(self.command)
+        hints = typing.get_type_hints(function, include_extras=True)
         fields: dict[str, Any] = {}
-        for name, parameter in inspect.signature(plain).parameters.items():
+        for name, parameter in inspect.signature(function).parameters.items():
             if name in self.documents:
                 fields[name] = (_DOCUMENTS[self.documents[name]][0], ...)
             elif name not in self.fixed and not _is_path(hints[name]):
                 default = ... if parameter.default is inspect.Parameter.empty else parameter.default
-                said, known = _said(hints[name], name)
-                fields[name] = (Annotated[_plain(hints[name]), pydantic.Field(alias=known, description=said)], default)
+                help_text, option_name = _help_and_name(hints[name], name)
+                fields[name] = (
+                    Annotated[_plain(hints[name]), pydantic.Field(alias=option_name, description=help_text)],
+                    default,
+                )
         settings = pydantic.ConfigDict(extra="forbid")
-        made: type[pydantic.BaseModel] = pydantic.create_model(f"{self.name}_request", __config__=settings, **fields)
-        return made
+        model: type[pydantic.BaseModel] = pydantic.create_model(f"{self.name}_request", __config__=settings, **fields)
+        return model
 
     def arguments(self, request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         """Arguments of the command for a request, whose documents are written to a folder of the process.
@@ -69,14 +72,14 @@ class Operation:
             raise InputError(
                 f"{self.name}: {where}", str(first["input"])[:200], first["msg"], "see the schema of the request"
             ) from None
-        given = {name: getattr(checked, name) for name in checked.model_fields_set}
-        refuse_files(given, self.name)
-        written = {
-            name: _DOCUMENTS[kind][1](given.pop(name), folder / f"{name}.{kind}", self.name)
+        values = {name: getattr(checked, name) for name in checked.model_fields_set}
+        refuse_files(values, self.name)
+        documents = {
+            name: _DOCUMENTS[kind][1](values.pop(name), folder / f"{name}.{kind}", self.name)
             for name, kind in self.documents.items()
         }
-        places = {name: folder / value for name, value in self.fixed.items() if isinstance(value, Path)}
-        return {**given, **self.fixed, **places, **written}
+        paths = {name: folder / value for name, value in self.fixed.items() if isinstance(value, Path)}
+        return {**values, **self.fixed, **paths, **documents}
 
 
 def refuse_files(value: Any, where: str) -> None:
@@ -142,23 +145,25 @@ def _plain(hint: Any) -> Any:
     return plain
 
 
-def _said(hint: Any, name: str) -> tuple[str, str]:
+def _help_and_name(hint: Any, name: str) -> tuple[str, str]:
     """Help of a parameter, and its name as an option: ``set`` of ``--set``."""
-    info = next((one for one in typing.get_args(hint)[1:] if isinstance(one, typer.models.ParameterInfo)), None)
+    info = next((item for item in typing.get_args(hint)[1:] if isinstance(item, typer.models.ParameterInfo)), None)
     # In annotations typer takes the first declaration for the default.
-    declared = (getattr(info, "default", None), *(getattr(info, "param_decls", None) or ()))
-    long = [one.partition("/")[0] for one in declared if isinstance(one, str) and one.startswith("--")]
-    return getattr(info, "help", None) or "", (long[0].removeprefix("--") if long else name).replace("-", "_")
+    declarations = (getattr(info, "default", None), *(getattr(info, "param_decls", None) or ()))
+    long_names = [item.partition("/")[0] for item in declarations if isinstance(item, str) and item.startswith("--")]
+    return getattr(info, "help", None) or "", (long_names[0].removeprefix("--") if long_names else name).replace(
+        "-", "_"
+    )
 
 
 _JSON: dict[str, Any] = {"as_json": True}
 _FILES = _JSON | {"output": Path("results.nc"), "figure": False, "fresh": True, "force": True}
-_ALONE = {"shard": None, "workers": None, "scheduler": None, "chunk": None}
+_SINGLE_PROCESS = {"shard": None, "workers": None, "scheduler": None, "chunk": None}
 
 #: What may be asked, by name.
 OPERATIONS = {
-    one.name: one
-    for one in (
+    operation.name: operation
+    for operation in (
         Operation(
             "evaluate",
             evaluate.evaluate,
@@ -175,7 +180,7 @@ OPERATIONS = {
             "run",
             run.run,
             "Every design of a sweep: the best, how many can run, why others cannot.",
-            _FILES | _ALONE,
+            _FILES | _SINGLE_PROCESS,
             {"sweep": "toml"},
         ),
         Operation(

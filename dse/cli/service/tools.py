@@ -38,9 +38,9 @@ def server(worker: Worker) -> Server[Any]:
         return types.ListToolsResult(tools=tools)
 
     async def call_tool(context: Any, request: types.CallToolRequestParams) -> types.CallToolResult:
-        found = await anyio.to_thread.run_sync(worker.ask, request.name, request.arguments or {})
-        text = types.TextContent(type="text", text=json.dumps(found))
-        return types.CallToolResult(content=[text], structured_content=found, is_error="error" in found)
+        reply = await anyio.to_thread.run_sync(worker.ask, request.name, request.arguments or {})
+        text = types.TextContent(type="text", text=json.dumps(reply))
+        return types.CallToolResult(content=[text], structured_content=reply, is_error="error" in reply)
 
     return Server("dse", version=dse.__version__, instructions=_ABOUT, on_list_tools=list_tools, on_call_tool=call_tool)
 
@@ -49,9 +49,9 @@ def serve(worker: Worker) -> None:
     """Answer on standard input and output until they are closed."""
 
     async def answer() -> None:
-        made = server(worker)
+        mcp_server = server(worker)
         async with stdio_server() as (incoming, outgoing):
-            await made.run(incoming, outgoing, made.create_initialization_options())
+            await mcp_server.run(incoming, outgoing, mcp_server.create_initialization_options())
 
     try:
         anyio.run(answer)

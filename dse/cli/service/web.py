@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import dse
 from dse.cli.service.operations import OPERATIONS, Operation
-from dse.cli.service.worker import Workers, refusal
+from dse.cli.service.worker import WorkerPool, refusal
 from dse.errors import InputError
 from dse.io import toml
 
@@ -35,7 +35,7 @@ _POLICY = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inl
 _STYLE = "body{font:1rem/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}code,dt{font-family:monospace}"
 
 
-def application(workers: Workers, token: str = "") -> fastapi.FastAPI:
+def application(workers: WorkerPool, token: str = "") -> fastapi.FastAPI:
     """The application; its answers are those of workers, to requests with a token where there is one."""
     app = fastapi.FastAPI(
         title="dse",
@@ -46,8 +46,8 @@ def application(workers: Workers, token: str = "") -> fastapi.FastAPI:
         description="Time, memory, energy and money of training and serving large language models.",
     )
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS))
-    app.middleware("http")(_Door(token))
-    app.exception_handler(RequestValidationError)(_not_valid)
+    app.middleware("http")(_RequestGuard(token))
+    app.exception_handler(RequestValidationError)(_validation_problem)
     # A thread waits with each request; those of a few more refuse what finds no place.
     threads = anyio.CapacityLimiter(workers.places + 8)
     for operation in OPERATIONS.values():
@@ -60,18 +60,20 @@ def application(workers: Workers, token: str = "") -> fastapi.FastAPI:
     return app
 
 
-def _add(app: fastapi.FastAPI, operation: Operation, workers: Workers, threads: anyio.CapacityLimiter) -> None:
+def _add(app: fastapi.FastAPI, operation: Operation, workers: WorkerPool, threads: anyio.CapacityLimiter) -> None:
     async def call(request: Any) -> JSONResponse:
-        asked = request.model_dump(by_alias=True, exclude_unset=True, mode="json")
-        found = await anyio.to_thread.run_sync(workers.ask, operation.name, asked, limiter=threads)
-        after = found.pop("retry_after", None)
-        return JSONResponse(found, _CODES.get(found["status"], 200), {"Retry-After": str(after)} if after else None)
+        body = request.model_dump(by_alias=True, exclude_unset=True, mode="json")
+        reply = await anyio.to_thread.run_sync(workers.ask, operation.name, body, limiter=threads)
+        retry_after = reply.pop("retry_after", None)
+        return JSONResponse(
+            reply, _CODES.get(reply["status"], 200), {"Retry-After": str(retry_after)} if retry_after else None
+        )
 
     call.__annotations__ = {"request": operation.request}
     app.post(f"/{operation.name}", summary=operation.about, operation_id=operation.name)(call)
 
 
-class _Door:
+class _RequestGuard:
     """Refuses requests without the token, of pages of others, and with bodies that are large, slow or no JSON."""
 
     def __init__(self, token: str) -> None:
@@ -115,8 +117,8 @@ class _Door:
 
     def _admits(self, request: fastapi.Request) -> bool:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        given = token.strip().encode() if scheme.lower() == "bearer" else b""
-        return not self._token or hmac.compare_digest(given, self._token)
+        sent_token = token.strip().encode() if scheme.lower() == "bearer" else b""
+        return not self._token or hmac.compare_digest(sent_token, self._token)
 
 
 def _check(body: bytes, where: str) -> None:
@@ -160,14 +162,14 @@ class TimedProtocol(H11Protocol):
         if self.transport.is_closing():
             return
         is_answering = self.cycle is not None and not self.cycle.response_complete
-        left = READING if is_answering else self._waits_since + READING - self.loop.time()
-        if left > 0.0:
-            self.loop.call_later(left, self._close_if_slow)
+        remaining_s = READING if is_answering else self._waits_since + READING - self.loop.time()
+        if remaining_s > 0.0:
+            self.loop.call_later(remaining_s, self._close_if_slow)
         else:
             self.transport.close()
 
 
-async def _not_valid(request: fastapi.Request, error: Any) -> fastapi.Response:
+async def _validation_problem(request: fastapi.Request, error: Any) -> fastapi.Response:
     first = error.errors()[0]
     if isinstance(first.get("input"), bytes):
         kind = request.headers.get("content-type", "none")
@@ -190,9 +192,9 @@ def _page() -> str:
     parts = []
     for operation in OPERATIONS.values():
         schema = operation.request.model_json_schema()
-        needed = schema.get("required", [])
+        required = schema.get("required", [])
         fields = "".join(
-            f"<dt>{html.escape(name)}{'' if name in needed else '?'}</dt>"
+            f"<dt>{html.escape(name)}{'' if name in required else '?'}</dt>"
             f"<dd>{html.escape(about.get('description', ''))}</dd>"
             for name, about in schema["properties"].items()
         )

@@ -1,6 +1,6 @@
 """Answers in processes of their own, with limits of time and memory: what takes longer ends with its process.
 
-Each answer of one design says what its predictions rest on (:func:`labelled`).
+Each answer of one design says what its predictions rest on (:func:`with_basis`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def answer(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         ):
             hidden.folder = folder
             status = _run(name, request, Path(folder))
-        document = labelled(name, request, json.loads(hidden(printed.getvalue())))
+        document = with_basis(name, request, json.loads(hidden(printed.getvalue())))
         notes = [hidden(line.strip()) for line in noted.getvalue().splitlines() if line.strip()]
         return {"status": status, "document": document, "notes": notes}
     except InputError as error:
@@ -110,36 +110,36 @@ class Worker:
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
         self._process: multiprocessing.process.BaseProcess | None = None
         self._pipe: Connection | None = None
 
     def ask(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """:func:`answer` in the process."""
         try:
-            asked = json.dumps([name, request]).encode()
+            payload = json.dumps([name, request]).encode()
         except (RecursionError, ValueError) as error:
             return refusal(2, name, str(error)[:200], "JSON of a few levels", "send plain values")
-        with self._one:
-            pipe = self._started()
+        with self._lock:
+            pipe = self._connection()
             try:
-                pipe.send_bytes(asked)
+                pipe.send_bytes(payload)
                 if pipe.poll(self._seconds):
-                    found: dict[str, Any] = json.loads(pipe.recv_bytes())
-                    return found
+                    reply: dict[str, Any] = json.loads(pipe.recv_bytes())
+                    return reply
                 problem = (f"more than {self._seconds:g} s of work", "answers within it", "ask for less")
             except (EOFError, OSError):
                 problem = ("an answer that ended the process", "what fits into memory", "ask for less")
             self.close()
             return refusal(FAILED, name, *problem)
 
-    def _started(self) -> Connection:
+    def _connection(self) -> Connection:
         if self._pipe is None or self._process is None or not self._process.is_alive():
             context = multiprocessing.get_context("spawn")
-            self._pipe, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            self._pipe, child_pipe = context.Pipe()
+            self._process = context.Process(target=_serve, args=(child_pipe,), daemon=True)
             self._process.start()
-            theirs.close()
+            child_pipe.close()
         return self._pipe
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class Worker:
         self._process = self._pipe = None
 
 
-class Workers:
+class WorkerPool:
     """As many workers as processors, and a queue of requests that wait for one, whose time begins after it."""
 
     def __init__(self, seconds: float = SECONDS, count: int | None = None, waiting: int = WAITING) -> None:
@@ -167,8 +167,8 @@ class Workers:
         """:func:`answer` by the first worker that is free; refused at once where too many requests wait."""
         if not self._free.acquire(blocking=False):
             got = f"{self.places} requests before it, of which {len(self._workers)} are answered"
-            refused = refusal(FAILED, name, got, "a place to wait", f"ask again after {RETRY} s")
-            return refused | {"retry_after": RETRY}
+            refusal_document = refusal(FAILED, name, got, "a place to wait", f"ask again after {RETRY} s")
+            return refusal_document | {"retry_after": RETRY}
         try:
             worker = self._idle.get()
             try:
@@ -198,15 +198,15 @@ def _serve(pipe: Connection) -> None:
         while True:
             name, request = json.loads(pipe.recv_bytes())
             try:
-                found = answer(name, request)
+                reply = answer(name, request)
             except Exception:
                 traceback.print_exc()
                 fix = "report the request, with what the server printed"
-                found = refusal(FAILED, name, "a fault of dse", "answers", fix)
-            pipe.send_bytes(json.dumps(found).encode())
+                reply = refusal(FAILED, name, "a fault of dse", "answers", fix)
+            pipe.send_bytes(json.dumps(reply).encode())
 
 
-def labelled(name: str, request: Mapping[str, Any], document: Any) -> Any:
+def with_basis(name: str, request: Mapping[str, Any], document: Any) -> Any:
     """A document of one design with ``basis``: the label of its predictions, why, and the sources of the fit.
 
     ``fitted``: within the rows that the stack was fitted to. ``extrapolated``: beyond them, for each reason given.

@@ -69,8 +69,8 @@ def calibrate(
     from dse.io import checkout
     from dse.lab.fits import jobs
 
-    stated = profiles.StatedCells(workload, system, n_devices, software, settings)
-    is_own = not add and (stack is not None or output.is_dir() or not output.suffix)
+    run_cells = profiles.RunCells(workload, system, n_devices, software, settings)
+    fits_stack = not add and (stack is not None or output.is_dir() or not output.suffix)
     if stack is not None and (add or output.suffix == ".toml"):
         raise InputError(
             "--stack",
@@ -78,34 +78,34 @@ def calibrate(
             "the folder of a catalogue, without --add",
             f"write -o my_catalog --stack {stack}",
         )
-    with profiles.tables(cases, profile, stated, rows, None if is_own else output, force) as tables:
+    with profiles.tables(cases, profile, run_cells, rows, None if fits_stack else output, force) as tables:
         if add:
             _add(tables, output, catalog, force)
-        elif is_own:
-            _own(tables, output, stack or "my-stack", catalog, force)
+        elif fits_stack:
+            _fit_stack(tables, output, stack or "my-stack", catalog, force)
         else:
             try:
-                _, errors, written = jobs.run(tables, folds, output, catalog, force=force)
+                _, errors, paths = jobs.run(tables, folds, output, catalog, force=force)
             except jobs.UnknownJobError:
                 program = checkout.program("calibrate")
                 if program is None:
                     raise
                 options = ["-o", output, "--folds", folds, *(["--catalog", catalog] if catalog else [])]
                 return checkout.run(program, [*options, *["--force"] * force, "--", *tables])[0]
-            print_fit(errors, written)
+            print_fit(errors, paths)
     return 0
 
 
-def print_fit(summary: Errors, written: Iterable[Path]) -> None:
+def print_fit(summary: Errors, paths: Iterable[Path]) -> None:
     """Print the errors of a fit and the files that it has written."""
     lines = [[show.percent(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in summary.rows]
     show.print_table(show.console(), summary.header, lines, left=summary.header[:1])
     if summary.note:
         print(summary.note)
-    print(f"written: {', '.join(map(str, written))}")
+    print(f"written: {', '.join(map(str, paths))}")
 
 
-def _own(cases: list[Path], folder: Path, name: str, catalog: Path | None, force: bool) -> None:
+def _fit_stack(cases: list[Path], folder: Path, name: str, catalog: Path | None, force: bool) -> None:
     """Fit a stack of one's own, and print its numbers."""
     from dse.lab.fits import own
 
@@ -116,33 +116,33 @@ def _own(cases: list[Path], folder: Path, name: str, catalog: Path | None, force
             "one folder",
             "leave --catalog out: -o names the folder",
         )
-    found = own.fit(cases, name, folder, force)
+    fit = own.fit(cases, name, folder, force)
     out = show.console()
     columns = ["parameter", "value before", "value after", "spread before", "spread after"]
-    show.print_table(out, columns, [_moved(*one[:5]) for one in found.values], left=columns[:1])
-    left_out = "" if found.unseen is None else f", {show.percent(found.unseen)} of runs left out of the fit"
+    show.print_table(out, columns, [_change_cells(*value[:5]) for value in fit.values], left=columns[:1])
+    left_out = "" if fit.unseen is None else f", {show.percent(fit.unseen)} of runs left out of the fit"
     print(
-        f"{show.counted(found.runs, 'run')}, from {found.base}: mean error {show.percent(found.before)} before, "
-        f"{show.percent(found.error)} after{left_out}"
+        f"{show.counted(fit.runs, 'run')}, from {fit.base}: mean error {show.percent(fit.before)} before, "
+        f"{show.percent(fit.error)} after{left_out}"
     )
-    print(found.note)
-    print(f"a configuration without a run is off by {show.percent(found.residual)} more (one standard deviation)")
-    print(f"written: {found.path}")
+    print(fit.note)
+    print(f"a configuration without a run is off by {show.percent(fit.residual)} more (one standard deviation)")
+    print(f"written: {fit.path}")
     print(f"used with DSE_CATALOG={folder} and --software {name}")
-    if found.runs > 1 and max(found.error, found.residual) > _EXPLAINED:  # one run alone cannot tell what it is
+    if fit.runs > 1 and max(fit.error, fit.residual) > _EXPLAINED:  # one run alone cannot tell what it is
         show.note(
-            f"the fit does not explain these runs (mean error {show.percent(found.error)}): check their columns, "
+            f"the fit does not explain these runs (mean error {show.percent(fit.error)}): check their columns, "
             "units and mapping, or ask dse diagnose for causes, before you decide with this stack"
         )
 
 
-def _moved(path: str, *numbers: float) -> list[str]:
+def _change_cells(path: str, *numbers: float) -> list[str]:
     """A line of a table: parameter, values and spreads before and after."""
     from dse.designs.leaves import known_leaves
 
-    before, after, *spreads = numbers
+    old_value, new_value, *spreads = numbers
     units = known_leaves()[path]["units"] if path in known_leaves() else "1"
-    return [_name(path), show.setting(before, units), show.setting(after, units), *map(show.percent, spreads)]
+    return [_name(path), show.setting(old_value, units), show.setting(new_value, units), *map(show.percent, spreads)]
 
 
 def _name(path: str) -> str:
@@ -158,27 +158,30 @@ def _add(cases: list[Path], output: Path, catalog: Path | None, force: bool) -> 
 
     if catalog is None:
         raise InputError("calibrate --add", "no --catalog", "a folder of your own", "add --catalog my_catalog")
-    found = adding.add(cases, catalog, output, force)
+    update = adding.add(cases, catalog, output, force)
     out = show.console()
     rows = [
-        [f"{one.kind} {one.slug}", *_moved(one.path, one.before, one.after, one.spread_before, one.spread_after)]
-        for one in found.updates
+        [
+            f"{change.kind} {change.slug}",
+            *_change_cells(change.path, change.before, change.after, change.spread_before, change.spread_after),
+        ]
+        for change in update.updates
     ]
     columns = ["of", "parameter", "value before", "value after", "spread before", "spread after"]
     if rows:
         show.print_table(out, columns, rows, left=columns[:2])
     print(
-        f"{show.counted(found.rows, 'figure')}: error {show.percent(found.before)} before, "
-        f"{show.percent(found.residual)} after (root mean square)"
+        f"{show.counted(update.rows, 'figure')}: error {show.percent(update.before)} before, "
+        f"{show.percent(update.residual)} after (root mean square)"
     )
-    print(f"written: {', '.join(map(str, found.files))}")
+    print(f"written: {', '.join(map(str, update.files))}")
     if rows:
         print(f"used with DSE_CATALOG={catalog}")
     else:
         print(f"no value of the catalogue moves or narrows by these rows: nothing is written to {catalog}")
-    if far := ", ".join(_name(one.path) for one in found.updates if _is_far(one)):
+    if far := ", ".join(_name(change.path) for change in update.updates if _is_far(change)):
         show.note(f"{far}: moved by more than {_FAR:g} times the spread before: check the rows")
-    if found.are_runs and found.residual > max(0.5 * found.before, _AS_RUNS):
+    if update.are_runs and update.residual > max(0.5 * update.before, _AS_RUNS):
         show.note(
             f"most of the error stays with these runs: dse calibrate ROWS -o {catalog} fits a stack of your own, "
             "whose level takes what they have in common"
@@ -196,11 +199,11 @@ _AS_RUNS = 0.05
 _FAR = 4.0
 
 
-def _is_far(one: Update) -> bool:
+def _is_far(change: Update) -> bool:
     """Whether a value moved further than its spread makes likely."""
-    if one.before <= 0.0 or one.after <= 0.0:
+    if change.before <= 0.0 or change.after <= 0.0:
         return False
-    return abs(math.log(one.after / one.before)) > _FAR * max(one.spread_before, 0.02)
+    return abs(math.log(change.after / change.before)) > _FAR * max(change.spread_before, 0.02)
 
 
 REGISTRATION = Registration("Compare with reality", calibrate)

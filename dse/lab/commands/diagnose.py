@@ -54,14 +54,14 @@ def diagnose(
     from dse.measured import Skip, read_cases
 
     _check_outputs(output, trace, files, force)
-    stated = profiles.StatedCells(workload, system, n_devices, software, settings)
+    run_cells = profiles.RunCells(workload, system, n_devices, software, settings)
     are_tables = all(".csv" in path.suffixes[-2:] for path in files)
-    with profiles.tables(files, not are_tables, stated, rows, None, force) as tables:
-        found = evidence.diagnose([case for path in tables for case in read_cases(path)])
-    told = [one for one in found if not isinstance(one, Skip)]
-    causes = [None if are_tables else _explained(one, files, len(told) == 1) for one in told]
-    helps = [_advised(one) if advice else None for one in told]
-    explained = [one for one in causes if one is not None]
+    with profiles.tables(files, not are_tables, run_cells, rows, None, force) as tables:
+        diagnoses = evidence.diagnose([case for path in tables for case in read_cases(path)])
+    predicted = [diagnosis for diagnosis in diagnoses if not isinstance(diagnosis, Skip)]
+    causes = [None if are_tables else _explain_step(diagnosis, files, len(predicted) == 1) for diagnosis in predicted]
+    helps = [_advised(diagnosis) if advice else None for diagnosis in predicted]
+    explained = [cause for cause in causes if cause is not None]
     if (output or trace) and len(explained) != 1:
         got = f"{show.counted(len(explained), 'step')} with traces of kernels"
         raise InputError(
@@ -71,20 +71,26 @@ def diagnose(
             "give traces of the PyTorch profiler, of one run",
         )
     if as_json:
-        skipped = [str(one) for one in found if isinstance(one, Skip)]
-        steps = [_document(*one) for one in zip(told, causes, helps, strict=True)]
+        skipped = [str(diagnosis) for diagnosis in diagnoses if isinstance(diagnosis, Skip)]
+        steps = [_document(*step) for step in zip(predicted, causes, helps, strict=True)]
         show.document({"steps": steps, "skipped": skipped})
     else:
-        for one in found:
-            if isinstance(one, Skip):
-                show.note(f"not predicted: {one}")
-        for one, why, help_ in zip(told, causes, helps, strict=True):
-            _print(one, why)
+        for diagnosis in diagnoses:
+            if isinstance(diagnosis, Skip):
+                show.note(f"not predicted: {diagnosis}")
+        for diagnosis, why, help_ in zip(predicted, causes, helps, strict=True):
+            _print(diagnosis, why)
             if help_:
-                _print_advice(one, help_)
+                _print_advice(diagnosis, help_)
     if explained:
-        _write(explained[0], told[causes.index(explained[0])], checked(output, force) if output else None, trace, force)
-    return 0 if told else NOTHING_FEASIBLE
+        _write(
+            explained[0],
+            predicted[causes.index(explained[0])],
+            checked(output, force) if output else None,
+            trace,
+            force,
+        )
+    return 0 if predicted else NOTHING_FEASIBLE
 
 
 def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path], force: bool) -> None:
@@ -102,33 +108,33 @@ def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path
         checked(trace, force, files)
 
 
-def _explained(one: Diagnosis, files: Sequence[Path], is_only: bool) -> Explained | None:
+def _explain_step(diagnosis: Diagnosis, files: Sequence[Path], is_only: bool) -> Explained | None:
     """The causes of a step from its traces; None without any."""
     from dse.lab.evidence import explain, is_trace, read_trace
 
-    own = [path for path in dict.fromkeys(files) if is_only or str(path) in one.source.split()]
-    traces = [found for path in own if is_trace(path) and (found := read_trace(path)) is not None]
+    trace_files = [path for path in dict.fromkeys(files) if is_only or str(path) in diagnosis.source.split()]
+    traces = [step_trace for path in trace_files if is_trace(path) and (step_trace := read_trace(path)) is not None]
     if not traces:
         return None
     try:
-        return explain(one.ran.design, traces)
+        return explain(diagnosis.ran.design, traces)
     except InputError as error:
         show.note(f"no causes: {error.got}; {error.allowed}")
         return None
 
 
-def _advised(one: Diagnosis) -> Advice:
+def _advised(diagnosis: Diagnosis) -> Advice:
     from dse.lab.evidence import advise
 
-    return advise(one.ran)
+    return advise(diagnosis.ran)
 
 
-def _write(explained: Explained, one: Diagnosis, output: Path | None, trace: Path | None, force: bool) -> None:
+def _write(explained: Explained, diagnosis: Diagnosis, output: Path | None, trace: Path | None, force: bool) -> None:
     if output is not None:
         from dse.lab.evidence import gap
         from dse.views.plot import save
 
-        title = f"{one.ran.model or 'step'} on {one.ran.system or one.ran.accelerator}"
+        title = f"{diagnosis.ran.model or 'step'} on {diagnosis.ran.system or diagnosis.ran.accelerator}"
         save(gap(explained, title), output, force)
         show.note(f"written: {output}")
     if trace is not None:
@@ -138,45 +144,46 @@ def _write(explained: Explained, one: Diagnosis, output: Path | None, trace: Pat
         show.note(f"written: {trace}")
 
 
-def _document(one: Diagnosis, why: Explained | None, help_: Advice | None) -> dict[str, Any]:
+def _document(diagnosis: Diagnosis, why: Explained | None, help_: Advice | None) -> dict[str, Any]:
     from dse.lab.evidence import as_dict
 
-    found = one.as_dict() | ({"trace": as_dict(why)} if why else {})
+    document = diagnosis.as_dict() | ({"trace": as_dict(why)} if why else {})
     if help_ is not None:
-        changes = [change._asdict() | {"command": _command(one, change.design)} for change in help_.changes]
+        changes = [change._asdict() | {"command": _command(diagnosis, change.design)} for change in help_.changes]
         for change in changes:
             del change["design"]
-        found |= {"changes": changes, "forbidden": help_.forbidden and help_.forbidden._asdict()}
-    return found
+        document |= {"changes": changes, "forbidden": help_.forbidden and help_.forbidden._asdict()}
+    return document
 
 
 # Text
 
 
-def _print(one: Diagnosis, why: Explained | None) -> None:
-    ends, ratio = one.interval, one.measured / one.predicted
-    between = f" (80 %: {show.seconds(ends.low)} to {show.seconds(ends.high)})" if ends else ""
+def _print(diagnosis: Diagnosis, why: Explained | None) -> None:
+    ends, ratio = diagnosis.interval, diagnosis.measured / diagnosis.predicted
+    interval_text = f" (80 %: {show.seconds(ends.low)} to {show.seconds(ends.high)})" if ends else ""
     differs = f"{show.percent(abs(ratio - 1.0))} {'longer' if ratio >= 1.0 else 'shorter'} than predicted"
-    print(one.source)
+    print(diagnosis.source)
     print(
-        f"step {show.seconds(one.measured)} measured, {show.seconds(one.predicted)} predicted{between}: {differs}, "
-        f"{'within' if one.is_explained else 'outside'} the interval"
+        f"step {show.seconds(diagnosis.measured)} measured, "
+        f"{show.seconds(diagnosis.predicted)} predicted{interval_text}: {differs}, "
+        f"{'within' if diagnosis.is_explained else 'outside'} the interval"
     )
-    _print_parts(one, why)
-    if one.memory:
-        measured, predicted = (value / 2**30 for value in one.memory)
+    _print_parts(diagnosis, why)
+    if diagnosis.memory:
+        measured, predicted = (value / 2**30 for value in diagnosis.memory)
         print(f"peak memory {measured:.1f} GiB measured, {predicted:.1f} GiB predicted")
     if why:
         _print_causes(why)
-    elif one.note:
-        show.note(one.note)
+    elif diagnosis.note:
+        show.note(diagnosis.note)
 
 
-def _print_parts(one: Diagnosis, why: Explained | None) -> None:
+def _print_parts(diagnosis: Diagnosis, why: Explained | None) -> None:
     from dse.lab.evidence import step_parts
 
     heads = ["part", "measured", "predicted", "longer by"]
-    parts = step_parts(why) if why else [(part.name, part.measured, part.predicted) for part in one.parts]
+    parts = step_parts(why) if why else [(part.name, part.measured, part.predicted) for part in diagnosis.parts]
     cells = [
         [
             name,
@@ -202,12 +209,16 @@ def _print_parts(one: Diagnosis, why: Explained | None) -> None:
 
 def _print_causes(why: Explained) -> None:
     """How much was matched, and the waterfall of the gap."""
-    ways = ", ".join(f"{show.percent(share)} by {how}" for how, share in why.shares.items() if share > 5e-4)
-    print(f"matched to the model: {show.percent(sum(why.shares.values()))} of the time of kernels ({ways})")
-    if left := why.unmatched:
-        named = ", ".join(f"{_shortened(name)} {show.seconds(value)}" for name, value in [*left.items()][:5])
-        more = f", and {len(left) - 5:,} more {show.seconds(sum([*left.values()][5:]))}" if len(left) > 5 else ""
-        print(f"not matched, s a step: {named}{more}")
+    match_shares = ", ".join(f"{show.percent(share)} by {how}" for how, share in why.shares.items() if share > 5e-4)
+    print(f"matched to the model: {show.percent(sum(why.shares.values()))} of the time of kernels ({match_shares})")
+    if unmatched := why.unmatched:
+        kernel_text = ", ".join(f"{_shortened(name)} {show.seconds(value)}" for name, value in [*unmatched.items()][:5])
+        rest_text = (
+            f", and {len(unmatched) - 5:,} more {show.seconds(sum([*unmatched.values()][5:]))}"
+            if len(unmatched) > 5
+            else ""
+        )
+        print(f"not matched, s a step: {kernel_text}{rest_text}")
     if not why.is_matched:
         show.note(
             "no causes: most of the time is of kernels that the stated model and mapping do not have; check -w, "
@@ -215,9 +226,9 @@ def _print_causes(why: Explained) -> None:
         )
         return
     rows = [
-        [one.name, _signed(one.seconds), show.percent(abs(one.seconds) / why.measured), one.evidence]
-        for one in why.causes
-        if one.named or _visible(one.seconds)
+        [cause.name, _signed(cause.seconds), show.percent(abs(cause.seconds) / why.measured), cause.evidence]
+        for cause in why.causes
+        if cause.named or _visible(cause.seconds)
     ]
     rows.append(
         [
@@ -227,8 +238,8 @@ def _print_causes(why: Explained) -> None:
             "",
         ]
     )
-    found = f"{show.counted(len(why.named), 'cause')} found" if why.named else "no cause stands out"
-    show.heading(show.console(), found)
+    summary = f"{show.counted(len(why.named), 'cause')} found" if why.named else "no cause stands out"
+    show.heading(show.console(), summary)
     columns = ["cause", "longer by", "of the step", "evidence"]
     show.print_table(show.console(), columns, rows, left=["cause", "evidence"], prose=["evidence"])
 
@@ -241,46 +252,46 @@ def _shortened(name: str) -> str:
     return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 
-def _print_advice(one: Diagnosis, found: Advice) -> None:
+def _print_advice(diagnosis: Diagnosis, advice: Advice) -> None:
     from dse.designs.leaves import leaf_path
     from dse.lab.evidence import written
 
-    def said(values: dict[str, float]) -> str:
+    def settings_text(values: dict[str, float]) -> str:
         return ", ".join(f"{name}={written(leaf_path(name), value)}" for name, value in values.items())
 
-    what = "changes that shorten the step most" if found.changes else "no change shortens the step by 1 %"
-    show.heading(show.console(), what)
-    for place, change in enumerate(found.changes, 1):
-        between = _between(change.low, change.high)
-        print(f"{place}. {said(change.values)}: {show.percent(change.gain)} shorter (80 %: {between})")
+    title = "changes that shorten the step most" if advice.changes else "no change shortens the step by 1 %"
+    show.heading(show.console(), title)
+    for place, change in enumerate(advice.changes, 1):
+        gain_interval = _percent_range(change.low, change.high)
+        print(f"{place}. {settings_text(change.values)}: {show.percent(change.gain)} shorter (80 %: {gain_interval})")
         for sign, options in (("+", change.options), ("-", change.without)):
             if options:
                 print(f"   {sign} {'  '.join(options)}")
-        if command := _command(one, change.design):
+        if command := _command(diagnosis, change.design):
             print(f"   {command}")
-    if more := found.forbidden:
+    if forbidden := advice.forbidden:
         print(
-            f"memory forbids {said(more.values)}: {show.percent(more.gain)} shorter, but needs "
-            f"{show.gib(more.memory)} of {show.gib(more.capacity)}"
+            f"memory forbids {settings_text(forbidden.values)}: {show.percent(forbidden.gain)} shorter, but needs "
+            f"{show.gib(forbidden.memory)} of {show.gib(forbidden.capacity)}"
         )
 
 
-def _between(low: float, high: float) -> str:
+def _percent_range(low: float, high: float) -> str:
     """Ends of a gain, of which the lower may be a loss."""
     return f"{100.0 * low:.1f} to {100.0 * high:.1f} %"
 
 
-def _command(one: Diagnosis, design: Any) -> str:
+def _command(diagnosis: Diagnosis, design: Any) -> str:
     """The line that writes a design's launch line; "" without names of model and system, or a tool of its stack."""
     from dse.lab.evidence import settings_of
     from dse.tools.runs import stack_tool
 
-    ran = one.ran
-    tool = stack_tool(ran.stack, "training")
-    if not (tool and ran.model and ran.system):
+    run = diagnosis.ran
+    tool = stack_tool(run.stack, "training")
+    if not (tool and run.model and run.system):
         return ""
     values = " ".join(f"--set {text}" for text in settings_of(design))
-    return f"dse launch -w {ran.model} -s {ran.system} --software {ran.stack} --for {tool.name} {values}"
+    return f"dse launch -w {run.model} -s {run.system} --software {run.stack} --for {tool.name} {values}"
 
 
 def _visible(seconds: float) -> float:

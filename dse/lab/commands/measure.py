@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dse.measured.uncertainty.posterior import Choice
 
 
-_CARRIED = (
+_NEXT_STEPS = (
     "dse decide --measured counts such rows in full; dse calibrate --add writes what of them lies in catalogue values, "
     "not what lies in residuals."
 )
@@ -58,7 +58,7 @@ def measure(
 
     study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
     metric = objective if metric is None else metric
-    more = more_is_better(metric, study)
+    higher_is_better = more_is_better(metric, study)
     chip = accelerator_of(catalog.resolve("system", on, "--on"))
     node = catalog.entry("system", on, "--on")
     per_node = node.value("devices_per_node", node.value("node.devices_per_node"))
@@ -71,7 +71,7 @@ def measure(
             "a machine with the accelerator of a design",
             "name the system of one of the designs",
         )
-    belief = Belief.of(offer.known, more)
+    belief = Belief.of(offer.known, higher_is_better)
     steps = order(belief, offer.candidates, count)
     if as_json:
         show.document(_document(study.name, metric, machine, choices, belief, steps))
@@ -91,16 +91,16 @@ def _document(
         "expected_loss": belief.loss,
         "measurements": [
             {
-                "name": one.candidate.name,
-                "kind": one.candidate.kind,
-                "lowers_by": one.value,
-                "expected_loss": one.loss,
-                "predicted": one.candidate.predicted,
-                "seconds": one.candidate.seconds,
-                "line": one.candidate.line,
-                "row": dict(one.candidate.row),
+                "name": step.candidate.name,
+                "kind": step.candidate.kind,
+                "lowers_by": step.value,
+                "expected_loss": step.loss,
+                "predicted": step.candidate.predicted,
+                "seconds": step.candidate.seconds,
+                "line": step.candidate.line,
+                "row": dict(step.candidate.row),
             }
-            for one in steps
+            for step in steps
         ],
     }
 
@@ -122,15 +122,16 @@ def _print(
         out.print(Text(f"{considered}: none lowers the expected loss by 0.01 %"), soft_wrap=True)
         return
     rows = [
-        [f"{i}", one.candidate.name, show.percent(one.value), show.percent(one.loss)] for i, one in enumerate(steps, 1)
+        [f"{i}", step.candidate.name, show.percent(step.value), show.percent(step.loss)]
+        for i, step in enumerate(steps, 1)
     ]
     columns = ["", "measurement", "alone lowers loss by", "loss after it and those above"]
     show.print_table(out, columns, rows, left=["measurement"], prose=["measurement"])
-    out.print(Text(f"{considered} considered. {_CARRIED}"), soft_wrap=True)
-    for i, one in enumerate(steps, 1):
-        show.heading(out, f"{i}. {one.candidate.name}")
-        print(one.candidate.line)
-        print(_csv(one.candidate.row))
+    out.print(Text(f"{considered} considered. {_NEXT_STEPS}"), soft_wrap=True)
+    for i, step in enumerate(steps, 1):
+        show.heading(out, f"{i}. {step.candidate.name}")
+        print(step.candidate.line)
+        print(_csv(step.candidate.row))
 
 
 def _csv(row: Mapping[str, str]) -> str:

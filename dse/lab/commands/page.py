@@ -77,8 +77,8 @@ def page(
     if results is None and (live or points != MOST_POINTS):
         got = "--live or --points without results"
         raise InputError("dse page", got, "RESULTS.nc with them", "name results, or leave the options out")
-    place = results.with_suffix(_ENDING) if results else Path(f"{workload}_{system}{_ENDING}")
-    write(results, start, live, points, output or place, force)
+    path = results.with_suffix(_ENDING) if results else Path(f"{workload}_{system}{_ENDING}")
+    write(results, start, live, points, output or path, force)
 
 
 def _start(
@@ -98,33 +98,35 @@ def _start(
     from dse.lab.page import Named, Start, value_text
 
     study = STUDIES["serving" if serving else "training"]
-    asked = design_of(workload, system, settings, n_devices, software, any_option, study)
-    words = ["-w", workload, "-s", system, *(["--software", software] if software else [])]
-    words += ["--any-option"] if any_option else []
-    stated = {short_name(path): value_text(path, value) for path, value in asked.values.items()}
-    names = Named(workload, system, asked.stack, accelerator_of(system), words, stated, known=asked.stated)
-    return Start(study, asked.design, names)
+    request = design_of(workload, system, settings, n_devices, software, any_option, study)
+    option_words = ["-w", workload, "-s", system, *(["--software", software] if software else [])]
+    option_words += ["--any-option"] if any_option else []
+    set_values = {short_name(path): value_text(path, value) for path, value in request.values.items()}
+    names = Named(
+        workload, system, request.stack, accelerator_of(system), option_words, set_values, known=request.set_leaves
+    )
+    return Start(study, request.design, names)
 
 
-def write(results: Path | None, start: Start | None, live: bool, points: int, place: Path, force: bool) -> None:
+def write(results: Path | None, start: Start | None, live: bool, points: int, path: Path, force: bool) -> None:
     """Write a page, and say where and how large it is."""
     from dse.io import outputs
     from dse.io.quantities import counted
     from dse.lab import page as pages
 
-    if place.suffix.lower() != _ENDING:
-        raise InputError("--output", place.name, f"a name ending in {_ENDING}", f"write {place.with_suffix(_ENDING)}")
+    if path.suffix.lower() != _ENDING:
+        raise InputError("--output", path.name, f"a name ending in {_ENDING}", f"write {path.with_suffix(_ENDING)}")
     if results is None:
-        outputs.checked(place, force, [])
-        pages.write(place, start=start, force=force)
-        print(f"{place} ({place.stat().st_size / 2**20:.1f} MiB)")
+        outputs.checked(path, force, [])
+        pages.write(path, start=start, force=force)
+        print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
         return
     from dse.sweep import open_results
 
-    outputs.checked(place, force, [results])
+    outputs.checked(path, force, [results])
     with open_results(results) as dataset:
-        size = pages.write(place, dataset, start, live=live, points=points, force=force, inputs=[results])
-    print(f"{place} ({counted(size, 'design')}, {place.stat().st_size / 2**20:.1f} MiB)")
+        size = pages.write(path, dataset, start, live=live, points=points, force=force, inputs=[results])
+    print(f"{path} ({counted(size, 'design')}, {path.stat().st_size / 2**20:.1f} MiB)")
 
 
 @report_errors

@@ -83,7 +83,7 @@ def posttrain(
     for path in filter(None, (output, figure)):
         checked(path, force, [])
     modes = tuple(name.strip() for name in mode.split(",") if name.strip())
-    found = plan_rl(
+    rl_plan = plan_rl(
         RlDemand(
             workload,
             system,
@@ -105,35 +105,37 @@ def posttrain(
             _fixed(rollout, "--rollout", "serving"),
         )
     )
-    if output and found.splits:
+    if output and rl_plan.splits:
         with replacing(output, force) as partial:
-            found.splits.to_netcdf(partial, engine="netcdf4")
-    if figure and found.splits:
+            rl_plan.splits.to_netcdf(partial, engine="netcdf4")
+    if figure and rl_plan.splits:
         from dse.views import plot
 
-        plot.save(plot.posttraining(found.best, found.splits), figure, force)
+        plot.save(plot.posttraining(rl_plan.best, rl_plan.splits), figure, force)
     if as_json:
-        show.document({"demand": found.demand._asdict(), "modes": _rows(found), "without": found.without})
+        show.document({"demand": rl_plan.demand._asdict(), "modes": _rows(rl_plan), "without": rl_plan.without})
     else:
-        _print(found)
-    return 0 if found.best else NOTHING_FEASIBLE
+        _print(rl_plan)
+    return 0 if rl_plan.best else NOTHING_FEASIBLE
 
 
 def _fixed(settings: list[str] | None, option: str, kind: str) -> dict[str, Any]:
     """Name → value of a pool's settings; whole numbers as such."""
     from dse.doors.studies import STUDIES
 
-    found = settings_of(settings, STUDIES[kind], option, "state it by --rollout")
+    values = settings_of(settings, STUDIES[kind], option, "state it by --rollout")
     return {
-        name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in found.items()
+        name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in values.items()
     }
 
 
-def _rows(found: RlPlan) -> list[dict[str, Any]]:
+def _rows(rl_plan: RlPlan) -> list[dict[str, Any]]:
     """The best of each mode, JSON-ready."""
-    if not found.best:
+    if not rl_plan.best:
         return []
-    columns = {str(name): found.best[name].values.tolist() for name in (*found.best.coords, *found.best.data_vars)}
+    columns = {
+        str(name): rl_plan.best[name].values.tolist() for name in (*rl_plan.best.coords, *rl_plan.best.data_vars)
+    }
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -149,10 +151,10 @@ def _mapping(row: dict[str, Any], pool: str) -> str:
     return " x ".join(degrees) or "1 device"
 
 
-def _print(found: RlPlan) -> None:
+def _print(rl_plan: RlPlan) -> None:
     from dse.lab.rl import PARTS
 
-    out, demand = show.console(), found.demand
+    out, demand = show.console(), rl_plan.demand
     out.print(
         Text(
             f"{demand.workload}, {demand.algorithm}: {show.counted(demand.prompts, 'prompt')} x "
@@ -161,7 +163,7 @@ def _print(found: RlPlan) -> None:
         ),
         soft_wrap=True,
     )
-    rows = _rows(found)
+    rows = _rows(rl_plan)
     if rows:
         columns = ["mode", "rollout engines", "trainer", "step", "tok/s/dev", "dev-h", "USD"]
         show.print_table(
@@ -206,7 +208,7 @@ def _print(found: RlPlan) -> None:
         if row["training_stage_options"]:
             text = f"{_mode(row, demand.staleness)}: pp {row['training_pp']:g} by {row['training_stage_options']}"
             out.print(Text(text), soft_wrap=True)
-    for name, reason in found.without.items():
+    for name, reason in rl_plan.without.items():
         out.print(Text(f"{name}: {reason}", "yellow"), soft_wrap=True)
 
 

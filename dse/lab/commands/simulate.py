@@ -83,105 +83,120 @@ def simulate(
     from dse.lab.simulator import simulate as run
 
     _check_outputs(output, timeline, trace, force)
-    asked = design_of(workload, system, settings, n_devices, software, any_option, SERVING)
-    given, heading, asked = _traced(trace, asked, requests) if trace else (None, "", asked)
-    for text in (*asked.readings, *cautions.of_chip(asked.design)):
+    request = design_of(workload, system, settings, n_devices, software, any_option, SERVING)
+    trace_requests, heading, request = _traced(trace, request, requests) if trace else (None, "", request)
+    for text in (*request.readings, *cautions.chip_cautions(request.design)):
         show.note(text)
-    closed = {name: float(value) for name, value in vars(serve(asked.design)).items()}
-    if not trace and (problem := _no_room(asked.design, closed)):
+    closed_form = {name: float(value) for name, value in vars(serve(request.design)).items()}
+    if not trace and (problem := _no_room(request.design, closed_form)):
         show.error(problem)
         return NOTHING_FEASIBLE
-    started = time.perf_counter()
-    found = run(asked.design, given, requests or _COUNT, seed, timeline is not None)
-    taken = time.perf_counter() - started
-    figures = statistics(found)
-    described = design_line(workload, system, asked.stack, asked.design, SERVING).strip() + heading
-    about = {"design": described, "seed": seed}
+    start_s = time.perf_counter()
+    simulation = run(request.design, trace_requests, requests or _COUNT, seed, timeline is not None)
+    wall_seconds = time.perf_counter() - start_s
+    figures = statistics(simulation)
+    description = design_line(workload, system, request.stack, request.design, SERVING).strip() + heading
+    about = {"design": description, "seed": seed}
     if output:
-        files.write(found, output, about, force)
+        files.write(simulation, output, about, force)
     if timeline:
-        files.write_timeline(found, timeline, about, force)
-    steady = {} if trace else _steady(closed)
-    outside = cautions.outside(asked.design, asked.stack, system, closed)
-    listed = cautions.of_all(asked.design, (workload, system, asked.stack), asked.stated, closed, SERVING)
-    overload = list(filter(None, [_overload(figures, closed)]))
+        files.write_timeline(simulation, timeline, about, force)
+    steady = {} if trace else _steady(closed_form)
+    range_cautions = cautions.range_cautions(request.design, request.stack, system, closed_form)
+    caution_texts = cautions.all_cautions(
+        request.design, (workload, system, request.stack), request.set_leaves, closed_form, SERVING
+    )
+    overload = list(filter(None, [_overload(figures, closed_form)]))
     if as_json:
         show.document(
             {
                 **about,
                 "feasible": True,
-                "seconds": taken,
+                "seconds": wall_seconds,
                 **figures,
                 "closed_form": steady,
-                "outside": outside,
-                "cautions": [*listed, *overload],
+                "outside": range_cautions,
+                "cautions": [*caution_texts, *overload],
             }
         )
     else:
-        ranges = [range_note(outside)] if outside else []
-        _print(described, [*ranges, *listed, *overload], figures, steady, taken, found.column("arrival").size)
+        ranges = [range_note(range_cautions)] if range_cautions else []
+        _print(
+            description,
+            [*ranges, *caution_texts, *overload],
+            figures,
+            steady,
+            wall_seconds,
+            simulation.column("arrival").size,
+        )
     return 0
 
 
-def _traced(path: Path, asked: EvaluateRequest, count: int | None) -> tuple[RequestList, str, EvaluateRequest]:
+def _traced(path: Path, request: EvaluateRequest, count: int | None) -> tuple[RequestList, str, EvaluateRequest]:
     """Requests of a trace, their line of the heading, and the design with their means; InputError for a second load."""
     from dse.lab.simulator import as_requests, read
 
-    stated = {name.rpartition(".")[2] for name in asked.stated if name.startswith(_OF_REQUESTS)}
-    if refused := [*sorted(stated & _ARRIVALS), *["--requests"] * (count is not None)]:
+    set_leaves = {name.rpartition(".")[2] for name in request.set_leaves if name.startswith(_OF_REQUESTS)}
+    if conflicts := [*sorted(set_leaves & _ARRIVALS), *["--requests"] * (count is not None)]:
         raise InputError(
-            "--trace", f"{', '.join(refused)} too", "arrivals of the trace alone", "leave it out, or leave out --trace"
+            "--trace",
+            f"{', '.join(conflicts)} too",
+            "arrivals of the trace alone",
+            "leave it out, or leave out --trace",
         )
-    found, design = read(path), asked.design
+    trace_requests, design = read(path), request.design
     assert design.workload.requests is not None, "complete the design before"
-    requests = as_requests(found, design.workload.requests)
-    seconds, sessions = float(found.arrival[-1] - found.arrival[0]), len(set(found.session.tolist()) - {-1})
-    prefixes = show.counted(len(set(found.prefix.tolist()) - {-1}), "prefix", "prefixes")
-    unread = ", ".join(sorted(stated - _LIMITS))
+    requests = as_requests(trace_requests, design.workload.requests)
+    seconds, sessions = (
+        float(trace_requests.arrival[-1] - trace_requests.arrival[0]),
+        len(set(trace_requests.session.tolist()) - {-1}),
+    )
+    prefixes = show.counted(len(set(trace_requests.prefix.tolist()) - {-1}), "prefix", "prefixes")
+    unread = ", ".join(sorted(set_leaves - _LIMITS))
     heading = (
-        f"\ntrace {path}: {show.counted(found.size, 'request')} in {show.seconds(seconds)}, with arrivals, lengths and "
-        f"{prefixes}{' and ' + show.counted(sessions, 'session') if sessions else ''}"
+        f"\ntrace {path}: {show.counted(trace_requests.size, 'request')} in {show.seconds(seconds)}, "
+        f"with arrivals, lengths and {prefixes}{' and ' + show.counted(sessions, 'session') if sessions else ''}"
         f"{f'; not read: {unread}' * bool(unread)}"
     )
     workload = dataclasses.replace(design.workload, requests=requests, reuse=None)
-    return found, heading, asked._replace(design=dataclasses.replace(design, workload=workload))
+    return trace_requests, heading, request._replace(design=dataclasses.replace(design, workload=workload))
 
 
-def _no_room(design: Design, closed: dict[str, float]) -> InputError | None:
+def _no_room(design: Design, closed_form: dict[str, float]) -> InputError | None:
     """Why a design has no room for a cache, if so."""
     from dse.doors.study_serving import SERVING
 
-    if not int(closed["infeasible_reason"]) & int(SERVING.memory_reasons):
+    if not int(closed_form["infeasible_reason"]) & int(SERVING.memory_reasons):
         return None
     return InputError(
         "memory",
-        SERVING.reason_numbers(design, closed)["memory"],
+        SERVING.reason_numbers(design, closed_form)["memory"],
         "room for the cache of a request",
         "more devices (tp, pp), or narrower weights",
     )
 
 
-def _steady(closed: dict[str, float]) -> dict[str, float]:
+def _steady(closed_form: dict[str, float]) -> dict[str, float]:
     """Printed figures of the closed forms; above capacity requests wait without end."""
-    endless = ("time_to_first_token", "request_latency") if closed["utilisation"] > 1.0 else ()
+    endless = ("time_to_first_token", "request_latency") if closed_form["utilisation"] > 1.0 else ()
     return {
         name: math.inf if endless and name.endswith(endless) else value
-        for name, value in closed.items()
+        for name, value in closed_form.items()
         if _is_shared(name)
     }
 
 
-def _overload(figures: dict[str, Any], closed: dict[str, float]) -> str:
+def _overload(figures: dict[str, Any], closed_form: dict[str, float]) -> str:
     """That requests come faster than they are served, or that their queue grows; "" otherwise."""
     from dse.lab.simulator import queue_grows
 
     if "waiting_at_end" not in figures:
         return ""
-    rate, many = figures["offered_requests_per_second"], closed["utilisation"]
+    rate, utilisation = figures["offered_requests_per_second"], closed_form["utilisation"]
     queue = f"{figures['waiting_at_end']:,} wait at the last arrival, {figures['waiting_at_half']:,} at the middle one"
-    if many > 1.0:
+    if utilisation > 1.0:
         return (
-            f"overloaded: {show.digits(rate)} requests/s arrive, {many:.3g} times what can be served; {queue}: "
+            f"overloaded: {show.digits(rate)} requests/s arrive, {utilisation:.3g} times what can be served; {queue}: "
             "latencies grow with the length of the run"
         )
     return f"the queue grows: {show.digits(rate)} requests/s arrive; {queue}" if queue_grows(figures) else ""
@@ -207,7 +222,7 @@ def _is_shared(name: str) -> bool:
 
 
 def _print(
-    design: str, notes: list[str], figures: dict[str, Any], steady: dict[str, float], taken: float, count: int
+    design: str, notes: list[str], figures: dict[str, Any], steady: dict[str, float], wall_seconds: float, count: int
 ) -> None:
     out = show.console()
     print(design)
@@ -217,9 +232,9 @@ def _print(
     rows = []
     for heading, name in _LATENCIES.items():
         rows.append([heading, *(show.seconds(figures[f"{column}_{name}"]) for column in columns[1:])])
-        known = [steady.get(name), *(steady.get(f"{column}_{name}") for column in columns[2:])]
+        closed_values = [steady.get(name), *(steady.get(f"{column}_{name}") for column in columns[2:])]
         if steady:
-            rows.append(["  closed form", *map(_seconds, known)])
+            rows.append(["  closed form", *map(_seconds, closed_values)])
     show.print_table(out, columns, rows, left=[""])
     rate = f"{figures['requests_per_second']:,.3g} requests/s, {figures['output_tokens_per_second']:,.1f} tokens/s"
     hits = f"{100 * figures['cache_hit_rate']:.1f} % of prompt tokens found in it"
@@ -236,7 +251,7 @@ def _print(
         f"cache: {100 * figures['cache_use']:.1f} % used, {100 * figures['peak_cache_use']:.1f} % at peak; "
         f"{hits}; {preempted}"
     )
-    print(f"simulated in {taken:.2f} s: {60 * count / max(taken, 1e-9):,.0f} requests a minute")
+    print(f"simulated in {wall_seconds:.2f} s: {60 * count / max(wall_seconds, 1e-9):,.0f} requests a minute")
 
 
 def _seconds(value: float | None) -> str:

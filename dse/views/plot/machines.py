@@ -25,7 +25,7 @@ from dse.views.plot.style import (
     style,
     wrapped,
 )
-from dse.views.plot.style import part as named
+from dse.views.plot.style import part as part_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,9 +140,9 @@ def _visible_parts(grid: Machines) -> list[str]:
     return sorted(in_legend_order(visible), key="compute".__ne__)
 
 
-def _named(part: str) -> PlottedPart:
+def _part_style(part: str) -> PlottedPart:
     """Style of a part."""
-    return _COMPUTE if part == "compute" else named(part)
+    return _COMPUTE if part == "compute" else part_style(part)
 
 
 def _legend(figure: Figure, part_names: list[str]) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _legend(figure: Figure, part_names: list[str]) -> dict[str, Any]:
     bar_by_label = {
         text: bar for axes in figure.axes for bar, text in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    labels = [_named(part).label for part in [*part_names, "other"]]
+    labels = [_part_style(part).label for part in [*part_names, "other"]]
     return {text: bar_by_label[text] for text in labels if text in bar_by_label}
 
 
@@ -161,7 +161,7 @@ def _draw(axes: Axes, grid: Machines, name: str, part_names: list[str]) -> None:
     bar_starts = np.zeros(len(places))
     parts["other"] = sum((share for part, share in parts.items() if part not in part_names), np.zeros(line.sizes[name]))
     for part in [*part_names, "other"]:
-        looks = _named(part)
+        looks = _part_style(part)
         width = 100.0 * parts[part][places]
         hidden = part == "other" and width.max() <= 100.0 * _LEAST_SHARE  # from the legend
         axes.barh(positions, width, left=bar_starts, height=0.78, label="_" if hidden else looks.label, **looks.fill)

@@ -161,17 +161,17 @@ def test_several_settings_in_one_are_told_to_repeat_the_option(command, line, te
 
 def test_commas_within_a_value_are_its_own(tmp_path):
     """Remarks with equality signs, and files whose names have one."""
-    from dse.cli.profiles import StatedCells
-    from dse.cli.settings import one_at_a_time, split_setting
+    from dse.cli.profiles import RunCells
+    from dse.cli.settings import check_one_per_option, split_setting
 
     assert split_setting("precision=fp8, delayed", "--set") == ("precision", "fp8, delayed")
     assert split_setting("memory.bandwidth = 6,5 TB/s", "--set") == ("memory.bandwidth", "6,5 TB/s")
     cells = ["note=run 3, tp=2 of two", "framework=vLLM 0.6, commit=abc"]
-    assert StatedCells(None, None, None, None, cells).cells() == dict(one.split("=", 1) for one in cells)
+    assert RunCells(None, None, None, None, cells).cells() == dict(one.split("=", 1) for one in cells)
     file = tmp_path / "run=3.log"
     file.touch()
-    one_at_a_time("dse validate", ["--profile", "--set", "tp=8", str(file)], ["--set"])
-    one_at_a_time("dse evaluate", ["--set", "tp=8", "--set", "pp=2", "--", "a=b"], ["--set"])
+    check_one_per_option("dse validate", ["--profile", "--set", "tp=8", str(file)], ["--set"])
+    check_one_per_option("dse evaluate", ["--set", "tp=8", "--set", "pp=2", "--", "a=b"], ["--set"])
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["evaluate"], ["nonsense"], ["run", "a.toml", "--chunk", "many"]])

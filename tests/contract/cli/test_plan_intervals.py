@@ -8,16 +8,16 @@ import json
 import pytest
 
 import dse
-from dse.cli.limits import Sure, choice_of, least_cost
+from dse.cli.limits import PlanInterval, choice_of, least_cost_probabilities
 from dse.views import plot
 from tests.unit.measured.test_decision import told
 
 
 def test_a_limit_at_the_prediction_is_kept_in_half_of_all_cases():
-    one = Sure(0.8, 1.25, 0.174)
-    assert one.chance(1.0) == pytest.approx(0.5)
-    assert one.chance(1.25) == pytest.approx(0.9, abs=0.005)
-    assert one.chance(0.8) == pytest.approx(0.1, abs=0.005)
+    one = PlanInterval(0.8, 1.25, 0.174)
+    assert one.probability_below(1.0) == pytest.approx(0.5)
+    assert one.probability_below(1.25) == pytest.approx(0.9, abs=0.005)
+    assert one.probability_below(0.8) == pytest.approx(0.1, abs=0.005)
 
 
 def test_a_plan_has_intervals_and_chances(capsys):
@@ -37,7 +37,7 @@ def test_the_cheapest_of_plans_that_share_their_errors():
     )
 
     def cheaper(*plans):
-        found = least_cost(plans, "cost_per_token", "serving")
+        found = least_cost_probabilities(plans, "cost_per_token", "serving")
         assert sum(found) == pytest.approx(1.0)
         return found[0]
 

@@ -24,14 +24,14 @@ from dse.cli.service import web
 from dse.cli.service.operations import MOST_DESIGNS, OPERATIONS
 from dse.cli.service.tools import server
 from dse.cli.service.web import MOST_BYTES, TimedProtocol, application
-from dse.cli.service.worker import Worker, Workers, answer
+from dse.cli.service.worker import Worker, WorkerPool, answer
 from dse.errors import InputError
 from tests.conftest import slow
 from tests.contract.fuzz.programs import asked
 from tests.contract.fuzz.requests import DESIGN, REQUESTS, SWEEP, mutants
 
 
-class Here(Workers):
+class Here(WorkerPool):
     """Answers in this process."""
 
     def ask(self, name, request):
@@ -181,7 +181,7 @@ def test_a_token_is_asked_for_where_there_is_one():
         assert done.exit_code == 2 and "--token" in done.output
 
 
-class Slow(Workers):
+class Slow(WorkerPool):
     """Two workers that take as long as a test wants, and the most requests that were at work at once."""
 
     def __init__(self):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.cli.limits import sure_of, sure_of_fleet
+from dse.cli.limits import fleet_intervals, plan_intervals
 from dse.cli.plan import _launch
 from dse.fleet import pooled, service
 from dse.fleet.demand import Demand, worker_settings
@@ -160,7 +160,7 @@ def test_intervals_and_the_cheapest_are_of_the_workers_that_a_plan_starts(plan):
     for workers, role in zip(fleet.workers, ({"load": "static", "osl": 1.0}, {"prefix_share": 1.0}), strict=True):
         degrees = {name: value for name, value in workers.degrees.items() if value > 1}
         each.append(
-            sure_of(
+            plan_intervals(
                 DEMAND.workload,
                 fleet.accelerator,
                 fleet.software,
@@ -171,7 +171,7 @@ def test_intervals_and_the_cheapest_are_of_the_workers_that_a_plan_starts(plan):
             )
         )
     prompts, answers = each
-    found = sure_of_fleet(fleet, DEMAND)
+    found = fleet_intervals(fleet, DEMAND)
     price = "cost_per_device_hour"
     assert found == {first: prompts[first], token: answers[token], price: answers[price]}
     assert prompts[price] != answers[price]
@@ -186,7 +186,7 @@ def test_what_makes_replicas_cheapest_errs_with_their_throughput(plan):
     assert in_flight.pop("concurrency") == workers.in_flight and at_rate == in_flight
     sure = {}
     for load in ({"concurrency": workers.in_flight}, {"request_rate": DEMAND.rate / workers.number}):
-        sure[(*load,)] = sure_of(
+        sure[(*load,)] = plan_intervals(
             DEMAND.workload,
             fleet.accelerator,
             fleet.software,
