@@ -124,7 +124,7 @@ def validate(
 
 
 def _row(line: dict[str, Any]) -> dict[str, Any]:
-    """A line of the table as JSON: predictions as numbers, empty cells as null."""
+    """Convert a line of the table to JSON: predictions as numbers, empty cells as null."""
     return {
         name: float(text) if name.startswith("pred_") and name != "pred_note" and text else text or None
         for name, text in line.items()
@@ -174,6 +174,7 @@ def _print_refused(rows: list[dict[str, Any]]) -> None:
 
 
 def _print(report: dict[str, Any]) -> None:
+    """Print the report of a comparison."""
     rows = [[row["source"], row["metric"], *_error_cells(row)] for row in report["rows"]]
     rows += [["all", metric, *_error_cells(row)] for metric, row in report["all"].items()]
     out = show.console()
@@ -191,4 +192,5 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _error_cells(row: dict[str, Any]) -> list[str]:
+    """Return the cells of numbers and errors of a row."""
     return [str(row["n"]), str(row["predicted"]), *(show.percent(row[name]) for name in _ERRORS.values())]

@@ -108,7 +108,7 @@ def from_config(
 
 
 def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
-    """Entries of a name, of one kind or of all."""
+    """Return the entries of a name, of one kind or of all."""
     from dse.designs import catalog
 
     entries, all_names = [], []
@@ -126,6 +126,7 @@ def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
 
 
 def _as_dict(entry: Entry) -> dict[str, Any]:
+    """Convert an entry to JSON-ready values."""
     values = {field: dataclasses.asdict(value) for field, value in entry.values.items()}
     return {
         "kind": entry.kind,
@@ -138,6 +139,7 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
 
 
 def _print(entry: Entry) -> None:
+    """Print an entry with its sources."""
     out = show.console()
     out.print(Text(f"{entry.slug} ({entry.kind}): {entry.name}", "bold"))
     if entry.aliases:

@@ -12,7 +12,14 @@ if TYPE_CHECKING:
 
 
 def range_cautions(design: Design, software: str, system: str, metrics: Mapping[str, float]) -> list[str]:
-    """Values of a design outside of the rows that its stack was fitted to."""
+    """Return the values of a design outside the rows that its stack was fitted to.
+
+    Args:
+        design: with plain numbers as leaves.
+        software: name of its stack.
+        system: name of its system or accelerator.
+        metrics: its metrics by name.
+    """
     from dse.designs.calibrated import accelerator_of, beyond, lookup_of
 
     return beyond(software, lookup_of(design, metrics), accelerator_of(system))
@@ -21,7 +28,15 @@ def range_cautions(design: Design, software: str, system: str, metrics: Mapping[
 def all_cautions(
     design: Design, names: tuple[str, str, str], set_leaves: frozenset[str], metrics: Mapping[str, float], study: Study
 ) -> list[str]:
-    """All cautions on a design but its range of calibration, by the names of workload, system and stack."""
+    """Return all cautions on a design but those on its range of calibration.
+
+    Args:
+        design: with plain numbers as leaves.
+        names: of workload, system and stack.
+        set_leaves: paths that the user has set.
+        metrics: its metrics by name.
+        study: its study.
+    """
     _, system, _ = names
     return [
         *design_cautions(design, *names, metrics, study),
@@ -34,7 +49,7 @@ def all_cautions(
 def design_cautions(
     design: Design, workload: str, system: str, software: str, metrics: Mapping[str, float], study: Study
 ) -> list[str]:
-    """Cautions on a vendor without rows, a sequence beyond the context, a stack of training, an unfilled domain."""
+    """Return cautions on vendor, context, kind of stack and unused devices of a design."""
     from dse.designs.calibrated import accelerator_of, beyond_context, lookup_of, vendor_note, without_engine
 
     engines = without_engine([software]) if study.name == "serving" else ""
@@ -44,7 +59,7 @@ def design_cautions(
 
 
 def power_limit_cautions(design: Design, system: str, set_leaves: frozenset[str]) -> list[str]:
-    """Cautions on an accelerator without a stated power limit, and on another limit that leaves times unchanged."""
+    """Return cautions on a power limit that is not stated, or that leaves times unchanged."""
     from dse.designs import catalog
     from dse.designs.calibrated import accelerator_of
     from dse.designs.records import LIMIT_AS_SOLD
@@ -59,7 +74,7 @@ def power_limit_cautions(design: Design, system: str, set_leaves: frozenset[str]
 
 
 def mesh_cautions(design: Design, system: str, set_leaves: frozenset[str]) -> list[str]:
-    """Caution on a full mesh of another size than built."""
+    """Return the caution on a full mesh of another size than built."""
     from dse.designs import catalog
     from dse.designs.leaves import mesh_note
 
@@ -72,14 +87,14 @@ def mesh_cautions(design: Design, system: str, set_leaves: frozenset[str]) -> li
 
 
 def token_cautions(set_leaves: frozenset[str]) -> list[str]:
-    """Caution on assumed run tokens of adapters."""
+    """Return the caution on assumed run tokens of adapters."""
     from dse.designs.records import tokens_note
 
     return [*filter(None, [tokens_note(set_leaves)])]
 
 
 def chip_cautions(design: Design) -> list[str]:
-    """Cautions on a memory faster than its feed, and on a generated chip that room or power holds below its rates."""
+    """Return cautions on a memory faster than its feed, and on a generated chip limited by area or power."""
     from dse.designs.leaves import saturation_note
     from dse.sweep.results.chip_limits import chip_limits
 
@@ -89,7 +104,7 @@ def chip_cautions(design: Design) -> list[str]:
 
 
 def _unused_devices_note(design: Design) -> str:
-    """Unused devices of the last node or rack, in words; "" where all are used."""
+    """Describe the unused devices of the last node or rack; "" where all are used."""
     devices, domain = float(design.system.n_devices), float(design.system.scale_up.domain)
     unused = -devices % domain
     if devices < domain or not unused:

@@ -80,7 +80,19 @@ def decide(
 def choices_of(
     texts: list[str], workload: str | None, system: str | None, settings: list[str], any_option: bool, serving: bool
 ) -> tuple[Study, list[Choice], str]:
-    """The study and the designs of the arguments, and the metric to decide by; InputError for fewer than two."""
+    """Return study, designs and metric of the arguments of a decision.
+
+    Args:
+        texts: designs, or one results file.
+        workload: of designs without their own; None for none.
+        system: likewise.
+        settings: ``NAME=VALUE`` of all designs.
+        any_option: allow options that a stack lacks.
+        serving: whether the designs serve.
+
+    Raises:
+        InputError: for fewer than two designs.
+    """
     from dse.doors.studies import STUDIES
 
     if len(texts) == 1 and texts[0].endswith(".nc"):
@@ -97,7 +109,7 @@ def choices_of(
 def _choice(
     text: str, workload: str | None, system: str | None, settings: list[str], any_option: bool, study: Study
 ) -> Choice:
-    """The design of one argument: a system, values, or both."""
+    """Build the design of one argument: a system, values, or both."""
     from dse.designs import catalog
     from dse.designs.calibrated import accelerator_of
     from dse.measured.decisions.choice import Choice
@@ -134,7 +146,7 @@ def _choice(
 
 
 def choices_in_results(path: Path) -> tuple[Study, list[Choice], str]:
-    """The study of a results file, its designs, best by the first objective first, and the metric to decide by.
+    """Return study, designs (best first) and metric to decide by of a results file.
 
     That is the first objective; the study's for one without an interval.
     """
@@ -156,7 +168,7 @@ def choices_in_results(path: Path) -> tuple[Study, list[Choice], str]:
 
 
 def _indices(results: Any, grid: Any) -> list[int]:
-    """Designs of results that keep all or the best, best first; else the best that the file names."""
+    """Return the indices of stored designs, best first; else of the best that the file names."""
     import numpy as np
 
     objective, keep = grid.spec.objectives[0], str(results.attrs.get("keep", ""))
@@ -171,7 +183,15 @@ def _indices(results: Any, grid: Any) -> list[int]:
 
 
 def more_is_better(metric: str, study: Study) -> bool:
-    """Whether more of a metric is better; InputError for one without an interval."""
+    """True if a higher value of a metric is better.
+
+    Args:
+        metric: name of the metric.
+        study: study of the designs.
+
+    Raises:
+        InputError: for a metric without an interval.
+    """
     from dse.measured.uncertainty.intervals import has_interval
 
     metrics = [name for name in study.units if has_interval(name, study)]
@@ -181,7 +201,7 @@ def more_is_better(metric: str, study: Study) -> bool:
 
 
 def _shown_rows(decision: Decision) -> list[int]:
-    """Places of the best designs at the mean, and of the robust choices, best first."""
+    """Return the indices of the best designs at the mean, and of the robust choices, best first."""
     order = sorted(
         range(len(decision.verdicts)), key=lambda i: decision.verdicts[i].value, reverse=decision.higher_is_better
     )
@@ -194,6 +214,7 @@ def _shown_rows(decision: Decision) -> list[int]:
 
 
 def _document(decision: Decision) -> dict[str, Any]:
+    """Convert a decision to JSON-ready values."""
     rows = _shown_rows(decision)
     names = [verdict.name for verdict in decision.verdicts]
     return {
@@ -218,14 +239,17 @@ def _document(decision: Decision) -> dict[str, Any]:
 
 
 def _verdict_name(verdict: Verdict | None) -> str | None:
+    """Return the name of a design; None without one."""
     return verdict.name if verdict else None
 
 
 def _loss_text(regret: float) -> str:
+    """Format an expected loss; infinite for a design that cannot run."""
     return show.percent(regret) if regret < float("inf") else "cannot run"
 
 
 def _print(out: Console, decision: Decision, study: Study) -> None:
+    """Print the table of a decision and its sentences."""
     direction = "more" if decision.higher_is_better else "less"
     count, short, shown_rows = len(decision.verdicts), _short_names(decision), _shown_rows(decision)
     has_numbers = short[decision.best.name] != decision.best.name
@@ -284,7 +308,7 @@ _LONGEST = 40
 
 
 def _short_names(decision: Decision) -> dict[str, str]:
-    """Name of a design → as sentences call it: its place by the metric where some name is long."""
+    """Return name of a design → name in sentences, a number by rank where some name is long."""
     names = [verdict.name for verdict in decision.verdicts]
     if max(map(len, names)) <= _LONGEST:
         return dict(zip(names, names, strict=True))
@@ -293,16 +317,18 @@ def _short_names(decision: Decision) -> dict[str, str]:
 
 
 def _tie_note(names: list[str], short: dict[str, str]) -> str:
+    """Return the names of designs that tie, as the end of a sentence."""
     rest_note = f" and {len(names) - _PARTS:,} more" if len(names) > _PARTS else ""
     return f", a tie with {', '.join(short[name] for name in names[:_PARTS])}{rest_note}" if names else ""
 
 
 def _choice_text(verdict: Verdict | None, scope: str, ties: list[str], short: dict[str, str]) -> str:
+    """Return the name of a chosen design with its ties."""
     return short[verdict.name] + _tie_note(ties, short) if verdict else f"none, no design can run in {scope}"
 
 
 def _sentences(decision: Decision, short: dict[str, str]) -> list[str]:
-    """Ties, robust choices and what the difference depends on, a line each."""
+    """Return ties, robust choices and main sources of the difference, a line each."""
     from dse.designs.leaves import known_leaves
     from dse.measured.uncertainty.distance import WORDS
 

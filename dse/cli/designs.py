@@ -30,7 +30,7 @@ def print_reasons(out: Console, reasons: dict[str, int], study: Study) -> None:
 
 
 def label(name: str, value: Any) -> str:
-    """Value of an axis at a design, with units."""
+    """Format the value of an axis, with units."""
     from dse.designs.leaves import known_leaves, leaf_path
 
     if isinstance(value, bool | str):

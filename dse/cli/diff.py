@@ -64,10 +64,12 @@ def diff(
 
 
 def _as_dict(difference: Difference) -> dict[str, Any]:
+    """Convert a difference to JSON-ready values."""
     return dataclasses.asdict(difference) | {"winner_changed": difference.winner_changed}
 
 
 def _print(out: Console, first: Path, second: Path, difference: Difference) -> None:
+    """Print a difference."""
     out.print(Text(f"A  {first}\nB  {second}"), soft_wrap=True)
     for title, pairs in (
         ("computed with", difference.circumstances),
@@ -85,18 +87,20 @@ def _print(out: Console, first: Path, second: Path, difference: Difference) -> N
 
 
 def _verdict(difference: Difference) -> str:
+    """Summarise a difference in one line."""
     if difference.same:
         return "the same designs with the same numbers"
     return f"not the same: {len(difference.metrics)} of {show.counted(difference.compared, 'metric')} changed"
 
 
 def _entries(entries: dict[str, Pair]) -> dict[str, Pair]:
-    """Changes of entries instead of digests."""
+    """Replace digests of entries by words."""
     words = {(True, True): ("as it was", "another file"), (True, False): ("used", "–"), (False, True): ("–", "used")}
     return {name: words[pair[0] is not None, pair[1] is not None] for name, pair in entries.items()}
 
 
 def _print_pairs(out: Console, title: str, pairs: dict[str, Pair]) -> None:
+    """Print name, first and second value of each pair."""
     if not pairs:
         return
     show.heading(out, title)
@@ -106,12 +110,13 @@ def _print_pairs(out: Console, title: str, pairs: dict[str, Pair]) -> None:
 
 
 def _print_hidden_count(out: Console, count: int, what: str) -> None:
+    """Print the number of rows that the table leaves out."""
     if count > _MAX_ROWS:
         out.print(Text(f"… {count - _MAX_ROWS:,} more{what}: --json has them all"))
 
 
 def _short_text(value: Any) -> str:
-    """A value of the specification, shortened."""
+    """Shorten a value of the specification."""
     text = "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
     if _DIGEST.fullmatch(text):
         return text[:_DIGITS]
@@ -119,6 +124,7 @@ def _short_text(value: Any) -> str:
 
 
 def _print_designs(out: Console, difference: Difference) -> None:
+    """Print the numbers of designs of both sides, and designs of one side only."""
     from dse.views.difference import ROUNDING
 
     show.heading(
@@ -142,12 +148,12 @@ def _print_designs(out: Console, difference: Difference) -> None:
 
 
 def _labels(labels: dict[str, Any]) -> str:
-    """Distinguishing labels of a design, in one line."""
+    """Format the labels of a design in one line."""
     return ", ".join(f"{SHORT.get(name, name)} {show.setting(value)}" for name, value in labels.items())
 
 
 def _change_text(value: float) -> str:
-    """A relative change, formatted."""
+    """Format a relative change."""
     if not math.isfinite(value):
         return "from 0 or none"
     if abs(value) >= 10.0:
@@ -156,6 +162,7 @@ def _change_text(value: float) -> str:
 
 
 def _print_metrics(out: Console, difference: Difference) -> None:
+    """Print the changed metrics."""
     if not difference.metrics:
         return
     compared = show.counted(difference.compared, "metric")
@@ -167,11 +174,13 @@ def _print_metrics(out: Console, difference: Difference) -> None:
 
 
 def _metric_row(change: MetricChange) -> list[str]:
+    """Return the cells of a changed metric."""
     median = "" if math.isnan(change.median) else _change_text(change.median)
     return [change.metric, _change_text(change.largest), median, f"{change.changed:,}", _labels(change.at)]
 
 
 def _print_feasibility(out: Console, difference: Difference) -> None:
+    """Print designs that became feasible or infeasible."""
     meanings = {"became_feasible": "can run in B and not in A", "became_infeasible": "can run in A and not in B"}
     for name, words in meanings.items():
         change = difference.feasibility[name]
@@ -181,6 +190,7 @@ def _print_feasibility(out: Console, difference: Difference) -> None:
 
 
 def _print_winners(out: Console, difference: Difference) -> None:
+    """Print the best designs of both sides."""
     winners = dict(zip("AB", difference.winners, strict=True))
     if not any(winners.values()):
         return
@@ -198,6 +208,7 @@ def _print_winners(out: Console, difference: Difference) -> None:
 
 
 def _objective(difference: Difference) -> str:
+    """Return the objective, or both where they differ."""
     first, second = difference.objective
     return first if first == second else f"{first} in A, {second} in B"
 
@@ -219,5 +230,6 @@ def _print_winner(out: Console, winner: Winner) -> None:
 
 
 def _change_cells(pair: Pair) -> list[str]:
+    """Return the cells of a value on both sides and of its change."""
     first, second = pair
     return [f"{first:.6g}", f"{second:.6g}", _change_text(second / first - 1.0 if first else math.inf)]

@@ -103,7 +103,7 @@ def evaluate(
 
 
 class EvaluateRequest(NamedTuple):
-    """Design of the options."""
+    """A design as stated by options."""
 
     design: Design
     stack: str  #: slug or name of the stack
@@ -128,7 +128,22 @@ def design_of(
     to_serve: str = "add --serving",
     tool: str = "",
 ) -> EvaluateRequest:
-    """Design of the options; ``to_serve``: fix for leaves of serving; ``tool``: that the design is for."""
+    """Build the design of the options.
+
+    Args:
+        workload: name in the catalogue.
+        system: name of a system or an accelerator.
+        settings: ``NAME=VALUE`` each.
+        n_devices: None for the product of the degrees.
+        software: name of the stack; None for the default.
+        any_option: allow options that the stack lacks.
+        study: study of the design.
+        to_serve: fix in errors for leaves of serving.
+        tool: name of the tool that the design is for, which prefers stacks.
+
+    Raises:
+        InputError: for unknown names, invalid values and options stated twice.
+    """
     from dse.designs.catalog import SERVED_FORMAT, default_software, format_note
     from dse.designs.composing import design
     from dse.designs.leaves import leaf, leaf_path, reading_note
@@ -163,7 +178,7 @@ def _intervals(
     enabled: bool,
     set_leaves: frozenset[str],
 ) -> Judged:
-    """80 % intervals of the headline metrics with one; none where they are not wanted."""
+    """Evaluate the 80 % intervals of headline metrics; none where not ``enabled``."""
     from dse.designs.calibrated import accelerator_of
     from dse.designs.catalog import resolve
     from dse.measured.uncertainty.intervals import Judged, intervals
@@ -185,7 +200,7 @@ def _intervals(
 
 
 def _document(judged: Judged) -> dict[str, Any]:
-    """Intervals, and what they are wide by, JSON-ready."""
+    """Convert intervals and their sources to JSON-ready values."""
     return {
         "intervals": {name: list(ends) for name, ends in judged.bounds.items()},
         "interval_parts": {name: judged.reasons(name) for name in judged.bounds},
@@ -193,7 +208,7 @@ def _document(judged: Judged) -> dict[str, Any]:
 
 
 def _why(judged: Judged, study: Study) -> str:
-    """What the interval of the first metric with one is wide by, in one line."""
+    """Describe the sources of the first interval, in one line."""
     from dse.measured.uncertainty.distance import WORDS
 
     name = next(iter(judged.bounds), "")
@@ -202,7 +217,7 @@ def _why(judged: Judged, study: Study) -> str:
 
 
 def leaf_values(design: Design) -> dict[str, float]:
-    """Leaf path → value of a design, for JSON."""
+    """Return path → value of the leaves of a design."""
     from dse.designs.leaves import leaf, leaves_of
 
     values = {path: leaf(design, path) for path in leaves_of(design)}
@@ -210,7 +225,7 @@ def leaf_values(design: Design) -> dict[str, float]:
 
 
 def design_line(workload: str, system: str, software: str, design: Design, study: Study) -> str:
-    """The design in two lines, with derived and default values."""
+    """Describe a design in two lines, with derived and default values."""
     from dse.designs import catalog
     from dse.types import Precision, choice_name
 
@@ -229,7 +244,7 @@ def design_line(workload: str, system: str, software: str, design: Design, study
 
 
 def _shape(design: Design) -> str:
-    """Axes of the slice of a torus in words; "" for other links."""
+    """Describe the axes of the slice of a torus; "" for other links."""
     from dse.model.links import axis_edges, slice_size
     from dse.types import Topology
 
@@ -252,6 +267,7 @@ def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
 
 
 def _print(explanation: Explanation, judged: Judged, design: Design, study: Study) -> None:
+    """Print an explanation."""
     out, bounds = show.console(), judged.bounds
     metric = explanation.elasticity_of.replace("_", " ")
     if explanation.reasons:
@@ -286,7 +302,7 @@ def _print(explanation: Explanation, judged: Judged, design: Design, study: Stud
 
 
 def _pace(explanation: Explanation) -> str:
-    """What sets the pace of a layer; where the host does, how long the device waits for it."""
+    """Describe whether device or host sets the pace of a layer."""
     if not explanation.host_bound:
         return "the device sets the pace"
     waits = show.percent(explanation.metrics["step_time_host"] / explanation.metrics["step_time"])
@@ -294,7 +310,7 @@ def _pace(explanation: Explanation) -> str:
 
 
 def _no_step_note(explanation: Explanation, design: Design) -> str:
-    """Note on an impossible step, with the supported precisions if that is the reason."""
+    """Return the note on an impossible step, with the supported precisions if that is the reason."""
     from dse.types import Infeasible
 
     fix = "change the values named above"
@@ -304,7 +320,7 @@ def _no_step_note(explanation: Explanation, design: Design) -> str:
 
 
 def _precisions(design: Design) -> list[str]:
-    """Precisions of the matrix units of a design's accelerator."""
+    """Return the names of the precisions of the matrix units of a design's accelerator."""
     from dse.model.machine.rates import unsupported
     from dse.model.machine.technology import generated
     from dse.types import Precision, choice_name
@@ -332,6 +348,7 @@ def _print_total(
 
 
 def _headline(explanation: Explanation, bounds: dict[str, MetricInterval], study: Study) -> list[list[str]]:
+    """Return the rows of the main metrics."""
     rows = []
     for name in study.headline(explanation.metrics):
 
@@ -344,6 +361,7 @@ def _headline(explanation: Explanation, bounds: dict[str, MetricInterval], study
 
 
 def _print_waterfall(out: Console, parts: list[Share], text: Callable[[float], str]) -> None:
+    """Print the parts of a total."""
     rows = [
         [part.name.replace("_", " "), text(part.value), show.percent(part.share), "█" * round(40 * part.share)]
         for part in parts
@@ -363,6 +381,7 @@ def _print_phases(out: Console, phases: dict[str, list[Share]]) -> None:
 
 
 def _print_operators(out: Console, operators: list[OperatorRow]) -> None:
+    """Print the operators with their bounds."""
     has_backward = any(o.backward_time for o in operators)
     rows = [
         [
@@ -384,6 +403,7 @@ def _print_operators(out: Console, operators: list[OperatorRow]) -> None:
 
 
 def _print_elasticities(out: Console, explanation: Explanation, metric: str) -> None:
+    """Print the largest elasticities."""
     rows = [
         [
             e.parameter,

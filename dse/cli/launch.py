@@ -140,7 +140,7 @@ def launch(
 
 
 def _load(requests: Requests) -> str:
-    """The load that a client makes: requests in flight, or at a rate."""
+    """Describe the load that a client makes."""
     from dse.types import Load, choice_name
 
     load = Load(int(requests.load))
@@ -152,7 +152,7 @@ def _load(requests: Requests) -> str:
 
 
 def _comments(design: Design, tool: str, missing_options: list[str]) -> Iterator[str]:
-    """Comments on a line: the load that a client makes, and values without an option of the tool."""
+    """Yield the comments on a launch line: load of the client, and values without an option of the tool."""
     requests = design.workload.requests
     if requests is not None:
         answer = show.counted(requests.output_tokens, "output token")
@@ -165,7 +165,7 @@ def _comments(design: Design, tool: str, missing_options: list[str]) -> Iterator
 
 
 def _by_path(settings: list[str], serving: bool) -> dict[str, str]:
-    """Full path → text of ``--set``; of several settings of one leaf the last one counts."""
+    """Return path → text of ``--set``, the last one of several for a leaf."""
     from dse.designs.leaves import leaf_path
 
     pairs = (text.partition("=") for text in settings)
@@ -181,7 +181,7 @@ _NO_LEAVES = ("n_devices", "software")
 
 
 def _overridden(tool_arguments: Stated, setting_texts: dict[str, str]) -> Iterator[str]:
-    """Remarks on ignored arguments: those overridden by ``--set``, options of other tools, unread ones."""
+    """Yield remarks on ignored arguments: overridden by ``--set``, of other tools, or not read."""
     from dse.designs.leaves import leaf_path, leaf_value
 
     for name, value in tool_arguments.settings.items():
@@ -195,7 +195,7 @@ def _overridden(tool_arguments: Stated, setting_texts: dict[str, str]) -> Iterat
 
 
 def _number(text: str) -> Any:
-    """A number, or the text."""
+    """Convert a text to a number if it is one."""
     try:
         return float(text)
     except ValueError:
@@ -203,7 +203,7 @@ def _number(text: str) -> Any:
 
 
 def _value(path: str, value: float) -> str:
-    """A leaf's value, by name for a choice."""
+    """Format a leaf's value, by name for a choice."""
     from dse.designs.leaves import known_leaves
     from dse.types import choice_name
 
@@ -212,7 +212,7 @@ def _value(path: str, value: float) -> str:
 
 
 def _setting(path: str, value: float) -> str:
-    """A leaf's value for ``--set``, with its unit."""
+    """Format a leaf's value for ``--set``, with its unit."""
     from dse.designs.leaves import known_leaves
 
     units = known_leaves()[path]["units"]
@@ -220,7 +220,7 @@ def _setting(path: str, value: float) -> str:
 
 
 def _text(file: Path) -> str:
-    """Text of a file of arguments."""
+    """Read a file of arguments."""
     from dse.io import inputs
 
     return inputs.text(file, "a text of options, as on a command line")

@@ -20,14 +20,14 @@ from dse.measured.uncertainty.posterior import posterior
 
 
 class PlanInterval(NamedTuple):
-    """How sure a figure of a plan is."""
+    """80 % interval of a figure of a plan."""
 
     low: float  #: ends of its 80 % interval
     high: float
     deviation: float  #: standard deviation of its logarithm
 
     def probability_below(self, limit: float) -> float:
-        """Probability that it does not exceed a limit."""
+        """Return the probability that the figure does not exceed a limit."""
         if not math.isfinite(limit):
             return 1.0
         middle = 0.5 * (math.log(self.low) + math.log(self.high))
@@ -43,7 +43,7 @@ def plan_intervals(
     n_devices: int = 1,
     **settings: Any,
 ) -> dict[str, PlanInterval]:
-    """How sure metrics of a design are, by their values; those without an interval are left out.
+    """Evaluate the intervals of planned metrics of a design; those without an interval are left out.
 
     Args:
         workload: model, by its name in the catalogue.
@@ -60,7 +60,7 @@ def plan_intervals(
 
 
 def fleet_intervals(fleet: Fleet, demand: Demand) -> dict[str, PlanInterval]:
-    """How sure times and cost of a fleet are: of the first token by its first workers, of the rest by its last."""
+    """Evaluate the intervals of a fleet's times and cost, of the first token by its first workers, else by its last."""
     (first, token), (prompts, answers) = demand.metrics, (fleet.workers[0], fleet.workers[-1])
     values = {first: fleet.first_token, token: fleet.token, "cost_per_device_hour": fleet.hourly}
     designs = [_worker(workers, fleet, demand) for workers in (prompts, answers)]
@@ -70,7 +70,7 @@ def fleet_intervals(fleet: Fleet, demand: Demand) -> dict[str, PlanInterval]:
 
 
 def cheapest_probabilities(fleets: Sequence[Fleet], demand: Demand) -> list[float]:
-    """Probability of each fleet that it is the cheapest, at as many workers as its throughput asks for."""
+    """Return the probability of each fleet to be the cheapest, at as many workers as its throughput asks for."""
     plans = [
         [
             (
@@ -85,13 +85,13 @@ def cheapest_probabilities(fleets: Sequence[Fleet], demand: Demand) -> list[floa
 
 
 def _worker(workers: Workers, fleet: Fleet, demand: Demand, at_rate: bool = True) -> Choice:
-    """The design of one of the workers of a fleet, at its load."""
+    """Build the design of one of the workers of a fleet, at its load."""
     settings = worker_settings(workers, demand, at_rate) | ROLES[workers.role]
     return choice_of(demand.workload, fleet.accelerator, fleet.software, "serving", workers.devices, **settings)
 
 
 def choice_of(workload: str, accelerator: str, software: str, kind: str, n_devices: int = 1, **settings: Any) -> Choice:
-    """A design by names of the catalogue, for decisions; arguments as of :func:`plan_intervals`."""
+    """Build a design by names of the catalogue, for decisions; arguments as of :func:`plan_intervals`."""
     serves = kind == "serving"
     stack = software or catalog.default_software(accelerator, serving=serves, workload=workload)
     complete_design = STUDIES[kind].complete(design(workload, accelerator, stack, n_devices, kind=kind, **settings))
@@ -100,7 +100,7 @@ def choice_of(workload: str, accelerator: str, software: str, kind: str, n_devic
 
 
 def least_cost_probabilities(plans: Sequence[Sequence[tuple[Choice, float]]], metric: str, kind: str) -> list[float]:
-    """Probability of each plan that it costs the least.
+    """Return the probability of each plan to cost the least.
 
     What plans have in common (chip, stack, prices) cancels (:mod:`dse.measured.uncertainty.posterior`).
 
@@ -118,6 +118,7 @@ def least_cost_probabilities(plans: Sequence[Sequence[tuple[Choice, float]]], me
 
 
 def _plan_interval(ends: MetricInterval | None, value: float) -> PlanInterval:
+    """Scale an interval to a planned value."""
     assert ends is not None, "a metric with an interval"
     factor = math.sqrt(ends.high / ends.low)
     return PlanInterval(value / factor, value * factor, math.log(factor) / quantile())

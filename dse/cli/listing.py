@@ -29,7 +29,7 @@ class Listing(NamedTuple):
 
 
 def listing(kind: str, pattern: str = "", studies: Sequence[Study] = (TRAINING,)) -> Listing:
-    """Names of one kind.
+    """List the names of one kind.
 
     Args:
         kind: one of :data:`KINDS`.
@@ -49,7 +49,7 @@ def listing(kind: str, pattern: str = "", studies: Sequence[Study] = (TRAINING,)
 
 
 def _matching(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple[str, ...], ...]:
-    """Matching rows; those with a matching name first."""
+    """Select matching rows; those with a matching name first."""
     if any(sign in pattern for sign in "*?"):
         return tuple(row for row in rows if fnmatch.filter(row[0].lower().split(", "), pattern))
     name_matches = sorted((row for row in rows if pattern in row[0].lower()), key=lambda row: row[0].lower() != pattern)
@@ -63,6 +63,7 @@ def _matching(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple[str,
 
 
 def _leaves(_: Sequence[Study]) -> Listing:
+    """List the leaves of a design."""
     what = "leaves of a design: for --set, dse.design, [workload] [system] [mapping] [software], [axes], expressions"
     rows = (
         (short_name(path), _units(about), about["long_name"], _allowed(about), _default(path, about), path)
@@ -72,6 +73,7 @@ def _leaves(_: Sequence[Study]) -> Listing:
 
 
 def _metrics(studies: Sequence[Study]) -> Listing:
+    """List the metrics of studies."""
     names = " and ".join(study.name for study in studies)
     what = f"metrics of {names}: for [objective], [constraints], --metric; variables of results"
     columns = ("name", "unit", "meaning", "part of", *(("of",) if len(studies) > 1 else ()))
@@ -80,7 +82,7 @@ def _metrics(studies: Sequence[Study]) -> Listing:
 
 
 def _study_rows(studies: Sequence[Study], cells: Callable[[str, Study], tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """(name, unit, cells, studies) of every metric; equal ones of several studies are listed once."""
+    """Return (name, unit, cells, studies) of every metric, once for equal ones of several studies."""
     studies_by_row: dict[tuple[str, ...], list[str]] = {}
     for study in studies:
         for name, units in study.units.items():
@@ -89,6 +91,7 @@ def _study_rows(studies: Sequence[Study], cells: Callable[[str, Study], tuple[st
 
 
 def _axes(_: Sequence[Study]) -> Listing:
+    """List the axes of sweeps and searches."""
     from dse.spec.axes import RULES
     from dse.spec.space import NAMED
     from dse.sweep.grid.degrees import ALL_DEGREES
@@ -106,6 +109,7 @@ def _axes(_: Sequence[Study]) -> Listing:
 
 
 def _constraints(studies: Sequence[Study]) -> Listing:
+    """List the names of expressions."""
     what = (
         "names of expressions, for [constraints] and [objective]: with + - * / < <= > >= == != and or not; a string "
         "compared with a name takes its unit or choice: peak_memory <= '70 GiB', recompute == 'full'"
@@ -116,6 +120,7 @@ def _constraints(studies: Sequence[Study]) -> Listing:
 
 
 def _columns(_: Sequence[Study]) -> Listing:
+    """List the columns of tables."""
     from dse.measured import READ, SERVED, WRITTEN
 
     what = "columns of tables of training steps, and of serving: read by dse predict and dse validate, or written"
@@ -136,15 +141,17 @@ KINDS = {"leaves": _leaves, "metrics": _metrics, "axes": _axes, "constraints": _
 
 
 def _unit(units: str) -> str:
+    """Return a unit as printed."""
     return {"1": "", "s-1": "1/s"}.get(units, units)
 
 
 def _units(about: dict[str, Any]) -> str:
+    """Return the unit of a leaf; "" for a choice."""
     return "" if "enum" in about else _unit(about["units"])
 
 
 def _allowed(about: dict[str, Any]) -> str:
-    """Allowed values of a leaf."""
+    """Describe the allowed values of a leaf."""
     if "enum" in about:
         return ", ".join(map(choice_name, about["enum"]))
     bounds = about["bounds"]
@@ -152,7 +159,7 @@ def _allowed(about: dict[str, Any]) -> str:
 
 
 def _default(path: str, about: dict[str, Any]) -> str:
-    """Default of a leaf."""
+    """Describe the default of a leaf."""
     option = path.removeprefix("mapping.")
     if path in ("system.n_devices", "mapping.dp"):
         return {"system.n_devices": "tp cp pp dp", "mapping.dp": "from n_devices"}[path]
@@ -167,11 +174,12 @@ def _default(path: str, about: dict[str, Any]) -> str:
 
 
 def _part_of(name: str, study: Study) -> str:
+    """Return the total that a metric is a part of; "" for none."""
     return next((total for total in study.totals if name in study.parts(total)), "")
 
 
 def _values(about: dict[str, Any], is_degree: bool, rules: str) -> str:
-    """Format of an axis of a leaf."""
+    """Describe the values of an axis of a leaf."""
     if "enum" in about:
         return "a list of names"
     return "a list, a range" + (f", {rules}" if is_degree else "")

@@ -65,7 +65,7 @@ def names(
 
 
 def _suggestion(kind: str, pattern: str, studies: Sequence[Study]) -> str:
-    """Suggestion for a pattern without a match: a name of other tools, a misspelt name, a name of another kind."""
+    """Suggest another name for a pattern without a match."""
     from dse.cli.listing import listing
     from dse.errors import ELSEWHERE, nearest, plain
 
@@ -86,7 +86,7 @@ def _suggestion(kind: str, pattern: str, studies: Sequence[Study]) -> str:
 
 
 def other_names(word: str) -> str:
-    """Where other names like ``word`` are listed, as those of the catalogue; "" for none."""
+    """Return the command that lists other names like ``word``; "" for none."""
     from dse.designs.catalog import kinds
     from dse.errors import plain
 

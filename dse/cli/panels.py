@@ -36,6 +36,7 @@ def with_plugins(core: Mapping[str, Mapping[str, Command]]) -> dict[str, dict[st
 
 
 def _loaded(names: set[str]) -> Iterator[tuple[str, Registration]]:
+    """Yield name and registration of the commands of entry points."""
     entries = plugins.plugins(plugins.COMMANDS)
     if not any(map(plugins.is_own, entries.values())):
         show.note("commands of the lab (page, calibrate, …) are missing: install the package again")
@@ -52,6 +53,7 @@ def _loaded(names: set[str]) -> Iterator[tuple[str, Registration]]:
 
 
 def _is_registration(registration: object) -> bool:
+    """True for a valid registration."""
     return (
         isinstance(registration, Registration)
         and isinstance(registration.panel, str)

@@ -99,7 +99,7 @@ def plan(
 
 
 def _check_options(options: dict[str, Any], other_options: dict[str, Any], got: str, whose: str, fix: str) -> None:
-    """InputError for options of the other kind of plan."""
+    """Raise an InputError for options of the other kind of plan."""
     if strange := [name for name, value in other_options.items() if value is not None]:
         raise InputError("dse plan", f"{', '.join(strange)} {whose}, {got}", ", ".join(options), fix)
 
@@ -113,6 +113,7 @@ def _plan_service(
     max_devices: int,
     as_json: bool,
 ) -> int:
+    """Plan a service and print it."""
     from dse.cli.limits import cheapest_probabilities, fleet_intervals
     from dse.designs import catalog
     from dse.fleet import Demand, provision
@@ -134,7 +135,7 @@ def _plan_service(
 
 
 def _limit(text: str | None, option: str) -> tuple[float, str]:
-    """Seconds and statistic of a limit: ``1s``, ``p95=1s``; infinite for none."""
+    """Parse seconds and statistic of a limit: ``1s``, ``p95=1s``; infinite for none."""
     from dse.designs import catalog
     from dse.fleet import STATISTICS
 
@@ -147,12 +148,12 @@ def _limit(text: str | None, option: str) -> tuple[float, str]:
 
 
 def _interval_document(intervals: dict[str, PlanInterval]) -> dict[str, Any]:
-    """80 % intervals, JSON-ready."""
+    """Convert 80 % intervals to JSON-ready values."""
     return {"intervals": {name: [interval.low, interval.high] for name, interval in intervals.items()}}
 
 
 def _probabilities_text(intervals: dict[str, PlanInterval], limits: dict[str, float]) -> str:
-    """Probabilities that limits are kept, joined."""
+    """Format the probabilities that limits are kept."""
     return ", ".join(
         f"{100.0 * intervals[name].probability_below(limit):.0f} %"
         for name, limit in limits.items()
@@ -163,6 +164,7 @@ def _probabilities_text(intervals: dict[str, PlanInterval], limits: dict[str, fl
 def _document(
     service_plan: Plan, intervals: Sequence[dict[str, PlanInterval]], cheapest: Sequence[float]
 ) -> dict[str, Any]:
+    """Convert a plan of a service to JSON-ready values."""
     limits = service_plan.demand.limits
     fleets = [
         fleet._asdict()
@@ -187,7 +189,7 @@ def _document(
 
 
 def _workers_document(fleet: Fleet) -> dict[str, Any]:
-    """Workers of a fleet, JSON-ready; of replicas as names of their own too."""
+    """Convert the workers of a fleet to JSON-ready values."""
     document = {
         "kind": fleet.kind,
         "total_devices": fleet.devices,
@@ -210,6 +212,7 @@ _WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token"}
 
 
 def _print(service_plan: Plan, intervals: Sequence[dict[str, PlanInterval]], cheapest: Sequence[float]) -> None:
+    """Print a plan of a service."""
     out, demand = show.console(), service_plan.demand
     words = {
         metric: word
@@ -255,7 +258,7 @@ def _print(service_plan: Plan, intervals: Sequence[dict[str, PlanInterval]], che
 
 
 def _launch(workers: Workers, fleet: Fleet, demand: Demand) -> str:
-    """The command that starts one of the workers of a fleet; by vLLM where no tool has the stack's name.
+    """Return the command that starts one of the workers of a fleet, by vLLM where no tool has the stack's name.
 
     With the load of one of them, so that ``dse evaluate --serving`` of its settings has the times of the plan.
     """
@@ -278,7 +281,7 @@ def _print_intervals(
     intervals: Sequence[dict[str, PlanInterval]],
     formats: dict[str, tuple[str, Callable[[float], str]]],
 ) -> None:
-    """80 % intervals of each accelerator, a line each."""
+    """Print the 80 % intervals of each accelerator, a line each."""
     out = show.console()
     if names:
         show.heading(out, "80 % intervals")
@@ -298,7 +301,7 @@ def _print_table(
     excluded: dict[str, str],
     changes: list[str],
 ) -> None:
-    """The table of a plan with its cautions, who has no row, and what would change it."""
+    """Print the table of a plan, its cautions, excluded accelerators, and what would change it."""
     out = show.console()
     if rows:
         show.print_table(out, columns, rows, left=["accelerator", "mapping"], prose=[])
@@ -315,6 +318,7 @@ def _print_table(
 
 
 def _row(fleet: Fleet, service_plan: Plan, cheapest: float) -> list[str]:
+    """Return the cells of a fleet."""
     margins = ", ".join(f"{100.0 * share:.0f} %" for share in fleet.margins(service_plan.demand).values())
     mapping_text = "; ".join(f"{workers.role} {_degrees(workers.degrees)}".strip() for workers in fleet.workers)
 
@@ -337,6 +341,7 @@ def _row(fleet: Fleet, service_plan: Plan, cheapest: float) -> list[str]:
 
 
 def _degrees(degrees: dict[str, int]) -> str:
+    """Format the degrees above 1."""
     return " x ".join(f"{name} {value}" for name, value in degrees.items() if value > 1) or "1 device"
 
 
@@ -348,6 +353,7 @@ def _plan_training(
     max_devices: int,
     as_json: bool,
 ) -> int:
+    """Plan a training run and print it."""
     from dse.designs import catalog
     from dse.fleet import RunDemand, plan_run
 
@@ -377,7 +383,7 @@ def _plan_training(
 
 
 def _seconds(text: str) -> float:
-    """Seconds of a time, in days, weeks and years too."""
+    """Parse a time in seconds, minutes, hours, days, weeks or years."""
     from dse.designs import catalog
 
     number, unit = text.strip()[:-1], text.strip()[-1:].lower()
@@ -387,7 +393,7 @@ def _seconds(text: str) -> float:
 
 
 def _count(text: str, option: str, example: str) -> float:
-    """A number with k, M, B or T behind it, and USD or $ around it."""
+    """Parse a number with k, M, B or T behind it, and USD or $ around it."""
     word = text.strip().removesuffix("USD").strip().removeprefix("$").lower()
     factors = _FACTORS | {"t": 1e12}
     factor = factors.get(word[-1:], 1.0)
@@ -398,19 +404,19 @@ def _count(text: str, option: str, example: str) -> float:
 
 
 def _finite(value: float, text: str, option: str) -> float:
-    """InputError for a number beyond all limits, which would be none."""
+    """Return a finite number, or raise an InputError."""
     if not math.isfinite(value):
         raise InputError(option, repr(text), "a finite number", "check the number, or leave it out")
     return value
 
 
 def _tokens(count: float) -> str:
-    """Tokens in trillions or billions."""
+    """Format tokens in trillions or billions."""
     return f"{count / 1e12:g}T tokens" if count >= 1e12 else f"{count / 1e9:g}B tokens"
 
 
 def _cluster_intervals(cluster: Cluster, run_plan: RunPlan) -> dict[str, PlanInterval]:
-    """How sure the time and the cost of a run are."""
+    """Evaluate the intervals of time and cost of a run."""
     from dse.cli.limits import plan_intervals
 
     demand = run_plan.demand
@@ -429,6 +435,7 @@ def _cluster_intervals(cluster: Cluster, run_plan: RunPlan) -> dict[str, PlanInt
 
 
 def _print_runs(run_plan: RunPlan, intervals: Sequence[dict[str, PlanInterval]]) -> None:
+    """Print a plan of a training run."""
     out, demand = show.console(), run_plan.demand
     limits = [f"in {show.duration(demand.seconds)}"] if math.isfinite(demand.seconds) else []
     limits += [f"under {show.digits(demand.budget)} USD"] if math.isfinite(demand.budget) else []

@@ -108,7 +108,7 @@ def _collectives(
     devices: list[int] | None,
     force: bool,
 ) -> Path:
-    """Draw collectives; InputError where the arguments ask for another figure."""
+    """Draw collectives, or raise an InputError where the arguments ask for another figure."""
     from dse.views import plot as figures
 
     if results is not None:

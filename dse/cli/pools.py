@@ -102,7 +102,7 @@ def pools(
 
 
 def _fleet_row(fleet: PoolFleet, matched: MatchedPools) -> dict[str, Any]:
-    """Whole workers as columns of a file; SI units."""
+    """Return a fleet as columns of a file, in SI units."""
     names, row = _PoolNames.from_pools(matched), dict[str, Any]()
     is_together = fleet.match.decode is None
     for role, part, count, headroom, wait in zip(
@@ -132,7 +132,7 @@ def _fleet_row(fleet: PoolFleet, matched: MatchedPools) -> dict[str, Any]:
 
 
 def _write(matched: MatchedPools, path: Path, force: bool) -> None:
-    """Write whole workers, a line each."""
+    """Write the fleets, a line each."""
     rows = [_fleet_row(fleet, matched) for fleet in matched.fleets]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with replacing(path, force) as partial, partial.open("w", encoding="utf-8", newline="") as file:
@@ -142,7 +142,7 @@ def _write(matched: MatchedPools, path: Path, force: bool) -> None:
 
 
 def _select_fleet(matched: MatchedPools, pick: int | None, tool: str) -> PoolFleet:
-    """The workers of a number in the list, or with the most requests/s; InputError unless the tool launches them."""
+    """Return the fleet of a number in the list, or with the most requests/s, if the tool can launch it."""
     from dse.tools.runs import engine_degrees, engine_fault
 
     assert matched.designs is not None, "fleets have designs"
@@ -160,7 +160,7 @@ _ROWS = 8
 
 
 def _print_fleets(matched: MatchedPools) -> None:
-    """Both fronts, thinned evenly."""
+    """Print both fronts of fleets, thinned evenly."""
     out, specification, names = show.console(), matched.asked, _PoolNames.from_pools(matched)
     assert specification is not None, "fleets have a specification"
     device_text = ", ".join(f"{count:,} {name}".rstrip() for name, count in specification.devices.items())
@@ -211,11 +211,12 @@ def _print_fleets(matched: MatchedPools) -> None:
 
 
 def _seconds(wait: float) -> str:
+    """Format a wait."""
     return show.seconds(wait) if wait > 1e-6 else "0 s"
 
 
 def _print_lines(matched: MatchedPools, tool: str, fleet: PoolFleet) -> None:
-    """Launch lines of every role, of the router and of the benchmark."""
+    """Print the launch lines of every role, of the router and of the benchmark."""
     from dse.designs.leaves import replace
     from dse.doors.studies import STUDIES
     from dse.tools import benchmark_lines, launch, router
@@ -249,6 +250,7 @@ def _print_lines(matched: MatchedPools, tool: str, fleet: PoolFleet) -> None:
 
 
 def _match_document(pair: Match, matched: MatchedPools) -> dict[str, Any]:
+    """Convert a matched pair of pools to JSON-ready values."""
     names = ("prefill", "decode") if pair.decode else ("together",)
     document: dict[str, Any] = {name: _design(part) for name, part in zip(names, pair.parts, strict=True)}
     gains = {other.prefill.accelerator: pair.gain(other) for other in matched.together}
@@ -268,11 +270,13 @@ def _match_document(pair: Match, matched: MatchedPools) -> dict[str, Any]:
 
 
 def _design(part: Candidate) -> dict[str, Any]:
+    """Convert a pool to JSON-ready values."""
     labels = {name: value.item() if hasattr(value, "item") else value for name, value in part.labels.items()}
     return {"accelerator": part.accelerator, **labels, "requests_per_second": part.rate, "n_devices": part.devices}
 
 
 def _print(matched: MatchedPools) -> None:
+    """Print the matched pools."""
     out = show.console()
     out.print(Text(matched.title))
     columns = ["prefill", "decode", "% prefill", "TTFT", "TPOT", "requests/s per device", "W per request/s"]
@@ -297,7 +301,7 @@ _WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token", "reque
 
 
 def _factors(matched: MatchedPools) -> dict[str, dict[str, float]]:
-    """Accelerator of a pool → word → factor of the 80 % interval to either side."""
+    """Return accelerator → word → factor of the 80 % interval to either side."""
     from dse.cli.limits import plan_intervals
 
     parts = {part.accelerator: part for pair in (*matched.together, *matched.pools) for part in pair.parts}
@@ -310,6 +314,7 @@ def _factors(matched: MatchedPools) -> dict[str, dict[str, float]]:
 
 
 def _row(pair: Match, matched: MatchedPools, has_prices: bool, names: _PoolNames) -> list[str]:
+    """Return the cells of a matched pair of pools."""
     second = "the same" if pair.decode is None else names.name(pair.decode)
     cells = [names.name(pair.prefill), second, f"{100.0 * pair.share:.0f}",
              show.seconds(pair.first_token), show.seconds(pair.token), show.digits(pair.rate),
@@ -329,12 +334,13 @@ _USUAL = {"precision": "bf16", "software": ""}
 
 
 class _PoolNames(NamedTuple):
-    """Parts of the name of a pool that identify it."""
+    """Labels that names of pools contain."""
 
     choices: tuple[str, ...]  #: labels that differ between the shown pools, or are unusual
 
     @classmethod
     def from_pools(cls, matched: MatchedPools) -> _PoolNames:
+        """Collect the labels that differ between the shown pools, or are unusual."""
         parts = [part for pair in (*matched.together, *matched.pools) for part in pair.parts]
         values = {name: {str(part.labels.get(name, usual)) for part in parts} for name, usual in _USUAL.items()}
         return cls(
@@ -344,7 +350,7 @@ class _PoolNames(NamedTuple):
         )
 
     def name(self, part: Candidate) -> str:
-        """Accelerator, devices, degrees above 1, differing choices, swept leaves, requests in flight.
+        """Name a pool by accelerator, devices, degrees above 1, differing choices, swept leaves and requests in flight.
 
         Pools of one device are ``h100-sxm-80gb, 4 in flight``.
         """

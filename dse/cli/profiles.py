@@ -46,7 +46,7 @@ Settings = Annotated[
 
 
 class RunCells(NamedTuple):
-    """What the command states for all runs, by option."""
+    """Values of all runs that the command states, by option."""
 
     workload: str | None
     system: str | None
@@ -55,7 +55,7 @@ class RunCells(NamedTuple):
     settings: list[str] | None
 
     def cells(self) -> dict[str, str]:
-        """Column → text; InputError for a name that the catalogue lacks."""
+        """Return column → text, or raise an InputError for an unknown name."""
         from dse import types
         from dse.designs import catalog
         from dse.measured.profiles import COLUMNS
@@ -79,7 +79,7 @@ class RunCells(NamedTuple):
 def tables(
     paths: list[Path], profile: bool, run_cells: RunCells, rows: Path | None, output: Path | None, force: bool
 ) -> Iterator[list[Path]]:
-    """Tables of a command: ``paths``, or with ``profile`` temporary files with the rows of these."""
+    """Provide the tables of a command: ``paths``, or with ``profile`` temporary files with the rows of these."""
     from dse.io import outputs
 
     if not profile:
@@ -119,7 +119,7 @@ def tables(
 
 
 def _missing_values_error(profile_rows: Rows, rows: Path | None) -> InputError:
-    """One error for all that the files leave out, with the option that states each."""
+    """Return one error for all values that the files leave out, with the option that states each."""
     rows_note = f", or fill in {rows}, which is written, and give that without --profile" if rows else ""
     return InputError(
         "--profile",

@@ -22,13 +22,13 @@ _INVALID = 1
 
 
 def check_range(name: str, value: float | None, low: float, most: float, fix: str) -> None:
-    """That an option is a number of a range, its ends included; else an InputError."""
+    """Raise an InputError for an option outside a range, ends included."""
     if value is not None and not low <= value <= most:
         raise InputError(name, f"{value:g}", f"{low:g} to {most:g}", fix)
 
 
 def print_proof(out: Console, proof: Proof, problem: Problem) -> None:
-    """What is proven, of how many blocks, and the best design where the proof has found it."""
+    """Print what is proven, of how many blocks, and the best design where the proof has one."""
     show.heading(out, "proof")
     lines = [statement(proof, problem), _counts(proof), "counts and minima by axis are those of dse run alone"]
     if proof.leaves:
@@ -38,7 +38,7 @@ def print_proof(out: Console, proof: Proof, problem: Problem) -> None:
 
 
 def _leaf(path: str, value: float) -> str:
-    """A leaf with its value as people write it."""
+    """Format a leaf with its value."""
     from dse.designs.leaves import known_leaves
 
     parts, about = path.split("."), known_leaves()[path]
@@ -48,7 +48,7 @@ def _leaf(path: str, value: float) -> str:
 
 
 def statement(proof: Proof, problem: Problem) -> str:
-    """What is proven of the space, in a sentence."""
+    """Describe in a sentence what is proven of the space."""
     space = "of the space" if problem.space.paths else f"of the {show.counted(problem.space.n_designs, 'design')}"
     if proof.nothing_runs:
         return f"no design {space} can run"
@@ -64,13 +64,13 @@ def statement(proof: Proof, problem: Problem) -> str:
 
 
 def _counts(proof: Proof) -> str:
-    """How it was proven."""
+    """Describe the work of a proof."""
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in proof.blocks.items() if count)
     return f"blocks: {kinds}; {show.counted(proof.designs, 'design')} evaluated; {show.seconds(proof.seconds)}"
 
 
 def print_check(problem: Problem, file: Path, as_json: bool) -> int:
-    """Check a certificate and say whether it holds, or where it does not; returns the exit status."""
+    """Check a certificate, print the result and return the exit status."""
     from dse.optimizers.proofs import prover
 
     verdict = prover().check(problem, file)

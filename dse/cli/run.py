@@ -128,7 +128,7 @@ def finish(summary: Summary, import_seconds: float, figure: bool, as_json: bool,
 
 
 def best_probabilities(summary: Summary) -> dict[int, float]:
-    """Index of a best design → probability that it is the best, of results that have it."""
+    """Return index of a best design → probability to be the best, of results that store it."""
     if summary.output is None or not summary.keep.startswith("top") or summary.shard:
         return {}
     import netCDF4  # xarray would take half a second
@@ -141,7 +141,7 @@ def best_probabilities(summary: Summary) -> dict[int, float]:
 
 
 def draw_figures(results: Path, force: bool) -> list[Path]:
-    """Figures of results; empty, with a note, where they cannot be drawn."""
+    """Draw the figures of results; none, with a note, where they cannot be drawn."""
     if missing := missing_requirement():
         show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
         return []
@@ -149,7 +149,7 @@ def draw_figures(results: Path, force: bool) -> list[Path]:
 
 
 def _shard(text: str) -> tuple[int, int]:
-    """``i/n`` as two numbers."""
+    """Parse ``i/n``."""
     number, slash, total = text.partition("/")
     is_valid = (
         slash and text.isascii() and number.isdecimal() and total.isdecimal() and len(total) <= len(str(MOST_SHARDS))
@@ -161,7 +161,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def summary_document(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> dict[str, Any]:
-    """Results and outputs of a run, JSON-ready."""
+    """Convert results and outputs of a run to JSON-ready values."""
     probability_by_index = best_probabilities(summary)
     best = [
         dataclasses.asdict(design)
@@ -214,7 +214,7 @@ def _print_end(summary: Summary, seconds: dict[str, float], figures: list[Path])
 
 
 def _origin_text(summary: Summary) -> str:
-    """Designs computed by this run, and origin of the others."""
+    """Describe how many designs this run computed, and where the others come from."""
     if summary.damaged:
         return f", all computed again: {summary.output} was damaged, {summary.rate:,.0f} designs/s"
     if summary.finished:
@@ -255,6 +255,7 @@ def show_best(out: Console, summary: Summary, chances: Mapping[int, float] = Map
 
 
 def _ranking_text(summary: Summary) -> str:
+    """Describe what the rows of the table are."""
     if summary.ranking:
         return f"; {summary.ranking}"
     if summary.keep != "best" or not summary.points:
@@ -263,16 +264,17 @@ def _ranking_text(summary: Summary) -> str:
 
 
 def _table(columns: Sequence[Column]) -> Table:
+    """Build a table of columns."""
     return show.table([heading for heading, _ in columns], zip(*(cells for _, cells in columns), strict=True))
 
 
 def _width(out: Console, table: Table) -> int:
-    """Width of a table in terminal columns."""
+    """Return the width of a table in terminal columns."""
     return out.measure(table, options=out.options.update(max_width=10_000)).maximum
 
 
 def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
-    """The axes that distinguish the designs, as columns, and the values of the others."""
+    """Return the axes that distinguish the designs, as columns, and the common values of the others."""
     values = best[0].labels | best[0].work
     ending_counts = Counter(name.rpartition(".")[2] for name in values)
     columns, common_values = [], []
@@ -288,7 +290,7 @@ def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
 
 
 def _objective(summary: Summary) -> list[Column]:
-    """The objective's value, unless a usual column has it."""
+    """Return the column of the objective, unless a usual column has it."""
     from dse.spec.expression import written_units
 
     text, study = summary.objective, summary.study
@@ -309,6 +311,7 @@ _STYLES: dict[str, Callable[[float], str]] = {
 
 
 def _metrics(summary: Summary) -> list[Column]:
+    """Return the columns of metrics."""
     return [
         (heading, [_STYLES[style](design.metrics[metric]) for design in summary.best])
         for heading, metric, style in summary.study.shown
@@ -316,7 +319,7 @@ def _metrics(summary: Summary) -> list[Column]:
 
 
 def _shares(summary: Summary) -> list[Column]:
-    """Shares of the time in per cent; parts negligible in all designs are left out."""
+    """Return the columns of shares of the time in per cent, without negligible parts."""
     breakdown = summary.study.breakdown
     shares_by_heading = {
         heading: [_share(design, parts, summary) for design in summary.best] for heading, parts in breakdown.items()
@@ -329,4 +332,5 @@ def _shares(summary: Summary) -> list[Column]:
 
 
 def _share(design: BestDesign, parts: tuple[str, ...], summary: Summary) -> float:
+    """Return the share of parts in the time of a design."""
     return sum(design.metrics[part] for part in parts) / design.metrics[summary.study.totals[0]]

@@ -133,7 +133,7 @@ def _finish(outcome: Outcome, problem: Problem, figure: bool, as_json: bool, for
 
 
 def size(problem: Problem) -> str:
-    """Size of the space, and the time of its enumeration."""
+    """Describe the size of the space, and the time of its enumeration."""
     from dse.sweep.job import ENUMERATION_RATE
 
     space, grid = problem.space, problem.grid
@@ -154,6 +154,7 @@ def size(problem: Problem) -> str:
 
 
 def _as_dict(outcome: Outcome, problem: Problem) -> dict[str, Any]:
+    """Convert an outcome to JSON-ready values."""
     document = dataclasses.asdict(outcome) | {"output": str(outcome.output), "any_feasible": outcome.any_feasible}
     document |= {"caution": outcome.caution, "cautions": list(outcome.cautions)}
     document["size"] = outcome.size if math.isfinite(outcome.size) else "infinite"
@@ -171,6 +172,7 @@ def _as_dict(outcome: Outcome, problem: Problem) -> dict[str, Any]:
 
 
 def _print(outcome: Outcome, problem: Problem) -> None:
+    """Print an outcome."""
     out = show.console()
     objectives = [text.replace("_", " ") for text in outcome.objectives]
     seeds = f"over {show.counted(len(problem.spec.seeds), 'seed')}"
@@ -243,7 +245,7 @@ def _print_chip(out: Console, chip: Chip) -> None:
 
 
 def _stack_rounding_note(chip: Chip) -> str:
-    """Losses of whole numbers of memory stacks against the continuous size, and the one shown."""
+    """Describe the losses of whole numbers of memory stacks against the continuous size."""
     losses = {entry["stacks"]: entry["loss"] for entry in chip.whole_stacks}
     loss_texts = [
         f"{n:.0f} {'is infeasible' if loss is None else f'loses {100 * loss:.2f} %'}" for n, loss in losses.items()
@@ -280,7 +282,7 @@ def _print_methods(out: Console, outcome: Outcome) -> None:
 
 
 def _spread(gaps: list[float | None]) -> list[str]:
-    """Least, median and greatest gap; infinite for infeasible designs."""
+    """Format least, median and greatest gap; infinite for infeasible designs."""
     sorted_gaps = sorted(math.inf if gap is None else gap for gap in gaps)
     return [
         "–" if math.isinf(gap) else f"{100 * gap:.3f}"
@@ -347,7 +349,7 @@ def _print_front(out: Console, outcome: Outcome, study: Study) -> None:
 
 
 def _front_size_text(outcome: Outcome) -> str:
-    """Number of designs of the front, and of those in the table."""
+    """Describe the number of designs of the front, and of those in the table."""
     text = f"{show.counted(outcome.front_size, 'design')} on the Pareto front of {', '.join(outcome.objectives)}"
     if outcome.front_distinct < outcome.front_size:
         text += f", {outcome.front_distinct:,} of them printed differently"
@@ -355,12 +357,12 @@ def _front_size_text(outcome: Outcome) -> str:
 
 
 def _axes(labels: dict[str, Any]) -> list[str]:
-    """Names of the axes in order of the columns."""
+    """Return the names of the axes in order of the columns."""
     return [*(name for name in labels if name not in SHORT), *(name for name in SHORT if name in labels)]
 
 
 def _values(outcome: Outcome, values: Sequence[float], study: Study) -> list[str]:
-    """Values of the objectives with their units."""
+    """Format the values of the objectives with their units."""
     from dse.spec.expression import written_units
 
     return [show.quantity(v, written_units(text, study)) for text, v in zip(outcome.objectives, values, strict=False)]

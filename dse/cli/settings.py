@@ -29,7 +29,7 @@ _NEXT_SETTING = re.compile(r"\s*[,;\s]\s*(?=([A-Za-z_][\w.]*)\s*=)")
 def split_setting(
     text: str, option: str, form: str = "NAME=VALUE", is_name: Callable[[str], bool] = lambda name: True
 ) -> tuple[str, str]:
-    """Name and value of ``NAME=VALUE``.
+    """Split ``NAME=VALUE``.
 
     Args:
         text: what the option states.
@@ -52,7 +52,7 @@ def split_setting(
 
 
 def check_one_per_option(command: str, words: Sequence[str], options: Sequence[str]) -> None:
-    """InputError where a further NAME=VALUE follows one of the options and its value: ``--set tp=8 pp=2``.
+    """Raise an InputError where a second NAME=VALUE follows an option: ``--set tp=8 pp=2``.
 
     Args:
         command: name of the command, for errors.
@@ -74,7 +74,7 @@ def check_one_per_option(command: str, words: Sequence[str], options: Sequence[s
 
 
 def _several_settings_error(where: str, got: str, option: str, settings: Sequence[str]) -> InputError:
-    """InputError for several settings of one option."""
+    """Return the InputError for several settings of one option."""
     pairs = [[part.strip(",; ") for part in setting.split("=", 1)] for setting in settings]
     repeated = " ".join(f"{option} {shlex.quote('='.join(pair))}" for pair in pairs)
     return InputError(where, got, f"{option} with one NAME=VALUE", f"repeat {option}: {repeated}")
@@ -83,7 +83,7 @@ def _several_settings_error(where: str, got: str, option: str, settings: Sequenc
 def settings_of(
     texts: list[str] | None, study: Study, option: str = "--set", to_serve: str = "add --serving"
 ) -> dict[str, Any]:
-    """Values of ``NAME=VALUE`` by name.
+    """Parse settings ``NAME=VALUE`` to values by name.
 
     Args:
         texts: what the option states.
@@ -131,12 +131,12 @@ def settings_of(
 
 
 def raise_duplicate(option: str, name: str, first: str, second: str) -> NoReturn:
-    """InputError for a value that is stated twice."""
+    """Raise an InputError for a value that is stated twice."""
     raise InputError(option, f"{name} twice: {first}, {second}", "each value once", "remove one of them")
 
 
 def _value(path: str, text: str) -> Any:
-    """A number or a truth value, as printed by tables too, else the text."""
+    """Parse a number or a truth value, else return the text."""
     from dse.designs.leaves import known_leaves
 
     words = {"true": True, "false": False}

@@ -38,7 +38,7 @@ class _Console(TerminalConsole):
 
 
 def console(stderr: bool = False) -> Console:
-    """Output console; files and pipes get lines as long as the tables."""
+    """Return the output console; files and pipes get lines as long as the tables."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _FILE_WIDTH
     return _Console(stderr=stderr, width=width, soft_wrap=False)
@@ -51,6 +51,7 @@ def document(value: Any, indent: int | None = 2, default: Callable[[Any], Any] |
 
 
 def _finite(value: Any) -> Any:
+    """Replace values that are not finite by None."""
     if isinstance(value, dict):
         return {str(key): _finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -72,7 +73,7 @@ def note(text: str) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = ()) -> Table:
-    """A plain table, right-aligned except for the columns in ``left``."""
+    """Build a plain table, right-aligned except for the columns in ``left``."""
     rich_table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     for name in columns:
         rich_table.add_column(Text(name), justify="left" if name in left else "right", no_wrap=name not in left)
@@ -118,7 +119,7 @@ def print_table(
 def _split_columns(
     columns: Sequence[str], widths: Sequence[int], room: int, keys: int, spare: Sequence[str]
 ) -> list[list[int]]:
-    """Columns of each part of a table."""
+    """Return the column indices of each part of a table that is too wide."""
     indices = list(range(len(columns)))
     for name in reversed(spare):
         if sum(widths[i] + _GAP for i in indices) > room + _GAP:
@@ -132,7 +133,7 @@ def _split_columns(
 
 
 def print_unwrapped(out: Console, rich_table: Table, width: int) -> None:
-    """Print a table of this width; a terminal wraps lines that are too long."""
+    """Print a table of this width without wrapping its cells."""
     room = out.width
     out.width = max(room, width)
     out.print(rich_table, crop=False)

@@ -23,7 +23,11 @@ INTERRUPTED = 130
 
 
 def report_errors(command: Callable[..., int | None]) -> Callable[..., None]:
-    """Wraps a command that returns its exit status (None: 0): prints its errors."""
+    """Wrap a command that returns its exit status (None: 0) to print its errors.
+
+    Args:
+        command: function of the command.
+    """
 
     @functools.wraps(command)
     def call(*arguments: Any, **options: Any) -> None:
@@ -35,6 +39,7 @@ def report_errors(command: Callable[..., int | None]) -> Callable[..., None]:
 
 
 def _status(command: Callable[[], int | None]) -> int:
+    """Run a command and return its exit status."""
     warnings.showwarning = _show_warning
     try:
         return _reported_status(command)
@@ -43,7 +48,7 @@ def _status(command: Callable[[], int | None]) -> int:
 
 
 def reader_gone() -> int:
-    """Exit status where the reader has closed the pipe (`| head`), without a complaint of Python.
+    """Return the exit status for a closed pipe (`| head`), without a complaint of Python.
 
     Neither 0 nor 1: a script under ``pipefail`` must not take unread output for an answer.
     """
@@ -57,7 +62,7 @@ def reader_gone() -> int:
 
 
 def _reported_status(command: Callable[[], int | None]) -> int:
-    """Exit status of a command; errors are printed, unless the reader has closed the output."""
+    """Run a command, print its errors and return its exit status."""
     try:
         status = command() or 0
         sys.stdout.flush()
@@ -101,7 +106,7 @@ def _show_warning(
 
 
 def _unwritable_output(error: OSError) -> int:
-    """Exit status where standard output cannot be written, as on a full disk, without a second attempt by Python."""
+    """Return the exit status where standard output cannot be written, as on a full disk."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     show.error(InputError("standard output", error.strerror or str(error), "space to print to", "free some space"))
     return BAD_INPUT

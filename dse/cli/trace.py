@@ -24,7 +24,7 @@ CHROME = "chrome"
 
 
 def _check_format(name: str) -> str:
-    """The name of a format; InputError for one that nothing writes."""
+    """Raise an InputError for a format that nothing writes."""
     formats = [CHROME, *plugins.plugins(plugins.EXCHANGE)]
     if name not in formats:
         raise unknown_name("dse trace --format", name, formats, "names")
@@ -103,7 +103,7 @@ def trace(
 
 
 def _say_infeasible(design: Design) -> None:
-    """Say why a design cannot run, whose trace shows all the same what a step would be."""
+    """Print why a design cannot run, whose trace shows what a step would be."""
     from dse.doors.scalars import evaluate
     from dse.doors.study_training import TRAINING
 

@@ -118,7 +118,7 @@ _TAKES_SETTINGS = {"designs"}
 
 
 def usage_error(error: Any) -> InputError:
-    """InputError for an invalid command line."""
+    """Return the InputError of an invalid command line."""
     context = error.ctx
     if context is None:
         return InputError("dse", error.format_message(), "dse [OPTIONS] COMMAND [ARGS]…", "dse --help shows them all")
@@ -141,7 +141,7 @@ _NAMED_BY = {"workload": "dse catalog list workload", "system": "dse catalog lis
 
 
 def _suggestions(unknown_option: str, options: set[str]) -> list[str]:
-    """Suggestions for an unknown option: an option of other commands, a leaf for ``--set``, the nearest."""
+    """Suggest options for an unknown one: those of other commands, ``--set`` of a leaf, or the nearest."""
     options = {option for option in options if option.startswith("--")}
     dse_names = ELSEWHERE.get(plain(unknown_option), ())
     if matches := sorted(option for option in options if plain(option) in set(map(plain, dse_names))):
@@ -166,7 +166,7 @@ _ALLOWED_BY_ERROR = {
 
 
 def _value_error(error: Any) -> InputError | None:
-    """InputError for an invalid value of an option or an argument; None for other errors."""
+    """Return the InputError of an invalid value of an option or an argument; None for other errors."""
     error_list = getattr(error.__cause__, "errors", None)
     if error_list is None or getattr(error, "param", None) is None:
         return None

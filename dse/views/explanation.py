@@ -88,27 +88,27 @@ class Explanation:
 
     @property
     def feasible(self) -> bool:
-        """Whether the design is feasible."""
+        """True if the design can run."""
         return not self.reasons
 
     @property
     def has_step(self) -> bool:
-        """Whether the metrics of a step are meaningful, whatever memory, power or stack allow."""
+        """True if the metrics of a step are meaningful, whether or not memory, power and stack allow it."""
         return not int(self.metrics["infeasible_reason"]) & self.study.no_step_bits
 
     @property
     def claims(self) -> dict[str, float | None]:
-        """The metrics, without values of a step where it is not meaningful."""
+        """Metrics by name, None for those of a step that is not meaningful."""
         is_valid = self.study.holds_without_step
         return {name: value if self.has_step or is_valid(name) else None for name, value in self.metrics.items()}
 
     @property
     def host_bound(self) -> bool:
-        """Whether launching a layer's kernels takes longer than their execution."""
+        """True if the host launches a layer's kernels slower than the device executes them."""
         return self.metrics.get("step_time_host", 0.0) > 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionaries and lists, without values of a meaningless step."""
+        """Return JSON-ready dictionaries and lists, without values of a meaningless step."""
         explanation = (
             self if self.has_step else dataclasses.replace(self, layer=[], operators=[], phases={}, elasticities=[])
         )
@@ -134,7 +134,7 @@ class Explanation:
 
 
 def explain(design: Design, metric: str | None = None, study: Study | str = TRAINING) -> Explanation:
-    """Metrics, waterfalls, bounds of operators, and elasticities of ``metric``.
+    """Explain one design: metrics, parts of its totals, bounds of its operators, and elasticities of ``metric``.
 
     Args:
         design: one design with plain numbers as leaves.
@@ -149,8 +149,9 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
         InputError: for a metric that the study does not have or that is not smooth.
 
     >>> import dse
-    >>> found = dse.explain(dse.design("gpt-3-175b", "selene", tp=8, pp=8, dp=16, recompute="full"))
-    >>> found.elasticity_of, next(e.elasticity for e in found.elasticities if e.parameter == "matrix_slowdown") > 0.0
+    >>> explanation = dse.explain(dse.design("gpt-3-175b", "selene", tp=8, pp=8, dp=16, recompute="full"))
+    >>> elasticities = {e.parameter: e.elasticity for e in explanation.elasticities}
+    >>> explanation.elasticity_of, elasticities["matrix_slowdown"] > 0.0
     ('step_time', True)
     """
     if isinstance(study, str):
@@ -192,19 +193,24 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
 
 
 def infeasibility_reasons(design: Design, study: Study = TRAINING) -> list[Reason]:
-    """Reasons of infeasibility of ``design``, as of :func:`explain`; empty when it is feasible."""
+    """Return the reasons why ``design`` cannot run; empty when it is feasible.
+
+    Args:
+        design: one design with plain numbers as leaves.
+        study: study of the design.
+    """
     design = study.complete(design)
     (_, numbers), _ = _number_function(study, study.objective)(_continuous_values(design), design)
     return reasons(jax.tree.map(float, numbers.design), _as_floats(numbers.metrics), study)
 
 
 def _as_floats(numbers: Mapping[str, Scalar]) -> dict[str, float]:
-    """NumPy numbers as Python numbers."""
+    """Convert NumPy numbers to Python numbers."""
     return {name: float(value) for name, value in numbers.items()}
 
 
 class _OperatorNumbers(NamedTuple):
-    """Numbers of an operator: seconds and work of each pass, and its bound (1 for one of four)."""
+    """Seconds and work of an operator by pass, and flags of its bound."""
 
     present: Scalar
     forward_time: Scalar
@@ -216,7 +222,7 @@ class _OperatorNumbers(NamedTuple):
 
 
 class DesignNumbers(NamedTuple):
-    """All numbers of one design."""
+    """All traced numbers of one design."""
 
     design: Any  #: with its generated accelerator
     metrics: dict[str, Scalar]
@@ -240,9 +246,18 @@ def _number_function(study: Study, metric: str) -> ScalarFunction:
 def numbers_of(
     study: Study, metric: str, values: dict[str, Scalar], base_design: Design
 ) -> tuple[tuple[Scalar, DesignNumbers], list[_OperatorName]]:
-    """Log of the metric and :class:`DesignNumbers` of a design with other values of some leaves, to be traced.
+    """Return the logarithm of a metric and all numbers of a design, as a pure function to be traced.
 
-    It imports the model, which a cached explanation does not need.
+    The model is imported here, which a cached explanation does not need.
+
+    Args:
+        study: study of the design.
+        metric: metric whose logarithm is differentiated.
+        values: path → value of leaves that replace those of ``base_design``.
+        base_design: design with all other leaves.
+
+    Returns:
+        ``((log of the metric, numbers), operators)`` with section, name and kind of each operator.
     """
     from dse.model.machine.rates import step_rates
     from dse.model.machine.technology import generated
@@ -269,10 +284,12 @@ def numbers_of(
 
 
 def _parts(metrics: dict[str, float], total: str, study: Study) -> list[Share]:
+    """Return the parts of a total."""
     return _shares({name.removeprefix(f"{total}_"): metrics[name] for name in study.parts(total)})
 
 
 def _shares(parts: dict[str, float]) -> list[Share]:
+    """Return parts with their shares of the sum."""
     total = sum(parts.values())
     return [Share(name, value, value / total if total else 0.0) for name, value in parts.items()]
 
@@ -281,6 +298,7 @@ def _shares(parts: dict[str, float]) -> list[Share]:
 
 
 def _operator_numbers(operator: Operator, rates: Rates) -> _OperatorNumbers:
+    """Evaluate seconds, work and bound of an operator."""
     from dse.model.accounts.bounds import kernel_bound
     from dse.model.machine.roofline import operator_times
 
@@ -298,6 +316,7 @@ def _operator_numbers(operator: Operator, rates: Rates) -> _OperatorNumbers:
 
 
 def _operator_row(section: str, name: str, kind: OperatorKind, kernels: _OperatorNumbers) -> OperatorRow:
+    """Convert the numbers of an operator to a row of plain Python numbers."""
     flops, traffic = float(kernels.flops), float(kernels.bytes)
     return OperatorRow(
         section=section,
@@ -314,7 +333,7 @@ def _operator_row(section: str, name: str, kind: OperatorKind, kernels: _Operato
 
 
 def _bound(bound: tuple[Scalar, ...]) -> str:
-    """Bound of most of a pass's time."""
+    """Return the name of what bounds most of a pass's time."""
     compute, memory, floor, _ = bound
     return "kernel floor" if floor else "compute" if compute else "memory" if memory else "die links"
 
@@ -323,7 +342,11 @@ def _bound(bound: tuple[Scalar, ...]) -> str:
 
 
 def continuous_leaves(design: Design) -> tuple[str, ...]:
-    """Paths of the real-valued leaves of a design's system and software."""
+    """Return the paths of the real-valued leaves of a design's system and software.
+
+    Args:
+        design: any design; its values do not matter.
+    """
     return tuple(
         path
         for path, meta in leaves_of(design).items()
@@ -334,7 +357,7 @@ def continuous_leaves(design: Design) -> tuple[str, ...]:
 
 
 def _check_finite(metrics: dict[str, float]) -> None:
-    """InputError where an intermediate value overflows single precision."""
+    """Raise an InputError where a metric overflows single precision."""
     overflowing = [name for name, value in metrics.items() if not math.isfinite(value)]
     if overflowing:
         raise InputError(
@@ -346,13 +369,19 @@ def _check_finite(metrics: dict[str, float]) -> None:
 
 
 def elasticities(design: Design, metric: str | None = None, study: Study = TRAINING) -> list[Elasticity]:
-    """Elasticities of ``metric`` to the continuous parameters of system and software, largest first, without zeros.
+    """Evaluate the elasticities of a metric to the continuous leaves of system and software, largest first.
 
     At a limit the elasticity is one-sided, towards possible values: a lower clock at the nominal one, a lower power
     limit at the TDP, a cooler for more power at room temperature. For a link with the bandwidth of its network, that of
     the network is for less, that of the chip for more.
 
-    ``metric``: by default the study's objective.
+    Args:
+        design: one design with plain numbers as leaves.
+        metric: positive and smooth metric; by default the study's objective.
+        study: study of the design.
+
+    Returns:
+        ``d ln(metric) / d ln(leaf)`` of each leaf, zeros left out.
     """
     metric = study.objective if metric is None else metric
     program_key = f"slopes {study.name} {metric}" if study.is_own else None
@@ -365,12 +394,13 @@ def elasticities(design: Design, metric: str | None = None, study: Study = TRAIN
 
 
 def _continuous_values(design: Design) -> dict[str, Scalar]:
-    """Path → value of the continuous leaves of a design."""
+    """Return path → value of the continuous leaves of a design."""
     present = {path: leaf(design, path) for path in continuous_leaves(design)}
     return {path: value for path, value in present.items() if value is not None}
 
 
 def _elasticities(design: Design, slopes: dict[str, Scalar]) -> list[Elasticity]:
+    """Convert slopes of the log of a metric by leaf to elasticities, without zeros."""
     values = {path: float(leaf(design, path)) for path in slopes}
     nonzero = [
         Elasticity(short_name(path), value, known_leaves()[path]["units"], value * float(slopes[path]))
@@ -384,7 +414,13 @@ def _elasticities(design: Design, slopes: dict[str, Scalar]) -> list[Elasticity]
 
 
 def reasons(design: Design, metrics: dict[str, float], study: Study = TRAINING) -> list[Reason]:
-    """Reasons of infeasibility of ``design`` with its numbers; empty when it is feasible."""
+    """Return the reasons of infeasibility of a design that is evaluated; empty when it is feasible.
+
+    Args:
+        design: the design, with its generated accelerator.
+        metrics: its metrics by name.
+        study: its study.
+    """
     names = list(study.reasons_in(int(metrics["infeasible_reason"])))
     numbers = study.reason_numbers(design, metrics) if names else {}
     return [Reason(name, study.reason_meanings[name], numbers.get(name, "")) for name in names]

@@ -17,7 +17,7 @@ _MACHINE_KINDS = ("shares", "energy", "clock", "bounds")
 
 
 def missing_requirement() -> InputError | None:
-    """Missing requirement of figures, in four parts; None where figures can be drawn."""
+    """Return the InputError of a missing matplotlib; None where figures can be drawn."""
     if importlib.util.find_spec("matplotlib"):
         return None
     fix = f"{install_extra('plot')}, or --no-figure"
@@ -25,7 +25,7 @@ def missing_requirement() -> InputError | None:
 
 
 def check(results: Path, force: bool, machines: bool, front: bool = False) -> None:
-    """InputError where results, or figures next to them, must not be written.
+    """Raise an InputError where results, or figures next to them, must not be written.
 
     Args:
         results: file of the results, which may not exist yet.
@@ -48,7 +48,7 @@ def check(results: Path, force: bool, machines: bool, front: bool = False) -> No
 
 
 def draw(results: Path, force: bool = False) -> list[Path]:
-    """Draw the figures that suit a results file next to it; ``force`` replaces other files. Returns their paths.
+    """Draw the figures that suit a results file next to it, and return their paths.
 
     What draws is imported here, since it takes as long as all else of a small sweep: results are printed before.
     """
@@ -64,5 +64,5 @@ def draw(results: Path, force: bool = False) -> list[Path]:
 
 
 def figure_path(results: Path, kind: str, ending: str) -> Path:
-    """File of a kind of figure next to its results; the breakdown has the name of the results."""
+    """Return the path of a kind of figure next to its results."""
     return results.with_name(results.stem + ("" if kind == "breakdown" else f"_{kind}") + ending)

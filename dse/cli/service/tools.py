@@ -23,7 +23,7 @@ _ABOUT = (
 
 
 def server(worker: Worker) -> Server[Any]:
-    """The server; its answers are those of a worker."""
+    """Build the server of tools, whose answers are those of a worker."""
     tools = [
         types.Tool(
             name=operation.name,

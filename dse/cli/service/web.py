@@ -36,7 +36,12 @@ _STYLE = "body{font:1rem/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:
 
 
 def application(workers: WorkerPool, token: str = "") -> fastapi.FastAPI:
-    """The application; its answers are those of workers, to requests with a token where there is one."""
+    """Build the HTTP application, whose answers are those of workers.
+
+    Args:
+        workers: processes that answer.
+        token: that requests must have; "" for none.
+    """
     app = fastapi.FastAPI(
         title="dse",
         version=dse.__version__,
@@ -61,6 +66,8 @@ def application(workers: WorkerPool, token: str = "") -> fastapi.FastAPI:
 
 
 def _add(app: fastapi.FastAPI, operation: Operation, workers: WorkerPool, threads: anyio.CapacityLimiter) -> None:
+    """Add the path of an operation."""
+
     async def call(request: Any) -> JSONResponse:
         body = request.model_dump(by_alias=True, exclude_unset=True, mode="json")
         reply = await anyio.to_thread.run_sync(workers.ask, operation.name, body, limiter=threads)
@@ -74,7 +81,7 @@ def _add(app: fastapi.FastAPI, operation: Operation, workers: WorkerPool, thread
 
 
 class _RequestGuard:
-    """Refuses requests without the token, of pages of others, and with bodies that are large, slow or no JSON."""
+    """Refuses requests without the token, from other pages, and with large, slow or invalid bodies."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
@@ -116,13 +123,14 @@ class _RequestGuard:
         return await following(request)
 
     def _admits(self, request: fastapi.Request) -> bool:
+        """True for a request with the token."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         sent_token = token.strip().encode() if scheme.lower() == "bearer" else b""
         return not self._token or hmac.compare_digest(sent_token, self._token)
 
 
 def _check(body: bytes, where: str) -> None:
-    """InputError for JSON nested too deep or with numbers too long, which not all that follows refuses."""
+    """Raise an InputError for JSON nested too deep or with numbers too long."""
     try:
         toml.check(json.loads(body), f"{where}: body")
     except json.JSONDecodeError:  # said with its place by what follows, as is another type of content
@@ -145,7 +153,7 @@ def _check(body: bytes, where: str) -> None:
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP of a connection, which is closed where the head of a request takes longer than ``READING``."""
+    """HTTP of a connection that is closed if the head of a request takes longer than ``READING``."""
 
     def connection_made(self, transport: Any) -> None:
         """A client connects."""
@@ -159,6 +167,7 @@ class TimedProtocol(H11Protocol):
         super().on_response_complete()
 
     def _close_if_slow(self) -> None:
+        """Close the connection if the next request is late."""
         if self.transport.is_closing():
             return
         is_answering = self.cycle is not None and not self.cycle.response_complete
@@ -170,6 +179,7 @@ class TimedProtocol(H11Protocol):
 
 
 async def _validation_problem(request: fastapi.Request, error: Any) -> fastapi.Response:
+    """Return the response to a request that its schema does not allow."""
     first = error.errors()[0]
     if isinstance(first.get("input"), bytes):
         kind = request.headers.get("content-type", "none")
@@ -184,11 +194,12 @@ async def _validation_problem(request: fastapi.Request, error: Any) -> fastapi.R
 def _problem(
     code: int, where: str, got: str, allowed: str, fix: str, headers: dict[str, str] | None = None
 ) -> JSONResponse:
+    """Return an error response in four parts."""
     return JSONResponse(refusal(2, where, got, allowed, fix), code, headers)
 
 
 def _page() -> str:
-    """Operations and the fields of their requests."""
+    """Return the HTML page of operations and fields of their requests."""
     parts = []
     for operation in OPERATIONS.values():
         schema = operation.request.model_json_schema()

@@ -35,7 +35,7 @@ FAILED = 3
 
 
 def answer(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to a request.
+    """Answer a request.
 
     Args:
         name: of an operation.
@@ -63,7 +63,7 @@ def answer(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Hidden:
-    """Takes temporary files out of a text: a document of a request has the name of its field."""
+    """Removes temporary paths from a text: a document of a request has the name of its field."""
 
     def __init__(self, name: str) -> None:
         documents = OPERATIONS[name].documents if name in OPERATIONS else {}
@@ -79,11 +79,12 @@ class _Hidden:
 
 
 def refusal(status: int, where: str, got: str, allowed: str, fix: str) -> dict[str, Any]:
-    """An answer that is an error in four parts."""
+    """Return an answer that is an error in four parts."""
     return {"status": status, "error": {"where": where, "got": got, "allowed": allowed, "fix": fix}}
 
 
 def _run(name: str, request: Mapping[str, Any], folder: Path) -> int:
+    """Run the command of a request and return its exit status."""
     if name not in OPERATIONS:
         raise unknown_name("request", name, OPERATIONS, "operations")
     operation = OPERATIONS[name]
@@ -95,7 +96,7 @@ def _run(name: str, request: Mapping[str, Any], folder: Path) -> int:
 
 
 def _check_size(arguments: Mapping[str, Any]) -> None:
-    """Refuses sweeps that take minutes, before anything is evaluated."""
+    """Raise an InputError for a sweep that takes minutes, before anything is evaluated."""
     from dse.sweep import plan
 
     grid, _ = plan(arguments["sweep"], arguments.get("keep"), any_option=arguments.get("any_option", False))
@@ -115,7 +116,7 @@ class Worker:
         self._pipe: Connection | None = None
 
     def ask(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """:func:`answer` in the process."""
+        """Run :func:`answer` in the process."""
         try:
             payload = json.dumps([name, request]).encode()
         except (RecursionError, ValueError) as error:
@@ -134,6 +135,7 @@ class Worker:
             return refusal(FAILED, name, *problem)
 
     def _connection(self) -> Connection:
+        """Return the pipe of the process, started if it does not run."""
         if self._pipe is None or self._process is None or not self._process.is_alive():
             context = multiprocessing.get_context("spawn")
             self._pipe, child_pipe = context.Pipe()
@@ -153,7 +155,7 @@ class Worker:
 
 
 class WorkerPool:
-    """As many workers as processors, and a queue of requests that wait for one, whose time begins after it."""
+    """As many workers as processors, and a queue of requests."""
 
     def __init__(self, seconds: float = SECONDS, count: int | None = None, waiting: int = WAITING) -> None:
         self._workers = [Worker(seconds) for _ in range(count or processors())]
@@ -164,7 +166,7 @@ class WorkerPool:
             self._idle.put(worker)
 
     def ask(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """:func:`answer` by the first worker that is free; refused at once where too many requests wait."""
+        """Run :func:`answer` by the first free worker, or refuse at once where too many requests wait."""
         if not self._free.acquire(blocking=False):
             got = f"{self.places} requests before it, of which {len(self._workers)} are answered"
             refusal_document = refusal(FAILED, name, got, "a place to wait", f"ask again after {RETRY} s")
@@ -207,7 +209,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def with_basis(name: str, request: Mapping[str, Any], document: Any) -> Any:
-    """A document of one design with ``basis``: the label of its predictions, why, and the sources of the fit.
+    """Add ``basis`` to a document of one design: label of its predictions, reasons, and sources of the fit.
 
     ``fitted``: within the rows that the stack was fitted to. ``extrapolated``: beyond them, for each reason given.
     ``uncalibrated``: nobody has fitted the stack. Money and carbon are ``estimated``: prices are not fitted. Values of

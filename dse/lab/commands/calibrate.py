@@ -97,7 +97,12 @@ def calibrate(
 
 
 def print_fit(summary: Errors, paths: Iterable[Path]) -> None:
-    """Print the errors of a fit and the files that it has written."""
+    """Print the errors of a fit and the files that it has written.
+
+    Args:
+        summary: table of errors.
+        paths: files of the fit.
+    """
     lines = [[show.percent(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in summary.rows]
     show.print_table(show.console(), summary.header, lines, left=summary.header[:1])
     if summary.note:
@@ -106,7 +111,7 @@ def print_fit(summary: Errors, paths: Iterable[Path]) -> None:
 
 
 def _fit_stack(cases: list[Path], folder: Path, name: str, catalog: Path | None, force: bool) -> None:
-    """Fit a stack of one's own, and print its numbers."""
+    """Fit a stack of the user's own and print its numbers."""
     from dse.lab.fits import own
 
     if catalog is not None:
@@ -137,7 +142,7 @@ def _fit_stack(cases: list[Path], folder: Path, name: str, catalog: Path | None,
 
 
 def _change_cells(path: str, *numbers: float) -> list[str]:
-    """A line of a table: parameter, values and spreads before and after."""
+    """Return the cells of a parameter: values and spreads before and after."""
     from dse.designs.leaves import known_leaves
 
     old_value, new_value, *spreads = numbers
@@ -146,7 +151,7 @@ def _change_cells(path: str, *numbers: float) -> list[str]:
 
 
 def _name(path: str) -> str:
-    """The short name of a leaf, or of a number that is none."""
+    """Return the short name of a leaf, or the last part of another path."""
     from dse.designs.leaves import known_leaves, short_name
 
     return short_name(path) if path in known_leaves() else path.rpartition(".")[2]
@@ -200,7 +205,7 @@ _FAR = 4.0
 
 
 def _is_far(change: Update) -> bool:
-    """Whether a value moved further than its spread makes likely."""
+    """True if a value moved further than its spread makes likely."""
     if change.before <= 0.0 or change.after <= 0.0:
         return False
     return abs(math.log(change.after / change.before)) > _FAR * max(change.spread_before, 0.02)

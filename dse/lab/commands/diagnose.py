@@ -94,7 +94,7 @@ def diagnose(
 
 
 def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path], force: bool) -> None:
-    """InputError before any work where a file must not be written, or figures cannot be drawn."""
+    """Raise an InputError where a file must not be written, or figures cannot be drawn."""
     from dse.io.outputs import checked
 
     if output is not None:
@@ -109,7 +109,7 @@ def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path
 
 
 def _explain_step(diagnosis: Diagnosis, files: Sequence[Path], is_only: bool) -> Explained | None:
-    """The causes of a step from its traces; None without any."""
+    """Explain a step by its traces; None without any."""
     from dse.lab.evidence import explain, is_trace, read_trace
 
     trace_files = [path for path in dict.fromkeys(files) if is_only or str(path) in diagnosis.source.split()]
@@ -124,12 +124,14 @@ def _explain_step(diagnosis: Diagnosis, files: Sequence[Path], is_only: bool) ->
 
 
 def _advised(diagnosis: Diagnosis) -> Advice:
+    """Search the changes that shorten a step most."""
     from dse.lab.evidence import advise
 
     return advise(diagnosis.ran)
 
 
 def _write(explained: Explained, diagnosis: Diagnosis, output: Path | None, trace: Path | None, force: bool) -> None:
+    """Write the figure and the timelines of an explained step."""
     if output is not None:
         from dse.lab.evidence import gap
         from dse.views.plot import save
@@ -145,6 +147,7 @@ def _write(explained: Explained, diagnosis: Diagnosis, output: Path | None, trac
 
 
 def _document(diagnosis: Diagnosis, why: Explained | None, help_: Advice | None) -> dict[str, Any]:
+    """Convert a diagnosis to JSON-ready values."""
     from dse.lab.evidence import as_dict
 
     document = diagnosis.as_dict() | ({"trace": as_dict(why)} if why else {})
@@ -160,6 +163,7 @@ def _document(diagnosis: Diagnosis, why: Explained | None, help_: Advice | None)
 
 
 def _print(diagnosis: Diagnosis, why: Explained | None) -> None:
+    """Print a diagnosis."""
     ends, ratio = diagnosis.interval, diagnosis.measured / diagnosis.predicted
     interval_text = f" (80 %: {show.seconds(ends.low)} to {show.seconds(ends.high)})" if ends else ""
     differs = f"{show.percent(abs(ratio - 1.0))} {'longer' if ratio >= 1.0 else 'shorter'} than predicted"
@@ -180,6 +184,7 @@ def _print(diagnosis: Diagnosis, why: Explained | None) -> None:
 
 
 def _print_parts(diagnosis: Diagnosis, why: Explained | None) -> None:
+    """Print the measured and predicted parts of a step."""
     from dse.lab.evidence import step_parts
 
     heads = ["part", "measured", "predicted", "longer by"]
@@ -208,7 +213,7 @@ def _print_parts(diagnosis: Diagnosis, why: Explained | None) -> None:
 
 
 def _print_causes(why: Explained) -> None:
-    """How much was matched, and the waterfall of the gap."""
+    """Print how much was matched, and the causes of the gap."""
     match_shares = ", ".join(f"{show.percent(share)} by {how}" for how, share in why.shares.items() if share > 5e-4)
     print(f"matched to the model: {show.percent(sum(why.shares.values()))} of the time of kernels ({match_shares})")
     if unmatched := why.unmatched:
@@ -249,10 +254,12 @@ _NAME = 48
 
 
 def _shortened(name: str) -> str:
+    """Shorten the name of a kernel."""
     return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 
 def _print_advice(diagnosis: Diagnosis, advice: Advice) -> None:
+    """Print the changes that shorten the step most."""
     from dse.designs.leaves import leaf_path
     from dse.lab.evidence import written
 
@@ -277,12 +284,12 @@ def _print_advice(diagnosis: Diagnosis, advice: Advice) -> None:
 
 
 def _percent_range(low: float, high: float) -> str:
-    """Ends of a gain, of which the lower may be a loss."""
+    """Format the ends of a gain, of which the lower may be a loss."""
     return f"{100.0 * low:.1f} to {100.0 * high:.1f} %"
 
 
 def _command(diagnosis: Diagnosis, design: Any) -> str:
-    """The line that writes a design's launch line; "" without names of model and system, or a tool of its stack."""
+    """Return the command that writes a design's launch line; "" without names of model, system or tool."""
     from dse.lab.evidence import settings_of
     from dse.tools.runs import stack_tool
 
@@ -295,7 +302,7 @@ def _command(diagnosis: Diagnosis, design: Any) -> str:
 
 
 def _visible(seconds: float) -> float:
-    """Seconds without what is below the resolution of a profiler."""
+    """Return seconds, 0 below the resolution of a profiler."""
     return seconds if abs(seconds) >= _RESOLUTION else 0.0
 
 
@@ -304,6 +311,7 @@ _RESOLUTION = 1e-6
 
 
 def _signed(seconds: float) -> str:
+    """Format seconds with a sign."""
     if not _visible(seconds):
         return "0 s"
     return f"{'-' if seconds < 0.0 else '+'}{show.seconds(abs(seconds))}"

@@ -83,6 +83,7 @@ def measure(
 def _document(
     study: str, metric: str, machine: Machine, choices: Sequence[Choice], belief: Belief, steps: Sequence[Step]
 ) -> dict[str, Any]:
+    """Convert a ranking of measurements to JSON-ready values."""
     return {
         "study": study,
         "metric": metric,
@@ -108,6 +109,7 @@ def _document(
 def _print(
     metric: str, machine: Machine, choices: Sequence[Choice], belief: Belief, steps: Sequence[Step], count: int
 ) -> None:
+    """Print a ranking of measurements."""
     out = show.console()
     out.print(
         Text(
@@ -135,7 +137,7 @@ def _print(
 
 
 def _csv(row: Mapping[str, str]) -> str:
-    """A header and a row, with the measured value left open."""
+    """Format a header and a row, with an empty measured value."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([list(row), list(row.values())])

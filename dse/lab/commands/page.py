@@ -90,7 +90,7 @@ def _start(
     any_option: bool,
     serving: bool,
 ) -> Start:
-    """The design of the options, with the words that evaluate it."""
+    """Build the design of the options, with the words that evaluate it."""
     from dse.cli.evaluate import design_of
     from dse.designs.calibrated import accelerator_of
     from dse.designs.leaves import short_name
@@ -109,7 +109,7 @@ def _start(
 
 
 def write(results: Path | None, start: Start | None, live: bool, points: int, path: Path, force: bool) -> None:
-    """Write a page, and say where and how large it is."""
+    """Write a page and print its path and size."""
     from dse.io import outputs
     from dse.io.quantities import counted
     from dse.lab import page as pages

@@ -120,7 +120,7 @@ def posttrain(
 
 
 def _fixed(settings: list[str] | None, option: str, kind: str) -> dict[str, Any]:
-    """Name → value of a pool's settings; whole numbers as such."""
+    """Parse a pool's settings to name → value, whole numbers as integers."""
     from dse.doors.studies import STUDIES
 
     values = settings_of(settings, STUDIES[kind], option, "state it by --rollout")
@@ -130,7 +130,7 @@ def _fixed(settings: list[str] | None, option: str, kind: str) -> dict[str, Any]
 
 
 def _rows(rl_plan: RlPlan) -> list[dict[str, Any]]:
-    """The best of each mode, JSON-ready."""
+    """Convert the best plan of each mode to JSON-ready values."""
     if not rl_plan.best:
         return []
     columns = {
@@ -140,7 +140,7 @@ def _rows(rl_plan: RlPlan) -> list[dict[str, Any]]:
 
 
 def _mapping(row: dict[str, Any], pool: str) -> str:
-    """Degrees above 1 of a pool, and what else its trainer has."""
+    """Format the degrees above 1 of a pool, and the recompute of the trainer."""
     degrees = [
         f"{name} {row[key]:g}"
         for name in ("tp", "cp", "pp", "ep", "dp")
@@ -152,6 +152,7 @@ def _mapping(row: dict[str, Any], pool: str) -> str:
 
 
 def _print(rl_plan: RlPlan) -> None:
+    """Print the best plan of each mode."""
     from dse.lab.rl import PARTS
 
     out, demand = show.console(), rl_plan.demand
@@ -213,11 +214,12 @@ def _print(rl_plan: RlPlan) -> None:
 
 
 def _mode(row: dict[str, Any], staleness: int) -> str:
+    """Format a mode."""
     return f"async, staleness {staleness}" if row["mode"] == "async" else str(row["mode"])
 
 
 def _bound(row: dict[str, Any]) -> str:
-    """What bounds the best step, in words."""
+    """Describe what bounds the best step."""
     if row["mode"] == "async":
         idle = {"rollout engines": row["rollout_idle"], "trainer": row["training_idle"]}
         bound, other = sorted(idle, key=lambda name: idle[name])

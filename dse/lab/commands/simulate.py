@@ -133,7 +133,7 @@ def simulate(
 
 
 def _traced(path: Path, request: EvaluateRequest, count: int | None) -> tuple[RequestList, str, EvaluateRequest]:
-    """Requests of a trace, their line of the heading, and the design with their means; InputError for a second load."""
+    """Read a trace: its requests, a line for the heading, and the design with their means."""
     from dse.lab.simulator import as_requests, read
 
     set_leaves = {name.rpartition(".")[2] for name in request.set_leaves if name.startswith(_OF_REQUESTS)}
@@ -163,7 +163,7 @@ def _traced(path: Path, request: EvaluateRequest, count: int | None) -> tuple[Re
 
 
 def _no_room(design: Design, closed_form: dict[str, float]) -> InputError | None:
-    """Why a design has no room for a cache, if so."""
+    """Return the InputError of a design without memory for a cache; None for others."""
     from dse.doors.study_serving import SERVING
 
     if not int(closed_form["infeasible_reason"]) & int(SERVING.memory_reasons):
@@ -177,7 +177,7 @@ def _no_room(design: Design, closed_form: dict[str, float]) -> InputError | None
 
 
 def _steady(closed_form: dict[str, float]) -> dict[str, float]:
-    """Printed figures of the closed forms; above capacity requests wait without end."""
+    """Return the printed figures of the closed forms, infinite latencies above capacity."""
     endless = ("time_to_first_token", "request_latency") if closed_form["utilisation"] > 1.0 else ()
     return {
         name: math.inf if endless and name.endswith(endless) else value
@@ -187,7 +187,7 @@ def _steady(closed_form: dict[str, float]) -> dict[str, float]:
 
 
 def _overload(figures: dict[str, Any], closed_form: dict[str, float]) -> str:
-    """That requests come faster than they are served, or that their queue grows; "" otherwise."""
+    """Describe an overload or a growing queue; "" for neither."""
     from dse.lab.simulator import queue_grows
 
     if "waiting_at_end" not in figures:
@@ -203,7 +203,7 @@ def _overload(figures: dict[str, Any], closed_form: dict[str, float]) -> str:
 
 
 def _check_outputs(output: Path | None, timeline: Path | None, trace: Path | None, force: bool) -> None:
-    """Refuses files that must not be written before anything is computed."""
+    """Raise an InputError for files that must not be written, before anything is computed."""
     from dse.io.outputs import checked
     from dse.lab.simulator import files
 
@@ -216,7 +216,7 @@ def _check_outputs(output: Path | None, timeline: Path | None, trace: Path | Non
 
 
 def _is_shared(name: str) -> bool:
-    """Whether a metric of the closed forms is one of the printed figures."""
+    """True if a metric of the closed forms is one of the printed figures."""
     name = name.removeprefix("mean_")
     return name.endswith(tuple(_LATENCIES.values())) or name in _SHARED
 
@@ -224,6 +224,7 @@ def _is_shared(name: str) -> bool:
 def _print(
     design: str, notes: list[str], figures: dict[str, Any], steady: dict[str, float], wall_seconds: float, count: int
 ) -> None:
+    """Print the figures of a simulation."""
     out = show.console()
     print(design)
     for text in notes:
@@ -255,6 +256,7 @@ def _print(
 
 
 def _seconds(value: float | None) -> str:
+    """Format seconds, "" for None."""
     return "" if value is None else show.seconds(value) if math.isfinite(value) else "no end"
 
 

@@ -57,7 +57,7 @@ class MetricChange:
 
 @dataclasses.dataclass(frozen=True)
 class Winner:
-    """The best design of one of the results, on both sides (first and second)."""
+    """Best design of one of the two results, looked up on both sides; a pair is (first, second)."""
 
     labels: dict[str, Any]
     objective: Pair  #: objective on either side, None where it is absent
@@ -77,7 +77,7 @@ class Included:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """Differences between two results; a pair has the values of the first and the second."""
+    """Differences between two results; a pair is (first, second)."""
 
     circumstances: dict[str, Pair]
     specification: dict[str, Pair]  #: key of the specification → its values
@@ -99,19 +99,19 @@ class Difference:
 
     @property
     def winner_changed(self) -> bool:
-        """Whether the best designs differ."""
+        """True if the two results have different best designs."""
         first, second = self.winners
         return (first and first.labels) != (second and second.labels)
 
     @property
     def same(self) -> bool:
-        """Whether both have the same designs with the same numbers."""
+        """True if both results have the same designs with the same numbers."""
         counts = (*self.only_count, *self.unmatched, len(self.metrics), self.mappings, *map(len, self.only_metrics))
         return not (any(counts) or self.winner_changed or any(entry["count"] for entry in self.feasibility.values()))
 
 
 def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Difference:
-    """Differences between two results files.
+    """Compare two results files.
 
     Args:
         first: file of ``dse run`` or ``dse search``, or one written from it by xarray.
@@ -142,12 +142,13 @@ def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Di
 
 
 def _read(path: str | Path) -> Side:
-    """Results of a file in memory; it is closed before another one is opened."""
+    """Load the results of a file into memory and close it."""
     with open_results(path) as results:
         return Side(str(path), results.load())
 
 
 def _difference(sides: tuple[Side, Side], tolerance: float) -> Difference:
+    """Compare two loaded results."""
     included = _included_parts(sides)
     for part in included:
         sides[1 - part.side].add_up(part.part, part.within)
@@ -178,7 +179,7 @@ def _difference(sides: tuple[Side, Side], tolerance: float) -> Difference:
 
 
 def _included_parts(sides: tuple[Side, Side]) -> tuple[Included, ...]:
-    """Parts that one side alone has, where the other side has the part that included them in earlier versions."""
+    """Return the parts that one side alone has and the other side's version counts within another part."""
     return tuple(
         Included(part, total, side)
         for side, (side_without, side_with) in enumerate((sides, sides[::-1]))
@@ -189,6 +190,7 @@ def _included_parts(sides: tuple[Side, Side]) -> tuple[Included, ...]:
 
 
 def _sort_key(change: MetricChange) -> tuple[bool, float]:
+    """Return the key that sorts changes by size, those without a relative change last."""
     return bool(change.from_zero) and not np.isfinite(change.largest), abs(np.nan_to_num(change.largest))
 
 
@@ -196,7 +198,7 @@ def _sort_key(change: MetricChange) -> tuple[bool, float]:
 
 
 def _pairs(sides: list[dict[str, Any]]) -> dict[str, Pair]:
-    """Name → (first, second) where they differ; None where a side has none."""
+    """Return name → (first, second) where the two differ, None where a side has none."""
     first, second = sides
     return {
         name: (first.get(name), second.get(name))
@@ -206,24 +208,25 @@ def _pairs(sides: list[dict[str, Any]]) -> dict[str, Pair]:
 
 
 def _circumstances(side: Side) -> dict[str, Any]:
+    """Return the attributes on how a file was computed."""
     values = {name: str(side.attrs[name]) for name in CIRCUMSTANCES if name in side.attrs}
     return values | {"catalog_digest": str(side.attrs.get("catalog_digest", "")), "dse_schema": version(side.attrs)}
 
 
 def _specification(side: Side) -> dict[str, Any]:
-    """Dotted keys of the specification without title and output."""
+    """Return the specification by dotted key, without title and output."""
     entries = {key: value for key, value in side.document.items() if key not in ("title", "output")}
     return dict(flat(entries))
 
 
 def _entries(sides: tuple[Side, Side]) -> dict[str, Pair]:
-    """Catalogue entries with different files, or on one side only, if both sides state theirs."""
+    """Return the digests of catalogue entries that differ, if both sides state theirs."""
     catalog_entries = [side.json_attribute("catalog_entries") for side in sides]
     return _pairs(catalog_entries) if all(catalog_entries) else {}
 
 
 def _values(sides: tuple[Side, Side]) -> dict[str, Pair]:
-    """Leaves without an axis that differ, where both sides state them."""
+    """Return the leaves without an axis that differ, if both sides state them."""
     base_designs = [side.json_attribute("base_design") for side in sides]
     varied = [side.results[name] for side in sides for name in (*side.keys, *side.parts)]
     varied_paths = {values.attrs.get("path") for values in varied if values.dims}
@@ -232,6 +235,7 @@ def _values(sides: tuple[Side, Side]) -> dict[str, Pair]:
 
 
 def _short(path: str) -> str:
+    """Return the short name of a leaf's path."""
     return short_name(path) if path in known_leaves() else path
 
 
@@ -241,7 +245,7 @@ def _short(path: str) -> str:
 def _metric_change(
     name: str, sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray], tolerance: float
 ) -> MetricChange | None:
-    """Change of a metric; None without one."""
+    """Compare a metric over the common designs; None where it does not change."""
     first, second = (side.column(name)[rows].astype(float) for side, rows in zip(sides, places, strict=True))
     is_finite = np.isfinite(first) & np.isfinite(second)
     relative = np.full(len(first), np.nan)
@@ -267,7 +271,7 @@ def _metric_change(
 
 
 def _feasibility(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray]) -> dict[str, dict[str, Any]]:
-    """Designs feasible on one side only, with the reasons of the other."""
+    """Count the designs that are feasible on one side only, with the reasons of the other."""
     first, second = (side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, places, strict=True))
     gained, lost = ~first & second, first & ~second
     return {
@@ -277,7 +281,7 @@ def _feasibility(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray]
 
 
 def _other_mappings(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray]) -> int:
-    """Number of points feasible on both sides with different best mappings."""
+    """Count the points that are feasible on both sides with different best mappings."""
     shared = [name for name in sides[0].parts if name in sides[1].parts]
     if not shared:
         return 0
@@ -290,7 +294,7 @@ def _other_mappings(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarr
 
 
 def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, winner_side: int) -> Winner | None:
-    """The best design of one side, on both sides."""
+    """Look up the best design of one side on both sides."""
     row = sides[winner_side].best
     if row is None:
         return None
@@ -318,7 +322,7 @@ def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, winner_side: int)
 
 
 def _summary(side: Side, row: int | None, objective: str) -> dict[str, Any]:
-    """Objective, feasibility and parts of a design on one side."""
+    """Return objective, feasibility and parts of a design on one side."""
     if row is None:
         return {"objective": None, "feasible": None, "reasons": [], "parts": {}}
     total = total_of(side.study, objective)
@@ -332,5 +336,13 @@ def _summary(side: Side, row: int | None, objective: str) -> dict[str, Any]:
 
 
 def total_of(study: Study, objective: str) -> str:
-    """The total whose parts explain the best design: the objective, or else the first of the study."""
+    """Return the total whose parts explain the best design.
+
+    Args:
+        study: study of the results.
+        objective: metric by which designs are ranked.
+
+    Returns:
+        The objective if it is a total, else the first total of the study; "" without one.
+    """
     return objective if objective in study.totals else next(iter(study.totals), "")

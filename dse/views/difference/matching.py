@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class MatchedDesigns:
-    """Matched rows of two sides."""
+    """Rows of two sides that are the same designs."""
 
     first: np.ndarray  #: rows of the first side, in the order of the matched rows of the second
     second: np.ndarray
@@ -26,7 +26,7 @@ class MatchedDesigns:
 
 
 def match(sides: tuple[Side, Side]) -> MatchedDesigns:
-    """Rows with equal labels.
+    """Match the rows of two sides by their labels.
 
     A label absent on one side has the common value of its designs there. A label with one value on each side, as a
     changed bandwidth, is a difference of the specifications and does not take part. Nor does a label that follows from
@@ -55,12 +55,13 @@ def match(sides: tuple[Side, Side]) -> MatchedDesigns:
 
 
 def _is_distinguishing(columns: list[np.ndarray | None]) -> bool:
-    """Whether a label is known on both sides and has several values on one of them."""
+    """True if a label is present on both sides and has several values on one of them."""
     present = [column for column in columns if column is not None]
     return len(present) == len(columns) and not all((column == column[:1]).all() for column in present)
 
 
 def _join(tables: list[pd.DataFrame], common: list[str], unmatched: tuple[int, int]) -> MatchedDesigns:
+    """Join the tables of labels of both sides."""
     import pandas as pd
 
     first, second = (table[common].assign(**{f"row_{i}": table["row"]}) for i, table in enumerate(tables))
@@ -78,7 +79,7 @@ def _join(tables: list[pd.DataFrame], common: list[str], unmatched: tuple[int, i
 
 
 def _label_column(side: Side, name: str, other: Side) -> np.ndarray | None:
-    """A label of every row; if only the other side names it, the common value of all designs here."""
+    """Return a label of every row; if only the other side has it, the common value of all designs of this side."""
     if name in side.keys or name in side.derived:
         values = side.column(name)
         return values.astype(float) if values.dtype.kind in "fiub" else values.astype(str)

@@ -26,7 +26,7 @@ _MAX_LISTED = 10
 
 
 class Side:
-    """Results as rows: one design per row, or one point with its best mapping."""
+    """One of two compared results as rows: a design per row, or a point with its best mapping."""
 
     def __init__(self, file: str, results: xr.Dataset) -> None:
         self.file, self.results, self.attrs = file, results, results.attrs
@@ -42,12 +42,12 @@ class Side:
         return of_metrics(self.results.data_vars)
 
     def column(self, name: str) -> np.ndarray:
-        """A variable by row."""
+        """Return a variable by row."""
         return self.results[name].broadcast_like(self.template).transpose(*self.template.dims).values.reshape(-1)
 
     @functools.cached_property
     def keys(self) -> list[str]:
-        """Names of the labels that identify designs; a derived one follows from them."""
+        """Names of the labels that identify designs, without derived ones."""
         return [name for name in self._label_names() if name not in self.derived]
 
     @functools.cached_property
@@ -56,16 +56,18 @@ class Side:
         return {name for name in self._label_names() if DERIVED in self.results[name].attrs}
 
     def _label_names(self) -> list[str]:
+        """Return the names of all coordinates of designs."""
         coords = self.results.coords.items()
         return [str(n) for n, v in coords if n not in _INDEX_COORDINATES and set(v.dims) <= set(self.template.dims)]
 
     def _design_variables(self) -> list[str]:
+        """Return the names of the variables with a value per row."""
         dims = set(self.template.dims)
         return [str(name) for name, values in self.results.data_vars.items() if set(values.dims) == dims]
 
     @functools.cached_property
     def metrics(self) -> list[str]:
-        """Names of the compared numbers."""
+        """Names of the compared metrics."""
         other_names = {"feasible", "infeasible_reason", *self.parts}
         return [
             name
@@ -79,25 +81,25 @@ class Side:
         return [name for name in self._design_variables() if "path" in self.results[name].attrs]
 
     def is_undivided(self, name: str) -> bool:
-        """Whether an earlier version wrote this part: it describes the part in other words than the study does."""
+        """True if an earlier version wrote this part, which is described in other words than by the study now."""
         return str(self.results[name].attrs.get("long_name", "")) != self.study.long_names[name]
 
     def add_up(self, part: str, total: str) -> None:
-        """Replace a part and another one by their sum, under the name of the other one."""
+        """Replace a part and a total by their sum, under the name of the total."""
         total_values = (self.results[total] + self.results[part]).assign_attrs(self.results[total].attrs)
         self.results = self.results.assign({total: total_values.variable}).drop_vars(part)
         self.__dict__.pop("metrics", None)  # the names before the sum, if they were read
 
     def metrics_not_in(self, other: Side) -> list[str]:
-        """Metrics that the other side lacks."""
+        """Return the names of metrics that the other side lacks."""
         return sorted(set(self.metrics) - set(other.metrics))
 
     def first_labels(self, rows: np.ndarray) -> list[dict[str, Any]]:
-        """Labels of the first of these rows."""
+        """Return the labels of the first of these rows."""
         return [self.labels(int(row)) for row in rows[:_MAX_LISTED]]
 
     def labels(self, row: int) -> dict[str, Any]:
-        """Distinguishing labels of a row, parts of its mapping included."""
+        """Return the labels of a row, parts of its mapping included."""
         varied = [name for name in self.keys if self.results[name].dims]
         indices = np.unravel_index(row, self.template.shape)
         index_by_dim = dict(zip(self.template.dims, indices, strict=True))
@@ -108,7 +110,7 @@ class Side:
         return label_values
 
     def json_attribute(self, name: str) -> dict[str, Any]:
-        """A JSON attribute, empty where absent."""
+        """Return a JSON attribute of the file, empty where absent or invalid."""
         try:
             parsed = json.loads(self.attrs.get(name, "{}"))
         except (TypeError, ValueError, RecursionError):
@@ -117,7 +119,7 @@ class Side:
 
     @functools.cached_property
     def document(self) -> dict[str, Any]:
-        """The specification, empty where it cannot be read."""
+        """Specification of the results, empty where it cannot be read."""
         try:
             return toml.parsed(str(self.attrs.get("specification", "")), self.file)
         except InputError:
@@ -125,12 +127,12 @@ class Side:
 
     @property
     def objective(self) -> str:
-        """Objective of the best design."""
+        """Objective that ranks the designs."""
         return str(self.attrs.get("objective", "")) or self.study.objective
 
     @functools.cached_property
     def best(self) -> int | None:
-        """Row of the best design, None if none is feasible or the file does not state it."""
+        """Row of the best design; None if none is feasible or the file does not state it."""
         best_designs = str(self.attrs.get("best_designs", "")).split()
         if best_designs and best_designs[0].isdecimal():
             rows = self._rows_of(int(best_designs[0]))
@@ -138,7 +140,7 @@ class Side:
         return None if best_designs or self.objective not in self.metrics else self._best_of_all()
 
     def _rows_of(self, index: int) -> np.ndarray:
-        """Rows of a design, by its index in the sweep."""
+        """Return the rows of a design by its index in the sweep."""
         if "index" in self.results.coords:
             return np.flatnonzero(self.column("index") == index)
         if "mapping" not in self.template.dims:
@@ -146,13 +148,14 @@ class Side:
         return np.flatnonzero(np.arange(self.count) == index)
 
     def _best_of_all(self) -> int | None:
+        """Return the feasible row with the best objective; None without one."""
         objective = self.document.get("objective", {})
         sign = -1.0 if isinstance(objective, dict) and "maximize" in objective and "minimize" not in objective else 1.0
         values = np.where(self.column("feasible").astype(bool), sign * self.column(self.objective), np.inf)
         return int(np.argmin(values)) if np.isfinite(values).any() else None
 
     def reasons(self, rows: np.ndarray) -> dict[str, int]:
-        """Reason of infeasibility → number of these rows."""
+        """Count these rows by reason of infeasibility."""
         if "infeasible_reason" not in self.results:
             return {}
         flags = self.results["infeasible_reason"].attrs

@@ -52,12 +52,12 @@ KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
 
 
 def _is_compared(results: xr.Dataset) -> bool:
-    """Whether designs are on several accelerators or systems."""
+    """True if designs are on several accelerators or systems."""
     return any(name in results and results[name].dims for name in ("accelerator", "system"))
 
 
 def suited(results: xr.Dataset) -> list[str]:
-    """Kinds of figures for a dataset.
+    """Return the kinds of figures that suit a dataset.
 
     The breakdown; for a sweep or a search with a front the front; for a grid of machines those of its axes.
 

@@ -30,7 +30,7 @@ _TOLERANCE = 1e-4
 
 
 def bounds(results: xr.Dataset) -> Figure:
-    """Step time by bound: as shares along each axis of a grid of machines, else of the best mappings.
+    """Draw the step time by bound: as shares along each axis of a grid of machines, else of the best mappings.
 
     Kernels count to their side of the roofline, exposed messages to the network, the optimiser's traffic to memory; the
     rest is bubble, host waits, kernel floors and transfers to the host.
@@ -58,7 +58,7 @@ def bounds(results: xr.Dataset) -> Figure:
 
 
 def _machine_bounds(results: xr.Dataset) -> Figure:
-    """Along each axis, as :func:`dse.views.plot.shares`."""
+    """Draw the bounds along each axis, as :func:`dse.views.plot.shares`."""
     grid = machines(results)
     time, total = grid.time, grid.study.totals[0]
     row_numbers = np.arange(time.size).reshape(time.shape)
@@ -80,7 +80,7 @@ def _machine_bounds(results: xr.Dataset) -> Figure:
 
 
 def _mapping_bounds(results: xr.Dataset) -> Figure:
-    """Of the best mapping of each (tp, pp), as :func:`dse.views.plot.breakdown`."""
+    """Draw the bounds of the best mapping of each (tp, pp), as :func:`dse.views.plot.breakdown`."""
     columns, title = designs.columns(results)
     rows, _ = best_by_group(columns, factor=2.0, bars=16, missing=0)
     title = "\n".join(filter(None, (title, ranking_note(columns, len(rows)))))
@@ -89,7 +89,7 @@ def _mapping_bounds(results: xr.Dataset) -> Figure:
 
 
 def _seconds_by_bound(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
-    """Bound → its seconds in ``count`` designs, missing outside of ``rows``."""
+    """Evaluate bound → seconds [``count`` designs], NaN outside of ``rows``."""
     from dse.sweep.results.rebuilding import grid_of, singles_at
 
     grid = grid_of(results)
@@ -118,7 +118,7 @@ def _seconds_by_bound(results: xr.Dataset, rows: np.ndarray, count: int) -> dict
 
 @functools.cache
 def _bounds_of(study: Study) -> Callable[[Design], Any]:
-    """The ``bounds`` of a study for one design; a figure has too few designs to compile a program."""
+    """Return the function from a design to its bounds, without compilation, as a figure has few designs."""
     from dse.doors.scalars import ScalarFunction
 
     def bounds_of(design: Design) -> tuple[Any, None]:

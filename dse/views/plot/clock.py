@@ -49,18 +49,21 @@ _HIGHEST = 1.6
 
 
 def clock_axis(results: xr.Dataset) -> str | None:
-    """The axis that is a clock, with at least three positions."""
+    """Return the name of the axis that is a clock, with at least three positions."""
     return next(
         (n for n in axes_of(results) if results.sizes[n] > 2 and n in results.coords and _is_clock(results[n])), None
     )
 
 
 def _is_clock(coordinate: xr.DataArray) -> bool:
+    """True for an axis of a leaf that sets a clock."""
     return coordinate.attrs.get("path") in _CLOCKS
 
 
 def clock(results: xr.Dataset) -> Figure:
-    """Energy, time and power against the clock, one line per workload, or per value of the axis with most effect.
+    """Draw energy, time and power against the clock.
+
+    One line per workload, or per value of the axis with most effect.
 
     A dot marks the minimum of a line that falls and rises, as energy does. All other axes have their values of the
     best machine.
@@ -104,6 +107,7 @@ def clock(results: xr.Dataset) -> Figure:
 
 
 def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None, inches: float) -> None:
+    """Draw one metric against the clock."""
     line = grid.along(name, *([along] if along else []))
     x_scale, x_units = scale_of(float(line[name].max()), line[name].attrs.get("units", "1"))
     values = line[metric].transpose(*([along] if along else []), name).values.reshape(-1, line.sizes[name])
@@ -140,7 +144,7 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None,
 
 
 def _inner_minimum(values: np.ndarray) -> int | None:
-    """Position of a line's minimum if it falls and rises."""
+    """Return the position of a line's minimum if it falls and rises."""
     finite = np.flatnonzero(np.isfinite(values))
     if not len(finite):
         return None
@@ -149,7 +153,7 @@ def _inner_minimum(values: np.ndarray) -> int | None:
 
 
 def _comparable(values: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Lines, relative to their last known value if they are far apart; and whether they are."""
+    """Divide lines that are far apart by their last finite value; also returns whether it did."""
     middles = [float(np.median(row[np.isfinite(row)])) for row in values if np.isfinite(row).any()]
     if not middles or max(middles) <= _MAX_RATIO * min(middles):
         return values, False

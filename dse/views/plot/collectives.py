@@ -43,14 +43,14 @@ _ROW, _LABEL_GAP = 2.1, 0.09
 
 
 def topologies() -> dict[str, System]:
-    """Name of a topology → a system that has it: those of the catalogue, and a tree of two levels thinned 4:1."""
+    """Return label of a topology → a system of the catalogue with it, and a tree of two levels tapered 4:1."""
     systems = {label: catalog.record(System, name) for label, name in _TOPOLOGIES.items()}
     tree = systems[_TREE]
     return systems | {_TREE: dataclasses.replace(tree, scale_out=dataclasses.replace(tree.scale_out, pods=_LEAVES))}
 
 
 def bus_bandwidth(system: System, kind: MessageKind, devices: int, sizes: np.ndarray = _SIZES) -> np.ndarray:
-    """Bus bandwidth of a collective over all of ``devices`` adjacent devices, B/s.
+    """Evaluate the bus bandwidth of a collective over ``devices`` adjacent devices, B/s.
 
     ``c (N - 1) / N size / time`` with ``c`` of 2 for an all-reduce, else 1: the rate of a link in a ring. The time is
     that of steps, by the fastest algorithm, without the slow-down of a software stack.
@@ -82,7 +82,7 @@ def bus_bandwidth(system: System, kind: MessageKind, devices: int, sizes: np.nda
 def collectives(
     systems: Mapping[str, System] | Iterable[str] | None = None, devices: Sequence[int] = (8, 256)
 ) -> Figure:
-    """Bus bandwidth of all-reduce, all-gather and all-to-all against message size, 1 kB to 1 GB; a line per system.
+    """Draw the bus bandwidth of all-reduce, all-gather and all-to-all against message size, a line per system.
 
     Args:
         systems: label → system, or names of the catalogue; by default :func:`topologies`.
@@ -113,6 +113,7 @@ def collectives(
 
 
 def _draw(axes: Axes, systems: Mapping[str, System], kind: MessageKind, devices: int) -> None:
+    """Draw one collective on one panel."""
     for label, looks in series(list(systems)).items():
         rates = 1e-9 * bus_bandwidth(systems[label], kind, devices)
         axes.plot(_SIZES, rates, label=label, linewidth=1.2, color=looks["color"], linestyle=looks["linestyle"])
@@ -124,7 +125,7 @@ def _draw(axes: Axes, systems: Mapping[str, System], kind: MessageKind, devices:
 
 
 def _label_lines(axes: Axes) -> None:
-    """Labels to the right of lines, in their colours, kept apart where lines end close to each other."""
+    """Write labels to the right of lines, in their colours, spaced where lines end close to each other."""
     low, high = np.log(axes.get_ylim())
     ends = {line: float((np.log(np.asarray(line.get_ydata())[-1]) - low) / (high - low)) for line in axes.get_lines()}
     place, places = 1.0 + _LABEL_GAP, {}

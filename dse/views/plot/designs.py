@@ -40,7 +40,7 @@ _MEMORY = 1
 
 
 class Columns(NamedTuple):
-    """Designs of a dataset, one flat array per variable."""
+    """Designs of a dataset as flat arrays [design], one per variable."""
 
     study: Study
     time: np.ndarray  # first total of the study
@@ -62,7 +62,7 @@ class Columns(NamedTuple):
 
 
 def columns(results: xr.Dataset) -> tuple[Columns, str]:
-    """Designs of a dataset, and a title; of a grid with mappings those of the point with the best design."""
+    """Return the designs of a dataset as columns, and a title; of a grid the point with the best design."""
     results = single_designs(results)
     study = check(results)
     point, work = best_point(results), work_of(results)
@@ -112,7 +112,7 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
 
 
 def work_of(results: xr.Dataset) -> str:
-    """What each step or request of all designs works on, in one line, by the scalar coordinates of results."""
+    """Describe in one line what each step or request of all designs works on."""
     fixed = {
         str(values.attrs["path"]): values.values.item()
         for values in results.variables.values()
@@ -122,14 +122,14 @@ def work_of(results: xr.Dataset) -> str:
 
 
 def full_title(results: xr.Dataset, point_text: str = "", work: str | None = None) -> str:
-    """Title of results, with the point that is drawn, and in a line below it what all designs work on."""
+    """Return the title of results with the drawn point, and the common workload in a line below."""
     title = str(results.attrs.get("title", ""))
     lines = (f"{title} ({point_text})" if point_text else title, work_of(results) if work is None else work)
     return "\n".join(filter(None, lines))
 
 
 def interval_distances(results: xr.Dataset, name: str, rows: np.ndarray, factor: float = 1.0) -> np.ndarray | None:
-    """Distances of a metric's ends of the 80 % interval from it at some places [2, places]; None where not held."""
+    """Return the distances of a metric from the ends of its 80 % interval [2, rows]; None where results lack it."""
     ends = [f"{name}_{end}" for end in ("low", "high")]
     if not set(ends) <= set(results.variables):
         return None
@@ -139,12 +139,20 @@ def interval_distances(results: xr.Dataset, name: str, rows: np.ndarray, factor:
 
 
 def is_search(results: xr.Dataset) -> bool:
-    """Whether a search wrote these results: best designs by method and seed, and a front."""
+    """True if a search wrote these results, with best designs by method and seed.
+
+    Args:
+        results: dataset of a results file.
+    """
     return "searcher" in results.dims
 
 
 def single_designs(results: xr.Dataset) -> xr.Dataset:
-    """Results of a search as single designs: its front, or else the best of all methods and seeds."""
+    """Return the results of a search as a dataset along ``design``: its front, else the best of all methods.
+
+    Args:
+        results: dataset of a results file; that of a sweep is returned unchanged.
+    """
     if not is_search(results):
         return results
     front = {str(name): str(name).removeprefix("front_") for name in results if str(name).startswith("front_")}
@@ -161,7 +169,18 @@ def single_designs(results: xr.Dataset) -> xr.Dataset:
 
 
 def check(results: xr.Dataset, *extra: str) -> Study:
-    """Study of the results. Figures need the variables of every sweep, and ``further``."""
+    """Check that results have the variables that figures need.
+
+    Args:
+        results: dataset of a results file.
+        extra: further required variables.
+
+    Returns:
+        The study of the results.
+
+    Raises:
+        InputError: for a missing variable, and for results without a design.
+    """
     study = of_metrics(results)
     second_metric = study.beside.metric if study.beside else study.objective
     required = tuple(dict.fromkeys((study.totals[0], study.objective, study.memory, second_metric, "feasible", *extra)))
@@ -175,19 +194,22 @@ def check(results: xr.Dataset, *extra: str) -> Study:
 
 
 def nothing_feasible() -> InputError:
-    """InputError: no feasible design to draw."""
+    """Return the InputError for results without a feasible design."""
     return InputError(
         "results", "no feasible design", "one or more", "widen the sweep; dse run prints the reasons of infeasibility"
     )
 
 
 def _at_point(coordinate: xr.DataArray) -> str:
-    """Value of an axis with one remaining point."""
+    """Format the value of an axis with one remaining point."""
     return setting(coordinate.item(), str(coordinate.attrs.get("units", "1")))
 
 
 def capacity(memory: np.ndarray, reason: np.ndarray | None) -> float:
-    """Capacity between the largest design that fits and the smallest that does not; 0 where they are far apart."""
+    """Estimate the memory capacity in bytes between the largest design that fits and the smallest that does not.
+
+    0 where these are more than 2 % apart.
+    """
     if reason is None:
         return 0.0
     too_large = (reason & _MEMORY) != 0
@@ -196,7 +218,12 @@ def capacity(memory: np.ndarray, reason: np.ndarray | None) -> float:
 
 
 def front(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Indices of the Pareto-optimal points of two minimised values, ascending by the first."""
+    """Return the indices of the Pareto-optimal points of two minimised values, ascending by the first.
+
+    Args:
+        first: values [point].
+        second: values [point].
+    """
     order = np.lexsort((second, first))
     lowest = np.minimum.accumulate(second[order])
     better = np.concatenate([[True], second[order][1:] < lowest[:-1]])[: len(order)]
@@ -204,7 +231,7 @@ def front(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def best_point(results: xr.Dataset) -> dict[str, int]:
-    """Position of the best feasible design along the orthogonal axes, where each point has many mappings."""
+    """Return the position of the best feasible design along the axes other than the mapping."""
     if results.sizes.get("mapping", 1) == 1:
         return {}
     orthogonal = [str(d) for d in results[of_metrics(results).totals[0]].dims if d != "mapping"]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def energy(results: xr.Dataset) -> Figure:
-    """Energy of a step or per token against time, one dot per machine with its best mapping, and the front.
+    """Draw the energy of a step or token against time, one dot per machine, and the Pareto front.
 
     Colours show the axis with most effect on the energy. Axes of the workload, such as the batch, are fixed at the
     position of the best machine, since steps of different work do not compare.
@@ -104,13 +104,13 @@ def energy(results: xr.Dataset) -> Figure:
 
 
 def _work(grid: Machines) -> str:
-    """Workload of all machines, where the results have several."""
+    """Describe the workload of all machines, where the results have several."""
     workload_text = grid.fixed_values_text(*grid.with_best_work().axes)
     return f"all at {workload_text}" if workload_text else ""
 
 
 def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.ndarray) -> None:
-    """One dot per machine, coloured by its position along an axis."""
+    """Draw one dot per machine, coloured by its position along an axis."""
     texts = grid.labels(name)
     place = np.broadcast_to(
         np.arange(len(texts)).reshape([-1 if d == name else 1 for d in grid.time.dims]),
@@ -125,7 +125,7 @@ def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.n
 
 
 def _front_ends(grid: Machines, front: np.ndarray) -> list[str]:
-    """Both ends of the front in words."""
+    """Describe both ends of the front."""
     shape = grid.time
     names = [str(d) for d in shape.dims]
     ends = [dict(zip(names, map(int, np.unravel_index(int(i), shape.shape)), strict=True)) for i in front[[0, -1]]]

@@ -18,7 +18,7 @@ _HEIGHT = 3.0
 
 
 def fleets(found: MatchedPools) -> Figure:
-    """Output tokens/s per device over output tokens/s per user, and the time to first token beneath.
+    """Draw output tokens/s per device and the time to first token over output tokens/s per user.
 
     Args:
         found: of :func:`dse.fleet.pools.match`, with whole workers.

@@ -18,7 +18,7 @@ from dse.views.plot.style import heading, labels, pair
 
 
 class Machines(NamedTuple):
-    """Points of all orthogonal axes with their best mappings."""
+    """Points of all axes other than the mapping, with their best mappings."""
 
     points: xr.Dataset  # variables along the axes; missing where nothing is feasible
     axes: tuple[str, ...]  # dimensions with several positions
@@ -34,18 +34,18 @@ class Machines(NamedTuple):
         return self.points[self.study.totals[0]]
 
     def along(self, *axes: str) -> xr.Dataset:
-        """Machines that differ from the best one along these axes only."""
+        """Return the machines that differ from the best one along these axes only."""
         return self.points.isel({name: place for name, place in self.best_position.items() if name not in axes})
 
     def with_best_work(self) -> Machines:
-        """Machines with the workload of the best one."""
+        """Return the machines with the workload of the best one."""
         fixed = {name: self.best_position[name] for name in self.axes if designs.is_work(self.points[name])}
         free_axes = tuple(name for name in self.axes if name not in fixed)
         position = {name: place for name, place in self.best_position.items() if name not in fixed}
         return self._replace(points=self.points.isel(fixed), axes=free_axes, best_position=position)
 
     def fixed_values_text(self, *axes: str) -> str:
-        """Values of the best machine along all other axes."""
+        """Describe the values of the best machine along all axes but these."""
         names = (name for name in self.axes if name not in axes)
         return ", ".join(
             pair(axis, text[self.best_position[name]])
@@ -54,19 +54,19 @@ class Machines(NamedTuple):
         )
 
     def tied(self, name: str) -> list[str]:
-        """Axes tied to ``name``."""
+        """Return the names of axes tied to ``name``."""
         return [str(n) for n, values in self.points.coords.items() if values.dims == (name,) and n != name]
 
     def heading(self, name: str) -> str:
-        """Heading of an axis and of those tied to it."""
+        """Return the heading of an axis and of those tied to it."""
         return ", ".join(map(heading, [name, *self.tied(name)]))
 
     def labels(self, name: str) -> list[str]:
-        """Values along an axis, with those of tied axes that distinguish equal ones."""
+        """Return the values along an axis as texts, with those of tied axes where needed to tell equal ones apart."""
         return list(map(", ".join, zip(*self._distinct_labels(name).values(), strict=True)))
 
     def _distinct_labels(self, name: str) -> dict[str, list[str]]:
-        """Values along an axis and along tied axes that distinguish equal ones, by axis."""
+        """Return axis → values as texts along an axis and along tied axes that distinguish equal ones."""
         labels_by_axis = {name: labels(self.points[name])}
         for other in self.tied(name):
             extended = labels_by_axis | {other: labels(self.points[other])}
@@ -75,7 +75,7 @@ class Machines(NamedTuple):
         return labels_by_axis
 
     def strongest(self, metric: str, except_for: tuple[str, ...] = ()) -> str | None:
-        """The axis along which the mean logarithm of a metric varies most."""
+        """Return the axis along which the mean logarithm of a metric varies most."""
         logarithm = xr.apply_ufunc(np.log, self.points[metric].where(self.points[metric] > 0))
 
         def span(name: str) -> float:
@@ -86,7 +86,7 @@ class Machines(NamedTuple):
 
 
 def axes_of(results: xr.Dataset) -> tuple[str, ...]:
-    """Orthogonal axes of a dataset with several positions; none where single designs were kept."""
+    """Return the axes with several positions, other than the mapping; none where single designs were stored."""
     total = of_metrics(results).totals[0]
     if total not in results or "design" in results[total].dims or designs.is_search(results):
         return ()
@@ -94,7 +94,7 @@ def axes_of(results: xr.Dataset) -> tuple[str, ...]:
 
 
 def machines(results: xr.Dataset) -> Machines:
-    """The best mapping of each machine of a dataset."""
+    """Return the best mapping of each machine of a dataset."""
     study = designs.check(results)
     axes = axes_of(results)
     if not axes:
@@ -122,7 +122,7 @@ def machines(results: xr.Dataset) -> Machines:
 
 
 def best_mappings(results: xr.Dataset) -> xr.Dataset:
-    """Best feasible mapping per point, with its parts as variables where all mappings were kept."""
+    """Select the best feasible mapping per point, with its parts as variables."""
     if "mapping" not in results[of_metrics(results).totals[0]].dims:
         return results
     plain = results.reset_index("mapping") if "mapping" in results.indexes else results
@@ -132,7 +132,7 @@ def best_mappings(results: xr.Dataset) -> xr.Dataset:
 
 
 def spread_positions(count: int, most: int, fixed: int) -> list[int]:
-    """At most ``most`` positions of ``count``, evenly spread, with ``fixed`` in place of its neighbour."""
+    """Return at most ``most`` evenly spread positions of ``count``, with ``fixed`` in place of its neighbour."""
     if count <= most:
         return list(range(count))
     places = np.unique(np.linspace(0, count - 1, most).round().astype(int))
@@ -141,5 +141,5 @@ def spread_positions(count: int, most: int, fixed: int) -> list[int]:
 
 
 def _distinct_count(texts: Mapping[str, list[str]]) -> int:
-    """Number of different combinations of values."""
+    """Count the different combinations of values."""
     return len(set(zip(*texts.values(), strict=True)))

@@ -71,7 +71,7 @@ class Curve(NamedTuple):
 
 
 def interactivity(results: xr.Dataset, scale: str = "linear") -> Figure:
-    """Output tokens/s per device over output tokens/s per user.
+    """Draw output tokens/s per device over output tokens/s per user.
 
     Args:
         results: a dataset of :func:`dse.run` of a serving study; ``keep = "all"`` has the whole fronts.
@@ -107,7 +107,7 @@ def interactivity(results: xr.Dataset, scale: str = "linear") -> Figure:
 
 
 def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
-    """Workload in words → Pareto fronts of its accelerators; InputError without a feasible design.
+    """Return workload in words → Pareto fronts of its accelerators.
 
     Args:
         results: as of :func:`interactivity`.
@@ -135,7 +135,7 @@ def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
 
 
 def _works(singles: xr.Dataset, template: xr.DataArray, fits: np.ndarray) -> list[str]:
-    """Workload of each feasible design, in words: model and lengths, of those that differ, without the load."""
+    """Describe the workload of each feasible design, by the values that differ and without the load."""
     names = [
         str(name)
         for name, values in singles.variables.items()
@@ -158,7 +158,7 @@ def _works(singles: xr.Dataset, template: xr.DataArray, fits: np.ndarray) -> lis
 
 
 def _draw(axes: Axes, work: str, curves: list[Curve], looks: Any, scale: str, results: xr.Dataset) -> None:
-    """One panel."""
+    """Draw one panel."""
     for curve in curves:
         look = looks[curve.accelerator]
         axes.plot(curve.per_user, curve.per_device, markersize=3.2, linewidth=1.3, **look)
@@ -175,14 +175,14 @@ def _draw(axes: Axes, work: str, curves: list[Curve], looks: Any, scale: str, re
 
 
 def _short(chips: Iterable[str]) -> dict[str, str]:
-    """Name → its first part, where that has a digit and is of no other name: ``h200`` of ``h200-sxm-141gb``."""
+    """Return name → its first part where that identifies it: ``h200`` of ``h200-sxm-141gb``."""
     first = {name: name.partition("-")[0] for name in chips}
     counts = Counter(first.values())
     return {name: part if counts[part] == 1 and any(map(str.isdigit, part)) else name for name, part in first.items()}
 
 
 def _label(axes: Axes, curves: list[Curve], names: dict[str, str], looks: Any) -> None:
-    """Names next to the curves, where they cover neither a curve nor another name and are near no other curve."""
+    """Write names next to the curves, where they cover least and are nearest to their own curve."""
     figure: Any = axes.figure
     letter = SIZE / 72.0 * figure.dpi
     curve_points = np.concatenate([_pixels(axes, curve) for curve in curves])
@@ -212,7 +212,7 @@ def _label(axes: Axes, curves: list[Curve], names: dict[str, str], looks: Any) -
 
 
 def _pixels(axes: Axes, curve: Curve, steps: int = 40) -> np.ndarray:
-    """Points of a curve in pixels [n, 2], with as many steps ``steps`` two of its designs."""
+    """Return points of a curve in pixels [n, 2], ``steps`` for each pair of neighbouring designs."""
     ends = axes.transData.transform(np.column_stack([curve.per_user, curve.per_device]))
     places = np.linspace(0.0, len(ends) - 1.0, (len(ends) - 1) * steps + 1)
     return np.column_stack([np.interp(places, range(len(ends)), ends[:, i]) for i in (0, 1)])
@@ -221,7 +221,7 @@ def _pixels(axes: Axes, curve: Curve, steps: int = 40) -> np.ndarray:
 def _cost(
     box: Box, curve_points: np.ndarray, other_points: np.ndarray, label_boxes: Sequence[Box], frame: Any
 ) -> float:
-    """What a label covers (other names, what is outside of the panel, points of curves), and what else is near."""
+    """Return the penalty of a label's place, by what it covers and what is near."""
     x0, y0, x1, y1 = box
     names = sum(x0 < b[2] and b[0] < x1 and y0 < b[3] and b[1] < y1 for b in label_boxes)
     overhang = sum(max(excess, 0.0) for excess in (frame.x0 - x0, x1 - frame.x1, frame.y0 - y0, y1 - frame.y1))

@@ -44,7 +44,7 @@ _BARS, _LETTERS = 2.1, 28
 
 
 def shares(results: xr.Dataset) -> Figure:
-    """Shares of the time of a step, or per output token, along each axis, one panel per axis from the best machine.
+    """Draw shares of the time of a step, or per output token, along each axis from the best machine.
 
     Each bar is the best mapping of its machine, by the objective of the results. The bound is the part that remains
     along an axis.
@@ -62,7 +62,7 @@ def shares(results: xr.Dataset) -> Figure:
 
 
 def along_axes(grid: Machines) -> Figure:
-    """The parts of the step time of a grid as shares along each axis."""
+    """Draw the parts of the step time of a grid as shares along each axis."""
     with style():
         columns = _in_two_columns(grid)
         tallest = max(sum(_height(grid, name) for name in column) for column in columns)
@@ -90,7 +90,7 @@ def along_axes(grid: Machines) -> Figure:
 
 
 def _in_two_columns(grid: Machines) -> list[list[str]]:
-    """The axes in two columns of similar height, or in one for a single axis."""
+    """Divide the axes into two columns of similar height, or one for a single axis."""
     columns: list[list[str]] = [[], []]
     for name in sorted(grid.axes, key=lambda name: -grid.points.sizes[name]):
         min(columns, key=lambda column: sum(_height(grid, other) for other in column)).append(name)
@@ -98,29 +98,29 @@ def _in_two_columns(grid: Machines) -> list[list[str]]:
 
 
 def _labels(grid: Machines, name: str) -> list[str]:
-    """Values along an axis, wrapped to leave room for the bars."""
+    """Return the values along an axis as texts, wrapped to leave room for the bars."""
     return [wrapped(text, COLUMN - _BARS) for text in grid.labels(name)]
 
 
 def _height(grid: Machines, name: str) -> float:
-    """Inches of a panel."""
+    """Return the inches of a panel."""
     lines = max(text.count("\n") + 1 for text in _labels(grid, name))
     above = _LINE * _title(grid, name).count("\n")
     return _FRAME + above + (_BAR + _LINE * lines) * min(grid.points.sizes[name], _MOST_BARS)
 
 
 def _title(grid: Machines, name: str) -> str:
-    """Title of a panel."""
+    """Return the title of a panel."""
     return textwrap.fill(grid.heading(name), _LETTERS)
 
 
 def bars(grid: Machines, name: str) -> list[int]:
-    """Positions of an axis that are drawn."""
+    """Return the drawn positions of an axis."""
     return spread_positions(grid.points.sizes[name], _MOST_BARS, grid.best_position[name])
 
 
 def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
-    """Part of the step time → its share at each position of an axis."""
+    """Return part of the step time → its share at each position of an axis."""
     line, total = grid.along(name), grid.study.totals[0]
     parts: dict[str, np.ndarray] = {}
     for variable in map(str, line.data_vars):
@@ -132,7 +132,7 @@ def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
 
 
 def _visible_parts(grid: Machines) -> list[str]:
-    """Parts with a colour of their own, of a visible share along some axis, compute first."""
+    """Return the parts of a visible share along some axis, compute first."""
     shares_of = [(_parts(grid, name), bars(grid, name)) for name in grid.axes]
     visible = {
         part: None for parts, places in shares_of for part, share in parts.items() if share[places].max() > _LEAST_SHARE
@@ -141,12 +141,12 @@ def _visible_parts(grid: Machines) -> list[str]:
 
 
 def _part_style(part: str) -> PlottedPart:
-    """Style of a part."""
+    """Return the style of a part."""
     return _COMPUTE if part == "compute" else part_style(part)
 
 
 def _legend(figure: Figure, part_names: list[str]) -> dict[str, Any]:
-    """Label → its bars, in stacking order."""
+    """Return label → its bars, in stacking order."""
     bar_by_label = {
         text: bar for axes in figure.axes for bar, text in zip(*axes.get_legend_handles_labels(), strict=True)
     }
@@ -155,6 +155,7 @@ def _legend(figure: Figure, part_names: list[str]) -> dict[str, Any]:
 
 
 def _draw(axes: Axes, grid: Machines, name: str, part_names: list[str]) -> None:
+    """Draw the bars of one axis."""
     line, best = grid.along(name), grid.best_position[name]
     places = bars(grid, name)
     parts, positions = _parts(grid, name), np.arange(len(places))

@@ -50,7 +50,7 @@ _MOST_COLOURS = 8
 
 
 def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
-    """The front of a sweep or a search of several objectives, else two metrics of the study over all designs.
+    """Draw the front of a sweep or search of several objectives, else two metrics of the study over all designs.
 
     Args:
         results: a dataset of :func:`dse.run` or of a search.
@@ -72,7 +72,7 @@ def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
 
 
 class PlottedObjective(NamedTuple):
-    """One objective of all stored designs."""
+    """One objective of all designs of a front."""
 
     label: str
     values: np.ndarray  # in the units of its label
@@ -80,7 +80,7 @@ class PlottedObjective(NamedTuple):
 
 
 def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] | None:
-    """Designs of a front of at least two objectives, with their values; None without one."""
+    """Return the designs of a front of at least two objectives, with their values; None without one."""
     of_search = designs.is_search(results)
     if SPECIFICATION not in results.attrs or not (of_search or str(results.attrs.get("keep", "")) == "pareto"):
         return None
@@ -101,18 +101,20 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] |
 
 
 def representatives(objectives: list[PlottedObjective], most: int) -> np.ndarray:
-    """Positions of at most ``most`` designs of a front: its ends and some between, along its first objective."""
+    """Return at most ``most`` positions of a front: its ends and some between, along its first objective."""
     scores = np.stack([objective.sign * objective.values for objective in objectives])
     return chosen(scores, (_three_digits,) * len(objectives), most).positions
 
 
 def _three_digits(value: float) -> float:
+    """Round to three significant digits."""
     return float(f"{value:.3g}")
 
 
 def _objective(
     expression: Expression, values: np.ndarray, sign: float, variable_by_path: dict[str, xr.Variable]
 ) -> PlottedObjective:
+    """Scale the values of an objective to the units of its label."""
     factor, units = scale(float(np.nanmedian(values)), expression.units)
     attributes = variable_by_path[expression.text].attrs if expression.text in variable_by_path else {}
     label = axis_label(xr.DataArray(values, name=expression.text, attrs=attributes), units)
@@ -120,7 +122,7 @@ def _objective(
 
 
 def _objectives(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Figure:
-    """The first objective against the second; with more of them a projection on these two."""
+    """Draw the first objective against the second."""
     first, second, *further_objectives = objectives
     order = np.argsort(first.values, kind="stable")
     x, y = first.values[order], second.values[order]
@@ -150,7 +152,7 @@ def _objectives(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Figu
 
 
 def trades(results: xr.Dataset) -> bool:
-    """Whether there are several feasible designs of a study with a trade-off of two metrics."""
+    """True for several feasible designs of a study with a trade-off of two metrics."""
     trade = of_metrics(results).trade
     if trade is None or not all(name in results for name in (*trade, "feasible")) or designs.is_search(results):
         return False
@@ -158,7 +160,7 @@ def trades(results: xr.Dataset) -> bool:
 
 
 def _trade(results: xr.Dataset, points: int) -> Figure:
-    """Both metrics of all feasible designs with their front, coloured by the most distinguishing label."""
+    """Draw both metrics of all feasible designs with their front, coloured by the first label that differs."""
     singles = designs.single_designs(results)
     study = of_metrics(singles)
     names = study.trade or ("", "")
@@ -202,7 +204,7 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
 
 
 def _draw_intervals(axes: Axes, x: np.ndarray, y: np.ndarray, front: np.ndarray, *sizes: np.ndarray | None) -> None:
-    """80 % intervals of the designs of a short front, of both metrics as far as the results hold them."""
+    """Draw 80 % intervals of the designs of a short front, of metrics whose intervals the results have."""
     across, up = sizes
     if len(front) <= _MOST_INTERVALS and any(size is not None for size in sizes):
         axes.errorbar(
@@ -219,7 +221,7 @@ def _draw_intervals(axes: Axes, x: np.ndarray, y: np.ndarray, front: np.ndarray,
 
 
 def rate_label(variable: xr.DataArray) -> str:
-    """Name and unit of a rate: ``output tokens/s per user``."""
+    """Return name and unit of a rate: ``output tokens/s per user``."""
     words = str(variable.name).replace("_per_second", "/s").replace("_", " ")
     return words if "/s" in words else axis_label(variable, str(variable.attrs.get("units", "")).removeprefix("1"))
 
@@ -227,7 +229,7 @@ def rate_label(variable: xr.DataArray) -> str:
 def _distinguishing_label(
     singles: xr.Dataset, template: xr.DataArray, fits: np.ndarray
 ) -> tuple[str, dict[str, np.ndarray]]:
-    """The first of machine, model and format that differs between designs, and its value → mask; else all."""
+    """Return the first label that differs between designs, with its value → indices of designs."""
     for name in ("accelerator", "system", "workload", "precision", "tp"):
         if name in singles and singles[name].dims:
             values = designs.flat(singles, name, template)[fits]
@@ -242,6 +244,7 @@ def _distinguishing_label(
 
 
 def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
+    """Draw step time against peak memory, with the front."""
     columns, title = designs.columns(results)
     fits = np.flatnonzero(columns.feasible)
     if not len(fits):
@@ -306,4 +309,5 @@ def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
 
 
 def _thin(indices: np.ndarray, most: int) -> np.ndarray:
+    """Select at most ``most`` indices, evenly."""
     return indices[:: math.ceil(len(indices) / most) or 1]

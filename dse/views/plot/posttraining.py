@@ -26,7 +26,7 @@ _COLOURS = {
 
 
 def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
-    """Bars of each mode's pools by part, and beneath the step time over the devices of the trainer.
+    """Draw a bar of parts for each mode's pools, and the step time over the devices of the trainer.
 
     Args:
         best: the best step of each mode, of :func:`dse.lab.rl.posttraining.plan_rl`.
@@ -67,7 +67,7 @@ def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
 
 
 def _share(best: xr.Dataset, mode: str, pool: str, part: str) -> float:
-    """Seconds of a part on a pool of a mode; weights busy both."""
+    """Return the seconds of a part on a pool of a mode; weights occupy both pools."""
     of_rollout = part in ("rollout", "reward", "weights")
     busy = not pool or part == "weights" or of_rollout == (pool == "rollout")
     return float(best[f"step_time_{part}"].values[best.mode.values == mode][0]) if busy else 0.0

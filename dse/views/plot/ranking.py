@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Ranking(NamedTuple):
-    """Scores of all designs, the best the least, and the objective in words."""
+    """Scores of all designs, the best the lowest, and the objective in words."""
 
     objective: str
     scores: xr.DataArray  # along the dimensions of the first total of the study
 
 
 def ranking(results: xr.Dataset, of_each_work: bool = False) -> Ranking:
-    """Ranking of the designs of results by the first objective of their specification.
+    """Rank the designs of results by the first objective of their specification.
 
     Unlike workloads are ranked by the study's rate in place of its default objective, which the least work would win.
     Without a valid specification, and without the terms of its objective, the study's default objective ranks.
@@ -53,14 +53,14 @@ def ranking(results: xr.Dataset, of_each_work: bool = False) -> Ranking:
 
 
 def terms(results: xr.Dataset) -> list[str]:
-    """Data variables of results that their ranking reads."""
+    """Return the data variables of results that their ranking reads."""
     first, names = _first(results), _variables(results)
     read = [names[name] for name in first.expression.names if name in names] if first else []
     return [name for name in dict.fromkeys([*read, of_metrics(results).objective]) if name in results.data_vars]
 
 
 def worst_shown(scores: np.ndarray, factor: float) -> float:
-    """Score that is worse by a factor than the best of these.
+    """Return the score that is worse than the best by a factor.
 
     >>> worst_shown(np.array([30.0, 10.0]), 2.0), worst_shown(np.array([-3.0, -10.0]), 2.0)
     (20.0, -5.0)
@@ -70,9 +70,9 @@ def worst_shown(scores: np.ndarray, factor: float) -> float:
 
 
 def hidden_note(count: int, shown_count: int, groups: Iterable[str], objective: str) -> str:
-    """Note on the groups of designs that a figure leaves out, with what they are ranked by; "" where there are none.
+    """Return a note on the groups of designs that a figure leaves out; "" where there are none.
 
-    >>> others_note(15, 3, ["memory", "concurrency"], "time per output token")
+    >>> hidden_note(15, 3, ["memory", "concurrency"], "time per output token")
     'best by time per output token; 12 others of 15 (memory, concurrency) are not shown'
     """
     hidden_count = count - shown_count
@@ -83,7 +83,7 @@ def hidden_note(count: int, shown_count: int, groups: Iterable[str], objective: 
 
 
 def objectives_of(results: xr.Dataset) -> tuple[Objective, ...]:
-    """Objectives of the specification of results; none without one.
+    """Return the objectives of the specification of results; none without a specification.
 
     Raises:
         InputError: for a specification that is no longer valid.
@@ -95,6 +95,7 @@ def objectives_of(results: xr.Dataset) -> tuple[Objective, ...]:
 
 @functools.lru_cache(maxsize=8)
 def _objectives(text: str, of_search: bool) -> tuple[Objective, ...]:
+    """Parse the objectives of a specification."""
     file = "specification of the results"
     if of_search:
         from dse.spec import search
@@ -106,7 +107,7 @@ def _objectives(text: str, of_search: bool) -> tuple[Objective, ...]:
 
 
 def _first(results: xr.Dataset) -> Objective | None:
-    """First objective of results; None where they have no valid specification."""
+    """Return the first objective of results; None where they have no valid specification."""
     try:
         return next(iter(objectives_of(results)), None)
     except InputError:
@@ -114,7 +115,7 @@ def _first(results: xr.Dataset) -> Objective | None:
 
 
 def _variables(results: xr.Dataset) -> dict[str, str]:
-    """Full path of a leaf, or metric → name of its variable."""
+    """Return path of a leaf, or metric → name of its variable."""
     return {str(values.attrs.get("path", name)): str(name) for name, values in results.variables.items()}
 
 
@@ -122,6 +123,11 @@ def expression_values(results: xr.Dataset, expression: Expression, template: xr.
     """Evaluate an expression at all designs of ``template``, as a flat array; None where results lack one of its names.
 
     Names of an enumeration count as its codes, as in the evaluation of a sweep.
+
+    Args:
+        results: dataset of a results file.
+        expression: of leaves and metrics.
+        template: array along all dimensions of the designs, which sets their order.
     """
     names, fixed = _variables(results), {**PLAIN_EXPERTS, **_base_design(results)}
     if not set(expression.names) <= {*names, *fixed}:
@@ -135,7 +141,7 @@ def expression_values(results: xr.Dataset, expression: Expression, template: xr.
 
 
 def _codes(path: str, values: np.ndarray) -> np.ndarray:
-    """Values of a leaf as numbers: the codes of the names of an enumeration, NaN for a text that is none of them."""
+    """Return the values of a leaf as numbers: codes for names of an enumeration, NaN for other texts."""
     enum = known_leaves().get(path, {}).get("enum")
     if enum is None or values.dtype.kind in "biuf":
         return values
@@ -145,7 +151,7 @@ def _codes(path: str, values: np.ndarray) -> np.ndarray:
 
 
 def _base_design(results: xr.Dataset) -> dict[str, float]:
-    """Leaves that no axis moves."""
+    """Return path → value of the leaves that no axis varies."""
     try:
         leaves = json.loads(str(results.attrs.get("base_design", "{}")))
     except (ValueError, RecursionError):
@@ -154,25 +160,32 @@ def _base_design(results: xr.Dataset) -> dict[str, float]:
 
 
 def _words(text: str) -> str:
+    """Return a name with spaces."""
     return text.replace("_", " ")
 
 
 def _as_template(values: np.ndarray, template: xr.DataArray) -> xr.DataArray:
-    """Flat values with the dimensions and labels of another array."""
+    """Reshape flat values to the dimensions and labels of another array."""
     return xr.DataArray(values.reshape(template.shape), template.coords, template.dims)
 
 
 def flat(results: xr.Dataset, name: str, template: xr.DataArray) -> np.ndarray:
-    """Values of a variable of every design, shaped like ``template``, as a flat array."""
+    """Broadcast a variable to every design, as a flat array [design].
+
+    Args:
+        results: dataset of a results file.
+        name: of the variable.
+        template: array along all dimensions of the designs, which sets their order.
+    """
     full = results.variables[name].set_dims(dict(template.sizes)).transpose(*template.dims)  # faster than with indices
     return np.ravel(full.values)
 
 
 def is_work(coordinate: xr.DataArray) -> bool:
-    """Whether an axis changes the workload rather than the system."""
+    """True for an axis that changes the workload rather than the system."""
     return is_of_workload(str(coordinate.attrs.get("path", "")))
 
 
 def has_unlike_work(results: xr.Dataset, dims: Iterable[Any]) -> bool:
-    """Whether designs along these dimensions have different workloads."""
+    """True if designs along these dimensions have different workloads."""
     return any(is_work(values) for values in results.coords.values() if values.dims and set(values.dims) <= set(dims))

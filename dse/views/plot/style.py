@@ -38,7 +38,7 @@ class PlottedPart(NamedTuple):
 
     @property
     def fill(self) -> dict[str, Any]:
-        """The style for bars of matplotlib."""
+        """Style for bars of matplotlib."""
         return {"facecolor": self.colour, "hatch": self.hatch, "edgecolor": "white", "linewidth": 0.0}
 
 
@@ -145,34 +145,38 @@ _MARGIN, _HANDLE_GAP = 0.06, 0.8
 
 
 def labels(coordinate: xr.DataArray) -> list[str]:
-    """Values of an axis with units, at all points."""
+    """Format the values of an axis with units."""
     return settings(coordinate.values.tolist(), str(coordinate.attrs.get("units", "1")))
 
 
 def part(name: str) -> PlottedPart:
-    """Style of a part of the step time."""
+    """Return the style of a part of the step time.
+
+    Args:
+        name: of a part or bound, as in the names of metrics; unknown ones are grey.
+    """
     return (SERVING_PARTS | PARTS | BOUNDS).get(name) or PlottedPart(name.replace("_", " "), OTHER, _UNKNOWN)
 
 
 def heading(name: str) -> str:
-    """Short heading of an axis."""
+    """Return the short heading of an axis."""
     return HEADINGS.get(name) or name.removeprefix("chip_").removeprefix("power_").replace("_", " ")
 
 
 def pair(name: str, text: str) -> str:
-    """An axis and its value at a point, joined by non-breaking spaces."""
+    """Join the heading of an axis and a value by non-breaking spaces."""
     return f"{heading(name)} {text}".replace(" ", "\u00a0")
 
 
 def axis_label(variable: xr.DataArray, units: str) -> str:
-    """Long name and units of a variable, for an axis of a figure."""
+    """Return long name and units of a variable."""
     units = counted_units(str(variable.name), units)
     words = str(variable.attrs.get("long_name", str(variable.name).replace("_", " "))).removesuffix(" (catalogue name)")
     return f"{words} ({units})" if units else words
 
 
 def wrapped(text: str, inches: float = 2.6) -> str:
-    """A label in lines that fit next to or above a panel of this size."""
+    """Wrap a label to lines that fit next to or above a panel of this width."""
     return textwrap.fill(text, int(_LETTERS_AN_INCH * inches))
 
 
@@ -180,14 +184,19 @@ def wrapped(text: str, inches: float = 2.6) -> str:
 
 
 def style() -> contextlib.AbstractContextManager[None]:
-    """Context manager for drawing and writing."""
+    """Return the context manager with the style, for drawing and writing."""
     import matplotlib
 
     return matplotlib.rc_context(_STYLE)
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure without a window or global state; sizes in inches."""
+    """Create a figure without a window or global state.
+
+    Args:
+        width: inches.
+        height: inches.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -197,7 +206,12 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def set_title(figure: Figure, *texts: str) -> None:
-    """Title of several texts, wrapped to the figure."""
+    """Set a title of several texts, wrapped to the figure.
+
+    Args:
+        figure: without a title.
+        texts: a line or more each; empty ones are left out.
+    """
     room = figure.get_figwidth() - 2.0 * _MARGIN
     lines = [line for text in texts for line in text.split("\n") if line]
     if lines:
@@ -205,7 +219,7 @@ def set_title(figure: Figure, *texts: str) -> None:
 
 
 def small_print(figure: Figure, texts: Iterable[str]) -> None:
-    """Texts below everything else, each from a line of its own; :func:`laid_out` makes room for them."""
+    """Write texts below everything else, for which :func:`laid_out` makes room."""
     room = figure.get_figwidth() - 2.0 * _MARGIN
     lines = [line for text in texts for line in _wrap_to_width(figure, text, room, _SMALL)]
     if len(lines) > _MOST_SMALL:
@@ -218,7 +232,7 @@ def small_print(figure: Figure, texts: Iterable[str]) -> None:
 
 
 def _wrap_to_width(figure: Figure, text: str, inches: float, size: float) -> list[str]:
-    """A text in lines as full as this width allows."""
+    """Wrap a text to lines as full as this width allows."""
     lines = [""]
     for word in text.split():
         candidate = f"{lines[-1]} {word}".lstrip()
@@ -230,7 +244,7 @@ def _wrap_to_width(figure: Figure, text: str, inches: float, size: float) -> lis
 
 
 def _make_room(figure: Figure) -> None:
-    """Lift everything but the small print of a figure above it; the figure becomes higher by it."""
+    """Raise everything but the small print of a figure above it, and the figure's height with it."""
     texts = [text for text in figure.texts if text.get_gid() == _SMALL_PRINT]
     if not texts:
         return
@@ -249,7 +263,7 @@ def _make_room(figure: Figure) -> None:
 
 
 def _balance(figure: Figure, text: str, inches: float) -> str:
-    """A text in the fewest lines of this width, of similar length."""
+    """Wrap a text to the fewest lines of this width, of similar length."""
     letters = max(int(_MOST_LETTERS_AN_INCH * inches), 1)
 
     def fill(letters: int) -> str:
@@ -264,7 +278,7 @@ def _balance(figure: Figure, text: str, inches: float) -> str:
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str], most: int = 4, **looks: Any) -> Legend:
-    """A legend below the panels, in as many columns as fit, with rows of similar length."""
+    """Draw a legend below the panels, in as many columns as fit, with rows of similar length."""
     length, spacing = looks.setdefault("handlelength", 1.1), looks.setdefault("columnspacing", 1.6)
     widths = [text_width(figure, label, SIZE) + SIZE / 72.0 * (length + _HANDLE_GAP) for label in labels]
 
@@ -285,7 +299,7 @@ def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str], 
 
 
 def _text_height(figure: Figure) -> float:
-    """Inches of a figure's title and of the legends below its panels."""
+    """Return the inches of a figure's title and of the legends below its panels."""
     title = figure.get_suptitle()
     rows = sum(
         math.ceil(len(legend.get_texts()) / legend._ncols) + bool(legend.get_title().get_text())  # type: ignore[attr-defined]
@@ -295,7 +309,7 @@ def _text_height(figure: Figure) -> float:
 
 
 def laid_out(figure: Figure, panels: float | None = None) -> Figure:
-    """The figure with its layout computed once.
+    """Compute the layout of a figure once and freeze it.
 
     Args:
         figure: with its title and legends.
@@ -312,7 +326,13 @@ def laid_out(figure: Figure, panels: float | None = None) -> Figure:
 
 
 def shades(count: int) -> list[Any]:
-    """Colours of an ordered axis, dark to light; with many, :func:`dash` and :func:`marker` distinguish neighbours."""
+    """Return ``count`` colours of an ordered axis, dark to light.
+
+    With many, :func:`dash` and :func:`marker` distinguish neighbours.
+
+    Args:
+        count: positions of the axis.
+    """
     from matplotlib.colors import to_rgb
 
     palette = np.array([to_rgb(colour) for colour in _SHADES])
@@ -321,17 +341,25 @@ def shades(count: int) -> list[Any]:
 
 
 def dash(position: int) -> Any:
-    """Dashes of a line by position on an ordered axis."""
+    """Return the dashes of a line by its position on an ordered axis.
+
+    Args:
+        position: from 0.
+    """
     return ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))[position % 3]
 
 
 def marker(position: int) -> str:
-    """Marker by position on an ordered axis; circles are reserved for highlights."""
+    """Return the marker by position on an ordered axis; circles are reserved for highlights.
+
+    Args:
+        position: from 0.
+    """
     return "s^Dv"[position % 4]
 
 
 def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour, dashes and marker of each name of a figure, in all of its panels.
+    """Return colour, dashes and marker of each name of a figure.
 
     >>> series(["h100", "b200"])["b200"]["marker"]
     '^'
@@ -344,7 +372,7 @@ def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _escape(figure: Figure) -> None:
-    """Escape control codes in all texts: titles are of others, SVG may not hold such codes, and no font has them."""
+    """Escape control codes in all texts, which come from users; SVG may not hold them."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -352,7 +380,7 @@ def _escape(figure: Figure) -> None:
 
 
 def text_width(figure: Figure | SubFigure, text: str, size: float) -> float:
-    """Width of a text in inches as :func:`save` writes it, that of the longest of several lines."""
+    """Return the width in inches of a text as :func:`save` writes it, that of its longest line."""
     import matplotlib as mpl
 
     fonts = tuple(mpl.rcParams["font.sans-serif"])
@@ -361,7 +389,7 @@ def text_width(figure: Figure | SubFigure, text: str, size: float) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _line_width(line: str, size: float, dpi: float, _fonts: tuple[str, ...]) -> float:
-    """Inches of a line in the font that all figures have; axes ask for those of their numbers over and over."""
+    """Return the inches of a line in the font that all figures have."""
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties
 
@@ -373,7 +401,7 @@ def _line_width(line: str, size: float, dpi: float, _fonts: tuple[str, ...]) -> 
 
 
 def check_ending(path: str | Path) -> Path:
-    """The path of a figure; InputError for an unsupported ending."""
+    """Return the path of a figure, or raise an InputError for an unsupported ending."""
     path = Path(path)
     if path.suffix.lower() not in ENDINGS:
         got = repr(path.suffix) if path.suffix else "no ending"

@@ -25,7 +25,11 @@ _MOST, _GAP, _LINES = 6, 0.09, 1.5
 
 
 def plain_ticks(*axes: Any) -> None:
-    """At least two plain numbers, not powers of ten, on logarithmic axes; even steps below a decade."""
+    """Set at least two plain numbers, not powers of ten, as ticks of logarithmic axes.
+
+    Args:
+        axes: axis objects of matplotlib (``axes.xaxis``).
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     for axis in axes:
@@ -37,13 +41,13 @@ def plain_ticks(*axes: Any) -> None:
 
 
 def tick_text(value: float) -> str:
-    """A number of an axis, without an exponent where readable."""
+    """Format a number of an axis, without an exponent where readable."""
     return f"{value:,.10g}" if value >= 1e-4 else f"{value:.3g}"
 
 
 @functools.cache
 def _plain_locator() -> type:
-    """The class of locators, whose base is matplotlib's."""
+    """Return the class of locators, whose base is matplotlib's."""
     from matplotlib.ticker import Locator
 
     class PlainLocator(Locator):
@@ -61,6 +65,7 @@ def _plain_locator() -> type:
 
 
 def _ticks(axis: Axis, low: float, high: float) -> np.ndarray:
+    """Return the ticks between two ends that leave the shortest gap and fit."""
     candidates = [values for values in _candidates(low, high) if 2 <= len(values) <= _MOST]
     if fitting := [values for values in candidates if _fits(axis, values, low, high)]:
         return min(fitting, key=lambda values: (_longest_gap(values, low, high), len(values)))
@@ -68,7 +73,7 @@ def _ticks(axis: Axis, low: float, high: float) -> np.ndarray:
 
 
 def _fits(axis: Axis, values: np.ndarray, low: float, high: float) -> bool:
-    """Whether all numbers fit side by side."""
+    """True if all numbers fit side by side."""
     axes = axis.axes
     box, is_x = axes.get_window_extent(), axis is axes.xaxis
     inches = (box.width if is_x else box.height) / axes.figure.dpi
@@ -81,7 +86,7 @@ def _fits(axis: Axis, values: np.ndarray, low: float, high: float) -> bool:
 
 
 def _candidates(low: float, high: float) -> Iterator[np.ndarray]:
-    """Candidate numbers between two ends: the same per decade, every few decades, or in even steps."""
+    """Yield candidate ticks: the same per decade, every few decades, or in even steps."""
     from matplotlib.ticker import MaxNLocator
 
     if not 0.0 < low < high:
@@ -96,11 +101,12 @@ def _candidates(low: float, high: float) -> Iterator[np.ndarray]:
 
 
 def _longest_gap(values: np.ndarray, low: float, high: float) -> float:
-    """The longest gap without a number, as a share of the axis."""
+    """Return the longest gap without a number, as a share of the axis."""
     places = np.log(np.concatenate([[low], values, [high]]) / low) / np.log(high / low)
     return round(float(np.diff(places).max()), 2)
 
 
 def _in_range(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Select the values between two ends."""
     slack = 1e-9 * (high - low)
     return values[(values >= low - slack) & (values <= high + slack) & (values > 0.0)]

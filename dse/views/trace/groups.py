@@ -17,25 +17,30 @@ class RankPlace(NamedTuple):
     of_stage: int  #: ranks of a stage
 
     def group(self, members: int, stride: int) -> list[int]:
-        """Ranks of a group of the stage with members ``stride`` ranks from each other."""
+        """Return the ranks of the group of ``members`` of the stage that are ``stride`` ranks from each other."""
         first, stage_rank = self.stage * self.of_stage, self.rank - self.stage * self.of_stage
         start = stage_rank // (members * stride) * (members * stride) + stage_rank % stride
         return [first + start + i * stride for i in range(members)]
 
     def neighbour(self, stages: int) -> int:
-        """The rank of another stage that messages between stages come from or go to."""
+        """Return the rank at the same place ``stages`` stages further."""
         return self.rank + stages * self.of_stage
 
 
 def place_of(design: Design, rank: int = 0) -> RankPlace:
-    """The place of a rank of a design."""
+    """Return the place of a rank in the pipeline of a design.
+
+    Args:
+        design: with plain numbers as leaves.
+        rank: rank among all devices, from 0.
+    """
     m = design.mapping
     of_stage = round(float(m.tp * m.cp * m.dp))
     return RankPlace(rank, round(of_stage * float(m.pp)), rank // of_stage, of_stage)
 
 
 class Target(NamedTuple):
-    """Whom a message goes to: a group of the stage, and the same of another stage, or a single rank."""
+    """Receivers of a message: a group of the stage, with its mirror on another stage, or a single rank."""
 
     size: int = 0  #: members of the stage
     stride: int = 1
@@ -43,13 +48,21 @@ class Target(NamedTuple):
     apart: int | None = None  #: ranks from here to a single one
 
     def members(self, place: RankPlace) -> list[int]:
-        """Ranks of the group that a rank is in; none of a single one."""
+        """Return the ranks of the group that a rank is in; none for a single receiver."""
         ranks = place.group(self.size, self.stride) if self.size else []
         return sorted((*ranks, *(rank + self.mirror for rank in ranks))) if self.mirror else ranks
 
 
 def group_of(message: MessageTimes, design: Design, stage: int) -> Target:
-    """The group of a message of a stage; of weights that two stages hold, over both of them (DualPipe)."""
+    """Return the group of a message of a stage.
+
+    Gradients of weights that two stages hold (DualPipe) go to a group over both.
+
+    Args:
+        message: of the ledger of the design.
+        design: with plain numbers as leaves.
+        stage: pipeline stage, from 0.
+    """
     m = design.mapping
     members, stride = max(round(message.ranks), 1), max(_stride(message, design), 1)
     is_dualpipe = m.schedule is not None and float(m.schedule) == Schedule.dualpipe
@@ -61,7 +74,7 @@ def group_of(message: MessageTimes, design: Design, stage: int) -> Target:
 
 
 def _stride(message: MessageTimes, design: Design) -> int:
-    """Ranks between neighbours of the group of a message: tp is innermost, then cp, then dp."""
+    """Return the ranks between neighbours of the group of a message: tp is innermost, then cp, then dp."""
     m, experts = design.mapping, design.mapping.experts
     if message.name.endswith("copies_all_reduce"):  # whole shards apart
         return round(float(m.tp * m.cp * m.dp) / message.ranks)

@@ -38,7 +38,7 @@ _ROUNDING = 1e-4
 
 
 class TraceKernel(NamedTuple):
-    """A kernel of a device, s from the start of the step."""
+    """A kernel or message of a device, in seconds from the start of the step."""
 
     label: str  #: of the operator or message in the ledger
     family: str  #: ``matrix``, ``attention``, ``elementwise``, ``optimizer``, ``copy``, ``message`` or ``wait``
@@ -59,7 +59,7 @@ class TraceKernel(NamedTuple):
 
 
 class _PassKernel(NamedTuple):
-    """A kernel of a pass before it has a place in time; ``exposed``: s of a message for which compute waits."""
+    """A kernel of a pass without a start time, and the seconds for which compute waits if it is a message."""
 
     kernel: TraceKernel
     exposed: float = 0.0
@@ -76,13 +76,13 @@ class DeviceStep(NamedTuple):
 def device_step(
     design: Design, stage: int = 0, step: Step | None = None, ledger: StepLedger | None = None
 ) -> DeviceStep:
-    """The step of a device.
+    """Schedule the kernels of one device in a step.
 
     Args:
         design: with plain numbers as leaves.
         stage: pipeline stage of the device.
         step: of the design, where it is at hand.
-        ledger: the same.
+        ledger: of the design, where it is at hand.
 
     Raises:
         InputError: as of :func:`dse.views.trace.step.step_of`.
@@ -94,7 +94,7 @@ def device_step(
 
 
 def family_of(operator: OperatorKernels) -> str:
-    """Family of the kernels of an operator."""
+    """Return the family of the kernels of an operator."""
     if operator.kind is OperatorKind.vector:
         return "elementwise"
     return "attention" if operator.core else "matrix"
@@ -120,7 +120,7 @@ class _Device:
         self.passes: dict[Task, list[_PassKernel]] = {}
 
     def kernels(self) -> Iterator[TraceKernel]:
-        """All kernels of the device."""
+        """Yield all kernels of the device."""
         last = 0.0
         for event in (e for e in self.step.timeline.events if e.device == self.stage):
             start = event.start + event.received
@@ -145,13 +145,14 @@ class _Device:
     def _wait_kernel(
         self, label: str, stream: int, start: float, end: float, micro_batch: int = -1, peer: int = 0
     ) -> TraceKernel:
+        """Return a wait from ``start`` to ``end`` as a kernel."""
         message = next((m for m in self.ledger.messages if m.scope is Scope.stage_boundary), None)
         return TraceKernel(
             label, "wait", "", stream, start, end - start, micro_batch, None, message if peer else None, peer
         )
 
     def _input_source(self, event: Event) -> tuple[int, int]:
-        """Stages from here to the one whose output a slot waits for, 0 for none, and the number of the message."""
+        """Return the stages from here to that of a slot's input (0: none) and the number of its message."""
         for task in event.slot:
             back = task.kind is not PassKind.forward
             chunk = task.chunk + (1 if back else -1)
@@ -163,10 +164,12 @@ class _Device:
         return 0, 0
 
     def _message_number(self, source: Task) -> int:
+        """Return the number of the message with the output of a pass."""
         chunks = self.step.plan.chunks
         return 2 * (source.micro_batch * chunks + source.chunk) + (source.kind is not PassKind.forward)
 
     def _sent_messages(self, event: Event) -> Iterator[TraceKernel]:
+        """Yield the messages of a slot to other stages."""
         message = next((m for m in self.ledger.messages if m.scope is Scope.stage_boundary), None)
         for task in event.slot if message and self.step.message else ():
             ahead = task.kind is PassKind.forward
@@ -194,7 +197,7 @@ class _Device:
     # Passes
 
     def _scheduled_kernels(self, event: Event, start: float) -> Iterator[TraceKernel]:
-        """The kernels of a slot in time; what it is longer than they are is the host's, or of copies."""
+        """Yield the kernels of a slot with their start times; a longer slot is stretched, waits or copies."""
         parts = [(part, task.micro_batch) for task in event.slot for part in self._pass_kernels(task)]
         length = event.end - start
         nominal = sum(part.exposed if part.kernel.message else part.kernel.seconds for part, _ in parts)
@@ -220,13 +223,14 @@ class _Device:
             yield TraceKernel("offload", "copy", "", COPIES, start, excess, event.slot[0].micro_batch)
 
     def _pass_kernels(self, task: Task) -> list[_PassKernel]:
-        """Kernels and messages of a pass, which are the same for every micro-batch."""
+        """Return kernels and messages of a pass, equal for every micro-batch."""
         key = task._replace(micro_batch=0)
         if key not in self.passes:
             self.passes[key] = [*self._build_pass(key)]
         return self.passes[key]
 
     def _build_pass(self, task: Task) -> Iterator[_PassKernel]:
+        """Yield kernels and messages of a pass."""
         count, micro_batch = round(self.step.layers[task.chunk]), task.micro_batch
         is_first, is_last = task.chunk == 0, task.chunk == self.step.plan.chunks - 1
         dense = min(self.dense, count) if is_first else 0
@@ -248,7 +252,7 @@ class _Device:
     def _forward(
         self, section: str, micro_batch: int, share: float = 1.0, of_pass: str = FORWARD
     ) -> Iterator[_PassKernel]:
-        """Kernels and messages of a forward over a layer, the embedding or the head; ``share`` of one repeated."""
+        """Yield kernels and messages of a forward over one section, of which ``share`` is executed."""
         kernels = [
             self._operator_kernel(operator, 0, micro_batch, share, of_pass)
             for operator in self.ledger.section_operators(section)
@@ -262,6 +266,7 @@ class _Device:
     def _backward(
         self, section: str, micro_batch: int, passes: tuple[str, ...], recompute_share: float
     ) -> Iterator[_PassKernel]:
+        """Yield kernels and messages of a backward over one section, with the share that is recomputed."""
         in_layer, inputs = "layer" in section, INPUT_GRADIENT in passes
         kernels: list[_PassKernel | None] = []
         if in_layer and inputs and recompute_share:
@@ -286,6 +291,7 @@ class _Device:
     def _operator_kernel(
         self, operator: OperatorKernels, pass_index: int, micro_batch: int, share: float, of_pass: str
     ) -> _PassKernel | None:
+        """Return the kernel of a pass of an operator; None where it has none."""
         work = operator.kernels[pass_index]
         if work is None or not share:
             return None
@@ -295,13 +301,14 @@ class _Device:
         )
 
     def _small_kernels(self, micro_batch: int, share: float, of_pass: str) -> _PassKernel:
+        """Return the small kernels of a layer as one kernel."""
         seconds = share * self.ledger.small
         return _PassKernel(TraceKernel("small kernels", "elementwise", of_pass, COMPUTE, 0.0, seconds, micro_batch))
 
     def _section_messages(
         self, section: str, micro_batch: int, ahead: bool, share: float | None, of_pass: str
     ) -> Iterator[_PassKernel]:
-        """Messages of one execution of a section; ``share`` of a repeated one, None: as often as they are repeated."""
+        """Yield the messages of a section; ``share`` of them, or with None as often as they are repeated."""
         scopes = {"embedding": (Scope.embedding,), "head": (Scope.head,), "first layer": (Scope.layer,)}
         in_layer = "layer" in section
         for m in self.ledger.messages:
@@ -322,7 +329,7 @@ class _Device:
             yield from (_PassKernel(kernel, exposed) for _ in range(count))
 
     def _exposed_share(self, message: MessageTimes, ahead: bool) -> float:
-        """Exposed seconds over those on the wire of the layer's messages of a dimension in a pass."""
+        """Return exposed seconds over seconds on the wire, of a layer's messages of a dimension in a pass."""
         kinds = {Dimension.tensor: "tensor", Dimension.context: "context", Dimension.expert: "experts"}
         exposed = self.step.exposed[kinds[message.dimension]][0 if ahead else 1]
         messages = [m for m in self.ledger.messages if m.scope in _LAYER and m.dimension is message.dimension]
@@ -339,7 +346,7 @@ class _Device:
     # After the last pass
 
     def _data_parallel(self, end: float) -> Iterator[TraceKernel]:
-        """Messages of the replicas one after the other, of which the last seconds are exposed."""
+        """Yield the messages between replicas one after the other, the last of which are exposed."""
         scopes = (Scope.weights, Scope.expert_weights, Scope.tied_embedding)
         messages = [m for m in self.ledger.messages if m.scope in scopes and m.seconds > 0.0]
         wire_seconds = sum(m.seconds for m in messages)
@@ -354,7 +361,7 @@ class _Device:
 
 
 def _interleave(kernels: list[_PassKernel], messages: Iterator[_PassKernel]) -> Iterator[_PassKernel]:
-    """Messages spread evenly among kernels, the last one after all of them."""
+    """Yield messages evenly spread among kernels, the last one after all of them."""
     message_list, sent_count = list(messages), 0
     for kernel_count, kernel in enumerate(kernels, 1):
         yield kernel

@@ -65,12 +65,12 @@ class MessageTimes(NamedTuple):
 
     @property
     def level(self) -> str:
-        """The network that limits them."""
+        """Network that limits the messages: ``scale-up`` or ``scale-out``."""
         return "scale-out" if self.domains > 1.0 else "scale-up"
 
 
 class StepLedger(NamedTuple):
-    """Operators and messages of a step, and what has no operator."""
+    """Operators and messages of a step, and seconds of what has no operator."""
 
     operators: tuple[OperatorKernels, ...]
     messages: tuple[MessageTimes, ...]
@@ -79,12 +79,16 @@ class StepLedger(NamedTuple):
     repeats: float  #: share of them that the backward repeats
 
     def section_operators(self, section: str) -> list[OperatorKernels]:
-        """Operators of a section that take time."""
+        """Return the operators of a section that take time."""
         return [operator for operator in self.operators if operator.section == section and operator.kernels[0]]
 
 
 def ledger_of(design: Design) -> StepLedger:
-    """The kernels and messages of a design with plain numbers as leaves, at the clock of its step."""
+    """Evaluate the kernels and messages of a design, at the clock of its step.
+
+    Args:
+        design: with plain numbers as leaves.
+    """
     numbers, (operators, messages) = _program()(jax.tree.map(float, design))
     return StepLedger(
         tuple(
@@ -100,6 +104,7 @@ def ledger_of(design: Design) -> StepLedger:
 
 
 def _operator(about: Any, works: Any, repeated: Any) -> OperatorKernels:
+    """Convert traced numbers of an operator to its kernels."""
     kernels = tuple(None if work is None or not float(work[0]) else KernelWork(*map(float, work)) for work in works)
     section, name, kind, core = about
     return OperatorKernels(section, name, kind, core, kernels, float(repeated))
@@ -111,7 +116,7 @@ def _program() -> ScalarFunction:
 
 
 def _numbers(design: Design) -> tuple[dict[str, Any], tuple[Any, Any]]:
-    """The traced function: numbers, and names beside them."""
+    """Evaluate all numbers of a step and their names, as a function to be traced."""
     design = technology.generated(design)
     layout = lay_out(design)
     work = training_work(design, layout)
@@ -148,6 +153,7 @@ def _numbers(design: Design) -> tuple[dict[str, Any], tuple[Any, Any]]:
 
 
 def _kernels(operator: Operator, rates: Rates, backward_share: Scalar) -> list[tuple[Scalar, ...] | None]:
+    """Evaluate the kernel of each pass of an operator."""
     works = operator.forward, operator.input_gradient, operator.weight_gradient
     seconds = operator_times(operator, rates)
     return [
@@ -159,13 +165,14 @@ def _kernels(operator: Operator, rates: Rates, backward_share: Scalar) -> list[t
 
 
 def _kernel(kind: OperatorKind, work: Work, rates: Rates, seconds: Scalar, backward: bool) -> tuple[Scalar, ...]:
+    """Return seconds, products, bound and work of a kernel."""
     compute_time, memory_time = roofline_terms(kind, work, rates, backward)
     bound = jnp.where(compute_time > memory_time, 1.0, 0.0)
     return seconds, work.rows, work.columns, work.depth, work.batch, bound, work.flops, work.bytes
 
 
 def _repeated(operator: Operator, recompute: Recomputed) -> Scalar:
-    """Share of the forward that is repeated (:func:`dse.model.work.ledger.recomputed`) but for full recompute."""
+    """Return the recomputed share of a forward (:func:`dse.model.work.ledger.recomputed`), but for full recompute."""
     core_share = recompute.core if operator.core else 0.0
     level_share = recompute.levels.get(operator.recomputed_from, 0.0) if operator.recomputed_from else 0.0
     return plus(core_share, times(recompute.operators, 1.0 - operator.kept), level_share)

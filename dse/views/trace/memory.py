@@ -22,7 +22,7 @@ CHANGING = _OF_LAYERS, _OF_ENDS = "activations", "logits"
 
 
 class MemoryUse(NamedTuple):
-    """Memory of a device from a time on, until the next of it."""
+    """Memory of a device from a time until the next record of the device."""
 
     device: int
     time: float  #: s
@@ -45,7 +45,7 @@ def _program() -> Callable[[Design], tuple[Any, Any]]:
 
 
 def memory_uses(step: Step, design: Design) -> Iterator[MemoryUse]:
-    """Memory of each device in order of time, device by device; a stage is the first, the last or as the second."""
+    """Yield the memory of each device in order of time, device by device."""
     stages = _program()(jax.tree.map(float, design))[0]
     devices = len(step.plan.orders)
     ends = (0, devices - 1) if design.mapping.schedule == float(Schedule.dualpipe) else (0,)
@@ -58,7 +58,7 @@ def memory_uses(step: Step, design: Design) -> Iterator[MemoryUse]:
 
 
 def _device_uses(step: Step, device: int, parts: dict[str, float], bytes_per_layer: float) -> Iterator[MemoryUse]:
-    """Memory of a device: activations appear with a forward, and go with the end of its (last) backward."""
+    """Yield the memory of a device, whose activations grow with forwards and shrink with backwards."""
     changes = sorted(_changes(step, device), key=lambda change: (change[0], change[1]))
     peak_count = max((n for _, n, _ in _running_totals(changes)), default=0)
     for time, count, layers in [(0.0, 0, 0.0), *_running_totals(changes)]:
@@ -67,7 +67,7 @@ def _device_uses(step: Step, device: int, parts: dict[str, float], bytes_per_lay
 
 
 def _changes(step: Step, device: int) -> Iterator[tuple[float, int, float]]:
-    """(time, chunks that come or go, their layers) of a device."""
+    """Yield (time, change of chunks in flight, change of their layers) of a device."""
     for event in (event for event in step.timeline.events if event.device == device):
         for task in event.slot:
             if task.kind is PassKind.forward:
@@ -77,7 +77,7 @@ def _changes(step: Step, device: int) -> Iterator[tuple[float, int, float]]:
 
 
 def _running_totals(changes: list[tuple[float, int, float]]) -> Iterator[tuple[float, int, float]]:
-    """(time, chunks, layers) held from each change on."""
+    """Yield (time, chunks, layers) in flight after each change."""
     count, layers = 0, 0.0
     for time, chunk_change, layer_change in changes:
         count, layers = count + chunk_change, layers + layer_change

@@ -31,7 +31,7 @@ Slot = tuple[Task, ...]
 
 
 class PipelineOrders(NamedTuple):
-    """A schedule for given stages, chunks and micro-batches."""
+    """Order of the passes on each device of a pipeline."""
 
     orders: list[list[Slot]]  # by device
     chunks: int  # of the whole model
@@ -41,7 +41,7 @@ class PipelineOrders(NamedTuple):
     mirrored_from: int | None = None  # first micro-batch that goes from the last device to the first
 
     def place(self, task: Task) -> int:
-        """The device of a pass."""
+        """Return the device of a pass."""
         devices = len(self.orders)
         lap, offset = divmod(task.chunk, devices)
         if self.folds and lap % 2 == 1:
@@ -51,12 +51,18 @@ class PipelineOrders(NamedTuple):
 
 
 def pipeline_orders(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> PipelineOrders:
-    """Orders of a schedule; ``chunks`` per device.
+    """Return the order of the passes on each device by a schedule.
 
-    >>> one, other = plan(Schedule._1f1b, 2, 1, 2).orders
-    >>> [task.kind[0] + str(task.micro_batch) for (task,) in one]
+    Args:
+        schedule: of the passes.
+        stages: pipeline stages, as many as devices.
+        chunks: chunks of the model per device.
+        micro_batches: of a step.
+
+    >>> first, second = pipeline_orders(Schedule._1f1b, 2, 1, 2).orders
+    >>> [task.kind[0] + str(task.micro_batch) for (task,) in first]
     ['f0', 'f1', 'b0', 'b1']
-    >>> [task.kind[0] + str(task.micro_batch) for (task,) in other]
+    >>> [task.kind[0] + str(task.micro_batch) for (task,) in second]
     ['f0', 'b0', 'f1', 'b1']
     """
     devices, n = range(stages), micro_batches
@@ -85,7 +91,7 @@ def pipeline_orders(schedule: Schedule, stages: int, chunks: int, micro_batches:
 def _one_forward_one_backward(
     stage: int, warm_up: int, micro_batches: int, back: PassKind = PassKind.backward
 ) -> Iterator[Slot]:
-    """Warm-up forwards, then alternating forwards and backwards, then the remaining backwards."""
+    """Yield warm-up forwards, then alternating forwards and backwards, then the remaining backwards."""
     first = min(warm_up, micro_batches)
     for i in range(first):
         yield (Task(PassKind.forward, i, stage),)
@@ -97,7 +103,7 @@ def _one_forward_one_backward(
 
 
 def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> Iterator[Slot]:
-    """Megatron-LM's order (Narayanan et al. 2021, figure 4): ``stages`` micro-batches through each chunk in turn."""
+    """Yield Megatron-LM's interleaved order (Narayanan et al. 2021, figure 4)."""
     total = micro_batches * chunks
     warm_up = min(2 * (stages - stage - 1) + (chunks - 1) * stages, total)
 
@@ -118,7 +124,7 @@ def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> It
 
 
 class _Folded:
-    """Order of a device with one chunk in each direction, in the notation of its authors."""
+    """Builder of the order of a device with one chunk in each direction, in the notation of DualPipe's authors."""
 
     def __init__(self, chunks: tuple[int, int]) -> None:
         self.chunks = chunks
@@ -149,7 +155,7 @@ class _Folded:
 
 
 def dualpipev(stages: int, micro_batches: int, device: int, chunks: tuple[int, int]) -> list[Slot]:
-    """DualPipeV's eight steps (deepseek-ai/DualPipe, ``dualpipev.py``): side 0 goes out, side 1 comes back."""
+    """Return DualPipeV's order of a device in eight steps (deepseek-ai/DualPipe, ``dualpipev.py``)."""
     order, inner = _Folded(chunks), stages - device - 1
     for _ in range(2 * inner):
         order.forward(0)
@@ -186,7 +192,7 @@ def dualpipev(stages: int, micro_batches: int, device: int, chunks: tuple[int, i
 
 
 def dualpipe(stages: int, micro_batches: int, device: int) -> list[Slot]:
-    """DualPipe (DeepSeek-V3 report 2024, figure 5): half of the micro-batches from either end, in DualPipeV's order.
+    """Return DualPipe's order of a device (DeepSeek-V3 report 2024, figure 5), with micro-batches from either end.
 
     Micro-batches of the second half go from the last device to the first. Chunks are numbered along the model, so a
     device has its own number for the first half and its mirror's for the second.
@@ -203,7 +209,7 @@ def dualpipe(stages: int, micro_batches: int, device: int) -> list[Slot]:
 
 
 def zero_bubble(stages: int, micro_batches: int, device: int) -> list[Slot]:
-    """ZB-V: DualPipeV's passes one by one, backwards before forwards, so that ``2 p`` chunks of activations suffice.
+    """Return ZB-V's order of a device: DualPipeV's passes one by one, with ``2 p`` chunks of activations.
 
     Weight gradients are not included: they fill gaps.
     """

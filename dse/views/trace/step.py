@@ -46,7 +46,12 @@ class Step(NamedTuple):
 
 
 def step_of(design: Design, most: int = MOST_PASSES) -> Step:
-    """Timeline of one design with plain numbers as leaves.
+    """Schedule one training step of a design.
+
+    Args:
+        design: with plain numbers as leaves.
+        most: maximum number of passes.
+
 
     Raises:
         InputError: where its layers, micro-batches or chunks have no schedule, or a step has more than ``most`` passes.
@@ -84,6 +89,7 @@ def step_of(design: Design, most: int = MOST_PASSES) -> Step:
 
 
 def _check_schedule(design: Design) -> None:
+    """Raise an InputError where layers or batch cannot be divided as the mapping says."""
     reasons = int(evaluate(design).infeasible_reason) & int(_NO_SCHEDULE)
     for name in TRAINING.reasons_in(reasons):
         numbers = TRAINING.reason_numbers(design, {"peak_memory": 0.0, "host_memory": 0.0})
@@ -101,11 +107,12 @@ def _program() -> Callable[[Design], tuple[Any, Any]]:
 
 
 def _stage_times(design: Design) -> tuple[Any, Any]:
+    """Evaluate the times of the stages of a design."""
     return _program()(jax.tree.map(float, design))
 
 
 def _layers(times: Any, chunks: int) -> list[float]:
-    """Layers per chunk along the model; the first and the last may have one less."""
+    """Return the layers of each chunk along the model."""
     layers = [float(times.chunk_layers)] * chunks
     layers[0] -= float(times.first_lacks)
     layers[-1] -= float(times.last_lacks)
@@ -113,7 +120,7 @@ def _layers(times: Any, chunks: int) -> list[float]:
 
 
 def _durations(times: Any, order: PipelineOrders, layers: list[float]) -> Durations:
-    """Seconds of passes per chunk, stretched in proportion where the host launches longer than they run."""
+    """Return the seconds of the passes of each chunk, stretched where the host launches slower than they run."""
     parts: list[list[float]] = []
     for chunk, count in enumerate(layers):
         dense = min(float(times.dense_layers), count) if chunk == 0 else 0.0

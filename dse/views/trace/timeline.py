@@ -25,7 +25,7 @@ class Durations(NamedTuple):
     latency: float = 0.0  # of a message
 
     def seconds(self, task: Task) -> float:
-        """Seconds of a single pass."""
+        """Return the seconds of a single pass."""
         forward, inputs, weights = (part[task.chunk] for part in self[:3])
         return {
             PassKind.forward: forward,
@@ -35,14 +35,14 @@ class Durations(NamedTuple):
         }[task.kind]
 
     def saved(self, slot: Slot) -> float:
-        """Seconds saved by the passes of a slot in parallel."""
+        """Return the seconds saved by the passes of a slot in parallel."""
         if self.hidden is None or len(slot) == 1:
             return 0.0
         return sum(self.hidden[task.chunk] for task in slot) / len(slot)
 
 
 class Event(NamedTuple):
-    """A slot of a device with start and end in s; it first waits ``received`` s for its messages."""
+    """A slot of a device with start and end in seconds, the first ``received`` of which it waits for messages."""
 
     device: int
     slot: Slot
@@ -62,11 +62,11 @@ class Timeline(NamedTuple):
         return max(event.end for event in self.events)
 
     def busy(self, device: int) -> float:
-        """Seconds with work."""
+        """Return the seconds in which a device works."""
         return sum(event.end - event.start for event in self.events if event.device == device)
 
     def in_flight(self, device: int, sizes: Sequence[float] | None = None) -> float:
-        """Maximum chunks of activations on a device; with ``sizes`` of the model's chunks, their sum."""
+        """Return the peak number of chunks of activations on a device, or the peak of the sum of their ``sizes``."""
         size_in_flight = most = 0.0
         for event in (e for e in self.events if e.device == device):
             for task in event.slot:
@@ -79,10 +79,13 @@ class Timeline(NamedTuple):
         return most
 
     def critical_path(self, chunks: int) -> list[Event]:
-        """Slots that determine the end of the step, first to last: each starts at the end of the one before it.
+        """Return the slots that determine the end of the step, first to last.
 
-        ``chunks`` of the whole model. Of two slots with equal ends, the one on the same device. Only a deferred weight
-        gradient may start later, in a gap.
+        Each starts at the end of the one before it. Of two slots with equal ends, the one on the same device. Only a
+        deferred weight gradient may start later, in a gap.
+
+        Args:
+            chunks: chunks of the whole model.
         """
         predecessors: list[int | None] = []
         last: dict[int, int] = {}
@@ -103,11 +106,18 @@ class Timeline(NamedTuple):
 
 
 def simulate(plan: PipelineOrders, durations: Durations) -> Timeline:
-    """Run a plan; InputError when its stages deadlock.
+    """Schedule the passes of a pipeline event by event.
 
     Each device runs its slots in order, once their inputs arrive. A deferred weight gradient runs in a gap that it
     fits into, when a forward needs its memory, or at the end. Gaps of unknown length are filled immediately in one run
     and never in another, of which the shorter step counts.
+
+    Args:
+        plan: order of the passes on each device.
+        durations: seconds of the passes.
+
+    Raises:
+        InputError: for stages that wait for each other.
     """
     if not plan.defers:
         return _TimelineRun(plan, durations, eager=True).timeline()
@@ -130,6 +140,7 @@ class _TimelineRun:
         self.wakes: list[tuple[float, int, int]] = [(0.0, 0, device) for device in range(len(plan.orders))]
 
     def timeline(self) -> Timeline:
+        """Run all events and return the timeline."""
         while self.wakes:
             now, fills, device = heapq.heappop(self.wakes)
             if now >= self.free_from[device]:
@@ -139,6 +150,7 @@ class _TimelineRun:
         return Timeline(sorted(self.events, key=lambda event: (event.start, event.device)))
 
     def _decide(self, now: float, device: int, fills: bool) -> None:
+        """Start what a device runs at a time, or wake it later."""
         waiting, order = self.deferred[device], self.pending[device]
         if not order:
             if waiting:
@@ -159,17 +171,18 @@ class _TimelineRun:
             heapq.heappush(self.wakes, (ready, 0, device))
 
     def _fits_gap(self, now: float, ready: float | None, length: float) -> bool:
-        """Whether a weight gradient fits a gap, or delays the next slot by less than it fills."""
+        """True if a weight gradient fits a gap, or delays the next slot by less than half of its length."""
         if ready is None:
             return self.eager
         return now + length - ready < 0.5 * length
 
     def _is_memory_full(self, slot: Slot, device: int) -> bool:
+        """True if a forward would exceed the schedule's limit of chunks of activations."""
         forward = any(task.kind is PassKind.forward for task in slot)
         return self.plan.most is not None and forward and self.chunks_in_flight[device] >= self.plan.most
 
     def _arrival(self, slot: Slot, device: int) -> tuple[float | None, int]:
-        """Arrival of the inputs of a slot, None if unknown, and their number from other devices."""
+        """Return when the inputs of a slot arrive (None: unknown) and how many come from other devices."""
         latest, messages = 0.0, 0
         for task in slot:
             source = _input(task, self.plan.chunks)
@@ -183,6 +196,7 @@ class _TimelineRun:
         return latest, messages
 
     def _start(self, now: float, device: int, slot: Slot, messages: int) -> None:
+        """Start a slot on a device."""
         received = messages * self.durations.receive
         end = now + received + sum(map(self.durations.seconds, slot)) - self.durations.saved(slot)
         self.free_from[device] = end
@@ -207,12 +221,12 @@ class _TimelineRun:
 
 
 def _output(task: Task) -> tuple[bool, int, int]:
-    """Output of a pass: activations, or gradients."""
+    """Return the key of the output of a pass: activations, or gradients."""
     return task.kind is PassKind.forward, task.micro_batch, task.chunk
 
 
 def _input(task: Task, chunks: int) -> Task | None:
-    """The pass whose output another one waits for; None for the first chunk's forward."""
+    """Return the pass whose output another pass waits for; None for the first chunk's forward."""
     if task.kind is PassKind.forward:
         return task._replace(chunk=task.chunk - 1) if task.chunk else None
     if task.kind is PassKind.weight_gradient:
