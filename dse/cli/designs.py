@@ -25,8 +25,8 @@ def print_reasons(out: Console, reasons: dict[str, int], study: Study) -> None:
     """Print the number of designs by reason."""
     counted = sorted(reasons.items(), key=lambda item: -item[1])
     rows = [[f"{count:,}", study.reason_meanings[name]] for name, count in counted]
-    because = "reason of infeasibility (a design may have several)"
-    show.print_table(out, ["designs", because], rows, left=[because], prose=[because])
+    reason_heading = "reason of infeasibility (a design may have several)"
+    show.print_table(out, ["designs", reason_heading], rows, left=[reason_heading], prose=[reason_heading])
 
 
 def label(name: str, value: Any) -> str:

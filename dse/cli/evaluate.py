@@ -76,11 +76,11 @@ def evaluate(
         design, (workload, system, stack), request.set_leaves, explanation.metrics, study
     )
     with_intervals = uncertainty and explanation.has_step
-    judged = _intervals(design, workload, stack, system, explanation, study, with_intervals, request.set_leaves)
+    interval_set = _intervals(design, workload, stack, system, explanation, study, with_intervals, request.set_leaves)
     if as_json:
         estimate_notes = (made_up_price(explanation.metrics, design), made_up_carbon(explanation.metrics, design))
         caution_texts += filter(None, estimate_notes)  # the tables print them with the totals
-        intervals = _document(judged) if uncertainty else {}
+        intervals = _document(interval_set) if uncertainty else {}
         show.document(
             {
                 "design": leaf_values(design),
@@ -98,7 +98,7 @@ def evaluate(
             caution_texts = [range_note(range_cautions), *caution_texts]
         for text in caution_texts:
             show.console().print(Text(f"{text}\n", "yellow"), soft_wrap=True)
-        _print(explanation, judged, design, study)
+        _print(explanation, interval_set, design, study)
     return 0 if explanation.feasible else NOTHING_FEASIBLE
 
 
@@ -199,20 +199,20 @@ def _intervals(
     )
 
 
-def _document(judged: Judged) -> dict[str, Any]:
+def _document(interval_set: Judged) -> dict[str, Any]:
     """Convert intervals and their sources to JSON-ready values."""
     return {
-        "intervals": {name: list(ends) for name, ends in judged.bounds.items()},
-        "interval_parts": {name: judged.reasons(name) for name in judged.bounds},
+        "intervals": {name: list(ends) for name, ends in interval_set.bounds.items()},
+        "interval_parts": {name: interval_set.reasons(name) for name in interval_set.bounds},
     }
 
 
-def _why(judged: Judged, study: Study) -> str:
+def _interval_note(interval_set: Judged, study: Study) -> str:
     """Describe the sources of the first interval, in one line."""
     from dse.measured.uncertainty.distance import WORDS
 
-    name = next(iter(judged.bounds), "")
-    parts = (f"{WORDS[part]} {show.percent(share)}" for part, share in judged.reasons(name).items())
+    name = next(iter(interval_set.bounds), "")
+    parts = (f"{WORDS[part]} {show.percent(share)}" for part, share in interval_set.reasons(name).items())
     return f"80 % interval of {study.long_names[name]}, shares of its variance: {', '.join(parts)}" if name else ""
 
 
@@ -266,9 +266,9 @@ def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
         out.print(Text(f"  {reason.meaning}: {reason.numbers}{fix}"), soft_wrap=True)
 
 
-def _print(explanation: Explanation, judged: Judged, design: Design, study: Study) -> None:
+def _print(explanation: Explanation, interval_set: Judged, design: Design, study: Study) -> None:
     """Print an explanation."""
-    out, bounds = show.console(), judged.bounds
+    out, bounds = show.console(), interval_set.bounds
     metric = explanation.elasticity_of.replace("_", " ")
     if explanation.reasons:
         print_obstacles(out, explanation.reasons)
@@ -280,8 +280,8 @@ def _print(explanation: Explanation, judged: Judged, design: Design, study: Stud
         out.print(Text(explanation.caution, "yellow"), soft_wrap=True)
     columns = ["metric", "value", *(["80 % interval"] if bounds else [])]
     show.print_table(out, columns, _headline(explanation, bounds, study), left=["metric"], prose=["metric"])
-    if why := _why(judged, study):
-        out.print(Text(why), soft_wrap=True)
+    if interval_note := _interval_note(interval_set, study):
+        out.print(Text(interval_note), soft_wrap=True)
     for total, parts in explanation.waterfalls.items():
         if not any(part.value for part in parts):  # an accelerator with unknown dies has no bill
             continue

@@ -71,11 +71,11 @@ def launch(
     study, tool_arguments = STUDIES[tool_info.study], launching.Stated({}, {})
     if arguments is not None:
         tool_arguments = launching.read_arguments(tool, _text(arguments))
-    setting_texts = _by_path(settings or [], tool_info.study == "serving")
+    setting_texts = _settings_by_path(settings or [], tool_info.study == "serving")
     engines = ", ".join(sorted(name for name, entry in launching.TOOLS.items() if entry.study == "serving"))
     to_serve = f"name a tool that serves: --for {engines}"
 
-    def design_read(tool_arguments: Stated) -> tuple[list[str], EvaluateRequest]:
+    def apply_arguments(tool_arguments: Stated) -> tuple[list[str], EvaluateRequest]:
         paths = {name: leaf_path(name) for name in tool_arguments.settings}
         read_settings = [
             f"{name}={_setting(paths[name], value)}"
@@ -87,11 +87,11 @@ def launch(
             workload, system, all_settings, n_devices, software, any_option, study, to_serve, tool_info.name
         )
 
-    read_settings, request = design_read(tool_arguments)
+    read_settings, request = apply_arguments(tool_arguments)
     if tool_arguments.open and arguments is not None:  # with the weights under the other options
         tool_arguments = launching.read_arguments(tool, _text(arguments), request.design)
-        read_settings, request = design_read(tool_arguments)
-    for text in (*_overridden(tool_arguments, setting_texts), *tool_arguments.notes, *request.readings):
+        read_settings, request = apply_arguments(tool_arguments)
+    for text in (*_argument_remarks(tool_arguments, setting_texts), *tool_arguments.notes, *request.readings):
         show.note(text)
     line = launching.launch(request.design, tool, study, workload, request.stack, role, form, system)
     takes_comments = not line.text.startswith("{")  # DeepSpeed's file is JSON
@@ -164,7 +164,7 @@ def _comments(design: Design, tool: str, missing_options: list[str]) -> Iterator
         yield f"no option of {tool}: {', '.join(missing_options)}"
 
 
-def _by_path(settings: list[str], serving: bool) -> dict[str, str]:
+def _settings_by_path(settings: list[str], serving: bool) -> dict[str, str]:
     """Return path → text of ``--set``, the last one of several for a leaf."""
     from dse.designs.leaves import leaf_path
 
@@ -180,7 +180,7 @@ _NO_OPTION = ("stack_lacks",)
 _NO_LEAVES = ("n_devices", "software")
 
 
-def _overridden(tool_arguments: Stated, setting_texts: dict[str, str]) -> Iterator[str]:
+def _argument_remarks(tool_arguments: Stated, setting_texts: dict[str, str]) -> Iterator[str]:
     """Yield remarks on ignored arguments: overridden by ``--set``, of other tools, or not read."""
     from dse.designs.leaves import leaf_path, leaf_value
 

@@ -45,10 +45,10 @@ def listing(kind: str, pattern: str = "", studies: Sequence[Study] = (TRAINING,)
     if kind not in KINDS:
         raise unknown_name("dse list", kind, KINDS, "kinds of names")
     table = KINDS[kind](studies)
-    return table._replace(rows=_matching(table.rows, pattern.lower()))
+    return table._replace(rows=_matching_rows(table.rows, pattern.lower()))
 
 
-def _matching(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple[str, ...], ...]:
+def _matching_rows(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple[str, ...], ...]:
     """Select matching rows; those with a matching name first."""
     if any(sign in pattern for sign in "*?"):
         return tuple(row for row in rows if fnmatch.filter(row[0].lower().split(", "), pattern))

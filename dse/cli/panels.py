@@ -30,12 +30,12 @@ def with_plugins(core: Mapping[str, Mapping[str, Command]]) -> dict[str, dict[st
     """
     panels = {panel: dict(commands) for panel, commands in core.items()}
     names = {name for commands in core.values() for name in commands}
-    for name, registration in _loaded(names):
+    for name, registration in _plugin_registrations(names):
         panels.setdefault(registration.panel, {})[name] = registration.command
     return panels
 
 
-def _loaded(names: set[str]) -> Iterator[tuple[str, Registration]]:
+def _plugin_registrations(names: set[str]) -> Iterator[tuple[str, Registration]]:
     """Yield name and registration of the commands of entry points."""
     entries = plugins.plugins(plugins.COMMANDS)
     if not any(map(plugins.is_own, entries.values())):

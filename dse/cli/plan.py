@@ -98,10 +98,10 @@ def plan(
     return _plan_training(workload, names, run_limits, global_batch, max_devices or _TRAINING_DEVICES, as_json)
 
 
-def _check_options(options: dict[str, Any], other_options: dict[str, Any], got: str, whose: str, fix: str) -> None:
+def _check_options(options: dict[str, Any], other_options: dict[str, Any], got: str, scope: str, fix: str) -> None:
     """Raise an InputError for options of the other kind of plan."""
-    if strange := [name for name, value in other_options.items() if value is not None]:
-        raise InputError("dse plan", f"{', '.join(strange)} {whose}, {got}", ", ".join(options), fix)
+    if foreign_options := [name for name, value in other_options.items() if value is not None]:
+        raise InputError("dse plan", f"{', '.join(foreign_options)} {scope}, {got}", ", ".join(options), fix)
 
 
 def _plan_service(

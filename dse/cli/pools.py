@@ -308,8 +308,10 @@ def _factors(matched: MatchedPools) -> dict[str, dict[str, float]]:
     factors_by_accelerator: dict[str, dict[str, float]] = {}
     for name, part in parts.items() if matched.workload else ():
         values = dict.fromkeys(_WORDS.values(), 1.0)
-        sure = plan_intervals(matched.workload, name, str(part.labels.get("software", "")), values, "serving")
-        factors_by_accelerator[name] = {word: sure[metric].high for word, metric in _WORDS.items() if metric in sure}
+        intervals = plan_intervals(matched.workload, name, str(part.labels.get("software", "")), values, "serving")
+        factors_by_accelerator[name] = {
+            word: intervals[metric].high for word, metric in _WORDS.items() if metric in intervals
+        }
     return factors_by_accelerator
 
 

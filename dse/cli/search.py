@@ -202,11 +202,11 @@ def _print(outcome: Outcome, problem: Problem) -> None:
         out.print(Text(_front_size_text(outcome)), soft_wrap=True)
     if outcome.chip:
         starts = outcome.chip.starts
-        able = sum(math.isfinite(value) for value in starts)
+        feasible_starts = sum(math.isfinite(value) for value in starts)
         out.print(
             f"{outcome.objectives[0]}, geometric mean: {outcome.chip.value:.5g}; "
             f"{show.counted(outcome.chip.evaluations, 'evaluation')} in {show.seconds(outcome.seconds['total'])}; "
-            f"{able} of {len(starts)} starts have a mapping of every workload"
+            f"{feasible_starts} of {len(starts)} starts have a mapping of every workload"
         )
     if outcome.finished:
         out.print(Text(f"finished by a run on {outcome.finished} (--fresh solves it again)"), soft_wrap=True)
@@ -274,14 +274,20 @@ def _print_methods(out: Console, outcome: Outcome) -> None:
         designs = [design for design in outcome.designs if design.method == method]
         unpolished, polished = ([getattr(d, name) for d in designs] for name in ("gap_unpolished", "gap"))
         rows.append(
-            [method, *_spread(unpolished), *_spread(polished), f"{count:,}", show.seconds(outcome.seconds[method])]
+            [
+                method,
+                *_gap_cells(unpolished),
+                *_gap_cells(polished),
+                f"{count:,}",
+                show.seconds(outcome.seconds[method]),
+            ]
         )
     gaps = [f"{stage}: {which} %" for stage in ("search", "polished") for which in ("best", "median", "worst")]
     columns = ["method", *gaps, "evaluations", "time"]
     show.print_table(out, columns, rows, left=["method"])
 
 
-def _spread(gaps: list[float | None]) -> list[str]:
+def _gap_cells(gaps: list[float | None]) -> list[str]:
     """Format least, median and greatest gap; infinite for infeasible designs."""
     sorted_gaps = sorted(math.inf if gap is None else gap for gap in gaps)
     return [
@@ -293,7 +299,7 @@ def _spread(gaps: list[float | None]) -> list[str]:
 def _print_best(out: Console, outcome: Outcome, study: Study) -> None:
     """Print the best designs: objectives, axes, and methods; equally printed ones once."""
     names, is_infeasible = _axes(outcome.designs[0].labels), not outcome.any_feasible
-    finders: dict[tuple[str, ...], list[str]] = {}
+    methods_by_cells: dict[tuple[str, ...], list[str]] = {}
     for design in outcome.designs:
         gap = "infeasible" if design.gap is None else f"{100 * design.gap:.3f}"
         cells = (
@@ -301,10 +307,10 @@ def _print_best(out: Console, outcome: Outcome, study: Study) -> None:
             f"{design.violation:.3g}" if is_infeasible else gap,
             *(label(name, design.labels[name]) for name in names),
         )
-        finders.setdefault(cells, []).append(design.method)
+        methods_by_cells.setdefault(cells, []).append(design.method)
     rows = [
         [str(number), *cells, ", ".join(dict.fromkeys(methods))]
-        for number, (cells, methods) in enumerate(list(finders.items())[:_MAX_ROWS], start=1)
+        for number, (cells, methods) in enumerate(list(methods_by_cells.items())[:_MAX_ROWS], start=1)
     ]
     columns = [
         "",

@@ -117,16 +117,16 @@ def print_table(
 
 
 def _split_columns(
-    columns: Sequence[str], widths: Sequence[int], room: int, keys: int, spare: Sequence[str]
+    columns: Sequence[str], widths: Sequence[int], width: int, keys: int, spare: Sequence[str]
 ) -> list[list[int]]:
     """Return the column indices of each part of a table that is too wide."""
     indices = list(range(len(columns)))
     for name in reversed(spare):
-        if sum(widths[i] + _GAP for i in indices) > room + _GAP:
+        if sum(widths[i] + _GAP for i in indices) > width + _GAP:
             indices.remove(list(columns).index(name))
     names, parts = indices[:keys], [indices[:keys]]
     for i in indices[keys:]:
-        if len(parts[-1]) > keys and sum(widths[j] + _GAP for j in [*parts[-1], i]) > room + _GAP:
+        if len(parts[-1]) > keys and sum(widths[j] + _GAP for j in [*parts[-1], i]) > width + _GAP:
             parts.append([*names])
         parts[-1].append(i)
     return parts
@@ -134,10 +134,10 @@ def _split_columns(
 
 def print_unwrapped(out: Console, rich_table: Table, width: int) -> None:
     """Print a table of this width without wrapping its cells."""
-    room = out.width
-    out.width = max(room, width)
+    console_width = out.width
+    out.width = max(console_width, width)
     out.print(rich_table, crop=False)
-    out.width = room
+    out.width = console_width
 
 
 def heading(out: Console, text: str) -> None:

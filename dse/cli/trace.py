@@ -99,10 +99,10 @@ def trace(
         f"{100.0 * difference:+.2f} %"
     )
     print(f"written: {output} ({summary_text})")
-    _say_infeasible(request.design)
+    _print_reasons(request.design)
 
 
-def _say_infeasible(design: Design) -> None:
+def _print_reasons(design: Design) -> None:
     """Print why a design cannot run, whose trace shows what a step would be."""
     from dse.doors.scalars import evaluate
     from dse.doors.study_training import TRAINING

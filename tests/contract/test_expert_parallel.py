@@ -22,7 +22,7 @@ from dse.model.steps.training import StepTime
 from dse.sweep import execute, from_text
 from dse.types import Metrics
 from dse.views import plot
-from dse.views.difference import ROUNDING, Included, compare
+from dse.views.difference import ROUNDING, IncludedPart, compare
 from dse.views.explanation import explain
 from dse.views.trace import perfetto
 from dse.views.trace.step import step_of
@@ -139,7 +139,7 @@ def test_results_without_the_part_are_compared_with_the_sum(results, is_first):
     _, new, old = results
     pair = (old, new) if is_first else (new, old)
     found = compare(*pair)
-    assert found.same and found.included == (Included(EXPERT, TENSOR, 0 if is_first else 1),)
+    assert found.same and found.included == (IncludedPart(EXPERT, TENSOR, 0 if is_first else 1),)
     done = CliRunner().invoke(app, ["diff", *map(str, pair)])
     lacks, has = "AB" if is_first else "BA"
     assert done.exit_code == 0 and f"{lacks} includes {EXPERT} in {TENSOR}" in " ".join(done.stdout.split())

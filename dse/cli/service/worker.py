@@ -44,25 +44,25 @@ def answer(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         ``status`` of the command, what it prints as ``document`` and its ``notes``; or ``error`` in four parts.
     """
-    printed, noted, hidden = io.StringIO(), io.StringIO(), _Hidden(name)
+    stdout, stderr, remove_paths = io.StringIO(), io.StringIO(), _PathRemover(name)
     try:
         toml.check(request, name)
         with (
             tempfile.TemporaryDirectory() as folder,
             contextlib.chdir(folder),
-            contextlib.redirect_stdout(printed),
-            contextlib.redirect_stderr(noted),
+            contextlib.redirect_stdout(stdout),
+            contextlib.redirect_stderr(stderr),
         ):
-            hidden.folder = folder
+            remove_paths.folder = folder
             status = _run(name, request, Path(folder))
-        document = with_basis(name, request, json.loads(hidden(printed.getvalue())))
-        notes = [hidden(line.strip()) for line in noted.getvalue().splitlines() if line.strip()]
+        document = with_basis(name, request, json.loads(remove_paths(stdout.getvalue())))
+        notes = [remove_paths(line.strip()) for line in stderr.getvalue().splitlines() if line.strip()]
         return {"status": status, "document": document, "notes": notes}
     except InputError as error:
-        return refusal(2, *map(hidden, (error.where, error.got, error.allowed, error.fix)))
+        return refusal(2, *map(remove_paths, (error.where, error.got, error.allowed, error.fix)))
 
 
-class _Hidden:
+class _PathRemover:
     """Removes temporary paths from a text: a document of a request has the name of its field."""
 
     def __init__(self, name: str) -> None:

@@ -60,7 +60,7 @@ def diagnose(
         diagnoses = evidence.diagnose([case for path in tables for case in read_cases(path)])
     predicted = [diagnosis for diagnosis in diagnoses if not isinstance(diagnosis, Skip)]
     causes = [None if are_tables else _explain_step(diagnosis, files, len(predicted) == 1) for diagnosis in predicted]
-    helps = [_advised(diagnosis) if advice else None for diagnosis in predicted]
+    advice_list = [_advice(diagnosis) if advice else None for diagnosis in predicted]
     explained = [cause for cause in causes if cause is not None]
     if (output or trace) and len(explained) != 1:
         got = f"{show.counted(len(explained), 'step')} with traces of kernels"
@@ -72,16 +72,16 @@ def diagnose(
         )
     if as_json:
         skipped = [str(diagnosis) for diagnosis in diagnoses if isinstance(diagnosis, Skip)]
-        steps = [_document(*step) for step in zip(predicted, causes, helps, strict=True)]
+        steps = [_document(*step) for step in zip(predicted, causes, advice_list, strict=True)]
         show.document({"steps": steps, "skipped": skipped})
     else:
         for diagnosis in diagnoses:
             if isinstance(diagnosis, Skip):
                 show.note(f"not predicted: {diagnosis}")
-        for diagnosis, why, help_ in zip(predicted, causes, helps, strict=True):
-            _print(diagnosis, why)
-            if help_:
-                _print_advice(diagnosis, help_)
+        for diagnosis, explanation, step_advice in zip(predicted, causes, advice_list, strict=True):
+            _print(diagnosis, explanation)
+            if step_advice:
+                _print_advice(diagnosis, step_advice)
     if explained:
         _write(
             explained[0],
@@ -123,7 +123,7 @@ def _explain_step(diagnosis: Diagnosis, files: Sequence[Path], is_only: bool) ->
         return None
 
 
-def _advised(diagnosis: Diagnosis) -> Advice:
+def _advice(diagnosis: Diagnosis) -> Advice:
     """Search the changes that shorten a step most."""
     from dse.lab.evidence import advise
 
@@ -146,23 +146,23 @@ def _write(explained: Explained, diagnosis: Diagnosis, output: Path | None, trac
         show.note(f"written: {trace}")
 
 
-def _document(diagnosis: Diagnosis, why: Explained | None, help_: Advice | None) -> dict[str, Any]:
+def _document(diagnosis: Diagnosis, explanation: Explained | None, advice: Advice | None) -> dict[str, Any]:
     """Convert a diagnosis to JSON-ready values."""
     from dse.lab.evidence import as_dict
 
-    document = diagnosis.as_dict() | ({"trace": as_dict(why)} if why else {})
-    if help_ is not None:
-        changes = [change._asdict() | {"command": _command(diagnosis, change.design)} for change in help_.changes]
+    document = diagnosis.as_dict() | ({"trace": as_dict(explanation)} if explanation else {})
+    if advice is not None:
+        changes = [change._asdict() | {"command": _command(diagnosis, change.design)} for change in advice.changes]
         for change in changes:
             del change["design"]
-        document |= {"changes": changes, "forbidden": help_.forbidden and help_.forbidden._asdict()}
+        document |= {"changes": changes, "forbidden": advice.forbidden and advice.forbidden._asdict()}
     return document
 
 
 # Text
 
 
-def _print(diagnosis: Diagnosis, why: Explained | None) -> None:
+def _print(diagnosis: Diagnosis, explanation: Explained | None) -> None:
     """Print a diagnosis."""
     ends, ratio = diagnosis.interval, diagnosis.measured / diagnosis.predicted
     interval_text = f" (80 %: {show.seconds(ends.low)} to {show.seconds(ends.high)})" if ends else ""
@@ -173,22 +173,26 @@ def _print(diagnosis: Diagnosis, why: Explained | None) -> None:
         f"{show.seconds(diagnosis.predicted)} predicted{interval_text}: {differs}, "
         f"{'within' if diagnosis.is_explained else 'outside'} the interval"
     )
-    _print_parts(diagnosis, why)
+    _print_parts(diagnosis, explanation)
     if diagnosis.memory:
         measured, predicted = (value / 2**30 for value in diagnosis.memory)
         print(f"peak memory {measured:.1f} GiB measured, {predicted:.1f} GiB predicted")
-    if why:
-        _print_causes(why)
+    if explanation:
+        _print_causes(explanation)
     elif diagnosis.note:
         show.note(diagnosis.note)
 
 
-def _print_parts(diagnosis: Diagnosis, why: Explained | None) -> None:
+def _print_parts(diagnosis: Diagnosis, explanation: Explained | None) -> None:
     """Print the measured and predicted parts of a step."""
     from dse.lab.evidence import step_parts
 
     heads = ["part", "measured", "predicted", "longer by"]
-    parts = step_parts(why) if why else [(part.name, part.measured, part.predicted) for part in diagnosis.parts]
+    parts = (
+        step_parts(explanation)
+        if explanation
+        else [(part.name, part.measured, part.predicted) for part in diagnosis.parts]
+    )
     cells = [
         [
             name,
@@ -204,46 +208,56 @@ def _print_parts(diagnosis: Diagnosis, why: Explained | None) -> None:
         ]
         for name, measured, predicted in parts
     ]
-    if why:
+    if explanation:
         cells.append(
-            ["step", show.seconds(why.measured), show.seconds(why.predicted), _signed(why.measured - why.predicted)]
+            [
+                "step",
+                show.seconds(explanation.measured),
+                show.seconds(explanation.predicted),
+                _signed(explanation.measured - explanation.predicted),
+            ]
         )
-        heads[0] = f"part, rank {why.ranks[0].trace.rank}"
+        heads[0] = f"part, rank {explanation.ranks[0].trace.rank}"
     show.print_table(show.console(), heads, cells, left=[heads[0]])
 
 
-def _print_causes(why: Explained) -> None:
+def _print_causes(explanation: Explained) -> None:
     """Print how much was matched, and the causes of the gap."""
-    match_shares = ", ".join(f"{show.percent(share)} by {how}" for how, share in why.shares.items() if share > 5e-4)
-    print(f"matched to the model: {show.percent(sum(why.shares.values()))} of the time of kernels ({match_shares})")
-    if unmatched := why.unmatched:
-        kernel_text = ", ".join(f"{_shortened(name)} {show.seconds(value)}" for name, value in [*unmatched.items()][:5])
+    match_shares = ", ".join(
+        f"{show.percent(share)} by {how}" for how, share in explanation.shares.items() if share > 5e-4
+    )
+    matched = show.percent(sum(explanation.shares.values()))
+    print(f"matched to the model: {matched} of the time of kernels ({match_shares})")
+    if unmatched := explanation.unmatched:
+        kernel_text = ", ".join(
+            f"{_short_kernel_name(name)} {show.seconds(value)}" for name, value in [*unmatched.items()][:5]
+        )
         rest_text = (
             f", and {len(unmatched) - 5:,} more {show.seconds(sum([*unmatched.values()][5:]))}"
             if len(unmatched) > 5
             else ""
         )
         print(f"not matched, s a step: {kernel_text}{rest_text}")
-    if not why.is_matched:
+    if not explanation.is_matched:
         show.note(
             "no causes: most of the time is of kernels that the stated model and mapping do not have; check -w, "
             "-s and --set"
         )
         return
     rows = [
-        [cause.name, _signed(cause.seconds), show.percent(abs(cause.seconds) / why.measured), cause.evidence]
-        for cause in why.causes
+        [cause.name, _signed(cause.seconds), show.percent(abs(cause.seconds) / explanation.measured), cause.evidence]
+        for cause in explanation.causes
         if cause.named or _visible(cause.seconds)
     ]
     rows.append(
         [
             "measured beyond predicted",
-            _signed(why.measured - why.predicted),
-            show.percent(abs(why.measured / why.predicted - 1.0)),
+            _signed(explanation.measured - explanation.predicted),
+            show.percent(abs(explanation.measured / explanation.predicted - 1.0)),
             "",
         ]
     )
-    summary = f"{show.counted(len(why.named), 'cause')} found" if why.named else "no cause stands out"
+    summary = f"{show.counted(len(explanation.named), 'cause')} found" if explanation.named else "no cause stands out"
     show.heading(show.console(), summary)
     columns = ["cause", "longer by", "of the step", "evidence"]
     show.print_table(show.console(), columns, rows, left=["cause", "evidence"], prose=["evidence"])
@@ -253,7 +267,7 @@ def _print_causes(why: Explained) -> None:
 _NAME = 48
 
 
-def _shortened(name: str) -> str:
+def _short_kernel_name(name: str) -> str:
     """Shorten the name of a kernel."""
     return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 

@@ -101,8 +101,8 @@ def posttrain(
             train_batch,
             modes,
             trainers,
-            _fixed(training, "--train", "training"),
-            _fixed(rollout, "--rollout", "serving"),
+            _parse_settings(training, "--train", "training"),
+            _parse_settings(rollout, "--rollout", "serving"),
         )
     )
     if output and rl_plan.splits:
@@ -119,7 +119,7 @@ def posttrain(
     return 0 if rl_plan.best else NOTHING_FEASIBLE
 
 
-def _fixed(settings: list[str] | None, option: str, kind: str) -> dict[str, Any]:
+def _parse_settings(settings: list[str] | None, option: str, kind: str) -> dict[str, Any]:
     """Parse a pool's settings to name → value, whole numbers as integers."""
     from dse.doors.studies import STUDIES
 

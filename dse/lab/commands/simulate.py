@@ -84,11 +84,11 @@ def simulate(
 
     _check_outputs(output, timeline, trace, force)
     request = design_of(workload, system, settings, n_devices, software, any_option, SERVING)
-    trace_requests, heading, request = _traced(trace, request, requests) if trace else (None, "", request)
+    trace_requests, heading, request = _read_trace(trace, request, requests) if trace else (None, "", request)
     for text in (*request.readings, *cautions.chip_cautions(request.design)):
         show.note(text)
     closed_form = {name: float(value) for name, value in vars(serve(request.design)).items()}
-    if not trace and (problem := _no_room(request.design, closed_form)):
+    if not trace and (problem := _memory_error(request.design, closed_form)):
         show.error(problem)
         return NOTHING_FEASIBLE
     start_s = time.perf_counter()
@@ -101,7 +101,7 @@ def simulate(
         files.write(simulation, output, about, force)
     if timeline:
         files.write_timeline(simulation, timeline, about, force)
-    steady = {} if trace else _steady(closed_form)
+    closed_figures = {} if trace else _closed_form_figures(closed_form)
     range_cautions = cautions.range_cautions(request.design, request.stack, system, closed_form)
     caution_texts = cautions.all_cautions(
         request.design, (workload, system, request.stack), request.set_leaves, closed_form, SERVING
@@ -114,7 +114,7 @@ def simulate(
                 "feasible": True,
                 "seconds": wall_seconds,
                 **figures,
-                "closed_form": steady,
+                "closed_form": closed_figures,
                 "outside": range_cautions,
                 "cautions": [*caution_texts, *overload],
             }
@@ -125,14 +125,14 @@ def simulate(
             description,
             [*ranges, *caution_texts, *overload],
             figures,
-            steady,
+            closed_figures,
             wall_seconds,
             simulation.column("arrival").size,
         )
     return 0
 
 
-def _traced(path: Path, request: EvaluateRequest, count: int | None) -> tuple[RequestList, str, EvaluateRequest]:
+def _read_trace(path: Path, request: EvaluateRequest, count: int | None) -> tuple[RequestList, str, EvaluateRequest]:
     """Read a trace: its requests, a line for the heading, and the design with their means."""
     from dse.lab.simulator import as_requests, read
 
@@ -162,7 +162,7 @@ def _traced(path: Path, request: EvaluateRequest, count: int | None) -> tuple[Re
     return trace_requests, heading, request._replace(design=dataclasses.replace(design, workload=workload))
 
 
-def _no_room(design: Design, closed_form: dict[str, float]) -> InputError | None:
+def _memory_error(design: Design, closed_form: dict[str, float]) -> InputError | None:
     """Return the InputError of a design without memory for a cache; None for others."""
     from dse.doors.study_serving import SERVING
 
@@ -176,7 +176,7 @@ def _no_room(design: Design, closed_form: dict[str, float]) -> InputError | None
     )
 
 
-def _steady(closed_form: dict[str, float]) -> dict[str, float]:
+def _closed_form_figures(closed_form: dict[str, float]) -> dict[str, float]:
     """Return the printed figures of the closed forms, infinite latencies above capacity."""
     endless = ("time_to_first_token", "request_latency") if closed_form["utilisation"] > 1.0 else ()
     return {
@@ -222,7 +222,12 @@ def _is_shared(name: str) -> bool:
 
 
 def _print(
-    design: str, notes: list[str], figures: dict[str, Any], steady: dict[str, float], wall_seconds: float, count: int
+    design: str,
+    notes: list[str],
+    figures: dict[str, Any],
+    closed_figures: dict[str, float],
+    wall_seconds: float,
+    count: int,
 ) -> None:
     """Print the figures of a simulation."""
     out = show.console()
@@ -233,15 +238,15 @@ def _print(
     rows = []
     for heading, name in _LATENCIES.items():
         rows.append([heading, *(show.seconds(figures[f"{column}_{name}"]) for column in columns[1:])])
-        closed_values = [steady.get(name), *(steady.get(f"{column}_{name}") for column in columns[2:])]
-        if steady:
+        closed_values = [closed_figures.get(name), *(closed_figures.get(f"{column}_{name}") for column in columns[2:])]
+        if closed_figures:
             rows.append(["  closed form", *map(_seconds, closed_values)])
     show.print_table(out, columns, rows, left=[""])
     rate = f"{figures['requests_per_second']:,.3g} requests/s, {figures['output_tokens_per_second']:,.1f} tokens/s"
     hits = f"{100 * figures['cache_hit_rate']:.1f} % of prompt tokens found in it"
-    hits += f" (closed form: {100 * steady['cache_hit_rate']:.1f} %)" if steady else ""
-    if steady:
-        rate += f" (closed form: {steady['output_tokens_per_second']:,.1f} tokens/s)"
+    hits += f" (closed form: {100 * closed_figures['cache_hit_rate']:.1f} %)" if closed_figures else ""
+    if closed_figures:
+        rate += f" (closed form: {closed_figures['output_tokens_per_second']:,.1f} tokens/s)"
     print(f"{rate}; {show.counted(figures['requests'], 'request')} counted")
     print(
         f"engine busy {100 * figures['busy']:.1f} % of the time, {figures['decoding']:,.1f} sequences decode at once, "

@@ -67,7 +67,7 @@ class Winner:
 
 
 @dataclasses.dataclass(frozen=True)
-class Included:
+class IncludedPart:
     """A part of a total that one side lacks, because an earlier version included it in another part."""
 
     part: str
@@ -91,7 +91,7 @@ class Difference:
     metrics: tuple[MetricChange, ...]  #: changed metrics, the largest change first
     compared: int  #: number of common metrics
     only_metrics: tuple[list[str], list[str]]
-    included: tuple[Included, ...]  #: relative changes of their sums up to :data:`ROUNDING` are ignored
+    included: tuple[IncludedPart, ...]  #: relative changes of their sums up to :data:`ROUNDING` are ignored
     feasibility: dict[str, dict[str, Any]]  #: ``became_feasible`` and ``became_infeasible``: count, reasons
     mappings: int  #: points with another best mapping
     objective: Pair
@@ -178,10 +178,10 @@ def _difference(sides: tuple[Side, Side], tolerance: float) -> Difference:
     )
 
 
-def _included_parts(sides: tuple[Side, Side]) -> tuple[Included, ...]:
+def _included_parts(sides: tuple[Side, Side]) -> tuple[IncludedPart, ...]:
     """Return the parts that one side alone has and the other side's version counts within another part."""
     return tuple(
-        Included(part, total, side)
+        IncludedPart(part, total, side)
         for side, (side_without, side_with) in enumerate((sides, sides[::-1]))
         for part, total in side_with.study.divided_from.items()
         if part in side_with.metrics and part not in side_without.metrics

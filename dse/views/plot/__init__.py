@@ -27,7 +27,7 @@ from dse.views.plot.fleets import fleets
 from dse.views.plot.grid import axes_of
 from dse.views.plot.interactivity import interactivity
 from dse.views.plot.machines import shares
-from dse.views.plot.pareto import front_of, pareto, trades
+from dse.views.plot.pareto import front_of, has_trade_off, pareto
 from dse.views.plot.posttraining import posttraining
 from dse.views.plot.style import ENDINGS, save
 
@@ -73,13 +73,13 @@ def suited(results: xr.Dataset) -> list[str]:
     """
     study = of_metrics(results)
     is_grid = bool(axes_of(results)) and results.sizes.get("mapping", 1) == 1
-    fits = {
+    suitability = {
         "breakdown": True,
-        "pareto": front_of(results) is not None or trades(results),
+        "pareto": front_of(results) is not None or has_trade_off(results),
         "shares": is_grid,
         "energy": is_grid and study.energy in results and not all(is_work(results[name]) for name in axes_of(results)),
-        "interactivity": trades(results) and _is_compared(results),
+        "interactivity": has_trade_off(results) and _is_compared(results),
         "clock": clock_axis(results) is not None,
         "bounds": is_grid and study.bounds is not None and SPECIFICATION in results.attrs,
     }
-    return [kind for kind, yes in fits.items() if yes]
+    return [kind for kind, is_suited in suitability.items() if is_suited]

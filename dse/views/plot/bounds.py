@@ -19,8 +19,8 @@ from dse.types import Design
 from dse.views.plot import designs
 from dse.views.plot.breakdown import best_by_group, draw_mappings, ranking_note
 from dse.views.plot.grid import axes_of, best_mappings, machines
-from dse.views.plot.machines import along_axes, bars
-from dse.views.plot.ranking import terms
+from dse.views.plot.machines import bar_positions, draw_shares
+from dse.views.plot.ranking import ranking_variables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,20 +63,20 @@ def _machine_bounds(results: xr.Dataset) -> Figure:
     time, total = grid.time, grid.study.totals[0]
     row_numbers = np.arange(time.size).reshape(time.shape)
     lines = [
-        row_numbers[tuple(bars(grid, d) if d == name else grid.best_position[d] for d in grid.axes)]
+        row_numbers[tuple(bar_positions(grid, d) if d == name else grid.best_position[d] for d in grid.axes)]
         for name in grid.axes
     ]
     rows = np.unique(np.concatenate([line.ravel() for line in lines]))
     rows = rows[np.isfinite(time.values.ravel()[rows])]
     # With all mappings kept, metrics other than those that rank are many and not needed.
-    variables = list(dict.fromkeys([total, *terms(results), "feasible"]))
+    variables = list(dict.fromkeys([total, *ranking_variables(results), "feasible"]))
     dataset = results[variables].load() if "mapping" in results[total].dims else results
     parts = {
         f"{total}_{name}": (time.dims, seconds.reshape(time.shape))
         for name, seconds in _seconds_by_bound(best_mappings(dataset), rows, time.size).items()
     }
     total_parts = [name for name in grid.points.data_vars if str(name).startswith(f"{total}_")]
-    return along_axes(grid._replace(points=grid.points.drop_vars(total_parts).assign(parts)))
+    return draw_shares(grid._replace(points=grid.points.drop_vars(total_parts).assign(parts)))
 
 
 def _mapping_bounds(results: xr.Dataset) -> Figure:

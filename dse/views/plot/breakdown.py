@@ -169,7 +169,7 @@ def _fit_table(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, l
         for title, cells in table.items()
     }
     while True:
-        wrapped_table = {filled(t, letters[t]): [filled(c, letters[t]) for c in table[t]] for t in table}
+        wrapped_table = {wrap_letters(t, letters[t]): [wrap_letters(c, letters[t]) for c in table[t]] for t in table}
         widths = [
             max(text_width(figure, text, SIZE) for text in (title, *cells)) for title, cells in wrapped_table.items()
         ]
@@ -185,7 +185,7 @@ class _Wrapper(textwrap.TextWrapper):
     wordsep_re = re.compile(r"([ \t\n]+|[^ \t\n-]*-+)")
 
 
-def filled(text: str, letters: int) -> str:
+def wrap_letters(text: str, letters: int) -> str:
     """Wrap a text to lines of at most ``letters``."""
     return _Wrapper(letters).fill(text)
 
@@ -221,14 +221,14 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
     scale, units = scale_of(columns.time[rows].min(), "s")
     positions = np.arange(len(rows))
     bar_starts = np.zeros(len(rows))
-    for name, values in in_legend_order(columns.parts).items():
+    for name, values in sort_by_legend(columns.parts).items():
         width = values[rows] * scale
         share = width.max() / (columns.time[rows].max() * scale)
         if share >= 1e-3:
-            looks = part(name)
+            part_style = part(name)
             # Invisibly thin parts are not in the legend.
-            label = looks.label if share * inches >= _MIN_VISIBLE else "_nolegend_"
-            axes.barh(positions, width, left=bar_starts, height=0.74, label=label, **looks.fill)
+            label = part_style.label if share * inches >= _MIN_VISIBLE else "_nolegend_"
+            axes.barh(positions, width, left=bar_starts, height=0.74, label=label, **part_style.fill)
         bar_starts += width
     suffixes, heading = _second_metric_texts(columns, rows, axes.figure, _NAME_SHARE * inches)
     if heading:
@@ -249,8 +249,8 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
         text = f"{digits(total)} {units}{suffixes[i]}"
         axes.annotate(text, (text_start, i), xytext=(3, 0), textcoords="offset points", va="center")
         # Bar and number end inside the panel.
-        room = min((text_width(axes.figure, text, SIZE) + _GAP) / inches, 0.8)
-        longest.append(text_start / (1.0 - room))
+        text_share = min((text_width(axes.figure, text, SIZE) + _GAP) / inches, 0.8)
+        longest.append(text_start / (1.0 - text_share))
     if columns.interval_ends:
         axes.plot([], [], color=INK, linewidth=_WHISKER, label="80 % interval")
     if unfit:
@@ -260,9 +260,9 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
     axes.set_xlim(0, max(longest))
 
 
-def _whisker(axes: Axes, columns: Columns, what: str, row: int, position: int, scale: float) -> float:
+def _whisker(axes: Axes, columns: Columns, quantity: str, row: int, position: int, scale: float) -> float:
     """Draw the 80 % interval of a row and return its upper end, 0 where the results have none."""
-    names = [f"{what}_{end}" for end in ("low", "high")]
+    names = [f"{quantity}_{end}" for end in ("low", "high")]
     low, high = (
         columns.interval_ends[name][row] * scale if name in columns.interval_ends else np.nan for name in names
     )
@@ -300,8 +300,8 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
     """Draw the bars of peak memory and the line of the capacity."""
     all_rows = [*rows, *unfit]
     memory_gib = columns.memory[all_rows] / GIB
-    room = (columns.capacity or columns.memory[rows].max()) / GIB
-    edge = 1.5 * room if columns.capacity or unfit else 1.1 * room
+    capacity_gib = (columns.capacity or columns.memory[rows].max()) / GIB
+    edge = 1.5 * capacity_gib if columns.capacity or unfit else 1.1 * capacity_gib
     positions = np.arange(len(all_rows))
     axes.barh(positions[: len(rows)], memory_gib[: len(rows)], height=0.74, color=_MEMORY, linewidth=0)
     axes.barh(positions[len(rows) :], np.minimum(memory_gib[len(rows) :], edge), height=0.74, **_HATCHED)
@@ -318,10 +318,10 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
     for i, row in enumerate(rows):
         _whisker(axes, columns, "memory", row, i, 1.0 / GIB)
     if columns.capacity:
-        axes.axvline(room, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
+        axes.axvline(capacity_gib, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
         axes.annotate(
-            f"{room:.0f} GiB",
-            (room, 1.0),
+            f"{capacity_gib:.0f} GiB",
+            (capacity_gib, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(0, 2),
             textcoords="offset points",
@@ -332,7 +332,7 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
     axes.set_xlabel("peak memory (GiB)")
 
 
-def in_legend_order(parts: dict[str, Any]) -> dict[str, Any]:
+def sort_by_legend(parts: dict[str, Any]) -> dict[str, Any]:
     """Sort parts in the order of the legend, unknown ones last."""
     order = {**SERVING_PARTS, **PARTS}
     return {n: parts[n] for n in (*order, *(n for n in parts if n not in order)) if n in parts}

@@ -23,7 +23,7 @@ from dse.views.plot.style import (
     shades,
     small_print,
     style,
-    wrapped,
+    wrap_label,
 )
 
 if TYPE_CHECKING:
@@ -86,38 +86,38 @@ def clock(results: xr.Dataset) -> Figure:
     study_metrics = (grid.study.energy, grid.study.totals[0], "device_power")
     candidates = dict.fromkeys([str(results.attrs.get("objective", "")), *study_metrics])
     metrics = [metric for metric in candidates if metric in grid.points][:_MOST_PANELS]
-    along = "workload" if "workload" in grid.axes else grid.strongest(metrics[0], except_for=(name,))
+    line_axis = "workload" if "workload" in grid.axes else grid.most_influential_axis(metrics[0], except_for=(name,))
     with style():
         figure = new_figure(width=COLUMN if len(metrics) == 1 else PAGE, height=2.9)
         panels = list(np.ravel(figure.subplots(1, len(metrics))))
         for axes, metric in zip(panels, metrics, strict=True):
-            _draw(axes, grid, metric, name, along, 0.8 * figure.get_figwidth() / len(metrics))
+            _draw(axes, grid, metric, name, line_axis, 0.8 * figure.get_figwidth() / len(metrics))
         above, below = (
             max(text.count("\n") + 1 for text in texts)
             for texts in ([axes.get_title(loc="left") for axes in panels], [axes.get_xlabel() for axes in panels])
         )
-        if along:
+        if line_axis:
             handles, texts = panels[0].get_legend_handles_labels()
             most = 4 if len(metrics) > 1 else 2
-            legend_below(figure, handles, texts, most, handlelength=2.6, title=wrapped(grid.heading(along)))
-        fixed_values = grid.fixed_values_text(name, *([along] if along else []))
+            legend_below(figure, handles, texts, most, handlelength=2.6, title=wrap_label(grid.heading(line_axis)))
+        fixed_values = grid.fixed_values_text(name, *([line_axis] if line_axis else []))
         set_title(figure, grid.title, f"at {fixed_values}" if fixed_values else "")
         small_print(figure, grid.cautions)
         return laid_out(figure, _PANEL + _LINE * (above + below))
 
 
-def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None, inches: float) -> None:
+def _draw(axes: Axes, grid: Machines, metric: str, name: str, line_axis: str | None, inches: float) -> None:
     """Draw one metric against the clock."""
-    line = grid.along(name, *([along] if along else []))
+    line = grid.slice_along(name, *([line_axis] if line_axis else []))
     x_scale, x_units = scale_of(float(line[name].max()), line[name].attrs.get("units", "1"))
-    values = line[metric].transpose(*([along] if along else []), name).values.reshape(-1, line.sizes[name])
-    positions = spread_positions(len(values), _MOST_LINES, grid.best_position[along] if along else 0)
-    values, is_relative = _comparable(values[positions])
+    values = line[metric].transpose(*([line_axis] if line_axis else []), name).values.reshape(-1, line.sizes[name])
+    positions = spread_positions(len(values), _MOST_LINES, grid.best_position[line_axis] if line_axis else 0)
+    values, is_relative = _relative_lines(values[positions])
     factor, units = (
         (1.0, "") if is_relative else scale_of(float(np.nanmin(values)), line[metric].attrs.get("units", "1"))
     )
-    texts, highest = grid.labels(along) if along else [""], []
-    for i, (row, place, colour) in enumerate(zip(values, positions, shades(len(positions)), strict=True)):
+    texts, highest = grid.labels(line_axis) if line_axis else [""], []
+    for i, (row, position, colour) in enumerate(zip(values, positions, shades(len(positions)), strict=True)):
         x, y = line[name].values * x_scale, row * factor
         mark = marker(i) if len(x) <= 12 else None
         axes.plot(
@@ -126,7 +126,7 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None,
             color=colour,
             linewidth=1.3,
             linestyle=dash(i),
-            label=texts[place],
+            label=texts[position],
             marker=mark,
             markersize=3,
         )
@@ -135,8 +135,8 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None,
             axes.plot(x[minimum], y[minimum], color=colour, marker="o", markersize=6)
             highest.append(float(y[np.isfinite(y)][-1]))
     title = axis_label(line[metric], units or ("relative to the highest clock" if is_relative else ""))
-    axes.set_title(wrapped(title, inches), loc="left")
-    axes.set_xlabel(wrapped(axis_label(line[name], x_units), inches))
+    axes.set_title(wrap_label(title, inches), loc="left")
+    axes.set_xlabel(wrap_label(axis_label(line[name], x_units), inches))
     axes.locator_params(nbins=5)  # the same ticks for any layout of the panel
     axes.margins(y=0.08)
     if highest:  # shows the minimum, not the climb on its left
@@ -152,7 +152,7 @@ def _inner_minimum(values: np.ndarray) -> int | None:
     return lowest if min(values[finite[0]], values[finite[-1]]) > _DEPTH * values[lowest] else None
 
 
-def _comparable(values: np.ndarray) -> tuple[np.ndarray, bool]:
+def _relative_lines(values: np.ndarray) -> tuple[np.ndarray, bool]:
     """Divide lines that are far apart by their last finite value; also returns whether it did."""
     middles = [float(np.median(row[np.isfinite(row)])) for row in values if np.isfinite(row).any()]
     if not middles or max(middles) <= _MAX_RATIO * min(middles):

@@ -114,9 +114,11 @@ def collectives(
 
 def _draw(axes: Axes, systems: Mapping[str, System], kind: MessageKind, devices: int) -> None:
     """Draw one collective on one panel."""
-    for label, looks in series(list(systems)).items():
+    for label, line_style in series(list(systems)).items():
         rates = 1e-9 * bus_bandwidth(systems[label], kind, devices)
-        axes.plot(_SIZES, rates, label=label, linewidth=1.2, color=looks["color"], linestyle=looks["linestyle"])
+        axes.plot(
+            _SIZES, rates, label=label, linewidth=1.2, color=line_style["color"], linestyle=line_style["linestyle"]
+        )
     axes.set(xscale="log", yscale="log")
     axes.set_title(f"{kind.name.replace('_', '-')}, {counted(devices, 'device')}", loc="left")
     axes.set_xticks(list(_TICKS), list(_TICKS.values()))
@@ -132,6 +134,6 @@ def _label_lines(axes: Axes) -> None:
     for line, end in sorted(ends.items(), key=lambda item: -item[1]):
         place = places[line] = min(end, place - _LABEL_GAP)
     for line, place in places.items():
-        looks: dict[str, Any] = {"color": line.get_color(), "transform": axes.transAxes}
-        axes.plot((0.97, 1.08), (ends[line], place), linewidth=0.5, clip_on=False, **looks)
-        axes.text(1.1, place, str(line.get_label()), va="center", **looks)
+        text_style: dict[str, Any] = {"color": line.get_color(), "transform": axes.transAxes}
+        axes.plot((0.97, 1.08), (ends[line], place), linewidth=0.5, clip_on=False, **text_style)
+        axes.text(1.1, place, str(line.get_label()), va="center", **text_style)

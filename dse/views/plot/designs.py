@@ -102,8 +102,8 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
         group_headings=(*map(heading, axis_names), *(n for n in ("tp", "pp") if n in name_by_heading)),
         capacity=max(float(results.attrs.get("memory_capacity_bytes", 0.0)), 0.0) or capacity(memory, reason),
         interval_ends={
-            f"{what}_{end}": values_of(f"{metric}_{end}")
-            for what, metric in (("time", total), ("memory", study.memory))
+            f"{quantity}_{end}": values_of(f"{metric}_{end}")
+            for quantity, metric in (("time", total), ("memory", study.memory))
             for end in ("low", "high")
             if f"{metric}_{end}" in results
         },

@@ -23,7 +23,7 @@ from dse.views.plot.style import (
     shades,
     small_print,
     style,
-    wrapped,
+    wrap_label,
 )
 from dse.views.plot.ticks import plain_ticks
 
@@ -60,7 +60,7 @@ def energy(results: xr.Dataset) -> Figure:
         )
     all_machines = machines(results)
     grid = all_machines.with_best_work()
-    coloured_by = grid.strongest(metric)
+    coloured_by = grid.most_influential_axis(metric)
     if coloured_by is None:
         raise InputError(
             "results", "one machine", "two or more machines for one workload", "sweep an axis of the machine too"
@@ -89,12 +89,12 @@ def energy(results: xr.Dataset) -> Figure:
         )
         axes.set(xscale="log", yscale="log")
         axes.set_xlabel(axis_label(time, factors[0][1]))
-        axes.set_ylabel(wrapped(axis_label(joules, factors[1][1])))
+        axes.set_ylabel(wrap_label(axis_label(joules, factors[1][1])))
         plain_ticks(axes.xaxis, axes.yaxis)
         axes.legend(
             loc="upper left",
             bbox_to_anchor=(1.0, 1.0),
-            title=wrapped(grid.heading(coloured_by), 1.8),
+            title=wrap_label(grid.heading(coloured_by), 1.8),
             handlelength=1.2,
             borderaxespad=0.0,
         )

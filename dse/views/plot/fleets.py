@@ -27,7 +27,7 @@ def fleets(found: MatchedPools) -> Figure:
         The figure: a curve of pools and one of engines that do both.
     """
     kinds = {"prefill and decode pools": False, "engines that do both": True}
-    looks = series([*kinds])
+    style_by_kind = series([*kinds])
     with style():
         figure = new_figure(width=COLUMN, height=2 * _HEIGHT)
         axes = figure.subplots(2, 1, sharex=True)
@@ -35,12 +35,18 @@ def fleets(found: MatchedPools) -> Figure:
             kind_fleets = [fleet for fleet in found.fleets if (fleet.match.decode is None) is does_both]
             if not kind_fleets:
                 continue
-            user = np.array([1.0 / fleet.token for fleet in kind_fleets])
-            device = np.array([fleet.rate * found.output_tokens / fleet.devices for fleet in kind_fleets])
-            best = [i for i in range(len(kind_fleets)) if not ((user >= user[i]) & (device > device[i])).any()]
-            axes[0].plot(user[best], device[best], label=name, markersize=3.2, linewidth=1.3, **looks[name])
+            per_user = np.array([1.0 / fleet.token for fleet in kind_fleets])
+            per_device = np.array([fleet.rate * found.output_tokens / fleet.devices for fleet in kind_fleets])
+            best = [
+                i
+                for i in range(len(kind_fleets))
+                if not ((per_user >= per_user[i]) & (per_device > per_device[i])).any()
+            ]
+            axes[0].plot(
+                per_user[best], per_device[best], label=name, markersize=3.2, linewidth=1.3, **style_by_kind[name]
+            )
             first = [kind_fleets[i].first_token for i in best]
-            axes[1].plot(user[best], first, markersize=3.2, linewidth=1.3, **looks[name])
+            axes[1].plot(per_user[best], first, markersize=3.2, linewidth=1.3, **style_by_kind[name])
         axes[0].set(ylabel="output tokens/s per device", ylim=(0.0, None))
         axes[1].set(xlabel="output tokens/s per user", ylabel="time to first token, s", ylim=(0.0, None))
         legend_below(figure, *axes[0].get_legend_handles_labels())

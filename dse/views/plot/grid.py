@@ -33,7 +33,7 @@ class Machines(NamedTuple):
         """First total of the study: time of a step, or per output token."""
         return self.points[self.study.totals[0]]
 
-    def along(self, *axes: str) -> xr.Dataset:
+    def slice_along(self, *axes: str) -> xr.Dataset:
         """Return the machines that differ from the best one along these axes only."""
         return self.points.isel({name: place for name, place in self.best_position.items() if name not in axes})
 
@@ -53,13 +53,13 @@ class Machines(NamedTuple):
             for axis, text in self._distinct_labels(name).items()
         )
 
-    def tied(self, name: str) -> list[str]:
+    def tied_axes(self, name: str) -> list[str]:
         """Return the names of axes tied to ``name``."""
         return [str(n) for n, values in self.points.coords.items() if values.dims == (name,) and n != name]
 
     def heading(self, name: str) -> str:
         """Return the heading of an axis and of those tied to it."""
-        return ", ".join(map(heading, [name, *self.tied(name)]))
+        return ", ".join(map(heading, [name, *self.tied_axes(name)]))
 
     def labels(self, name: str) -> list[str]:
         """Return the values along an axis as texts, with those of tied axes where needed to tell equal ones apart."""
@@ -68,13 +68,13 @@ class Machines(NamedTuple):
     def _distinct_labels(self, name: str) -> dict[str, list[str]]:
         """Return axis → values as texts along an axis and along tied axes that distinguish equal ones."""
         labels_by_axis = {name: labels(self.points[name])}
-        for other in self.tied(name):
+        for other in self.tied_axes(name):
             extended = labels_by_axis | {other: labels(self.points[other])}
             if _distinct_count(extended) > _distinct_count(labels_by_axis):
                 labels_by_axis = extended
         return labels_by_axis
 
-    def strongest(self, metric: str, except_for: tuple[str, ...] = ()) -> str | None:
+    def most_influential_axis(self, metric: str, except_for: tuple[str, ...] = ()) -> str | None:
         """Return the axis along which the mean logarithm of a metric varies most."""
         logarithm = xr.apply_ufunc(np.log, self.points[metric].where(self.points[metric] > 0))
 
@@ -127,7 +127,7 @@ def best_mappings(results: xr.Dataset) -> xr.Dataset:
         return results
     plain = results.reset_index("mapping") if "mapping" in results.indexes else results
     plain = plain.reset_coords([name for name, values in plain.coords.items() if "mapping" in values.dims])
-    ranked = ranking(plain, of_each_work=True).scores.where(plain.feasible, np.inf).fillna(np.inf)
+    ranked = ranking(plain, per_workload=True).scores.where(plain.feasible, np.inf).fillna(np.inf)
     return plain.isel(mapping=ranked.argmin("mapping"))
 
 

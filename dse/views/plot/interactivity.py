@@ -32,7 +32,7 @@ from dse.views.plot.style import (
     small_print,
     style,
     text_width,
-    wrapped,
+    wrap_label,
 )
 from dse.views.plot.ticks import plain_ticks
 
@@ -88,21 +88,21 @@ def interactivity(results: xr.Dataset, scale: str = "linear") -> Figure:
         raise InputError("--scale", repr(scale), ", ".join(SCALES), "choose one of these")
     panels = fronts(results)
     chips = list(dict.fromkeys(curve.accelerator for curves in panels.values() for curve in curves))
-    looks = series(chips)
-    across = min(len(panels), _ACROSS)
-    down = math.ceil(len(panels) / across)
+    style_by_accelerator = series(chips)
+    column_count = min(len(panels), _ACROSS)
+    row_count = math.ceil(len(panels) / column_count)
     with style():
-        figure = new_figure(width=COLUMN if across == 1 else PAGE, height=_HEIGHT * down)
-        grid = figure.subplots(down, across, squeeze=False).ravel()
+        figure = new_figure(width=COLUMN if column_count == 1 else PAGE, height=_HEIGHT * row_count)
+        grid = figure.subplots(row_count, column_count, squeeze=False).ravel()
         for axes, (work, curves) in zip(grid, panels.items(), strict=False):
-            _draw(axes, work, curves, looks, scale, results)
+            _draw(axes, work, curves, style_by_accelerator, scale, results)
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
         set_title(figure, designs.full_title(results))
         small_print(figure, cautions(results.attrs))
-        laid_out(figure, _HEIGHT * down)
+        laid_out(figure, _HEIGHT * row_count)
         for axes, curves in zip(grid, panels.values(), strict=False):
-            _label(axes, curves, _short(chips), looks)
+            _label_curves(axes, curves, _short_names(chips), style_by_accelerator)
     return figure
 
 
@@ -118,23 +118,23 @@ def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
         raise InputError("results", "a study of training", "one of serving", "plot results with a section [serving]")
     designs.check(singles, *trade)
     template = singles[trade[0]]
-    user, device = (designs.flat(singles, name, template) for name in trade)
-    fits = designs.flat(singles, "feasible", template).astype(bool) & np.isfinite([user, device]).all(axis=0)
+    per_user, per_device = (designs.flat(singles, name, template) for name in trade)
+    fits = designs.flat(singles, "feasible", template).astype(bool) & np.isfinite([per_user, per_device]).all(axis=0)
     if not fits.any():
         raise designs.nothing_feasible()
     chip = next((name for name in ("accelerator", "system") if name in singles), "")
     chips = designs.flat(singles, chip, template)[fits] if chip else np.full(int(fits.sum()), "designs")
-    work = _works(singles, template, fits)
+    work = _workload_texts(singles, template, fits)
     panels: dict[str, list[Curve]] = {}
     for text, name in dict.fromkeys(zip(work, chips.tolist(), strict=True)):
         is_curve = (np.array(work) == text) & (chips == name)
-        first, second = user[fits][is_curve], device[fits][is_curve]
+        first, second = per_user[fits][is_curve], per_device[fits][is_curve]
         order = designs.front(-first, -second)[::-1]
         panels.setdefault(text, []).append(Curve(str(name), first[order], second[order]))
     return panels
 
 
-def _works(singles: xr.Dataset, template: xr.DataArray, fits: np.ndarray) -> list[str]:
+def _workload_texts(singles: xr.Dataset, template: xr.DataArray, fits: np.ndarray) -> list[str]:
     """Describe the workload of each feasible design, by the values that differ and without the load."""
     names = [
         str(name)
@@ -157,14 +157,16 @@ def _works(singles: xr.Dataset, template: xr.DataArray, fits: np.ndarray) -> lis
     )
 
 
-def _draw(axes: Axes, work: str, curves: list[Curve], looks: Any, scale: str, results: xr.Dataset) -> None:
+def _draw(
+    axes: Axes, work: str, curves: list[Curve], style_by_accelerator: Any, scale: str, results: xr.Dataset
+) -> None:
     """Draw one panel."""
     for curve in curves:
-        look = looks[curve.accelerator]
-        axes.plot(curve.per_user, curve.per_device, markersize=3.2, linewidth=1.3, **look)
-    user, device = of_metrics(results).trade or ("", "")
+        line_style = style_by_accelerator[curve.accelerator]
+        axes.plot(curve.per_user, curve.per_device, markersize=3.2, linewidth=1.3, **line_style)
+    user_metric, device_metric = of_metrics(results).trade or ("", "")
     axes.set(xscale=scale, yscale=scale, title=work)
-    axes.set(xlabel=wrapped(rate_label(results[user])), ylabel=wrapped(rate_label(results[device])))
+    axes.set(xlabel=wrap_label(rate_label(results[user_metric])), ylabel=wrap_label(rate_label(results[device_metric])))
     if scale == "log":
         plain_ticks(axes.xaxis, axes.yaxis)
     else:
@@ -174,51 +176,51 @@ def _draw(axes: Axes, work: str, curves: list[Curve], looks: Any, scale: str, re
             axis.set_major_formatter("{x:,.10g}")
 
 
-def _short(chips: Iterable[str]) -> dict[str, str]:
+def _short_names(chips: Iterable[str]) -> dict[str, str]:
     """Return name → its first part where that identifies it: ``h200`` of ``h200-sxm-141gb``."""
     first = {name: name.partition("-")[0] for name in chips}
     counts = Counter(first.values())
     return {name: part if counts[part] == 1 and any(map(str.isdigit, part)) else name for name, part in first.items()}
 
 
-def _label(axes: Axes, curves: list[Curve], names: dict[str, str], looks: Any) -> None:
+def _label_curves(axes: Axes, curves: list[Curve], names: dict[str, str], style_by_accelerator: Any) -> None:
     """Write names next to the curves, where they cover least and are nearest to their own curve."""
     figure: Any = axes.figure
     letter = SIZE / 72.0 * figure.dpi
-    curve_points = np.concatenate([_pixels(axes, curve) for curve in curves])
+    curve_points = np.concatenate([_curve_pixels(axes, curve) for curve in curves])
     frame = axes.get_window_extent()
     label_boxes: list[Box] = []
     for place in sorted(range(len(curves)), key=lambda place: -float(curves[place].per_user[-1])):
         curve, text = curves[place], names[curves[place].accelerator]
         other_points = np.concatenate(
-            [_pixels(axes, other) for other in curves if other is not curve] or [np.empty((0, 2))]
+            [_curve_pixels(axes, other) for other in curves if other is not curve] or [np.empty((0, 2))]
         )
         width = text_width(figure, text, SIZE) * figure.dpi
         boxes: list[Box] = []
-        for x, y in _pixels(axes, curve, 4)[::-1]:
+        for x, y in _curve_pixels(axes, curve, 4)[::-1]:
             for right, up in _PLACES:
                 x_left = x + right * letter - (width if right < 0.0 else 0.0)
                 boxes.append((x_left, y + (up - 0.5) * letter, x_left + width, y + (up + 0.5) * letter))
-        costs = [_cost(box, curve_points, other_points, label_boxes, frame) for box in boxes]
+        costs = [_label_penalty(box, curve_points, other_points, label_boxes, frame) for box in boxes]
         chosen = boxes[int(np.argmin(costs))]
         label_boxes.append(chosen)
         axes.annotate(
             text,
             tuple(axes.transData.inverted().transform(chosen[:2]).tolist()),
             va="bottom",
-            color=looks[curve.accelerator]["color"],
+            color=style_by_accelerator[curve.accelerator]["color"],
             annotation_clip=False,
         )
 
 
-def _pixels(axes: Axes, curve: Curve, steps: int = 40) -> np.ndarray:
+def _curve_pixels(axes: Axes, curve: Curve, steps: int = 40) -> np.ndarray:
     """Return points of a curve in pixels [n, 2], ``steps`` for each pair of neighbouring designs."""
     ends = axes.transData.transform(np.column_stack([curve.per_user, curve.per_device]))
     places = np.linspace(0.0, len(ends) - 1.0, (len(ends) - 1) * steps + 1)
     return np.column_stack([np.interp(places, range(len(ends)), ends[:, i]) for i in (0, 1)])
 
 
-def _cost(
+def _label_penalty(
     box: Box, curve_points: np.ndarray, other_points: np.ndarray, label_boxes: Sequence[Box], frame: Any
 ) -> float:
     """Return the penalty of a label's place, by what it covers and what is near."""

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from dse.io.quantities import seconds
-from dse.views.plot.breakdown import in_legend_order
+from dse.views.plot.breakdown import sort_by_legend
 from dse.views.plot.grid import Machines, machines, spread_positions
 from dse.views.plot.style import (
     COLUMN,
@@ -23,7 +23,7 @@ from dse.views.plot.style import (
     set_title,
     small_print,
     style,
-    wrapped,
+    wrap_label,
 )
 from dse.views.plot.style import part as part_style
 
@@ -58,10 +58,10 @@ def shares(results: xr.Dataset) -> Figure:
     Raises:
         InputError: for results without the required variables.
     """
-    return along_axes(machines(results))
+    return draw_shares(machines(results))
 
 
-def along_axes(grid: Machines) -> Figure:
+def draw_shares(grid: Machines) -> Figure:
     """Draw the parts of the step time of a grid as shares along each axis."""
     with style():
         columns = _in_two_columns(grid)
@@ -69,10 +69,10 @@ def along_axes(grid: Machines) -> Figure:
         figure = new_figure(width=PAGE if len(columns) > 1 else COLUMN, height=tallest)
         part_names = _visible_parts(grid)
         column_grid = figure.add_gridspec(1, len(columns))
-        for place, column in enumerate(columns):
+        for position, column in enumerate(columns):
             heights = [_height(grid, name) for name in column]
             spare = tallest - sum(heights)
-            row_grid = column_grid[place].subgridspec(
+            row_grid = column_grid[position].subgridspec(
                 len(column) + (spare > 0), 1, height_ratios=[*heights, spare][: len(column) + (spare > 0)]
             )
             for row, name in enumerate(column):
@@ -99,7 +99,7 @@ def _in_two_columns(grid: Machines) -> list[list[str]]:
 
 def _labels(grid: Machines, name: str) -> list[str]:
     """Return the values along an axis as texts, wrapped to leave room for the bars."""
-    return [wrapped(text, COLUMN - _BARS) for text in grid.labels(name)]
+    return [wrap_label(text, COLUMN - _BARS) for text in grid.labels(name)]
 
 
 def _height(grid: Machines, name: str) -> float:
@@ -114,14 +114,14 @@ def _title(grid: Machines, name: str) -> str:
     return textwrap.fill(grid.heading(name), _LETTERS)
 
 
-def bars(grid: Machines, name: str) -> list[int]:
+def bar_positions(grid: Machines, name: str) -> list[int]:
     """Return the drawn positions of an axis."""
     return spread_positions(grid.points.sizes[name], _MOST_BARS, grid.best_position[name])
 
 
 def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
     """Return part of the step time → its share at each position of an axis."""
-    line, total = grid.along(name), grid.study.totals[0]
+    line, total = grid.slice_along(name), grid.study.totals[0]
     parts: dict[str, np.ndarray] = {}
     for variable in map(str, line.data_vars):
         if variable.startswith(f"{total}_"):
@@ -133,11 +133,14 @@ def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
 
 def _visible_parts(grid: Machines) -> list[str]:
     """Return the parts of a visible share along some axis, compute first."""
-    shares_of = [(_parts(grid, name), bars(grid, name)) for name in grid.axes]
+    shares_of = [(_parts(grid, name), bar_positions(grid, name)) for name in grid.axes]
     visible = {
-        part: None for parts, places in shares_of for part, share in parts.items() if share[places].max() > _LEAST_SHARE
+        part: None
+        for parts, positions in shares_of
+        for part, share in parts.items()
+        if share[positions].max() > _LEAST_SHARE
     }
-    return sorted(in_legend_order(visible), key="compute".__ne__)
+    return sorted(sort_by_legend(visible), key="compute".__ne__)
 
 
 def _part_style(part: str) -> PlottedPart:
@@ -156,16 +159,18 @@ def _legend(figure: Figure, part_names: list[str]) -> dict[str, Any]:
 
 def _draw(axes: Axes, grid: Machines, name: str, part_names: list[str]) -> None:
     """Draw the bars of one axis."""
-    line, best = grid.along(name), grid.best_position[name]
-    places = bars(grid, name)
+    line, best = grid.slice_along(name), grid.best_position[name]
+    places = bar_positions(grid, name)
     parts, positions = _parts(grid, name), np.arange(len(places))
     bar_starts = np.zeros(len(places))
     parts["other"] = sum((share for part, share in parts.items() if part not in part_names), np.zeros(line.sizes[name]))
     for part in [*part_names, "other"]:
-        looks = _part_style(part)
+        part_style = _part_style(part)
         width = 100.0 * parts[part][places]
         hidden = part == "other" and width.max() <= 100.0 * _LEAST_SHARE  # from the legend
-        axes.barh(positions, width, left=bar_starts, height=0.78, label="_" if hidden else looks.label, **looks.fill)
+        axes.barh(
+            positions, width, left=bar_starts, height=0.78, label="_" if hidden else part_style.label, **part_style.fill
+        )
         bar_starts += width
     times = line[grid.study.totals[0]].values[places]
     for row, time in enumerate(times.tolist()):

@@ -32,7 +32,7 @@ from dse.views.plot.style import (
     set_title,
     small_print,
     style,
-    wrapped,
+    wrap_label,
 )
 from dse.views.plot.ticks import plain_ticks
 
@@ -64,8 +64,12 @@ def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
     """
     stored_front = front_of(results)
     if stored_front:
-        return _objectives(*stored_front)
-    return _time_and_memory(results, points) if of_metrics(results).trade is None else _trade(results, points)
+        return _front_figure(*stored_front)
+    return (
+        _time_memory_figure(results, points)
+        if of_metrics(results).trade is None
+        else _trade_off_figure(results, points)
+    )
 
 
 # Stored fronts
@@ -81,8 +85,8 @@ class PlottedObjective(NamedTuple):
 
 def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] | None:
     """Return the designs of a front of at least two objectives, with their values; None without one."""
-    of_search = designs.is_search(results)
-    if SPECIFICATION not in results.attrs or not (of_search or str(results.attrs.get("keep", "")) == "pareto"):
+    is_search_result = designs.is_search(results)
+    if SPECIFICATION not in results.attrs or not (is_search_result or str(results.attrs.get("keep", "")) == "pareto"):
         return None
     spec_objectives, singles = objectives_of(results), designs.single_designs(results)
     total = of_metrics(singles).totals[0]
@@ -121,7 +125,7 @@ def _objective(
     return PlottedObjective(label if sign > 0.0 else f"{label}, more is better", values * factor, sign)
 
 
-def _objectives(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Figure:
+def _front_figure(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Figure:
     """Draw the first objective against the second."""
     first, second, *further_objectives = objectives
     order = np.argsort(first.values, kind="stable")
@@ -135,11 +139,11 @@ def _objectives(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Figu
         steps = "steps-post" if first.sign > 0.0 else "steps-pre"
         line: dict[str, Any] = {"linestyle": ""} if further_objectives else {"drawstyle": steps}
         axes.plot(x[fits], y[fits], color=FRONT, marker="o", markersize=3.2, linewidth=1.2, **line)
-        axes.set_xlabel(wrapped(first.label))
-        axes.set_ylabel(wrapped(second.label))
+        axes.set_xlabel(wrap_label(first.label))
+        axes.set_ylabel(wrap_label(second.label))
         positive = [(axis, values.min() > 0.0) for axis, values in (("x", x[fits]), ("y", y[fits]))]
-        axes.set(**{f"{axis}scale": "log" for axis, yes in positive if yes})
-        plain_ticks(*(getattr(axes, f"{axis}axis") for axis, yes in positive if yes))
+        axes.set(**{f"{axis}scale": "log" for axis, is_positive in positive if is_positive})
+        plain_ticks(*(getattr(axes, f"{axis}axis") for axis, is_positive in positive if is_positive))
         projection_note = f", two of {len(objectives)} objectives" if further_objectives else ""
         set_title(
             figure, designs.full_title(singles), f"Pareto front{projection_note}: {counted(int(fits.sum()), 'design')}"
@@ -151,7 +155,7 @@ def _objectives(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Figu
 # Trade-off of serving: rate per device against rate per user
 
 
-def trades(results: xr.Dataset) -> bool:
+def has_trade_off(results: xr.Dataset) -> bool:
     """True for several feasible designs of a study with a trade-off of two metrics."""
     trade = of_metrics(results).trade
     if trade is None or not all(name in results for name in (*trade, "feasible")) or designs.is_search(results):
@@ -159,7 +163,7 @@ def trades(results: xr.Dataset) -> bool:
     return int(results.feasible.sum()) > 1
 
 
-def _trade(results: xr.Dataset, points: int) -> Figure:
+def _trade_off_figure(results: xr.Dataset, points: int) -> Figure:
     """Draw both metrics of all feasible designs with their front, coloured by the first label that differs."""
     singles = designs.single_designs(results)
     study = of_metrics(singles)
@@ -176,9 +180,17 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
     with style():
         figure = new_figure(width=COLUMN, height=3.4)
         axes = figure.subplots()
-        for text, looks in series(list(coloured)).items():
-            rows = _thin(coloured[text], points)
-            axes.scatter(x[rows], y[rows], color=looks["color"], marker=looks["marker"], s=9, linewidths=0, label=text)
+        for text, marker_style in series(list(coloured)).items():
+            rows = _subsample(coloured[text], points)
+            axes.scatter(
+                x[rows],
+                y[rows],
+                color=marker_style["color"],
+                marker=marker_style["marker"],
+                s=9,
+                linewidths=0,
+                label=text,
+            )
         axes.step(
             x[front],
             y[front],
@@ -195,7 +207,7 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
             *(designs.interval_distances(singles, name, np.flatnonzero(fits)[front]) for name in names),
         )
         axes.set(xscale="log", yscale="log")
-        axes.set(xlabel=wrapped(rate_label(singles[names[0]])), ylabel=wrapped(rate_label(singles[names[1]])))
+        axes.set(xlabel=wrap_label(rate_label(singles[names[0]])), ylabel=wrap_label(rate_label(singles[names[1]])))
         plain_ticks(axes.xaxis, axes.yaxis)
         legend_below(figure, *axes.get_legend_handles_labels(), title=heading(distinguished_by) or None)
         set_title(figure, designs.full_title(results))
@@ -243,7 +255,7 @@ def _distinguishing_label(
 # Time against memory
 
 
-def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
+def _time_memory_figure(results: xr.Dataset, points: int) -> Figure:
     """Draw step time against peak memory, with the front."""
     columns, title = designs.columns(results)
     fits = np.flatnonzero(columns.feasible)
@@ -255,8 +267,8 @@ def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
     with style():
         figure = new_figure(width=COLUMN, height=3.4)
         axes = figure.subplots()
-        too_large = _thin(np.flatnonzero(columns.memory_alone & (columns.time < limit)), points)
-        fitting = _thin(fits[columns.time[fits] < limit], points)
+        too_large = _subsample(np.flatnonzero(columns.memory_alone & (columns.time < limit)), points)
+        fitting = _subsample(fits[columns.time[fits] < limit], points)
         for rows, colour, marker, name in ((too_large, TOO_LARGE, "s", "does not fit"), (fitting, FITS, "o", "fits")):
             if not len(rows):
                 continue  # without an entry in the legend
@@ -282,10 +294,10 @@ def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
         )
         time, memory = (
             None
-            if f"{what}_low" not in columns.interval_ends
+            if f"{quantity}_low" not in columns.interval_ends
             else factors
-            * np.abs([columns.interval_ends[f"{what}_{end}"][front] - middle[front] for end in ("low", "high")])
-            for what, middle, factors in (("time", columns.time, factor), ("memory", columns.memory, 1.0 / GIB))
+            * np.abs([columns.interval_ends[f"{quantity}_{end}"][front] - middle[front] for end in ("low", "high")])
+            for quantity, middle, factors in (("time", columns.time, factor), ("memory", columns.memory, 1.0 / GIB))
         )
         _draw_intervals(axes, columns.time * factor, columns.memory / GIB, front, time, memory)
         if columns.capacity:
@@ -308,6 +320,6 @@ def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
         return laid_out(figure, 2.8)
 
 
-def _thin(indices: np.ndarray, most: int) -> np.ndarray:
+def _subsample(indices: np.ndarray, most: int) -> np.ndarray:
     """Select at most ``most`` indices, evenly."""
     return indices[:: math.ceil(len(indices) / most) or 1]

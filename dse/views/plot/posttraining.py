@@ -53,10 +53,15 @@ def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
         top.invert_yaxis()
         top.set(xlabel="seconds of a step")
         modes = [str(mode) for mode in dict.fromkeys(splits.mode.values)]
-        for mode, look in series(modes).items():
+        for mode, line_style in series(modes).items():
             mode_splits = splits.isel(point=np.flatnonzero(splits.mode.values == mode))
             below.plot(
-                mode_splits.training_devices, mode_splits.step_time, label=mode, markersize=3.2, linewidth=1.3, **look
+                mode_splits.training_devices,
+                mode_splits.step_time,
+                label=mode,
+                markersize=3.2,
+                linewidth=1.3,
+                **line_style,
             )
         below.set(xlabel="devices of the trainer", ylabel="step time, s", ylim=(0.0, None))
         (bars_of, parts), (lines, names) = (axes.get_legend_handles_labels() for axes in (top, below))
@@ -68,6 +73,6 @@ def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
 
 def _share(best: xr.Dataset, mode: str, pool: str, part: str) -> float:
     """Return the seconds of a part on a pool of a mode; weights occupy both pools."""
-    of_rollout = part in ("rollout", "reward", "weights")
-    busy = not pool or part == "weights" or of_rollout == (pool == "rollout")
+    is_rollout_part = part in ("rollout", "reward", "weights")
+    busy = not pool or part == "weights" or is_rollout_part == (pool == "rollout")
     return float(best[f"step_time_{part}"].values[best.mode.values == mode][0]) if busy else 0.0

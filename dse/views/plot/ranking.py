@@ -29,7 +29,7 @@ class Ranking(NamedTuple):
     scores: xr.DataArray  # along the dimensions of the first total of the study
 
 
-def ranking(results: xr.Dataset, of_each_work: bool = False) -> Ranking:
+def ranking(results: xr.Dataset, per_workload: bool = False) -> Ranking:
     """Rank the designs of results by the first objective of their specification.
 
     Unlike workloads are ranked by the study's rate in place of its default objective, which the least work would win.
@@ -37,13 +37,13 @@ def ranking(results: xr.Dataset, of_each_work: bool = False) -> Ranking:
 
     Args:
         results: with the first total of their study.
-        of_each_work: only designs of the same workload are compared.
+        per_workload: only designs of the same workload are compared.
     """
     study = of_metrics(results)
     template = results[study.totals[0]]
     first = _first(results)
     text = first.expression.text if first else study.objective
-    unlike = not of_each_work and text == study.objective and has_unlike_work(results, template.dims)
+    unlike = not per_workload and text == study.objective and has_unlike_work(results, template.dims)
     if unlike and study.rate in results:
         return Ranking(_words(study.rate), _as_template(-flat(results, study.rate, template), template))
     values = expression_values(results, first.expression, template) if first else None
@@ -52,7 +52,7 @@ def ranking(results: xr.Dataset, of_each_work: bool = False) -> Ranking:
     return Ranking(_words(text), _as_template(first.sign * values, template))
 
 
-def terms(results: xr.Dataset) -> list[str]:
+def ranking_variables(results: xr.Dataset) -> list[str]:
     """Return the data variables of results that their ranking reads."""
     first, names = _first(results), _variables(results)
     read = [names[name] for name in first.expression.names if name in names] if first else []

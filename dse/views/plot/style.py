@@ -175,7 +175,7 @@ def axis_label(variable: xr.DataArray, units: str) -> str:
     return f"{words} ({units})" if units else words
 
 
-def wrapped(text: str, inches: float = 2.6) -> str:
+def wrap_label(text: str, inches: float = 2.6) -> str:
     """Wrap a label to lines that fit next to or above a panel of this width."""
     return textwrap.fill(text, int(_LETTERS_AN_INCH * inches))
 
@@ -212,16 +212,16 @@ def set_title(figure: Figure, *texts: str) -> None:
         figure: without a title.
         texts: a line or more each; empty ones are left out.
     """
-    room = figure.get_figwidth() - 2.0 * _MARGIN
+    inches = figure.get_figwidth() - 2.0 * _MARGIN
     lines = [line for text in texts for line in text.split("\n") if line]
     if lines:
-        figure.suptitle("\n".join(_balance(figure, line, room) for line in lines))
+        figure.suptitle("\n".join(_balance(figure, line, inches) for line in lines))
 
 
 def small_print(figure: Figure, texts: Iterable[str]) -> None:
     """Write texts below everything else, for which :func:`laid_out` makes room."""
-    room = figure.get_figwidth() - 2.0 * _MARGIN
-    lines = [line for text in texts for line in _wrap_to_width(figure, text, room, _SMALL)]
+    inches = figure.get_figwidth() - 2.0 * _MARGIN
+    lines = [line for text in texts for line in _wrap_to_width(figure, text, inches, _SMALL)]
     if len(lines) > _MOST_SMALL:
         lines[_MOST_SMALL - 1 :] = ["… (attribute cautions of the results)"]
     if lines:
@@ -277,9 +277,11 @@ def _balance(figure: Figure, text: str, inches: float) -> str:
     return fill(letters)
 
 
-def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str], most: int = 4, **looks: Any) -> Legend:
+def legend_below(
+    figure: Figure, handles: Sequence[Any], labels: Sequence[str], most: int = 4, **legend_options: Any
+) -> Legend:
     """Draw a legend below the panels, in as many columns as fit, with rows of similar length."""
-    length, spacing = looks.setdefault("handlelength", 1.1), looks.setdefault("columnspacing", 1.6)
+    length, spacing = legend_options.setdefault("handlelength", 1.1), legend_options.setdefault("columnspacing", 1.6)
     widths = [text_width(figure, label, SIZE) + SIZE / 72.0 * (length + _HANDLE_GAP) for label in labels]
 
     def fits(columns: int) -> bool:
@@ -294,7 +296,7 @@ def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str], 
         loc="outside lower center",
         ncols=max(math.ceil(len(labels) / max(rows, 1)), 1),
         handletextpad=_HANDLE_GAP,
-        **looks,
+        **legend_options,
     )
 
 
@@ -364,10 +366,10 @@ def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     >>> series(["h100", "b200"])["b200"]["marker"]
     '^'
     """
-    looks = zip(names, shades(len(names)), strict=True)
+    colours = zip(names, shades(len(names)), strict=True)
     return {
         name: {"color": colour, "linestyle": dash(place), "marker": marker(place)}
-        for place, (name, colour) in enumerate(looks)
+        for place, (name, colour) in enumerate(colours)
     }
 
 

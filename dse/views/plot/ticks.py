@@ -35,8 +35,8 @@ def plain_ticks(*axes: Any) -> None:
     for axis in axes:
         axis.set_major_locator(_plain_locator()())
         axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
-        least, most = axis.get_view_interval()
-        axis.set_minor_locator(LogLocator(subs="all", numticks=100) if most > 10.0 * least else NullLocator())
+        low, high = axis.get_view_interval()
+        axis.set_minor_locator(LogLocator(subs="all", numticks=100) if high > 10.0 * low else NullLocator())
         axis.set_minor_formatter(NullFormatter())
 
 

@@ -116,7 +116,7 @@ class _Device:
         self.trained = float(design.workload.backward)
         m = design.mapping
         self.copies = max(m.offload_weights, m.offload_activations, m.offload_optimizer) > 0.0
-        self.free: dict[int, float] = {}
+        self.stream_end: dict[int, float] = {}
         self.passes: dict[Task, list[_PassKernel]] = {}
 
     def kernels(self) -> Iterator[TraceKernel]:
@@ -124,11 +124,11 @@ class _Device:
         last = 0.0
         for event in (e for e in self.step.timeline.events if e.device == self.stage):
             start = event.start + event.received
-            peer, number = self._input_source(event)
+            peer, message_number = self._input_source(event)
             if start - last > 1e-9 or (peer and self.step.message):
                 begin = last if start - last > 1e-9 else max(start - self.step.message, 0.0)
                 wait = self._wait_kernel("stage_input", INPUTS, begin, start, event.slot[0].micro_batch, peer)
-                yield wait._replace(number=number)
+                yield wait._replace(number=message_number)
             yield from self._scheduled_kernels(event, start)
             yield from self._sent_messages(event)
             last = event.end
@@ -154,8 +154,8 @@ class _Device:
     def _input_source(self, event: Event) -> tuple[int, int]:
         """Return the stages from here to that of a slot's input (0: none) and the number of its message."""
         for task in event.slot:
-            back = task.kind is not PassKind.forward
-            chunk = task.chunk + (1 if back else -1)
+            is_backward = task.kind is not PassKind.forward
+            chunk = task.chunk + (1 if is_backward else -1)
             if task.kind is PassKind.weight_gradient or not 0 <= chunk < self.step.plan.chunks:
                 continue
             source = task._replace(chunk=chunk)
@@ -172,14 +172,14 @@ class _Device:
         """Yield the messages of a slot to other stages."""
         message = next((m for m in self.ledger.messages if m.scope is Scope.stage_boundary), None)
         for task in event.slot if message and self.step.message else ():
-            ahead = task.kind is PassKind.forward
-            chunk = task.chunk + (1 if ahead else -1)
+            is_forward = task.kind is PassKind.forward
+            chunk = task.chunk + (1 if is_forward else -1)
             if task.kind is PassKind.weight_gradient or not 0 <= chunk < self.step.plan.chunks:
                 continue
             if other := self.step.plan.place(task._replace(chunk=chunk)) - self.stage:
-                stream = OUTPUTS if ahead else GRADIENTS
-                start = max(event.end, self.free.get(stream, 0.0))
-                self.free[stream] = start + self.step.message
+                stream = OUTPUTS if is_forward else GRADIENTS
+                start = max(event.end, self.stream_end.get(stream, 0.0))
+                self.stream_end[stream] = start + self.step.message
                 yield TraceKernel(
                     "stage_output",
                     "message",
@@ -211,8 +211,8 @@ class _Device:
                 start += scale * kernel.seconds
             else:
                 seconds, waits = max(scale * kernel.seconds, scale * exposed), max(scale * exposed - excess_wait, 0.0)
-                begin = max(start + waits - seconds, self.free.get(kernel.stream, 0.0), event.start)
-                self.free[kernel.stream] = begin + seconds
+                begin = max(start + waits - seconds, self.stream_end.get(kernel.stream, 0.0), event.start)
+                self.stream_end[kernel.stream] = begin + seconds
                 yield kernel._replace(start=begin, seconds=seconds, micro_batch=micro_batch)
                 waits = max(begin + seconds - start, waits)
                 excess_wait += waits - scale * exposed
@@ -306,7 +306,7 @@ class _Device:
         return _PassKernel(TraceKernel("small kernels", "elementwise", of_pass, COMPUTE, 0.0, seconds, micro_batch))
 
     def _section_messages(
-        self, section: str, micro_batch: int, ahead: bool, share: float | None, of_pass: str
+        self, section: str, micro_batch: int, is_forward: bool, share: float | None, of_pass: str
     ) -> Iterator[_PassKernel]:
         """Yield the messages of a section; ``share`` of them, or with None as often as they are repeated."""
         scopes = {"embedding": (Scope.embedding,), "head": (Scope.head,), "first layer": (Scope.layer,)}
@@ -315,25 +315,25 @@ class _Device:
             if m.scope not in scopes.get(section, _LAYER) or m.seconds <= 0.0:
                 continue
             # The closed forms count those of the embedding in its forward, of the head in its backward.
-            if (m.window in _AHEAD if in_layer else section == "embedding") is not ahead:
+            if (m.window in _AHEAD if in_layer else section == "embedding") is not is_forward:
                 continue
             executions = m.repeated if share is None else share
             if not executions or (of_pass == RECOMPUTE and not m.repeated):
                 continue
             count = max(round(m.number), 1)
             seconds = executions * m.seconds / count
-            exposed = seconds * (self._exposed_share(m, ahead and of_pass != RECOMPUTE) if in_layer else 1.0)
+            exposed = seconds * (self._exposed_share(m, is_forward and of_pass != RECOMPUTE) if in_layer else 1.0)
             kernel = TraceKernel(
                 m.name, "message", of_pass, STREAMS[m.dimension], 0.0, max(seconds, exposed), micro_batch, None, m
             )
             yield from (_PassKernel(kernel, exposed) for _ in range(count))
 
-    def _exposed_share(self, message: MessageTimes, ahead: bool) -> float:
+    def _exposed_share(self, message: MessageTimes, is_forward: bool) -> float:
         """Return exposed seconds over seconds on the wire, of a layer's messages of a dimension in a pass."""
         kinds = {Dimension.tensor: "tensor", Dimension.context: "context", Dimension.expert: "experts"}
-        exposed = self.step.exposed[kinds[message.dimension]][0 if ahead else 1]
+        exposed = self.step.exposed[kinds[message.dimension]][0 if is_forward else 1]
         messages = [m for m in self.ledger.messages if m.scope in _LAYER and m.dimension is message.dimension]
-        if ahead:
+        if is_forward:
             wire_seconds = sum(m.seconds for m in messages if m.window in _AHEAD)
         else:
             recompute_share = max(self.ledger.full, 0.0)
@@ -350,12 +350,12 @@ class _Device:
         scopes = (Scope.weights, Scope.expert_weights, Scope.tied_embedding)
         messages = [m for m in self.ledger.messages if m.scope in scopes and m.seconds > 0.0]
         wire_seconds = sum(m.seconds for m in messages)
-        stretched = max(1.0, self.step.data_parallel / wire_seconds) if wire_seconds else 1.0
-        start = end + self.step.data_parallel - stretched * wire_seconds
+        stretch = max(1.0, self.step.data_parallel / wire_seconds) if wire_seconds else 1.0
+        start = end + self.step.data_parallel - stretch * wire_seconds
         for m in messages:
             count = max(round(m.number), 1)
             for _ in range(count):
-                seconds = stretched * m.seconds / count
+                seconds = stretch * m.seconds / count
                 yield TraceKernel(m.name, "message", "", STREAMS[Dimension.data], start, seconds, -1, None, m)
                 start += seconds
 

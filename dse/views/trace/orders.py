@@ -89,7 +89,7 @@ def pipeline_orders(schedule: Schedule, stages: int, chunks: int, micro_batches:
 
 
 def _one_forward_one_backward(
-    stage: int, warm_up: int, micro_batches: int, back: PassKind = PassKind.backward
+    stage: int, warm_up: int, micro_batches: int, backward_kind: PassKind = PassKind.backward
 ) -> Iterator[Slot]:
     """Yield warm-up forwards, then alternating forwards and backwards, then the remaining backwards."""
     first = min(warm_up, micro_batches)
@@ -97,9 +97,9 @@ def _one_forward_one_backward(
         yield (Task(PassKind.forward, i, stage),)
     for i in range(micro_batches - first):
         yield (Task(PassKind.forward, first + i, stage),)
-        yield (Task(back, i, stage),)
+        yield (Task(backward_kind, i, stage),)
     for i in range(micro_batches - first, micro_batches):
-        yield (Task(back, i, stage),)
+        yield (Task(backward_kind, i, stage),)
 
 
 def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> Iterator[Slot]:

@@ -72,16 +72,16 @@ def events(step: Step) -> Iterator[dict[str, Any]]:
             if name in lanes:
                 yield _metadata_event("thread_name", device, lane, name)
                 yield {"ph": "M", "name": "thread_sort_index", "pid": device, "tid": lane, "args": {"sort_index": lane}}
-    free: dict[tuple[int, str], float] = {}
+    lane_end: dict[tuple[int, str], float] = {}
     for event in step.timeline.events:
         yield from _slot_events(event, step)
-        yield from _send_events(event, step, free)
+        yield from _send_events(event, step, lane_end)
     yield from _end_events(step, devices)
 
 
-def _metadata_event(what: str, device: int, lane: int, name: str) -> dict[str, Any]:
+def _metadata_event(event_name: str, device: int, lane: int, name: str) -> dict[str, Any]:
     """Return an event that names a stage or a lane."""
-    return {"ph": "M", "name": what, "pid": device, "tid": lane, "args": {"name": name}}
+    return {"ph": "M", "name": event_name, "pid": device, "tid": lane, "args": {"name": name}}
 
 
 def _complete_event(name: str, device: int, lane: str, start: float, seconds: float, **extra: Any) -> dict[str, Any]:
@@ -120,13 +120,13 @@ def _slot_events(event: Event, step: Step) -> Iterator[dict[str, Any]]:
     yield from _message_events(event, step)
 
 
-def _send_events(event: Event, step: Step, free: dict[tuple[int, str], float]) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a slot to other stages; ``free`` is the end of the last message per lane."""
+def _send_events(event: Event, step: Step, lane_end: dict[tuple[int, str], float]) -> Iterator[dict[str, Any]]:
+    """Yield the messages of a slot to other stages; ``lane_end`` is the end of the last message per lane."""
     for task in event.slot:
         if step.message and _is_sent(task, event.device, step):
             lane = _OUTPUTS if task.kind is PassKind.forward else _GRADIENTS
-            start = max(event.end, free.get((event.device, lane), 0.0))
-            free[event.device, lane] = start + step.message
+            start = max(event.end, lane_end.get((event.device, lane), 0.0))
+            lane_end[event.device, lane] = start + step.message
             yield _complete_event(f"send {task.micro_batch}", event.device, lane, start, step.message)
 
 

@@ -132,13 +132,16 @@ def _durations(times: Any, order: PipelineOrders, layers: list[float]) -> Durati
             if is_present:
                 seconds = [a + float(b) for a, b in zip(seconds, end, strict=True)]
                 launches += float(times.end_launch)
-        ahead, backward_seconds = max(seconds[0], (count - dense) * float(times.awaited)), max(sum(seconds[1:]), 1e-30)
+        forward_seconds, backward_seconds = (
+            max(seconds[0], (count - dense) * float(times.awaited)),
+            max(sum(seconds[1:]), 1e-30),
+        )
         if times.awaited > 0.0:
-            stretched = max(1.0, (launches - ahead) / backward_seconds)
-            parts.append([ahead, *(stretched * s for s in seconds[1:])])
+            stretch = max(1.0, (launches - forward_seconds) / backward_seconds)
+            parts.append([forward_seconds, *(stretch * s for s in seconds[1:])])
         else:
-            stretched = max(1.0, launches / max(sum(seconds), 1e-30))
-            parts.append([stretched * s for s in seconds])
+            stretch = max(1.0, launches / max(sum(seconds), 1e-30))
+            parts.append([stretch * s for s in seconds])
     forward, inputs, weights = ([chunk[which] for chunk in parts] for which in range(3))
     return Durations(
         forward,

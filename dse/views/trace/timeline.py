@@ -142,14 +142,14 @@ class _TimelineRun:
     def timeline(self) -> Timeline:
         """Run all events and return the timeline."""
         while self.wakes:
-            now, fills, device = heapq.heappop(self.wakes)
+            now, fills_gap, device = heapq.heappop(self.wakes)
             if now >= self.free_from[device]:
-                self._decide(now, device, bool(fills))
+                self._decide(now, device, bool(fills_gap))
         if any(self.pending) or any(self.deferred):
             raise InputError("trace", "stages that wait for each other", "a schedule that ends", "change the schedule")
         return Timeline(sorted(self.events, key=lambda event: (event.start, event.device)))
 
-    def _decide(self, now: float, device: int, fills: bool) -> None:
+    def _decide(self, now: float, device: int, fills_gap: bool) -> None:
         """Start what a device runs at a time, or wake it later."""
         waiting, order = self.deferred[device], self.pending[device]
         if not order:
@@ -163,7 +163,7 @@ class _TimelineRun:
         elif ready is not None and ready <= now * (1.0 + _ROUNDING):
             order.popleft()
             self._start(now, device, slot, messages)
-        elif waiting and not fills:
+        elif waiting and not fills_gap:
             heapq.heappush(self.wakes, (now, 1, device))  # after all slots that start now
         elif waiting and self._fits_gap(now, ready, self.durations.seconds(waiting[0])):
             self._start(now, device, (waiting.popleft(),), 0)
@@ -190,9 +190,9 @@ class _TimelineRun:
                 continue
             if _output(source) not in self.output_times:
                 return None, 0
-            foreign = self.plan.place(source) != device
-            messages += foreign
-            latest = max(latest, self.output_times[_output(source)] + foreign * self.durations.latency)
+            is_foreign = self.plan.place(source) != device
+            messages += is_foreign
+            latest = max(latest, self.output_times[_output(source)] + is_foreign * self.durations.latency)
         return latest, messages
 
     def _start(self, now: float, device: int, slot: Slot, messages: int) -> None:

@@ -14,7 +14,7 @@ from dse.cli.designs import SHORT
 from dse.io.quantities import counted, counted_units
 from dse.views import plot
 from dse.views.plot import style
-from dse.views.plot.breakdown import filled
+from dse.views.plot.breakdown import wrap_letters
 from tests.figures import assert_readable, legend_texts, visible_texts
 from tests.unit.views.test_papers import OBJECTIVES, designs, grid
 
@@ -153,7 +153,7 @@ def test_the_name_of_the_second_number_leaves_bars_their_room():
 
 
 def test_names_are_broken_at_their_hyphens():
-    assert filled("scd-blade-4k", 7).split("\n") == ["scd-", "blade-", "4k"]
+    assert wrap_letters("scd-blade-4k", 7).split("\n") == ["scd-", "blade-", "4k"]
 
 
 def test_parts_that_no_drawn_machine_has_are_not_in_the_legend():
