@@ -31,7 +31,7 @@ def _print_columns() -> None:
         show.print_table(out, heads, rows, left=heads, prose=heads)
     out.print("\nwritten:", style="bold")
     heads = ["column", "what it says"]
-    show.print_table(out, heads, [[name, about] for name, about in WRITTEN.items()], left=heads, prose=heads[1:])
+    show.print_table(out, heads, [[name, meaning] for name, meaning in WRITTEN.items()], left=heads, prose=heads[1:])
     out.print("\nTables of kernels and of energy have columns of their own: docs/kernels.md, docs/energy.md.")
 
 

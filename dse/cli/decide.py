@@ -294,8 +294,10 @@ def _print(out: Console, decision: Decision, study: Study) -> None:
             left=["scenario", "best at the mean"],
             prose=["best at the mean"],
         )
-        about = "predicted values, intervals and fits are as stated; probabilities and losses are over all scenarios"
-        out.print(Text(about), soft_wrap=True)
+        scenario_note = (
+            "predicted values, intervals and fits are as stated; probabilities and losses are over all scenarios"
+        )
+        out.print(Text(scenario_note), soft_wrap=True)
     for text in _sentences(decision, short):
         out.print(Text(text), soft_wrap=True)
 

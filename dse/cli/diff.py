@@ -109,10 +109,10 @@ def _print_pairs(out: Console, title: str, pairs: dict[str, Pair]) -> None:
     _print_hidden_count(out, len(pairs), "")
 
 
-def _print_hidden_count(out: Console, count: int, what: str) -> None:
+def _print_hidden_count(out: Console, count: int, suffix: str) -> None:
     """Print the number of rows that the table leaves out."""
     if count > _MAX_ROWS:
-        out.print(Text(f"… {count - _MAX_ROWS:,} more{what}: --json has them all"))
+        out.print(Text(f"… {count - _MAX_ROWS:,} more{suffix}: --json has them all"))
 
 
 def _short_text(value: Any) -> str:

@@ -64,21 +64,21 @@ def _matching_rows(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple
 
 def _leaves(_: Sequence[Study]) -> Listing:
     """List the leaves of a design."""
-    what = "leaves of a design: for --set, dse.design, [workload] [system] [mapping] [software], [axes], expressions"
+    title = "leaves of a design: for --set, dse.design, [workload] [system] [mapping] [software], [axes], expressions"
     rows = (
-        (short_name(path), _units(about), about["long_name"], _allowed(about), _default(path, about), path)
-        for path, about in known_leaves().items()
+        (short_name(path), _units(metadata), metadata["long_name"], _allowed(metadata), _default(path, metadata), path)
+        for path, metadata in known_leaves().items()
     )
-    return Listing(what, ("name", "unit", "meaning", "allowed", "default", "path"), tuple(rows))
+    return Listing(title, ("name", "unit", "meaning", "allowed", "default", "path"), tuple(rows))
 
 
 def _metrics(studies: Sequence[Study]) -> Listing:
     """List the metrics of studies."""
     names = " and ".join(study.name for study in studies)
-    what = f"metrics of {names}: for [objective], [constraints], --metric; variables of results"
+    title = f"metrics of {names}: for [objective], [constraints], --metric; variables of results"
     columns = ("name", "unit", "meaning", "part of", *(("of",) if len(studies) > 1 else ()))
     rows = _study_rows(studies, lambda name, study: (study.long_names[name], _part_of(name, study)))
-    return Listing(what, columns, tuple(row[: len(columns)] for row in rows))
+    return Listing(title, columns, tuple(row[: len(columns)] for row in rows))
 
 
 def _study_rows(studies: Sequence[Study], cells: Callable[[str, Study], tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -102,35 +102,37 @@ def _axes(_: Sequence[Study]) -> Listing:
     )
     rules = " or ".join(f'"{rule}"' for rule in RULES)
     leaves = (
-        (short_name(path), _units(about), about["long_name"], _values(about, path in ALL_DEGREES[1:], rules))
-        for path, about in known_leaves().items()
+        (short_name(path), _units(metadata), metadata["long_name"], _values(metadata, path in ALL_DEGREES[1:], rules))
+        for path, metadata in known_leaves().items()
     )
     return Listing("axes of sweeps and searches: for [axes]", ("name", "unit", "meaning", "values"), (*names, *leaves))
 
 
 def _constraints(studies: Sequence[Study]) -> Listing:
     """List the names of expressions."""
-    what = (
+    title = (
         "names of expressions, for [constraints] and [objective]: with + - * / < <= > >= == != and or not; a string "
         "compared with a name takes its unit or choice: peak_memory <= '70 GiB', recompute == 'full'"
     )
     metrics = (row[:-1] for row in _study_rows(studies, lambda name, study: ("metric", study.long_names[name])))
-    leaves = ((short_name(path), _units(about), "leaf", about["long_name"]) for path, about in known_leaves().items())
-    return Listing(what, ("name", "unit", "is a", "meaning"), (*metrics, *leaves))
+    leaves = (
+        (short_name(path), _units(metadata), "leaf", metadata["long_name"]) for path, metadata in known_leaves().items()
+    )
+    return Listing(title, ("name", "unit", "is a", "meaning"), (*metrics, *leaves))
 
 
 def _columns(_: Sequence[Study]) -> Listing:
     """List the columns of tables."""
     from dse.measured import READ, SERVED, WRITTEN
 
-    what = "columns of tables of training steps, and of serving: read by dse predict and dse validate, or written"
+    title = "columns of tables of training steps, and of serving: read by dse predict and dse validate, or written"
     read_rows = (
         (", ".join(column.names), use, column.meaning, column.otherwise)
         for use, columns in (("read", READ), ("read of serving", SERVED))
         for column in columns
     )
     written_rows = ((name, "written", meaning, "") for name, meaning in WRITTEN.items())
-    return Listing(what, ("name", "is", "meaning", "where it is empty"), (*read_rows, *written_rows))
+    return Listing(title, ("name", "is", "meaning", "where it is empty"), (*read_rows, *written_rows))
 
 
 #: Kind of names → function that lists it.
@@ -145,32 +147,36 @@ def _unit(units: str) -> str:
     return {"1": "", "s-1": "1/s"}.get(units, units)
 
 
-def _units(about: dict[str, Any]) -> str:
+def _units(metadata: dict[str, Any]) -> str:
     """Return the unit of a leaf; "" for a choice."""
-    return "" if "enum" in about else _unit(about["units"])
+    return "" if "enum" in metadata else _unit(metadata["units"])
 
 
-def _allowed(about: dict[str, Any]) -> str:
+def _allowed(metadata: dict[str, Any]) -> str:
     """Describe the allowed values of a leaf."""
-    if "enum" in about:
-        return ", ".join(map(choice_name, about["enum"]))
-    bounds = about["bounds"]
+    if "enum" in metadata:
+        return ", ".join(map(choice_name, metadata["enum"]))
+    bounds = metadata["bounds"]
     return "yes or no" if bounds.whole and bounds.high == 1.0 else str(bounds)
 
 
-def _default(path: str, about: dict[str, Any]) -> str:
+def _default(path: str, metadata: dict[str, Any]) -> str:
     """Describe the default of a leaf."""
     option = path.removeprefix("mapping.")
     if path in ("system.n_devices", "mapping.dp"):
         return {"system.n_devices": "tp cp pp dp", "mapping.dp": "from n_devices"}[path]
     if option in catalog.LEFT_OPEN and option != path:
         return "the stack's"
-    if about.get("default", 0.0) is None:
+    if metadata.get("default", 0.0) is None:
         return "absent"
-    value = PLAIN_MAPPING.get(path, about.get("default"))
+    value = PLAIN_MAPPING.get(path, metadata.get("default"))
     if value is None or isinstance(value, tuple):
         return "the catalogue's"
-    return choice_name(about["enum"](int(value))) if "enum" in about else quantities.setting(value, about["units"])
+    return (
+        choice_name(metadata["enum"](int(value)))
+        if "enum" in metadata
+        else quantities.setting(value, metadata["units"])
+    )
 
 
 def _part_of(name: str, study: Study) -> str:
@@ -178,8 +184,8 @@ def _part_of(name: str, study: Study) -> str:
     return next((total for total in study.totals if name in study.parts(total)), "")
 
 
-def _values(about: dict[str, Any], is_degree: bool, rules: str) -> str:
+def _values(metadata: dict[str, Any], is_degree: bool, rules: str) -> str:
     """Describe the values of an axis of a leaf."""
-    if "enum" in about:
+    if "enum" in metadata:
         return "a list of names"
     return "a list, a range" + (f", {rules}" if is_degree else "")

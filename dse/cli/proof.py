@@ -41,9 +41,9 @@ def _leaf(path: str, value: float) -> str:
     """Format a leaf with its value."""
     from dse.designs.leaves import known_leaves
 
-    parts, about = path.split("."), known_leaves()[path]
+    parts, metadata = path.split("."), known_leaves()[path]
     name = parts[-1] if parts[0] == "mapping" else ".".join(parts[-2:])
-    text = about["enum"](int(value)).name if "enum" in about else show.setting(value, about["units"])
+    text = metadata["enum"](int(value)).name if "enum" in metadata else show.setting(value, metadata["units"])
     return f"{name} {text}"
 
 

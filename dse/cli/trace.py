@@ -82,15 +82,15 @@ def trace(
         show.note(text)
     step, description = step_of(request.design), design_line(workload, system, request.stack, request.design, TRAINING)
     times = {"step_time": step.total, "model_step_time": step.model_time}
-    about = {"design": description.strip(), **times, "leaves": leaf_values(request.design)}
+    attributes = {"design": description.strip(), **times, "leaves": leaf_values(request.design)}
     if written_as == CHROME:
-        perfetto.write(step, about, output, force, memory.memory_uses(step, request.design))
+        perfetto.write(step, attributes, output, force, memory.memory_uses(step, request.design))
         passes = sum(len(event.slot) for event in step.timeline.events)
         summary_text = f"{passes:,} passes on {show.counted(len(step.plan.orders), 'stage')}"
     else:
         write = plugins.load(plugins.plugins(plugins.EXCHANGE)[written_as])
         summary_text = write(
-            TraceRequest(step, request.design, system, rank, description.strip(), about, output, force)
+            TraceRequest(step, request.design, system, rank, description.strip(), attributes, output, force)
         )
     difference = step.total / step.model_time - 1.0
     print(description.strip())

@@ -206,8 +206,8 @@ def _page() -> str:
         required = schema.get("required", [])
         fields = "".join(
             f"<dt>{html.escape(name)}{'' if name in required else '?'}</dt>"
-            f"<dd>{html.escape(about.get('description', ''))}</dd>"
-            for name, about in schema["properties"].items()
+            f"<dd>{html.escape(field.get('description', ''))}</dd>"
+            for name, field in schema["properties"].items()
         )
         head = f"<h2><code>POST /{operation.name}</code></h2><p>{html.escape(operation.about)}</p>"
         parts.append(f"{head}<dl>{fields}</dl>")

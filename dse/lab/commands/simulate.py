@@ -96,11 +96,11 @@ def simulate(
     wall_seconds = time.perf_counter() - start_s
     figures = statistics(simulation)
     description = design_line(workload, system, request.stack, request.design, SERVING).strip() + heading
-    about = {"design": description, "seed": seed}
+    attributes = {"design": description, "seed": seed}
     if output:
-        files.write(simulation, output, about, force)
+        files.write(simulation, output, attributes, force)
     if timeline:
-        files.write_timeline(simulation, timeline, about, force)
+        files.write_timeline(simulation, timeline, attributes, force)
     closed_figures = {} if trace else _closed_form_figures(closed_form)
     range_cautions = cautions.range_cautions(request.design, request.stack, system, closed_form)
     caution_texts = cautions.all_cautions(
@@ -110,7 +110,7 @@ def simulate(
     if as_json:
         show.document(
             {
-                **about,
+                **attributes,
                 "feasible": True,
                 "seconds": wall_seconds,
                 **figures,

@@ -126,9 +126,9 @@ def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.n
 
 def _front_ends(grid: Machines, front: np.ndarray) -> list[str]:
     """Describe both ends of the front."""
-    shape = grid.time
-    names = [str(d) for d in shape.dims]
-    ends = [dict(zip(names, map(int, np.unravel_index(int(i), shape.shape)), strict=True)) for i in front[[0, -1]]]
+    template = grid.time
+    names = [str(d) for d in template.dims]
+    ends = [dict(zip(names, map(int, np.unravel_index(int(i), template.shape)), strict=True)) for i in front[[0, -1]]]
     if len(front) == 1:
         return [f"Fastest and lowest energy: {grid._replace(best_position=ends[0]).fixed_values_text()}"]
     fastest, lowest_energy = (grid._replace(best_position=end).fixed_values_text() for end in ends)

@@ -245,7 +245,7 @@ class _Device:
         passes = kinds.get(task.kind, (INPUT_GRADIENT, WEIGHT_GRADIENT))
         yield from self._backward("head", micro_batch, passes, 0.0) if is_last else ()
         for i in reversed(range(count)):
-            recompute_share = min(max(self.ledger.full * count - i, 0.0), 1.0)
+            recompute_share = min(max(self.ledger.full_recompute_share * count - i, 0.0), 1.0)
             yield from self._backward(sections[i], micro_batch, passes, recompute_share)
         yield from self._backward("embedding", micro_batch, passes, 0.0) if is_first else ()
 
@@ -257,7 +257,7 @@ class _Device:
             self._operator_kernel(operator, 0, micro_batch, share, of_pass)
             for operator in self.ledger.section_operators(section)
         ]
-        if "layer" in section and self.ledger.small:
+        if "layer" in section and self.ledger.small_kernel_seconds:
             kernels.append(self._small_kernels(micro_batch, share, of_pass))
         yield from _interleave(
             [part for part in kernels if part], self._section_messages(section, micro_batch, True, share, of_pass)
@@ -277,11 +277,11 @@ class _Device:
                 for operator in self.ledger.section_operators(section)
                 if operator.repeated
             ]
-            if self.ledger.small and self.ledger.repeats:
-                kernels.append(self._small_kernels(micro_batch, self.ledger.repeats, RECOMPUTE))
+            if self.ledger.small_kernel_seconds and self.ledger.small_kernel_repeats:
+                kernels.append(self._small_kernels(micro_batch, self.ledger.small_kernel_repeats, RECOMPUTE))
         for operator in reversed(self.ledger.section_operators(section)):
             kernels += [self._operator_kernel(operator, PASSES.index(name), micro_batch, 1.0, name) for name in passes]
-        if in_layer and inputs and self.ledger.small:
+        if in_layer and inputs and self.ledger.small_kernel_seconds:
             kernels.append(self._small_kernels(micro_batch, 2.0 * self.trained, INPUT_GRADIENT))
         messages = list(self._section_messages(section, micro_batch, False, 1.0, INPUT_GRADIENT)) if inputs else []
         if in_layer and inputs and not recompute_share:
@@ -302,7 +302,7 @@ class _Device:
 
     def _small_kernels(self, micro_batch: int, share: float, of_pass: str) -> _PassKernel:
         """Return the small kernels of a layer as one kernel."""
-        seconds = share * self.ledger.small
+        seconds = share * self.ledger.small_kernel_seconds
         return _PassKernel(TraceKernel("small kernels", "elementwise", of_pass, COMPUTE, 0.0, seconds, micro_batch))
 
     def _section_messages(
@@ -336,7 +336,7 @@ class _Device:
         if is_forward:
             wire_seconds = sum(m.seconds for m in messages if m.window in _AHEAD)
         else:
-            recompute_share = max(self.ledger.full, 0.0)
+            recompute_share = max(self.ledger.full_recompute_share, 0.0)
             wire_seconds = sum(
                 m.seconds * (max(m.repeated, recompute_share * bool(m.repeated)) if m.window in _AHEAD else 1.0)
                 for m in messages

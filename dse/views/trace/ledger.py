@@ -74,9 +74,9 @@ class StepLedger(NamedTuple):
 
     operators: tuple[OperatorKernels, ...]
     messages: tuple[MessageTimes, ...]
-    full: float  #: share of the layers that the backward repeats whole
-    small: float  #: s of small kernels per layer and forward
-    repeats: float  #: share of them that the backward repeats
+    full_recompute_share: float  #: share of the layers that the backward repeats whole
+    small_kernel_seconds: float  #: s of small kernels per layer and forward
+    small_kernel_repeats: float  #: share of them that the backward repeats
 
     def section_operators(self, section: str) -> list[OperatorKernels]:
         """Return the operators of a section that take time."""
@@ -92,22 +92,27 @@ def ledger_of(design: Design) -> StepLedger:
     numbers, (operators, messages) = _program()(jax.tree.map(float, design))
     return StepLedger(
         tuple(
-            _operator(about, works, repeated)
-            for about, works, repeated in zip(operators, numbers["kernels"], numbers["repeated"], strict=True)
+            _operator(identity, pass_numbers, recompute_share)
+            for identity, pass_numbers, recompute_share in zip(
+                operators, numbers["kernels"], numbers["repeated"], strict=True
+            )
         ),
         tuple(
-            MessageTimes(*about, *map(float, values))
-            for about, values in zip(messages, numbers["messages"], strict=True)
+            MessageTimes(*identity, *map(float, values))
+            for identity, values in zip(messages, numbers["messages"], strict=True)
         ),
         *(float(numbers[name]) for name in ("full", "small", "repeats")),
     )
 
 
-def _operator(about: Any, works: Any, repeated: Any) -> OperatorKernels:
+def _operator(identity: Any, pass_numbers: Any, recompute_share: Any) -> OperatorKernels:
     """Convert traced numbers of an operator to its kernels."""
-    kernels = tuple(None if work is None or not float(work[0]) else KernelWork(*map(float, work)) for work in works)
-    section, name, kind, core = about
-    return OperatorKernels(section, name, kind, core, kernels, float(repeated))
+    kernels = tuple(
+        None if numbers is None or not float(numbers[0]) else KernelWork(*map(float, numbers))
+        for numbers in pass_numbers
+    )
+    section, name, kind, core = identity
+    return OperatorKernels(section, name, kind, core, kernels, float(recompute_share))
 
 
 @functools.cache
