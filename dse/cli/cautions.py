@@ -104,7 +104,7 @@ def chip_cautions(design: Design) -> list[str]:
 
 
 def _unused_devices_note(design: Design) -> str:
-    """Describe the unused devices of the last node or rack; "" where all are used."""
+    """Describe the unused devices of the last node or rack, or "" where all are used."""
     devices, domain = float(design.system.n_devices), float(design.system.scale_up.domain)
     unused = -devices % domain
     if devices < domain or not unused:

@@ -168,7 +168,7 @@ def choices_in_results(path: Path) -> tuple[Study, list[Choice], str]:
 
 
 def _indices(results: Any, grid: Any) -> list[int]:
-    """Return the indices of stored designs, best first; else of the best that the file names."""
+    """Return the indices of stored designs, else of the best that the file names, best first."""
     import numpy as np
 
     objective, keep = grid.spec.objectives[0], str(results.attrs.get("keep", ""))
@@ -239,12 +239,12 @@ def _document(decision: Decision) -> dict[str, Any]:
 
 
 def _verdict_name(verdict: Verdict | None) -> str | None:
-    """Return the name of a design; None without one."""
+    """Return the name of a design, or None without one."""
     return verdict.name if verdict else None
 
 
 def _loss_text(regret: float) -> str:
-    """Format an expected loss; infinite for a design that cannot run."""
+    """Format an expected loss, infinite for a design that cannot run."""
     return show.percent(regret) if regret < float("inf") else "cannot run"
 
 

@@ -178,7 +178,7 @@ def _intervals(
     enabled: bool,
     set_leaves: frozenset[str],
 ) -> Judged:
-    """Evaluate the 80 % intervals of headline metrics; none where not ``enabled``."""
+    """Evaluate the 80 % intervals of headline metrics, none where not ``enabled``."""
     from dse.designs.calibrated import accelerator_of
     from dse.designs.catalog import resolve
     from dse.measured.uncertainty.intervals import Judged, intervals
@@ -244,7 +244,7 @@ def design_line(workload: str, system: str, software: str, design: Design, study
 
 
 def _shape(design: Design) -> str:
-    """Describe the axes of the slice of a torus; "" for other links."""
+    """Describe the axes of the slice of a torus, or "" for other links."""
     from dse.model.links import axis_edges, slice_size
     from dse.types import Topology
 
@@ -337,7 +337,7 @@ def _print_total(
     study: Study,
     bounds: dict[str, MetricInterval],
 ) -> None:
-    """Print a total and its parts; for memory with the capacity."""
+    """Print a total and its parts, for memory with the capacity."""
     units, value = study.units[total], explanation.metrics[total]
     format_by_unit = {"s": show.span if value > _DAYS * _DAY else show.seconds, "B": show.gib}
     text = format_by_unit.get(units, lambda number: show.quantity(number, units))

@@ -43,7 +43,7 @@ def plan_intervals(
     n_devices: int = 1,
     **settings: Any,
 ) -> dict[str, PlanInterval]:
-    """Evaluate the intervals of planned metrics of a design; those without an interval are left out.
+    """Evaluate the intervals of planned metrics of a design, without metrics that have none.
 
     Args:
         workload: model, by its name in the catalogue.
@@ -91,7 +91,7 @@ def _worker(workers: Workers, fleet: Fleet, demand: Demand, at_rate: bool = True
 
 
 def choice_of(workload: str, accelerator: str, software: str, kind: str, n_devices: int = 1, **settings: Any) -> Choice:
-    """Build a design by names of the catalogue, for decisions; arguments as of :func:`plan_intervals`."""
+    """Build a design by names of the catalogue, for decisions, with the arguments of :func:`plan_intervals`."""
     serves = kind == "serving"
     stack = software or catalog.default_software(accelerator, serving=serves, workload=workload)
     complete_design = STUDIES[kind].complete(design(workload, accelerator, stack, n_devices, kind=kind, **settings))

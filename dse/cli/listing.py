@@ -49,7 +49,7 @@ def listing(kind: str, pattern: str = "", studies: Sequence[Study] = (TRAINING,)
 
 
 def _matching_rows(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple[str, ...], ...]:
-    """Select matching rows; those with a matching name first."""
+    """Select matching rows, those with a matching name first."""
     if any(sign in pattern for sign in "*?"):
         return tuple(row for row in rows if fnmatch.filter(row[0].lower().split(", "), pattern))
     name_matches = sorted((row for row in rows if pattern in row[0].lower()), key=lambda row: row[0].lower() != pattern)
@@ -148,7 +148,7 @@ def _unit(units: str) -> str:
 
 
 def _units(metadata: dict[str, Any]) -> str:
-    """Return the unit of a leaf; "" for a choice."""
+    """Return the unit of a leaf, or "" for a choice."""
     return "" if "enum" in metadata else _unit(metadata["units"])
 
 
@@ -180,7 +180,7 @@ def _default(path: str, metadata: dict[str, Any]) -> str:
 
 
 def _part_of(name: str, study: Study) -> str:
-    """Return the total that a metric is a part of; "" for none."""
+    """Return the total that a metric is a part of, or "" for none."""
     return next((total for total in study.totals if name in study.parts(total)), "")
 
 

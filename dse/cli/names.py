@@ -86,7 +86,7 @@ def _suggestion(kind: str, pattern: str, studies: Sequence[Study]) -> str:
 
 
 def other_names(word: str) -> str:
-    """Return the command that lists other names like ``word``; "" for none."""
+    """Return the command that lists other names like ``word``, or "" for none."""
     from dse.designs.catalog import kinds
     from dse.errors import plain
 

@@ -135,7 +135,7 @@ def _plan_service(
 
 
 def _limit(text: str | None, option: str) -> tuple[float, str]:
-    """Parse seconds and statistic of a limit: ``1s``, ``p95=1s``; infinite for none."""
+    """Parse seconds and statistic of a limit: ``1s``, ``p95=1s``, infinite for none."""
     from dse.designs import catalog
     from dse.fleet import STATISTICS
 

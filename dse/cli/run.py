@@ -107,7 +107,7 @@ def run(
 
 
 def finish(summary: Summary, import_seconds: float, figure: bool, as_json: bool, force: bool = False) -> int:
-    """Print the results of a sweep, draw, print the paths of outputs; returns the exit status.
+    """Print the results of a sweep, draw, print the paths of outputs, and return the exit status.
 
     The results are printed even if a figure fails.
     """
@@ -141,7 +141,7 @@ def best_probabilities(summary: Summary) -> dict[int, float]:
 
 
 def draw_figures(results: Path, force: bool) -> list[Path]:
-    """Draw the figures of results; none, with a note, where they cannot be drawn."""
+    """Draw the figures of results, or note why they cannot be drawn."""
     if missing := missing_requirement():
         show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
         return []
@@ -234,9 +234,12 @@ Column = tuple[str, list[str]]
 
 
 def show_best(out: Console, summary: Summary, chances: Mapping[int, float] = MappingProxyType({})) -> None:
-    """Print the best designs with as many columns of time as fit; common values are above the table.
+    """Print the best designs with as many columns of time as fit, below the values common to all.
 
-    ``chances``: index of a design → probability that it is the best.
+    Args:
+        out: output console.
+        summary: of a run.
+        chances: index of a design → probability that it is the best.
     """
     show.heading(out, f"best by {summary.objective.replace('_', ' ')}{_ranking_text(summary)}")
     if summary.work:

@@ -114,7 +114,7 @@ def search(
 
 
 def _finish(outcome: Outcome, problem: Problem, figure: bool, as_json: bool, force: bool) -> int:
-    """Print the results, draw, print the paths of outputs; returns the exit status."""
+    """Print the results, draw, print the paths of outputs, and return the exit status."""
     figures: list[Path] = []
     if not as_json:
         _print(outcome, problem)
@@ -288,7 +288,7 @@ def _print_methods(out: Console, outcome: Outcome) -> None:
 
 
 def _gap_cells(gaps: list[float | None]) -> list[str]:
-    """Format least, median and greatest gap; infinite for infeasible designs."""
+    """Format least, median and greatest gap, infinite for infeasible designs."""
     sorted_gaps = sorted(math.inf if gap is None else gap for gap in gaps)
     return [
         "–" if math.isinf(gap) else f"{100 * gap:.3f}"
@@ -297,7 +297,7 @@ def _gap_cells(gaps: list[float | None]) -> list[str]:
 
 
 def _print_best(out: Console, outcome: Outcome, study: Study) -> None:
-    """Print the best designs: objectives, axes, and methods; equally printed ones once."""
+    """Print objectives, axes and methods of the best designs, equally printed ones once."""
     names, is_infeasible = _axes(outcome.designs[0].labels), not outcome.any_feasible
     methods_by_cells: dict[tuple[str, ...], list[str]] = {}
     for design in outcome.designs:

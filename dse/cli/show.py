@@ -38,14 +38,20 @@ class _Console(TerminalConsole):
 
 
 def console(stderr: bool = False) -> Console:
-    """Return the output console; files and pipes get lines as long as the tables."""
+    """Return the output console, with lines as long as the tables for files and pipes."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _FILE_WIDTH
     return _Console(stderr=stderr, width=width, soft_wrap=False)
 
 
 def document(value: Any, indent: int | None = 2, default: Callable[[Any], Any] | None = None) -> None:
-    """Print one JSON document on standard output; values that are not finite are null, ``default`` as in ``json``."""
+    """Print one JSON document on standard output, with null for values that are not finite.
+
+    Args:
+        value: dictionaries, lists, texts and numbers.
+        indent: spaces, None for one line.
+        default: converts other values, as of ``json.dumps``.
+    """
     text = json.dumps(_finite(value), indent=indent, allow_nan=False, default=default)
     print(text.replace("\x7f", "\\u007f"))  # the one control code that json leaves as it is
 

@@ -32,7 +32,7 @@ def _check_format(name: str) -> str:
 
 
 class TraceRequest(NamedTuple):
-    """What a writer of ``dse.exchange`` gets: it writes ``output`` and returns what it wrote, in words."""
+    """Arguments of a writer of ``dse.exchange``, which writes ``output`` and describes what it wrote."""
 
     step: Step
     design: Design

@@ -48,10 +48,10 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 class Commands(TyperGroup):
-    """Commands of ``dse``; typer's errors state neither what is allowed nor a fix."""
+    """Commands of ``dse``, whose errors state what is allowed and a fix."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options before the command; ``dse`` alone is answered immediately.
+        """Read the options before the command, and answer ``dse`` alone immediately.
 
         Typer would import pydantic to read absent options, a third of the time of the page.
         """
@@ -61,7 +61,7 @@ class Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by panel; without markup typer does not."""
+        """Write the commands by panel, as typer does with markup alone."""
         commands: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         width = max(map(len, commands))
         panels: dict[str, list[tuple[str, str]]] = {}
@@ -73,7 +73,7 @@ class Commands(TyperGroup):
                 formatter.write_dl(rows)
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **options: Any) -> Any:  # type: ignore[override]
-        """Run the command line; exits the process by default."""
+        """Run the command line and by default exit the process."""
         if not standalone_mode:
             return super().main(args, standalone_mode=False, **options)
         try:
@@ -83,7 +83,7 @@ class Commands(TyperGroup):
             sys.exit(reader_gone())
 
     def _status(self, args: Any, **options: Any) -> int:
-        """Run the command line; returns the exit status."""
+        """Run the command line and return its exit status."""
         try:
             status = super().main(args, standalone_mode=False, **options)
         except InputError as error:
@@ -106,7 +106,7 @@ class Command(TyperCommand):
     """A command of ``dse``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; InputError for ``--set tp=8 pp=2``, whose second value would be an argument."""
+        """Read the arguments, with an InputError for ``--set tp=8 pp=2``, whose second value would be an argument."""
         if not _TAKES_SETTINGS & {param.name for param in self.params}:
             options = [name for param in self.params if "=VALUE" in (param.metavar or "") for name in param.opts]
             check_one_per_option(ctx.command_path, args, options)
@@ -166,7 +166,7 @@ _ALLOWED_BY_ERROR = {
 
 
 def _value_error(error: Any) -> InputError | None:
-    """Return the InputError of an invalid value of an option or an argument; None for other errors."""
+    """Return the InputError of an invalid value of an option or an argument, or None for other errors."""
     error_list = getattr(error.__cause__, "errors", None)
     if error_list is None or getattr(error, "param", None) is None:
         return None

@@ -72,7 +72,7 @@ class Reason(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """Explanation of one design; plain Python numbers in SI units."""
+    """Explanation of one design, in plain Python numbers and SI units."""
 
     metrics: dict[str, float]
     waterfalls: dict[str, list[Share]]  #: total of the study → its parts
@@ -193,7 +193,7 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
 
 
 def infeasibility_reasons(design: Design, study: Study = TRAINING) -> list[Reason]:
-    """Return the reasons why ``design`` cannot run; empty when it is feasible.
+    """Return the reasons why ``design`` cannot run, empty when it is feasible.
 
     Args:
         design: one design with plain numbers as leaves.
@@ -414,7 +414,7 @@ def _elasticities(design: Design, slopes: dict[str, Scalar]) -> list[Elasticity]
 
 
 def reasons(design: Design, metrics: dict[str, float], study: Study = TRAINING) -> list[Reason]:
-    """Return the reasons of infeasibility of a design that is evaluated; empty when it is feasible.
+    """Return the reasons of infeasibility of a design that is evaluated, empty when it is feasible.
 
     Args:
         design: the design, with its generated accelerator.

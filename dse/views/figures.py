@@ -17,7 +17,7 @@ _MACHINE_KINDS = ("shares", "energy", "clock", "bounds")
 
 
 def missing_requirement() -> InputError | None:
-    """Return the InputError of a missing matplotlib; None where figures can be drawn."""
+    """Return the InputError of a missing matplotlib, or None where figures can be drawn."""
     if importlib.util.find_spec("matplotlib"):
         return None
     fix = f"{install_extra('plot')}, or --no-figure"

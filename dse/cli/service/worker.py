@@ -107,7 +107,7 @@ def _check_size(arguments: Mapping[str, Any]) -> None:
 
 
 class Worker:
-    """A process that answers one request at a time; one that takes too long or dies is replaced."""
+    """A process that answers one request at a time and is replaced when it takes too long or dies."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
@@ -187,7 +187,7 @@ class WorkerPool:
 
 
 def _serve(pipe: Connection) -> None:
-    """Answer until the other end is closed; what is printed elsewhere is not part of an answer."""
+    """Answer requests until the other end of the pipe is closed."""
     from dse.io.environment import fuse_outputs
 
     with contextlib.suppress(ImportError, OSError, ValueError):

@@ -109,7 +109,7 @@ def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path
 
 
 def _explain_step(diagnosis: Diagnosis, files: Sequence[Path], is_only: bool) -> Explained | None:
-    """Explain a step by its traces; None without any."""
+    """Explain a step by its traces, or None without any."""
     from dse.lab.evidence import explain, is_trace, read_trace
 
     trace_files = [path for path in dict.fromkeys(files) if is_only or str(path) in diagnosis.source.split()]

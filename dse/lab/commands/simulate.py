@@ -163,7 +163,7 @@ def _read_trace(path: Path, request: EvaluateRequest, count: int | None) -> tupl
 
 
 def _memory_error(design: Design, closed_form: dict[str, float]) -> InputError | None:
-    """Return the InputError of a design without memory for a cache; None for others."""
+    """Return the InputError of a design without memory for a cache, or None for others."""
     from dse.doors.study_serving import SERVING
 
     if not int(closed_form["infeasible_reason"]) & int(SERVING.memory_reasons):
@@ -187,7 +187,7 @@ def _closed_form_figures(closed_form: dict[str, float]) -> dict[str, float]:
 
 
 def _overload(figures: dict[str, Any], closed_form: dict[str, float]) -> str:
-    """Describe an overload or a growing queue; "" for neither."""
+    """Describe an overload or a growing queue, or "" for neither."""
     from dse.lab.simulator import queue_grows
 
     if "waiting_at_end" not in figures:

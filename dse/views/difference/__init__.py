@@ -57,7 +57,7 @@ class MetricChange:
 
 @dataclasses.dataclass(frozen=True)
 class Winner:
-    """Best design of one of the two results, looked up on both sides; a pair is (first, second)."""
+    """Best design of one of the two results, as pairs (first, second)."""
 
     labels: dict[str, Any]
     objective: Pair  #: objective on either side, None where it is absent
@@ -77,7 +77,7 @@ class IncludedPart:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """Differences between two results; a pair is (first, second)."""
+    """Differences between two results, as pairs (first, second)."""
 
     circumstances: dict[str, Pair]
     specification: dict[str, Pair]  #: key of the specification → its values
@@ -245,7 +245,7 @@ def _short(path: str) -> str:
 def _metric_change(
     name: str, sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray], tolerance: float
 ) -> MetricChange | None:
-    """Compare a metric over the common designs; None where it does not change."""
+    """Compare a metric over the common designs, or None where it does not change."""
     first, second = (side.column(name)[rows].astype(float) for side, rows in zip(sides, places, strict=True))
     is_finite = np.isfinite(first) & np.isfinite(second)
     relative = np.full(len(first), np.nan)

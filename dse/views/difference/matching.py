@@ -79,7 +79,7 @@ def _join(tables: list[pd.DataFrame], common: list[str], unmatched: tuple[int, i
 
 
 def _label_column(side: Side, name: str, other: Side) -> np.ndarray | None:
-    """Return a label of every row; if only the other side has it, the common value of all designs of this side."""
+    """Return a label of every row, or the common value of all designs where only the other side has the label."""
     if name in side.keys or name in side.derived:
         values = side.column(name)
         return values.astype(float) if values.dtype.kind in "fiub" else values.astype(str)

@@ -132,7 +132,7 @@ class Side:
 
     @functools.cached_property
     def best(self) -> int | None:
-        """Row of the best design; None if none is feasible or the file does not state it."""
+        """Row of the best design, or None if none is feasible or the file does not state it."""
         best_designs = str(self.attrs.get("best_designs", "")).split()
         if best_designs and best_designs[0].isdecimal():
             rows = self._rows_of(int(best_designs[0]))
@@ -148,7 +148,7 @@ class Side:
         return np.flatnonzero(np.arange(self.count) == index)
 
     def _best_of_all(self) -> int | None:
-        """Return the feasible row with the best objective; None without one."""
+        """Return the feasible row with the best objective, or None without one."""
         objective = self.document.get("objective", {})
         sign = -1.0 if isinstance(objective, dict) and "maximize" in objective and "minimize" not in objective else 1.0
         values = np.where(self.column("feasible").astype(bool), sign * self.column(self.objective), np.inf)

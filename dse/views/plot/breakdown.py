@@ -162,7 +162,7 @@ def _table(columns: Columns, rows: list[int]) -> tuple[dict[str, list[str]], lis
 
 
 def _fit_table(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, list[str]], list[float]]:
-    """Wrap the widest cells to make room for the bars; returns the table and its column widths in inches."""
+    """Wrap the widest cells to make room for the bars, and return the table with its column widths in inches."""
     letters = {title: max(map(len, [title, *cells])) for title, cells in table.items()}
     min_letters = {
         title: min(_WORD, max(len(word) + 1 for text in (title, *cells) for word in re.split(r"[\s-]", text)))

@@ -153,7 +153,7 @@ def _inner_minimum(values: np.ndarray) -> int | None:
 
 
 def _relative_lines(values: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Divide lines that are far apart by their last finite value; also returns whether it did."""
+    """Divide lines that are far apart by their last finite value, and return whether it did."""
     middles = [float(np.median(row[np.isfinite(row)])) for row in values if np.isfinite(row).any()]
     if not middles or max(middles) <= _MAX_RATIO * min(middles):
         return values, False

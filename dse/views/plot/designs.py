@@ -62,7 +62,7 @@ class Columns(NamedTuple):
 
 
 def columns(results: xr.Dataset) -> tuple[Columns, str]:
-    """Return the designs of a dataset as columns, and a title; of a grid the point with the best design."""
+    """Return the designs of a dataset as columns, those of the best point where it is a grid, and a title."""
     results = single_designs(results)
     study = check(results)
     point, work = best_point(results), work_of(results)
@@ -129,7 +129,7 @@ def full_title(results: xr.Dataset, point_text: str = "", work: str | None = Non
 
 
 def interval_distances(results: xr.Dataset, name: str, rows: np.ndarray, factor: float = 1.0) -> np.ndarray | None:
-    """Return the distances of a metric from the ends of its 80 % interval [2, rows]; None where results lack it."""
+    """Return the distances of a metric from the ends of its 80 % interval [2, rows], or None where results lack it."""
     ends = [f"{name}_{end}" for end in ("low", "high")]
     if not set(ends) <= set(results.variables):
         return None

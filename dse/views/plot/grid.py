@@ -86,7 +86,7 @@ class Machines(NamedTuple):
 
 
 def axes_of(results: xr.Dataset) -> tuple[str, ...]:
-    """Return the axes with several positions, other than the mapping; none where single designs were stored."""
+    """Return the axes with several positions, other than the mapping, none where single designs were stored."""
     total = of_metrics(results).totals[0]
     if total not in results or "design" in results[total].dims or designs.is_search(results):
         return ()

@@ -84,7 +84,7 @@ class PlottedObjective(NamedTuple):
 
 
 def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] | None:
-    """Return the designs of a front of at least two objectives, with their values; None without one."""
+    """Return the designs of a front of at least two objectives, with their values, or None without one."""
     is_search_result = designs.is_search(results)
     if SPECIFICATION not in results.attrs or not (is_search_result or str(results.attrs.get("keep", "")) == "pareto"):
         return None

@@ -70,7 +70,7 @@ def worst_shown(scores: np.ndarray, factor: float) -> float:
 
 
 def hidden_note(count: int, shown_count: int, groups: Iterable[str], objective: str) -> str:
-    """Return a note on the groups of designs that a figure leaves out; "" where there are none.
+    """Return a note on the groups of designs that a figure leaves out, or "" where there are none.
 
     >>> hidden_note(15, 3, ["memory", "concurrency"], "time per output token")
     'best by time per output token; 12 others of 15 (memory, concurrency) are not shown'
@@ -83,7 +83,7 @@ def hidden_note(count: int, shown_count: int, groups: Iterable[str], objective: 
 
 
 def objectives_of(results: xr.Dataset) -> tuple[Objective, ...]:
-    """Return the objectives of the specification of results; none without a specification.
+    """Return the objectives of the specification of results, none without a specification.
 
     Raises:
         InputError: for a specification that is no longer valid.
@@ -107,7 +107,7 @@ def _objectives(text: str, of_search: bool) -> tuple[Objective, ...]:
 
 
 def _first(results: xr.Dataset) -> Objective | None:
-    """Return the first objective of results; None where they have no valid specification."""
+    """Return the first objective of results, or None where they have no valid specification."""
     try:
         return next(iter(objectives_of(results)), None)
     except InputError:
@@ -120,7 +120,7 @@ def _variables(results: xr.Dataset) -> dict[str, str]:
 
 
 def expression_values(results: xr.Dataset, expression: Expression, template: xr.DataArray) -> np.ndarray | None:
-    """Evaluate an expression at all designs of ``template``, as a flat array; None where results lack one of its names.
+    """Evaluate an expression at all designs, as a flat array, or return None where results lack one of its names.
 
     Names of an enumeration count as its codes, as in the evaluation of a sweep.
 

@@ -352,7 +352,7 @@ def dash(position: int) -> Any:
 
 
 def marker(position: int) -> str:
-    """Return the marker by position on an ordered axis; circles are reserved for highlights.
+    """Return the marker by position on an ordered axis, never the circle of highlights.
 
     Args:
         position: from 0.
@@ -374,7 +374,7 @@ def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _escape(figure: Figure) -> None:
-    """Escape control codes in all texts, which come from users; SVG may not hold them."""
+    """Escape control codes in all texts, which come from users."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -420,7 +420,7 @@ _METADATA: dict[str, dict[str, str | None]] = {
 
 
 def save(figure: Figure, path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
-    """Write a figure; equal results give equal files.
+    """Write a figure, equal bytes for equal results.
 
     Args:
         figure: the figure.

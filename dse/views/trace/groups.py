@@ -48,7 +48,7 @@ class Target(NamedTuple):
     apart: int | None = None  #: ranks from here to a single one
 
     def members(self, place: RankPlace) -> list[int]:
-        """Return the ranks of the group that a rank is in; none for a single receiver."""
+        """Return the ranks of the group that a rank is in, none for a single receiver."""
         ranks = place.group(self.size, self.stride) if self.size else []
         return sorted((*ranks, *(rank + self.mirror for rank in ranks))) if self.mirror else ranks
 

@@ -197,7 +197,7 @@ class _Device:
     # Passes
 
     def _scheduled_kernels(self, event: Event, start: float) -> Iterator[TraceKernel]:
-        """Yield the kernels of a slot with their start times; a longer slot is stretched, waits or copies."""
+        """Yield the kernels of a slot with their start times, stretched or with gaps where the slot is longer."""
         parts = [(part, task.micro_batch) for task in event.slot for part in self._pass_kernels(task)]
         length = event.end - start
         nominal = sum(part.exposed if part.kernel.message else part.kernel.seconds for part, _ in parts)
@@ -291,7 +291,7 @@ class _Device:
     def _operator_kernel(
         self, operator: OperatorKernels, pass_index: int, micro_batch: int, share: float, of_pass: str
     ) -> _PassKernel | None:
-        """Return the kernel of a pass of an operator; None where it has none."""
+        """Return the kernel of a pass of an operator, or None where it has none."""
         work = operator.kernels[pass_index]
         if work is None or not share:
             return None
@@ -308,7 +308,7 @@ class _Device:
     def _section_messages(
         self, section: str, micro_batch: int, is_forward: bool, share: float | None, of_pass: str
     ) -> Iterator[_PassKernel]:
-        """Yield the messages of a section; ``share`` of them, or with None as often as they are repeated."""
+        """Yield the messages of a section, of which ``share`` is executed (None: as often as they are repeated)."""
         scopes = {"embedding": (Scope.embedding,), "head": (Scope.head,), "first layer": (Scope.layer,)}
         in_layer = "layer" in section
         for m in self.ledger.messages:

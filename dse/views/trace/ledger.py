@@ -38,7 +38,7 @@ class KernelWork(NamedTuple):
 
 
 class OperatorKernels(NamedTuple):
-    """An operator with the kernel of each pass, by :data:`PASSES`; None for a pass that it lacks."""
+    """An operator with the kernel of each pass, by :data:`PASSES`, or None for a pass that it lacks."""
 
     section: str  #: ``layer``, ``first layer``, ``embedding`` or ``head``
     name: str

@@ -121,7 +121,7 @@ def _slot_events(event: Event, step: Step) -> Iterator[dict[str, Any]]:
 
 
 def _send_events(event: Event, step: Step, lane_end: dict[tuple[int, str], float]) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a slot to other stages; ``lane_end`` is the end of the last message per lane."""
+    """Yield the messages of a slot to other stages, one after the other."""
     for task in event.slot:
         if step.message and _is_sent(task, event.device, step):
             lane = _OUTPUTS if task.kind is PassKind.forward else _GRADIENTS

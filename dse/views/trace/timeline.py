@@ -226,7 +226,7 @@ def _output(task: Task) -> tuple[bool, int, int]:
 
 
 def _input(task: Task, chunks: int) -> Task | None:
-    """Return the pass whose output another pass waits for; None for the first chunk's forward."""
+    """Return the pass whose output another pass waits for, or None for the first chunk's forward."""
     if task.kind is PassKind.forward:
         return task._replace(chunk=task.chunk - 1) if task.chunk else None
     if task.kind is PassKind.weight_gradient:
