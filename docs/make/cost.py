@@ -11,8 +11,7 @@ from pathlib import Path
 
 import dse
 from docs.make.command import page_parser
-from docs.make.files import fill
-from docs.make.markdown import filed, publish, table
+from docs.make.markdown import filed, fill, publish, table
 from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import known_leaves, short_name

@@ -31,7 +31,6 @@ CONTENTS = {
     ),
     "Notebooks": tuple(sorted(f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb"))),
     "Look up": (
-        "docs/files",
         "docs/reference",
         "docs/glossary",
         "docs/launch",
