@@ -9,6 +9,7 @@ from benchmarks.rates import against_loop, bench
 from benchmarks.rates.revisions import PASSES, RECORD
 from benchmarks.rates.runs import SMALLER
 from benchmarks.rates.sweeps import EXPERTS_SWEEP, LARGE_SWEEP, SERVING_SWEEP, STANDARD_SWEEP, shown
+from docs.make import growth
 from docs.make.command import page_parser
 from docs.make.markdown import document, table
 
@@ -131,6 +132,7 @@ def page(measured: dict[str, Any]) -> str:
             f"5 s), serving is `{shown(SERVING_SWEEP)}`, its rates with 2,000 values of concurrency. Machines differ and "
             "are noisy: compare the lines of one page with each other.",
             _PROFILE,
+            *growth.section(),
             revisions(json.loads(RECORD.read_text(encoding="utf-8"))),
         ]
     )

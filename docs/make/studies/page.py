@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from docs.make import ablation
 from docs.make.markdown import document, tight_table
 from docs.make.studies import energy, offloading, posttraining, serving, training
 from docs.make.studies.claim import DIFFERS, SETTING, WORDS, Claim, Row, judged
@@ -35,6 +36,7 @@ def page(rows: Sequence[Row], command: str) -> str:
             "\n".join(_reasons(rows, DIFFERS)),
             "## What was chosen",
             "\n".join(_reasons(rows, SETTING)),
+            *ablation.section(),
         ]
     )
 
