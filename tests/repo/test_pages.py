@@ -303,7 +303,7 @@ FIGURES = {
     "6.8 % in the mean, ours by 16.5 %": ("showdown.md", r"SimuMax \| 14 \| 913 .* / 6\.8 % \| – \| .* / 16\.5 %"),
     "it expresses 2,124": ("showdown.md", r"aiconfigurator \| 0\.12\.0 \| 2124"),
     "11.8 % in\nthe median and 20.2 % in the mean": (
-        "showdown.md", r"time of a token \| aiconfigurator .* 11\.8 % / 20\.2 % \| – \| 12\.5 % / 19\.5 %",
+        "showdown.md", r"time per output token \| aiconfigurator .* 11\.8 % / 20\.2 % \| – \| 12\.5 % / 19\.5 %",
     ),
     "45.4 % and 44.7 %, ours by 21.8 % and 34.3 %": (
         "showdown.md", r"first token \| aiconfigurator .* 45\.4 % / 44\.7 % \| – \| 21\.8 % / 34\.3 %",
