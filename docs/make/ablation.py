@@ -216,4 +216,3 @@ def _lines() -> Iterator[list[str]]:
         ratio = one.ratio()
         agrees = "yes" if is_published(one, ratio) else "no"
         yield [one.option, one.label, one.published, f"{ratio:.2f}", agrees, one.remark, one.source]
-
