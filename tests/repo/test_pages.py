@@ -63,6 +63,12 @@ def test_walks_name_the_files_that_they_count(title, steps, count):
         assert (ROOT / file).exists() or (ROOT / "dse" / file).exists(), file
 
 
+def test_the_table_of_rooms_is_up_to_date():
+    from docs.make.architecture import filled
+
+    assert filled(ARCHITECTURE) == ARCHITECTURE, "run: python -m docs.make.architecture docs/architecture.md"
+
+
 def test_every_room_has_its_line():
     rooms = [path for path in (ROOT / "dse").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
     names = {path.name for path in rooms} - {"__init__.py", "__main__.py"}
