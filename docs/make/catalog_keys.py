@@ -242,15 +242,15 @@ def interval(bounds: Bounds) -> str:
     """Bounds as an interval.
 
     >>> interval(Bounds(high=1.0)), interval(Bounds(above=True, whole=True)), interval(YES_OR_NO)
-    ('[0,1]', 'integer >0', '0 or 1')
+    ('[0,1]', 'integer>0', '0, 1')
     """
     if bounds == YES_OR_NO:
-        return "0 or 1"
-    kind = "integer " if bounds.whole else ""
+        return "0, 1"
+    kind = "integer" if bounds.whole else ""
     if bounds.high < float("inf"):
         return f"{kind}{'(' if bounds.above else '['}{bounds.low:g},{bounds.high:g}]"
     if bounds.low == -float("inf"):
-        return f"{kind}any"
+        return f"{kind} any".strip()
     return f"{kind}{'>' if bounds.above else '≥'}{bounds.low:g}"
 
 

@@ -48,14 +48,10 @@ def _rows() -> str:
         if one.metric in _SHOWN:
             case[one.metric] = f"{one.measured:g} / {one.predicted:.7g}"
     header = ("row", "package", "dies", *(f"`{name}`" for name in _SHOWN))
-    return table(
-        header,
-        [
-            [name, case["package"], case["dies"], *(case.get(metric, "") for metric in _SHOWN)]
-            for name, case in found.items()
-        ],
-        words=header[:3],
+    rows = (
+        [name, case["package"], case["dies"], *(case.get(one, "") for one in _SHOWN)] for name, case in found.items()
     )
+    return filed("cost_rows", header, rows)
 
 
 def bill_of(name: str) -> Bill:

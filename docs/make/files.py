@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from docs.make.markdown import table
+from docs.make.markdown import filed, table
 from dse.designs import catalog
 from dse.optimizers.codesign.descent import DescentSchedule
 from dse.optimizers.driver import METHODS
@@ -84,4 +84,4 @@ def _stacks() -> str:
     for slug, stacks in default_stacks().items():
         alike.setdefault(stacks, []).append(slug)
     header = ("system or accelerator", *MODEL_KINDS, "serving")
-    return table(header, [[", ".join(slugs), *stacks] for stacks, slugs in alike.items()], words=header)
+    return filed("reference_stacks", header, [[", ".join(slugs), *stacks] for stacks, slugs in alike.items()])

@@ -56,9 +56,10 @@ groups the same weight. *Configuration*: only the row's configuration was unseen
 one."""
 
 _PAIRS = """\
-Pairs of rows of one group left out, predicted within a factor of two of each other: the probability that A is faster
-than B. *Brier*: mean square of probability less outcome; 0.25 is a coin. *Best*: the least that 50 bins of the predicted
-probability reach; where *Brier* is no more, the order is wrong, not the width."""
+Pairs of rows of one group left out, predicted within a factor of two of each other: how often the faster one is
+predicted (*right*), and the Brier score of the probability (mean square of probability less outcome; 0.25 is a coin).
+*Best*: the least that 50 bins of the predicted probability reach; where it equals *Brier*, what is left is wrong order,
+not width."""
 
 
 def rows_of(paths: Sequence[Path]) -> list[LeftOut]:
@@ -191,10 +192,10 @@ def page(found: Found) -> str:
             ),
             "## Which of two is faster",
             _PAIRS,
-            table(
+            filed(
+                "intervals_pairs",
                 ("figures", "left out", "pairs", "Brier", "best", "each group once", "right"),
                 rows_of_pairs(found),
-                words=("figures", "left out"),
             ),
             "Share of the variance of log errors that two designs of one stack and chip have in common, and of one model too:",
             table(

@@ -12,7 +12,7 @@ from typing import Any
 
 from docs.make import catalog_keys, files
 from docs.make.command import page_parser
-from docs.make.markdown import fill, tight_table
+from docs.make.markdown import fill, linked, publish, tight_table
 from dse.cli.listing import listing
 from dse.designs import catalog
 from dse.designs.catalog.schema import SCHEMAS
@@ -36,7 +36,7 @@ Row = tuple[Any, ...]
 
 def filled(page: str) -> str:
     """Return the page with its tables as the code has them today."""
-    return fill(page, tables())
+    return linked(fill(page, tables()))
 
 
 def tables() -> dict[str, str]:
@@ -62,7 +62,8 @@ def _leaves() -> list[str]:
     for row in listing("leaves").rows:
         record, _, leaf = row[5].rpartition(".")
         values = _values(known_leaves()[row[5]])
-        records.setdefault(record, []).append((leaf, row[1], row[2], values, _default(row[4], row[1])))
+        meaning = row[2].removesuffix(": 1 yes") if values in ("0, 1", "[0,1]") else row[2]
+        records.setdefault(record, []).append((leaf, row[1], meaning, values, _default(row[4], row[1])))
         names.setdefault(record, {})[leaf] = row[0]
     shared: dict[tuple[Row, ...], list[str]] = {}
     for record, rows in records.items():
@@ -131,4 +132,4 @@ def _codes(names: Iterable[str]) -> str:
 
 if __name__ == "__main__":
     target: Path = page_parser(__doc__).parse_args().page
-    target.write_text(filled(target.read_text(encoding="utf-8")), encoding="utf-8")
+    publish(target, fill(target.read_text(encoding="utf-8"), tables()))

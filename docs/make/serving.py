@@ -309,7 +309,10 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
             + filed("serving_engines", ("stack", "figures", *names), rows_of_engines(found)),
             *refused.section(compared),
             "## Excluded figures, by reason",
-            table(("reason", "figures"), [[reason, f"{n}"] for reason, n in skipped.most_common()]),
+            f"{skipped.total():,} figures, by reason: "
+            + filed(
+                "serving_excluded", ("reason", "figures"), ([reason, f"{n}"] for reason, n in skipped.most_common())
+            ),
         ]
     )
 

@@ -40,7 +40,7 @@ _READING = """\
   [calibration.md](calibration.md).
 - `dse` is worst where no other source covers the engine: ML.ENERGY v2 (vLLM of 2024), and the 16 times to first token of
   TensorRT-LLM 0.5.
-- Models of an MFU are for large models, not for vTrain's small cells: training is shown with them and without.
+- Models of an MFU are for large models; half of the rows are vTrain's small cells.
 - For a tool that knows batches but no engine, a constant number of requests in flight is one batch."""
 
 _SETTINGS = """\
@@ -158,7 +158,6 @@ def page(lines: Sequence[Line]) -> str:
     """The page."""
     steps = {
         "All rows:": lambda one: True,
-        "All but vTrain's:": lambda one: not one.source.startswith("vTrain"),
         "The rows of `tests/published`, which anybody with a checkout has:": lambda one: one.measured is not None,
     }
     serving = (

@@ -220,7 +220,9 @@ def _random_line(reading: Reading) -> list[str]:
     ]
     text = f"{len(behind)} of {reading.compared()} medians are behind" + (": " if listed else "") + "; ".join(listed)
     surely = any(sure for *_, sure in behind)
-    claim = f"every method at least as good as random search at equal evaluations (one-sided Mann-Whitney test, p < {LUCK})"
+    claim = (
+        f"every method at least as good as random search at equal evaluations (one-sided Mann-Whitney test, p < {LUCK})"
+    )
     return [claim, text, "fail" if surely else "pass" if not behind else "pass: no difference shown"]
 
 
@@ -308,7 +310,8 @@ def _gaps_text(reading: Reading) -> str:
     return (
         "Median of the seeds, and the 95th percentile. *At 1 %*: with 1 % of the space's evaluations, or the whole budget "
         f"where that is less. *Polished*: the best after {POLISH_AT:,} evaluations, then steps to the best neighbour. "
-        "Defaults of methods were chosen with the three smallest spaces in view." + (f" Evaluations count designs; {costs}." if costs else "")
+        "Defaults of methods were chosen with the three smallest spaces in view."
+        + (f" Evaluations count designs; {costs}." if costs else "")
     )
 
 
