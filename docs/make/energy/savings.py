@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from docs.make.markdown import percent, table
+from docs.make.markdown import filed, percent
 from dse.designs.composing import design
 from dse.designs.leaves import leaf, replace
 from dse.measured.energy import CLOCK
@@ -88,7 +88,7 @@ def section() -> tuple[str, str]:
         "The threshold voltage of a chip decides this, and kernels at one power limit do not show it "
         "(docs/kernels.md). It is held near what varied clocks and limits show of the A30 and the V100, and "
         "below 0.39 of the nominal voltage.\n\n"
-        f"{table(columns, rows)}\n"
+        f"{filed('energy_savings', columns, rows)}\n"
     )
     return "What a lower clock saves", text
 

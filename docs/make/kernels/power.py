@@ -67,7 +67,7 @@ def _power(found: Sequence[FittedJob], fitted: FittedJob, kernels: Sequence[Kern
         groups.setdefault((f"**all {what}**", "all"), []).append((kernel, error))
     rows = [[*key, *_figures(members)] for key, members in sorted(groups.items())]
     header = ["class", "device", "rows", "median", "90 %", "bias", "read low"]
-    whole = [row for row in rows if row[1] == "all" or row[0].endswith("at the limit")]
+    whole = [row for row in rows if row[1] == "all"]
     return f"{table(header, whole)}\n\nBy class and device: {filed('kernels_power', header, rows)}"
 
 
