@@ -32,7 +32,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: Collectio
     """A table; columns of words are set left, all others right."""
     rule = ["---" if h in words else "---:" for h in header]
     lines = [header, rule, *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("|" + "|".join(cell.replace("|", "\\|") for cell in line) + "|" for line in lines)
 
 
 def tight_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

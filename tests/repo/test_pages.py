@@ -300,7 +300,7 @@ FIGURES = {
     "854 designs of 2,249": ("accuracy.md", r"854 of 2249 rows"),
     "times is 3.6 %, the\nmedian 1.8 %": ("accuracy.md", r"854 of .*median .* 1\.8 %, mean 3\.6 %"),
     "1.8 % for unseen configurations and 1.3 % for fitted rows": (
-        "accuracy.md", r"table 5: step time \| 8 \| 1\.6 % \| 1\.8 % \| 1\.34 %",
+        "accuracy.md", r"table 5: step time\|8\|1\.6 %\|1\.8 %\|1\.34 %",
     ),
     "ours are 3.0 % and\n0.5 %": (
         "tables/accuracy_sources.csv", r"SimuMax .*,peak_memory,14,.*,0\.5 %,.*\n.*SimuMax .*,step_time,14,14,0,3\.0 %",
@@ -308,15 +308,15 @@ FIGURES = {
     "ours are 7.9 % and 6.3 %": (
         "tables/calibration_sources.csv", r"vTrain_multi,.*,7\.9 %,.*\nvTrain_single,.*,6\.3 %"
     ),
-    "mean error of 6.8 %, ours 16.5 %": ("showdown.md", r"SimuMax \| 14 \| 913 .* / 6\.8 % \| – \| .* / 16\.5 %"),
-    "it expresses 2,124": ("showdown.md", r"aiconfigurator \| 0\.12\.0 \| 2124"),
+    "mean error of 6.8 %, ours 16.5 %": ("showdown.md", r"SimuMax\|14\|913\|.* / 6\.8 %\|–\|.* / 16\.5 %"),
+    "it expresses 2,124": ("showdown.md", r"aiconfigurator\|0\.12\.0\|2124"),
     "11.8 % and 20.2 %, ours on\nthe same rows, publication unseen, 12.5 % and 19.5 %": (
-        "showdown.md", r"time per output token \| aiconfigurator .* 11\.8 % / 20\.2 % \| – \| 12\.5 % / 19\.5 %",
+        "showdown.md", r"time per output token\|aiconfigurator\|.*11\.8 % / 20\.2 %\|–\|12\.5 % / 19\.5 %",
     ),
     "45.4 % and 44.7 %, ours 21.8 % and 34.3 %": (
-        "showdown.md", r"first token \| aiconfigurator .* 45\.4 % / 44\.7 % \| – \| 21\.8 % / 34\.3 %",
+        "showdown.md", r"first token\|aiconfigurator\|.*45\.4 % / 44\.7 %\|–\|21\.8 % / 34\.3 %",
     ),
-    "it expresses 681": ("showdown.md", r"llm-analysis, training \| 681 \| 913 \| 0\.31 .* 43\.4 %"),
+    "it expresses 681": ("showdown.md", r"llm-analysis, training\|681\|913\|0\.31\|.*43\.4 %"),
     "21.6 % and 8.3 %": ("tables/calibration_sources.csv", r"vTrain_multi,55,21\.6 %,.*\nvTrain_single,418,8\.3 %"),
 }  # fmt: skip
 
