@@ -85,11 +85,19 @@ def mixtures(found: experts.Found) -> list[str]:
             for name, value in found.values.items()
         )
         + ".",
-        "Every point, its cell left out: " + filed("calibration_experts", heads, _points(found)),
+        "Every point, its cell unseen: " + filed("calibration_experts", heads, _points(found)),
     ]
 
 
 _ERRORS = ["mean", "median", "90 %", "bias"]
+
+#: Names of errors of mixtures of experts as the page has them.
+_SHOWN = {
+    "in sample": "fitted rows",
+    "configuration left out": "unseen configuration",
+    "cell left out": "unseen cell",
+    "model left out": "unseen model",
+}
 
 _RECIPES = """\
 Errors of unseen configurations of dense models by recipe. A design measured in several releases is one point. Nothing
@@ -98,8 +106,8 @@ is fitted to a recipe (`dse/model/formats.py`)."""
 _EXPERTS = """\
 Rows of mixtures of experts are fitted apart, with dense steps fixed (`dse/lab/fits/experts.py`): four numbers that all
 chips and releases share. What releases changed is in their files (`all_to_all`, `fused`). A design measured several
-times with one stack is one point. *Cell left out*: no row of the point's accelerator in its range of releases was seen;
-*model left out*: none of its model. *Blind*: defaults of the leaves. *Constant MFU*: the mean share of the peak of all
+times with one stack is one point. *Unseen cell*: no row of the point's accelerator in its range of releases was seen;
+*unseen model*: none of its model. *Blind*: defaults of the leaves. *Constant MFU*: the mean share of the peak of all
 other cells. The mechanisms were chosen while looking at these rows. Two releases took twice as long as their neighbours
 on H100 with 30B-A3B, unexplained; GPT-OSS stays a fifth too fast."""
 
@@ -134,7 +142,7 @@ def _recipes(found: Calibration) -> Iterable[list[str]]:
 
 def _experts(found: experts.Found) -> Iterable[list[str]]:
     for name, errors in found.errors.items():
-        yield [name, *_summary(errors)]
+        yield [_SHOWN.get(name, name), *_summary(errors)]
 
 
 def _points(found: experts.Found) -> Iterable[list[str]]:
