@@ -20,9 +20,10 @@ _KEPT_BY = "python -m benchmarks.showdown " + " ".join(
 _ABOUT = """\
 The same published rows through every tool that pip installs or whose formulas are published, set up as its
 documentation says (below). Errors are median / mean of |predicted / measured − 1|. *Rows*: those that a tool can
-express, of all that `dse` compares. *Ratio*: median of predicted over measured. *One knob*: the tool's times over one
+express, of all that `dse` compares (so its own share is all). *Ratio*: median of predicted over measured. *One knob*: the tool's times over one
 factor, fitted to all other sources, as a user would fit an efficiency; a dash where efficiencies are measured. *dse,
-same rows*: by fits that had not seen the row's publication; nothing of `dse` here is fitted to the rows. *dse nearer*:
+same rows*: by fits that had not seen the row's publication; nothing of `dse` here is fitted to the rows; TPUs are predicted
+without their generation, whole runs of ML.ENERGY v2 as steady states. *dse nearer*:
 share of the rows on which its factor is the smaller. *Seconds*: processor seconds a figure on one core, without the
 start. What a row leaves open (micro-batch, recompute) is completed as `dse` does, for all tools alike."""
 

@@ -19,7 +19,8 @@ _INTRODUCTION = """\
 # Models and systems that serve
 
 Written by `{command}`; `tests/unit/model/serving/test_systems.py` holds the same checks. A *law* is a direction or a
-bound. What is not *verified* is judged by nothing: the source gives no setting in full, or was read second hand. Which
+bound. What is not *verified* is judged by nothing: the source gives no setting in full, or was read second hand.
+NanoFlow's share of overlap, 0.5, was chosen by its figures; engines of 2024 reach 24 to 31 % here for its 31 to 38 %. Which
 figures follow from a setting or a formula of ours: [studies](studies.md)."""
 
 _OPTIONS = """\

@@ -136,8 +136,9 @@ def _claimed(claim: Claim, compared: Iterable[Comparison]) -> list[Comparison]:
 
 _ABOUT_CLAIMS = """\
 Mean errors. *Unseen publication*: by fits without any row of the publication; *unseen configuration*: by fits without
-the row's configuration; *fitted rows*: by the fit to all rows. Memory is counted; nothing is fitted to it. `dse validate
-tests/published/TABLE.csv` prints each."""
+the row's configuration; *fitted rows*: by the fit to all rows. Memory is counted; nothing is fitted to it, but
+torchtitan's bytes a logit were counted in its code with these rows in view. `dse validate tests/published/TABLE.csv`
+prints each."""
 
 
 def _claims(claimed: Iterable[tuple[Claim, list[Comparison]]], not_seen: NotSeen) -> str:

@@ -25,7 +25,8 @@ prediction."""
 
 _LIMITS = """\
 The form of the model and the priors were chosen while looking at these errors, so they are somewhat kinder than those
-of rows never looked at. vTrain measured the same kernel sequence up to 30 % apart between neighbouring cells. A row with
+of rows never looked at. vTrain measured the same kernel sequence up to 30 % apart between neighbouring cells.
+Sources of one to six rows leave folds without their stack. A row with
 *mapping completed by search* leaves degrees or recompute open; the model chooses the fastest that fits, so its errors
 flatter."""
 

@@ -21,7 +21,7 @@ _CHIPS = ("a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm-180gb")
 _TEXT = """\
 A step of Llama 3 70B on 64 devices (tp 8, full recompute), and a token of it from vLLM with 64 requests in flight
 (tp 4, 1,024 tokens in and out): time added by limits of 90, 80 and 70 % of the one as sold, and by the limit that saves
-a tenth of the boards' energy; below, the means of the traces above. Published studies (McDonald et al. 2022, Zeus; from
+a tenth of the boards' energy. A cap counts by the clock that it leaves over that of the limit as sold. Below, the means of the traces above. Published studies (McDonald et al. 2022, Zeus; from
 memory) save a tenth of the energy at 3 to 8 % of the time."""
 
 
