@@ -38,13 +38,12 @@ test-slow: $(VENV)/.installed-test  ## run the slow tests alone (TESTS=…, JOBS
 test-browser: $(VENV)/.installed-test  ## run every test of pages in a Chromium without a screen (DSE_CHROMIUM=…)
 	$(BIN)/python -m pytest --durations=20 -m "browser or not browser" tests/unit/lab/page
 
-docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, docs/accuracy.md, docs/technology.md, docs/cost.md, docs/ablation.md, docs/systems.md, docs/studies.md, docs/simulate.md, docs/benchmarks.md and the table of README.md (TABLES=…)
+docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/architecture.md, docs/accuracy.md, docs/technology.md, docs/cost.md, docs/systems.md, docs/studies.md, docs/simulate.md, docs/benchmarks.md and the table of README.md (TABLES=…)
 	$(BIN)/python -m docs.make.reference docs/reference.md
-	$(BIN)/python -m docs.make.files docs/files.md
+	$(BIN)/python -m docs.make.architecture docs/architecture.md
 	$(BIN)/python -m docs.make.accuracy docs/accuracy.md $(TABLES)
 	$(BIN)/python -m docs.make.technology docs/technology.md
 	$(BIN)/python -m docs.make.cost docs/cost.md
-	$(BIN)/python -m docs.make.ablation docs/ablation.md
 	$(BIN)/python -m docs.make.systems docs/systems.md
 	$(BIN)/python -m docs.make.studies docs/studies.md
 	$(BIN)/python -m docs.make.simulate docs/simulate.md
@@ -112,8 +111,8 @@ diagnosis-bench: $(VENV)/.installed-test  ## put faults into traces of known ste
 dist-bench: $(VENV)/.installed-test  ## measure workers against shards, write docs/many_machines.md
 	$(BIN)/python -m docs.make.many_machines docs/many_machines.md
 
-growth: $(VENV)/.installed-test  ## measure how time and memory grow, write docs/growth.md
-	$(BIN)/python -m docs.make.growth docs/growth.md
+growth: $(VENV)/.installed-test  ## measure how time and memory grow, for docs/benchmarks.md
+	$(BIN)/python -m docs.make.growth docs/tables/benchmarks_growth.csv
 
 showdown: $(VENV)/.installed-test  ## other tools, each in its own environment, on the published rows: checked against what is kept, or kept anew (SHOWN=…)
 	$(BIN)/python -m benchmarks.showdown $(SHOWN)

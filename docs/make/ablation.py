@@ -1,7 +1,4 @@
-"""The page of the docs on what single options do: one reference design each, the published claim beside our own number.
-
-``python -m docs.make.ablation docs/ablation.md`` writes it.
-"""
+"""What single options do: one reference design each, the published claim beside our own number."""
 
 from __future__ import annotations
 
@@ -9,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import dse
-from docs.make.command import command, page_parser
-from docs.make.markdown import document, table
+from docs.make.markdown import filed
 from dse.types import Metrics
 
 #: Metrics of what a device keeps between steps.
@@ -200,23 +196,19 @@ def is_published(ablation: Ablation, ratio: float) -> bool:
     return ablation.low <= ratio <= ablation.high
 
 
-def page() -> str:
-    """The page."""
+_ABOUT = (
+    "One design without and with an option: how many times less time or memory it takes with it, against what a "
+    "publication says. *Agrees*: a stated gain within three points, “up to” as at most an eighth more."
+)
+
+
+def section() -> list[str]:
+    """Return the section of the page of studies."""
+    lines = list(_lines())
+    agreeing = sum(line[4] == "yes" for line in lines)
     header = ["option", "design", "published", "ours", "agrees", "remark", "source"]
-    return document(
-        [
-            "# What single options do",
-            f"Written by `{command('docs.make.ablation')}`: nothing here was measured by us.",
-            "\n".join(
-                [
-                    "Each line is one design without and with an option, and how many times less time or memory it takes with",
-                    "it, against what a publication says. *Agrees* is whether our number lies within what that leaves open: a",
-                    "stated gain within three points, “up to” as at most an eighth more.",
-                ]
-            ),
-            table(header, _lines(), words=set(header) - {"ours"}),
-        ]
-    )
+    count = f"{agreeing} of {len(lines)} agree: {filed('studies_options', header, lines)}"
+    return ["## What single options do", f"{_ABOUT} {count}"]
 
 
 def _lines() -> Iterator[list[str]]:
@@ -224,13 +216,3 @@ def _lines() -> Iterator[list[str]]:
         ratio = one.ratio()
         agrees = "yes" if is_published(one, ratio) else "no"
         yield [one.option, one.label, one.published, f"{ratio:.2f}", agrees, one.remark, one.source]
-
-
-def main() -> None:
-    """Write the page."""
-    arguments = page_parser(__doc__).parse_args()
-    arguments.page.write_text(page(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ from benchmarks.rates import against_loop, bench
 from benchmarks.rates.revisions import PASSES, RECORD
 from benchmarks.rates.runs import SMALLER
 from benchmarks.rates.sweeps import EXPERTS_SWEEP, LARGE_SWEEP, SERVING_SWEEP, STANDARD_SWEEP, shown
+from docs.make import growth
 from docs.make.command import page_parser
 from docs.make.markdown import document, table
 
@@ -63,22 +64,14 @@ _LINES = [
 
 
 _PROFILE = """\
-Where the time goes (two cores). *Every output*: a design has some twenty numbers of its own, each written once; the
-equations that all of its axes reach take a third of the time. *Best only*: nine tenths of the equations are those of
-the outer index, shared among thousands of designs. *Design by design*: nothing is shared, some 1,300 equations in one
-loop whose results go through the cache; looking the values up are gathers, which no processor does many of at once.
-*Gradient*: 3.5 times the FLOPs of the value, in some hundred and fifty loops whose results go through the cache, where
-the value is one loop. XLA makes one function of them for each block of 64 designs, so that short loops cost no calls.
-Processors share what is more than 4,096 designs, so that many designs take as long each as few.
-`jax.grad` of the model takes 14 times the value at 1,024 designs and 23 times at 16,384. *1e5 designs* are evaluated by
-NumPy, in a quarter of a second: programs would hardly be loaded. *Second run*: half of it is the figure, whose
-libraries are imported when the table is printed (with the extra `dist` xarray imports Dask too).
+*Every output*: a third of the time are the equations that all axes reach, the rest writes some twenty numbers a design.
+*Best only*: nine tenths of the equations are shared among thousands of designs. *Design by design*: nothing is shared.
+*Gradient*: 3.5 times the FLOPs of the value (`jax.grad` of the model takes 14 times the value at 1,024 designs). *1e5
+designs* are evaluated by NumPy. *Second run*: half of it is the figure.
 
-Nothing here has been run on a GPU. All programs of sweeps and gradients lower for CUDA, in single precision throughout
-(`tests/unit/sweep/test_lowering.py`), and chunks grow with the memory of the device, to 2^25 scores. What a GPU would do
-follows from bytes and FLOPs alone: some 700 FLOPs a design and some ten bytes of scores and reasons, so that 67 TFLOP/s
-and 3.3 TB/s (H100) allow 3e11 designs/s at the memory and 1e11 at the arithmetic, of which divisions, comparisons and
-launches leave a part that nobody has measured."""
+Nothing here has been run on a GPU. All programs of sweeps and gradients lower for CUDA in single precision
+(`tests/unit/sweep/test_lowering.py`). From bytes and FLOPs alone an H100 would allow 1e11 designs/s; nobody has measured
+it."""
 
 
 def revisions(record: dict[str, Any]) -> str:
@@ -90,10 +83,9 @@ def revisions(record: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             "## Against earlier revisions",
-            "Time of the engine over that of an earlier revision (below 1: faster now), both timed in turn a fraction of a "
-            f"second at a time in processes of their own over `{shown(LARGE_SWEEP)}`. Median of some starts of both, and "
-            "the extremes: a process is up to a twentieth faster or slower for as long as it lives, by where its memory "
-            "lies. Measured by `python -m benchmarks.rates.revisions CHECKOUT --name NAME`.",
+            "Time of the engine over that of an earlier revision (below 1: faster now), timed in turn in processes of their "
+            f"own over `{shown(LARGE_SWEEP)}`: median of some starts of both, and the extremes "
+            "(`python -m benchmarks.rates.revisions CHECKOUT --name NAME`).",
             table(["against", "measured on", *PASSES.values()], rows),
         ]
     )
@@ -123,14 +115,13 @@ def page(measured: dict[str, Any]) -> str:
             f"`{shown(STANDARD_SWEEP)}`: {measured['designs']:,} designs, {measured['file_bytes'] / 1e6:.0f} MB written.",
             table(header, rows, words=header),
             f"Cold and warm runs are fresh processes (`dse run {shown(STANDARD_SWEEP)}`), the cold one with nothing "
-            "kept from before but the bytecode of modules, as an installation has it; they and those of 1e9 designs are "
-            "the fastest of three. Rates are the best of many rounds in one process, compilation apart, and count distinct "
-            "mappings only. 1e5 to 1e9 designs are ranked by step "
-            f"time. Rates and seconds of 1e9 designs are of `{shown(LARGE_SWEEP)}`, compilation apart. Gradients are of "
-            f"1,024 designs at once. Experts are those of `{shown(EXPERTS_SWEEP)}` (ten million designs were asked in "
-            f"5 s), serving is `{shown(SERVING_SWEEP)}`, its rates with 2,000 values of concurrency. Machines differ and "
-            "are noisy: compare the lines of one page with each other.",
+            "kept from before but the bytecode of modules; they and those of 1e9 designs are the fastest of three. Rates are "
+            "the best of many rounds in one process, compilation apart, and count distinct mappings only. 1e9 designs are "
+            f"`{shown(LARGE_SWEEP)}`, by step time. Gradients are of 1,024 designs. Experts: `{shown(EXPERTS_SWEEP)}`; "
+            f"serving: `{shown(SERVING_SWEEP)}` with 2,000 values of concurrency. Compare the lines of one page with each "
+            "other: machines differ.",
             _PROFILE,
+            *growth.section(),
             revisions(json.loads(RECORD.read_text(encoding="utf-8"))),
         ]
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from docs.make.markdown import tight_table
-from dse.designs import catalog
 from dse.designs.catalog.schema import OPERATIONS, SCHEMAS, ChoiceField, NumberField, TableField
 from dse.designs.catalog.value import Parser, extent, text, texts
 from dse.designs.leaves import known_leaves
@@ -84,8 +83,8 @@ MEANINGS = {
     "released": "year and month; of engines, fitted values of one near it in time and code base are its priors",
     "residual": "log standard deviation of step times, beyond the spread of fitted values",
     "level": "factor of all times and slow-downs of a stack of one's own; default: 1",
-    "residuals.token": "log standard deviation of token times",
-    "residuals.first": "log standard deviation of times to the first token",
+    "residuals.token": "log standard deviation of time per output token",
+    "residuals.first": "log standard deviation of time to first token",
     "residuals.latency": "log standard deviation of request latencies",
     "residuals.rate": "log standard deviation of throughput",
     "residuals.energy": "log standard deviation of energy and power",
@@ -142,17 +141,13 @@ ELSEWHERE = {
     "accelerator.kernels": (SCHEMAS["kernels"], "leaves of a file of `kernels/`"),
     "accelerator.chip": (SCHEMAS["architecture"], "keys of a file of `architectures/`"),
     "accelerator.node": (SCHEMAS["kernels"].fields["node"], "keys of `[node]` of a file of `kernels/`"),
+    "kernels.node": (SCHEMAS["system"], "keys of a file of `systems/`"),
     "kernels.alone": (SCHEMAS["network"].fields["alone"], "keys of `[alone]` of a file of `networks/`"),
 }
 
 
-def sections() -> list[str]:
-    """A section for each kind of files."""
-    return [part for kind in SCHEMAS for part in (f"### Files: {catalog.FOLDERS[kind]}/", *_section(kind))]
-
-
-def _section(kind: str) -> Iterator[str]:
-    """Lines on the leaves that a file states, and a table of the other keys."""
+def section(kind: str) -> str:
+    """Return the lines on the leaves that a file states, and the table of its other keys."""
     lines: list[str] = []
     rows: list[Sequence[str]] = []
     for at, fields in _tables(SCHEMAS[kind], ""):
@@ -164,10 +159,8 @@ def _section(kind: str) -> Iterator[str]:
         lines.append("- `[nodes.5nm]`, … of the other processes: the keys of `[nodes.3nm]`")
     if kind == "workload":
         lines.append("- defaults: " + "; ".join(f"`{key}` {value}" for key, value in WORKLOAD_DEFAULTS.items()))
-    if lines:
-        yield "\n".join(lines)
-    if rows:
-        yield tight_table(("key", "unit", "meaning", "values"), rows)
+    header = ("key", "unit", "meaning", "values")
+    return "\n\n".join(part for part in ("\n".join(lines), tight_table(header, rows) if rows else "") if part)
 
 
 def _tables(table: TableField, at: str) -> Iterator[tuple[str, TableField]]:
@@ -189,17 +182,33 @@ def _own(kind: str, at: str, fields: TableField) -> dict[str, Parser]:
 
 
 def _leaf_lines(kind: str, at: str, fields: TableField) -> Iterator[str]:
-    """The leaves that a table states, by record; needed ones in bold."""
+    """List the leaves that a table states, by record, with those that it needs."""
     if f"{kind}.{at[:-1]}" in ELSEWHERE:
         yield f"- `{at}…`: {ELSEWHERE[f'{kind}.{at[:-1]}'][1]}"
-    by_record: dict[str, list[str]] = {}
+    by_records: dict[tuple[str, ...], list[str]] = {}
     for key, field in _own(kind, at, fields).items():
-        records = _records(key, field)
-        if records:
-            name = f"**`{at}{key}`**" if key in fields.needs else f"`{at}{key}`"
-            by_record.setdefault(", ".join(f"`{record}`" for record in records), []).append(name)
-    for records_of, names in by_record.items():
-        yield f"- leaves of {records_of}: {', '.join(names)}"
+        if records := _records(key, field):
+            by_records.setdefault(tuple(records), []).append(key)
+    for listed, keys in by_records.items():
+        records = [record for record in listed if at and record.endswith(f".{at[:-1]}")] or listed
+        needed = [key for key in keys if key in fields.needs]
+        told = f"; needed: {'all' if len(needed) == len(keys) > 3 else _codes(needed)}" if needed else ""
+        under = f"`{at}…`: " if at else ""
+        yield f"- {under}leaves of {_codes(records)}: {_most(records[0], keys)}{told}"
+
+
+def _most(record: str, keys: Sequence[str]) -> str:
+    """Name the leaves of a record: all of them, all but a few, or one by one."""
+    others = [
+        name for path in known_leaves() for at, _, name in [path.rpartition(".")] if at == record and name not in keys
+    ]
+    if not others:
+        return "all"
+    return f"all but {_codes(others)}" if 2 * len(others) < len(keys) else _codes(keys)
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _records(key: str, field: Parser) -> list[str]:
@@ -210,13 +219,15 @@ def _records(key: str, field: Parser) -> list[str]:
 
 
 def _other_rows(kind: str, at: str, fields: TableField) -> Iterator[Sequence[str]]:
-    """Key, unit, meaning, values of the keys that are no leaves of a design."""
+    """List key, unit, meaning and values of the keys that are no leaves; keys that differ in the name alone share a row."""
+    shared: dict[Sequence[str], list[str]] = {}
     for key, field in _own(kind, at, fields).items():
         if not _records(key, field):
             name = f"**`{at}{key}`**" if key in fields.needs else f"`{at}{key}`"
             meaning = getattr(field, "meaning", "") or MEANINGS.get(f"{kind}: {at}{key}") or MEANINGS[_plain(at + key)]
             unit = field.units if isinstance(field, NumberField) and field.units != "1" else ""
-            yield [name, unit, meaning, _values(field)]
+            shared.setdefault((unit, meaning, _values(field)), []).append(name)
+    yield from ([", ".join(names), *cells] for cells, names in shared.items())
 
 
 def _values(field: Parser) -> str:
@@ -231,16 +242,16 @@ def interval(bounds: Bounds) -> str:
     """Bounds as an interval.
 
     >>> interval(Bounds(high=1.0)), interval(Bounds(above=True, whole=True)), interval(YES_OR_NO)
-    ('[0, 1]', 'integer > 0', '0 or 1')
+    ('[0,1]', 'integer>0', '0, 1')
     """
     if bounds == YES_OR_NO:
-        return "0 or 1"
-    kind = "integer " if bounds.whole else ""
+        return "0, 1"
+    kind = "integer" if bounds.whole else ""
     if bounds.high < float("inf"):
-        return f"{kind}{'(' if bounds.above else '['}{bounds.low:g}, {bounds.high:g}]"
+        return f"{kind}{'(' if bounds.above else '['}{bounds.low:g},{bounds.high:g}]"
     if bounds.low == -float("inf"):
-        return f"{kind}any"
-    return f"{kind}{'>' if bounds.above else '≥'} {bounds.low:g}"
+        return f"{kind} any".strip()
+    return f"{kind}{'>' if bounds.above else '≥'}{bounds.low:g}"
 
 
 def _plain(key: str) -> str:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import dse
 from docs.make.command import page_parser
-from docs.make.files import fill
-from docs.make.markdown import filed, publish, table
+from docs.make.markdown import filed, fill, publish, table
 from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import known_leaves, short_name
@@ -49,14 +48,10 @@ def _rows() -> str:
         if one.metric in _SHOWN:
             case[one.metric] = f"{one.measured:g} / {one.predicted:.7g}"
     header = ("row", "package", "dies", *(f"`{name}`" for name in _SHOWN))
-    return table(
-        header,
-        [
-            [name, case["package"], case["dies"], *(case.get(metric, "") for metric in _SHOWN)]
-            for name, case in found.items()
-        ],
-        words=header[:3],
+    rows = (
+        [name, case["package"], case["dies"], *(case.get(one, "") for one in _SHOWN)] for name, case in found.items()
     )
+    return filed("cost_rows", header, rows)
 
 
 def bill_of(name: str) -> Bill:

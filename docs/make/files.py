@@ -1,38 +1,18 @@
-"""Tables of the page of the docs on files: methods of search, schedule of co-design, default stacks.
-
-``python -m docs.make.files docs/files.md`` writes them in place, between ``<!-- table: NAME -->`` and
-``<!-- end of table -->``; the text around them is written by hand.
-"""
+"""Tables of the reference on files: methods of search, schedule of co-design, default stacks."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Mapping
-from pathlib import Path
 
-from docs.make.command import page_parser
-from docs.make.markdown import table
+from docs.make.markdown import filed, table
 from dse.designs import catalog
 from dse.optimizers.codesign.descent import DescentSchedule
 from dse.optimizers.driver import METHODS
 from dse.spec.search import BATCHES, METHOD_OPTIONS, MOST_A_STEP
 
-_MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-
-
-def filled(page: str) -> str:
-    """The page with its tables as the code has them today."""
-    return fill(page, tables())
-
-
-def fill(page: str, made: Mapping[str, str]) -> str:
-    """The page with these tables in their places; a name of a table that there is not is a KeyError."""
-    return _MARKED.sub(lambda found: f"{found[1]}\n{made[found[2]]}\n\n{found[3]}", page)
-
 
 def tables() -> dict[str, str]:
-    """Name → table."""
+    """Return the tables by name."""
     return {"methods": _methods(), "schedule": _schedule(), "stacks": _stacks()}
 
 
@@ -104,9 +84,4 @@ def _stacks() -> str:
     for slug, stacks in default_stacks().items():
         alike.setdefault(stacks, []).append(slug)
     header = ("system or accelerator", *MODEL_KINDS, "serving")
-    return table(header, [[", ".join(slugs), *stacks] for stacks, slugs in alike.items()], words=header)
-
-
-if __name__ == "__main__":
-    target: Path = page_parser(__doc__).parse_args().page
-    target.write_text(filled(target.read_text(encoding="utf-8")), encoding="utf-8")
+    return filed("reference_stacks", header, [[", ".join(slugs), *stacks] for stacks, slugs in alike.items()])

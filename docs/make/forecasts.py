@@ -22,7 +22,7 @@ import numpy as np
 from calibration.scores import crps, log_score
 from docs.make import record
 from docs.make.command import page_parser
-from docs.make.markdown import document, percent, publish, table
+from docs.make.markdown import document, filed, percent, publish, table
 from docs.make.reliability import draw
 from dse.designs import catalog
 from dse.designs.calibrated import accelerator_of
@@ -48,24 +48,20 @@ METRICS = {
 _OF = ("study", "workload", "system", "software", "settings", "metric")
 
 _ABOUT = """\
-Forecasts stand in [record/forecasts.csv](record/forecasts.csv): predictions for systems of the catalogue of which no
-fit has rows with that stack (*by* says how far off they are), with date, the commit of the code that made them, the
-median and the ends of the 80 % interval. The file only grows: each line has the hash of itself and all before it, and
-a test refuses a line that was edited, moved or left out. When a row is published it is entered in
-[record/outcomes.csv](record/outcomes.csv) (number of the forecast, source, value in SI units), and scored here. Only a
-forecast dated before the row counts."""
+Forecasts stand in [record/forecasts.csv](record/forecasts.csv): predictions for systems of the catalogue that no fit of
+the stack has rows of, with date, commit, median and the ends of the 80 % interval. The file only grows: each line has
+the hash of itself and all before it, and a test refuses edits. A published row is entered in
+[record/outcomes.csv](record/outcomes.csv) and scored here, if its forecast is older."""
 
 _PENDING = """\
 Median and 80 % interval of the forecasts that no row has answered; *by* are the levels of distance from measured rows
-([intervals.md](intervals.md))."""
+([intervals.md](intervals.md)):"""
 
 _LEFT_OUT = """\
-Until rows appear, the scores of rows left out of all fits ([intervals.md](intervals.md)) stand in: widths are those
-that no row of the group has made; each group has the same weight. *Held* at 50, 80 and 95 % by the same Student's t.
-*Width*: half of the 80 % interval. CRPS and log score are of the log figure, least is best; *constant*: of one MFU for
-all steps of a source, of bytes over bandwidth times one constant in serving, both fitted to the very rows that they
-are scored by, where the forecast has seen none of the group. Groups one by one:
-[tables/intervals_scores.csv](tables/intervals_scores.csv)."""
+Until rows appear, the scores of rows left out of all fits ([intervals.md](intervals.md)) stand in; each group has the
+same weight. The table has, by figure and what was left out: the share held at 50, 80 and 95 % (Student's t), the width,
+CRPS and log score of the log figure (least is best) beside those of a *constant* fitted to the very rows, and the
+edition before. Groups one by one: [tables/intervals_scores.csv](tables/intervals_scores.csv)."""
 
 
 def listed(path: Path) -> Iterator[dict[str, Any]]:
@@ -308,14 +304,15 @@ def page(picture: str) -> str:
             else "",
             "## Open forecasts",
             _PENDING,
-            table(
+            filed(
+                "forecasts_open",
                 ("system", "workload", "stack and settings", "forecast", "by", "written"),
                 rows_pending(forecasts, {one["number"] for one in outcomes}),
-                words=("system", "workload", "stack and settings", "forecast", "by", "written"),
             ),
             "## Rows left out",
             _LEFT_OUT,
-            table(
+            filed(
+                "forecasts_scores",
                 (
                     "figures",
                     "left out",
@@ -326,15 +323,13 @@ def page(picture: str) -> str:
                     "CRPS",
                     "constant",
                     "log score",
-                    "constant ",
+                    "constant of the log score",
                     "edition before: both",
                 ),
                 rows_left_out(scores(), last_edition(record.read(EDITIONS), 1)),
-                words=("figures", "left out"),
             ),
             f"![Share of rows held by the intervals of 50, 80 and 95 %, by group left out]({picture})",
-            "A circle is a group (a chip, a vendor, a family of models, a framework; of size a class of devices, at home), "
-            "its area by its rows; on the line the interval holds what it says.",
+            "A circle is a group, its area by its rows; on the line the interval holds what it says.",
         ]
     )
 

@@ -28,36 +28,38 @@ LEARNT = {
     "first": (("first",), "time to the first token"),
     "memory": (("memory",), "peak memory"),
 }
+
+#: The same in the tables of the page.
+_SHOWN = {"step": "training", "serving": "serving", "first": "time to first token", "memory": "peak memory"}
+
 _LEVELS = (*distance.HARDWARE, *distance.SOFTWARE, *distance.MODEL)
 
-_ABOUT = r"""\
-An interval adds up, in squares, standard deviations of the log error: of the fitted parameters (first order), of what
-rows of the stack leave open (its residual), and of every level at which the design lies off all measured rows
-(`dse/measured/uncertainty/distance.py`). Of each respect the outermost level counts: hardware (*chip*, *generation*,
-*vendor* without rows of the stack), software (*source* or cluster, *stack*, *framework* without rows), model
-(*family* without rows, *kind* of attention or experts without rows of the stack). What a level adds is learnt from
-rows left out of all fits by chip, generation, vendor, framework, family and source in turn, never from single rows:
-it is where 80 % of these lie in their intervals, each group with the same weight (split conformal; of two vendors, 80
-% of each). For a generation left out, kernels measured in isolation are left out too (those of the generation before
-stand in); for a vendor, kernels of no family predict, in training with the neutral stack, the spread of whose
-parameters the level holds. Widths do not fall outwards: levels of hardware that would have one width, of the rows of
-both (isotonic regression), others that of the level within. Leaves of chip, links, engine and experts that the
-catalogue does not know exactly are drawn ([measure.md](measure.md)), but for those that the user states; what they
-explain is taken from the width of their level, in squares, and where they explain more the interval is theirs.
-`dse evaluate` prints the interval and its three largest parts, `--json` has them as `interval_parts`."""
+_ABOUT = """\
+An interval adds, in squares, standard deviations of the log error: of the fitted parameters (first order), of the
+residual of the stack, and of every level at which the design lies off all measured rows
+(`dse/measured/uncertainty/distance.py`). In each respect the outermost level counts: hardware (*chip*, *generation*,
+*vendor* without rows of the stack), software (*source* or cluster, *stack*, *framework* without rows), model (*family*
+without rows, *kind* of attention or experts without rows of the stack). The width of a level is learnt from rows left
+out of all fits by chip, generation, vendor, framework, family and source in turn: 80 % of these lie in their intervals,
+each group with the same weight (split conformal). A generation is left out with its kernels, and a vendor is predicted
+without kernels of any family. Widths do not fall outwards. Leaves of chip, links, engine and experts that the catalogue
+does not know exactly are drawn ([measure.md](measure.md)); what they explain is taken from the width of their level.
+`dse evaluate` prints the interval and its three largest parts, `--json` has them as `interval_parts`.
+
+Figures are of *training* (step times and rates), of *serving* (time per output token and per request, throughput,
+energy), of the *time to first token*, and of *peak memory*."""
 
 _CROSSED = """\
-*Held* is the share of rows within their 80 % interval, by widths that were learnt without any row of the group, in
-whatever leave-out; *each group once* gives groups the same weight, since rows of one group share their error.
-*Configuration*: at home, rows whose configuration alone no fit saw. *Never fitted*: rows that no fit uses (mixtures of
-further stacks, adapters, further vendors), as the catalogue predicts them. Few groups of vendors and generations say
-little about the next one: widths of a vendor are learnt from one other alone where it is left out."""
+*Held*: share of rows within their 80 % interval, by widths learnt without any row of the group; *each group once* gives
+groups the same weight. *Configuration*: only the row's configuration was unseen. *Never fitted*: rows that no fit uses
+(mixtures of further stacks, adapters, further vendors). Few groups of vendors and generations say little about the next
+one."""
 
 _PAIRS = """\
-Pairs of rows of one group that was left out, predicted within a factor of two of each other: probability that A is
-faster than B by errors of which designs alike share a part (below). *Brier*: mean square of probability less outcome;
-0.25 is a coin. *Best*: what the mean outcome of 50 equal bins by that probability would reach, so by what is predicted
-and whatever width; it is the order that is wrong, not the width, where that is no less."""
+Pairs of rows of one group left out, predicted within a factor of two of each other: how often the faster one is
+predicted (*right*), and the Brier score of the probability (mean square of probability less outcome; 0.25 is a coin).
+*Best*: the least that 50 bins of the predicted probability reach; where it equals *Brier*, what is left is wrong order,
+not width."""
 
 
 def rows_of(paths: Sequence[Path]) -> list[LeftOut]:
@@ -137,7 +139,7 @@ def rows_of_widths(learnt: dict[str, Widths]) -> Iterator[list[str]]:
     """Figures, the median stack, and what each level adds."""
     for name, own in learnt.items():
         home = f"{widths.typical(LEARNT[name][0][0]):.3f}"
-        yield [LEARNT[name][1], home, *(f"{own[level]:.3f}" if level in own else "–" for level in _LEVELS)]
+        yield [_SHOWN[name], home, *(f"{own[level]:.3f}" if level in own else "–" for level in _LEVELS)]
 
 
 def rows_held(found: Found) -> Iterator[list[str]]:
@@ -145,7 +147,7 @@ def rows_held(found: Found) -> Iterator[list[str]]:
     for name, figures in found.known.items():
         for by, held in widths.held(figures, found.crossed[name]).items():
             yield [
-                LEARNT[name][1],
+                _SHOWN[name],
                 by,
                 f"{held.figures}",
                 f"{held.groups}",
@@ -162,7 +164,7 @@ def rows_of_pairs(found: Found) -> Iterator[list[str]]:
         for by in ("configuration", "chip", "framework", "source"):
             score = widths.pairs(found.known[name], found.crossed[name], by, shared[name])
             yield [
-                LEARNT[name][1],
+                _SHOWN[name],
                 by,
                 f"{score.pairs:,}",
                 *(f"{one:.3f}" for one in (score.brier, score.best, score.by_group)),
@@ -190,15 +192,15 @@ def page(found: Found) -> str:
             ),
             "## Which of two is faster",
             _PAIRS,
-            table(
+            filed(
+                "intervals_pairs",
                 ("figures", "left out", "pairs", "Brier", "best", "each group once", "right"),
                 rows_of_pairs(found),
-                words=("figures", "left out"),
             ),
-            "Share of the variance of log errors that designs have in common on one stack and chip, and of one model too:",
+            "Share of the variance of log errors that two designs of one stack and chip have in common, and of one model too:",
             table(
                 ("figures", "at home", "beyond", "one model: at home", "one model: beyond"),
-                [[LEARNT[name][1], *(percent(share, digits=0) for share in one)] for name, one in found.shared.items()],
+                [[_SHOWN[name], *(percent(share, digits=0) for share in one)] for name, one in found.shared.items()],
                 words=("figures",),
             ),
             f"Groups one by one: {filed('intervals_groups', _GROUP, rows_of_groups(found.rows))}",

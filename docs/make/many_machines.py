@@ -8,8 +8,7 @@ from typing import Any
 
 from benchmarks.workers import measure
 from docs.make.command import page_parser
-from docs.make.files import fill
-from docs.make.markdown import table
+from docs.make.markdown import fill, table
 
 _HEADER = ("what", "measured", "must be")
 

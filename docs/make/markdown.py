@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 
@@ -32,7 +32,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: Collectio
     """A table; columns of words are set left, all others right."""
     rule = ["---" if h in words else "---:" for h in header]
     lines = [header, rule, *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("|" + "|".join(cell.replace("|", "\\|") for cell in line) + "|" for line in lines)
 
 
 def tight_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -42,6 +42,15 @@ def tight_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         while not line[-1]:
             line.pop()
     return "\n".join("|" + "|".join(cell.replace("|", "\\|") for cell in line) + "|" for line in lines)
+
+
+#: The place of a table in a page whose text is written by hand, and its name.
+_MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def fill(page: str, tables: Mapping[str, str]) -> str:
+    """Return the page with these tables in their places; a name without a table is a KeyError."""
+    return _MARKED.sub(lambda mark: f"{mark[1]}\n{tables[mark[2]]}\n\n{mark[3]}", page)
 
 
 #: A long table within a page that is not published yet: the name of its file and its lines.

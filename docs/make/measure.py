@@ -13,26 +13,20 @@ import numpy as np
 from calibration import replay
 from calibration.replay import BELIEVED, RANDOM, WORTH, Curves
 from docs.make.command import command, page_parser
-from docs.make.markdown import document, percent, publish, table
+from docs.make.markdown import document, filed, percent, publish, table
 
 _ABOUT = """\
-`dse decide A B …` says which design is better and how sure that is; `dse measure A B … --on SYSTEM` says which
-measurement on the machine at hand lowers the expected loss of that decision most, and prints for each the line that
-measures it and the row of a table that `dse calibrate --add` reads back.
+`dse measure A B … --on SYSTEM` says which measurement on the machine at hand lowers the expected loss of the decision
+between A and B most, and prints for each the command that measures it and the row that `dse calibrate --add` reads back.
 
-Everything that is not known of a design is a sum of independent factors (`dse/measured/uncertainty/posterior.py`):
-the spread of every leaf of the catalogue (rates and kernels by family and chip, links, energies, process, stack by
-code base, engine) and what no leaf explains, by level of distance ([intervals.md](intervals.md)). Designs with the
-same chip or stack share its factors. What leaves of the chip or links explain is taken from the width of their level,
-in squares; where the stack has rows of the chip they explain no more than designs alike share there. A value that a
-fit states has the fit's spread; an estimate, or one from memory, that of `[estimates]` in
+All that is not known of a design is a sum of independent factors (`dse/measured/uncertainty/posterior.py`): the spread
+of every leaf of the catalogue, and what no leaf explains, by level of distance ([intervals.md](intervals.md)). Designs
+with the same chip or stack share its factors. A fitted value has the fit's spread; an estimate that of `[estimates]` in
 `hw_catalog/intervals.toml`; a chip whose kernels nobody measured, in addition, the scatter of measured chips.
 
-A measurement is one more linear function of these factors, with noise: 2 % of a run, and of a kernel or a collective
-the model's own error of one shape (10 to 14 %). Its value is how much the expected loss falls: the expected relative
-distance from the best design, of the one that is chosen. Measurements are listed in the order in which each lowers it
-most, given those before. What the designs share cancels, and measuring it is worth nothing; together no measurements
-are worth more than knowing everything."""
+A measurement is a linear function of these factors, with noise: 2 % for a run, 10 to 14 % for a kernel or a collective.
+Its value is how much the expected loss falls. Measurements are listed in the order in which each lowers it most, given
+those before. What the designs share cancels, so measuring it is worth nothing."""
 
 _REPLAYED = f"""\
 Of each publisher of dense training steps the largest source, if it has 8 configurations, is left out of the fits of
@@ -45,6 +39,9 @@ Regret is the logarithm of the highest MFU over that of the design chosen, as me
 _TIMES = """\
 Measurements until regret stays below a half, and a quarter, of what it was before any of them (between two by a
 straight line), and how many times as many a random order needs."""
+
+
+_REGRET = ("source", "configurations", "decisions", "order", "none", *map(str, range(1, 6)))
 
 
 def rows_of_regret(found: Sequence[Curves]) -> Iterator[list[str]]:
@@ -76,6 +73,7 @@ def page(tables: Sequence[Path]) -> str:
         one.source for one in found if np.any([one.needed(RANDOM, s) < 2.0 * one.needed(WORTH, s) for s in speeds])
     ]
     orders = ["measure", "best first", "random", "times"]
+    needed = ("source", *(f"{what}: {name}" for what in ("half", "quarter") for name in orders))
     return document(
         [
             "# What a measurement is worth",
@@ -91,18 +89,12 @@ def page(tables: Sequence[Path]) -> str:
             "or smaller run tells as much."
             + (f" Less than twice as fast: {', '.join(slower)}." if slower else "")
             + (f" Right before any measurement, and left out here: {', '.join(right)}." if right else ""),
-            table(
-                ("source", "configurations", "decisions", "order", "none", *map(str, range(1, 6))),
-                rows_of_regret([*found, five, every]),
-                words=("source", "order"),
-            ),
-            "Regret after none to five measurements; of several sources as a share of the first.",
+            table(_REGRET, rows_of_regret([five, every]), words=("source", "order")),
+            "Regret after none to five measurements, as a share of the first. By source: "
+            + filed("measure_regret", _REGRET, rows_of_regret(found)),
             _TIMES,
-            table(
-                ("source", *(f"{what}: {name}" for what in ("half", "quarter") for name in orders)),
-                rows_of_needed([*found, five, every]),
-                words=("source",),
-            ),
+            table(needed, rows_of_needed([five, every]), words=("source",)),
+            f"By source: {filed('measure_needed', needed, rows_of_needed(found))}",
         ]
     )
 

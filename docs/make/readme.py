@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from docs.make.command import page_parser
-from docs.make.files import fill
-from docs.make.markdown import percent, table
+from docs.make.markdown import fill, percent, table
 from dse.designs import catalog
 
 FITS = Path(__file__).parents[1] / "calibration.json"

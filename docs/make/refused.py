@@ -10,9 +10,8 @@ from dse.io.quantities import quantity
 from dse.measured.comparison import Comparison
 
 _ABOUT = (
-    "Measured figures that bytes and FLOPs of the model on its devices rule out (`dse/model/serving/least.py`: no "
-    "link, no message, no limit of an engine or of power, no skew of experts). None is fitted or in any other table; "
-    "the error is that of the engines of the catalogue."
+    "Measured figures that bytes and FLOPs of the model on its devices rule out (`dse/model/serving/least.py`). None is "
+    "fitted or in any other table."
 )
 
 _ASKED = {"batch": "batch", "isl": "prompt", "osl": "answer", "precision": "format"}

@@ -77,22 +77,34 @@ LINES = (
 
 #: Kind of figure with an interval → in words.
 KINDS = {
-    "token": "time of a token",
-    "first": "time to the first token",
+    "token": "time per output token",
+    "first": "time to first token",
     "latency": "time of a request",
     "rate": "throughput",
-    "energy": "energy of a token",
+    "energy": "energy per token",
 }
+
+_ABOUT = """\
+Errors are median / mean of |predicted / measured − 1|. *Bytes over bandwidth*: weights and cache that a token reads,
+times one constant per source and metric. *No fit*: kernels of the catalogue and the default engine. *Fitted rows*: with
+a few numbers a framework and era; chips are not fitted. *Unseen configuration*: by fits without the row's configuration
+(five folds). *Unseen deployment*: by fits without its model, devices, mapping and format. *Unseen publication*: by fits
+without any row of the publication, in priors either.
+
+In three respects rows are not unseen, as every fit here knows them: the client's time of aiconfigurator (2.35 times that
+of InferenceX), 350 tokens of earlier turns in ML.ENERGY v3's chats (an estimate that the delays in its rows support), and
+hosts of GB200 1.25 times slower than those of B200 (chosen on rows of TensorRT-LLM 1.0). Mappings, drafts and limits of
+InferenceX, and limits, graphs and sums of TensorRT-LLM's offline runs, are those of their scripts and source code."""
 
 HEADER = (
     "what",
     "figures",
     "bytes over bandwidth",
     "no fit",
-    "fit",
-    "unseen",
-    "deployment left out",
-    "source left out",
+    "fitted rows",
+    "unseen configuration",
+    "unseen deployment",
+    "unseen publication",
 )
 
 
@@ -221,8 +233,8 @@ def _starved(listed: Sequence[Figure]) -> str:
     for what, errors in (
         ("bytes over bandwidth", [f.baseline for f in listed]),
         ("no fit", [f.unfitted for f in listed]),
-        ("fit", [f.fitted for f in listed]),
-        ("unseen", [f.unseen for f in listed]),
+        ("fitted rows", [f.fitted for f in listed]),
+        ("unseen configuration", [f.unseen for f in listed]),
     ):
         factor = np.exp(np.abs(np.log(np.maximum(1.0 + np.array(errors), 1e-6))))
         within = percent(float(np.mean(factor <= 2.0)))
@@ -247,71 +259,63 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
     return document(
         [
             "# Serving: predicted and measured",
-            f"Written by `{command('docs.make.serving')}` from published rows. Errors are median / mean of "
-            "|predicted / measured − 1|. *Bytes over bandwidth*: weights and cache that a token reads, times one constant "
-            "a source and metric. *No fit*: kernels of the catalogue and the default engine. *Fit*: a few numbers a "
-            "framework and era (below); chips are not fitted. *Unseen*: by fits without the configuration of the row "
-            "(five folds). *Deployment left out*: by fits without its model, devices, mapping and format, at any batch. "
-            "*Source left out*: by fits without its source, which then is in no prior either: an engine's priors are what "
-            "others of its code base and its time show, and one of no other source is what they say. A client's time "
-            "belongs to its source: aiconfigurator's, on the host of the engine, takes 2.35 times as long as InferenceX's, "
-            "one number by the two engines that both measured, and known to every fit here: with that source left out, "
-            "times to the first token are not unseen in this one respect. Prompts of ML.ENERGY v3's chats carry the turns "
-            "before them: 350 tokens by estimate, with which the delays in its own rows agree, so that they are not unseen "
-            "in this respect either. Offline runs of TensorRT-LLM 0.17 and 1.0 have the numbers of requests that their "
-            "source states, limits of requests and tokens as `trtllm-bench` computes them, of 1.0 the graphs that its "
-            "options capture, and of 0.17 the sums that its source code chooses. Hosts of GB200 are 1.25 "
-            "times slower than those of B200, one number chosen on rows of two models of TensorRT-LLM 1.0, which are not "
-            "unseen in this respect. Mappings, drafts and limits of InferenceX are those of its scripts, where its table "
-            "lists others or none.",
-            table((*HEADER, "asked, unseen"), [_row(line.what, some, line.target) for line, some in groups if some]),
+            f"Written by `{command('docs.make.serving')}` from published rows.",
+            _ABOUT,
+            table(
+                (*HEADER, "asked of unseen configurations"),
+                [_row(line.what, some, line.target) for line, some in groups if some],
+            ),
             f"By source and metric: {filed('serving_sources', HEADER, rows_by_source(listed))}",
             "## Waiting for memory",
-            "Times to the first token of requests that are more than memory holds caches of, so that they wait for others "
-            "to end: a factor of 2 is asked. What admission keeps free of an answer is the engine's (`reserved_answer`).",
+            "Times to first token of requests that wait for memory: more are in flight than it has "
+            "room for. Asked: a factor of 2.",
             _starved(starved(listed)),
             "## MLPerf, apart",
-            "MLPerf Inference 5.1, Offline. No row lists a mapping: it is taken to be as few devices as hold the weights "
-            "in 62 % of their memory, of DeepSeek-R1 attention apart on eight ranks and experts over them; lengths of "
-            "prompts, samples and the longest answer of DeepSeek-R1's task are those of the tasks, from memory: all of its "
-            "4,388 samples run at once, and half of the run is the end of the longest answers. Engines are those of the "
-            "catalogue, to which none of these rows was fitted. Server and Interactive run under limits of latency and are "
-            "not compared.",
+            "MLPerf Inference 5.1, Offline. No row lists a mapping: the fewest devices that hold the "
+            "weights in 62 % of their memory are taken, for DeepSeek-R1 attention apart on eight "
+            "ranks with experts over them. Lengths are those of the tasks, from memory. No engine was"
+            " fitted to these rows.",
             *_apart("mlperf", ("model", "device"), rows_of_mlperf(compared)),
             "## Layers with a state, apart",
-            "Nemotron Nano v2 (Mamba-2 layers and attention) of ML.ENERGY v3: no row of a model with a state was "
-            "fitted. What a token takes while others decode is predicted as well as for models without; what many short "
-            "requests a second take beside it is not: a prompt seems to hold up a step by some 28 ms "
-            "(answers of 500 tokens come 25 % slower than the times of their tokens tell, those of 5,500 by 3 %), as if "
-            "steps with prompts ran without a graph.",
+            "Nemotron Nano v2 (Mamba-2 layers and attention) of ML.ENERGY v3; no row of a model with "
+            "a state was fitted. Many short requests are predicted too fast: a prompt seems to delay "
+            "a step by some 28 ms, as if steps with prompts ran without a graph.",
             *_apart("states", ("model", "metric"), rows_of_states(compared)),
             "## Mappings and releases by a rule, apart",
-            "Mixtures of TensorRT-LLM 1.0 on several devices, whose table does not print how experts lie: attention apart "
-            "on every device and experts over all of them (its options), to which every token is gathered. TensorRT-LLM "
-            "1.3, whose time a token is the same at twice the load: its batches are beyond the captured graphs, which are "
-            "not modelled. No engine was fitted to these rows.",
+            "Mixtures of TensorRT-LLM 1.0 on several devices, whose table does not print how experts "
+            "lie (attention apart on every device, experts over all), and TensorRT-LLM 1.3, whose "
+            "batches are beyond the captured graphs. No engine was fitted to these rows.",
             *_apart("rules", ("what", "model"), rows_of_others(compared)),
             *serving_pairs.section(listed_pairs(found, True), listed_pairs(found, False)),
             "## Intervals",
-            "80 % intervals of `dse evaluate --serving` and `dse predict --uncertainty` at home: residuals by engine "
-            "and kind of figure (`[residuals]` of a stack). *Unseen*: figures of configurations that neither fit nor "
-            "residual saw. *Source left out*: by an engine that nothing was measured of. Widths are medians.",
+            "80 % intervals by residuals of the engine and the kind of figure (`[residuals]` of a "
+            "stack). Widths are medians.",
             table(
-                ("figures of", "figures", "held, unseen", "held, source left out", "width", "width, source left out"),
+                (
+                    "figures of",
+                    "figures",
+                    "held, unseen configuration",
+                    "held, unseen publication",
+                    "width",
+                    "width, publication",
+                ),
                 list(rows_of_intervals(found)),
                 words=("figures of",),
             ),
             *serving_power.section(),
             "## Roofline",
-            "Matrices and attention of Llama 3 70B in fp8 on eight H100 (tp 8) under the roofs of a device: decoding by "
-            "requests in flight, and a prompt. What bounds a step of either kind, `dse evaluate --serving` prints.",
+            "Matrices and attention of Llama 3 70B in fp8 on eight H100 (tp 8) under the roofs of a "
+            "device. `dse evaluate --serving` prints what bounds a step.",
             "![Roofline](serving.png)",
             "## Engines",
             "Fitted numbers of the stacks in `hw_catalog/software`: "
             + filed("serving_engines", ("stack", "figures", *names), rows_of_engines(found)),
             *refused.section(compared),
             "## Excluded figures, by reason",
-            table(("reason", "figures"), [[reason, f"{n}"] for reason, n in skipped.most_common()]),
+            f"{skipped.total():,} figures, by reason: "
+            + filed(
+                "serving_excluded", ("reason", "figures"), ([reason, f"{n}"] for reason, n in skipped.most_common())
+            ),
         ]
     )
 

@@ -22,9 +22,7 @@ _EQUAL, _CLOSE = 0.03, 0.05
 _ABOUT = (
     "Figures of one source, model, device, format and load that differ in the mapping alone, by more than "
     f"{percent(_EQUAL)}: whole experts on each device (ep) or slices of all (etp), attention apart on each rank (dp) "
-    "or split over all (tp). *Right*: the faster one is predicted, by fits without the configurations of the pair. "
-    "Pairs of several releases differ in these too. Mappings are those of a source's scripts, where its table lists "
-    "others (`corrected` in `dse/measured/rules.toml`)."
+    "or split over all (tp). *Right*: the faster one is predicted, by fits without the configurations of the pair."
 )
 
 _ALL = "**all**"

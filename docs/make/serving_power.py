@@ -50,12 +50,10 @@ def headroom(device: str, workload: str, flight: int, prompt: int, answer: int, 
 
 
 TEXT = (
-    "POLCA (Patel et al., ASPLOS 2024) adds 30 % more servers to clusters of inference under the power that they are "
-    "provisioned for: provisioned over peak is 1.30 or more, where a server is provisioned by its rating. *Limits over "
-    "peak*: limits of all devices, and hosts, over all devices in steps that carry prompts at once, which is how "
-    "`provisioned_power` and `peak_power` are defined here. *Rating over peak*: what the server is rated for (data "
-    "sheets: DGX A100 6.5 kW, DGX H100 10.2 kW) over the same. *Rating over a row*: over the mean and three standard "
-    f"deviations of {_SERVERS} servers whose prompts come apart. Hosts draw what the catalogue has, whatever they do."
+    "POLCA (Patel et al., ASPLOS 2024) adds 30 % more servers under the provisioned power: provisioned over peak is 1.30 "
+    "or more, where a server is provisioned by its rating. *Limits over peak*: `provisioned_power` over `peak_power`. "
+    "*Rating over peak*: the rating of the server (DGX A100 6.5 kW, DGX H100 10.2 kW) over the same. *Rating over a "
+    f"row*: over the mean and three standard deviations of {_SERVERS} servers."
 )
 
 

@@ -18,65 +18,50 @@ _KEPT_BY = "python -m benchmarks.showdown " + " ".join(
 )
 
 _ABOUT = """\
-The same published rows through every tool that pip installs or whose formulas are published, each set as its
-documentation has a user do (below). Errors are median / mean of |predicted / measured − 1|. *Rows* are those that a
-tool can express, of all that `dse` compares (so that its own share is all of them by construction: what it refuses is
-in [accuracy.md](accuracy.md) and [serving.md](serving.md)). *Ratio* is the median of predicted over measured. *One
-knob*: the tool's times over one factor, by which it is off in the median of all other sources (each source once),
-which is what a user who fits one efficiency does; a dash where efficiencies are measured, not asked for. *dse, same
-rows* is on exactly the rows of the tool, by fits that had not seen the row's source; *dse nearer* is the share of
-them on which its factor is the smaller. Some rows are in no fit at all, and TPUs are predicted without their
-generation. Nothing of `dse` here is in sample. Measured figures are those that `dse` compares with: whole runs of
-ML.ENERGY v2 as steady states. *Seconds* are processor seconds a figure on one core, the start of the process apart;
-of `dse` they include what a row leaves open. What a row leaves open (micro-batch, recompute) is completed as `dse`
-completes it, for all tools alike."""
+The same published rows through every tool that pip installs or whose formulas are published, set up as its
+documentation says (below). Errors are median / mean of |predicted / measured − 1|. *Rows*: those that a tool can
+express, of all that `dse` compares (so its own share is all). *Ratio*: median of predicted over measured. *One knob*: the tool's times over one
+factor, fitted to all other sources, as a user would fit an efficiency; a dash where efficiencies are measured. *dse,
+same rows*: by fits that had not seen the row's publication; nothing of `dse` here is fitted to the rows; TPUs are predicted
+without their generation, whole runs of ML.ENERGY v2 as steady states. *dse nearer*:
+share of the rows on which its factor is the smaller. *Seconds*: processor seconds a figure on one core, without the
+start. What a row leaves open (micro-batch, recompute) is completed as `dse` does, for all tools alike."""
 
 _READING = """\
-- The tools are for different things. **aiconfigurator** finds deployments on NVIDIA hardware that has been measured,
-  from kernels of the newest release of an engine. **GenZ**, **llm-analysis** and **LLM-Viewer** show what a platform
-  could reach: with every efficiency at 1 their times are lower bounds and their rates upper ones, and they know no
-  engine. **SimuMax** follows Megatron-LM with products measured shape by shape on the cluster of the row.
-- Times of a token: aiconfigurator's error is the smaller in the median, `dse`'s in the mean, and each is the nearer on
-  half of the rows. Some of them (`aiconfigurator_silicon`) are runs of the group whose kernels are in its database;
-  kernels that it published earlier are among those that `dse`'s kernel families are fitted to. The release of its
-  database is newer than that of most rows.
-- aiconfigurator's largest error of a group, MiniMax-M2.5 in 8 bits with vLLM on B200, is of products of its database
-  that take 0.17 ms each however few their rows; its default formats were kept.
-- Times to the first token as measured hold queues and the time of a client, which differs by source
-  ([serving.md](serving.md)); how much of that a tool means to predict differs too.
-- On its own rows SimuMax is nearer than `dse` with that source left out; `dse` by fits without a row's configuration
-  alone is in [calibration.md](calibration.md).
-- Where `dse` is worst, no other source tells of the engine: ML.ENERGY v2 (vLLM of 2024), and the 16 times to the first
-  token of TensorRT-LLM 0.5, on which rooflines are nearer.
-- Models of an MFU are for large models: vTrain's cells, most of which are 1,024 or 2,048 wide on one node, are not what
-  they were made for, so that all rows are told with them and without.
-- A tool that knows batches but no engine is asked what it can say: a constant number of requests in flight is one
-  batch of it, and its time to the first token that of a batch alone."""
+- The tools have different aims. **aiconfigurator** finds deployments on measured NVIDIA hardware, from kernels of the
+  newest engine release. **GenZ**, **llm-analysis** and **LLM-Viewer** show what a platform could reach: their times are
+  lower bounds. **SimuMax** follows Megatron-LM with products measured on the cluster of the row.
+- Time per output token: aiconfigurator has the smaller median error, `dse` the smaller mean; each is nearer on half of
+  the rows. Some rows (`aiconfigurator_silicon`) are runs of the group whose kernels are in its database; kernels that it
+  published earlier are among those that `dse` is fitted to.
+- aiconfigurator's largest error of a group, MiniMax-M2.5 in 8 bits with vLLM on B200, comes from products of its database
+  that take 0.17 ms each however few their rows.
+- Measured times to first token include queues and the client's time, which differs by source ([serving.md](serving.md)).
+- On its own rows SimuMax is nearer than `dse` without that source; errors of unseen configurations are in
+  [calibration.md](calibration.md).
+- `dse` is worst where no other source covers the engine: ML.ENERGY v2 (vLLM of 2024), and the 16 times to first token of
+  TensorRT-LLM 0.5.
+- Models of an MFU are for large models; half of the rows are vTrain's small cells.
+- For a tool that knows batches but no engine, a constant number of requests in flight is one batch."""
 
 _SETTINGS = """\
-- **aiconfigurator**: `cli estimate`, `agg` for requests in flight, `static` for batches, measured kernels
-  (`SILICON`), the default release of the database of the engine; checkpoints of the row's format where it ships them,
-  else its formats by option; Llamas and Mistral 7B that it does not ship as a local `config.json`. TensorRT-LLM before
-  1.0 is another engine than that of its database.
-- **GenZ**: `prefill_moddeling` and `decode_moddeling`, its own chips, `system_eff` 1 (the default), its own
-  collectives; a token sees the prompt and half of the answer.
-- **llm-analysis**: `train` and `infer`, its own chips, `flops_efficiency` and `hbm_memory_efficiency` 1 (the default);
-  a gated feed-forward as two matrices of the same parameters.
+- **aiconfigurator**: `cli estimate`, `agg` for requests in flight, `static` for batches, measured kernels (`SILICON`),
+  the default release of the engine's database; checkpoints of the row's format, else its formats by option. TensorRT-LLM
+  before 1.0 is another engine than that of its database.
+- **GenZ**: `prefill_moddeling` and `decode_moddeling`, its own chips and collectives, `system_eff` 1 (the default); a
+  token sees the prompt and half of the answer.
+- **llm-analysis**: `train` and `infer`, its own chips, `flops_efficiency` and `hbm_memory_efficiency` 1 (the default).
 - **6ND**: 6 FLOPs a parameter and token, an MFU of 0.4.
-- **Megatron's FLOPs**: Narayanan et al. 2021 (section 5.1), GPTs alone, at half of the peak: its table 1, which is
-  among the rows, has 43 to 52 %.
-- **LLM-Viewer's roofline**: FLOPs and bytes of every operator at the rates of data sheets, tensor parallelism as an
-  equal part, without messages; dense models.
+- **Megatron's FLOPs**: Narayanan et al. 2021 (section 5.1), GPTs alone, at half of the peak.
+- **LLM-Viewer's roofline**: FLOPs and bytes of every operator at data-sheet rates, without messages; dense models.
 - **SimuMax**: the times that its authors publish next to measured ones.
 
-Reasons: *chip*, *model*, *engine* that the tool does not have; *mapping* that it does not express; *load*: waiting,
-or batches as large as memory allows; *unpublished*: no figure of the row; *refused*: the tool itself said no (no
-measured kernel of that shape, does not fit)."""
+Reasons: *chip*, *model*, *engine* that the tool lacks; *mapping* that it cannot express; *load*: waiting, or batches as
+large as memory allows; *unpublished*: no figure of the row; *refused*: the tool said no."""
 
 _NOT_RUN = """\
-**vidur** (PyPI 0.0.26) ships no profiles: they come from a hub. **Calculon**, **SimuMax**, **LLM-Viewer** and
-**ASTRA-sim** have no package there (the `calculon` of PyPI is another program); Calculon states 3.65 % in the mean of
-table 5 of Korthikanti et al. ([comparison](comparison.md#numbers))."""
+**vidur** (PyPI 0.0.26) ships no profiles. **Calculon**, **SimuMax**, **LLM-Viewer** and **ASTRA-sim** have no package
+there; Calculon states a mean error of 3.65 % for table 5 of Korthikanti et al. ([comparison](comparison.md#numbers))."""
 
 
 def errors(lines: Sequence[Line], tool: str = "") -> np.ndarray:
@@ -106,8 +91,8 @@ def one_knob(lines: Sequence[Line], tool: str) -> np.ndarray:
 
 #: What is judged together in serving → its metrics.
 METRICS = {
-    "time of a token": ("time_per_output_token", "inter_token_latency"),
-    "time to the first token": ("time_to_first_token",),
+    "time per output token": ("time_per_output_token", "inter_token_latency"),
+    "time to first token": ("time_to_first_token",),
     "throughput": ("output_tokens_per_second", "output_tokens_per_second_per_device"),
     "time of a batch": ("request_latency",),
 }
@@ -174,7 +159,6 @@ def page(lines: Sequence[Line]) -> str:
     """The page."""
     steps = {
         "All rows:": lambda one: True,
-        "All but vTrain's:": lambda one: not one.source.startswith("vTrain"),
         "The rows of `tests/published`, which anybody with a checkout has:": lambda one: one.measured is not None,
     }
     serving = (

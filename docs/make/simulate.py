@@ -84,48 +84,44 @@ UTILISATIONS, FLIGHTS, COUNT = (0.3, 0.6, 0.8), (16, 64, 256), 40_000
 _LATENCIES = ("time_to_first_token", "time_per_output_token", "request_latency")
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
-_TEXT = """# Simulator of requests
+_TEXT = """\
+# Simulator of requests
 
-Closed forms answer in microseconds what an engine does in the mean, and what its percentiles are where requests come by
-chance. `dse simulate` serves requests one by one, for bursts, traces, prefixes and full caches:
+Closed forms give means, and percentiles of Poisson arrivals, in microseconds. `dse simulate` serves requests one by one,
+for bursts, traces, prefixes and full caches:
 
 ```console
 $ dse simulate -w llama-3-70b -s h100 --set tp=8 --set request_rate=8 --set prompt_tokens=1000 --set output_tokens=300
 $ dse simulate -w llama-3-70b -s h100 --set tp=8 --set concurrency=64 -o requests.csv --timeline steps.json
 ```
 
-**What is served.** Without a trace `--requests` are drawn with `--seed` by the leaves of the design: `load=rate` with
+**Requests.** Without a trace, `--requests` are drawn with `--seed` by the leaves of the design: `load=rate` with
 `request_rate` and `arrival_variation` (gamma), `concurrency` (each answer is followed by another request) or `offline`;
-lognormal lengths by `prompt_tokens`, `length_spread`, `output_tokens`, `answer_spread`; `prefix_share` is one prefix
-for all, or one of `prefix_groups` by Zipf's law with the exponent `prefix_skew`; sessions have `turns` requests, each
-with prompt and answer of the one before and new tokens, `think_time` after it. In a closed loop the time outside the
-engine is exponential, and answers without `answer_spread` vary by 5 %: equal ones keep requests in step for ever.
-`--trace FILE.csv` has a line per request: `arrival_s`, `prompt_tokens`, `answer_tokens` and, if any, `prefix_id`,
-`prefix_tokens`, `session_id`; its means stand in the heading, and options that state arrivals are refused.
+lognormal lengths by `prompt_tokens`, `length_spread`, `output_tokens`, `answer_spread`; one prefix for all
+(`prefix_share`), or one of `prefix_groups` (Zipf, `prefix_skew`); sessions of `turns` requests, `think_time` apart. In a
+closed loop, answers without `answer_spread` vary by 5 %: equal ones would keep requests in step. `--trace FILE.csv` has a
+line per request: `arrival_s`, `prompt_tokens`, `answer_tokens` and, if any, `prefix_id`, `prefix_tokens`, `session_id`.
 
-**How.** The model is called once, for a table of step times over decoding sequences, their context, prompt tokens and
-what these attend to. The scheduler (`dse/lab/simulator/scheduler.py::Scheduler`) is that of vLLM (V1) and SGLang: first
-come, first served; a step has `chunk` tokens, one per decoding sequence and the rest for prompts, in chunks (`mixed`,
-or prompts first); admission by `most_sequences` and cache blocks of 16 tokens, with the share `reserved_answer`; where
-answers outgrow the cache the last admitted request is preempted and computed again; prefixes and contexts stay until
-their blocks are needed, least recently used first, and go to `host_cache` and `disk_cache`, from which they are loaded
-over one link. Data-parallel ranks get requests by chance, of a session all. Statistics leave out the first tenth
-of drawn requests and the last twentieth.
+**Engine.** The model is called once, for a table of step times. The scheduler
+(`dse/lab/simulator/scheduler.py::Scheduler`) is that of vLLM (V1) and SGLang: first come, first served; a step has
+`chunk` tokens, one per decoding sequence and the rest for prompts (`mixed`, or prompts first); admission by
+`most_sequences` and cache blocks of 16 tokens, with the share `reserved_answer`. If answers outgrow the cache, the last
+admitted request is preempted and computed again. Prefixes and contexts leave least recently used first, to `host_cache`
+and `disk_cache`. Data-parallel ranks get requests by chance, all of a session to one. Statistics leave out the first
+tenth of drawn requests and the last twentieth.
 
-**What comes out.** Percentiles of latency, rates, use of engine and cache, hits, preemptions, and whether more
-requests arrive than can be served or the queue still grows; `-o` the times of every request (.nc or .csv),
-`--timeline` steps and requests for ui.perfetto.dev, `--json` all figures.
+**Output.** Percentiles of latency, rates, use of engine and cache, hits, preemptions, and whether the queue still grows;
+`-o` the times of every request (.nc or .csv), `--timeline` steps and requests for ui.perfetto.dev, `--json` all figures.
 
-**Limits.** Under a pipeline a prompt is spread over the stages, so first tokens are early; ranks that share experts
-wait for prompts of each other with `prompt_balance=0` alone; accepted drafts are their mean; a prompt takes all its
-blocks at admission.
+**Limits.** Under a pipeline first tokens are early. Ranks that share experts wait for prompts of each other with
+`prompt_balance=0` alone. Accepted drafts are their mean. A prompt takes all its blocks at admission.
 
 ## Closed forms against it
 
 `dse evaluate --serving`, sweeps and searches have the same figures in closed form
 (`dse/model/serving/tails.py::tails`): `p50_`, `p90_`, `p95_` and `p99_` before `time_to_first_token`,
-`time_per_output_token` and `request_latency`, with `utilisation`, `requests_in_flight` and `replicas_needed`. Errors of
-closed forms in per cent, of mean, p50, p90, p95, p99; utilisation is the rate over the capacity."""
+`time_per_output_token` and `request_latency`, with `utilisation`, `requests_in_flight` and `replicas_needed`. The tables
+have the largest error of mean, p50, p90, p95 and p99 at utilisations of 0.3, 0.6 and 0.8 (rate over capacity)."""
 
 
 class Compared(NamedTuple):
@@ -169,24 +165,18 @@ def closed_loops(count: int) -> Iterator[Compared]:
             yield compared(name, str(flight), design_of(case, concurrency=flight), count)
 
 
-def _errors(one: Compared, metric: str) -> str:
-    return ", ".join(f"{100 * one.errors[f'{p}_{metric}']:+.0f}" for p in _STATISTICS)
+def _largest(found: list[Compared], metric: str) -> str:
+    """Return the largest error of a latency, over loads and statistics."""
+    return percent(max((one.errors[f"{p}_{metric}"] for one in found for p in _STATISTICS), key=abs), "+", 0)
 
 
 def _open_rows(found: list[Compared]) -> str:
-    header = ("model", "utilisation", "requests/s", "p99 of TTFT", "TTFT", "TPOT", "latency")
+    by_case: dict[str, list[Compared]] = {}
+    for one in found:
+        by_case.setdefault(one.case, []).append(one)
     return table(
-        header,
-        (
-            [
-                one.case,
-                one.load,
-                f"{one.rate:.3g}",
-                f"{1e3 * one.simulated['p99_time_to_first_token']:.0f} ms",
-                *(_errors(one, metric) for metric in _LATENCIES),
-            ]
-            for one in found
-        ),
+        ("model", "TTFT", "TPOT", "latency"),
+        ([case, *(_largest(loads, metric) for metric in _LATENCIES)] for case, loads in by_case.items()),
     )
 
 
@@ -215,9 +205,8 @@ def _closed(found: list[Compared]) -> str:
 
     return (
         f"Closed loops of {', '.join(map(str, FLIGHTS))} requests in flight, of the same models: the throughput of the "
-        f"steady state is that of the simulator but for {span(False)}; where the cache overflows, {span(True)}: closed "
-        f"forms do not count what is computed again after a preemption. Means of the time to first token: "
-        f"{_spread(found, 'mean_time_to_first_token')} without preemptions."
+        f"steady state differs by {span(False)}; where the cache overflows, {span(True)}, as closed forms leave out what "
+        f"is computed again. Mean time to first token: {_spread(found, 'mean_time_to_first_token')} without preemptions."
     )
 
 
@@ -243,7 +232,11 @@ def _reuse(count: int) -> str:
                 percent(float(closed.time_to_first_token) / first - 1.0, "+"),
             ]
         )
-    return table(("reuse", "hits", "closed form, points", "TTFT", "closed form"), rows)
+    largest = [max((row[n] for row in rows), key=lambda text: abs(float(text.removesuffix(" %")))) for n in (2, 4)]
+    return (
+        f"Largest difference of {len(rows)} cases: {largest[0]} points of the hit rate, {largest[1]} of the time to first "
+        f"token. All: {filed('simulate_reuse', ('reuse', 'hits', 'closed form, points', 'TTFT', 'closed form'), rows)}"
+    )
 
 
 def _speed() -> str:
@@ -265,7 +258,7 @@ def page() -> str:
             f"Largest of {len(errors)} errors: {percent(max(map(abs, errors)))}. "
             f"All figures: {_every([*opened, *others])}.",
             "They hold less where prompts are apart from decoding (SGLang), a prompt takes several steps, arrivals are not "
-            "Poisson, or places for requests run out at times, where simulation decides:",
+            "Poisson, or places for requests run out; simulate these:",
             _open_rows(others),
             _closed(looped),
             "## Prefix caches",

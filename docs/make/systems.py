@@ -18,11 +18,10 @@ _WORDS = ("system", "what", "published", "peer", "phase", "model", "layers", "ve
 _INTRODUCTION = """\
 # Models and systems that serve
 
-Written by `{command}`; `tests/unit/model/serving/test_systems.py` holds the same checks. A *law* is a direction or a bound,
-where no figure can be compared. What is not *verified* is printed with ours and judged by nothing: the source gives
-no setting in full, or was read second hand. The share of overlap of NanoFlow, 0.5, was chosen by its figures; engines
-of 2024 fall short of what it measured of them (24 to 31 % for 31 to 38 %) and are asked to stay below alone.
-Which figures follow from a setting or a formula of ours: [studies](studies.md)."""
+Written by `{command}`; `tests/unit/model/serving/test_systems.py` holds the same checks. A *law* is a direction or a
+bound. What is not *verified* is judged by nothing: the source gives no setting in full, or was read second hand.
+NanoFlow's share of overlap, 0.5, was chosen by its figures; engines of 2024 reach 24 to 31 % here for its 31 to 38 %. Which
+figures follow from a setting or a formula of ours: [studies](studies.md)."""
 
 _OPTIONS = """\
 ## What a design may say
@@ -46,33 +45,27 @@ cache in a memory beyond the device's, read during the kernels; without `far` th
 _SPLITWISE = """\
 ## Splitwise, not verified
 
-`dse pools sweeps/splitwise_pools.toml`: Llama-2-70B with vLLM of 2024, devices in balance; times are requests a second
-over those of the first line. Published: 1.4 times at 0.8 of the cost, which is 1.75 times at equal cost, and 2.35 times
-at equal cost and power, ± 20 %. Its traces are not here; lengths and stated prices are from memory, the limits of
-latency ours, so that nothing judges these figures."""
+`dse pools sweeps/splitwise_pools.toml`: Llama-2-70B with vLLM of 2024; times are requests a second over those of the
+first line. Published: 1.75 times at equal cost, 2.35 times at equal cost and power, ± 20 %. Its traces are not here;
+lengths and prices are from memory, the limits of latency ours."""
 
 _PEERS = """\
 ## Peers at equal efficiencies
 
 Llama-2-7B on one A100, the published formulas of GenZ and LLM-Viewer written again (`benchmarks/serving/peers.py`), all
-with {compute:.0%} of the matrix rate and {memory:.0%} of the bandwidth. Decoding differs by the traffic of norms and \
-residuals. In prefill both count the full square of attention and we its causal half, which shows in long prompts; \
-GenZ leaves out norms, activations and residuals, which are memory-bound, and we time the rotation and the sums of \
-residuals as well."""
+with {compute:.0%} of the matrix rate and {memory:.0%} of the bandwidth. Decoding differs by norms and residuals, prefill
+by the full square of attention that both count, and by the norms, activations and residuals that GenZ leaves out."""
 
 _RATES = """\
-Designs a second on the machine of this page, a prefill and a decode step each, in one run. The peers' formulas are
-plain Python; ours is the whole model (memory, steady state, energy where it is asked for), by NumPy or as a sweep."""
+Designs a second, a prefill and a decode step each. The peers' formulas are plain Python; ours is the whole model."""
 
 
 _MODELS = """\
 ## Models
 
-Every model of the catalogue with a layer that is neither plain attention nor a dense feed-forward; parameters from the
-shape. All rows of the reference tables of models are in the catalogue. Not exactly so: attention in chunks (Llama 4)
-is a window of a chunk; the pattern of Phi-3-small has its mean; blocks whose attention and feed-forward are parallel
-(PaLM, GPT-J, Falcon) have two all-reduces a layer in place of one; vision towers and layers that predict further
-tokens are left out. Layers with a state and sparse attention are modelled in serving; training tells so."""
+Every model of the catalogue with a layer that is neither plain attention nor a dense feed-forward. Approximate: chunked
+attention (Llama 4) is a window; Phi-3-small's pattern is its mean; parallel blocks (PaLM, GPT-J, Falcon) have two
+all-reduces a layer; vision towers and further predicted tokens are left out."""
 
 
 def main() -> None:

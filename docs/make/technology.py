@@ -117,62 +117,56 @@ def page() -> str:
     """The page as Markdown."""
     parts = [
         "# Generated accelerators",
-        "Written by `python -m docs.make.technology docs/technology.md`. Node, areas of dies, power limit and memory "
-        "(technology and stacks) and links between dies are those of the chip as built; every share of area, edge and "
-        "power and every other constant is that of `hw_catalog/architectures/gpu.toml`. An error is generated over "
-        "data sheet, less one. "
-        "On-chip memory is the last cache and the cores' own (shared memory or scratchpad), without register files.",
+        "Written by `python -m docs.make.technology docs/technology.md`. Node, die areas, power "
+        "limit, memory and links between dies are those of the chip as built; every share and every "
+        "other constant is that of `hw_catalog/architectures/gpu.toml`. An error is generated over "
+        "data sheet, less one. On-chip memory is the last cache and the cores' own, without register "
+        "files.",
         "## Chips that set the shares",
         _errors(FITTED),
         "## Chips that did not",
         _errors(tuple(name for name in AS_BUILT if name not in FITTED)),
-        "The common shares are those of accelerators for training. Of chips with other aims they tell what the "
-        "same area and power would give: half of an A30's cores are switched off, an L40S spends area and power "
-        "on graphics, an MI250X on 64-bit arithmetic, while a TPU has few but large matrix units.",
+        "The common shares are those of accelerators for training. Chips with other aims differ: half"
+        " of an A30's cores are switched off, an L40S spends area on graphics, an MI250X on 64-bit "
+        "arithmetic, a TPU has few but large matrix units.",
         "## What the cores come to",
         _cores(),
-        "Voltage is over the node's nominal one, at which GPU logic runs at 1.5 GHz: the boards whose clocks were "
-        "varied (A30, V100) stop following their clock at 0.73 and 0.76 of the voltage that their boost clocks take, "
-        "and 0.7 of the nominal one is the node's lowest. No boost clock is laid out for less than the nominal voltage "
-        "(`boost_voltage`): where power leaves less, fewer cores are fed, and the rest of their area is dark. "
-        "The peak is that of the boost clock, as on data sheets: all units busy at once would draw 1.5 to 1.7 times "
-        "the budget, of the four chips as sold 1.4 to 1.9 times, and the clock falls until the limit holds. "
-        "No clock is above the highest that GPUs of the node are sold at (`highest_clock` of `hw_catalog/nodes/`), and "
-        "of a power budget only what the cooling takes off the dies is used (`heat_flux` of the architecture, "
-        "1.5 W/mm2 for cold plates): of 700 W, a die of 100 mm2 uses 210 W. No chip of this page is bound by either.",
+        "Voltage is over the node's nominal one, at which GPU logic runs at 1.5 GHz; 0.7 of it is the"
+        " lowest (A30 and V100 stop at 0.73 and 0.76 of their boost voltage). No boost clock is laid "
+        "out for less than `boost_voltage`: where power leaves less, fewer cores are fed. The peak is"
+        " that of the boost clock, as on data sheets; the clock falls until the power limit holds. "
+        "`highest_clock` of the node and `heat_flux` of the architecture (1.5 W/mm2 for cold plates) "
+        "bound no chip of this page.",
         "## One voltage curve a node",
-        "Foundries claim less power at the old speed and more speed at the old power. A node takes the first claim; "
-        "the voltage law `f ~ (V - V_t)^2 / V` gives the second, here next to what is claimed (cumulative, N7 = 1).",
+        "A node takes the foundry's claim of less power at the old speed; the voltage law `f ~ (V - "
+        "V_t)^2 / V` gives the speed at the old power, here next to the claim (cumulative, N7 = 1).",
         _curve(),
         "## What an operation takes, and what a chip draws for it",
-        "Energies as published, of an operation or of 64 bits read, in 45 nm (Horowitz 2014) and in 7 nm (Jouppi et "
-        "al. 2021). Arithmetic became 2 to 4 times cheaper, a large SRAM 7 times, a small one hardly.",
+        "Energies as published, of an operation or of 64 bits read, in 45 nm (Horowitz 2014) and in 7"
+        " nm (Jouppi et al. 2021).",
         _operations(),
         "An A100 at its power limit and peak draws so much an operation; what its logic does not explain is operands "
         "moved, control and power at rest. The model's energy of a 16-bit FLOP, operands from on-chip memory included, "
         f"is {1e12 * catalog.record(types.Accelerator, 'a100-sxm-80gb').power.matrix_energy:.2f} pJ.",
         _residuals(),
         "## What they draw, against the chips as sold",
-        "The same steps (bf16, with the stack of the chip as sold) of a generated chip and of the one as sold, whose "
-        "energies were fitted to boards, or scaled from those that were. The common shares were set with the first "
-        "step in sight, the others and the products below are checks.",
+        "The same steps of a generated chip and of the one as sold. The common shares were set with "
+        "the first step in sight; the others and the products below are checks.",
         _draws(),
-        "A square product in bf16 that repeats, 8,192 each side: both boards are at their limit, and slower than in "
-        "short runs by as much as their clock falls.",
+        "A square product in bf16 that repeats, 8,192 each side, at the power limit.",
         _products(),
-        "Answers of Llama-3-70B on eight devices (tp 8, vLLM, 1,000 tokens in and 500 out), which no share was set by: "
-        "energy of an output token with hosts and facility, and time of one.",
+        "Answers of Llama-3-70B on eight devices (tp 8, vLLM, 1,000 tokens in and 500 out): energy "
+        "per output token with hosts and facility, and its time.",
         _answers(),
         _stands_out(),
         "## Several dies",
-        "Memory and last cache are interleaved over the dies of a device. Between two random dies of a square of "
-        "`n` a byte crosses `max((n - 1) / n, 2 (sqrt(n) - 1 / sqrt(n)) / 3)` edges; a quarter of all bytes crosses"
-        " the middle in either direction. Bytes are those that the last cache serves: of a product whose output the"
-        " dies share as a grid the operands `2 sqrt(n m k) / (m + k)` times for `m x k` outputs, else once. They "
-        "bound a kernel (`die_links` of its bounds), take energy, and each crossing lengthens an access. Equal dies"
-        " have links on as many edges as the innermost, and PHYs that face neighbours where they are more than "
-        "four. Links are those of UCIe-advanced, of NV-HBI and AMD's for B200 and MI300X (`chip.die_link_density`, "
-        "`_depth`, `_energy`, `_latency`).",
+        "Memory and last cache are interleaved over the dies of a device. Between two random dies of "
+        "a square of `n` a byte crosses `max((n - 1) / n, 2 (sqrt(n) - 1 / sqrt(n)) / 3)` edges; a "
+        "quarter of all bytes crosses the middle in either direction. Bytes are those that the last "
+        "cache serves: of a product the operands `2 sqrt(n m k) / (m + k)` times for `m x k` outputs,"
+        " else once. They bound a kernel (`die_links`), take energy, and each crossing lengthens an "
+        "access. Links are those of UCIe-advanced, of NV-HBI and AMD's for B200 and MI300X "
+        "(`chip.die_link_density`, `_depth`, `_energy`, `_latency`).",
         "A GPU of 800 mm2 in N3E at 1 kW with HBM3E on redistribution layers, a step of Llama-3-70B (64 devices, tp 8, "
         "pp 4, bf16):",
         _dies(),

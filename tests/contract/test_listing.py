@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -85,12 +84,6 @@ def test_without_a_kind_it_tells_what_there_is():
 def test_a_pattern_that_matches_nothing_is_told_what_it_may_mean(arguments, told):
     done = CliRunner().invoke(app, ["list", *arguments.split()])
     assert done.exit_code == 1 and done.stdout == "" and told in done.stderr
-
-
-def test_the_page_is_up_to_date():
-    from docs.make.reference import page
-
-    assert Path("docs/reference.md").read_text(encoding="utf-8") == page(), "run: make docs"
 
 
 #: Names that scripts rely on: they may be added to.

@@ -11,8 +11,7 @@ import pytest
 import dse
 from docs.make import cost
 from docs.make.energy.page import clock_range
-from docs.make.files import fill
-from docs.make.markdown import linked
+from docs.make.markdown import fill, linked
 from dse.designs import catalog
 from dse.designs.catalog.schema import SCHEMAS, TableField
 from dse.designs.catalog.value import CONFIDENCES
@@ -29,7 +28,6 @@ from dse.types import Recompute, choice_name
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-FILES = (DOCS / "files.md").read_text(encoding="utf-8")
 REFERENCE = (DOCS / "reference.md").read_text(encoding="utf-8")
 
 #: First line of a block that is a file of a catalogue.
@@ -64,16 +62,16 @@ def test_the_page_on_energy_says_how_far_the_best_clock_moves():
     assert "move the best clock" not in page and max(clocks) - min(clocks) <= 30e6
 
 
-# --- files.md ---------------------------------------------------------------------------------------------
+# --- reference.md -----------------------------------------------------------------------------------------
 
-SPECIFICATIONS = [text for text in blocks(FILES) if not FILE.match(text)]
-ENTRIES = [text for text in blocks(FILES) if FILE.match(text)]
+SPECIFICATIONS = [text for text in blocks(REFERENCE) if not FILE.match(text)]
+ENTRIES = [text for text in blocks(REFERENCE) if FILE.match(text)]
 
 
 def test_tables_are_up_to_date():
-    from docs.make.files import filled
+    from docs.make.reference import filled
 
-    assert filled(FILES) == FILES, "run: python -m docs.make.files docs/files.md"
+    assert filled(REFERENCE) == REFERENCE, "run: python -m docs.make.reference docs/reference.md"
 
 
 def known_keys() -> dict[str, set[str]]:
@@ -102,21 +100,36 @@ def known_keys() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("where", known_keys())
 def test_every_key_is_on_the_page(where):
-    prose = re.sub(r"```.*?```", "", FILES, flags=re.DOTALL)
+    prose = re.sub(r"```.*?```", "", REFERENCE, flags=re.DOTALL)
     marked = {name.strip() for code in re.findall(r"`([^`\n]+)`", prose) for name in (code, *code.split(","))}
     assert known_keys()[where] <= marked
 
 
 def test_every_section_has_a_heading_and_an_example():
     for section in sweep.KEYS:
-        assert f"### [{section}]\n" in FILES
-        _, _, after = FILES.partition(f"### [{section}]\n")
+        assert f"### [{section}]\n" in REFERENCE
+        _, _, after = REFERENCE.partition(f"### [{section}]\n")
         assert f"[{section}]" in blocks(after)[0]
     examples = {"search": "## Searches", "codesign": "## Co-design", "pools": "## Pools"}
     for section, heading in examples.items():
-        assert f"[{section}]" in blocks(FILES.partition(heading)[2])[0]
+        assert f"[{section}]" in blocks(REFERENCE.partition(heading)[2])[0]
     for kind, folder in catalog.FOLDERS.items():
-        assert f"### {folder}/\n" in FILES and f"[Keys](reference.md#files-{folder})" in FILES, kind
+        assert f"### {folder}/\n" in REFERENCE and f"<!-- table: keys of {folder} -->" in REFERENCE, kind
+
+
+def stated(section: str) -> set[str]:
+    """Keys that a section names: those of its table, and of its lines on the leaves of a record."""
+    keys = {key for row in re.findall(r"^\|(.*?)\|", section, re.MULTILINE) for key in re.findall(r"`([^`]+)`", row)}
+    line = re.compile(r"^- (?:`([^`]*)…`: )?leaves of (.*?): (all but |all\b)?([^;\n]*)", re.MULTILINE)
+    for at, records, is_most, names in line.findall(section):
+        listed = set(re.findall(r"`(\w+)`", names))
+        if is_most:
+            record = re.findall(r"`([\w.]+)`", records)[0]
+            leaves = {path.rpartition(".")[2] for path in known_leaves() if path.rpartition(".")[0] == record}
+            assert listed <= leaves
+            listed = leaves - listed
+        keys |= {f"{at}{name}" for name in listed}
+    return keys
 
 
 def test_every_field_of_the_catalogue_is_in_the_reference():
@@ -128,17 +141,16 @@ def test_every_field_of_the_catalogue_is_in_the_reference():
             yield from paths(field, f"{at}{key}.") if isinstance(field, TableField) else [(at, key, field)]
 
     for kind, table in SCHEMAS.items():
-        shown = REFERENCE.partition(f"### Files: {catalog.FOLDERS[kind]}/\n")[2].partition("\n##")[0]
+        keys = stated(REFERENCE.partition(f"<!-- table: keys of {catalog.FOLDERS[kind]} -->\n")[2].partition("<!--")[0])
         for at, key, field in paths(table):
             other = ELSEWHERE.get(f"{kind}.{at[:-1]}")
-            shared = kind == "cost" and at.startswith("nodes.") and f"`nodes.3nm.{key}`" in shown
-            there = shared or f"`{at}{key}`" in shown or f"**`{at}{key}`**" in shown
-            assert there or (other and other[0].fields[key] == field), (kind, at, key)
+            shared = kind == "cost" and at.startswith("nodes.") and f"nodes.3nm.{key}" in keys
+            assert shared or f"{at}{key}" in keys or (other and other[0].fields[key] == field), (kind, at, key)
 
 
 @pytest.mark.parametrize("text", SPECIFICATIONS, ids=lambda text: text.strip().splitlines()[0])
 def test_every_specification_plans(text):
-    document = toml.parsed(text, "files.md")
+    document = toml.parsed(text, "reference.md")
     if "pools" in document:
         assert all(dse.sweep.plan(spec)[0].n_designs for spec in pools.from_text(text).specs.values())
     elif {"search", "codesign"} & document.keys():
@@ -165,11 +177,11 @@ def test_stated_limits_are_those_of_the_code():
     from dse.sweep.grid.degrees import _MOST_MAPPINGS
     from dse.sweep.job import MOST_DESIGNS
 
-    assert MOST_DESIGNS == 1e13 and "at most 1e13 designs" in FILES
+    assert MOST_DESIGNS == 1e13 and "at most 1e13 designs" in REFERENCE
     numbers = (_LONGEST, CHARACTERS, _DEEPEST, _MOST_SHAPES, _MOST_MAPPINGS, output.DEFAULT_LIMIT)
     numbers += (search.DEFAULT_EVALUATIONS, search.MOST_SEEDS)
-    assert all(f"{number:,}" in FILES for number in numbers)
-    assert f"{output.FEWEST_BINS} to {output.MOST_BINS}" in FILES
+    assert all(f"{number:,}" in REFERENCE for number in numbers)
+    assert f"{output.FEWEST_BINS} to {output.MOST_BINS}" in REFERENCE
 
 
 # --- recipes.md -------------------------------------------------------------------------------------------
@@ -243,7 +255,8 @@ def test_the_glossary_has_every_word_of_tables():
 def test_metrics_and_leaves_of_the_glossary_exist():
     """Every name in the second column of its tables."""
     text = (DOCS / "glossary.md").read_text(encoding="utf-8").partition("## Sweeps, searches, accuracy")[0]
-    cells = [row.split(" | ")[1] for row in text.splitlines() if row.count(" | ") == 2]
+    rows = (row.strip("|").split("|") for row in text.splitlines() if row.startswith("|"))
+    cells = [row[1] for row in rows if len(row) == 3]
     metrics = {*TRAINING.units, *SERVING.units}
     for name in {name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)} - metrics:
         assert name in {*space.NAMED, "chip", "kernels"} or leaf_path(name)
@@ -266,7 +279,7 @@ def test_shells_complete(typed, offered):
 # --- all --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", ["files", "recipes", "glossary"])
+@pytest.mark.parametrize("page", ["reference", "recipes", "glossary"])
 def test_links_of_pages_exist(page):
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#:]+)\)", text):

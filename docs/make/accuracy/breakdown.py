@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from docs.make.markdown import filed, percent, table
+from docs.make.markdown import filed, percent
 from dse.io.quantities import counted
 from dse.measured.comparison import Comparison, is_timed, summary
 
@@ -31,6 +31,7 @@ def sections(compared: Sequence[Comparison]) -> list[str]:
         return []
     by_model = lines_by(steps, lambda c: c.measurement.row.get("model") or "sizes alone", _FEWEST)
     tables = {
+        "by chip": filed("accuracy_chips", _columns("chip"), lines_by(steps, _chip)),
         "by model": filed("accuracy_models", _columns("model"), by_model),
         f"the {min(_WORST, len(steps))} largest errors, with likely reasons": _furthest(steps),
     }
@@ -38,7 +39,6 @@ def sections(compared: Sequence[Comparison]) -> list[str]:
         "## Step times and rates",
         _over_rows_and_sources(steps),
         _how_many(compared),
-        table(_columns("chip"), lines_by(steps, _chip)),
         "\n".join(f"- {what}: {one}" for what, one in tables.items()),
     ]
 

@@ -19,12 +19,9 @@ Rows are left out where Calculon gives no figure, where a mapping cannot be buil
 [counted below](#excluded-rows-by-reason). Rows above a capacity stay: both models still time them."""
 
 _CALCULON_MEMORY = """\
-Peak memory: weights, optimiser state and, without recompute, activations are the same.
-Calculon splits all but one layer's gradients when it shards the optimiser (here from ZeRO 2 on), keeps fp32 gradients
-of one layer and 16-bit ones of the others, forgets the attention's input under `attn_only` with `ar` or `p2p_rs_ag`,
-does not split full-recompute checkpoints over tp (here with sequence parallelism), counts a dropout's gradient as one
-byte, and, with offload, keeps one layer's activations and gradients on the device, where here two layers' activations
-and all gradients stay."""
+Peak memory: weights, optimiser state and, without recompute, activations are the same. Calculon differs in gradients
+under a sharded optimiser, in the inputs of `attn_only`, in full-recompute checkpoints, and in what offloading keeps on
+the device."""
 
 #: Term, Calculon's columns, our part of the step time, and why they differ.
 _TERMS = (

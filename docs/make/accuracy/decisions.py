@@ -18,11 +18,9 @@ from dse.model.machine.technology import generated
 from dse.types import Collective, Design, Group
 
 _ABOUT = """\
-Most decisions are about machines and mappings that no row covers: a rack of 72, a full mesh, hybrid sharding, ZeRO 2
-under a pipeline, published mappings of Llama 3 405B, clocks of generated chips, memory of FSDP. The table has what the
-model says now, what it said before the fault was mended, and what is known. Laws in the tests hold the direction
-(`tests/laws/test_laws.py`, `tests/unit/model/test_slopes.py`, `tests/unit/model/machine/test_technology.py`,
-`tests/unit/model/parallel/test_pipeline.py`):"""
+Most decisions are about machines and mappings that no row covers: racks of 72, full meshes, hybrid sharding, clocks of
+generated chips. The table has what the model says now, what it said before a fault was mended, and what is known; laws
+in the tests hold the direction (`tests/laws/test_laws.py`):"""
 
 
 def section(compared: Sequence[Comparison]) -> list[str]:

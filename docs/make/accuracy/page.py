@@ -20,13 +20,11 @@ from dse.measured.comparison import Comparison, compare, report
 from dse.types import Recompute
 
 _HOW_TO_READ = """\
-An error is predicted over measured, less one; a rate counts as the source gives it, a FLOP rate as the step time it
-was computed from. *Mean*, *median* and *90 %* are of absolute errors, *bias* keeps the sign. *Constant MFU* predicts a
-whole source by one utilisation, the median of its rows: a model that does not beat it has learnt nothing about that
-source beyond its level. `n` counts configurations, each once per kind of figure. What a row leaves open is completed by
-rule (`completed` in the output of `dse validate -o`): a stack's default, the lightest recompute that fits memory, the
-fastest micro-batch, interleaving, tp and pp. *Over capacity* marks rows whose stated mapping needs more memory than the
-device has by our count, though it was run or published."""
+An error is predicted over measured, less one. A rate counts as the source gives it, a FLOP rate as the step time it was
+computed from. *Mean*, *median* and *90 %* are of absolute errors, *bias* keeps the sign. *Constant MFU* predicts a whole
+source by the median utilisation of its rows. `n` counts configurations. What a row leaves open is completed by rule
+(`completed` in the output of `dse validate -o`): the stack's default, the lightest recompute that fits, the fastest
+mapping. *Over capacity*: the stated mapping needs more memory than the device has by our count."""
 
 
 def write_page(path: str | Path, tables: Sequence[str | Path], command: str) -> None:
@@ -70,8 +68,13 @@ def page(
 
 
 _ABOUT_UNSEEN = """\
-Mean errors of step times of dense models. *Source left out*: by fits without any row of the source, what a new stack or
-cluster has to expect; *unseen*: by fits without the row's configuration. [calibration.md](calibration.md) says how."""
+Mean errors of step times of dense models. *Unseen publication*: what a stack or cluster has to expect that nobody
+measured for dse; *unseen configuration*: what another mapping or size on a measured one has to expect.
+[calibration.md](calibration.md) says how rows are left out."""
+
+
+#: Errors by what a fit had not seen, as tables head them.
+_SHOWN = ("unseen publication", "unseen configuration", "fitted rows")
 
 
 def _unseen(not_seen: NotSeen) -> list[str]:
@@ -84,7 +87,11 @@ def _unseen(not_seen: NotSeen) -> list[str]:
             [name, f"{one['rows']}", *(percent(one[way]) for way in ("foreign", "unseen", "seen"))]
             for name, one in not_seen[f"{what}s"].items()
         ]
-        found.append(table([what, "rows", "source left out", "unseen", "in sample"], rows))
+        header = [what, "rows", *_SHOWN]
+        if what == "chip":
+            found.append(table(header, rows))
+        else:
+            found += [table(header, rows[-3:]), f"By publication: {filed('accuracy_unseen', header, rows[:-3])}"]
     return found
 
 
@@ -128,9 +135,10 @@ def _claimed(claim: Claim, compared: Iterable[Comparison]) -> list[Comparison]:
 
 
 _ABOUT_CLAIMS = """\
-Mean errors. *Source left out*: no row of the source was fitted; *unseen*: none of a row's configuration; *in sample*:
-all were. Bytes come from formulas that nothing was fitted to; torchtitan's bytes a logit were counted in its code with
-these rows in view."""
+Mean errors. *Unseen publication*: by fits without any row of the publication; *unseen configuration*: by fits without
+the row's configuration; *fitted rows*: by the fit to all rows. Memory is counted; nothing is fitted to it, but
+torchtitan's bytes a logit were counted in its code with these rows in view. `dse validate tests/published/TABLE.csv`
+prints each."""
 
 
 def _claims(claimed: Iterable[tuple[Claim, list[Comparison]]], not_seen: NotSeen) -> str:
@@ -138,7 +146,7 @@ def _claims(claimed: Iterable[tuple[Claim, list[Comparison]]], not_seen: NotSeen
     rows = []
     for claim, found in claimed:
         mean, baseline = (sum(map(abs, errors)) / len(found) for errors in _errors_and_baseline(found))
-        command = f"`dse validate tests/published/{claim.table}.csv`"
+        command = f"`{claim.table}`"
         rows.append(
             [
                 claim.heading,
@@ -150,7 +158,7 @@ def _claims(claimed: Iterable[tuple[Claim, list[Comparison]]], not_seen: NotSeen
                 command,
             ]
         )
-    header = ["claim", "rows", "source left out", "unseen", "in sample", "must be", "constant MFU", "command"]
+    header = ["claim", "rows", *_SHOWN, "must be", "constant MFU", "table"]
     return table(header, rows)
 
 
@@ -207,15 +215,9 @@ def _skipped(compared: Iterable[Comparison]) -> list[str]:
     counts = Counter((c.skip.reason, c.source) for c in compared if c.skip is not None and not c.duplicate)
     if not counts:
         return ["None."]
-    reasons: Counter[str] = Counter()
-    for (reason, _), count in counts.items():
-        reasons[reason] += count
     by_source = filed(
         "accuracy_excluded",
         ["reason", "source", "rows"],
         [[reason, source, str(count)] for (reason, source), count in sorted(counts.items())],
     )
-    return [
-        table(["reason", "rows"], [[reason, f"{count}"] for reason, count in sorted(reasons.items())]),
-        f"By source: {by_source}",
-    ]
+    return [f"{sum(counts.values()):,} rows, by reason and source: {by_source}"]

@@ -14,34 +14,33 @@ from dse.measured.uncertainty.parts import quantile
 from dse.types import Precision, choice_name
 
 _ABOUT = """\
-The numbers of every stack in `hw_catalog/software/`, fitted to measured training steps: values that all stacks share,
-what those of one lineage and those on one family of chips share, and at most five numbers of a stack alone, all at
-once (`dse/lab/fits/steps.py` says how). Run it again whenever kernels, networks or the model change.
+The numbers of every stack in `hw_catalog/software/`, fitted to measured training steps at once
+(`dse/lab/fits/steps.py`): values that all stacks share, those of a lineage or a chip family, and at most five numbers of
+a stack alone.
 
-*Source left out* is the error when no row of the source was seen: what a stack or cluster without measurements has to
-expect. *Unseen* errors are of rows whose configuration (model shape, batch, mapping) a fit did not see, in folds.
-*In sample* is the error of the fit itself. *In 80 %* is the share of the rows that lie in the 80 % interval of their
-prediction (`--uncertainty`): of the unseen ones with residuals taken from the other folds, of those of a source left
-out with the residual that the other sources give a stack without rows."""
+*Unseen publication*: mean error of fits without any row of the publication; what a stack or cluster without
+measurements has to expect. *Unseen configuration*: of fits without the row's configuration (model shape, batch,
+mapping), in folds. *Fitted rows*: of the fit itself. *In 80 %*: share of the rows in the 80 % interval of their
+prediction."""
 
 _LIMITS = """\
-The form of the model and the priors (how far lineages, families and stacks stray) were chosen while looking at these
-errors, so they are somewhat kinder than those of rows never looked at. Folds keep the choices that the whole fit made
-for what a row leaves open. vTrain measured the same kernel sequence up to 30 % apart between neighbouring cells;
-sources of one to six rows leave folds without their stack. A row with *mapping completed by search* leaves its
-recompute, micro-batch, interleaving or degrees open: the model chooses the fastest that fits, so its errors flatter."""
+The form of the model and the priors were chosen while looking at these errors, so they are somewhat kinder than those
+of rows never looked at. vTrain measured the same kernel sequence up to 30 % apart between neighbouring cells.
+Sources of one to six rows leave folds without their stack. A row with
+*mapping completed by search* leaves degrees or recompute open; the model chooses the fastest that fits, so its errors
+flatter."""
 
 _HEADER = [
     "source",
     "rows",
-    "source left out",
-    "left out, in 80 %",
-    "unseen",
-    "unseen, median",
-    "unseen, 90 %",
-    "unseen, bias",
-    "unseen, in 80 %",
-    "in sample",
+    "unseen publication",
+    "publication, in 80 %",
+    "unseen configuration",
+    "configuration, median",
+    "configuration, 90 %",
+    "configuration, bias",
+    "configuration, in 80 %",
+    "fitted rows",
 ]
 
 
@@ -87,27 +86,31 @@ def mixtures(found: experts.Found) -> list[str]:
             for name, value in found.values.items()
         )
         + ".",
-        "Every point, its cell left out: " + filed("calibration_experts", heads, _points(found)),
+        "Every point, its cell unseen: " + filed("calibration_experts", heads, _points(found)),
     ]
 
 
 _ERRORS = ["mean", "median", "90 %", "bias"]
 
+#: Names of errors of mixtures of experts as the page has them.
+_SHOWN = {
+    "in sample": "fitted rows",
+    "configuration left out": "unseen configuration",
+    "cell left out": "unseen cell",
+    "model left out": "unseen model",
+}
+
 _RECIPES = """\
-Unseen errors of dense models by recipe. A design that was measured in several releases is one point, the mean of its
-rows. Nothing is fitted to a recipe: NVFP4's rate, casts and 16-bit layers are those of `dse/model/formats.py`."""
+Errors of unseen configurations of dense models by recipe. A design measured in several releases is one point. Nothing
+is fitted to a recipe (`dse/model/formats.py`)."""
 
 _EXPERTS = """\
-Rows of mixtures of experts are fitted apart, with the results of dense steps fixed (`dse/lab/fits/experts.py`): four
-numbers that all chips and releases share. What releases changed is in their files, as `all_to_all` and `fused`. A
-design that was measured several times with one stack is one point, with the mean size of its rows' errors; a host waits
-for experts, and tokens are sent once a device, but where the row's note says that tokens are dropped. Rows of routing
-as trained are not fitted: their imbalance is not stated. The headlines are *cell left out*: no row of the point's
-accelerator in its range of releases was seen, and *model left out*: none of its model. *Blind* has the defaults of the
-leaves, with dense steps fitted alone. *Constant MFU* takes the mean share of the peak that all other cells reach. Which
-mechanisms there are (a kernel an expert, the wait for the host in every forward, exchanges hidden by paired passes,
-fused products in MX formats since 26.06) was chosen while looking at these rows. Two releases took twice as long as
-those before and after them on H100 with 30B-A3B, which nothing explains; GPT-OSS stays a fifth too fast."""
+Rows of mixtures of experts are fitted apart, with dense steps fixed (`dse/lab/fits/experts.py`): four numbers that all
+chips and releases share. What releases changed is in their files (`all_to_all`, `fused`). A design measured several
+times with one stack is one point. *Unseen cell*: no row of the point's accelerator in its range of releases was seen;
+*unseen model*: none of its model. *Blind*: defaults of the leaves. *Constant MFU*: the mean share of the peak of all
+other cells. The mechanisms were chosen while looking at these rows. Two releases took twice as long as their neighbours
+on H100 with 30B-A3B, unexplained; GPT-OSS stays a fifth too fast."""
 
 
 def _summary(errors: np.ndarray) -> list[str]:
@@ -140,7 +143,7 @@ def _recipes(found: Calibration) -> Iterable[list[str]]:
 
 def _experts(found: experts.Found) -> Iterable[list[str]]:
     for name, errors in found.errors.items():
-        yield [name, *_summary(errors)]
+        yield [_SHOWN.get(name, name), *_summary(errors)]
 
 
 def _points(found: experts.Found) -> Iterable[list[str]]:
@@ -191,7 +194,7 @@ def _sources(found: Calibration) -> str:
     """Errors of sources left out, each source counted once, and how wide their intervals are."""
     mean = percent(stacks.by_source(found, found.foreign))
     width = percent(float(np.median(quantile() * np.hypot(found.deviations, found.foreign_residuals))))
-    return f"Each source counted once: left out {mean} mean. Their intervals are ± {width} wide (median)."
+    return f"Each publication counted once: mean error {mean} unseen. Their intervals are ± {width} wide (median)."
 
 
 def _stacks(found: Calibration) -> Iterable[Sequence[str]]:
@@ -201,9 +204,8 @@ def _stacks(found: Calibration) -> Iterable[Sequence[str]]:
 
 
 _BEYOND = """\
-A value in its range is what its name says: matrices of a step are no faster than alone, say. One beyond it absorbs
-something that is not modelled, or the kernels of its chip are off; it serves machines like those of its rows only.
-Attention takes the slow-down of matrices too, and its range is that of both."""
+A value beyond its range absorbs something that is not modelled, or the kernels of its chip are off; it serves machines
+like those of its rows only."""
 
 
 def _beyond(found: Calibration) -> Iterable[Sequence[str]]:

@@ -17,32 +17,19 @@ _LIMIT, _TDP = (f"system.accelerator.power.{name}" for name in ("limit", "tdp"))
 #: Limits over the one as sold; those of the table come second to fourth.
 _LIMITS = np.array([1.0, 0.9, 0.8, 0.7, 0.6, 0.5])
 _CHIPS = ("a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm-180gb")
-#: The cells before carriers saturated in the clock's law, in per cent.
-_BEFORE = {
-    ("a100-sxm-80gb", "training"): (0.8, 6.3, 13.3, 9.4), ("a100-sxm-80gb", "decode"): (1.6, 3.8, 6.7, 2.5),
-    ("h100-sxm-80gb", "training"): (1.9, 7.9, 15.6, 11.0), ("h100-sxm-80gb", "decode"): (0.2, 1.1, 2.2, 3.2),
-    ("b200-sxm-180gb", "training"): (4.4, 10.6, 18.9, 10.5), ("b200-sxm-180gb", "decode"): (0.7, 1.7, 3.4, 2.3),
-    ("v100-pcie-32gb", "BERT, fitted"): (1.8, 7.5, 15.0, 11.0),
-    ("p100-pcie-16gb", "BERT, fitted"): (0.0, 0.0, 2.3, 5.8),
-}  # fmt: skip
 
 _TEXT = """\
 A step of Llama 3 70B on 64 devices (tp 8, full recompute), and a token of it from vLLM with 64 requests in flight
 (tp 4, 1,024 tokens in and out): time added by limits of 90, 80 and 70 % of the one as sold, and by the limit that saves
-a tenth of the boards' energy. Kernels, and what stacks add to them, were measured under the limit as sold, so a cap
-counts by the clock that it leaves over the one that the limit as sold leaves for the same work; a cap at the limit as
-sold changes nothing. Below are the means of the traces above, measured and by the fit. Published studies
-(McDonald et al. 2022, Zeus; from memory) have a tenth of the energy at 3 to 8 % of the time.
-
-In brackets: before, with a law of the clock without saturation, `f ~ (V - V_t)^2 / V`, whose voltage falls by at most
-as much as the clock. With carriers that saturate it falls faster near the nominal clock, as the traces have it."""
+a tenth of the boards' energy. A cap counts by the clock that it leaves over that of the limit as sold. Below, the means of the traces above. Published studies (McDonald et al. 2022, Zeus; from
+memory) save a tenth of the energy at 3 to 8 % of the time."""
 
 
 def section(found: Sequence[FittedChip]) -> tuple[str, str]:
     """Title and text of a part of a page."""
     columns = ["chip", "work", *(f"limit {ratio:.0%}" for ratio in _LIMITS[1:4]), "a tenth of the energy"]
     rows = [
-        [chip, work, *_with(_BEFORE.get((chip, work)), _cells(time, energy))]
+        [chip, work, *_cells(time, energy)]
         for curves in (_modelled(), _traced(found))
         for chip, work, time, energy in curves
     ]
@@ -95,11 +82,6 @@ def _traced(found: Iterable[FittedChip]) -> Iterator[Curve]:
 def _over_first(time: Iterable[float], watts: Iterable[float]) -> tuple[np.ndarray, np.ndarray]:
     times, joules = np.array(time), np.array(time) * np.array(watts)
     return times / times[0], joules / joules[0]
-
-
-def _with(before: Sequence[float] | None, cells: Sequence[str]) -> list[str]:
-    """Cells with their values before in brackets."""
-    return [f"{cell} ({old:+.1f})" for cell, old in zip(cells, before, strict=True)] if before else list(cells)
 
 
 def _cells(time: np.ndarray, energy: np.ndarray) -> list[str]:

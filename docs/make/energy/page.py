@@ -19,27 +19,20 @@ _LIMIT = "system.accelerator.power.limit"
 
 _TRACES = """\
 Zeus (You et al., NSDI 2023) fine-tuned BERT-base on one card under every power limit. Compared are time and mean power
-over those under the highest limit. Assumed, as the traces do not say: fp32 (epochs on the two chips are in the ratio of
-their fp32 rates), 384 tokens a sequence on SQuAD, 50 on sentiment140 (from the ratio of its epochs to those of SQuAD),
-and cards, not modules (their range of limits). An encoder's attention over the full square is what unfused attention
-computes of a decoder too. Left as it is: batches of 8 short sentences, where the host is slower than the device.
-
-Four numbers are fitted a chip; none a batch, a data set or a limit. *Unseen*: by a fit without any row of the same
-data set and batch. *Other chip*: with nothing but what the other chip says of the parameters over their priors."""
+over those under the highest limit. Assumed: fp32, 384 tokens a sequence on SQuAD and 50 on sentiment140, PCIe cards.
+Four numbers are fitted a chip. *Unseen*: by a fit without any row of the same data set and batch. *Other chip*: with
+only what the other chip says of the parameters."""
 
 _CLOCKS = """\
-Fröning's study looped one decoder layer on an A30 (memory at one clock, limit 165 W) at every clock from 210 to
-1440 MHz. Compared are energy and time at the clock of least energy with those at the fastest. Assumed, as the study
-does not say: forward and backward pass over one sequence in fp16, gradients in 16 bits, no optimiser (its states of the
-largest layers would not fit), and a host that is ahead. The passes follow from the study's time axis, 40 to 120 ms of a
-layer of 13B: a forward pass alone takes 7 to 27 ms from the highest clock to the lowest, both passes 20 to 81. The
-eight figures like both passes as well as one. *Unseen*: by a fit without the row's own model and length. Four numbers
-are fitted to eight figures: they say how the chip answers to its clock, not which of its parts draws the power (matrix
-units and clock trees trade off)."""
+Fröning's study looped one decoder layer on an A30 (limit 165 W) at every clock from 210 to 1440 MHz. Compared are energy
+and time at the clock of least energy with those at the fastest. Assumed: forward and backward pass over one sequence in
+fp16, gradients in 16 bits, no optimiser, a host that is ahead. *Unseen*: by a fit without the row's own model and
+length. Four numbers are fitted to eight figures: they say how the chip answers to its clock, not which part draws the
+power."""
 
 _LAYERS = """\
-The same, of the model alone, for more layers: larger ones need less energy an operation and have less to save, as the
-limit holds their clock. The best clock of all sizes and lengths is {clocks}.
+The model alone, for more layers: larger ones have less to save, as the limit holds their clock.
+The best clock of all sizes and lengths is {clocks}.
 `sweeps/dvfs_decoder_layers.toml` has every clock."""
 
 #: Layers of that table.

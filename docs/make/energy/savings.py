@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from docs.make.markdown import percent, table
+from docs.make.markdown import filed, percent
 from dse.designs.composing import design
 from dse.designs.leaves import leaf, replace
 from dse.measured.energy import CLOCK
@@ -81,16 +81,14 @@ def section() -> tuple[str, str]:
     columns = ["chip", "clock, boards", "saved", "time", "clock, all", "saved", "time"]
     columns += [text for ratio in LIMITS for text in (f"limit {ratio:.0%}: saved", "time")]
     text = (
-        "A step of Llama 3 70B on 64 devices (tp 8, full recompute), of the model alone: the clock over the nominal "
-        "one at which the boards need the least energy, the one at which boards, hosts and facility together do, and "
-        "what a limit below the one as sold saves of the boards' energy, each with the time it costs. Published "
-        "studies of training on GPUs of other generations find the boards' least energy at 50 to 80 % of the highest "
-        "clock, and 10 to 20 % saved by limits that cost a tenth of the time (the A30 and the traces above).\n\n"
-        "Which threshold voltage a chip has decides this. Kernels that repeat at one power limit do not tell it: a "
-        "threshold of 0.62 and small energies predict their times and powers as well as one of 0.3 and larger ones "
-        "(docs/kernels.md). So it is held near what varied clocks and limits tell of the A30 and the V100, and below "
-        "0.39 of the nominal voltage, 0.35 V over 0.9 V.\n\n"
-        f"{table(columns, rows)}\n"
+        "A step of Llama 3 70B on 64 devices (tp 8, full recompute): the clock over the nominal one at which "
+        "the boards, or boards, hosts and facility together, need the least energy, and what a lower limit "
+        "saves of the boards' energy, each with the time it costs. Published studies find the boards' least "
+        "energy at 50 to 80 % of the highest clock.\n\n"
+        "The threshold voltage of a chip decides this, and kernels at one power limit do not show it "
+        "(docs/kernels.md). It is held near what varied clocks and limits show of the A30 and the V100, and "
+        "below 0.39 of the nominal voltage.\n\n"
+        f"{filed('energy_savings', columns, rows)}\n"
     )
     return "What a lower clock saves", text
 

@@ -90,17 +90,16 @@ def _figures(errors: np.ndarray) -> list[str]:
 #: Upper ends of classes of messages, bytes.
 _SIZES = {"up to 64 KiB": 2.0**16, "to 512 KiB": 2.0**19, "to 4 MiB": 2.0**22, "above": np.inf}
 
-#: A topology: a system of the catalogue, and GB/s that a member of a ring of 2, 4 and 8 sent of 256 MiB before.
+#: A topology → a system of the catalogue.
 _TOPOLOGIES = {
-    "switch (A100)": ("a100-sxm-80gb", (204.4, 211.4, 212.8)),
-    "cube mesh of DGX-1 (V100)": ("v100-sxm-32gb", (110.0, 111.2, 110.8)),
-    "PCIe switches (L40S)": ("l40s", (19.8, 4.7, 1.9)),
-    "shared root ports (L40S)": ("l40s-shared-root", (19.8, 4.7, 1.9)),
+    "switch (A100)": "a100-sxm-80gb",
+    "cube mesh of DGX-1 (V100)": "v100-sxm-32gb",
+    "PCIe switches (L40S)": "l40s",
+    "shared root ports (L40S)": "l40s-shared-root",
 }
 
 _SERVED = (
-    "Mixtral 8x7B on 4 and 8 L40S (TensorRT-LLM 0.17, 18 rows, hosts unknown) is 3.9 % off with a path for each pair, "
-    "70 % too slow with the crowding of shared root ports, which L40S had before."
+    "Mixtral 8x7B on 4 and 8 L40S (TensorRT-LLM 0.17, 18 rows, hosts unknown) is 3.9 % off with a path for each pair."
 )
 
 
@@ -117,17 +116,14 @@ def _by_size(kernels: Sequence[Kernel]) -> list[str]:
     rows = [[*key, *_figures(np.array(groups[key]))] for key in order]
     files = filed("kernels_collective_sizes", ["device", "members", "bytes", "rows", "median", "90 %", "bias"], rows)
     text = (
-        "Library collectives in one node, by the catalogue as it is, which saw these rows: up to some size NCCL sends "
-        "flags with the data (LL), then waits at barriers (Simple), which on A100 take 23 us or more, however few the "
-        "steps. The faster of both, as it was, left an all-reduce of 1 MiB between two A100 41 % too fast, a gather of "
-        f"2 MiB among four 45 %. By device, members and size: {files}\n\n"
+        "Library collectives in one node, by the catalogue, which saw these rows. By device, members and size: "
+        f"{files}\n\n"
         "Topologies differ in what a group has of a device's links. All-reduces of 256 MiB in training and serving, "
-        "GB/s that a member sends, before in brackets:"
+        "GB/s that a member sends:"
     )
     lines = []
-    for name, (system, before) in _TOPOLOGIES.items():
-        now = [_bus_bandwidth(system, members) for members in _MEMBERS]
-        lines.append([name, *(f"{rate:.1f} ({old:.1f})" for rate, old in zip(now, before, strict=True))])
+    for name, system in _TOPOLOGIES.items():
+        lines.append([name, *(f"{_bus_bandwidth(system, members):.1f}" for members in _MEMBERS)])
     header = ["topology", *(f"{members:g} members" for members in _MEMBERS)]
     return ["## Collectives by size and topology", text, table(header, lines, ("topology",)), _SERVED]
 
@@ -145,7 +141,7 @@ def _bus_bandwidth(name: str, members: float, size: float = 2.0**28) -> float:
 
 def _platforms(kernels: Sequence[Kernel]) -> list[str]:
     """Collectives on clusters with figures of their own, which are no part of these fits."""
-    text = "Clusters of which no more than these rows is known; their own figures saw them."
+    text = "Clusters of which only these rows are known; their own figures saw them."
     return _section("Collectives on clusters", text, "collective, cluster", kernels)
 
 
@@ -153,8 +149,7 @@ def _exchanges(kernels: Sequence[Kernel]) -> list[str]:
     """Kernels that send tokens to experts and back, which have figures of their own too."""
     text = (
         "DeepEP: dispatch and combine; those between nodes are of H100 and H200. Their figures "
-        "(`dse/measured/kernels/exchanges.py`) saw these rows; inside a node, without three in ten the "
-        "median of those stays."
+        "(`dse/measured/kernels/exchanges.py`) saw these rows."
     )
     return _section("Exchanges between experts", text, "kernel, chip", kernels)
 

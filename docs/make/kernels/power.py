@@ -20,23 +20,18 @@ DURATIONS = (0.0, 5e-6, 20e-6, 50e-6, 100e-6, np.inf)
 LOADS = (0.0, 0.3, 0.4, 0.6, 0.8, 0.99, np.inf)
 
 _TEXT = (
-    "Mean board power of kernels that repeat, from predicted times. GEMMs: by a fit that saw no row of the shape; at "
-    "the limit: measured at 97 % of it or more. Attention: no row of it was fitted. *Read low* is the share of rows "
-    "measured below 0.7 of the prediction. Of GEMMs these readings are no property of the kernel: many run at a rate, "
-    "and are slowed down against short runs, as only a board at its limit is, and blocks of neighbouring shapes "
-    "share them. Readings of decode attention tell little of the kernel: of near-identical ones they differ by a "
-    "fifth, and one head on one core is read at 540 W. Power of block-scaled GEMMs is that of the device without the "
-    "host's launches."
+    "Mean board power of kernels that repeat, from predicted times. GEMMs: by a fit that saw no row "
+    "of the shape; at the limit: measured at 97 % of it or more. Attention: no row of it was fitted. "
+    "*Read low*: share of rows measured below 0.7 of the prediction, which say little of the kernel, "
+    "as do readings of decode attention."
 )
 
 _READABLE = (
-    "A reading is the mean of samples 100 ms apart while a kernel repeats for a second, gaps between launches "
-    "included. Of GEMMs of 50 us or more, of boards predicted at their limit and of those predicted below 30 % of "
-    "it, that is the kernel's power. Of shorter ones, and on boards predicted at 30 to 99 % of their limit, it is "
-    "not: a fifth to a third of the readings are low by a third or more, whatever the shape. So the median over "
-    "all GEMMs stays above 12 %. GEMMs scaled by blocks are apart: their launch takes the host 60 to 180 us; "
-    "readings of B200 are those of a board that waits for it, those of H200 are not, and both are predicted "
-    "without."
+    "A reading is the mean of samples 100 ms apart while a kernel repeats for a second. It is the "
+    "kernel's power for GEMMs of 50 us or more on boards predicted at their limit or below 30 % of "
+    "it. Of shorter ones, and on boards in between, a fifth to a third of the readings are low by a "
+    "third or more, so that the median over all GEMMs stays above 12 %. Block-scaled GEMMs include a "
+    "launch of 60 to 180 us on B200."
 )
 
 
@@ -72,7 +67,7 @@ def _power(found: Sequence[FittedJob], fitted: FittedJob, kernels: Sequence[Kern
         groups.setdefault((f"**all {what}**", "all"), []).append((kernel, error))
     rows = [[*key, *_figures(members)] for key, members in sorted(groups.items())]
     header = ["class", "device", "rows", "median", "90 %", "bias", "read low"]
-    whole = [row for row in rows if row[1] == "all" or row[0].endswith("at the limit")]
+    whole = [row for row in rows if row[1] == "all"]
     return f"{table(header, whole)}\n\nBy class and device: {filed('kernels_power', header, rows)}"
 
 

@@ -33,12 +33,10 @@ def section(figures: dict[str, Any]) -> str:
         f"({percent(grid['co-design'] / grid['fine grid'] - 1.0, '+', 2)}).",
         "### The chip that was found",
         _hardware(report),
-        f"Held by: {'; '.join(report['active'])}. All else is inside its bounds: shares where two limits meet (memory "
-        "bandwidth that stacks have and that power moves, links by area and by power) and the die against its memory.",
+        f"Held by: {'; '.join(report['active'])}. All else is inside its bounds.",
         _mappings(report),
-        "What it is short of: per cent of objective for a per cent more of a leaf, with mappings held (the gradient) "
-        "and with the best mappings of a chip that has a tenth more. Only the second sees capacity, and where a share "
-        "leaves no room for something else; – where no such chip can be (no clock is above the nominal one).",
+        "Per cent of objective for a per cent more of a leaf, with mappings held (the gradient) and with the best mappings "
+        "of a chip that has a tenth more, which alone sees capacity; – where no such chip can be.",
         _elasticities(report),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"

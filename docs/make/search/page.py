@@ -30,8 +30,7 @@ _CODESIGN = Path(__file__).parents[2] / "codesign.json"
 
 #: What a proof is; no figure of the suite is in it.
 _PROOF = """\
-A searcher does not know how good the best design is that it found. `--prove` bounds all the others by branch and
-bound:
+A searcher does not know how good its best design is. `--prove` bounds all others by branch and bound:
 
 ```console
 $ dse search sweeps/search_llama3_budget.toml --prove  # after the search, to within 0.5 %
@@ -39,37 +38,28 @@ $ dse search sweeps/search_llama3_budget.toml --prove --gap 0.02 --minutes 10
 $ dse search sweeps/search_llama3_budget.toml --check results/search_llama3_budget.certificate.npz
 ```
 
-*No design of the 1,194,062,728,373,424 designs is better than step time 6.48 s by more than 0.5 %*: the proof
-divides the space into blocks, ranges of positions along every axis, and computes for each what its objective cannot
-be below. A block goes when no design of it can run, when its bound is not below the best less the gap, or when its
-last few designs have been evaluated. The lowest bound first; designs that are met on the way replace the best where
-they are better (annealing had found 6.75 s). The best that is known then stands in the results as found by `proof`,
-with the attributes `proof_gap`, `proof_bound` and `proof_certificate`.
+*No design of the 1,194,062,728,373,424 designs is better than step time 6.48 s by more than 0.5 %*: the proof divides
+the space into blocks, ranges of positions along every axis, and bounds the objective of each. A block goes when no design
+of it can run, when its bound is not below the best less the gap, or when its last designs have been evaluated. Better
+designs met on the way replace the best (annealing had found 6.75 s). The results then have the attributes `proof_gap`,
+`proof_bound` and `proof_certificate`.
 
-Of two objectives the front is proven: *no design is better than the nearest of the front's designs by more than 1 %*.
-For every design of the space that can run the front has one that is no worse than it by more than the gap in either
-objective; a block goes where one design of the front is that near to its bounds of both. Small spaces of the tests have
-the exact front with `--gap 0`. Three objectives have no proof.
+For two objectives the front is proven: *no design is better than the nearest of the front's designs by more than 1 %*.
+Three objectives have no proof.
 
-- What the mapping alone decides is computed exactly, of every mapping: no ceiling of a degree is ever in doubt.
-- What hardware moves is computed on intervals, and on lines along the axes of the block (affine arithmetic: de
-  Figueiredo & Stolfi 2004): what depends on a bandwidth in several places keeps that it does, so the gap of a block
-  falls with the square of its width. Of a rate the line is that of its inverse, which times are linear in.
-- A limit that designs keep (memory, a budget) is added to the objective with the multiplier that bounds it best.
-- A few blocks of each round are halved along every axis: blocks are divided along axes that are seen to narrow bounds.
-- Bounds hold for the model as it is computed, in single precision: rounding is part of them.
+- What the mapping alone decides is computed exactly, for every mapping.
+- What hardware moves is computed on intervals and on lines along the axes (affine arithmetic: de Figueiredo & Stolfi
+  2004), so the gap of a block falls with the square of its width.
+- A limit (memory, a budget) is added to the objective with the multiplier that bounds it best.
+- Bounds hold for the model as it is computed, in single precision.
 
-Counts and minima by axis are given up. `NAME.certificate.npz` beside the results holds how the space was divided, the
-best designs and the gap; `--check` is a second program, which walks the blocks, bounds each of them again by simpler
-means in double precision, and evaluates the best designs. It ends with 1 where the certificate does not hold, and says
-where. Where time ends first, what is proven by then is said: `by more than 3.1 %; stopped after 10 min`. Ctrl-C keeps
-it too: `interrupted; proven to a gap of 3.1 %: NAME.certificate.npz`.
+Counts and minima by axis are given up. `NAME.certificate.npz` holds the division of the space, the best designs and the
+gap; `--check` is a second program that bounds each block again in double precision, and ends with status 1 where the
+certificate does not hold. If time ends first, or at Ctrl-C, the gap reached by then is kept: `by more than 3.1 %; stopped
+after 10 min`.
 
-What limits it: objectives in which much depends on the same axis in opposite directions. Step times close within
-seconds; energy over wide ranges of all hardware takes a minute or two, for power times time is wide where both are;
-with a power limit, or with generated chips, the clock is solved for by halving, of which intervals know the halves that
-are certain: over an axis or two such proofs close in seconds, over wide ranges of all hardware they have no gap of use
-after minutes."""
+Step times close within seconds, energy over wide ranges of all hardware within minutes. With a power limit or generated
+chips, proofs close over an axis or two; over wide ranges of all hardware they have no useful gap after minutes."""
 
 
 def page(record: dict[str, Any]) -> str:
@@ -99,11 +89,9 @@ def _head(reading: Reading) -> str:
     return (
         "Written by `python -m docs.make.search docs/search.md` from what `python -m benchmarks.search` measured on "
         f"{d['date']}: {d['cores']} cores ({d['processor']}), jax {d['jax']}, {reading.seeds} seeds. Every space is "
-        "a sub-space of the real model, kept as a sweep specification in `benchmarks/search/spaces`; its optimum or "
-        "front is exact, by enumeration with the sweep engine (`benchmarks/search/optima.json`, with the digests of "
-        "the code and catalogue that made it). A gap is objective over optimum, less one; where a seed has found "
-        "nothing feasible it is infinite. Evaluations are those of one seed. Seconds are of this machine under "
-        "whatever else it was doing; gaps are not." + _not_measured(reading)
+        "a sub-space of the real model (`benchmarks/search/spaces`); its optimum or front is exact, by enumeration "
+        "(`benchmarks/search/optima.json`). A gap is objective over optimum, less one; infinite where a seed found "
+        "nothing feasible. Evaluations are those of one seed." + _not_measured(reading)
     )
 
 
@@ -138,8 +126,8 @@ def _when_not(reading: Reading) -> str:
     header = ["space", "designs", "all of them, exactly", *(name.replace("_", " ") for name in searchers), "note"]
     return (
         f"Seconds to enumerate a space, and seconds of a searcher ({reading.seeds} seeds at once) until half of its "
-        "seeds are within 1 % of the optimum: programs compiled, which takes both some seconds the first time. A "
-        "searcher does not know that it has arrived; enumeration does.\n\n" + table(header, rows)
+        "seeds are within 1 % of the optimum, compilation apart. A searcher does not know that it has arrived.\n\n"
+        + table(header, rows)
     )
 
 
@@ -156,13 +144,11 @@ def _sizes(reading: Reading) -> str:
         rows.append([f"{size:.0e}".replace("+0", "").replace("+", ""), *times, better])
     continuous = ["any, with continuous axes", "–", "–", "search, or co-design by gradient"]
     return (
-        f"By size alone, at the {rates[fastest] / 1e6:.3g} million designs per second of `{fastest}`, where most axes "
-        f"leave most of the model as it is, and the {rates[slowest] / 1e6:.3g} of `{slowest}`:\n\n"
+        f"By size alone, at the {rates[fastest] / 1e6:.3g} million designs per second of `{fastest}` and the "
+        f"{rates[slowest] / 1e6:.3g} of `{slowest}`:\n\n"
         + table(["designs", "like the one", "like the other", "note"], [*rows, continuous])
-        + "\n\nSearch is for what cannot be listed: continuous hardware, more than some 1e9 to 1e10 designs, or a "
-        "model of one's own that is slow. Below that the grid is the optimiser: exact, with the whole front, the best "
-        "of every "
-        "point and the minima along every axis as by-products."
+        + "\n\nSearch is for what cannot be listed: continuous hardware, or more than some 1e9 to 1e10 designs. Below "
+        "that enumeration is exact, with the front and the minima along every axis."
     )
 
 
@@ -194,13 +180,10 @@ _BEST_FOR = {
 
 #: Methods that were measured on the same spaces (2026-11-25, 32 seeds) and removed → why.
 _REMOVED = {
-    "Sobol points": "no difference from random search, at 6 to 17 times the time of an evaluation",
-    "cross-entropy": "a larger median gap than evolution after 1,000 evaluations on every space, no smaller one after "
-    "20,000 than annealing on any",
-    "CMA-ES": "a larger median gap than evolution after 1,000 evaluations on every space, no smaller one after 5,000, "
-    "at 24 to 136 times the time of an evaluation",
-    "straight-through Gumbel-softmax": "a larger median gap than langevin, which follows the same gradient, after "
-    "1,000 evaluations on every space, no smaller one later, at 6 to 58 times the time of an evaluation",
+    "Sobol points": "no difference from random search, at 6 to 17 times the time",
+    "cross-entropy": "larger gaps than evolution after 1,000 evaluations, no smaller ones than annealing after 20,000",
+    "CMA-ES": "larger gaps than evolution after 1,000 evaluations, no smaller ones later, at 24 to 136 times the time",
+    "straight-through Gumbel-softmax": "larger gaps than langevin, no smaller ones later, at 6 to 58 times the time",
 }
 
 
@@ -238,8 +221,7 @@ def _random_line(reading: Reading) -> list[str]:
     text = f"{len(behind)} of {reading.compared()} medians are behind" + (": " if listed else "") + "; ".join(listed)
     surely = any(sure for *_, sure in behind)
     claim = (
-        "every method at least as good as random search at equal evaluations (1,000, 5,000 and 20,000; behind surely: "
-        f"one-sided Mann-Whitney test over the seeds, p < {LUCK})"
+        f"every method at least as good as random search at equal evaluations (one-sided Mann-Whitney test, p < {LUCK})"
     )
     return [claim, text, "fail" if surely else "pass" if not behind else "pass: no difference shown"]
 
@@ -326,12 +308,10 @@ def _plain(value: Any) -> str:
 def _gaps_text(reading: Reading) -> str:
     costs = "; ".join(_costs(reading, name) for name in GRADIENT if name in _searchers(reading))
     return (
-        f"Median of the seeds, and the 95th percentile behind it. *At 1 %*: with 1 % of the space's evaluations, or "
-        f"the method's whole budget where that is less (in brackets). *Polished*: the best after "
-        f"{POLISH_AT:,} evaluations "
-        "(or the whole budget), then steps to the best neighbour until none is better, as `dse search` does. Grey "
-        "lines: a gap of 1 %, and 1 % of the space. Defaults of methods were chosen with the three smallest spaces in "
-        "view." + (f" Evaluations count designs; {costs}." if costs else "")
+        "Median of the seeds, and the 95th percentile. *At 1 %*: with 1 % of the space's evaluations, or the whole budget "
+        f"where that is less. *Polished*: the best after {POLISH_AT:,} evaluations, then steps to the best neighbour. "
+        "Defaults of methods were chosen with the three smallest spaces in view."
+        + (f" Evaluations count designs; {costs}." if costs else "")
     )
 
 
@@ -406,13 +386,9 @@ def _foresight(reading: Reading) -> str:
     names = list(dict.fromkeys(name for rows in found.values() for name in rows))
     lines = [[name.replace("_", " "), *(_agreement(rows.get(name)) for rows in found.values())] for name in names]
     return (
-        "Steps to a neighbour between random designs that can run, by the coordinate that changes (a step may change "
-        "several: degrees multiply up to the devices). How often the gradient at one end has the sign of the change, "
-        "of the steps that it gives a slope and that change the objective by more than 0.1 %; in brackets the steps "
-        "predicted to change less than that: mostly what the model compares rather than calculates with (recompute, "
-        "ZeRO stage). Layers of a stage and tiles of a shard are counted by ceilings, which are flat between their "
-        "steps; the model gives them the slope of what is rounded (straight-through): by its own slope a stage more "
-        "saves no work, and the gradient by `pp` has the wrong sign.\n\n"
+        "Steps to a neighbour between random designs that can run, by the coordinate that changes: how often the gradient "
+        "has the sign of the change, of steps that change the objective by more than 0.1 %; in brackets the steps "
+        "predicted to change less. Ceilings (layers of a stage, tiles of a shard) have the slope of what is rounded.\n\n"
         + filed("search_slopes", ["step of", *found], lines)
     )
 
@@ -443,10 +419,8 @@ def _fronts(reading: Reading) -> str:
                     )
     header = ["space", "method", "evaluations", "median seed", "5th percentile", "all seeds together"]
     return (
-        "Share of the exact hypervolume, measured from a tenth beyond the worst of the exact front. Seeds of the "
-        "methods for one objective seek different weighted geometric means, so their fronts together are "
-        "what `dse search` "
-        "gives; nsga2 seeks the whole front with each seed. " + filed("search_fronts", header, rows)
+        "Share of the exact hypervolume. Seeds of the methods for one objective seek different weighted geometric means; "
+        "nsga2 seeks the whole front with each seed. " + filed("search_fronts", header, rows)
     )
 
 
@@ -479,8 +453,8 @@ def _stopped(reading: Reading) -> str:
         f"within 1 % if polished after {POLISH_AT:,}",
     ]
     return (
-        "Seeds above 1 % at the end of the budget, and which coordinates of their best design are not the optimum's: "
-        "what differs in nearly all of them is what holds them. " + filed("search_stops", header, rows)
+        "Seeds above 1 % at the end of the budget, and the coordinates in which their best design differs from the "
+        "optimum. " + filed("search_stops", header, rows)
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from docs.make import ablation
 from docs.make.markdown import document, tight_table
 from docs.make.studies import energy, offloading, posttraining, serving, training
 from docs.make.studies.claim import DIFFERS, SETTING, WORDS, Claim, Row, judged
@@ -18,8 +19,8 @@ def claims() -> list[Claim]:
 _INTRODUCTION = """\
 # Claims of published studies
 
-Written by `{command}`. `--claim NAME` stands for `python -m docs.make.studies --claim NAME`, which prints row and
-`dse` commands. Yes is 1, no 0. \\* is from memory: printed, tested by nothing."""
+Written by `{command}`. A single name stands for `python -m docs.make.studies --claim NAME`, which prints row and `dse`
+commands. Yes is 1, no 0. \\* is from memory: printed, tested by nothing."""
 
 
 def page(rows: Sequence[Row], command: str) -> str:
@@ -35,6 +36,7 @@ def page(rows: Sequence[Row], command: str) -> str:
             "\n".join(_reasons(rows, DIFFERS)),
             "## What was chosen",
             "\n".join(_reasons(rows, SETTING)),
+            *ablation.section(),
         ]
     )
 
@@ -42,7 +44,7 @@ def page(rows: Sequence[Row], command: str) -> str:
 def cells(row: Row) -> list[str]:
     """Cells of a row."""
     claim = row.claim
-    command = f"`{claim.command or f'--claim {claim.name}'}`"
+    command = f"`{claim.command or claim.name}`"
     return [claim.study, claim.what, command, row.ours, claim.published, row.verdict]
 
 

@@ -54,7 +54,7 @@ def _petaflops() -> tuple[float]:
 
 
 def _interleaved() -> tuple[float, ...]:
-    """Gain of two chunks a stage, by sequences of a batch (docs/ablation.md has the last)."""
+    """Gain of two chunks a stage, by sequences of a batch (``docs/tables/studies_options.csv`` has the last)."""
     found = next(one for one in ABLATIONS if one.option.startswith("interleaved"))
     return tuple(found._replace(settings={**found.settings, "global_batch": batch}).ratio() for batch in (12, 60))
 

@@ -14,7 +14,7 @@ Config = Mapping[str, Any]
 MOST = 10**9
 
 #: How to go on with a model that no key can tell.
-NOT_YET = "write the workload by hand if dse models it: docs/files.md"
+NOT_YET = "write the workload by hand if dse models it: docs/reference.md"
 
 
 def whole(config: Config, keys: Sequence[str], where: str, least: int = 1) -> int | None:

@@ -14,18 +14,16 @@ ROOT = Path(__file__).parents[4]
 
 _ROWS = ("calculon", "fine_tuning", "korthikanti_2022", "megatron_b200", "narayanan_2021", "torchtitan_2024")
 
-#: Page → its maker and arguments. Other tests hold that pages of the repository are what is made: test_listing of
-#: reference, test_docs of files and cost, test_readme of readme, test_technology of technology, test_showdown of
-#: showdown, test_ablation of the numbers of ablation, test_studies of rows of studies. Without a record are systems,
-#: benchmarks, growth and many_machines, which tell rates of a machine; simulate and studies, which take minutes; and
+#: Page → its maker and arguments. Other tests hold that pages of the repository are what is made: test_docs of
+#: reference and cost, test_readme of readme, test_technology of technology, test_showdown of
+#: showdown, test_ablation of the numbers of options, test_studies of rows of studies. Without a record are systems,
+#: benchmarks and many_machines, which tell rates of a machine; simulate and studies, which take minutes; and
 #: those of rows that the repository lacks: kernels, energy, serving, calibration, intervals, measure, forecasts.
 MAKERS: dict[str, tuple[str, ...]] = {
     "reference": ("docs.make.reference", "docs/reference.md"),
-    "files": ("docs.make.files", "docs/files.md"),
     "readme": ("docs.make.readme", "README.md"),
     "technology": ("docs.make.technology", "docs/technology.md"),
     "cost": ("docs.make.cost", "docs/cost.md"),
-    "ablation": ("docs.make.ablation", "docs/ablation.md"),
     "search": ("docs.make.search", "docs/search.md"),
     "accuracy": ("docs.make.accuracy", "docs/accuracy.md", *(f"{name}.csv" for name in _ROWS)),
 }

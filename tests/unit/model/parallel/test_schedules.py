@@ -20,7 +20,7 @@ from dse.views.trace.timeline import Durations, simulate
 from tests import timelines
 
 #: Of a step with ``n >= 2 p`` micro-batches, how far a closed form is from the schedule: of equal stages, and of whole
-#: designs whose ends have a layer less and an embedding or a head more (docs/schedules.md).
+#: designs whose ends have a layer less and an embedding or a head more (docs/model/parallel.md).
 EQUAL, WHOLE = 0.03, 0.06
 EXACT = (Schedule._1f1b, Schedule.gpipe)
 #: Weight gradients that fill gaps may wait for nothing that ends when they start.
