@@ -23,8 +23,8 @@ class Cells:
 
     def text(self, *columns: str) -> str:
         """The first of ``columns`` that is not empty, else an empty text."""
-        text = self.row.get(*columns) or rules.stated(self.row, "stated", *columns)
-        if not text and (text := rules.stated(self.row, "mean", *columns)):
+        text = self.row.get(*columns) or rules.source_value(self.row, "stated", *columns)
+        if not text and (text := rules.source_value(self.row, "mean", *columns)):
             self.completed[columns[0]] = text
         return text
 
