@@ -205,7 +205,11 @@ _PRIOR = "prior: the rows say nothing of it"
 def entries(found: FittedChip) -> dict[str, str]:
     """The fit of one chip as the table ``power`` of its catalogue file: name → value as TOML."""
     sizes = np.abs(np.expm1(found.unseen))
-    studies = "clock study of decoder layers (Fröning)" if found.rows.studies[0].has_clock_designs else "power-limit traces (Zeus)"
+    studies = (
+        "clock study of decoder layers (Fröning)"
+        if found.rows.studies[0].has_clock_designs
+        else "power-limit traces (Zeus)"
+    )
     source = (
         f"fitted to {len(sizes)} relative figures of the {studies}; mean error {100.0 * sizes.mean():.1f} % "
         "of held-out groups"

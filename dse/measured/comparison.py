@@ -23,7 +23,7 @@ from dse.measured.prediction import Prediction, peak_rate
 from dse.measured.roofline import REFUSED
 from dse.measured.table import Measurement, Skip, read_table
 from dse.measured.uncertainty import parts as uncertainty
-from dse.measured.uncertainty.rows import Spread, parts_of, spreads_of, study_of
+from dse.measured.uncertainty.rows import RowPosterior, prediction_parts, row_posteriors, study_of
 
 Report = dict[str, Any]
 
@@ -114,7 +114,7 @@ def predict_lines(
     """:func:`predict`, and the lines that it writes: column → text, empty without a value."""
     outputs.checked(output, force, [cases_path])
     predictions = predict_cases(read_cases(cases_path, measured=False))
-    rows = _prediction_rows(predictions, spreads_of(predictions) if intervals else None)
+    rows = _prediction_rows(predictions, row_posteriors(predictions) if intervals else None)
     lines = [line for _, line in sorted(rows, key=lambda item: item[0])]
     write_lines(output, lines, force)
     skipped = Counter(line["skipped"] for line in lines if line["skipped"])
@@ -131,10 +131,10 @@ def coverage(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     interval_comparisons = [
         c for c in comparisons if is_timed(c) or (c.skip is None and c.metric in study_of(c.prediction).residuals)
     ]
-    spreads = spreads_of({id(c.prediction): c.prediction for c in interval_comparisons}.values())
+    spreads = row_posteriors({id(c.prediction): c.prediction for c in interval_comparisons}.values())
     hits_by_source: dict[str, list[bool]] = {}
     for c in interval_comparisons:
-        half_width = uncertainty.half_width(parts_of(c.prediction, c.metric, spreads))
+        half_width = uncertainty.half_width(prediction_parts(c.prediction, c.metric, spreads))
         hits_by_source.setdefault(c.source, []).append(abs(math.log(c.predicted / c.measured)) <= half_width)
     total_hits = {"all": [flag for flags in hits_by_source.values() for flag in flags]} if hits_by_source else {}
     hits_with_total = dict(sorted(hits_by_source.items())) | total_hits
@@ -354,20 +354,20 @@ def _statistic_or_none(values: np.ndarray, statistic: Any) -> float | None:
 
 
 def _prediction_rows(
-    predictions: Iterable[Prediction], spreads: dict[int, Spread] | None
+    predictions: Iterable[Prediction], spreads: dict[int, RowPosterior] | None
 ) -> list[tuple[int, dict[str, Any]]]:
     """(line, cells) of every row of every configuration, with intervals if spreads are given."""
     return [(row.line, row.cells | _prediction_cells(p, spreads)) for p in predictions for row in p.case.rows]
 
 
-def _prediction_cells(prediction: Prediction, spreads: dict[int, Spread] | None) -> dict[str, Any]:
+def _prediction_cells(prediction: Prediction, spreads: dict[int, RowPosterior] | None) -> dict[str, Any]:
     values: dict[str, str] = {}
     for metric in KINDS[prediction.case.kind].metrics(prediction.case):
         value = metric_value(prediction, metric) if prediction.skip is None else math.nan
         values[f"pred_{metric}"] = "" if math.isnan(value) else f"{value:.7g}"
         if math.isnan(value) or spreads is None:
             continue
-        if bounds := uncertainty.interval(value, parts_of(prediction, metric, spreads)):
+        if bounds := uncertainty.interval(value, prediction_parts(prediction, metric, spreads)):
             values |= {f"pred_{metric}_{end}": f"{bound:.7g}" for end, bound in bounds._asdict().items()}
     return values | remark_cells(prediction, prediction.skip)
 

@@ -12,7 +12,7 @@ from dse.lab.evidence.finding import Cause, CauseSearch
 from dse.lab.evidence.ranks import RankParts, measured_parts, predicted_parts, with_ends, without_waits
 from dse.lab.evidence.state import MeasuredState
 from dse.lab.evidence.traces import OF_MESSAGES, RankTrace
-from dse.measured.profiles.kernels import covered
+from dse.measured.profiles.kernels import union_length
 from dse.types import Design
 from dse.views.trace import DeviceStep, device_step, ledger_of, step_of
 
@@ -95,7 +95,7 @@ def step_parts(found: Explained) -> list[tuple[str, float, float]]:
 def _computing(one: RankParts) -> float:
     """Seconds a step with a kernel that computes."""
     own = one.trace.labels != OF_MESSAGES
-    return covered(one.trace.start[own], one.trace.end[own]) / one.trace.steps
+    return union_length(one.trace.start[own], one.trace.end[own]) / one.trace.steps
 
 
 def as_dict(found: Explained) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dse.measured.comparison import compare_predictions, is_timed, step_time
 from dse.measured.table import number
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.posterior import Choice
-from dse.measured.uncertainty.rows import Spread, parts_of, spreads_of
+from dse.measured.uncertainty.rows import RowPosterior, prediction_parts, row_posteriors
 
 
 class StepPart(NamedTuple):
@@ -76,7 +76,7 @@ def diagnose(cases: Sequence[Case]) -> list[Diagnosis | Skip]:
         )
     predictions = predict_cases(cases)
     compared = compare_predictions(predictions)
-    spreads = spreads_of(predictions)
+    spreads = row_posteriors(predictions)
     found = [_diagnosis(one, [c for c in compared if c.prediction is one], spreads) for one in predictions]
     if not any(found):
         raise InputError("dse diagnose", "rows without a time of a step", "a step time or token rate", "add one")
@@ -84,7 +84,7 @@ def diagnose(cases: Sequence[Case]) -> list[Diagnosis | Skip]:
 
 
 def _diagnosis(
-    prediction: Prediction, own: Sequence[Comparison], spreads: dict[int, Spread]
+    prediction: Prediction, own: Sequence[Comparison], spreads: dict[int, RowPosterior]
 ) -> Diagnosis | Skip | None:
     """One configuration; None where no time of it was measured."""
     if prediction.skip is not None:
@@ -94,7 +94,7 @@ def _diagnosis(
         return None
     metrics, row = prediction.metrics, prediction.case.row
     predicted = metrics["step_time"]
-    interval = uncertainty.interval(predicted, parts_of(prediction, "step_time", spreads))
+    interval = uncertainty.interval(predicted, prediction_parts(prediction, "step_time", spreads))
     memory = next((c for c in own if c.metric == "peak_memory" and c.skip is None and not c.duplicate), None)
     measured = {name: 1e-3 * number(row, f"{column}_ms", 0.0) for name, (column, _) in TRACE_PARTS.items()}
     has_parts = any(measured.values())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.lab.evidence.traces import OF_MESSAGES, RankTrace, SeenKernel
-from dse.measured.profiles.kernels import OF_COPIES
+from dse.measured.profiles.kernels import COPY_CLASS
 from dse.types import Scope
 from dse.views.trace import FORWARD, RECOMPUTE, DeviceStep, TraceKernel
 
@@ -168,7 +168,7 @@ def _of_kind(kind: SeenKernel, at: Mapping[tuple[Any, ...], int], classes: list[
     """Class of a kind of kernels, and how it was found."""
     if kind.label == OF_MESSAGES:
         return _of_message(kind, at, classes)
-    if kind.label == OF_COPIES:
+    if kind.label == COPY_CLASS:
         return at.get(("copy",), -1), BY_NAME if ("copy",) in at else NOT
     back = "backward" if _BACKWARD.search(kind.name) else "forward"
     if key := _product_of(kind.dims):

@@ -10,8 +10,8 @@ import numpy as np
 
 from dse.errors import InputError
 from dse.measured.profiles import kineto
-from dse.measured.profiles.kernels import CLASSES, OF_COPIES, class_of, covered
-from dse.measured.profiles.run import ALLOWED, blocks
+from dse.measured.profiles.kernels import CLASSES, COPY_CLASS, kernel_class, union_length
+from dse.measured.profiles.run import ALLOWED, read_blocks
 
 #: Kernels of one trace that are matched one by one.
 MOST = 3_000_000
@@ -60,13 +60,13 @@ class RankTrace(NamedTuple):
     @property
     def idle(self) -> float:
         """Seconds a step without any kernel."""
-        return self.length - covered(self.start, self.end) / self.steps
+        return self.length - union_length(self.start, self.end) / self.steps
 
 
 def is_trace(path: str | Path) -> bool:
     """Whether a file is a trace in Kineto's form."""
-    start = next(blocks(Path(path), 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
-    return start[:1] == b"{" and kineto.SIGN.search(start) is not None
+    start = next(read_blocks(Path(path), 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
+    return start[:1] == b"{" and kineto.SIGNATURE.search(start) is not None
 
 
 def read_trace(path: str | Path) -> RankTrace | None:
@@ -82,19 +82,19 @@ def read_trace(path: str | Path) -> RankTrace | None:
     rows: list[tuple[float, float, int, int, int]] = []
     kinds: dict[tuple[Any, ...], int] = {}
     for event in kineto.events(path, head):
-        start, duration = kineto.time_of(event.get("ts")), kineto.time_of(event.get("dur"))
+        start, duration = kineto.event_us(event.get("ts")), kineto.event_us(event.get("dur"))
         if event.get("ph") != "X" or start is None or duration is None:
             continue
         category, args = event.get("cat"), event.get("args")
         about: Mapping[str, Any] = args if isinstance(args, dict) else {}
         if category in ("kernel", "gpu_memcpy", "gpu_memset", "Kernel"):
-            key, outer = _kind(event, category, about), kineto.whole(about.get("External id"))
-            stream = kineto.whole(about.get("stream")) or kineto.whole(event.get("tid"))
+            key, outer = _kind(event, category, about), kineto.positive_int(about.get("External id"))
+            stream = kineto.positive_int(about.get("stream")) or kineto.positive_int(event.get("tid"))
             rows.append((start, duration, kinds.setdefault(key, len(kinds)), stream, outer))
             if len(rows) > MOST:
                 raise InputError(str(path), f"more than {MOST:,} kernels", ALLOWED, "profile fewer steps")
         elif category == "cpu_op" and "Input Dims" in about:
-            launched[kineto.whole(about.get("External id"))] = _dims(about["Input Dims"])
+            launched[kineto.positive_int(about.get("External id"))] = _dims(about["Input Dims"])
         elif (
             category != "gpu_user_annotation"
             and duration > 0.0
@@ -107,10 +107,10 @@ def read_trace(path: str | Path) -> RankTrace | None:
 
 def _kind(event: Mapping[str, Any], category: Any, about: Mapping[str, Any]) -> tuple[Any, ...]:
     name = str(event.get("name"))[:300]
-    label = class_of(name) if "mem" not in str(category) else OF_COPIES
+    label = kernel_class(name) if "mem" not in str(category) else COPY_CLASS
     if label != OF_MESSAGES:
         return name, label, None, ""
-    return name, label, kineto.message_of(name, about), str(about.get("Process Group Ranks", ""))[:400]
+    return name, label, kineto.collective_of(name, about), str(about.get("Process Group Ranks", ""))[:400]
 
 
 def _dims(value: Any) -> Shapes:
@@ -146,8 +146,8 @@ def _trace(
     about: Mapping[str, Any] = ranks if isinstance(ranks, dict) else {}
     return RankTrace(
         str(path),
-        kineto.whole(about.get("rank")),
-        kineto.whole(about.get("world_size")),
+        kineto.positive_int(about.get("rank")),
+        kineto.positive_int(about.get("world_size")),
         len(kept),
         1e-6 * (last - first) / len(kept),
         kinds,

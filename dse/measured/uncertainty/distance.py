@@ -64,7 +64,7 @@ class Place(NamedTuple):
         return "mixture" in self.kind
 
 
-class Known(NamedTuple):
+class MeasuredPlaces(NamedTuple):
     """Places with measured rows."""
 
     rows: tuple[Place, ...]
@@ -72,7 +72,7 @@ class Known(NamedTuple):
     kinds: frozenset[str]
 
     @classmethod
-    def of(cls, places: Iterable[Place]) -> Known:
+    def from_places(cls, places: Iterable[Place]) -> MeasuredPlaces:
         """Those of rows."""
         rows = tuple(dict.fromkeys(places))
         return cls(rows, frozenset(row.family for row in rows), frozenset(row.kind for row in rows))
@@ -88,7 +88,7 @@ def framework_of(stack: str) -> str:
     return str(lineage) or re.sub(r"(-\d+)+$", "", stack)
 
 
-def kind_of(workload: Workload) -> str:
+def architecture_kind(workload: Workload) -> str:
     """Kind of attention and feed-forward of a model."""
     if workload.recurrent is not None:
         return "recurrent"
@@ -103,11 +103,11 @@ def family_of(model: str) -> str:
     >>> family_of("Llama-3-70B"), family_of("Qwen/Qwen3-8B")
     ('llama', 'qwen')
     """
-    found = re.match(r"[a-z]+", model.rpartition("/")[2].lower().removeprefix("meta-"))
-    return found[0] if found else ""
+    first_word = re.match(r"[a-z]+", model.rpartition("/")[2].lower().removeprefix("meta-"))
+    return first_word[0] if first_word else ""
 
 
-def chip_of(accelerator: str) -> tuple[str, str]:
+def generation_and_vendor(accelerator: str) -> tuple[str, str]:
     """(generation, vendor) of an accelerator of the catalogue; a generation is the first word of the architecture."""
     if not accelerator:
         return "", ""
@@ -117,23 +117,30 @@ def chip_of(accelerator: str) -> tuple[str, str]:
 
 def place_of(stack: str, accelerator: str, workload: Workload, model: str) -> Place:
     """The place of a model with a stack on an accelerator, both by their names in the catalogue."""
-    return Place(stack, framework_of(stack), accelerator, *chip_of(accelerator), kind_of(workload), family_of(model))
+    return Place(
+        stack,
+        framework_of(stack),
+        accelerator,
+        *generation_and_vendor(accelerator),
+        architecture_kind(workload),
+        family_of(model),
+    )
 
 
-def levels(place: Place, known: Known, new_source: bool = False) -> Levels:
+def distance_levels(place: Place, places: MeasuredPlaces, is_new_source: bool = False) -> Levels:
     """Levels at which a place differs from known ones: hardware and experts by rows of its stack, if it has any.
 
     What runs on chips of a vendor without rows is another port: a stack without rows.
     """
-    own = [row for row in known.rows if row.stack == place.stack]
-    near = own or [row for row in known.rows if row.framework == place.framework]
-    hardware = _hardware(place, near or known.rows)
-    own = [] if "vendor" in hardware else own
-    software = ("source",) * new_source if own else ("stack",) if near else ("framework",)
-    return (*hardware, *software, *_model(place, near or known.rows, known))
+    stack_rows = [row for row in places.rows if row.stack == place.stack]
+    framework_rows = stack_rows or [row for row in places.rows if row.framework == place.framework]
+    hardware_levels = _hardware_levels(place, framework_rows or places.rows)
+    stack_rows = [] if "vendor" in hardware_levels else stack_rows
+    software_levels = ("source",) * is_new_source if stack_rows else ("stack",) if framework_rows else ("framework",)
+    return (*hardware_levels, *software_levels, *_model_levels(place, framework_rows or places.rows, places))
 
 
-def _hardware(place: Place, rows: Collection[Place]) -> Levels:
+def _hardware_levels(place: Place, rows: Collection[Place]) -> Levels:
     if not place.chip or any(row.chip == place.chip for row in rows):
         return ()
     if any(row.generation == place.generation for row in rows):
@@ -141,28 +148,28 @@ def _hardware(place: Place, rows: Collection[Place]) -> Levels:
     return ("generation",) if any(row.vendor == place.vendor for row in rows) else ("vendor",)
 
 
-def _model(place: Place, rows: Collection[Place], known: Known) -> Levels:
-    if place.kind not in known.kinds or place.has_experts not in {row.has_experts for row in rows}:
+def _model_levels(place: Place, rows: Collection[Place], places: MeasuredPlaces) -> Levels:
+    if place.kind not in places.kinds or place.has_experts not in {row.has_experts for row in rows}:
         return ("kind",)
-    seen = known.families | {row.family for row in rows}
-    return ("family",) if place.family and place.family not in seen else ()
+    families = places.families | {row.family for row in rows}
+    return ("family",) if place.family and place.family not in families else ()
 
 
 # Of the catalogue
 
 
-def known_places(serves: bool) -> Known:
+def measured_places(serves: bool) -> MeasuredPlaces:
     """Places of the measured rows of training stacks, or of serving ones, as their files state them."""
     files = [*paths("software").values(), _file()]
-    return _known_places(serves, *(stamp(path) for path in files))
+    return _read_measured_places(serves, *(stamp(path) for path in files))
 
 
 @functools.lru_cache(maxsize=8)
-def _known_places(serves: bool, *changed: tuple[int, int]) -> Known:
+def _read_measured_places(serves: bool, *stamps: tuple[int, int]) -> MeasuredPlaces:
     stacks = [slug for slug in catalog.names("software") if bool(catalog.serving_defaults(slug)) == serves]
     rows = [row for stack in stacks for row in _rows_of(stack)]
-    seen = _table()["serving" if serves else "training"]
-    return Known(tuple(rows), frozenset(seen["families"]), frozenset(seen["kinds"]))
+    model_names = _table()["serving" if serves else "training"]
+    return MeasuredPlaces(tuple(rows), frozenset(model_names["families"]), frozenset(model_names["kinds"]))
 
 
 def _rows_of(stack: str) -> Iterable[Place]:
@@ -171,11 +178,11 @@ def _rows_of(stack: str) -> Iterable[Place]:
     for chip in value("calibrated.accelerators", ()):
         for kind in ("dense", *(["mixture"] if chip in value("calibrated.mixtures", ()) else [])):
             for family in ("", *value("calibrated.families", ())):
-                yield Place(stack, framework_of(stack), chip, *chip_of(chip), kind, family)
+                yield Place(stack, framework_of(stack), chip, *generation_and_vendor(chip), kind, family)
 
 
 def levels_of(
-    stack: str, accelerator: str, design: Design, model: str = "", new_source: bool = False, without: str = ""
+    stack: str, accelerator: str, design: Design, model: str = "", is_new_source: bool = False, excluded_stack: str = ""
 ) -> Levels:
     """Levels at which a design differs from the measured rows of stacks of its kind.
 
@@ -184,43 +191,43 @@ def levels_of(
         accelerator: its accelerator, by its name in the catalogue; "" where unknown.
         design: the design.
         model: name of its model; "" where unknown.
-        new_source: whether it is of a row whose source is not one of the stack's.
-        without: a stack whose rows do not count.
+        is_new_source: whether it is of a row whose source is not one of the stack's.
+        excluded_stack: a stack whose rows do not count.
     """
-    known = known_places(design.workload.requests is not None)
-    if without:
-        known = known._replace(rows=tuple(row for row in known.rows if row.stack != without))
-    found = levels(place_of(stack, accelerator, design.workload, model), known, new_source)
-    announced = accelerator and catalog.entry("accelerator", accelerator).value("status") == "announced"
-    return (*found, "announced") if announced else found
+    places = measured_places(design.workload.requests is not None)
+    if excluded_stack:
+        places = places._replace(rows=tuple(row for row in places.rows if row.stack != excluded_stack))
+    level_names = distance_levels(place_of(stack, accelerator, design.workload, model), places, is_new_source)
+    is_announced = accelerator and catalog.entry("accelerator", accelerator).value("status") == "announced"
+    return (*level_names, "announced") if is_announced else level_names
 
 
-def parts(figure: str, stack: str, at: Levels) -> dict[str, float]:
+def parts(figure: str, stack: str, level_names: Levels) -> dict[str, float]:
     """Part of the log error of a kind of figure → its standard deviation: ``home``, then levels.
 
     Args:
         figure: ``step``, ``power`` or a kind of residuals of serving.
         stack: the stack; its own residual is ``home``, that of the median stack where it has no rows.
-        at: levels of the design.
+        level_names: levels of the design.
     """
     field = "residual" if figure == "step" else f"residuals.{figure}"
-    own = None if {"stack", "framework"} & {*at} else catalog.entry("software", stack).value(field)
-    widths = _table()["assumed"] | _table()["widths"].get(FIGURES.get(figure, figure), {})
-    spread = catalog.entry("software", stack).values.get("level")
+    stack_residual = None if {"stack", "framework"} & {*level_names} else catalog.entry("software", stack).value(field)
+    widths = _table()["assumed"] | _table()["widths"].get(FIGURE_GROUPS.get(figure, figure), {})
+    level_value = catalog.entry("software", stack).values.get("level")
     return (
-        {"home": float(_table()["home"][figure] if own is None else own)}
-        | {level: float(widths[level]) for level in at if level in widths}
-        | ({} if spread is None or not spread.spread else {"level": spread.spread})
+        {"home": float(_table()["home"][figure] if stack_residual is None else stack_residual)}
+        | {level: float(widths[level]) for level in level_names if level in widths}
+        | ({} if level_value is None or not level_value.spread else {"level": level_value.spread})
     )
 
 
-def parts_of_memory(stack: str, spread: float) -> dict[str, float]:
+def memory_parts(stack: str, spread: float) -> dict[str, float]:
     """The same of peak memory: ``spread`` of the stack, by default that of a framework without measured peaks."""
     return {"home" if framework_of(stack) in _table()["memory"]["frameworks"] else "framework": spread}
 
 
 #: Kinds of figures whose widths are learnt together.
-FIGURES = dict.fromkeys(("token", "latency", "rate", "energy"), "serving")
+FIGURE_GROUPS = dict.fromkeys(("token", "latency", "rate", "energy"), "serving")
 
 
 def shared(part: str, figure: str = "step") -> tuple[float, float]:
@@ -228,12 +235,12 @@ def shared(part: str, figure: str = "step") -> tuple[float, float]:
     if part == "level":
         return 1.0, 1.0
     tables = _table()["shared"]
-    found = tables.get(FIGURES.get(figure, figure), tables["step"])
-    where = "home" if part in ("home", "board") else "levels"
-    return float(found[where]), max(float(found[where]), float(found[f"{where}_model"]))
+    shares = tables.get(FIGURE_GROUPS.get(figure, figure), tables["step"])
+    prefix = "home" if part in ("home", "board") else "levels"
+    return float(shares[prefix]), max(float(shares[prefix]), float(shares[f"{prefix}_model"]))
 
 
-def estimate(kind: str) -> float:
+def estimate_spread(kind: str) -> float:
     """Standard deviation of the logarithm of a value that no text or row was held against.
 
     Args:

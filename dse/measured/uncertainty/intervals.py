@@ -39,7 +39,7 @@ def intervals(
     accelerator: str = "",
     model: str = "",
     system: str = "",
-    stated: Collection[str] = (),
+    fixed_paths: Collection[str] = (),
 ) -> Judged:
     """80 % intervals of the metrics that have one.
 
@@ -51,10 +51,10 @@ def intervals(
         accelerator: its slug; "" where unknown.
         model: name of its model; "" where unknown.
         system: whose networks it has, by its name in the catalogue; by default the accelerator's usual node.
-        stated: paths of values that the user has stated, which have no spread.
+        fixed_paths: paths of values that the user has stated, which have no spread.
     """
-    choice = Choice("", design, software, accelerator, model, system, stated=stated)
-    found = posteriors([choice], [name for name in metrics if has_interval(name, study)], study)
-    parts = {name: one.parts(0) for name, one in found.items()}
-    bounds = {name: ends for name, own in parts.items() if (ends := interval(metrics[name], own))}
+    choice = Choice("", design, software, accelerator, model, system, stated=fixed_paths)
+    posterior_by_metric = posteriors([choice], [name for name in metrics if has_interval(name, study)], study)
+    parts = {name: metric_posterior.parts(0) for name, metric_posterior in posterior_by_metric.items()}
+    bounds = {name: ends for name, metric_parts in parts.items() if (ends := interval(metrics[name], metric_parts))}
     return Judged(bounds, {name: parts[name] for name in bounds})

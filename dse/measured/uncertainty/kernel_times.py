@@ -37,12 +37,12 @@ def kernel(kind: OperatorKind, work: Work, precision: float, serves: bool = Fals
     return seconds
 
 
-def collective(kind: MessageKind, size: float, members: float) -> Callable[[System], Scalar]:
+def collective(kind: MessageKind, n_bytes: float, members: float) -> Callable[[System], Scalar]:
     """Seconds of a collective among neighbours on a system."""
 
     def seconds(system: System) -> Scalar:
         group = Group(members, members, reach=reach_in(system, members)((1.0, members)))
-        return collectives.time(kind, size, Route(group, system), jnp.float32(float(Collective.auto)))
+        return collectives.time(kind, n_bytes, Route(group, system), jnp.float32(float(Collective.auto)))
 
     return seconds
 
@@ -57,13 +57,15 @@ def moved_times(
         spreads: of leaves of its system.
         times: seconds of kernels on a system.
     """
-    ((_, stack),) = by_structure([base])
+    ((_, batch),) = by_structure([base])
     widths = Uncertainty({path: total(factors) for path, factors in spreads.items()}, 0.0)
-    moved = uncertainty.moved_parameters(stack, [widths], list(spreads))
-    seconds = jax.vmap(lambda design: jnp.stack([jnp.asarray(one(generated(design).system)) for one in times]))
-    logs = np.log(np.asarray(seconds(moved), float))  # [copies, kernels]
-    found: dict[str, np.ndarray] = {}
+    perturbed = uncertainty.perturbed_copies(batch, [widths], list(spreads))
+    seconds = jax.vmap(lambda design: jnp.stack([jnp.asarray(time_of(generated(design).system)) for time_of in times]))
+    logs = np.log(np.asarray(seconds(perturbed), float))  # [copies, kernels]
+    change_by_factor: dict[str, np.ndarray] = {}
     for path, slope in zip(spreads, (logs[1::2] - logs[2::2]) / 2.0, strict=True):
-        for one in spreads[path]:
-            found[one.key] = found.get(one.key, 0.0) + slope * one.deviation / widths.spreads[path]
-    return logs[0], found
+        for factor in spreads[path]:
+            change_by_factor[factor.key] = (
+                change_by_factor.get(factor.key, 0.0) + slope * factor.deviation / widths.spreads[path]
+            )
+    return logs[0], change_by_factor

@@ -21,7 +21,7 @@ from dse.measured.completion import complete
 from dse.measured.names import Lookup
 from dse.measured.table import WIDE_COLUMNS
 from dse.measured.uncertainty.parts import half_width
-from dse.measured.uncertainty.rows import parts_of, spreads_of
+from dse.measured.uncertainty.rows import prediction_parts, row_posteriors
 from dse.types import AllToAll, Precision, Schedule
 
 #: GPT-22B of Korthikanti et al. 2022, everything stated.
@@ -233,8 +233,8 @@ def test_experts_of_the_catalogue_need_a_mapping_and_have_default_kernels_on_oth
     other_stack = only(table(rocm))
     assert "megatron-core-rocm has no measured kernels of experts" in other_stack.note
     with_rows = only(table(stated | {"software": "megatron-core-b200"}))
-    spreads = spreads_of([other_stack, with_rows])
-    far, near = (half_width(parts_of(one, "step_time", spreads)) for one in (other_stack, with_rows))
+    spreads = row_posteriors([other_stack, with_rows])
+    far, near = (half_width(prediction_parts(one, "step_time", spreads)) for one in (other_stack, with_rows))
     assert far > 1.9 * near
 
 
