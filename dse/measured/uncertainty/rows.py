@@ -18,7 +18,7 @@ class RowPosterior(NamedTuple):
     """Where what is not known of a prediction stands."""
 
     posteriors: dict[str, Posterior]  #: kind of figure → posterior of some designs
-    index: int  #: which of them it is
+    position: int  #: which of them it is
 
 
 #: Designs of one posterior: each has factors of its own.
@@ -68,7 +68,7 @@ def prediction_parts(prediction: Prediction, metric: str, posterior_by_id: dict[
     figure = uncertainty.figure_of(metric, study_of(prediction))
     if (row_posterior := posterior_by_id.get(id(prediction))) is None or figure is None:
         return {}
-    return row_posterior.posteriors[figure].parts(row_posterior.index)
+    return row_posterior.posteriors[figure].parts(row_posterior.position)
 
 
 def study_of(prediction: Prediction) -> Study:
