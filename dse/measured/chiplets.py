@@ -54,7 +54,7 @@ class PricedRow(NamedTuple):
 
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """One case per row, with its nonzero figures."""
+    """Return one case per row with its nonzero figures."""
     figures = ((row, [_figure(row, name) for name in METRICS if row.get(name)]) for row in rows)
     return [
         Case((row,), tuple(figure for figure in measurements if figure.value or figure.skip), "chiplets")
@@ -71,7 +71,7 @@ def _figure(row: Row, name: str) -> Measurement:
 
 
 def predict(configurations: Sequence[tuple[Case, PricedRow]], _: Study) -> list[Prediction]:
-    """Bill of every row, in double precision."""
+    """Return the bill of every row, in double precision."""
     with double_precision():
         bills = [
             {name: float(value) for name, value in _figures(priced_row).items()} for _, priced_row in configurations
@@ -89,7 +89,7 @@ def _complete(case: Case, _: Lookup) -> PricedRow:
 
 
 def _priced_row(row: Row) -> PricedRow:
-    """The accelerator that a row describes; raises Skip for an unreadable row."""
+    """Return the package and cost model that a row describes, or raise Skip for an unreadable row."""
     model, packaging = row.get("model"), row.get("package")
     if model not in _MODELS:
         raise Skip("unknown cost model", f"{model!r}; known: {', '.join(_MODELS)}")
@@ -120,7 +120,7 @@ def _priced_row(row: Row) -> PricedRow:
 
 
 def _figures(priced_row: PricedRow) -> dict[str, Scalar]:
-    """Figures of a row in its units; without a volume the row counts as one unit."""
+    """Return the figures of a row in its units, of one unit where it states no volume."""
     package_spec, fab = priced_row
     parts = stated_parts(package_spec, fab, 0.0)
     costs: Making = making(parts, package_spec, fab)

@@ -160,7 +160,16 @@ WRITTEN = {
 
 
 def misspelt(columns: Iterable[str]) -> dict[str, str]:
-    """Unread columns → the missing column probably meant: its name in another tool (``mbs``), or a similar one."""
+    """Return by unread column the missing column probably meant.
+
+    That is its name in another tool (``mbs``) or a similar name.
+
+    Args:
+        columns: of the table's header.
+
+    Returns:
+        Written name → name of a column.
+    """
     column_set = set(columns)
     open_names = {name for column in READ if not column_set & set(column.names) for name in column.names}
     read_names = {name for column in READ for name in column.names}

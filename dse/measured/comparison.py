@@ -57,7 +57,7 @@ class Comparison:
 
     @property
     def is_refused(self) -> bool:
-        """Whether a rule excludes the figure as implausible; it is predicted, but in no statistic."""
+        """True where the figure is implausible by a rule, so that it is predicted but in no statistic."""
         return self.skip is not None and self.skip.reason == REFUSED and not self.duplicate
 
     @property
@@ -83,7 +83,7 @@ class TablePrediction(NamedTuple):
 def predict(
     cases_path: str | Path, output: str | Path, intervals: bool = False, force: bool = False
 ) -> TablePrediction:
-    """Predict every row of a table and write it with further columns; a bad row never stops the file.
+    """Predict every row of a table and write it with further columns.
 
     Adds ``pred_<metric>`` (SI), ``completed`` (open values of the row as completed), ``pred_note`` and ``skipped`` (the
     reason without a prediction).
@@ -111,7 +111,20 @@ def predict(
 def predict_lines(
     cases_path: str | Path, output: str | Path, intervals: bool = False, force: bool = False
 ) -> tuple[TablePrediction, list[dict[str, Any]]]:
-    """:func:`predict`, and the lines that it writes: column → text, empty without a value."""
+    """Predict a table as :func:`predict` and return the lines written too.
+
+    Args:
+        cases_path: CSV file, gzipped or not.
+        output: CSV file to write.
+        intervals: add the ends of the 80 % intervals.
+        force: replace an output that dse has not written.
+
+    Returns:
+        Counts, and by line column → text.
+
+    Raises:
+        InputError: for a table that cannot be read, and for an output that may not be replaced.
+    """
     outputs.checked(output, force, [cases_path])
     predictions = predict_cases(read_cases(cases_path, measured=False))
     rows = _prediction_rows(predictions, row_posteriors(predictions) if intervals else None)
@@ -124,7 +137,7 @@ def predict_lines(
 
 
 def coverage(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """Predicted measured times and rates, and the share within 80 % intervals, by source and in total.
+    """Return by source and in total the share of measured times and rates within the 80 % intervals.
 
     The calibration may have used these rows; ``dse calibrate`` reports the coverage of unseen ones.
     """
@@ -176,7 +189,7 @@ def validate(
 
 
 def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
-    """Measured figures of the tables with their predictions, in order.
+    """Compare the measured figures of tables with their predictions, in order.
 
     A configuration counts once per kind of figure: a time before a rate before a FLOP count.
     """
@@ -187,7 +200,14 @@ def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
 
 
 def compare_predictions(predictions: Iterable[Prediction]) -> list[Comparison]:
-    """Measured figures of predicted configurations."""
+    """Compare the measured figures of predicted configurations with the predictions.
+
+    Args:
+        predictions: of :func:`dse.measured.predict_cases`.
+
+    Returns:
+        One comparison per measured figure, in order, with its baseline.
+    """
     return _add_baselines([c for prediction in predictions for c in _compare_case(prediction)])
 
 
@@ -215,7 +235,7 @@ def _rank(measurement: Measurement) -> tuple[bool, int]:
 
 
 def metric_value(prediction: Prediction, metric: str) -> float:
-    """A predicted metric, NaN if the row has none.
+    """Return a predicted metric, NaN if the row has none.
 
     ``peak_memory_state``: weights, gradients, optimiser state; ``device_energy_per_step``: of a board, without hosts.
     """
@@ -227,7 +247,7 @@ def metric_value(prediction: Prediction, metric: str) -> float:
 
 
 def _measured_value(measurement: Measurement, prediction: Prediction) -> float:
-    """The measured figure in the metric of dse; FLOP rates become the step time behind them."""
+    """Return the measured figure in the metric of dse, of FLOP rates the step time behind them."""
     meaning, metrics = measurement.meaning, prediction.metrics
     if meaning.flops:
         flops_ratio = metrics["hfu"] / metrics["mfu"] if meaning.flops == "hardware" else 1.0
@@ -240,7 +260,7 @@ def _measured_value(measurement: Measurement, prediction: Prediction) -> float:
 
 
 def _add_baselines(comparisons: list[Comparison]) -> list[Comparison]:
-    """Adds the prediction of a constant per source, the median over its rows.
+    """Add the prediction of a constant per source, the median over its rows.
 
     The MFU for steps; for serving the figure over bytes by bandwidth.
     """
@@ -254,7 +274,7 @@ def _add_baselines(comparisons: list[Comparison]) -> list[Comparison]:
 
 
 def _add_serving_baselines(comparisons: list[Comparison]) -> list[Comparison]:
-    """Adds the baseline of serving."""
+    """Add the baseline of serving: bytes over bandwidth times the source's median ratio."""
     serving_comparisons = [c for c in comparisons if c.skip is None and study_of(c.prediction) is SERVING]
     serving_comparisons = [c for c in serving_comparisons if c.metric in serving.METRICS]
     bandwidth_figures = {
@@ -273,12 +293,15 @@ def _add_serving_baselines(comparisons: list[Comparison]) -> list[Comparison]:
 
 
 def is_timed(comparison: Comparison) -> bool:
-    """Whether the figure is a predicted time or rate."""
+    """Return True for a predicted time or rate of a step."""
     return comparison.skip is None and comparison.measurement.meaning.kind == "time"
 
 
 def step_time(comparison: Comparison) -> float:
-    """Measured step time of a timed comparison, s; rates and utilisations are inversely proportional to it."""
+    """Return the measured step time of a timed comparison, s.
+
+    Rates and utilisations are inversely proportional to it.
+    """
     ratio = comparison.measured / comparison.predicted
     return comparison.prediction.metrics["step_time"] * (ratio if comparison.metric == "step_time" else 1.0 / ratio)
 
@@ -298,7 +321,7 @@ def _add_mfu_baseline(comparison: Comparison, mfu: float) -> Comparison:
 
 
 def report(comparisons: Iterable[Comparison]) -> Report:
-    """Errors by source and metric (``rows``) and by metric alone (``all``), as fractions; JSON-ready.
+    """Return JSON-ready errors by source and metric (``rows``) and by metric alone (``all``), as fractions.
 
     ``n``: measured figures, one per configuration and kind; ``duplicates``: further figures of the same kind;
     ``baseline_mape``: error of the source's constant MFU; ``refused``: skipped figures faster than a perfect roofline,
@@ -316,7 +339,7 @@ def report(comparisons: Iterable[Comparison]) -> Report:
 
 
 def summary(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Counts and error statistics of comparisons; None for statistics without a prediction."""
+    """Return counts and error statistics of comparisons, None for statistics without a prediction."""
     distinct_figures = [c for c in comparisons if not c.duplicate]
     errors = np.array([c.error for c in distinct_figures if c.skip is None])
     refused_errors = np.array([c.error for c in distinct_figures if c.is_refused])
@@ -337,7 +360,7 @@ def summary(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 
 def _error_statistics(errors: np.ndarray) -> dict[str, float | None]:
-    """Mean and median absolute error, and mean error."""
+    """Return mean and median absolute error, and mean error."""
     absolute_errors = np.abs(errors)
     return {
         "mape": _statistic_or_none(absolute_errors, np.mean),
@@ -356,7 +379,7 @@ def _statistic_or_none(values: np.ndarray, statistic: Any) -> float | None:
 def _prediction_rows(
     predictions: Iterable[Prediction], spreads: dict[int, RowPosterior] | None
 ) -> list[tuple[int, dict[str, Any]]]:
-    """(line, cells) of every row of every configuration, with intervals if spreads are given."""
+    """Return (line, cells) of every row of every configuration, with intervals if posteriors are given."""
     return [(row.line, row.cells | _prediction_cells(p, spreads)) for p in predictions for row in p.case.rows]
 
 
@@ -373,7 +396,7 @@ def _prediction_cells(prediction: Prediction, spreads: dict[int, RowPosterior] |
 
 
 def remark_cells(prediction: Prediction, skip: Skip | None) -> dict[str, str]:
-    """Columns of remarks: completed values, notes, values out of range, and the reason of a skip."""
+    """Return the columns of remarks: completed values, notes, values out of range, and the reason of a skip."""
     completed = " ".join(f"{name}={value}" for name, value in prediction.completed.items() if value)
     remarks = {
         "completed": completed,
@@ -384,7 +407,7 @@ def remark_cells(prediction: Prediction, skip: Skip | None) -> dict[str, str]:
 
 
 def values_out_of_range(prediction: Prediction) -> list[str]:
-    """Values of a predicted row out of the range of its stack's calibration."""
+    """Return as texts the values of a predicted row out of the range of its stack's calibration."""
     if prediction.design is None or not prediction.stack:
         return []
     lookup = calibrated.lookup_of(prediction.design, prediction.metrics)
@@ -408,7 +431,13 @@ def _comparison_row(comparison: Comparison) -> dict[str, Any]:
 
 
 def write_lines(path: str | Path, rows: list[dict[str, Any]], force: bool) -> None:
-    """Write rows as CSV: columns in order of first appearance."""
+    """Write rows as CSV with columns in order of first appearance.
+
+    Args:
+        path: file to write.
+        rows: column → text.
+        force: replace a file that dse has not written.
+    """
     header = list(dict.fromkeys(column for row in rows for column in row if column))
     with outputs.replacing(path, force) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, header, extrasaction="ignore", restval="", lineterminator="\n")

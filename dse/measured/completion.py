@@ -67,17 +67,17 @@ class Candidates:
 
     @property
     def tiers(self) -> dict[str, pods.MappingTier]:
-        """Note → stack and candidate mappings, in order of preference."""
+        """Stack and candidate mappings by note, in order of preference."""
         return {"": pods.MappingTier(self.software, self.mappings)} | self.fallbacks
 
     @property
     def fits_memory_by_choice(self) -> bool:
-        """Whether an open value of the row decides its memory."""
+        """True where an open value of the row decides its memory."""
         return any(self.completed.get(name) == "" for name in SEARCHED - {"virtual_stages"})
 
 
 def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
-    """Candidate designs of a configuration.
+    """Return the candidate designs of a configuration.
 
     Args:
         case: of :func:`dse.measured.read_cases`.
@@ -116,6 +116,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         system = pods.apply_slices(system, n_devices, n_slices)
 
         def default(option: str, zero_stage: float | None = None) -> float:
+            """Return the stack's default of an option."""
             return (lookup.mapping_defaults(stack, zero_stage=zero_stage) | stack_options)[option]
 
         candidate_mappings = mappings(cells, workload, n_devices, default, n_slices)
@@ -158,7 +159,7 @@ def _skip_unknown_mixture(cells: Cells, lookup: Lookup, model: str) -> None:
 
 
 def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
-    """Expert kernels of a stack, by default values (recorded as completed) where its file states none.
+    """Return the expert kernels of a stack, by default values (recorded as completed) where its file states none.
 
     With dropped tokens every expert has its capacity in rows, so the host waits for no sizes.
     """
@@ -179,7 +180,7 @@ _REQUIRED = (
 
 
 def _skip_incomplete_row(cells: Cells) -> None:
-    """Skip a row without required values, all of them in one reason."""
+    """Skip a row without required values and name all of them in one reason."""
     missing = [(reason, columns) for reason, columns in _REQUIRED if not cells.text(*columns)]
     if len(missing) == 1:
         reason = missing[0][0]
@@ -189,7 +190,7 @@ def _skip_incomplete_row(cells: Cells) -> None:
 
 
 def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
-    """System and slug of the stack: as named, else by the source, else the accelerator's default.
+    """Return the system and the slug of the stack: as named, else by the source, else the accelerator's default.
 
     Submissions of all makers share a source, so a stack that does not exist for the accelerator is not used.
     """
@@ -208,7 +209,7 @@ def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
 
 
 def accelerator_slug(cells: Cells, lookup: Lookup) -> str:
-    """Slug of the accelerator of a row; Skip if the catalogue lacks it."""
+    """Return the slug of the accelerator of a row, or raise Skip if the catalogue lacks it."""
     device = cells.text(*DEVICE_COLUMNS)
     slug = lookup.resolve("accelerator", device)
     if not slug:
@@ -217,18 +218,18 @@ def accelerator_slug(cells: Cells, lookup: Lookup) -> str:
 
 
 def unknown_model_skip(cells: Cells, lookup: Lookup) -> Skip:
-    """Reason to skip a row whose model is not in the catalogue."""
+    """Return the reason to skip a row whose model is not in the catalogue."""
     name = cells.text("model", "workload")
     return Skip("unknown shape", lookup.suggestion("workload", name) if name else "no model named")
 
 
 def _remarks(cells: Cells) -> str:
-    """A row's note and device, which distinguish the stacks of one source."""
+    """Return a row's note and device, which distinguish the stacks of one source."""
     return f"{cells.text('note')} {cells.text(*DEVICE_COLUMNS)}"
 
 
 def _round_batch(cells: Cells, workload: Workload, n_devices: float) -> Workload:
-    """The workload with whole micro-batches where its batch is stated in rounded tokens (within 1 %)."""
+    """Return the workload with integer micro-batches where its batch is stated in rounded tokens (within 1 %)."""
     tp, pp, micro_batch = (cells.count(name) for name in ("tp", "pp", "micro_batch"))
     if tp is None or pp is None or micro_batch is None:
         return workload
@@ -248,7 +249,7 @@ _SIZE_COLUMNS = {
 
 
 def _model_sizes(cells: Cells, catalog_model: Workload | None, lookup: Lookup) -> dict[str, Any]:
-    """Sizes of the model and its batch from the row's columns, else from the catalogue's model."""
+    """Return the sizes of the model and its batch from the row's columns, else from the catalogue's model."""
     sizes: dict[str, Any] = {name: cells.count(*columns) for name, columns in _SIZE_COLUMNS.items()}
     has_same_heads = catalog_model is not None and all(
         sizes[name] in (None, getattr(catalog_model, name)) for name in ("hidden", "n_heads", "n_kv_heads")
@@ -269,7 +270,7 @@ def _model_sizes(cells: Cells, catalog_model: Workload | None, lookup: Lookup) -
 
 
 def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
-    """The workload of a row; flags of the catalogue's model or of its family, else guessed.
+    """Return the workload of a row with the flags of the catalogue's model or of its family, else guessed ones.
 
     A feed-forward of four hidden sizes is GPT's (two matrices, learned positions, tied embeddings, dropout in stacks
     before flash attention), any other one Llama's.
@@ -311,7 +312,7 @@ SHORT_DOCUMENT_TOKENS = 250.0
 
 
 def apply_fine_tuning(cells: Cells, workload: Workload) -> Workload:
-    """The workload with the adapters and the packing of a row, its remarks or its source."""
+    """Return the workload with the adapters and the packing of a row, its remarks or its source."""
     note, is_mlperf = cells.text("note"), bool(_MLPERF.match(cells.row.source))
     rank, document_tokens = cells.number("lora_rank"), cells.number("document_tokens")
     if rank is None and _ADAPTERS.search(note):
@@ -336,7 +337,7 @@ _HAS_MULTI_TOKEN = re.compile(r"\b(w/|with)" + _MULTI_TOKEN, re.IGNORECASE)
 
 
 def adjust_mixture(cells: Cells, workload: Workload) -> Workload:
-    """The workload with the first dense layers and multi-token prediction of a row or its remarks.
+    """Return the workload with the first dense layers and multi-token prediction of a row or its remarks.
 
     ``first_dense``: dense layers of a model cut to fewer layers.
     """
@@ -358,7 +359,7 @@ def adjust_mixture(cells: Cells, workload: Workload) -> Workload:
 
 
 def truncate_model(full_model: Workload, n_layers: float, workload: Workload) -> Workload:
-    """The ``workload`` of a row with ``n_layers``, without multi-token prediction where ``full_model`` has more layers.
+    """Return a row's workload without multi-token prediction where ``full_model`` has more layers than the row.
 
     Models are cut to time a few layers of them. A layer that predicts a further token, with a head of its own, would be
     a fifth of four layers that nobody asked for; one that the row states is added (:func:`mixed`).
@@ -369,7 +370,10 @@ def truncate_model(full_model: Workload, n_layers: float, workload: Workload) ->
 
 
 def _multi_token_count(cells: Cells, catalog_value: Scalar) -> Scalar:
-    """Tokens of multi-token prediction; ``catalog_value``: those of the catalogue's model if whole, recorded as completed."""
+    """Return the tokens predicted beyond the next.
+
+    ``catalog_value`` is that of the catalogue's model with all its layers, recorded as completed.
+    """
     row_value = cells.count("n_predict", "mtp_num_layers", least=0.0)
     if row_value is not None:
         return row_value

@@ -58,7 +58,7 @@ class RelativeStudy(NamedTuple):
 
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """Configurations of a table: studies in order, then serving rows."""
+    """Return the configurations of a table: studies in order, then serving rows."""
     groups = [group for group in group_rows(rows) if not has_energy(group[0])]
     references: dict[tuple[str, ...], list[Row]] = {}
     for group in groups:
@@ -70,7 +70,7 @@ def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
 
 
 def _case(rows: list[Row], reference: list[Row]) -> Case:
-    """A row with its relative figures and its study, or a reason to skip it."""
+    """Return a row with its relative figures and its study, or with a reason to skip it."""
     try:
         reader = next((r for source, r in _READERS.items() if rows[0].source.startswith(source)), None)
         if reader is None:
@@ -88,7 +88,7 @@ def _case(rows: list[Row], reference: list[Row]) -> Case:
 
 
 def predict(configurations: Sequence[tuple[Case, RelativeStudy]], _: Study) -> list[Prediction]:
-    """Relative figures of power limits and clocks."""
+    """Predict relative figures of power limits and clocks."""
     figures = relative_figures([study for _, study in configurations])
     return [
         Prediction(case, study.designs[0], metrics)
@@ -97,7 +97,7 @@ def predict(configurations: Sequence[tuple[Case, RelativeStudy]], _: Study) -> l
 
 
 def relative_figures(studies: Sequence[RelativeStudy]) -> list[dict[str, float]]:
-    """Relative figures per study."""
+    """Evaluate the relative figures of each study."""
     metrics = evaluate_many([variant for study in studies for variant in study.designs])
     return summarize_studies(studies, metrics["step_time"], metrics["device_power"])
 
@@ -105,7 +105,7 @@ def relative_figures(studies: Sequence[RelativeStudy]) -> list[dict[str, float]]
 def summarize_studies(
     studies: Sequence[RelativeStudy], step_times: np.ndarray, powers: np.ndarray
 ) -> list[dict[str, float]]:
-    """Relative figures per study, from time and power of its designs."""
+    """Return the relative figures of each study from time (s) and power (W) of its designs."""
     figures, start = [], 0
     for study in studies:
         t, p = (values[start : start + len(study.designs)] for values in (step_times, powers))
@@ -116,7 +116,7 @@ def summarize_studies(
 
 
 def least_energy_figures(times: np.ndarray, powers: np.ndarray) -> dict[str, float]:
-    """Time and energy at the clock of least energy over those at the highest, fastest clock."""
+    """Return time and energy at the clock of least energy over those at the highest, fastest clock."""
     energies = times * powers
     best_index = int(np.argmin(energies))
     return dict(
@@ -134,7 +134,7 @@ def _group(row: Row) -> tuple[str, ...]:
 
 
 def _rank(row: Row) -> float:
-    """The power limit, where usable; the highest one of a group is the reference."""
+    """Return the power limit in W, by whose maximum a group has its reference, or 0 where unusable."""
     try:
         return positive_number(row, KEY_COLUMN)
     except Skip:
@@ -149,7 +149,7 @@ Figures = list[tuple[Row, str, float]]
 
 
 def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[RelativeStudy, Figures]:
-    """A fine-tuning run under a power limit, over the run under the highest limit of its group.
+    """Read a fine-tuning run under a power limit, over the run under the highest limit of its group.
 
     In fp32: epoch times on the two chips have the ratio of their fp32 rates.
     """
@@ -185,7 +185,7 @@ def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[RelativeStu
 
 
 def read_clocks(rows: list[Row], _: list[Row]) -> tuple[RelativeStudy, Figures]:
-    """One decoder layer, looped at every clock: least energy over fastest."""
+    """Read one decoder layer, looped at every clock, as least energy over fastest."""
     row = rows[0]
     device, tokens = _device(row), positive_number(row, "isl")
     try:
@@ -202,7 +202,7 @@ def read_clocks(rows: list[Row], _: list[Row]) -> tuple[RelativeStudy, Figures]:
 
 
 def decoder_layer(model: str, tokens: float, device: str = "a30") -> Design:
-    """One layer's forward and backward pass over one sequence in fp16, looped under the study's power limit.
+    """Return the design of one layer's passes over one sequence in fp16, looped under the study's power limit.
 
     The study states neither passes nor batch, but its times imply both: 40 to 120 ms for a layer of 13B, of which the
     forward alone takes 7 to 27. Gradients are in 16 bits, with ``1 / LOOPS`` of an optimiser step: with Adam states a

@@ -18,7 +18,7 @@ KINDS = {kind.name: kind for kind in (kernels.KIND, energy.KIND, serving.KIND, c
 
 
 def kind_of(columns: Sequence[str]) -> TableKind:
-    """The kind of a table by its columns.
+    """Return the kind of a table by its columns.
 
     Args:
         columns: of its header.
@@ -33,7 +33,9 @@ def kind_of(columns: Sequence[str]) -> TableKind:
 
 
 def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
-    """Configurations of a table of any kind, in order; rows of one: :func:`dse.measured.table.group_rows`.
+    """Read the configurations of a table of any kind, in order.
+
+    Rows of one configuration: :func:`dse.measured.table.group_rows`.
 
     Args:
         path: CSV file, gzipped or not.
@@ -56,13 +58,14 @@ def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
             f"{path}: columns",
             ", ".join(columns),
             "…_measured columns, or metric, value and unit",
-            f"call the measured column {next(iter(WIDE_COLUMNS))}, say (dse validate --columns); dse predict needs none",
+            f"call the measured column {next(iter(WIDE_COLUMNS))}, say (dse validate --columns); "
+            "dse predict needs none",
         )
     return kind.read(columns, rows)
 
 
 def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None, study: Study | None = None) -> list[Prediction]:
-    """One prediction per configuration, in order; nothing raises.
+    """Predict every configuration, in order, without raising.
 
     Args:
         cases: configurations of :func:`read_cases`.
@@ -93,7 +96,7 @@ def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None, study: St
 
 
 def _configuration(case: Case, lookup: Lookup) -> Any:
-    """The completed configuration, or the reason of a skip."""
+    """Return the completed configuration, or the reason of a skip."""
     try:
         return KINDS[case.kind].complete(case, lookup)
     except Skip as skip:

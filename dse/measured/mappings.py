@@ -63,13 +63,13 @@ class StackDefault(Protocol):
     """Default of a stack for an option that a mapping leaves open."""
 
     def __call__(self, option: str, zero_stage: float | None = None) -> float:
-        """Value at a ZeRO stage (:func:`dse.designs.catalog.mapping_defaults`); by default at the stack's own."""
+        """Return the value at a ZeRO stage, by default at the stack's own one."""
 
 
 def mappings(
     cells: Cells, workload: Workload, n_devices: float, default: StackDefault, slices: float = 1.0
 ) -> tuple[Mapping, ...]:
-    """Mappings that agree with a row; Skip when there is none.
+    """Return the mappings that agree with a row, or raise Skip when there is none.
 
     Each of several ``slices`` of devices has a copy of the ZeRO state (MaxText's dcn_data_parallelism). ``dp`` follows
     from the devices, not from the row. Sequence parallelism applies at tp > 1 only.
@@ -132,7 +132,7 @@ def mappings(
 
 
 def schedule_code(cells: Cells) -> float | None:
-    """Code of a row's pipeline schedule; None for 1F1B, stated or not."""
+    """Return the code of a row's pipeline schedule, None for 1F1B."""
     text = cells.text("schedule").lower()
     code_by_name = {choice_name(schedule): float(schedule) for schedule in Schedule}
     if text and text.replace("_", "-") not in code_by_name:
@@ -141,7 +141,7 @@ def schedule_code(cells: Cells) -> float | None:
 
 
 def expert_mapping(cells: Cells, default: StackDefault) -> ExpertMapping:
-    """Mapping of experts, completed by the defaults of the stack.
+    """Return the mapping of experts, completed by the defaults of the stack.
 
     Dispatchers that send a token once per device do not pad experts to a capacity (Megatron-Core's flex dispatcher):
     rows with dropped tokens exchange pairwise, if they state no dispatcher.
@@ -158,7 +158,7 @@ def expert_mapping(cells: Cells, default: StackDefault) -> ExpertMapping:
 
 
 def drops_tokens(cells: Cells) -> bool:
-    """Whether experts of a row drop tokens beyond their capacity, by its note."""
+    """Return True where a row's note says that experts drop tokens beyond their capacity."""
     return _DROPPING.search(cells.text("note")) is not None
 
 
@@ -167,7 +167,7 @@ def _value_or_default(value: float | None, default: float) -> float:
 
 
 def precision_code(cells: Cells) -> float:
-    """Precision of the matrices, by default bf16."""
+    """Return the code of the matrices' precision, by default bf16."""
     text = cells.text("precision").lower().rstrip("?")
     if not text:
         cells.complete("precision", "bf16")
@@ -180,7 +180,7 @@ def precision_code(cells: Cells) -> float:
 
 
 def zero_stage(cells: Cells, default: StackDefault) -> float:
-    """ZeRO stage; 3 for FSDP, the stack's default if open."""
+    """Return the ZeRO stage, 3 for FSDP, or the stack's default if open."""
     if cells.text("zero_stage").lower() in ("fsdp", "hsdp"):
         return 3.0
     stage = cells.number("zero_stage", least=0.0)
@@ -190,7 +190,10 @@ def zero_stage(cells: Cells, default: StackDefault) -> float:
 
 
 def sequence_parallel(cells: Cells) -> float | None:
-    """Stated kind of sequence parallelism: yes or no, or a number of :class:`SequenceParallel`."""
+    """Return the stated kind of sequence parallelism, None where open.
+
+    It is yes or no, or a number of :class:`SequenceParallel`.
+    """
     columns = ("seq_parallel", "sequence_parallel")
     text = cells.text(*columns)
     variants = {str(int(v)) for v in SequenceParallel}
@@ -198,7 +201,7 @@ def sequence_parallel(cells: Cells) -> float | None:
 
 
 def recompute_policies(cells: Cells, default: StackDefault) -> list[tuple[float, float]]:
-    """Candidate recompute policies with their share of the layers, lightest first; one where the row states it.
+    """Return candidate recompute policies with their share of the layers, lightest first.
 
     Selective recompute of a stack may be full recompute of some layers, as few as memory allows.
     """
@@ -227,7 +230,7 @@ def recompute_policies(cells: Cells, default: StackDefault) -> list[tuple[float,
 def offload_policies(
     cells: Cells, policies: list[tuple[float, float]], default: StackDefault
 ) -> list[tuple[float, float, float]]:
-    """Recompute policies with the share of the activations on the host.
+    """Return recompute policies with the share of the activations on the host.
 
     Where both are open, a stack with activation offload moves as little as memory allows before it recomputes layers,
     and then layer inputs.
@@ -241,7 +244,7 @@ def offload_policies(
 
 
 def tp_pp_candidates(cells: Cells, workload: Workload, n_devices: float) -> list[tuple[float, float]]:
-    """Candidates of (tp, pp)."""
+    """Return the candidates of (tp, pp)."""
     tp, pp = cells.count("tp"), cells.count("pp")
     if tp is None:
         cells.search("tp")
@@ -257,7 +260,7 @@ def tp_pp_candidates(cells: Cells, workload: Workload, n_devices: float) -> list
 
 
 def schedule_candidates(cells: Cells, workload: Workload, pp: float, dp: float) -> Iterator[tuple[float, float]]:
-    """Candidates of (micro-batch, virtual stages) at one tp, pp and dp."""
+    """Yield the candidates of (micro-batch, virtual stages) at one tp, pp and dp."""
     batch, stages = cells.count("micro_batch"), cells.count("vp", "virtual_stages")
     if batch is None:
         cells.search("micro_batch")
@@ -276,7 +279,7 @@ def schedule_candidates(cells: Cells, workload: Workload, pp: float, dp: float) 
 
 
 def _chunk_candidates(sizes: dict[str, float]) -> list[float]:
-    """Chunks per stage allowed by layers and schedule; 1 where several stages differ by a layer."""
+    """Return the chunks per stage that layers and schedule allow, or 1 where stages differ by a layer."""
     rules = Infeasible.layers_not_divisible, Infeasible.interleave_not_divisible
     max_chunks = min(int(sizes["n_layers"] / sizes["pp"]) + 1, LARGEST_STAGES)
     candidates = (sizes | {"virtual_stages": float(v)} for v in range(1, max_chunks + 1))
@@ -286,5 +289,5 @@ def _chunk_candidates(sizes: dict[str, float]) -> list[float]:
 
 
 def fitting_degrees(degree: str, sizes: dict[str, float], largest: int) -> list[float]:
-    """Values of a degree up to ``largest`` that may fit a workload of these sizes, ascending."""
+    """Return the values of a degree up to ``largest`` that may fit a workload of these sizes, ascending."""
     return [float(d) for d in range(1, largest + 1) if not fault(degree, d, sizes)]

@@ -37,13 +37,17 @@ class MappingTier(NamedTuple):
 
 
 def are_of_tpus(rows: Iterable[Row]) -> bool:
-    """Whether all rows are steps of TPUs."""
+    """Return True where all rows are steps of TPUs.
+
+    Args:
+        rows: of a measured table.
+    """
     devices = (row.get(*DEVICE_COLUMNS) for row in rows)
     return all("tpu" in device.lower() or _SLICE.match(device) for device in devices)
 
 
 def read_cells(case: Case, lookup: Lookup) -> Cells:
-    """Cells of a configuration, with empty columns filled from its name, remarks and rates."""
+    """Return the cells of a configuration with empty columns filled from its name, remarks and rates."""
     cells, filled = Cells(case.row), dict[str, str]()
     for reader in (_chips, functools.partial(_batch_sizes, case, lookup), functools.partial(_fsdp_defaults, lookup)):
         filled |= reader(cells)
@@ -55,7 +59,10 @@ def read_cells(case: Case, lookup: Lookup) -> Cells:
 
 
 def _chips(cells: Cells) -> dict[str, str]:
-    """Device and chips of a slice given as device; names of some generations count cores."""
+    """Return device and number of chips of a slice given as device.
+
+    Names of some generations count cores.
+    """
     name = cells.text(*DEVICE_COLUMNS)
     slice_match = _SLICE.match(name)
     if not slice_match:
@@ -68,7 +75,7 @@ def _chips(cells: Cells) -> dict[str, str]:
 
 
 def _batch_sizes(case: Case, lookup: Lookup, cells: Cells) -> dict[str, str]:
-    """Sequence length and batch of a row with tokens per step, tokens/s and FLOP/s per chip.
+    """Return sequence length and batch of a row with tokens per step, tokens/s and FLOP/s per chip.
 
     ``FLOP/s / (tokens/s) = 6 (P - V h) + 12 L h s``, without the embedding, with the full square of attention
     (MaxText's convention); lengths are powers of two.
@@ -81,6 +88,7 @@ def _batch_sizes(case: Case, lookup: Lookup, cells: Cells) -> dict[str, str]:
 
 
 def _seq_len(case: Case, cells: Cells, lookup: Lookup) -> float | None:
+    """Return the sequence length in tokens that explains the FLOP per token of a row, None where none does."""
     rates = {m.name: m.value for m in case.measurements if m.skip is None}
     slug = lookup.resolve("workload", cells.text("model", "workload"))
     catalog_model = lookup.workload(slug) if slug else None
@@ -99,7 +107,7 @@ def _seq_len(case: Case, cells: Cells, lookup: Lookup) -> float | None:
 
 
 def _fsdp_defaults(lookup: Lookup, cells: Cells) -> dict[str, str]:
-    """Defaults of MaxText: weights sharded over all chips, one micro-batch per step, full remat.
+    """Return MaxText's defaults: weights sharded over all chips, one micro-batch per step, full remat.
 
     Tensor parallelism only for batches of less than a sequence per chip. Its tables state sequences per chip, which
     the members of a tensor-parallel group share.
@@ -123,12 +131,12 @@ def _fsdp_defaults(lookup: Lookup, cells: Cells) -> dict[str, str]:
 
 
 def has_default_layers(model: str) -> bool:
-    """Whether a model has MaxText's default layers (decoder_block default): one norm before both blocks."""
+    """Return True for a model with MaxText's default layers, which have one norm before both blocks."""
     return model.lower().startswith("maxtext-")
 
 
 def squeezed_tiers(software: Software, mappings: tuple[Mapping, ...]) -> dict[str, MappingTier]:
-    """Options of MaxText where state does not fit, in order of preference; note → stack and mappings.
+    """Return by note MaxText's options where state does not fit, in order of preference.
 
     State sharded over all slices (dcn_fsdp_parallelism), then weights, gradients and moments in 16 bits (weight_dtype,
     as in the recipe name of Llama-3.1-70B for two sequences per chip). From memory.
@@ -140,14 +148,14 @@ def squeezed_tiers(software: Software, mappings: tuple[Mapping, ...]) -> dict[st
 
 
 def has_unswitched_links(lookup: Lookup, accelerator: str) -> bool:
-    """Whether links without a switch join the devices of an accelerator's own pod."""
+    """Return True where links without a switch join the devices of an accelerator's own pod."""
     device = lookup.entry("accelerator", accelerator)
     network = lookup.resolve("network", str(device.value("node.scale_up", "")))
     return bool(network) and lookup.entry("network", network).value("links.topology") is not None
 
 
 def slice_count(cells: Cells, system: System, n_devices: float) -> float:
-    """Slices of a system without switches: as stated, else as few pods as hold the devices."""
+    """Return the slices of a system without switches: as stated, else as few pods as hold the devices."""
     row_slices, note_match = cells.count("slices"), _SLICES.search(cells.text("note"))
     if system.scale_up.links is None:
         return 1.0
@@ -159,7 +167,7 @@ def slice_count(cells: Cells, system: System, n_devices: float) -> float:
 
 
 def apply_slices(system: System, n_devices: float, n_slices: float) -> System:
-    """The system of a row's slices with ``n_devices``."""
+    """Return the system of a row's slices with ``n_devices``."""
     if system.scale_up.links is None:
         return system
     return dataclasses.replace(system, scale_up=dataclasses.replace(system.scale_up, domain=n_devices / n_slices))

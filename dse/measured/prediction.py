@@ -51,7 +51,7 @@ class TableKind(NamedTuple):
 
 
 def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[str, np.ndarray]:
-    """Metrics of many designs; traced once per structure.
+    """Evaluate the metrics of many designs, traced once per structure.
 
     Args:
         designs: of plain numbers, in any order of structures.
@@ -74,7 +74,14 @@ def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[st
 
 
 def by_structure(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
-    """(positions, stack) of designs by optional records; a stack is a design whose leaves are arrays [designs]."""
+    """Group designs by their optional records.
+
+    Args:
+        designs: of plain numbers, in any order of structures.
+
+    Returns:
+        (indices, batch) of each structure, where a batch is a design whose leaves are arrays [designs].
+    """
     indices_by_structure: dict[jax.tree_util.PyTreeDef, list[int]] = {}
     for index, design in enumerate(designs):
         indices_by_structure.setdefault(jax.tree.structure(design), []).append(index)
@@ -83,11 +90,23 @@ def by_structure(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]
 
 
 def evaluate_stack(stack: Design, study: Study = TRAINING) -> Any:
-    """Metrics of a stack of designs (see :func:`by_structure`), as arrays [designs]."""
+    """Evaluate the metrics of a batch of designs.
+
+    Args:
+        stack: a batch of :func:`by_structure`.
+        study: study of the metrics.
+
+    Returns:
+        Record of metrics in SI units, each an array [designs].
+    """
     return evaluate_few(stack, {}, program=Program(study))[0]
 
 
 def peak_rate(design: Design) -> float:
-    """Dense peak of all devices of a design at its precision, in FLOP/s."""
+    """Return the dense peak of all devices of a design at its precision, in FLOP/s.
+
+    Args:
+        design: with plain numbers as leaves.
+    """
     recipe = RECIPES[Precision(int(design.mapping.precision))]
     return float(getattr(design.system.accelerator.matrix_rate, recipe.rate)) * float(design.system.n_devices)

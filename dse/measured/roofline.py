@@ -32,7 +32,7 @@ _bound_function = ScalarFunction(lambda design: (least(design), None), None)
 
 
 def latency_bounds(designs: Sequence[Design]) -> list[Least]:
-    """Lower bounds of latencies of every design."""
+    """Return lower bounds of latencies of every design."""
     bound_by_design: dict[int, Least] = {}
     for indices, stack in by_structure(designs):
         bound_arrays = _bound_function.over(len(indices), stack)
@@ -41,7 +41,7 @@ def latency_bounds(designs: Sequence[Design]) -> list[Least]:
 
 
 def refuse_implausible(figures: Sequence[Measurement], design: Design, bound: Least) -> Iterator[Measurement]:
-    """Figures of a configuration; those better than the bound are refused."""
+    """Yield the figures of a configuration, with a skip where they are better than the bound."""
     first_token_times = [m.value for m in figures if m.meaning.metric == _TIME_TO_FIRST_TOKEN and m.skip is None]
     for m in figures:
         limit = metric_bound(m.meaning.metric, design, bound, *first_token_times[:1])
@@ -55,11 +55,11 @@ def refuse_implausible(figures: Sequence[Measurement], design: Design, bound: Le
 
 
 def metric_bound(metric: str, design: Design, bound: Least, first_token_time: float = math.inf) -> float:
-    """Upper bound of a rate or lower bound of a time, NaN for metrics without a bound.
+    """Return the upper bound of a rate or lower bound of a time, NaN for metrics without a bound.
 
     With ``n`` requests in flight, a request takes ``n`` times its device time (Little's law), from arrival to end, less
-    the time to first token measured, ``first_token_time``, in metrics after it. The median inter-token latency may be that of
-    steps with few sequences.
+    the time to first token measured, ``first_token_time``, in metrics after it. The median inter-token latency may be
+    that of steps with few sequences.
     """
     requests, m = design.workload.requests, design.mapping
     assert requests is not None

@@ -71,7 +71,7 @@ _SEQUENCES_PER_RUN, _MAX_STRETCH = 800.0, 2.0
 
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """Configurations of a table in order, marked where an equal one is listed under another model."""
+    """Return the configurations of a table in order, marked where an equal one is listed under another model."""
     rows = [rules.corrected_row(row) for row in rows]
     cases = cases_of(rows, lambda row: [measurement(row, row.get("metric"), MEANINGS)], "serving")
     has_equal_row = deepseek_r1_duplicates(cases)
@@ -79,7 +79,7 @@ def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
 
 
 def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> list[Prediction]:
-    """Prediction of every configuration.
+    """Predict every configuration.
 
     Latencies below, or rates above, the roofline bound are refused (:mod:`dse.measured.roofline`): they are predicted
     but skipped.
@@ -93,7 +93,7 @@ def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> 
 
 
 def _prediction(case: Case, candidates: Candidates, metrics: dict[str, float], bound: Least) -> Prediction:
-    """Prediction of a row: with a note where it exceeds memory; skipped where infeasible for another reason."""
+    """Predict a row, with a note where it exceeds memory and a skip where it is infeasible otherwise."""
     reason = int(metrics["infeasible_reason"])
     other_reasons = reason & ~int(SERVING.memory_reasons)
     if other_reasons:
@@ -110,7 +110,7 @@ def _prediction(case: Case, candidates: Candidates, metrics: dict[str, float], b
 
 
 def steady_figure(figure: Measurement, design: Design) -> Measurement:
-    """Steady-state figure of a measurement: ML.ENERGY v2 reports whole runs, with ramp and tail.
+    """Return the steady-state figure of a measurement, of which ML.ENERGY v2 has ramp and tail too.
 
     With fewer sequences power is nearly equal, since each step reads all weights.
     """
@@ -122,9 +122,10 @@ def steady_figure(figure: Measurement, design: Design) -> Measurement:
 
 
 def cache_figures(design: Design, sequence_tokens: float = 0.0) -> dict[str, float]:
-    """Predicted room of a rank's cache: B on its most loaded device, and in tokens.
+    """Return the predicted room of a rank's cache: B on its most loaded device, and in tokens.
 
-    ``sequence_tokens``: tokens of a sequence that engines count in, of which windows keep fewer; by default those of a request.
+    Engines count tokens of a sequence of ``sequence_tokens``, of which windows keep fewer, by default those of a
+    request.
     """
     from dse.doors.serving import cache_room
 
@@ -140,7 +141,7 @@ def cache_figures(design: Design, sequence_tokens: float = 0.0) -> dict[str, flo
 
 
 def bytes_over_bandwidth(design: Design, metric: str) -> float:
-    """The figure if only reading the weights took time, up to one constant per source: the simplest model."""
+    """Return the figure if reading weights and cache alone took time, up to one constant per source."""
     from dse.model.serving.memory import weight_bytes
     from dse.model.serving.work import cache_bytes, stage_of
 

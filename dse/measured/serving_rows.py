@@ -73,12 +73,14 @@ _FP4_DISPATCH_ENGINES = re.compile("trtllm|tensorrt|vllm", re.IGNORECASE)
 
 
 def has_energy(row: Row) -> bool:
-    """Whether a row of an energy table is a serving row."""
+    """Return True for a serving row of an energy table."""
     return row.source.startswith(_DEVICE_COUNTER_SOURCES[0])
 
 
 def complete_row(row: Row, lookup: Lookup, has_equal_row: bool | None = None) -> Candidates:
-    """The design of a row. ``has_equal_row``: whether a row of DeepSeek-R1 has an equal row of DeepSeek-V3.
+    """Return the design of a row.
+
+    ``has_equal_row``: True where a row of DeepSeek-R1 has an equal row of DeepSeek-V3.
 
     Both have the same shape: an equal row counts once, and a different one drafts tokens.
     """
@@ -174,7 +176,7 @@ def complete_row(row: Row, lookup: Lookup, has_equal_row: bool | None = None) ->
 
 
 def _apply_bench_limits(cells: Cells, design: Design) -> tuple[Mapping, Software]:
-    """Mapping and stack with the limits of ``trtllm-bench``, to which 4-bit weights are half a byte each."""
+    """Return mapping and stack with ``trtllm-bench``'s limits, to which 4-bit weights are half a byte each."""
     has_uncut_prompts, serving, engine = (
         _HAS_UNCUT_PROMPTS[cells.row.source],
         design.mapping.serving,
@@ -198,7 +200,9 @@ def _apply_bench_limits(cells: Cells, design: Design) -> tuple[Mapping, Software
 
 
 def _settings(cells: Cells, runtime_share: float) -> dict[str, float]:
-    """What a row states of memory, its share in all or of weights and cache without the ``runtime_share``, and of a step.
+    """Return what a row states of memory, cache and step.
+
+    The share of memory is of all, or of weights and cache without the ``runtime_share``.
 
     Raises:
         Skip: for a share above 1.
@@ -212,12 +216,12 @@ def _settings(cells: Cells, runtime_share: float) -> dict[str, float]:
 
 
 def client_slowdown(row: Row) -> float:
-    """Time of a request outside the engine, over that of a client on a host of its own, by its source; 0: none."""
+    """Return the time of a request outside the engine over that of a client on a host of its own, 0 for none."""
     return float(row.get("client_slowdown") or rules.source_value(row, "stated", "client_slowdown") or 1.0)
 
 
 def _inferencex_settings(cells: Cells, workload: Workload) -> dict[str, float]:
-    """Engine settings of InferenceX (its recipes, from memory).
+    """Return engine settings of InferenceX (its recipes, from memory).
 
     On B200 vLLM has an 8-bit cache for Llama-3-70B, and SGLang for DeepSeek's models: in 16 bits, 64 requests of the
     former on a device, and 256 of the latter on eight, would not fit, and none of them waited. For DeepSeek
@@ -245,7 +249,7 @@ def _system(cells: Cells, lookup: Lookup) -> Any:
 
 
 def _stack(cells: Cells, lookup: Lookup) -> str:
-    """The engine: as named, else by source, else by the framework's name or its first word."""
+    """Return the engine: as named, else by source, else by the framework's name or its first word."""
     software_name, framework = cells.text("software"), cells.text("framework")
     if software_name:
         return lookup.resolve("software", software_name) or software_name
@@ -258,7 +262,7 @@ def _stack(cells: Cells, lookup: Lookup) -> str:
 
 
 def _degrees(cells: Cells) -> tuple[float, float, float, float]:
-    """Devices, tp, pp and data-parallel ranks of attention.
+    """Return devices, tp, pp and data-parallel ranks of attention.
 
     With tp and dp of 1 on several devices, only the experts are stated, and attention is split over the devices.
     """
@@ -275,7 +279,10 @@ def _degrees(cells: Cells) -> tuple[float, float, float, float]:
 
 
 def _mlperf_degrees(cells: Cells, is_mixture: bool, capacity_bytes: float, n_devices: float) -> tuple[float, float]:
-    """(tp, dp) of MLPerf rows, which list none: as few devices as hold the weights; mixtures with attention dp."""
+    """Return (tp, dp) of MLPerf rows, which list none.
+
+    As few devices as hold the weights, or data-parallel attention of mixtures.
+    """
     if is_mixture:
         return cells.complete("tp", 1.0), n_devices
     weight_bytes = (
@@ -288,13 +295,15 @@ def _mlperf_degrees(cells: Cells, is_mixture: bool, capacity_bytes: float, n_dev
 
 
 def _experts(cells: Cells, tp: float, dp: float) -> ExpertMapping:
-    """Mapping of experts over the stated ranks; the remaining ranks split each expert."""
+    """Return the mapping of experts over the stated ranks, with the remaining ranks splitting each expert."""
     ep = min(cells.count("ep") or 1.0, tp * dp)
     return ExpertMapping(ep=ep, etp=cells.count("etp") or tp * dp / ep)
 
 
 def _dispatch_precision(cells: Cells) -> float:
-    """Format in which tokens are sent to experts: TensorRT-LLM and vLLM send 4-bit operands, others 16 bits.
+    """Return the format in which tokens are sent to experts.
+
+    TensorRT-LLM and vLLM send 4-bit operands, others 16 bits.
 
     ``fused_moe_cutlass.py``: activations are quantised before they are gathered, but for scales of blocks; so does
     ``flashinfer_cutlass_prepare_finalize.py`` of vLLM for NVFP4.
@@ -304,7 +313,7 @@ def _dispatch_precision(cells: Cells) -> float:
 
 
 def _formats(cells: Cells, is_mixture: bool) -> tuple[float, float, float]:
-    """(precision, bytes per expert weight, bytes per weight), the latter two 0 without a separate format.
+    """Return (precision, bytes per expert weight, bytes per weight), the latter two 0 without their own format.
 
     4-bit checkpoints of mixtures quantise their experts; other weights of NVFP4 ones count as 8 bits, a mean over
     releases with attention in 16 bits and without.
@@ -320,7 +329,7 @@ def _formats(cells: Cells, is_mixture: bool) -> tuple[float, float, float]:
 
 
 def _requests(cells: Cells) -> Requests:
-    """Requests of a row by the conventions of its source."""
+    """Return the requests of a row by the conventions of its source."""
     source, batch_kind = cells.row.source, cells.text("batch_kind").lower()
     batch = cells.number("batch", "concurrency")
     prompt_tokens, output_tokens = cells.number("isl", least=0.5), cells.number("osl", least=0.5)
@@ -361,7 +370,7 @@ def _load(source: str, batch_kind: str) -> Load:
 
 
 def deepseek_r1_duplicates(cases: Sequence[Case]) -> dict[int, bool]:
-    """Position of DeepSeek-R1 cases of InferenceX → whether a DeepSeek-V3 case has equal figures."""
+    """Return by ``id`` of InferenceX's DeepSeek-R1 cases True where a DeepSeek-V3 case has equal figures."""
     deepseek_cases = [
         c for c in cases if c.source.startswith("InferenceX") and "listed as deepseek-ai/" in c.row.get("note")
     ]
@@ -388,7 +397,7 @@ class BenchLimits(NamedTuple):
 
 
 def bench_limits(design: Design, weight_bytes: float, has_uncut_prompts: bool) -> BenchLimits:
-    """Limits by the cache that memory is estimated to hold: ``n = 0.95 (M - W) / (c (ISL + OSL))`` requests.
+    """Return limits by the cache that memory is estimated to hold: ``n = 0.95 (M - W) / (c (ISL + OSL))``.
 
     A step has as many tokens as ``n`` requests have in steady state, ``n (1 + ISL / OSL)``; both are rounded up
     (``calc_engine_setting`` and ``finetune_setting`` of ``tensorrt_llm/bench/build/tuning.py``). Where prompts are not

@@ -31,7 +31,7 @@ METRICS = (
 
 
 def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> list[Prediction]:
-    """Prediction of every configuration.
+    """Predict every configuration.
 
     For open values a mapping takes the lightest recompute that fits memory, and the fastest mapping is chosen. A row
     that states all values that decide its memory did run: it is predicted even above the capacity, with a note; so is a
@@ -50,7 +50,7 @@ def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> 
 def _choose(
     case: Case, candidates: Candidates, designs: list[Design], metrics: dict[str, np.ndarray], study: Study
 ) -> Prediction:
-    """Prediction of one configuration from the metrics of its candidates."""
+    """Predict one configuration from the metrics of its candidates."""
     layers, mappings = candidates.workload.n_layers, [design.mapping for design in designs]
     reasons = metrics["infeasible_reason"].astype(int)
     is_uneven = np.array([layers % (m.pp * m.virtual_stages) != 0.0 for m in mappings])
@@ -94,7 +94,7 @@ def _choose(
 
 
 def _first_tier(candidates: Candidates, is_fitting: np.ndarray) -> tuple[np.ndarray, str]:
-    """Mask of the designs that fit in the first tier with any, and its note."""
+    """Return the mask of the designs that fit in the first tier with any, and its note."""
     start = 0
     for note, tier in candidates.tiers.items():
         stop = start + len(tier.mappings)
@@ -106,7 +106,7 @@ def _first_tier(candidates: Candidates, is_fitting: np.ndarray) -> tuple[np.ndar
 
 
 def _fastest(mappings: Sequence[Mapping], step_time: np.ndarray, is_fitting: np.ndarray) -> int:
-    """Index of the fastest mapping that fits, each with the least recompute and offloading that fits.
+    """Return the index of the fastest mapping that fits, each with the least recompute and offloading that fits.
 
     Host-bound steps may hide transfers, so that step time alone would not decide.
     """
@@ -118,9 +118,10 @@ def _fastest(mappings: Sequence[Mapping], step_time: np.ndarray, is_fitting: np.
 
 
 def _completed(candidates: Candidates, mapping: Mapping) -> dict[str, str]:
-    """Completed fields, with the chosen values of searched ones."""
+    """Return the completed fields with the chosen values of searched ones."""
 
     def chosen_value(name: str) -> str:
+        """Return the chosen mapping's value as text."""
         value = getattr(mapping, name)
         return Recompute(int(value)).name if name == "recompute" else f"{value:g}"
 

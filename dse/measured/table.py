@@ -33,7 +33,7 @@ class Skip(Exception):  # noqa: N818 - an outcome of a row, not an error
 
 
 def raise_skip(outcome: T | Skip) -> T:
-    """``outcome``; raises it if it is a :class:`Skip`."""
+    """Return ``outcome``, or raise it if it is a :class:`Skip`."""
     if isinstance(outcome, Skip):
         raise outcome
     return outcome
@@ -49,7 +49,7 @@ class Row:
     cells: dict[str, str]
 
     def get(self, *columns: str) -> str:
-        """Text of the first of ``columns`` that is not empty, else ""."""
+        """Return the text of the first of ``columns`` that is not empty, else ""."""
         return next((text for c in columns if (text := (self.cells.get(c) or "").strip())), "")
 
 
@@ -154,7 +154,7 @@ class Case:
 
 
 def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
-    """Rows of a CSV file, gzipped or not.
+    """Read the rows of a CSV file, gzipped or not.
 
     Args:
         path: of the file.
@@ -185,7 +185,7 @@ def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
 
 
 def _row(path: Path, line: int, cells: dict[str, str | None]) -> Row:
-    """A line as a row; cells beyond the header are dropped, missing ones are empty."""
+    """Return a line as a row, without cells beyond the header and with missing ones empty."""
     text_by_column = {column: text or "" for column, text in cells.items() if column}
     return Row(path.name, line, _source(path, text_by_column), text_by_column)
 
@@ -200,7 +200,7 @@ def _source(path: Path, cells: dict[str, str]) -> str:
 
 
 def group_rows(rows: Iterable[Row]) -> list[list[Row]]:
-    """Groups of rows of one configuration; a row without an id is a group.
+    """Group rows of one configuration.
 
     A group has one ``config_id``, or ids with equal descriptions and different measurements.
     """
@@ -224,13 +224,22 @@ def group_rows(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _description(row: Row) -> tuple[tuple[str, str], ...]:
-    """Configuration cells of a row: all but the figure and its remarks."""
+    """Return the configuration cells of a row: all but the figure and its remarks."""
     figure = {"row_id", "config_id", "url_or_repo_path", "metric", "value", "unit", "derived", "note", "confidence"}
     return tuple((column, text) for column, text in row.cells.items() if column not in figure)
 
 
 def number(row: Row, column: str, default: float | None = None) -> float:
-    """A cell as a nonnegative number, ``default`` if empty; else a Skip."""
+    """Return a cell as a nonnegative number, or ``default`` if empty.
+
+    Args:
+        row: of a table.
+        column: name of the cell.
+        default: value of an empty cell; None to skip the row.
+
+    Raises:
+        Skip: for any other text.
+    """
     text = row.get(column)
     if not text and default is not None:
         return default
@@ -244,7 +253,7 @@ def number(row: Row, column: str, default: float | None = None) -> float:
 
 
 def positive_number(row: Row, column: str) -> float:
-    """A cell as a positive number; else a Skip."""
+    """Return a cell as a positive number, or raise Skip."""
     value = number(row, column)
     if value == 0.0:
         raise Skip("no usable number", f"{column} = {row.get(column)!r}")
@@ -252,12 +261,12 @@ def positive_number(row: Row, column: str) -> float:
 
 
 def cases_of(rows: Iterable[Row], figures: Callable[[Row], Sequence[Measurement]], kind: str) -> list[Case]:
-    """Configurations of the rows of a table, in order, with the figures of each row."""
+    """Return the configurations of the rows of a table, in order, with the figures of each row."""
     return [Case(tuple(group), tuple(m for row in group for m in figures(row)), kind) for group in group_rows(rows)]
 
 
 def step_figures(row: Row) -> list[Measurement]:
-    """Measurements of a row of training steps: its ``metric``, or its columns of a wide table."""
+    """Return the measurements of a row of training steps: its ``metric``, or its columns of a wide table."""
     if row.get("metric"):
         return [measurement(row, row.get("metric"), MEANINGS)]
     wide = [_measurement(row, name, row.get(c), unit) for c, (name, unit) in WIDE_COLUMNS.items() if row.get(c)]
@@ -265,7 +274,7 @@ def step_figures(row: Row) -> list[Measurement]:
 
 
 def measurement(row: Row, name: str, meanings: Mapping[str, Meaning]) -> Measurement:
-    """The figure of a row of a long table; none without a measured name."""
+    """Return the figure of a row of a long table, with a skip without a measured name."""
     if not name:
         return Measurement(row, "none", Meaning("none", "none"), math.nan, Skip("nothing measured"))
     return _measurement(row, name, row.get("value"), row.get("unit"), meanings)
@@ -290,9 +299,10 @@ def _measurement(
 
 
 def _figure_fault(value: float, unit: str, quantity: str, expected_quantity: str) -> str:
-    """Reason why a figure of quantity ``quantity`` is not ``expected_quantity``; "" where it is."""
+    """Return the reason why a figure's quantity or value is not usable, "" where it is."""
     if not quantity:
-        return f"a unit that is not known: {unit}; of {expected_quantity} are {', '.join(_UNITS_BY_QUANTITY[expected_quantity])}"
+        units = ", ".join(_UNITS_BY_QUANTITY[expected_quantity])
+        return f"a unit that is not known: {unit}; of {expected_quantity} are {units}"
     if quantity != expected_quantity:
         return f"a unit that is not of {expected_quantity}: {unit}"
     if not math.isfinite(value) or value <= 0.0:
@@ -301,5 +311,5 @@ def _figure_fault(value: float, unit: str, quantity: str, expected_quantity: str
 
 
 def _quantity_and_size(unit: str) -> tuple[str, float]:
-    """Quantity of a unit, per device or of all, and its size in SI; "" and NaN for an unknown one."""
+    """Return the quantity of a unit, per device or of all, and its size in SI, "" and NaN for an unknown one."""
     return _QUANTITY_AND_SIZE.get(re.sub(r"/(gpu|chip|device)$", "", unit.lower()), ("", math.nan))

@@ -34,23 +34,23 @@ class Explained(NamedTuple):
 
     @property
     def named(self) -> tuple[Cause, ...]:
-        """The causes that stand out; none where most kernels are not those of the model."""
+        """Causes that stand out, or none where most kernels are not those of the model."""
         return tuple(cause for cause in self.causes if cause.named) if self.is_matched else ()
 
     @property
     def is_matched(self) -> bool:
-        """Whether what ran seems to be what is predicted."""
+        """True where the kernels that ran are those of the predicted step."""
         return sum(self.shares.values()) >= MIN_MATCHED_SHARE
 
     @property
     def shares(self) -> dict[str, float]:
-        """How kernels were matched → share of their time, mean over the ranks."""
+        """Share of the kernels' time by method of matching, mean over the ranks."""
         keys = dict.fromkeys(key for rank in self.ranks for key in rank.matched.shares)
         return {key: sum(rank.matched.shares[key] for rank in self.ranks) / len(self.ranks) for key in keys}
 
     @property
     def unmatched(self) -> dict[str, float]:
-        """Kernel without an operator → s a step on the rank where it takes longest, the longest first."""
+        """Seconds a step of each kernel without an operator on its slowest rank, longest first."""
         seconds_by_kernel: dict[str, float] = {}
         for rank in self.ranks:
             for name, seconds in rank.matched.unmatched.items():
@@ -59,7 +59,7 @@ class Explained(NamedTuple):
 
 
 def explain(design: Design, traces: Sequence[RankTrace]) -> Explained:
-    """The causes of the gap between traces of a step and the prediction of what ran.
+    """Explain the gap between traces of a step and the prediction of what ran by its causes.
 
     Args:
         design: what ran, with plain numbers as leaves.
@@ -80,12 +80,19 @@ def explain(design: Design, traces: Sequence[RankTrace]) -> Explained:
     state = MeasuredState(step, ranks, {stage: predicted_parts(device) for stage, device in expected.items()})
     causes = CauseSearch(state).causes()
     measured = max(trace.length for trace in traces)
-    order = sorted(causes, key=lambda one: (one.kind == "rest", not one.named, -abs(one.seconds)))
+    order = sorted(causes, key=lambda cause: (cause.kind == "rest", not cause.named, -abs(cause.seconds)))
     return Explained(measured, step.total, tuple(order), tuple(ranks), tuple(expected[s] for s in stages))
 
 
 def step_parts(explanation: Explained) -> list[tuple[str, float, float]]:
-    """(part, measured, predicted) seconds of a step of the first rank: compute, exposed messages, gaps."""
+    """Return the seconds of compute, exposed messages and gaps of the first rank's step.
+
+    Args:
+        explanation: the explained gap.
+
+    Returns:
+        (part, measured, predicted) in s a step.
+    """
     rank, predicted = explanation.ranks[0], predicted_parts(explanation.expected[0])
     measured_compute, predicted_compute = _compute_seconds(rank), _compute_seconds(predicted)
     exposed = rank.trace.length - measured_compute - rank.trace.idle
@@ -97,13 +104,20 @@ def step_parts(explanation: Explained) -> list[tuple[str, float, float]]:
 
 
 def _compute_seconds(rank: RankParts) -> float:
-    """Seconds a step with a kernel that computes."""
+    """Return the seconds a step in which a kernel computes."""
     is_compute = rank.trace.labels != MESSAGE_CLASS
     return union_length(rank.trace.start[is_compute], rank.trace.end[is_compute]) / rank.trace.steps
 
 
 def as_dict(explanation: Explained) -> dict[str, Any]:
-    """JSON-ready dictionary."""
+    """Return the explanation as a JSON-ready dictionary.
+
+    Args:
+        explanation: the explained gap.
+
+    Returns:
+        Times in s, shares as fractions.
+    """
     return {
         "measured": explanation.measured,
         "predicted": explanation.predicted,

@@ -59,7 +59,7 @@ class Advice(NamedTuple):
 
 
 def advise(run_choice: Choice) -> Advice:
-    """The changes that shorten the step most, and the best one that memory forbids.
+    """Return the changes that shorten the step most and the best one that memory forbids.
 
     Args:
         run_choice: the design that ran, with its stack and names.
@@ -116,7 +116,7 @@ def advise(run_choice: Choice) -> Advice:
 
 
 def _is_redundant(first: Mapping[str, float], second: Mapping[str, float]) -> bool:
-    """Whether two neighbours change the same, or one all that the other does."""
+    """Return True where one of two neighbours has all changes of the other, or both change the same leaves."""
     return first.keys() == second.keys() or first.items() <= second.items() or first.items() >= second.items()
 
 
@@ -127,7 +127,7 @@ def _by_short_name(move: Mapping[str, float]) -> dict[str, float]:
 def _changes(
     run_choice: Choice, candidates: Sequence[tuple[dict[str, float], Design, float]]
 ) -> tuple[MappingChange, ...]:
-    """The changes with intervals, and what their tool is told."""
+    """Return the changes with their intervals and the options of their tool."""
     if not candidates:
         return ()
     choices = [
@@ -161,7 +161,7 @@ def _changes(
 
 
 def _launch_line(run_choice: Choice, design: Design, tool: str) -> tuple[str, list[str]]:
-    """Command line of a tool, and its options one by one."""
+    """Return the command line of a tool and its options one by one."""
     if not tool:
         return "", []
     try:
@@ -172,9 +172,10 @@ def _launch_line(run_choice: Choice, design: Design, tool: str) -> tuple[str, li
 
 
 def _has_integer_sizes(design: Design, move: Mapping[str, float]) -> bool:
-    """Whether degrees are whole, divide the devices and give whole micro-batches."""
+    """Return True where degrees are integers, divide the devices and give integer micro-batches."""
 
     def value(name: str) -> float:
+        """Return a value of the mapping after the move."""
         return float(move.get(f"mapping.{name}", getattr(design.mapping, name)))
 
     degrees = [value(name) for name in ("tp", "cp", "pp", "dp", "micro_batch", "virtual_stages")]
@@ -186,7 +187,7 @@ def _has_integer_sizes(design: Design, move: Mapping[str, float]) -> bool:
 
 
 def _neighbour_moves(design: Design) -> Iterator[dict[str, float]]:
-    """Single steps from a mapping: a factor of two between degrees, or another choice of one option."""
+    """Yield single moves from a mapping: a factor of two between degrees, or another choice of one option."""
     leaf_values = {
         path: float(value)
         for path in leaves_of(design)
@@ -194,6 +195,7 @@ def _neighbour_moves(design: Design) -> Iterator[dict[str, float]]:
     }
 
     def moves_to(name: str, *values: float) -> Iterator[dict[str, float]]:
+        """Yield the moves to other values of an option."""
         path = f"mapping.{name}"
         yield from ({path: value} for value in values if path in leaf_values and leaf_values[path] != value)
 
@@ -227,7 +229,14 @@ def _neighbour_moves(design: Design) -> Iterator[dict[str, float]]:
 
 
 def settings_of(design: Design) -> list[str]:
-    """``NAME=VALUE`` of a design's mapping and batch, as ``--set`` takes them."""
+    """Return ``NAME=VALUE`` of a design's mapping and batch as ``--set`` takes them.
+
+    Args:
+        design: with plain numbers as leaves.
+
+    Returns:
+        One text per leaf that is not at its default.
+    """
     names = [
         "workload.seq_len",
         "workload.global_batch",
@@ -265,6 +274,14 @@ def settings_of(design: Design) -> list[str]:
 
 
 def written(path: str, value: float) -> str:
-    """A leaf's value, by name for a choice."""
+    """Return a leaf's value as text, by name for a choice.
+
+    Args:
+        path: of the leaf.
+        value: in SI units.
+
+    Returns:
+        Text that ``--set`` takes.
+    """
     enum = known_leaves()[path].get("enum")
     return choice_name(enum(int(value))) if enum else f"{value:.12g}"

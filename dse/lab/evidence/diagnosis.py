@@ -44,11 +44,11 @@ class Diagnosis(NamedTuple):
 
     @property
     def is_explained(self) -> bool:
-        """Whether the measured step lies within the interval of the prediction."""
+        """True where the measured step lies within the interval of the prediction."""
         return self.interval is not None and self.interval.low <= self.measured <= self.interval.high
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary."""
+        """Return the diagnosis as a JSON-ready dictionary."""
         ends = None if self.interval is None else self.interval._asdict()
         parts = [part._asdict() for part in self.parts]
         document = self._asdict() | {"interval": ends, "parts": parts, "gap": self.gap, "within": self.is_explained}
@@ -56,7 +56,7 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(cases: Sequence[Case]) -> list[Diagnosis | Skip]:
-    """Each configuration of training steps with a measured time, in order, or the reason without a prediction.
+    """Compare each configuration of training steps that has a measured time with its prediction.
 
     Args:
         cases: of :func:`dse.measured.read_cases`; rows of traces have columns of their parts.
@@ -89,7 +89,7 @@ def diagnose(cases: Sequence[Case]) -> list[Diagnosis | Skip]:
 def _diagnosis(
     prediction: Prediction, comparisons: Sequence[Comparison], posterior_by_id: dict[int, RowPosterior]
 ) -> Diagnosis | Skip | None:
-    """One configuration; None where no time of it was measured."""
+    """Return the diagnosis of one configuration, or None without a measured time."""
     if prediction.skip is not None:
         return prediction.skip
     timed_comparison = next((c for c in comparisons if is_timed(c)), None)
@@ -122,7 +122,7 @@ def _diagnosis(
 
 
 def _run_choice(prediction: Prediction) -> Choice:
-    """The design of a prediction with its names in the catalogue."""
+    """Return the design of a prediction with its names in the catalogue."""
     row, design = prediction.case.row, jax.tree.map(float, prediction.chosen)
     model = catalog.find("workload", row.get("model")) if row.get("model") else None
     return Choice("ran", design, prediction.stack, accelerator_of(row), model or "", row.get("system"))

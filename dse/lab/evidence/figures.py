@@ -22,7 +22,7 @@ _STEP, _PROMINENT, _OTHER = INK, FRONT, PALE
 
 
 def gap(explanation: Explained, title: str = "") -> Figure:
-    """The causes of a gap as a waterfall.
+    """Draw the causes of a gap as a waterfall.
 
     Args:
         explanation: the causes.
@@ -79,7 +79,7 @@ def _events(explanation: Explained) -> Iterator[dict[str, Any]]:
 
 
 def _measured_events(rank: RankParts, process: int) -> Iterator[dict[str, Any]]:
-    """Kernels of a trace under the names of the operators that they were matched to."""
+    """Yield kernels of a trace under the names of the operators that they were matched to."""
     trace, classes = rank.trace, rank.matched.classes
     for kind, class_index, stream, start, end in zip(
         trace.kind, rank.matched.class_index, trace.stream, trace.start, trace.end, strict=True

@@ -49,7 +49,7 @@ class Cause(NamedTuple):
 
 
 class CauseSearch:
-    """Finds the causes one after the other."""
+    """Search for the causes one after the other."""
 
     def __init__(self, state: MeasuredState) -> None:
         self.state, self.length = state, state.measured
@@ -67,7 +67,7 @@ class CauseSearch:
         )
 
     def causes(self) -> list[Cause]:
-        """All causes, with the base and the rest."""
+        """Return all causes, with the base and the rest."""
         repeated, links = self._recompute(), self._links()
         causes = [*self._rank(), *repeated, *self._kernels(), *links, *self._host(bool(repeated))]
         causes = [*self._with_waits(causes), *self._base_causes()]
@@ -77,7 +77,7 @@ class CauseSearch:
 
     @staticmethod
     def _base(ratios: list[float]) -> float:
-        """Factor of all kernels, or of all messages, within what they may differ by."""
+        """Return the common factor of all kernels, or of all messages, within ±``BASE``."""
         return min(max(min(ratios, default=1.0), 1.0 - BASE), 1.0 + BASE)
 
     def _stands_out(self, seconds: float) -> bool:
@@ -87,13 +87,13 @@ class CauseSearch:
 
     @staticmethod
     def _family_ratios(ranks: Sequence[RankParts]) -> dict[str, tuple[float, float]]:
-        """Family → measured over predicted seconds of its kernels, and its share of them."""
+        """Return by family measured over predicted seconds of its kernels and its share of the predicted ones."""
         sums = {name: np.sum([family_seconds(rank, name) for rank in ranks], axis=0) for name in FAMILIES}
         total = sum(float(predicted) for _, predicted in sums.values()) or 1.0
         return {name: (float(m / p), float(p) / total) for name, (m, p) in sums.items() if p > 0.0 and m > 0.0}
 
     def _slow_rank(self) -> tuple[int, float]:
-        """The slowest rank among several and its factor over the others, family by family; -1 for none."""
+        """Return the index of the slowest of several ranks and its factor over the others, or -1 for none."""
         ranks = self.state.ranks
         if len(ranks) < 2:
             return -1, 1.0
@@ -138,8 +138,8 @@ class CauseSearch:
         seconds = self.state.cause_seconds(saved)
         other_ranks = f"{len(waiting)} other rank{'s' * (len(waiting) != 1)}"
         text = (
-            f"kernels of rank {rank.trace.rank} take {_percent(self.slow_factor)} longer than those of {other_ranks}, which "
-            f"wait up to {_ms(max(waiting))} in messages"
+            f"kernels of rank {rank.trace.rank} take {_percent(self.slow_factor)} longer than those of {other_ranks}, "
+            f"which wait up to {_ms(max(waiting))} in messages"
         )
         return [Cause("rank", f"rank {rank.trace.rank} is slow", seconds, text, self._stands_out(seconds))]
 
@@ -160,8 +160,8 @@ class CauseSearch:
                 self._saved_by_families({name: steady_factors[name] for name in compute_bound})
             )
             text = (
-                f"{' and '.join(_FAMILY_NAMES[n] for n in compute_bound)} take {_percent(factor)} longer alike, kernels bound by "
-                f"memory {_percent(steady_factors['elementwise'])}"
+                f"{' and '.join(_FAMILY_NAMES[n] for n in compute_bound)} take {_percent(factor)} longer alike, "
+                f"kernels bound by memory {_percent(steady_factors['elementwise'])}"
             )
             causes.append(
                 Cause(
@@ -203,16 +203,17 @@ class CauseSearch:
         return max_factor / min_factor - 1.0 < _SAME and factors["elementwise"] - 1.0 < _UNBOUND * (min_factor - 1.0)
 
     def _saved_by_families(self, factors: Mapping[str, float]) -> SavedTime:
-        """What a step saves where kernels of some families take no longer than the others."""
+        """Return what a step saves where kernels of some families take no longer than the others."""
 
         def shares(rank: RankParts) -> np.ndarray:
+            """Return the share of its time that each kernel of a rank saves [kernels]."""
             class_shares = [1.0 - 1.0 / factors.get(item.family, 1.0) for item in rank.matched.classes]
             return np.array([*class_shares, 0.0])[rank.matched.class_index]
 
         return self._saved_by_shares(shares)
 
     def _saved_by_shares(self, shares_of: Callable[[RankParts], np.ndarray]) -> SavedTime:
-        """What a step saves where kernels are shorter by a share, less the messages that they hide no longer."""
+        """Return what a step saves where kernels are shorter by a share, less the messages then exposed."""
         passes, after_passes = dict[int, list[float]](), dict[int, float]()
         for rank in self.ranks:
             shares = shares_of(rank)
@@ -225,17 +226,17 @@ class CauseSearch:
         return SavedTime(self.state.stage_means(passes), self.state.last_rank_value(after_passes))
 
     def _net_savings(self, rank: RankParts, shares: np.ndarray, is_optimizer: np.ndarray) -> tuple[float, float]:
-        """Seconds a step that shorter kernels save in the passes and after them, less what they hide no longer."""
+        """Return the seconds a step saved in the passes and after them, less the messages then exposed."""
         saved, hidden = shares * rank.trace.seconds / rank.trace.steps, self._hidden_seconds(rank)
         in_passes = float(saved[~is_optimizer].sum())
         return in_passes - min(hidden[0], in_passes), float(saved[is_optimizer].sum()) - min(hidden[1], in_passes)
 
     def _hidden_seconds(self, rank: RankParts) -> list[float]:
-        """Seconds a step of messages that longer passes hide, in the passes and after them."""
+        """Return the seconds a step of messages that longer passes hide, in the passes and after them."""
         return [max(float(seconds), 0.0) for seconds in self._expected_exposed(rank) - exposed_sums(rank)]
 
     def _expected_exposed(self, rank: RankParts) -> np.ndarray:
-        """Exposed seconds a step, in the passes and after them, of the measured messages behind predicted kernels."""
+        """Return exposed seconds a step of measured messages behind predicted kernels, in and after passes."""
         predicted = self.state.predicted[rank.stage]
         exposed_seconds = exposed_sums(predicted)
         is_exposed = exposed_seconds > 1e-7
@@ -251,7 +252,7 @@ class CauseSearch:
         return np.asarray(exposed_seconds)
 
     def _worst(self, family: str) -> str:
-        """The operators of a family that lose most."""
+        """Return as text the operators of a family that lose most."""
         seconds_by_name: dict[str, tuple[float, float]] = {}
         rank = self.ranks[0]
         for index, item in enumerate(rank.matched.classes):
@@ -263,7 +264,7 @@ class CauseSearch:
         return ", ".join(f"{name} {_ms(seconds)} instead of {_ms(expected)}" for name, (seconds, expected) in worst)
 
     def _recompute(self) -> list[Cause]:
-        """Forwards beyond those that the mapping asks for."""
+        """Return a cause for forwards beyond those that the mapping asks for."""
         extra_and_total, repeated_by_stage = [0.0, 0.0], dict[int, list[float]]()
         has_slow_links = any(ratio > SLOWER_LINK for ratio in self._level_ratios().values())
         for rank in self.ranks:
@@ -297,7 +298,7 @@ class CauseSearch:
         return [Cause("recompute", "recompute that was not asked for", seconds, text, self._stands_out(seconds))]
 
     def _launch_gap_seconds(self, rank: RankParts) -> float:
-        """Seconds a step of short gaps beyond those predicted: between kernels that the host launches too slowly."""
+        """Return the seconds a step of short gaps between kernels beyond those predicted."""
         predicted_gaps = kernel_gaps(self.state.predicted[rank.stage])
         reference_gaps = predicted_gaps if len(predicted_gaps) else kernel_gaps(rank)
         longest = 5.0 * float(np.median(reference_gaps)) if len(reference_gaps) else 0.0
@@ -318,7 +319,7 @@ class CauseSearch:
         return causes
 
     def _level_ratios(self) -> dict[str, float]:
-        """Network → time of its messages on the wire over the predicted one, by medians of equal messages."""
+        """Return by network the time of its messages on the wire over the predicted one."""
         sums: dict[str, list[float]] = {}
         for rank in self.ranks:
             for index, item in enumerate(rank.matched.classes):
@@ -364,7 +365,7 @@ class CauseSearch:
     # The host and the schedule
 
     def _host(self, subtract_launches: bool = False) -> list[Cause]:
-        """Time without a kernel; ``subtract_launches``: but for that between kernels which should not be there."""
+        """Return a cause for time without a kernel, less launch gaps where ``subtract_launches``."""
         gaps = dict[int, list[float]]()
         for rank in self.state.ranks:
             predicted_idle = self.state.predicted[rank.stage].idle
@@ -374,11 +375,11 @@ class CauseSearch:
         if max(saved.passes.values()) < 1e-4 * self.length:
             return []
         seconds = self.state.cause_seconds(saved)
-        worst_rank = max(self.state.ranks, key=lambda one: one.idle)
+        worst_rank = max(self.state.ranks, key=lambda rank: rank.idle)
         predicted_idle = self.state.predicted[worst_rank.stage].idle
         text = (
-            f"rank {worst_rank.trace.rank} runs no kernel for {_ms(worst_rank.idle)} a step, {_ms(predicted_idle)} predicted"
-            f"{self._longest_gap(worst_rank)}"
+            f"rank {worst_rank.trace.rank} runs no kernel for {_ms(worst_rank.idle)} a step, "
+            f"{_ms(predicted_idle)} predicted{self._longest_gap(worst_rank)}"
         )
         return [Cause("host", "the host lets the device wait", seconds, text, self._stands_out(seconds))]
 
@@ -388,7 +389,7 @@ class CauseSearch:
         return f", at most {_ms(float(gaps.max()))} at once" if len(gaps) else ""
 
     def _with_waits(self, causes: list[Cause]) -> list[Cause]:
-        """The causes with what stages wait for each other longer than their schedule has.
+        """Add to the causes what stages wait for each other longer than their schedule has.
 
         Where as many messages are received as predicted, that belongs to slow messages between stages, or to a host
         that stalls single passes, if either is found; else to the order of the passes.
@@ -410,8 +411,8 @@ class CauseSearch:
             self.state.ranks
         )
         text = (
-            f"stages wait {_ms(waiting)} for each other, {_ms(predicted_waits)} predicted{self._received_text()}, beyond what "
-            "their passes explain"
+            f"stages wait {_ms(waiting)} for each other, {_ms(predicted_waits)} predicted{self._received_text()}, "
+            "beyond what their passes explain"
         )
         stands_out = self._stands_out(seconds)
         return (
@@ -421,7 +422,7 @@ class CauseSearch:
         )
 
     def _received_text(self) -> str:
-        """Messages from other stages, where there are not as many as predicted."""
+        """Return a remark on messages from other stages where there are not as many as predicted."""
         rank = self.state.ranks[0]
         for index, item in enumerate(rank.matched.classes):
             if item.key == ("recv",) and round(rank.matched.launches(index)) != item.number:
@@ -432,7 +433,7 @@ class CauseSearch:
         return ""
 
     def _base_causes(self) -> list[Cause]:
-        """What all kernels differ by."""
+        """Return a cause for what all kernels differ by."""
         factors = dict.fromkeys(self.ratios, self.base)
         seconds = self.state.cause_seconds(self._saved_by_families(factors))
         text = f"all families of kernels at {100.0 * (self.base - 1.0):+.1f} % of the catalogue"
@@ -440,7 +441,7 @@ class CauseSearch:
 
 
 def _repeated_shares(rank: RankParts) -> np.ndarray:
-    """Share of each kernel of a forward that is beyond those asked for."""
+    """Return the share of each forward kernel that is beyond the predicted number [kernels]."""
     counts = [(item, rank.matched.launches(index)) for index, item in enumerate(rank.matched.classes)]
     computes = ("matrix", "attention", "elementwise")
     shares = [

@@ -69,7 +69,7 @@ class KernelClass(NamedTuple):
 
     @property
     def seconds_per_kernel(self) -> float:
-        """Seconds of one of them."""
+        """Predicted seconds of one kernel."""
         return self.seconds / self.number
 
 
@@ -83,16 +83,16 @@ class MatchedTrace(NamedTuple):
     unmatched: dict[str, float]  #: name → s a step, longest first
 
     def launches(self, index: int) -> float:
-        """Kernels of a class a step."""
+        """Return the number of kernels of a class a step."""
         return float((self.class_index == index).sum()) / self.trace.steps
 
     def seconds(self, index: int) -> float:
-        """Seconds of the kernels of a class a step."""
+        """Return the seconds of the kernels of a class a step."""
         return float(self.trace.seconds[self.class_index == index].sum()) / self.trace.steps
 
 
 def classes_of(device_step: DeviceStep) -> list[KernelClass]:
-    """Classes of the kernels of a predicted step, in order of their first kernels."""
+    """Return the classes of the kernels of a predicted step, in order of their first kernels."""
     kernels_by_key: dict[tuple[Any, ...], list[TraceKernel]] = {}
     for kernel in device_step.kernels:
         kernels_by_key.setdefault(key_of(kernel), []).append(kernel)
@@ -117,7 +117,7 @@ def _kernel_class(key: tuple[Any, ...], kernels: list[TraceKernel]) -> KernelCla
 
 
 def key_of(kernel: TraceKernel) -> tuple[Any, ...]:
-    """What a trace can know of a predicted kernel."""
+    """Return what a trace can tell of a predicted kernel."""
     work, is_forward = kernel.shape, kernel.of_pass in (FORWARD, RECOMPUTE)
     if kernel.family == "wait":
         return ("recv",) if kernel.peer else ("norm",)
@@ -170,7 +170,7 @@ def match(trace: RankTrace, device_step: DeviceStep) -> MatchedTrace:
 def _match_kind(
     kind: KernelKind, index_by_key: Mapping[tuple[Any, ...], int], classes: list[KernelClass]
 ) -> tuple[int, str]:
-    """Class of a kind of kernels, and how it was found."""
+    """Return the class index of a kind of kernels, -1 for none, and the method of matching."""
     if kind.label == MESSAGE_CLASS:
         return _match_message(kind, index_by_key, classes)
     if kind.label == COPY_CLASS:
@@ -198,7 +198,7 @@ _ATTENTION, _GEMM = 1, 2
 
 
 def _product_of(dims: tuple[tuple[int, ...], ...]) -> tuple[Any, ...] | None:
-    """Shape of the product of the first two inputs that can be multiplied; a bias may stand before them."""
+    """Return the shape of the product of the first two inputs that can be multiplied, or None."""
     for first, second in itertools.pairwise(dims):
         if len(first) == len(second) == 2 and first[1] == second[0]:
             return _shape(1, first[0], second[1], first[1])
@@ -240,7 +240,7 @@ def _match_by_order(
     class_index: np.ndarray,
     methods: np.ndarray,
 ) -> None:
-    """Products without shapes: one by one, where there are as many as predicted."""
+    """Match products without shapes one by one, in place, where their number is the predicted one."""
     labels = trace.labels
     shapeless = np.array([kind.label == _GEMM and not kind.dims for kind in trace.kinds], bool)[trace.kind]
     positions = np.flatnonzero(shapeless & (class_index < 0) & (labels == _GEMM))

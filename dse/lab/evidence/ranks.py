@@ -37,12 +37,12 @@ class RankParts(NamedTuple):
 
     @property
     def busy(self) -> float:
-        """Seconds a step of the passes of its stage, gaps included."""
+        """Seconds a step of the passes of its stage with gaps."""
         return self.trace.length - self.waits - self.replicas - self.optimizer_seconds
 
 
 def rank_parts(matched: MatchedTrace, stage: int) -> RankParts:
-    """Exposed messages of a rank: of layers, then waits for other stages, then of replicas after the passes."""
+    """Split the step of a rank into passes, exposed messages of layers, of stages and of replicas, and gaps."""
     trace, classes = matched.trace, matched.classes
     class_index, start, end = matched.class_index, trace.start, trace.end
     families = np.array([kernel_class.family for kernel_class in classes] + [""], object)[class_index]
@@ -78,7 +78,7 @@ def rank_parts(matched: MatchedTrace, stage: int) -> RankParts:
 
 
 def _pass_spans(trace: RankTrace, class_index: np.ndarray, is_optimizer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Start and end of the passes of each step: from its first kernel of compute to the last before the optimiser."""
+    """Return start and end of the passes of each step, before its optimiser."""
     compute_indices = np.flatnonzero((trace.labels != MESSAGE_CLASS) & (class_index >= 0) & ~is_optimizer)
     if not len(compute_indices):
         return np.zeros(0), np.zeros(0)
@@ -90,7 +90,7 @@ def _pass_spans(trace: RankTrace, class_index: np.ndarray, is_optimizer: np.ndar
 
 
 def _uncovered(start: np.ndarray, end: np.ndarray, cover_start: np.ndarray, cover_end: np.ndarray) -> np.ndarray:
-    """Seconds of each interval outside the union of others."""
+    """Return the seconds of each interval outside the union of the cover's intervals."""
     if not len(cover_start):
         return np.asarray(end - start)
     order = np.argsort(cover_start, kind="stable")
@@ -100,6 +100,7 @@ def _uncovered(start: np.ndarray, end: np.ndarray, cover_start: np.ndarray, cove
     cumulative = np.concatenate([[0.0], np.cumsum(ends - starts)])
 
     def covered_until(time: np.ndarray) -> np.ndarray:
+        """Return the covered seconds before each time."""
         index = np.searchsorted(starts, time, "right")
         partial = np.where(index > 0, np.minimum(time, ends[index - 1]) - starts[index - 1], 0.0)
         return np.asarray(cumulative[np.maximum(index - 1, 0)] + partial)
@@ -108,7 +109,7 @@ def _uncovered(start: np.ndarray, end: np.ndarray, cover_start: np.ndarray, cove
 
 
 def as_trace(device_step: DeviceStep) -> RankTrace:
-    """The predicted step of a device as a trace, of which the same is asked as of measured ones."""
+    """Return the predicted step of a device in the form of a measured trace."""
     classes = classes_of(device_step)
     index_by_key = {kernel_class.key: i for i, kernel_class in enumerate(classes)}
     kinds = [
@@ -131,18 +132,21 @@ def as_trace(device_step: DeviceStep) -> RankTrace:
 
 
 def predicted_parts(device_step: DeviceStep) -> RankParts:
-    """The parts of the predicted step of a device."""
+    """Return the parts of the predicted step of a device."""
     trace = as_trace(device_step)
     return rank_parts(MatchedTrace(trace, classes_of(device_step), trace.kind, {}, {}), device_step.stage)
 
 
 def measured_parts(trace: RankTrace, device_step: DeviceStep) -> RankParts:
-    """The parts of a measured step of a device of the same stage."""
+    """Return the parts of a measured step of a device of the same stage."""
     return rank_parts(match(trace, device_step), device_step.stage)
 
 
 def remove_waits(ranks: list[RankParts]) -> list[RankParts]:
-    """Wire times of messages that several ranks send together: the shortest kernel of them, whose rank came last."""
+    """Set the wire time of a message that several ranks send together to their shortest kernel.
+
+    The rank with the shortest kernel came last and waited for none.
+    """
     wires = [rank.wire.copy() for rank in ranks]
     groups: dict[tuple[str, int], list[tuple[int, np.ndarray]]] = {}
     for rank_index, rank in enumerate(ranks):
@@ -165,7 +169,7 @@ def remove_waits(ranks: list[RankParts]) -> list[RankParts]:
 
 
 def count_tails_as_waits(ranks: list[RankParts]) -> list[RankParts]:
-    """Time after the last kernel of a rank, beyond that of the rank that ends last, is no gap: it waits for others."""
+    """Count time after a rank's last kernel, beyond that of the rank that ends last, as waits instead of gaps."""
     tails = [max(rank.trace.steps * rank.trace.length - float(rank.trace.end.max()), 0.0) for rank in ranks]
     adjusted = []
     for rank, tail in zip(ranks, tails, strict=True):
@@ -175,7 +179,7 @@ def count_tails_as_waits(ranks: list[RankParts]) -> list[RankParts]:
 
 
 def exposed_sums(rank: RankParts) -> np.ndarray:
-    """Seconds a step of exposed messages in the passes, and after them."""
+    """Return the seconds a step of exposed messages in the passes and after them [2]."""
     is_after_passes = np.array([item.is_after_passes for item in rank.matched.classes] + [False])[
         rank.matched.class_index
     ]
@@ -187,19 +191,21 @@ def exposed_sums(rank: RankParts) -> np.ndarray:
 
 
 def short_gap_seconds(rank: RankParts, max_seconds: float) -> float:
-    """Seconds a step without a kernel in gaps that are not longer than this."""
+    """Return the seconds a step without a kernel in gaps of at most ``max_seconds``."""
     gaps = kernel_gaps(rank)
     return float(gaps[gaps <= max_seconds].sum()) / rank.trace.steps
 
 
 def kernel_gaps(rank: RankParts) -> np.ndarray:
-    """Gaps between kernels, s."""
+    """Return the gaps between kernels, s."""
     gaps = np.maximum(rank.trace.start[1:] - np.maximum.accumulate(rank.trace.end)[:-1], 0.0)
     return np.asarray(gaps[gaps > 1e-7])
 
 
 def paid_delays(rank: RankParts, extra_seconds: np.ndarray) -> np.ndarray:
-    """Exposed seconds that longer messages cost: a delay is handed on to the next in a row until nothing hides it.
+    """Return the exposed seconds that longer messages cost.
+
+    A delay is handed on to the next message in a row until nothing hides it.
 
     Args:
         rank: a rank.
@@ -219,7 +225,7 @@ def paid_delays(rank: RankParts, extra_seconds: np.ndarray) -> np.ndarray:
 
 
 def family_seconds(rank: RankParts, family: str) -> tuple[float, float]:
-    """(measured, predicted) seconds of the kernels of a family that ran, the latter at the predicted time of each."""
+    """Return measured and predicted seconds a step of the kernels of a family that ran."""
     measured = expected = 0.0
     for index, item in enumerate(rank.matched.classes):
         if item.family == family:
@@ -229,7 +235,7 @@ def family_seconds(rank: RankParts, family: str) -> tuple[float, float]:
 
 
 def steady_ratio(ranks: list[RankParts], family: str) -> float:
-    """Measured over predicted time of a family's kernels, each counting alike: many small ones average their noise."""
+    """Return the geometric mean over launches of measured over predicted time of a family's kernels."""
     logs = weights = 0.0
     for rank in ranks:
         for index, item in enumerate(rank.matched.classes):

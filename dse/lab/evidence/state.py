@@ -32,12 +32,14 @@ class MeasuredState:
         self.measured = max(rank.trace.length for rank in ranks)
         self.stages = {s: [rank for rank in ranks if rank.stage == s] for s in {rank.stage for rank in ranks}}
         self.busy = {s: float(np.mean([rank.busy for rank in stage_ranks])) for s, stage_ranks in self.stages.items()}
-        self.last_rank = max(ranks, key=lambda rank: rank.replicas + rank.optimizer_seconds)  # whose messages and optimiser end last
+        self.last_rank = max(
+            ranks, key=lambda rank: rank.replicas + rank.optimizer_seconds
+        )  # whose messages and optimiser end last
         self.after_passes = self.last_rank.replicas + self.last_rank.optimizer_seconds
         self.message_factor = self._message_ratio()
 
     def _message_ratio(self) -> float:
-        """Time of messages between stages over the predicted one."""
+        """Return the time of messages between stages over the predicted one."""
         ratios = []
         for rank in self.ranks:
             for index, item in enumerate(rank.matched.classes):
@@ -49,7 +51,7 @@ class MeasuredState:
         return float(np.mean(ratios)) if ratios else 1.0
 
     def total(self, saved: SavedTime | None = None) -> float:
-        """Seconds of the step by its schedule, in the measured state or with something saved."""
+        """Return the seconds of the step by its schedule, in the measured state or with something saved."""
         saved = saved or SavedTime({})
         busy = {s: seconds - saved.passes.get(s, 0.0) for s, seconds in self.busy.items()}
         scales = {s: busy[s] / max(self.predicted[s].busy, 1e-12) for s in busy}
@@ -71,13 +73,13 @@ class MeasuredState:
         return simulate(plan, durations).makespan + self.after_passes - saved.after_passes
 
     def cause_seconds(self, saved: SavedTime) -> float:
-        """Seconds by which the step is longer for a cause."""
+        """Return the seconds by which a cause lengthens the step."""
         return self.total() - self.total(saved)
 
     def last_rank_value(self, values: Mapping[int, float]) -> float:
-        """Of seconds by rank those of the rank that ends last; the mean where it is not among them."""
+        """Return the value of the rank that ends last, or the mean where it is not among the ranks."""
         return values.get(id(self.last_rank), float(np.mean([*values.values()])))
 
     def stage_means(self, values: Mapping[int, Sequence[float]]) -> dict[int, float]:
-        """Stage → mean over its ranks."""
+        """Return by stage the mean over its ranks."""
         return {stage: float(np.mean(rank_values)) for stage, rank_values in values.items() if rank_values}

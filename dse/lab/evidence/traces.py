@@ -64,13 +64,17 @@ class RankTrace(NamedTuple):
 
 
 def is_trace(path: str | Path) -> bool:
-    """Whether a file is a trace in Kineto's form."""
+    """Return True for a file in the form of Kineto's traces.
+
+    Args:
+        path: of any file, gzipped or not.
+    """
     start = next(read_blocks(Path(path), 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
     return start[:1] == b"{" and kineto.SIGNATURE.search(start) is not None
 
 
 def read_trace(path: str | Path) -> RankTrace | None:
-    """The timed steps of a trace; None for one without kernels in them.
+    """Read the timed steps of a trace, or None for one without kernels in them.
 
     Raises:
         InputError: for a damaged file, and one of more than ``MAX_KERNELS`` kernels.
@@ -114,7 +118,7 @@ def _kind(event: Mapping[str, Any], category: Any, metadata: Mapping[str, Any]) 
 
 
 def _dims(value: Any) -> Shapes:
-    """Dimensions of the tensors among the inputs."""
+    """Return the dimensions of the tensors among the inputs."""
     if not isinstance(value, list):
         return ()
     return tuple(

@@ -49,7 +49,7 @@ class Verdict(NamedTuple):
 
     @property
     def probability_feasible(self) -> float:
-        """That it can run: :attr:`fits_probability`, 0 where something else forbids it."""
+        """Probability that it can run: :attr:`fits_probability`, or 0 where something else forbids it."""
         return self.fits_probability if self.can_run else 0.0
 
 
@@ -76,24 +76,24 @@ class Decision(NamedTuple):
 
     @property
     def best(self) -> Verdict:
-        """The best at the mean."""
+        """The best design at the mean."""
         return (max if self.higher_is_better else min)(self.verdicts, key=lambda verdict: verdict.value)
 
     @property
     def robust(self) -> Verdict | None:
-        """The one of least expected regret; None where none can run in every scenario."""
+        """The design of least expected regret, None where none can run in every scenario."""
         least_regret = min(self.verdicts, key=lambda verdict: verdict.expected_regret)
         return least_regret if math.isfinite(least_regret.expected_regret) else None
 
     @property
     def cautious(self) -> Verdict | None:
-        """The one of least 90 % regret; None where none can run in 90 % of cases."""
+        """The design of least 90 % regret, None where none can run in 90 % of cases."""
         least_regret = min(self.verdicts, key=lambda verdict: verdict.regret_90)
         return least_regret if math.isfinite(least_regret.regret_90) else None
 
     @property
     def ties(self) -> list[str]:
-        """Designs that are not told apart from the best at the mean."""
+        """Designs that draws do not tell from the best at the mean."""
         names = [verdict.name for verdict in self.verdicts]
         best_index = names.index(self.best.name)
         return [
@@ -110,7 +110,7 @@ def decide(
     evidence: Evidence | None = None,
     metric_posterior: Posterior | None = None,
 ) -> Decision:
-    """Which of some designs is better by a metric, and how sure that is.
+    """Decide which of some designs is better by a metric and how sure that is.
 
     Args:
         choices: two designs or more, of one study.
@@ -181,13 +181,13 @@ def decide(
 
 
 def _feasible_weights(weights: np.ndarray, has_design: np.ndarray) -> np.ndarray:
-    """Weights of the scenarios in which some design can run, the only ones that have a best one; sum 1."""
+    """Return the weights of the scenarios in which some design can run, with sum 1."""
     feasible = weights * has_design
     return feasible / feasible.sum() if feasible.sum() else weights
 
 
 def _scenario_best(choices: Sequence[Choice], mean: np.ndarray, reference_index: int) -> tuple[str, float]:
-    """The best of a scenario and how far ahead of the best as stated it is; none, and NaN, where none can run."""
+    """Return the best of a scenario and its lead over the best as stated, or "" and NaN where none can run."""
     if not np.isfinite(mean).any():
         return "", math.nan
     best_index = int(mean.argmin())
@@ -197,7 +197,7 @@ def _scenario_best(choices: Sequence[Choice], mean: np.ndarray, reference_index:
 def _scenario_values(
     scenario: Scenario, designs: Sequence[Design], metrics: Mapping[str, np.ndarray], metric: str, study: Study
 ) -> np.ndarray:
-    """A metric of each design in a scenario, NaN where only the scenario forbids it."""
+    """Return a metric of each design in a scenario, NaN where only the scenario forbids it [designs]."""
     if not scenario.values:
         return np.asarray(metrics[metric], float)
     scenario_metrics = evaluate_many(apply_scenario(scenario, designs, study), study)
@@ -206,14 +206,14 @@ def _scenario_values(
 
 
 def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
-    """The value that a share of the weight does not exceed."""
+    """Return the value that a share of the weight does not exceed."""
     order = np.argsort(values)
     cumulative = np.cumsum(weights[order])
     return float(values[order][min(int(np.searchsorted(cumulative, share * cumulative[-1])), len(order) - 1)])
 
 
 def _tied_in_expected_regret(choices: Sequence[Choice], regrets: np.ndarray, draw_weights: np.ndarray) -> list[str]:
-    """Designs whose expected log regret is within two standard errors of its difference from the least."""
+    """Return the designs whose expected log regret is within two standard errors of the least one."""
     expected = regrets @ draw_weights
     best_index = int(expected.argmin())
     if not math.isfinite(expected[best_index]):
@@ -231,7 +231,7 @@ def _tied_in_expected_regret(choices: Sequence[Choice], regrets: np.ndarray, dra
 def _tied_in_regret_90(
     choices: Sequence[Choice], regrets: np.ndarray, draw_weights: np.ndarray, regret_90: np.ndarray, digit: float = 5e-4
 ) -> list[str]:
-    """Designs whose 90 % regret is printed as the least one is, or not told from it: a standard error of both."""
+    """Return the designs whose 90 % regret is within a standard error of the least one or printed as it is."""
     best_index, error = int(regret_90.argmin()), math.sqrt(0.9 * 0.1 / DRAWS)
     if not math.isfinite(regret_90[best_index]):
         return []
@@ -247,7 +247,7 @@ def _tied_in_regret_90(
 
 
 def _fits_probabilities(choices: Sequence[Choice], metrics: Mapping[str, np.ndarray], study: Study) -> np.ndarray:
-    """Probability that each design's peak memory fits: the metric, of a study without one by the same function."""
+    """Return the probability that each design's peak memory fits, by the metric or its function [designs]."""
     if "fits_probability" in metrics:
         return np.asarray(metrics["fits_probability"], float)
     spread = jnp.array([float(choice.design.software.memory_spread) for choice in choices])
@@ -259,11 +259,12 @@ def _fits_probabilities(choices: Sequence[Choice], metrics: Mapping[str, np.ndar
 
 
 def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
-    """Further variables of designs of a sweep: ends of the 80 % intervals of its metrics, and how sure the best one is.
+    """Return further variables of designs of a sweep: ends of 80 % intervals and probabilities.
 
     ``<metric>_low`` and ``<metric>_high`` of objectives and of what tables and figures show; ``probability_best`` by
     the first objective and ``probability_feasible``, ``fits_probability`` of a study without that metric. Empty for
-    more than ``MAX_DESIGNS`` designs; no probabilities for designs of several models and an objective without an interval.
+    more than ``MAX_DESIGNS`` designs; no probabilities for designs of several models and an objective without an
+    interval.
     """
     objective, study = grid.spec.objectives[0], grid.spec.study
     if not 0 < len(index) <= MAX_DESIGNS:
@@ -302,7 +303,15 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
 
 
 def named_choices(grid: Any, index: Iterable[int]) -> list[Choice]:
-    """Designs of a sweep; values that it states have no spread."""
+    """Return designs of a sweep as choices, in which values that the sweep states have no spread.
+
+    Args:
+        grid: of the sweep.
+        index: designs of the grid.
+
+    Returns:
+        One choice per index.
+    """
     fixed_paths = frozenset(axis.key for axis in (*grid.spec.fixed.values(), *grid.spec.axes))
     return [Choice(*entry, stated=fixed_paths) for entry in named_designs(grid, [int(entry) for entry in index])]
 
@@ -310,7 +319,7 @@ def named_choices(grid: Any, index: Iterable[int]) -> list[Choice]:
 def _interval_ends(
     intervals: Mapping[str, list[MetricInterval | None]], study: Study
 ) -> Iterator[tuple[str, tuple[np.ndarray, dict[str, str]]]]:
-    """Ends of the 80 % intervals of metrics, with units and long names."""
+    """Yield the ends of the 80 % intervals of metrics, with units and long names."""
     for metric, metric_intervals in intervals.items():
         for end, text in (("low", "lower"), ("high", "upper")):
             values = np.array([getattr(bounds, end) if bounds else np.nan for bounds in metric_intervals], np.float32)
@@ -321,7 +330,16 @@ def _interval_ends(
 def intervals_of(
     choices: Sequence[Choice], metrics: Sequence[str], study: Study
 ) -> dict[str, list[MetricInterval | None]]:
-    """80 % intervals of many designs, by metric; metrics without any are left out."""
+    """Return the 80 % intervals of many designs by metric, without metrics that have none.
+
+    Args:
+        choices: designs of one study.
+        metrics: names.
+        study: their study.
+
+    Returns:
+        Metric → one interval per design, None where it has none.
+    """
     return _intervals(posteriors(choices, [name for name in metrics if has_interval(name, study)], study))
 
 

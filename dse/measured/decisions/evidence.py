@@ -60,7 +60,18 @@ class PosteriorUpdate(NamedTuple):
 
 
 def compared_rows(tables: Sequence[str | Path], where: str) -> list[Comparison]:
-    """Measured times and rates of tables with their predictions, each once; InputError without any."""
+    """Compare measured times and rates of tables with their predictions, each once.
+
+    Args:
+        tables: CSV files.
+        where: option that names them, for messages.
+
+    Returns:
+        Comparisons without a skip.
+
+    Raises:
+        InputError: without a row that can be predicted, for rows of predictions, and for values off by a factor of 10.
+    """
     cases = [case for path in tables for case in read_cases(path)]
     comparisons = compare_predictions(predict_cases(cases))
     usable = (c for c in comparisons if c.skip is None and not c.duplicate)
@@ -91,20 +102,38 @@ def compared_rows(tables: Sequence[str | Path], where: str) -> list[Comparison]:
 
 
 def _is_time_or_rate(c: Comparison) -> bool:
-    """Whether a compared row is a time or rate: memory, power and room of a cache tell nothing of these."""
+    """Return True for a compared time or rate, which memory, power and room of a cache do not tell."""
     study = KINDS[c.prediction.case.kind].study
     figure = figure_of(c.metric, study)
     return figure not in (None, "memory") and (bool(study.residuals) or figure == "step")
 
 
 def figure_of_row(c: Comparison) -> tuple[str, float]:
-    """The metric that a compared row tells of, and its measured value in SI units: of training the step time."""
+    """Return the metric that a compared row tells of and its measured value.
+
+    Args:
+        c: a comparison without a skip.
+
+    Returns:
+        Metric and value in SI units, of training the step time.
+    """
     study = KINDS[c.prediction.case.kind].study
     return (c.metric, c.measured) if study.residuals else (study.objective, step_time(c))
 
 
 def read(tables: Sequence[str | Path], study: Study) -> Evidence:
-    """The evidence of tables of measured rows; InputError for rows of another study."""
+    """Read tables of measured rows as evidence.
+
+    Args:
+        tables: CSV files.
+        study: of the designs.
+
+    Returns:
+        The evidence.
+
+    Raises:
+        InputError: for rows of another study.
+    """
     rows = compared_rows(tables, "--measured")
     if any(KINDS[c.prediction.case.kind].study is not study for c in rows):
         raise InputError("--measured", "rows of another kind", f"rows of {study.name}", "name a table of these alone")
@@ -115,7 +144,7 @@ def read(tables: Sequence[str | Path], study: Study) -> Evidence:
 
 
 def gain_of(effects: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """``G``, by which errors of rows tell of factors [factors, rows].
+    """Return the gain ``G`` by which errors of rows tell of factors [factors, rows].
 
     Args:
         effects: ``C`` [rows, factors].
@@ -126,7 +155,7 @@ def gain_of(effects: np.ndarray, noise: np.ndarray) -> np.ndarray:
 
 
 def condition(prior: Posterior, evidence: Evidence) -> PosteriorUpdate:
-    """What measured rows change of a posterior of designs."""
+    """Return what measured rows change of a posterior of designs."""
     matches = [
         next((i for i, choice in enumerate(prior.choices) if _takes_same_time(choice, row)), None)
         for row in evidence.choices
@@ -159,7 +188,7 @@ def condition(prior: Posterior, evidence: Evidence) -> PosteriorUpdate:
 
 
 def _takes_same_time(first: Choice, second: Choice) -> bool:
-    """Whether two designs take the same time: equal in all but records of money, carbon and failures."""
+    """Return True where two designs are equal in all but records of money, carbon and failures."""
     if (first.stack, first.accelerator) != (second.stack, second.accelerator):
         return False
     first_values, second_values = dict(_timed_leaves(first.design)), dict(_timed_leaves(second.design))

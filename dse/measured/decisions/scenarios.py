@@ -39,7 +39,7 @@ class Scenario(NamedTuple):
 
 
 def read_scenarios(path: Path) -> list[Scenario]:
-    """Scenarios of a TOML file: a table each, of leaf values, and ``weight``; InputError for what is none."""
+    """Read scenarios of a TOML file, one table of leaf values and ``weight`` each."""
     scenarios = []
     for name, values in toml.parsed(inputs.text(path, "a TOML file"), str(path)).items():
         if not isinstance(values, dict):
@@ -52,7 +52,16 @@ def read_scenarios(path: Path) -> list[Scenario]:
 
 
 def parsed(text: str) -> list[Scenario]:
-    """Scenarios of an option: a TOML file, or ``NAME: LEAF=VALUE, …``.
+    """Parse scenarios of an option: a TOML file, or ``NAME: LEAF=VALUE, …``.
+
+    Args:
+        text: of the option.
+
+    Returns:
+        The scenarios.
+
+    Raises:
+        InputError: for text that is neither.
 
     >>> parsed("dear: made.price=+30 %")
     [Scenario(name='dear', values={'made.price': '+30 %'}, weight=1.0)]
@@ -69,7 +78,7 @@ def parsed(text: str) -> list[Scenario]:
 
 
 def add_base(scenarios: Sequence[Scenario]) -> list[Scenario]:
-    """Scenarios with the designs as they are, first; InputError for names twice and for no weight."""
+    """Return the scenarios after the one without changes, or raise InputError for duplicates and no weight."""
     names = [scenario.name for scenario in scenarios]
     if duplicates := {name for name in names if names.count(name) > 1}:
         raise InputError("--scenario", f"{', '.join(sorted(duplicates))} twice", "each name once", "rename one of them")
@@ -81,7 +90,7 @@ def add_base(scenarios: Sequence[Scenario]) -> list[Scenario]:
 
 
 def apply_scenario(scenario: Scenario, designs: Sequence[Design], study: Study) -> list[Design]:
-    """The designs in a scenario; what a design has no leaf for leaves it as it is.
+    """Return the designs in a scenario, unchanged where they have none of its leaves.
 
     Raises:
         InputError: for a name that is no leaf, a value out of bounds, and a leaf that no design has.
@@ -124,7 +133,7 @@ def _with_leaf(design: Design, path: str, text: Any, where: str) -> Design:
 
 
 def _number(text: Any, units: str, where: str) -> float:
-    """An absolute value, in SI units where it has none; InputError for what looks like a change."""
+    """Return an absolute value in SI units, or raise InputError for what looks like a change."""
     if isinstance(text, str) and re.match(r"[+x]|.*%$", text.strip()):
         magnitude = text.strip().strip("+x% ")
         raise InputError(where, repr(text), "VALUE, +SHARE % or x FACTOR", f"write '+{magnitude} %' or '{magnitude}'")

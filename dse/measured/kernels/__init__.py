@@ -24,7 +24,7 @@ __all__ = [
 
 
 def kernel_cases(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """Measured kernels of a table, in order, as cases with all their measurements."""
+    """Return the measured kernels of a table as cases, in order, with all their measurements."""
     kind, cases = kind_of(columns), list[Case]()
     for row in rows:
         try:
@@ -35,7 +35,7 @@ def kernel_cases(columns: Sequence[str], rows: list[Row]) -> list[Case]:
 
 
 def _group_by_run(kernels: list[Kernel]) -> list[list[Kernel]]:
-    """Kernels of a row grouped by run, with time and power of one run together."""
+    """Group kernels of a row by run, with time and power of one run together."""
     runs: list[list[Kernel]] = []
     for kernel in kernels:
         if runs and kernel.metric not in {run_kernel.metric for run_kernel in runs[-1]}:
@@ -53,7 +53,7 @@ def _case(row: Row, kernels: list[Kernel] | Skip) -> Case:
 
 
 def _predict(configurations: Sequence[tuple[Case, list[Kernel]]], _: Study) -> list[Prediction]:
-    """Time, and power where measured, of every case."""
+    """Predict time, and power where measured, of every case."""
     values = iter(predict([kernel for _, kernels in configurations for kernel in kernels]))
     return [_prediction(case, {kernel.metric: next(values) for kernel in kernels}) for case, kernels in configurations]
 

@@ -29,7 +29,7 @@ def _kernel(
     link_gb_per_s: float = 1e3,
     crowding: float = 0.0,
 ) -> ExchangeKernel:
-    """From microseconds, nanoseconds per token, and GB/s per core or device and per link."""
+    """Return a kernel from microseconds, nanoseconds per token, and GB/s per core or device and per link."""
     return ExchangeKernel(
         1e-6 * floor_us, 1e-6 * doubling_us, 1e-9 * token_ns, 1e9 * rate_gb_per_s, 1e9 * link_gb_per_s, crowding
     )
@@ -67,7 +67,7 @@ EXCHANGE_KERNELS = _INTRA_NODE | {
 
 
 def exchange_kernels(name: str) -> ExchangeKernels:
-    """Kernels of a chip; Skip where none were measured."""
+    """Return the exchange kernels of a chip, or raise Skip where none were measured."""
     if name not in EXCHANGE_KERNELS:
         raise Skip("no such kernels measured on this chip", name)
     return EXCHANGE_KERNELS[name]

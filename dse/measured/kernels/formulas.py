@@ -32,7 +32,7 @@ from dse.types import Accelerator, Element, Group, Scalar, System
 
 
 def gemm_of(sizes: Sequence[Scalar], device: Accelerator) -> Gemm:
-    """A GEMM from rows, columns, inner dimension and number format, with 16-bit results."""
+    """Return a GEMM from rows, columns, inner dimension and number format, with 16-bit results."""
     rows, columns, depth, precision = sizes
     element = Element(operand_bytes(precision), 2.0, 2.0, device.cache)
     return Gemm(matmul_work(rows, columns, depth, 1.0, element), precision)
@@ -41,7 +41,7 @@ def gemm_of(sizes: Sequence[Scalar], device: Accelerator) -> Gemm:
 def attention_of(
     sizes: Sequence[Scalar], compute_stretch: Scalar = 1.0, reading_stretch: Scalar = 1.0
 ) -> AttentionKernel:
-    """An attention call; ``sizes`` as in :class:`AttentionKernel`, up to ``context``."""
+    """Return an attention call from ``sizes`` as in :class:`AttentionKernel`, up to ``context``."""
     return AttentionKernel._make((*sizes, SOFTMAX.forward, compute_stretch, reading_stretch))
 
 
@@ -77,7 +77,7 @@ def _collective(values: Sequence[Scalar], system: System) -> Scalar:
 
 
 def _group(members: Scalar, local: Scalar, system: System) -> Group:
-    """Neighbours of a node, ``local`` of them in each of some nodes."""
+    """Return a group of neighbours, ``local`` of them in each node."""
     return Group(members, local, reach=reach_in(system, local)((1.0, local)))
 
 
@@ -113,7 +113,7 @@ FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {
 
 
 def times(kind: str, rows: jax.Array, device: Any) -> jax.Array:
-    """Time in s, or power in W, of kernels of one kind on one device, one per row of ``rows``."""
+    """Return time in s, or power in W, of kernels of one kind on one device, one per row of ``rows`` [kernels]."""
     return jax.vmap(lambda row: jnp.asarray(FORMULAS[kind](list(row), device)))(rows)
 
 
@@ -121,7 +121,7 @@ _compiled_times = functools.partial(jax.jit, static_argnames="kind")(times)
 
 
 def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
-    """Time in s, or power in W, of every kernel, in order, or the reason of a skip."""
+    """Predict time in s, or power in W, of every kernel, in order, or the reason of a skip."""
     groups: dict[tuple[str, str], list[int]] = {}
     for index, kernel in enumerate(kernels):
         groups.setdefault((kernel.kind, kernel.device), []).append(index)
@@ -137,7 +137,7 @@ def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
 
 
 def _predict_batch(kind: str, name: str, values: Sequence[tuple[float, ...]]) -> list[float | Skip]:
-    """The same for kernels of one kind on one device, padded so that few programs serve every table."""
+    """Predict kernels of one kind on one device, padded so that few programs serve every table."""
     device = device_of(kind, name)
     rows = np.asarray(values, np.float32)
     n_padded_rows = max(256, 1 << (len(rows) - 1).bit_length())
@@ -158,7 +158,18 @@ def _predict_batch(kind: str, name: str, values: Sequence[tuple[float, ...]]) ->
 
 @functools.cache
 def device_of(kind: str, name: str) -> Any:
-    """The accelerator, or for collectives the system, that a table names; Skip for an unknown one."""
+    """Return the accelerator, or for collectives the system, that a table names.
+
+    Args:
+        kind: of the kernels.
+        name: as tables write it.
+
+    Returns:
+        A record of the catalogue.
+
+    Raises:
+        Skip: for an unknown name.
+    """
     try:
         if kind in ("collective", "direct"):
             return platform(name)

@@ -35,5 +35,5 @@ class Kernel:
         return self.kind.removesuffix(_POWER)
 
     def with_power(self, watts: float) -> Kernel:
-        """The kernel with its measured power in W."""
+        """Return the kernel with its measured power in W."""
         return dataclasses.replace(self, kind=self.base + _POWER, measured=watts)

@@ -40,7 +40,11 @@ TRITON_COMPUTE, TRITON_READING = 8.5, 3.2
 
 
 def kind_of(columns: Sequence[str]) -> str:
-    """Reader of a table with these columns; "" where it has no kernels."""
+    """Return the reader's name for a table with these columns, "" where it has no kernels.
+
+    Args:
+        columns: of its header.
+    """
     column_set = set(columns)
     if (
         not column_set & {"latency_ms", "latency_sustained_ms", "median_ms", "dispatch_avg_t_us"}
@@ -51,7 +55,18 @@ def kind_of(columns: Sequence[str]) -> str:
 
 
 def read(row: Row, kind: str) -> list[Kernel]:
-    """Measured kernels of a row; Skip with the reason where it cannot be predicted."""
+    """Read the measured kernels of a row.
+
+    Args:
+        row: of a table of kernels.
+        kind: of :func:`kind_of`.
+
+    Returns:
+        Its kernels.
+
+    Raises:
+        Skip: for a row that cannot be predicted.
+    """
     return READERS[kind](row)
 
 
@@ -74,13 +89,13 @@ def _gemm_sizes(row: Row) -> tuple[float, float, float]:
 
 
 def _timed_and_powered(kernel: Kernel, row: Row) -> list[Kernel]:
-    """A timed kernel, and the same kernel with its power where measured."""
+    """Return a timed kernel, and the same kernel with its power where measured."""
     watts = number(row, "power_w", 0.0)
     return [kernel, kernel.with_power(watts)] if watts > 0.0 else [kernel]
 
 
 def read_gemm(row: Row) -> list[Kernel]:
-    """A row of ``system, dtype, m, n, k, latency_ms``; with a power limit it ran until that set the clock."""
+    """Read ``system, dtype, m, n, k, latency_ms``, at the clock that a power limit sets where one is stated."""
     sustained = 1.0 if row.get("power_limit_w") else 0.0
     values = (*_gemm_sizes(row), _precision(row), sustained, 1.0)
     kernel = Kernel(
@@ -90,7 +105,7 @@ def read_gemm(row: Row) -> list[Kernel]:
 
 
 def read_regimes(row: Row) -> list[Kernel]:
-    """One shape in two regimes: at the clock of the power limit, and in short runs."""
+    """Read one shape in two regimes: at the clock of the power limit, and in short runs."""
     device, sizes, precision = resolve_accelerator(row.get("system")), _gemm_sizes(row), _precision(row)
     columns = {"latency_sustained_ms": 1.0, "latency_burst_ms": 0.0}
     return [
@@ -100,7 +115,7 @@ def read_regimes(row: Row) -> list[Kernel]:
 
 
 def read_attention(row: Row) -> list[Kernel]:
-    """Attention of whole sequences (``step`` 0), or of one token over ``step`` cached tokens."""
+    """Read attention of full sequences (``step`` 0), or of one token over ``step`` cached tokens."""
     if row.get("attn_dtype") not in ("bfloat16", "float16", "bf16", "fp16", ""):
         raise Skip("unknown number format", row.get("attn_dtype"))
     if number(row, "beam_width", 1.0) != 1.0:
@@ -130,7 +145,7 @@ def read_attention(row: Row) -> list[Kernel]:
 
 
 def read_collective(row: Row) -> list[Kernel]:
-    """A library collective of ``num_gpus``, in one node unless stated, or of ``num_workers`` on a platform."""
+    """Read a library collective of ``num_gpus``, in one node unless stated, or of ``num_workers`` on a platform."""
     name = row.get("collective").replace("all_to_all", "alltoall")
     if name not in OPERATIONS:
         raise Skip("unknown collective", name)
@@ -144,7 +159,7 @@ def read_collective(row: Row) -> list[Kernel]:
 
 
 def _platform_kernel(row: Row, operation: float, name: str) -> Kernel:
-    """A collective of ``num_workers`` devices, ``devices_per_node`` of them in a node."""
+    """Return a collective of ``num_workers`` devices, ``devices_per_node`` of them in a node."""
     members, local = number(row, "num_workers"), number(row, "devices_per_node")
     one_per_node = f"{row.get('platform')} apart"
     device = one_per_node if local == 1.0 and one_per_node in PLATFORMS else row.get("platform")
@@ -155,7 +170,7 @@ def _platform_kernel(row: Row, operation: float, name: str) -> Kernel:
 
 
 def read_direct(row: Row) -> list[Kernel]:
-    """A framework's all-reduce, in a graph or in single launches (``…_eager``)."""
+    """Read a framework's all-reduce, in a graph or in single launches (``…_eager``)."""
     eager = 1.0 if "eager" in row.get("kernel_source") else 0.0
     lean = 1.0 if "trtllm" in row.get("kernel_source").lower() else 0.0
     values = (number(row, "bytes"), number(row, "num_gpus"), eager, lean)
@@ -189,7 +204,7 @@ OPERATOR_LAUNCH = {"gelu": 46e-6, "layernorm": 46e-6, "softmax": 12e-6}
 
 
 def read_operator(row: Row) -> list[Kernel]:
-    """An operator of a layer (``num_tokens``, ``tp``, sizes of the model), or isolated (``m``, ``n_or_k1``, ``n2``)."""
+    """Read an operator of a layer (``num_tokens``, ``tp``, model sizes), or isolated (``m``, ``n_or_k1``, ``n2``)."""
     return _layer_operator(row) if row.get("num_tokens") else _single_operator(row)
 
 
@@ -243,7 +258,7 @@ DISPATCH_BYTES, COMBINE_BYTES = 1.0 + 4.0 / 128.0, 2.0
 
 
 def read_exchange(row: Row) -> list[Kernel]:
-    """Dispatch and combine of tokens, by the kernels for many (``normal``) or few tokens (``ll``)."""
+    """Read dispatch and combine of tokens, by the kernels for many (``normal``) or few tokens (``ll``)."""
     nodes, is_low_latency = number(row, "node_num"), row.get("mode") == "ll"
     device = resolve_accelerator(row.get("system")) + (INTER_NODE_SUFFIX if nodes > 1.0 else "")
     tokens, top_k, hidden = (number(row, name) for name in ("num_token", "num_topk", "hidden_size"))
@@ -266,7 +281,7 @@ def read_exchange(row: Row) -> list[Kernel]:
 
 
 def read_experts(row: Row) -> list[Kernel]:
-    """Fused expert layers."""
+    """Skip fused expert layers."""
     raise Skip("kernels of mixtures of experts are not modelled yet")
 
 

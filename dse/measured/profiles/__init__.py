@@ -54,7 +54,8 @@ class Format(NamedTuple):
 LOGS = {
     "megatron": Format(megatron.SIGNATURE, megatron.read), "torchtitan": Format(torchtitan.SIGNATURE, torchtitan.read),
     "maxtext": Format(maxtext.SIGNATURE, maxtext.read), "nccl-tests": Format(collectives.SIGNATURE, collectives.read),
-    "telemetry": Format(telemetry.SIGNATURE, telemetry.read), "engine": Format(engine_start.SIGNATURE, engine_start.read),
+    "telemetry": Format(telemetry.SIGNATURE, telemetry.read),
+    "engine": Format(engine_start.SIGNATURE, engine_start.read),
 }  # fmt: skip
 
 #: Needed cells of a kind of rows: columns, one of which must be filled, and the option that states it.
@@ -96,7 +97,7 @@ class Rows:
 
 
 def read(paths: Sequence[str | Path], overrides: Mapping[str, str] | None = None) -> Rows:
-    """Rows of files of tools.
+    """Read rows of measured tables from files of tools.
 
     Args:
         paths: files of any of the formats, mixed; gzipped ones end in ``.gz``.
@@ -129,7 +130,7 @@ def read(paths: Sequence[str | Path], overrides: Mapping[str, str] | None = None
 
 
 def file_runs(path: Path) -> list[MeasuredRun]:
-    """The runs of one file, each with figures; InputError where it has none."""
+    """Return the runs of one file, each with figures, or raise InputError where it has none."""
     start = next(read_blocks(path, 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(nsight.SIGNATURE):
         runs = [nsight.read(path)]
@@ -166,7 +167,7 @@ _RANKS = {name: re.compile(rf"--{name}[ =](\d+)") for name in ("nnodes", "nproc[
 
 
 def _log_runs(path: Path) -> list[MeasuredRun]:
-    """The runs of a log: what its lines say counts more than the command line before them."""
+    """Return the runs of a log, whose lines count more than the command line before them."""
     command_cells, command = dict[str, str](), ""
     for line in itertools.islice(read_lines(path), _HEAD):
         log_format = next((candidate for candidate in LOGS.values() if candidate.signature.search(line)), None)
@@ -192,7 +193,7 @@ _COMMAND, _HEAD = 1 << 15, 1_000_000
 
 
 def _command_cells(command: str) -> dict[str, str]:
-    """Cells that a command line of a tool states; none for any other line."""
+    """Return the cells that a command line of a tool states, none for any other line."""
     tool = next((name for name, pattern in _COMMANDS.items() if pattern.search(command)), "")
     try:
         settings = read_arguments(tool, command).settings if tool else {}
@@ -221,7 +222,7 @@ _COLLECTIVE_COLUMNS = {"n_gpus": "num_gpus", "num_gpus": "num_gpus", "collective
 
 
 def _override_cells(run: MeasuredRun, overrides: Mapping[str, str]) -> dict[str, str]:
-    """Cells with what is stated for all; of a system that is stated, not what the file says of the device."""
+    """Return the cells with those stated for all runs, which replace device and shape of the file."""
     if run.kind == "collectives":
         collective_cells = {
             _COLLECTIVE_COLUMNS[name]: value for name, value in overrides.items() if name in _COLLECTIVE_COLUMNS
@@ -238,7 +239,7 @@ def _override_cells(run: MeasuredRun, overrides: Mapping[str, str]) -> dict[str,
 
 
 def _missing_model(run: MeasuredRun) -> dict[str, str]:
-    """A model that is not in the catalogue, or whose columns of a shape do not tell all: experts, an unusual width."""
+    """Return the option for a model that is not in the catalogue or whose shape columns do not tell all."""
     model, option = run.cells.get("model", ""), "-w MODEL"
     has_unusual_shape = run.cells.pop("shape", "") or float(run.cells.get("n_experts") or 1.0) > 1.0
     if run.kind == "collectives" or (model and catalog.find("workload", model)):
@@ -277,14 +278,14 @@ def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:
 
 
 def _is_same_entry(column: str, first: str, second: str) -> bool:
-    """Whether two names are of one model or accelerator."""
+    """Return True where two names are of one model or accelerator."""
     if column == "model":
         return catalog.find("workload", first) == catalog.find("workload", second)
     return column == "system" and calibrated.accelerator_of(first) == calibrated.accelerator_of(second)
 
 
 def _open_columns_note(kind: str, runs: Sequence[MeasuredRun]) -> str:
-    """Remark on columns that some run leaves open."""
+    """Return a remark on columns that some run leaves open."""
     names = [name for name in _OPEN_COLUMNS[kind] if any(not run.cells.get(name) for run in runs)]
     if not names:
         return ""
@@ -292,7 +293,7 @@ def _open_columns_note(kind: str, runs: Sequence[MeasuredRun]) -> str:
 
 
 def _complete_chunks(runs: Sequence[MeasuredRun]) -> str:
-    """Remark on pipelines whose files say nothing of chunks: no tool interleaves unless asked, so they count as one."""
+    """Set pipelines whose files say nothing of chunks to one chunk, and return a remark on it."""
     open_runs = [run for run in runs if run.kind == "steps" and not any(run.cells.get(name) for name in _CHUNKS)]
     for run in open_runs:
         run.cells["vp"] = "1"

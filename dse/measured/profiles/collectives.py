@@ -62,7 +62,7 @@ class _Test:
     size_lines: dict[tuple[int, str, str], _SizeLine] = dataclasses.field(default_factory=dict)
 
     def runs(self) -> list[MeasuredRun]:
-        """A row a size."""
+        """Return one run per measured size."""
         cells, devices = {"src": "nccl-tests"}, {device_slug(device) for _, device in self.ranks.values()}
         n_ranks = 0 if self.has_repeated_ranks else len(self.ranks)
         if n_ranks:
@@ -94,7 +94,7 @@ class _Test:
 
 
 def read(lines: Iterable[str]) -> list[MeasuredRun]:
-    """The measured sizes of the tests of an output, a row each.
+    """Read the measured sizes of the tests of an output, one run each.
 
     Raises:
         InputError: for columns without times or bandwidths, a time that is not that of its bandwidth, and a test that
@@ -132,7 +132,7 @@ def read(lines: Iterable[str]) -> list[MeasuredRun]:
 
 
 def _parse_line(fields: list[str], columns: tuple[str, ...], where: str) -> _SizeLine | None:
-    """A line of numbers under a heading; None for any other, and for sizes without a time."""
+    """Return a line of numbers under a heading, None for any other line and for sizes without a time."""
     if (
         len(fields) < 6
         or not fields[0].isdigit()
@@ -160,7 +160,7 @@ def _parse_line(fields: list[str], columns: tuple[str, ...], where: str) -> _Siz
 
 
 def _is_consistent(size: Decimal, microseconds: Decimal, bandwidth: Decimal) -> bool:
-    """Whether a printed bandwidth, GB/s, is that of a size and a printed time, with half a unit of the last digits."""
+    """Return True where a bandwidth in GB/s is that of a size and a time, up to half a unit of the last digits."""
     half_time, half_bandwidth = _half_digit(microseconds), _half_digit(bandwidth)
     if microseconds < 0:
         return False
@@ -170,12 +170,12 @@ def _is_consistent(size: Decimal, microseconds: Decimal, bandwidth: Decimal) -> 
 
 
 def _half_digit(printed: Decimal) -> Decimal:
-    """Half a unit of the last printed digit."""
+    """Return half a unit of the last printed digit."""
     return Decimal(5).scaleb(int(printed.as_tuple().exponent) - 1)
 
 
 def _reduction_name(size_lines: list[_SizeLine], n_ranks: int) -> str:
-    """The reduction that the bandwidths are of, by the largest size; "" where it may be several."""
+    """Return the reduction that the bandwidths are of, by the largest size, "" where it may be several."""
     if not size_lines or n_ranks < 3:
         return ""
     largest = max(size_lines, key=lambda line: line.size)

@@ -84,7 +84,7 @@ _SETTINGS = re.compile(r"LLM engine .*config: |non-default args: |server_args=|m
 
 
 def read(lines: Iterable[str]) -> list[MeasuredRun]:
-    """The engine of a log, a run of kind ``engine`` (:mod:`dse.measured.profiles.attached`)."""
+    """Read the engine of a log as a run of kind ``engine`` (:mod:`dse.measured.profiles.attached`)."""
     run, arguments = MeasuredRun("", "engine", {}, warm_up=0), dict[str, str]()
     fewest_tokens, block_tokens = float("inf"), _USUAL_BLOCK
     for line in lines:
@@ -128,7 +128,7 @@ def _figure(name: str, number: str, scale: float) -> Figure:
 
 
 def _cells(tool: str, arguments: dict[str, str]) -> dict[str, str]:
-    """Cells of the arguments that were printed."""
+    """Return the cells of the arguments that were printed."""
     options = {option: arguments[name] for name, option in _OPTIONS.items() if arguments.get(name, "None") != "None"}
     if arguments.get("enable_dp_attention") == "True":
         options["--enable-dp-attention"] = ""

@@ -39,7 +39,7 @@ class KernelTimes:
     def add(
         self, label: int, start_us: float, duration_us: float, collective: tuple[str, int, int] | None = None
     ) -> None:
-        """One kernel of a class, µs; of a collective with its name, bytes and ranks."""
+        """Add one kernel of a class, and of a collective its (name, bytes, ranks)."""
         self.start.append(start_us)
         self.end.append(start_us + duration_us)
         self.label.append(label)
@@ -51,7 +51,7 @@ class KernelTimes:
 
 @functools.lru_cache(maxsize=10_000)
 def kernel_class(name: str) -> int:
-    """Index of the class of a kernel by its name."""
+    """Return the index of the class of a kernel by its name."""
     return next((i for i, sign in enumerate(CLASSES.values()) if sign.search(name)), _LABELS.index(_OTHER_KERNELS))
 
 
@@ -67,7 +67,9 @@ def profiled_run(
     kernels: KernelTimes,
     mark_hint: str,
 ) -> MeasuredRun:
-    """The run of a profile of ``steps`` (number → start and duration, µs), which ``mark_hint`` says how to mark.
+    """Return the run of a profile of ``steps`` (number → start and duration, µs).
+
+    ``mark_hint`` says how to mark steps where there are none.
 
     The first step is left out where there are more: it pays for the profiler.
     """
@@ -88,13 +90,13 @@ def profiled_run(
 
 
 def check_kernel_count(path: Path, kernels: KernelTimes) -> None:
-    """InputError for a profile of too many kernels."""
+    """Raise InputError for a profile of too many kernels."""
     if len(kernels.start) >= MAX_KERNELS:
         raise InputError(str(path), f"more than {MAX_KERNELS:,} kernels", ALLOWED, "profile fewer steps")
 
 
 def _parts(kernels: KernelTimes, window: tuple[float, float], n_steps: int) -> dict[str, float]:
-    """Class → ms a step of its kernels in the window.
+    """Return by class the ms a step of its kernels in the window.
 
     And with overlaps counted once, so that they sum to the step: ``compute``, communication that it does not hide
     (``exposed_nccl``), and ``gap`` without a kernel.
@@ -115,7 +117,7 @@ def _parts(kernels: KernelTimes, window: tuple[float, float], n_steps: int) -> d
 
 
 def union_length(start: np.ndarray, end: np.ndarray) -> float:
-    """Length of the union of intervals."""
+    """Return the length of the union of intervals."""
     if not len(start):
         return 0.0
     order = np.argsort(start, kind="stable")
@@ -125,10 +127,10 @@ def union_length(start: np.ndarray, end: np.ndarray) -> float:
 
 
 def _collectives(kernels: KernelTimes, n_steps: int) -> str:
-    """The collectives that take longest, with bytes, ranks and times a step."""
+    """Return as text the collectives that take longest, with bytes, ranks and ms a step."""
     longest = sorted(kernels.collectives.items(), key=lambda item: -item[1][1])[:6]
     return "".join(
-        f"; {kind}{f' of {size:,} B' if size else ''}{f' over {ranks} ranks' if ranks else ''}: {count / n_steps:.4g} a "
-        f"step, {1e-3 * total / n_steps:.4g} ms"
+        f"; {kind}{f' of {size:,} B' if size else ''}{f' over {ranks} ranks' if ranks else ''}: {count / n_steps:.4g} "
+        f"a step, {1e-3 * total / n_steps:.4g} ms"
         for (kind, size, ranks), (count, total) in longest
     )

@@ -30,7 +30,7 @@ STEP = re.compile(r"ProfilerStep#([0-9]{1,15})")
 
 
 def collective_of(name: str, args: Any) -> tuple[str, int, int]:
-    """(collective, bytes, ranks) of a kernel, by NCCL's metadata, else by its name; 0 where not stated."""
+    """Return (collective, bytes, ranks) of a kernel by NCCL's metadata, else its name, with 0 where not stated."""
     metadata = args if isinstance(args, dict) else {}
     name_match = _COLLECTIVE.search(name)
     kind = str(metadata.get("Collective name") or (name_match and (name_match[1] or name_match[2])) or "unknown").strip(
@@ -42,7 +42,7 @@ def collective_of(name: str, args: Any) -> tuple[str, int, int]:
 
 
 def positive_int(value: Any) -> int:
-    """A whole positive number of a trace; 0 for anything else."""
+    """Return a positive integer of a trace, 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 50 else 0
 
 
@@ -55,7 +55,7 @@ class _Trace(NamedTuple):
 
 
 def read(path: Path) -> MeasuredRun:
-    """The run of a trace: its step time, and time by class of kernels in ms a step."""
+    """Read the run of a trace: its step time, and ms a step by class of kernels."""
     trace = _read_trace(path)
     other_data = trace.head.get("otherData")
     dse_run = (
@@ -71,7 +71,7 @@ def read(path: Path) -> MeasuredRun:
 
 
 def _dse_trace_run(path: Path, other_data: Mapping[str, Any]) -> MeasuredRun:
-    """The design that ``dse trace`` wrote with its step."""
+    """Return the design that ``dse trace`` wrote with its step."""
     numeric_leaves = {name: value for name, value in other_data["leaves"].items() if isinstance(value, int | float)}
     leaves = {name: float(value) for name, value in numeric_leaves.items() if abs(value) < 1e30}
     try:
@@ -90,7 +90,7 @@ def _dse_trace_run(path: Path, other_data: Mapping[str, Any]) -> MeasuredRun:
 
 
 def _cells(head: Mapping[str, Any]) -> dict[str, str]:
-    """Device and ranks of the head of a trace."""
+    """Return device and ranks of the head of a trace."""
     cells, devices, ranks = dict[str, str](), head.get("deviceProperties"), head.get("distributedInfo")
     first = devices[0] if isinstance(devices, list) and devices else None
     if isinstance(first, dict) and (slug := device_slug(str(first.get("name", "")))):
@@ -121,13 +121,13 @@ def _read_trace(path: Path) -> _Trace:
 
 
 def event_us(value: Any) -> float | None:
-    """A time of an event, µs; None for what is none."""
+    """Return a time of an event in µs, None for what is no time."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and 0.0 <= value < 1e18 else None
 
 
 def events(path: Path, head: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The events of a trace; ``head`` receives what stands before them."""
+    """Yield the events of a trace and fill ``head`` with what stands before them."""
     source, decoder = (
         (block.decode("utf-8", "replace") for block in read_blocks(path, LIMIT, 4 << 20)),
         json.JSONDecoder(),
@@ -160,6 +160,7 @@ def events(path: Path, head: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _skip_separators(buffer: str, position: int) -> int:
+    """Return the position after blanks and commas."""
     separators = _SEPARATORS.match(buffer, position)
     return separators.end() if separators else position
 
@@ -168,7 +169,7 @@ _SEPARATORS = re.compile(r"[\s,]*")
 
 
 def _parse_head(head_text: str) -> dict[str, Any]:
-    """The keys before the events; none where these are no JSON."""
+    """Return the keys before the events, none where these are no JSON."""
     try:
         document = json.loads(head_text.rstrip().rstrip(",") + "}")
     except (ValueError, RecursionError):

@@ -30,7 +30,7 @@ _DERIVED = {
 
 
 def read(lines: Iterable[str]) -> MeasuredRun:
-    """The run of a log."""
+    """Read the run of a log."""
     run, parameters = MeasuredRun("maxtext", "steps", {}), dict[str, str]()
     for line in lines:
         line_figures = matched_numbers(line, _FIGURES)
@@ -50,6 +50,7 @@ def read(lines: Iterable[str]) -> MeasuredRun:
 
 
 def _cells(parameters: dict[str, str]) -> dict[str, str]:
+    """Return the cells of the configuration's parameters."""
     options = {
         name: {"True": "true"}.get(value, value) for name, value in parameters.items() if value not in ("False", "")
     }

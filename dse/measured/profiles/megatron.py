@@ -53,7 +53,7 @@ _NO = ("False", "None", "false", "null", "none", "~")
 
 
 def read(lines: Iterable[str]) -> MeasuredRun:
-    """The run of a log."""
+    """Read the run of a log."""
     run, arguments, last_figures = MeasuredRun("megatron-lm", "steps", {}), dict[str, str](), dict[str, float]()
     batches: dict[int, float] = {}
     for line in lines:
@@ -88,7 +88,7 @@ def _add_step(run: MeasuredRun, step: int, line_figures: dict[str, float]) -> No
 
 
 def _cells(arguments: dict[str, str], last_figures: dict[str, float]) -> dict[str, str]:
-    """Cells of the arguments; what is printed as off is off."""
+    """Return the cells of the arguments, off where they are printed as off."""
     options = {
         _OPTIONS.get(name, "--" + name.replace("_", "-")): _option_text(value)
         for name, value in arguments.items()
@@ -117,7 +117,7 @@ def _cells(arguments: dict[str, str], last_figures: dict[str, float]) -> dict[st
 
 
 def _option_text(value: str) -> str:
-    """Values of an option: "" for a switch, words of a list, formats by their short names."""
+    """Return the values of an option: "" for a switch, words of a list, formats by their short names."""
     if value in ("True", "true"):
         return ""
     value = re.sub(

@@ -46,7 +46,7 @@ _COLUMNS = {
 
 
 def read(path: Path) -> MeasuredRun:
-    """The run of an export: its step time, and time by class of kernels in ms a step."""
+    """Read the run of an export: its step time, and ms a step by class of kernels."""
     with open_database(path, _LIMIT, ALLOWED) as database:
         tables = database.tables() & _COLUMNS.keys()
         if not {_KERNELS, _NAMES} <= tables:
@@ -89,7 +89,7 @@ def _run(path: Path, database: Database, tables: set[str]) -> MeasuredRun:
 
 
 def _names(path: Path, database: Database, kernel_filter: str) -> dict[Any, str]:
-    """Number → name, of kernels and of steps; InputError for a number twice, which would multiply their rows."""
+    """Return names of kernels and steps by number, or raise InputError for a duplicate, which would multiply rows."""
     query = f"SELECT DISTINCT demangledName FROM {_KERNELS} WHERE {kernel_filter} AND typeof(demangledName) = 'integer'"
     kernel_name_ids = {number for (number,) in database.rows(f"{query} LIMIT {_MAX_NAMES + 1}")}
     if len(kernel_name_ids) > _MAX_NAMES:
@@ -105,7 +105,7 @@ def _names(path: Path, database: Database, kernel_filter: str) -> dict[Any, str]
 
 
 def _spans(database: Database, query: str) -> Iterator[tuple[float, float, Any]]:
-    """(start, end, name) of the rows of a query, µs."""
+    """Yield (start, end, name) of the rows of a query, µs."""
     for start, end, name in database.rows(query):
         start_us, end_us = 1e-3 * float(start), 1e-3 * float(end)
         if 0.0 <= start_us <= end_us < 1e18:
@@ -146,7 +146,7 @@ class Database:
         self._connection.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
 
     def tables(self) -> set[str]:
-        """Names of its tables, without views and virtual ones."""
+        """Return the names of its tables, without views and virtual ones."""
         self.rows("PRAGMA trusted_schema = OFF")
         definitions = self.rows("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
         names = {str(name) for name, sql in definitions if _TABLE.match(str(sql))}
@@ -154,17 +154,17 @@ class Database:
         return names
 
     def _count(self) -> bool:
-        """Whether to interrupt SQLite."""
+        """Return True to interrupt SQLite."""
         self._left -= _COUNT_INTERVAL
         return self._left < 0
 
     @property
     def is_spent(self) -> bool:
-        """Whether more was to be done than files of this size have."""
+        """True where reading takes more instructions than files of this size need."""
         return self._left < 0
 
     def check(self, table: str, columns: Iterable[str]) -> None:
-        """InputError unless a table has these columns, and none that is computed."""
+        """Raise InputError unless a table has these columns and none that is computed."""
         hidden_by_column = {str(row[1]): int(row[6]) for row in self.rows(f'PRAGMA table_xinfo("{table}")')}
         where = f"{self._path}: table {table}"
         if computed := [name for name, hidden in hidden_by_column.items() if hidden]:
@@ -173,17 +173,17 @@ class Database:
             raise InputError(where, f"no column {', '.join(missing)}", self._allowed, "export it with a newer version")
 
     def rows(self, query: str) -> Iterator[Any]:
-        """The rows of a query."""
+        """Return the rows of a query."""
         return self._connection.execute(query)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
 
 @contextlib.contextmanager
 def open_database(path: Path, limit: int, allowed: str) -> Iterator[Database]:
-    """A database of at most ``limit`` bytes; InputError for one that is damaged, or needs more work than its size."""
+    """Open a database of at most ``limit`` bytes, or raise InputError for a damaged or costly one."""
     inputs.checked(path, limit, allowed)
     database: Database | None = None
     try:

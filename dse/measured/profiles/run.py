@@ -55,7 +55,7 @@ class MeasuredRun:
     shares: dict[str, str] = dataclasses.field(default_factory=dict)  #: column → ms a step, of parts of a step
 
     def figures(self) -> list[Figure]:
-        """Medians over the steps after the warm-up, and peaks; of runs without steps, the peaks alone."""
+        """Return medians over the steps after the warm-up, and peaks."""
         measured_steps = [self.steps[step] for step in sorted(self.steps)][self.warm_up :]
         by_name: dict[tuple[str, str], list[float]] = {}
         for figure in (figure for step in measured_steps for figure in step):
@@ -71,7 +71,7 @@ class MeasuredRun:
 
 
 def merge_ranks(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
-    """Runs of steps with equal cells as one, of which the files are ranks: the slowest rank has the time of a step.
+    """Merge runs of steps with equal cells, whose files are ranks of which the slowest has the time of a step.
 
     Other runs that are equal in all count once.
     """
@@ -89,7 +89,7 @@ def merge_ranks(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
 
 
 def slower_rank(first: list[Figure], second: list[Figure]) -> list[Figure]:
-    """Of the figures of a step by two ranks those of the slower one: a time is longer, a rate lower."""
+    """Return of the figures of a step by two ranks those of the slower one."""
     if not first or not second or first[0].metric != second[0].metric:
         return first or second
     return max(first, second, key=lambda figures: figures[0].value * (1.0 if "time" in figures[0].metric else -1.0))
@@ -99,7 +99,7 @@ def slower_rank(first: list[Figure], second: list[Figure]) -> list[Figure]:
 
 
 def open_file(path: Path, limit: int) -> IO[bytes]:
-    """A regular file of at most ``limit`` bytes, unpacked where its name ends in ``.gz``."""
+    """Open a regular file of at most ``limit`` bytes, unpacked where its name ends in ``.gz``."""
     try:
         path = inputs.checked(path, limit, ALLOWED)
         return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
@@ -108,7 +108,7 @@ def open_file(path: Path, limit: int) -> IO[bytes]:
 
 
 def read_blocks(path: Path, limit: int, size: int = 1 << 20) -> Iterator[bytes]:
-    """Unpacked content block by block, at most ``limit`` bytes; InputError for a damaged or larger file."""
+    """Yield unpacked content block by block, or raise InputError for a damaged file or more than ``limit`` bytes."""
     n_bytes = 0
     with open_file(path, limit) as file:
         max_bytes = inputs.unpacked(path, limit, ALLOWED)
@@ -133,7 +133,7 @@ _CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a log without codes of terminals; what is not UTF-8 is replaced."""
+    """Yield the lines of a log without codes of terminals, with what is not UTF-8 replaced."""
     remainder = b""
     for block in read_blocks(path, inputs.TABLE):
         *complete_lines, remainder = (remainder + block).replace(b"\r", b"\n").split(b"\n")
@@ -169,7 +169,7 @@ _CHOICES = {
 
 
 def design_cells(values: Mapping[str, float]) -> dict[str, str]:
-    """Cells of a table for leaves of a design; those without a column or left to the stack (-1) are left out."""
+    """Return cells of a table for leaves of a design, without those that have no column or are open (-1)."""
     cells = {column: number_text(values[path]) for path, column in _NUMBERS.items() if values.get(path, -1.0) >= 0.0}
     for path, (column, choices) in _CHOICES.items():
         if path in values:
@@ -178,12 +178,12 @@ def design_cells(values: Mapping[str, float]) -> dict[str, str]:
 
 
 def number_text(value: float) -> str:
-    """A number as a cell."""
+    """Return a number as a cell."""
     return f"{value:.15g}"
 
 
 def matched_numbers(line: str, patterns: Mapping[str, re.Pattern[str]]) -> dict[str, float]:
-    """Name → number, of the patterns that are found in a line; what is no number is passed over."""
+    """Return by name the numbers whose patterns match a line."""
     values: dict[str, float] = {}
     for name, pattern in patterns.items():
         if match := pattern.search(line):
@@ -203,7 +203,7 @@ _IMPLIED, _FORMS = re.compile(r"sxm|\d+gb|nvl\d+|ironwood|hbm\w+"), {"sxm", "pci
 
 
 def device_slug(name: str) -> str:
-    """Accelerator of the catalogue for the name that a driver gives a device, "" where none or several are meant.
+    """Return the accelerator for the name that a driver gives a device, "" where none or several match.
 
     >>> accelerator("NVIDIA H100 80GB HBM3"), accelerator("NVIDIA A100 80GB PCIe"), accelerator("NVIDIA X1")
     ('h100-sxm-80gb', 'a100-pcie-80gb', '')

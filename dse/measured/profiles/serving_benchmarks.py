@@ -42,7 +42,7 @@ _TIMES = {
 
 
 def read(path: Path) -> list[MeasuredRun]:
-    """The runs of a file, one a JSON document; InputError for a file that has none."""
+    """Read the runs of a file, one per JSON document, or raise InputError for a file that has none."""
     runs = []
     for document in _documents(path):
         reader = next((read for keys, read in _READERS.items() if set(keys) <= document.keys()), None)
@@ -62,7 +62,7 @@ def _foreign_file(path: Path, got: str) -> InputError:
 
 
 def _documents(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON documents of a file, one after the other."""
+    """Yield the JSON documents of a file."""
     decoder, content = (
         json.JSONDecoder(),
         b"".join(read_blocks(path, inputs.TABLE)).decode("utf-8-sig", "replace").rstrip(),
@@ -82,13 +82,13 @@ _BLANK = re.compile(r"\s*")
 
 
 def _number(value: Any) -> float:
-    """A positive number, else 0."""
+    """Return a positive number, else 0."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and 0.0 < value < 1e18 else 0.0
 
 
 def _client_run(result: Mapping[str, Any]) -> MeasuredRun | None:
-    """A result of the clients of vLLM and SGLang, which have the same keys."""
+    """Return the run of a result of vLLM's or SGLang's client, which have the same keys."""
     n_finished = _number(result.get("completed"))
     if not n_finished:
         return None
@@ -132,7 +132,7 @@ def _add_output_rate(run: MeasuredRun, value: Any) -> None:
 
 
 def _metadata_cells(result: Mapping[str, Any]) -> dict[str, str]:
-    """Cells of keys that are a number or a name, by the names of any tool; words without a meaning are passed over."""
+    """Return cells of keys that are a number or a name, by the names of any tool."""
     cells = {}
     for key, value in result.items():
         column = next(
@@ -144,7 +144,7 @@ def _metadata_cells(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _server_cells(info: Any) -> dict[str, str]:
-    """Cells of the arguments of SGLang's server."""
+    """Return cells of the arguments of SGLang's server."""
     if not isinstance(info, dict):
         return {}
     arguments = {
@@ -167,7 +167,7 @@ def _server_cells(info: Any) -> dict[str, str]:
 
 
 def _genai_perf_run(result: Mapping[str, Any]) -> MeasuredRun | None:
-    """A result of GenAI-Perf; its inter-token latency is the mean of requests, so a time per output token."""
+    """Return the run of a result of GenAI-Perf, whose inter-token latency is a time per output token."""
     run = MeasuredRun("genai-perf", "serving", {})
     names = {"time_to_first_token": "ttft_mean", "inter_token_latency": "tpot_mean", "request_latency": "latency_total"}
     scales = {"ms": 1.0, "ns": 1e-6, "us": 1e-3, "s": 1e3, "sec": 1e3}
@@ -197,7 +197,7 @@ def _genai_perf_run(result: Mapping[str, Any]) -> MeasuredRun | None:
 
 
 def _mean(result: Mapping[str, Any], key: str) -> tuple[float, str]:
-    """Mean of a metric and its unit."""
+    """Return the mean of a metric and its unit."""
     statistics = result.get(key)
     if not isinstance(statistics, dict):
         return 0.0, ""
@@ -210,7 +210,7 @@ def _mean(result: Mapping[str, Any], key: str) -> tuple[float, str]:
 
 
 def _nested_items(config: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """(key, value) of nested tables."""
+    """Yield (key, value) of nested tables."""
     for name, value in config.items():
         yield name, value
         if isinstance(value, dict) and depth:

@@ -57,7 +57,7 @@ class Sample(NamedTuple):
 
 
 def read(lines: Iterable[str]) -> list[MeasuredRun]:
-    """What each device at work drew and at what clock: a run of kind ``telemetry``, of which steps are devices."""
+    """Read power and clock of each device at work as a run of kind ``telemetry``, whose steps are devices."""
     series: dict[str, dict[str, array[float]]] = {}
     names: set[str] = set()
     for sample in _samples(lines):
@@ -83,7 +83,7 @@ def read(lines: Iterable[str]) -> list[MeasuredRun]:
 
 
 def _figures(device_series: Mapping[str, array[float]], high_power: float) -> Iterator[Figure]:
-    """Means of a device over the samples of the run."""
+    """Yield means of a device over the samples of the run."""
     power = np.frombuffer(device_series["power"])
     min_power, first, last = float(np.nanmin(power)), 0, len(power)
     if min_power < 0.5 * high_power:
@@ -92,7 +92,7 @@ def _figures(device_series: Mapping[str, array[float]], high_power: float) -> It
     yield Figure("device_power", float(np.nanmean(power[first:last])), "W")
 
     def run_samples(field: str) -> np.ndarray:
-        """The samples of the run; series of other lengths in proportion."""
+        """Return the samples of the run, of series of other lengths in proportion."""
         values = np.frombuffer(device_series[field]) if len(device_series[field]) else np.empty(0)
         ends = [round(index * len(values) / len(power)) for index in (first, last)]
         values = values[ends[0] : max(ends[1], ends[0] + 1)]
@@ -108,7 +108,7 @@ def _figures(device_series: Mapping[str, array[float]], high_power: float) -> It
 
 
 def _samples(lines: Iterable[str]) -> Iterator[Sample]:
-    """Samples of a log in any of the formats; other lines are passed over."""
+    """Yield samples of a log in any of the formats."""
     columns: list[str] = []
     is_dmon = False
     for line in lines:
@@ -133,7 +133,7 @@ def _samples(lines: Iterable[str]) -> Iterator[Sample]:
 
 
 def _cells(line: str) -> list[str]:
-    """Cells of a line of CSV; of headings without their units."""
+    """Return the cells of a line of CSV, of headings without their units."""
     try:
         cells = next(csv.reader([line], skipinitialspace=True), [])
     except csv.Error:
@@ -142,7 +142,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _values(columns: list[str], cells: list[str]) -> dict[str, float]:
-    """Field → number, of the best column that has one."""
+    """Return by field the number of the best column that has one."""
     text_by_column = dict(zip(columns, cells, strict=False))
     values = {}
     for field, names in _COLUMNS.items():
@@ -152,7 +152,7 @@ def _values(columns: list[str], cells: list[str]) -> dict[str, float]:
 
 
 def _number(cell: str) -> float:
-    """A nonnegative number with or without a unit, also hexadecimal; NaN for any other."""
+    """Return a nonnegative number with or without a unit, also hexadecimal, or NaN for any other."""
     word = cell.split(" ")[0]
     try:
         value = float(int(word, 16)) if word.startswith("0x") and len(word) < 20 else float(word)

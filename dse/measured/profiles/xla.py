@@ -61,7 +61,7 @@ class _Lanes:
         self.streams = False  #: whether that has lanes of streams, which its lanes of operators show again
 
     def add_name(self, event: dict[str, Any], arguments: dict[str, Any]) -> None:
-        """A name of a process or thread."""
+        """Add a name of a process or thread."""
         name, key = str(arguments.get("name"))[:1000], self.thread_key(event)
         if event.get("name") == "process_name":
             self.processes[key[0]] = name
@@ -72,17 +72,17 @@ class _Lanes:
             self.streams |= bool(lane.process == self.first and self.first and _STREAM.match(name))
 
     def lane_of(self, event: dict[str, Any]) -> _Lane:
-        """The lane of an event."""
+        """Return the lane of an event."""
         return self.lanes.get(self.thread_key(event), _Lane("", ""))
 
     @staticmethod
     def thread_key(event: dict[str, Any]) -> tuple[Any, Any]:
-        """Process and thread of an event."""
+        """Return process and thread of an event."""
         process, thread = (value if isinstance(value := event.get(key), int | str) else None for key in ("pid", "tid"))
         return process, thread
 
     def is_operator(self, lane: _Lane, arguments: dict[str, Any]) -> bool:
-        """Whether an event of a lane is one of the operators that count."""
+        """Return True where an event of a lane is one of the operators that count."""
         if not self.first:
             return "hlo_op" in arguments and str(arguments.get("device_ordinal", "0")) == "0"
         is_operator_lane = bool(_STREAM.match(lane.name)) if self.streams else lane.name in (_OPERATORS, _ASYNC)
@@ -90,7 +90,7 @@ class _Lanes:
 
 
 def read(path: Path) -> MeasuredRun:
-    """The run of a trace: its step time, and time by class of operators in ms a step."""
+    """Read the run of a trace: its step time, and ms a step by class of operators."""
     lanes, kernels = _Lanes(), KernelTimes()
     on_device, on_host = dict[int, tuple[float, float]](), dict[int, tuple[float, float]]()
     for event in events(path, {}):
@@ -116,13 +116,13 @@ def read(path: Path) -> MeasuredRun:
 
 
 def _span(event: dict[str, Any]) -> tuple[float, float] | None:
-    """Start and duration of a complete event, µs."""
+    """Return start and duration of a complete event, µs."""
     start, duration = event_us(event.get("ts")), event_us(event.get("dur"))
     return (start, duration) if event.get("ph") == "X" and start is not None and duration else None
 
 
 def _label(name: str, arguments: dict[str, Any]) -> int | None:
-    """Class of an operator; None for one that only contains others."""
+    """Return the class index of an operator, None for one that only contains others."""
     operator = str(arguments.get("hlo_op", name))[:1000]
     if _CONTAINERS.fullmatch(operator) and not _COLLECTIVES.search(name):
         return None
@@ -131,7 +131,7 @@ def _label(name: str, arguments: dict[str, Any]) -> int | None:
 
 @functools.lru_cache(maxsize=10_000)
 def _operator_class(name: str, operator: str, category: str) -> int:
-    """Index of the class of an operator by its kernel, its name in HLO and its category."""
+    """Return the class index of an operator by its kernel, its name in HLO and its category."""
     labels = list(CLASSES)
     if any(_COLLECTIVES.search(text) for text in (category, operator)):
         return labels.index("nccl")

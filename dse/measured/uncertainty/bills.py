@@ -61,7 +61,7 @@ class PriceSensitivity(NamedTuple):
 
 
 def add_money_records(design: Design, study: Study, device_price: float | None = None) -> Design:
-    """The design with the records of money, carbon and failures that it leaves to defaults, and its device's price."""
+    """Return the design with default records of money, carbon and failures where it has none, and its price."""
     system = design.system
     accelerator = dataclasses.replace(system.accelerator, made=system.accelerator.made or Made())
     is_training = study.name == "training"
@@ -81,7 +81,7 @@ def add_money_records(design: Design, study: Study, device_price: float | None =
 
 
 def price_spreads(design: Design, kind: str, accelerator: str, fixed_paths: Collection[str] = ()) -> dict[str, float]:
-    """Leaf path → standard deviation of its logarithm, of a completed design.
+    """Return by leaf path the standard deviation of its logarithm.
 
     Args:
         design: with all records of money (:func:`add_money_records`).
@@ -112,17 +112,18 @@ def price_spreads(design: Design, kind: str, accelerator: str, fixed_paths: Coll
 
 
 def _has_record(design: Design, path: str) -> bool:
+    """Return True where a design has the record of a leaf."""
     return leaf(design, path.rpartition(".")[0]) is not None
 
 
 def _confidence(leaf_info: Mapping[str, Any]) -> str:
-    """Confidence of a default by the words of its source."""
+    """Return the confidence of a default by the words of its source."""
     source = leaf_info.get("source", "")
     return "estimate" if not source or "estimate" in f"{source} {leaf_info['long_name']}" else "paper"
 
 
 def _device_price_spread(table: Mapping[str, Any], accelerator: str) -> float:
-    """Spread of the price of an accelerator: as its file is sure of it, else of the rule that stands in."""
+    """Return the spread of an accelerator's price: by its file's confidence, else that of the rule in its place."""
     if not accelerator:
         return float(table["device"]["watts"])
     price_record = catalog.made(accelerator)
@@ -139,7 +140,9 @@ def price_sensitivities(
     study: Study,
     fixed_paths: Sequence[Collection[str]] = (),
 ) -> list[dict[str, PriceSensitivity]]:
-    """What each metric of money, carbon and runs depends on, by design: one call of the model for all prices.
+    """Return by design what each metric of money, carbon and runs depends on.
+
+    One call of the model evaluates all prices.
 
     Args:
         designs: of one study.
@@ -185,14 +188,17 @@ def price_sensitivities(
 
 
 def part_name(path: str, metric: str) -> str:
-    """The part of the log error of a metric that a price, an emission factor or a time between failures is."""
+    """Return the part of a metric's log error that a price, emission factor or time between failures belongs to."""
     return "device price" if path in (DEVICE, MARGIN) else METRICS[metric]
 
 
 def time_and_energy_parts(
     sensitivity: PriceSensitivity, metric: str, design: Design, stack: str, levels: Levels, study: Study
 ) -> dict[str, float]:
-    """Parts by time and energy; of a rate of requests that is given, what is served does not vary with time."""
+    """Return the parts of a metric's log error by time and energy [standard deviations].
+
+    Of a rate of requests that is given, what is served does not vary with time.
+    """
     if not study.residuals:
         step_parts = (
             uncertainty.parts_of("step_time", design, stack, levels, study) if metric in _TIME_DEPENDENT else {}

@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
     @property
     def has_experts(self) -> bool:
-        """Whether it is of a mixture of experts."""
+        """True for a mixture of experts."""
         return "mixture" in self.kind
 
 
@@ -73,13 +73,13 @@ class MeasuredPlaces(NamedTuple):
 
     @classmethod
     def from_places(cls, places: Iterable[Place]) -> MeasuredPlaces:
-        """Those of rows."""
+        """Return the measured places with their families and kinds."""
         rows = tuple(dict.fromkeys(places))
         return cls(rows, frozenset(row.family for row in rows), frozenset(row.kind for row in rows))
 
 
 def framework_of(stack: str) -> str:
-    """Code base of a stack: its lineage, else its name without the release.
+    """Return the code base of a stack: its lineage, else its name without the release.
 
     >>> framework_of("tensorrt-llm-1-0"), framework_of("nemo")
     ('tensorrt-llm', 'megatron-transformer-engine')
@@ -89,7 +89,7 @@ def framework_of(stack: str) -> str:
 
 
 def architecture_kind(workload: Workload) -> str:
-    """Kind of attention and feed-forward of a model."""
+    """Return the kind of attention and feed-forward of a model."""
     if workload.recurrent is not None:
         return "recurrent"
     if workload.sparse is not None:
@@ -98,7 +98,10 @@ def architecture_kind(workload: Workload) -> str:
 
 
 def family_of(model: str) -> str:
-    """First word of a model's name; "" for none.
+    """Return the first word of a model's name, "" for none.
+
+    Args:
+        model: its name.
 
     >>> family_of("Llama-3-70B"), family_of("Qwen/Qwen3-8B")
     ('llama', 'qwen')
@@ -108,7 +111,7 @@ def family_of(model: str) -> str:
 
 
 def generation_and_vendor(accelerator: str) -> tuple[str, str]:
-    """(generation, vendor) of an accelerator of the catalogue; a generation is the first word of the architecture."""
+    """Return (generation, vendor) of an accelerator, where a generation is the architecture's first word."""
     if not accelerator:
         return "", ""
     entry = catalog.entry("accelerator", accelerator)
@@ -116,7 +119,7 @@ def generation_and_vendor(accelerator: str) -> tuple[str, str]:
 
 
 def place_of(stack: str, accelerator: str, workload: Workload, model: str) -> Place:
-    """The place of a model with a stack on an accelerator, both by their names in the catalogue."""
+    """Return the place of a model with a stack on an accelerator, both by their names in the catalogue."""
     return Place(
         stack,
         framework_of(stack),
@@ -128,7 +131,9 @@ def place_of(stack: str, accelerator: str, workload: Workload, model: str) -> Pl
 
 
 def distance_levels(place: Place, places: MeasuredPlaces, is_new_source: bool = False) -> Levels:
-    """Levels at which a place differs from known ones: hardware and experts by rows of its stack, if it has any.
+    """Return the levels at which a place differs from measured ones.
+
+    Hardware and experts differ by rows of its stack, if it has any.
 
     What runs on chips of a vendor without rows is another port: a stack without rows.
     """
@@ -159,7 +164,7 @@ def _model_levels(place: Place, rows: Collection[Place], places: MeasuredPlaces)
 
 
 def measured_places(serves: bool) -> MeasuredPlaces:
-    """Places of the measured rows of training stacks, or of serving ones, as their files state them."""
+    """Return the places of the measured rows of training stacks, or of serving ones, as their files state them."""
     files = [*paths("software").values(), _file()]
     return _read_measured_places(serves, *(stamp(path) for path in files))
 
@@ -173,7 +178,7 @@ def _read_measured_places(serves: bool, *stamps: tuple[int, int]) -> MeasuredPla
 
 
 def _rows_of(stack: str) -> Iterable[Place]:
-    """Places of the rows of a stack: accelerators, and whether some are of mixtures."""
+    """Yield the places of a stack's rows: accelerators, with and without mixtures."""
     value = catalog.entry("software", stack).value
     for chip in value("calibrated.accelerators", ()):
         for kind in ("dense", *(["mixture"] if chip in value("calibrated.mixtures", ()) else [])):
@@ -184,7 +189,7 @@ def _rows_of(stack: str) -> Iterable[Place]:
 def levels_of(
     stack: str, accelerator: str, design: Design, model: str = "", is_new_source: bool = False, excluded_stack: str = ""
 ) -> Levels:
-    """Levels at which a design differs from the measured rows of stacks of its kind.
+    """Return the levels at which a design differs from the measured rows of stacks of its kind.
 
     Args:
         stack: its stack, by its name in the catalogue.
@@ -203,7 +208,7 @@ def levels_of(
 
 
 def parts(figure: str, stack: str, level_names: Levels) -> dict[str, float]:
-    """Part of the log error of a kind of figure → its standard deviation: ``home``, then levels.
+    """Return the standard deviation of each part of a figure's log error: ``home``, then levels.
 
     Args:
         figure: ``step``, ``power`` or a kind of residuals of serving.
@@ -222,7 +227,7 @@ def parts(figure: str, stack: str, level_names: Levels) -> dict[str, float]:
 
 
 def memory_parts(stack: str, spread: float) -> dict[str, float]:
-    """The same of peak memory: ``spread`` of the stack, by default that of a framework without measured peaks."""
+    """Return the parts of peak memory's log error: ``spread``, at home where its framework has measured peaks."""
     return {"home" if framework_of(stack) in _table()["memory"]["frameworks"] else "framework": spread}
 
 
@@ -231,7 +236,15 @@ FIGURE_GROUPS = dict.fromkeys(("token", "latency", "rate", "energy"), "serving")
 
 
 def shared(part: str, figure: str = "step") -> tuple[float, float]:
-    """Share of the variance of a part that designs alike in it have in common, and that those of one model too have."""
+    """Return the shares of a part's variance that designs alike in it share, and that those of one model share.
+
+    Args:
+        part: of a log error.
+        figure: kind of figure.
+
+    Returns:
+        Two fractions, the second at least the first.
+    """
     if part == "level":
         return 1.0, 1.0
     tables = _table()["shared"]
@@ -241,7 +254,7 @@ def shared(part: str, figure: str = "step") -> tuple[float, float]:
 
 
 def estimate_spread(kind: str) -> float:
-    """Standard deviation of the logarithm of a value that no text or row was held against.
+    """Return the standard deviation of the logarithm of a value that no text or row was held against.
 
     Args:
         kind: ``share``, ``time`` or ``rate`` (and any other quantity).
@@ -250,12 +263,12 @@ def estimate_spread(kind: str) -> float:
 
 
 def freedom() -> float:
-    """Degrees of freedom of Student's t whose tails log errors have."""
+    """Return the degrees of freedom of Student's t whose tails log errors have."""
     return float(_table()["tail"]["freedom"])
 
 
 def _table() -> Mapping[str, Any]:
-    """``intervals.toml`` of the catalogue."""
+    """Return ``intervals.toml`` of the catalogue."""
     return parse(_file())
 
 

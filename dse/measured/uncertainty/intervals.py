@@ -14,7 +14,12 @@ from dse.types import Design
 
 
 def has_interval(metric: str, study: Study) -> bool:
-    """Whether a metric has an interval: a figure that is measured, or money, carbon or a run that follow from one."""
+    """Return True for a metric that is measured, or of money, carbon or a run that follow from one.
+
+    Args:
+        metric: its name.
+        study: its study.
+    """
     return metric in study.units and (figure_of(metric, study) is not None or metric in bills.METRICS)
 
 
@@ -25,7 +30,7 @@ class Judged(NamedTuple):
     parts: dict[str, dict[str, float]]  #: metric → part → standard deviation of its log error
 
     def reasons(self, metric: str, count: int = 3) -> dict[str, float]:
-        """The parts of a metric with the largest share of the variance, largest first."""
+        """Return the parts of a metric with the largest shares of its variance, largest first."""
         squares = {name: part**2 for name, part in self.parts.get(metric, {}).items() if part}
         total = sum(squares.values())
         return {name: square / total for name, square in sorted(squares.items(), key=lambda item: -item[1])[:count]}
@@ -41,7 +46,7 @@ def intervals(
     system: str = "",
     fixed_paths: Collection[str] = (),
 ) -> Judged:
-    """80 % intervals of the metrics that have one.
+    """Return the 80 % intervals of the metrics that have one.
 
     Args:
         design: the design.

@@ -27,9 +27,20 @@ OWN_ERROR = {"gemm": 0.096, "attention": 0.138, "collective": 0.10}
 
 
 def kernel(kind: OperatorKind, work: Work, precision: float, serves: bool = False) -> Callable[[System], Scalar]:
-    """Seconds of an isolated kernel on a system, by the kernels of a training step or of an engine."""
+    """Return the function of a system that gives the seconds of an isolated kernel.
+
+    Args:
+        kind: of the operator.
+        work: its FLOP and bytes.
+        precision: code of its number format.
+        serves: by the kernels of an engine instead of a training step.
+
+    Returns:
+        System → s.
+    """
 
     def seconds(system: System) -> Scalar:
+        """Return the seconds of the kernel on a system."""
         device = system.accelerator
         rates = (rates_alone if serves else rates_of)(device, jnp.float32(precision))
         return isolated_time(kind, work, rates) + rates.kernels.kernel_floor
@@ -38,9 +49,19 @@ def kernel(kind: OperatorKind, work: Work, precision: float, serves: bool = Fals
 
 
 def collective(kind: MessageKind, n_bytes: float, members: float) -> Callable[[System], Scalar]:
-    """Seconds of a collective among neighbours on a system."""
+    """Return the function of a system that gives the seconds of a collective among neighbours.
+
+    Args:
+        kind: of the message.
+        n_bytes: bytes of a rank.
+        members: number of ranks.
+
+    Returns:
+        System → s.
+    """
 
     def seconds(system: System) -> Scalar:
+        """Return the seconds of the collective on a system."""
         group = Group(members, members, reach=reach_in(system, members)((1.0, members)))
         return collectives.time(kind, n_bytes, Route(group, system), jnp.float32(float(Collective.auto)))
 
@@ -50,7 +71,9 @@ def collective(kind: MessageKind, n_bytes: float, members: float) -> Callable[[S
 def moved_times(
     base: Design, spreads: Spreads, times: Sequence[Callable[[System], Scalar]]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Logarithms of times on a design's system, and by factor their change by one standard deviation.
+    """Return the logarithms of times on a design's system and their changes by factor.
+
+    A change is that of one standard deviation of the factor.
 
     Args:
         base: the design.

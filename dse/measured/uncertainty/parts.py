@@ -51,7 +51,7 @@ class MetricInterval(NamedTuple):
 
 
 def uncertainty_of(software: str, levels: Levels = ()) -> Uncertainty:
-    """Uncertainty of predictions with a stack of the catalogue, from its current file, at some levels of distance."""
+    """Return the uncertainty of step times with a stack, by its current file, at some levels of distance."""
     entry = catalog.entry("software", software)
     paths = _software_leaves()
     spreads = {paths[name]: value.spread for name, value in entry.values.items() if value.spread and name in paths}
@@ -60,17 +60,21 @@ def uncertainty_of(software: str, levels: Levels = ()) -> Uncertainty:
 
 @functools.cache
 def _software_leaves() -> dict[str, str]:
-    """Leaf of the software → its path."""
+    """Return by leaf of the software its path."""
     return {path.rpartition(".")[2]: path for path in leaves() if path.startswith("software.")}
 
 
 def quantile(share: float = SHARE) -> float:
-    """Standard deviations to either side that cover ``share`` of a normal distribution."""
+    """Return the standard deviations to either side that cover ``share`` of a normal distribution.
+
+    Args:
+        share: probability of the interval.
+    """
     return NormalDist().inv_cdf(0.5 + 0.5 * share)
 
 
 def deviations(designs: Sequence[Design], uncertainties: Sequence[Uncertainty]) -> np.ndarray:
-    """Standard deviation of each design's log step time over the spread of its stack's parameters, to first order."""
+    """Return the standard deviation of each design's log step time by its stack's parameters [designs]."""
     changes = perturb(designs, uncertainties).log_changes("step_time").values()
     return np.sqrt(sum((change.slope**2 for change in changes), np.zeros(len(designs))))
 
@@ -95,7 +99,7 @@ class Perturbations(NamedTuple):
     parts: list[tuple[list[int], Any]]  #: designs of one structure, and their metrics
 
     def log_changes(self, metric: str) -> dict[str, LogChange]:
-        """Parameter → its change of a metric's logarithm."""
+        """Return by parameter its change of a metric's logarithm."""
         changes_by_path = {path: LogChange(np.zeros(self.n_designs), np.zeros(self.n_designs)) for path in self.paths}
         for indices, metrics in self.parts:
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -108,7 +112,7 @@ class Perturbations(NamedTuple):
 
 
 def perturb(designs: Sequence[Design], uncertainties: Sequence[Uncertainty], study: Study = TRAINING) -> Perturbations:
-    """Every design with each parameter of its spreads a spread more and less."""
+    """Evaluate every design with each parameter of its spreads a spread more and less."""
     from dse.measured.prediction import by_structure, evaluate_stack
 
     paths = list(dict.fromkeys(path for uncertainty in uncertainties for path in uncertainty.spreads))
@@ -120,7 +124,7 @@ def perturb(designs: Sequence[Design], uncertainties: Sequence[Uncertainty], stu
 
 
 def perturbed_copies(batch: Design, uncertainties: Sequence[Uncertainty], paths: Sequence[str]) -> Design:
-    """Each of a stack of designs as it is, then with every parameter a spread more and less, in its bounds."""
+    """Return each design of a batch as it is, then with each parameter a spread more and less, in its bounds."""
     n_copies = 1 + 2 * len(paths)
     columns = {}
     for index, path in enumerate(paths):
@@ -131,7 +135,15 @@ def perturbed_copies(batch: Design, uncertainties: Sequence[Uncertainty], paths:
 
 
 def scaled(batch: Design, logs: Mapping[str, np.ndarray]) -> Design:
-    """Copies of each of a stack of designs with leaves changed by logarithms [designs, copies], in their bounds."""
+    """Return copies of each design of a batch with leaves changed by logarithms, in their bounds.
+
+    Args:
+        batch: of designs.
+        logs: leaf path → logarithms of its factor [designs, copies].
+
+    Returns:
+        Batch of designs × copies, copies fastest.
+    """
     n_copies = next((log_factors.shape[1] for log_factors in logs.values()), 1)
     repeated = jax.tree.map(lambda values: np.repeat(values, n_copies), batch)
     columns = {
@@ -153,7 +165,11 @@ _ENERGIES = ("energy_per_step",)
 
 
 def figure_of(metric: str, study: Study) -> str | None:
-    """Kind of figure of a metric, None for one without an interval.
+    """Return the kind of figure of a metric, None for one without an interval.
+
+    Args:
+        metric: its name.
+        study: its study.
 
     >>> figure_of("mfu", TRAINING), figure_of("peak_memory", TRAINING)
     ('step', 'memory')
@@ -170,7 +186,7 @@ def figure_of(metric: str, study: Study) -> str | None:
 def parts_of(
     metric: str, design: Design, stack: str, levels: Levels, study: Study, step_deviation: float = 0.0
 ) -> dict[str, float]:
-    """Part of the log error of a metric → its standard deviation; empty for a metric without an interval.
+    """Return the standard deviation of each part of a metric's log error, none for one without an interval.
 
     Args:
         metric: its name.
@@ -207,13 +223,16 @@ class ReducedParts(NamedTuple):
     removed_variance: dict[str, float]  #: level or ``home`` → variance that leaves have taken from it
 
     def common_share(self, part: str, share: float) -> float:
-        """Share of what is left of a part that designs have in common who have ``share`` of it whole in common."""
+        """Return the share of what remains of a part that designs have in common.
+
+        ``share``: that of the part before leaves were subtracted.
+        """
         remaining, removed = self.parts[part] ** 2, self.removed_variance.get(part, 0.0)
         return max(share * (remaining + removed) - removed, 0.0) / remaining if remaining else 0.0
 
 
 def subtract_leaf_variance(parts: Mapping[str, float], leaf_deviations: Mapping[str, float]) -> ReducedParts:
-    r"""Parts with drawn leaves in them, each error counted once.
+    r"""Return the parts with drawn leaves among them, each error counted once.
 
     Widths of levels are all that rows left out show, so what leaves of the chip, its links, an engine or experts
     explain is taken from their level, in squares and not below zero. At home the rows of the stack are of these leaves
@@ -222,7 +241,8 @@ def subtract_leaf_variance(parts: Mapping[str, float], leaf_deviations: Mapping[
 
     Args:
         parts: as of :func:`parts_of`.
-        leaf_deviations: group of leaves (:data:`dse.measured.uncertainty.spreads.GROUPS`) → standard deviation that they make.
+        leaf_deviations: group of leaves (:data:`dse.measured.uncertainty.spreads.GROUPS`) → standard deviation
+            that they make.
     """
     remaining, scales, home_deviations = dict(parts), dict.fromkeys(leaf_deviations, 1.0), dict[str, float]()
     for groups, levels in _LEVELS_OF_GROUPS:
@@ -251,19 +271,19 @@ def subtract_leaf_variance(parts: Mapping[str, float], leaf_deviations: Mapping[
 
 
 def _subtract_variance(deviations: dict[str, float], levels: Sequence[str], variance: float) -> None:
-    """Take a variance from levels, of each the same share."""
+    """Subtract a variance from levels, of each the same share."""
     level_variance = sum(deviations[level] ** 2 for level in levels)
     for level in levels:
         deviations[level] *= math.sqrt(max(1.0 - variance / level_variance, 0.0)) if level_variance else 0.0
 
 
 def half_width(error_parts: Mapping[str, float], share: float = SHARE) -> float:
-    """Half-width of the interval of a log error of these parts."""
+    """Return the half-width of the interval of a log error of these parts."""
     return quantile(share) * math.hypot(*error_parts.values())
 
 
 def interval(value: float, error_parts: Mapping[str, float]) -> MetricInterval | None:
-    """The interval of a metric of these parts, None for one without any."""
+    """Return the interval of a metric of these parts, None for one without any."""
     if not error_parts:
         return None
     factor = math.exp(half_width(error_parts))

@@ -81,7 +81,7 @@ class Posterior(NamedTuple):
         return np.sqrt((self.matrix**2).sum(axis=1))
 
     def parts(self, index: int) -> dict[str, float]:
-        """Part of a design's log error → its standard deviation: groups of leaves, levels, prices."""
+        """Return the standard deviation of each part of a design's log error: groups of leaves, levels, prices."""
         squares = dict[str, float]()
         for key, effect in self.effects.items():
             name = self.names[key]
@@ -93,7 +93,7 @@ class Posterior(NamedTuple):
         return {name: math.sqrt(square) for name, square in squares.items() if square}
 
     def shares(self, first: int, second: int) -> dict[str, float]:
-        """Leaf or part → its share of the variance of the difference of two designs, largest first."""
+        """Return by leaf or part its share of the variance of two designs' difference, largest first."""
         squares = dict[str, float]()
         for key, effect in self.effects.items():
             squares[self.names[key]] = squares.get(self.names[key], 0.0) + float(effect[first] - effect[second]) ** 2
@@ -103,7 +103,7 @@ class Posterior(NamedTuple):
         }
 
     def draws(self) -> np.ndarray:
-        """Log metrics at joint draws [designs, draws]: the model at drawn leaves, and the rest with fat tails."""
+        """Return log metrics at joint draws of leaves, and of the rest with fat tails [designs, draws]."""
         log_metrics = self._model_draws()
         if residual_keys := [key for key in self.effects if key.startswith((_PART, _PRICE))]:
             effects = np.stack([self.effects[key] for key in residual_keys], axis=1)
@@ -111,14 +111,14 @@ class Posterior(NamedTuple):
         return log_metrics
 
     def _model_draws(self) -> np.ndarray:
-        """Log metrics of the model at joint draws of all leaves [designs, draws]."""
+        """Return log metrics of the model at joint draws of all leaves [designs, draws]."""
         log_metrics = np.repeat(self.logs[:, None], DRAWS, axis=1)
         for start in range(0, len(log_metrics), _DESIGNS_PER_BATCH):
             self._fill_model_draws(log_metrics, range(start, min(start + _DESIGNS_PER_BATCH, len(log_metrics))))
         return log_metrics
 
     def _fill_model_draws(self, log_metrics: np.ndarray, design_range: range) -> None:
-        """Those of some designs, in place."""
+        """Fill the rows of some designs in place."""
         from dse.measured.prediction import by_structure, evaluate_stack
 
         for positions, batch in by_structure([self.choices[i].design for i in design_range]):
@@ -137,7 +137,7 @@ _PART, _PRICE = "part ", "price "
 
 
 def posterior(choices: Sequence[Choice], metric: str, study: Study) -> Posterior:
-    """The posterior of a metric of designs.
+    """Return the posterior of a metric of designs.
 
     Args:
         choices: designs of one study.
@@ -148,7 +148,16 @@ def posterior(choices: Sequence[Choice], metric: str, study: Study) -> Posterior
 
 
 def posteriors(choices: Sequence[Choice], metrics: Sequence[str], study: Study) -> dict[str, Posterior]:
-    """Metric → its posterior, of all from one call of the model."""
+    """Return by metric its posterior, of all from one call of the model.
+
+    Args:
+        choices: designs of one study.
+        metrics: names, each with an interval.
+        study: the study.
+
+    Returns:
+        Metric → posterior.
+    """
     cached_spreads = functools.lru_cache(maxsize=None)(spreads_of)
     spreads_by_choice = [
         within(choice.design, cached_spreads(choice.stack, choice.accelerator, choice.system)) for choice in choices
@@ -182,6 +191,7 @@ def _metric_posterior(
     names: dict[str, str] = {}
 
     def add(key: str, name: str, index: int, effect: float) -> None:
+        """Add an effect of a factor on a design."""
         if effect:
             effects.setdefault(key, np.zeros(len(choices)))[index] += effect
             names[key] = name
@@ -223,7 +233,10 @@ def reduce_parts(
     slopes: Mapping[str, float],
     sensitivity: bills.PriceSensitivity | None = None,
 ) -> ReducedParts:
-    """Parts of a design's log error; ``slopes``: leaf → change of the log metric by its spread."""
+    """Return the parts of a design's log error after its leaves.
+
+    ``slopes``: leaf → change of the log metric by its spread.
+    """
     levels = choice.at
     if levels is None:
         levels = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model)
@@ -245,12 +258,17 @@ def _logs(perturbations: uncertainty.Perturbations, metric: str, n_designs: int)
 
 
 def shared_key(part: str, choice: Choice) -> str:
-    """The factor of a part that designs alike in it share."""
+    """Return the key of the factor that designs alike in a part share.
+
+    Args:
+        part: of a log error.
+        choice: one of the designs.
+    """
     return f"{_PART}{part} {_shared_attributes(part, choice)}"
 
 
 def _shared_attributes(part: str, choice: Choice) -> tuple[str, ...]:
-    """What designs have in common that are alike in a part."""
+    """Return what designs have in common that are alike in a part."""
     place = distance.place_of(choice.stack, choice.accelerator, choice.design.workload, choice.model)
     if part in distance.HARDWARE or part in ("announced", "board"):
         return (place.chip,)
@@ -260,30 +278,34 @@ def _shared_attributes(part: str, choice: Choice) -> tuple[str, ...]:
 
 
 def _model_key(choice: Choice) -> tuple[Any, ...]:
-    """A model on a stack and a chip."""
+    """Return the key of a model on a stack and a chip."""
     w = choice.design.workload
     return choice.stack, choice.accelerator, choice.model, float(w.hidden), float(w.n_layers)
 
 
 def _leaf_draws(factors: Sequence[Factor]) -> np.ndarray:
-    """Draws of a leaf's logarithm."""
+    """Return draws of a leaf's logarithm [draws]."""
     return sum((factor.deviation * normal_draws(factor.key) for factor in factors), np.zeros(DRAWS))
 
 
 def factor_draws(key: str) -> np.ndarray:
-    """Draws of a factor, as :meth:`Posterior.draws` has them."""
+    """Return draws of a factor as :meth:`Posterior.draws` has them [draws]."""
     return normal_draws(key) * _tail_factors() if key.startswith(_PART) else normal_draws(key)
 
 
 @functools.lru_cache(maxsize=4)
 def points(count: int) -> np.ndarray:
-    """Equally probable values of a standard normal, symmetric."""
+    """Return equally probable values of a standard normal, symmetric [count].
+
+    Args:
+        count: number of values.
+    """
     return np.array([NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)])
 
 
 @functools.lru_cache(maxsize=4096)
 def normal_draws(key: str) -> np.ndarray:
-    """Normal draws, the same for equal keys: equally probable values in an order of its own.
+    """Return normal draws, the same for equal keys: equally probable values in a permuted order [draws].
 
     (A Latin hypercube; McKay, Beckman and Conover, Technometrics 21, 1979.)
     """
@@ -292,7 +314,7 @@ def normal_draws(key: str) -> np.ndarray:
 
 @functools.lru_cache(maxsize=1)
 def _tail_factors() -> np.ndarray:
-    """Factors common to all errors of a draw: they make normal draws those of Student's t, as wide at 80 %."""
+    """Return factors common to all errors of a draw, which make normal draws those of Student's t, as wide at 80 %."""
     rng, freedom = np.random.default_rng(0), distance.freedom()
     normals = rng.standard_normal(100_000)
     factors = np.sqrt(freedom / rng.chisquare(freedom, 100_000))

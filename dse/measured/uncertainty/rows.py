@@ -15,7 +15,7 @@ from dse.measured.uncertainty.posterior import Choice, Posterior, posteriors
 
 
 class RowPosterior(NamedTuple):
-    """Where what is not known of a prediction stands."""
+    """Position of a prediction in the posteriors of its figures."""
 
     posteriors: dict[str, Posterior]  #: kind of figure → posterior of some designs
     position: int  #: which of them it is
@@ -26,7 +26,7 @@ _DESIGNS_PER_BATCH = 200
 
 
 def row_posteriors(predictions: Iterable[Prediction]) -> dict[int, RowPosterior]:
-    """``id`` of each prediction with a stack → its spread."""
+    """Return by ``id`` of each prediction with a stack its place in the posteriors."""
     stack_predictions = [p for p in predictions if p.skip is None and p.design is not None and p.stack]
     lookup, posterior_by_id = Lookup(), dict[int, RowPosterior]()
     for study in dict.fromkeys(map(study_of, stack_predictions), None):
@@ -39,7 +39,7 @@ def row_posteriors(predictions: Iterable[Prediction]) -> dict[int, RowPosterior]
 
 
 def _posteriors(choices: Sequence[Choice], study: Study) -> dict[str, Posterior]:
-    """Kind of figure → posterior of a metric of it."""
+    """Return by kind of figure the posterior of a metric of it."""
     metrics = dict[str, str]()
     for name in study.residuals or ("step_time", "energy_per_step"):
         metrics.setdefault(uncertainty.figure_of(name, study) or "", name)
@@ -50,13 +50,18 @@ def _posteriors(choices: Sequence[Choice], study: Study) -> dict[str, Posterior]
 
 
 def choice_of(prediction: Prediction, name: str) -> Choice:
-    """The design of a predicted row."""
+    """Return the design of a predicted row as a choice.
+
+    Args:
+        prediction: with a design.
+        name: of the choice.
+    """
     row = prediction.case.row
     return Choice(name, prediction.chosen, prediction.stack, accelerator_of(row), row.get("model"), row.get("system"))
 
 
 def _choice_at_distance(prediction: Prediction, lookup: Lookup) -> Choice:
-    """The same at the distance of the row's source."""
+    """Return the design of a predicted row at the distance of the row's source."""
     choice = choice_of(prediction, "")
     is_new = not lookup.is_measured(choice.stack, prediction.case.row.source)
     levels = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model, is_new)
@@ -64,7 +69,7 @@ def _choice_at_distance(prediction: Prediction, lookup: Lookup) -> Choice:
 
 
 def prediction_parts(prediction: Prediction, metric: str, posterior_by_id: dict[int, RowPosterior]) -> dict[str, float]:
-    """Parts of the log error of a metric (:meth:`Posterior.parts`); none without a stack or for other metrics."""
+    """Return the parts of a metric's log error (:meth:`Posterior.parts`), none without a stack or interval."""
     figure = uncertainty.figure_of(metric, study_of(prediction))
     if (row_posterior := posterior_by_id.get(id(prediction))) is None or figure is None:
         return {}
@@ -72,5 +77,5 @@ def prediction_parts(prediction: Prediction, metric: str, posterior_by_id: dict[
 
 
 def study_of(prediction: Prediction) -> Study:
-    """The study of a row."""
+    """Return the study of a row."""
     return KINDS[prediction.case.kind].study

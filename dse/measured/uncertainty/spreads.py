@@ -52,7 +52,7 @@ _EXACT = (
 
 
 def group_of(path: str) -> str:
-    """The group of a leaf.
+    """Return the group of a leaf.
 
     >>> group_of("system.accelerator.kernels.matrix_efficiency"), group_of("software.host_time")
     ('kernels', 'parameters')
@@ -61,18 +61,30 @@ def group_of(path: str) -> str:
 
 
 def total(factors: Iterable[Factor]) -> float:
-    """Standard deviation of a leaf's logarithm."""
+    """Return the standard deviation of a leaf's logarithm.
+
+    Args:
+        factors: of the leaf.
+    """
     return float(sum(factor.deviation**2 for factor in factors) ** 0.5)
 
 
 def within(design: Design, spreads: Spreads) -> Spreads:
-    """The spreads of leaves that a design has, and that are not zero."""
+    """Return the spreads of leaves that a design has and that are not zero.
+
+    Args:
+        design: with plain numbers as leaves.
+        spreads: by leaf path.
+
+    Returns:
+        Leaf path → factors.
+    """
     present = leaves_of(design)
     return {path: factors for path, factors in spreads.items() if path in present and leaf(design, path)}
 
 
 def spreads_of(stack: str, accelerator: str = "", system: str = "") -> Spreads:
-    """Spreads of the leaves that a stack, an accelerator and the networks of a system bring into a design.
+    """Return the spreads of the leaves that a stack, an accelerator and a system's networks bring into a design.
 
     Args:
         stack: by its name in the catalogue.
@@ -95,7 +107,7 @@ def spreads_of(stack: str, accelerator: str = "", system: str = "") -> Spreads:
 
 
 def _stack_spreads(stack: str) -> Iterator[tuple[str, tuple[Factor, ...]]]:
-    """What was fitted of a stack; what it shares with others has a common key."""
+    """Yield what was fitted of a stack, under a common key where it shares it with others."""
     entry = catalog.entry("software", stack)
     owner_by_source = {
         "shared by all stacks": "all stacks",
@@ -110,7 +122,7 @@ def _stack_spreads(stack: str) -> Iterator[tuple[str, tuple[Factor, ...]]]:
 
 
 def _deviation(path: str, value: catalog.Sourced) -> float:
-    """Stated spread of a value, else the width of its confidence."""
+    """Return the stated spread of a value, else the width of its confidence."""
     if value.spread:
         return value.spread
     leaf_info = known_leaves().get(path, {})
@@ -121,7 +133,7 @@ def _deviation(path: str, value: catalog.Sourced) -> float:
 
 
 def _chip_spreads(accelerator: str) -> Spreads:
-    """Leaves of an accelerator: its own, and those of its kernel files."""
+    """Return the spreads of an accelerator's leaves: its own, and those of its kernel files."""
     entry, chip_entry = catalog.entry("accelerator", accelerator), stated("accelerator", accelerator)
     files = list(_kernel_files(str(entry.value("kernels.family", "generic"))))
     is_measured = any(accelerator in value.source for value in files[0].values.values())
@@ -151,13 +163,13 @@ def _chip_spreads(accelerator: str) -> Spreads:
 
 
 def _field_names(field: str) -> tuple[str, str]:
-    """Names of a field of an accelerator in kernel files: as it is used, and as it was fitted."""
+    """Return the names of an accelerator's field in kernel files: as it is used, and as it was fitted."""
     name = field.removeprefix("kernels.")
     return (name, f"fine.{MEASURED_ALONE.get(name, name)}") if name != field else (name, f"{name}_share")
 
 
 def _kernel_files(slug: str) -> Iterator[Entry]:
-    """A kernel file, and those that it takes from, outwards."""
+    """Yield a kernel file and those that it takes from, outwards."""
     entry = catalog.entry("kernels", slug)
     yield entry
     if (family := entry.value("family")) is not None:
@@ -165,13 +177,13 @@ def _kernel_files(slug: str) -> Iterator[Entry]:
 
 
 def _scatter(names: Sequence[str], files: Sequence[Entry]) -> float:
-    """Scatter of a value among the measured chips of the innermost family that states one."""
+    """Return the scatter of a value among the measured chips of the innermost family that states one."""
     file_spreads = (file.values[name].spread for file in files for name in names if name in file.values)
     return next((spread for spread in file_spreads if spread), 0.0)
 
 
 def _network_spreads(entry: Entry) -> Spreads:
-    """Leaves of both networks of a system, or of an accelerator's usual node."""
+    """Return the spreads of both networks of a system, or of an accelerator's usual node."""
     prefix = "node." if entry.kind == "accelerator" else ""
     spreads: dict[str, tuple[Factor, ...]] = {}
     for level in ("scale_up", "scale_out"):

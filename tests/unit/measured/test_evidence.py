@@ -77,9 +77,8 @@ def test_a_design_is_its_row_whatever_it_costs():
     )
     faster = TWO[0]._replace(design=replace(TWO[0].design, {"system.accelerator.memory.bandwidth": 6e12}))
     known = posterior(TWO, METRIC, STUDY)
-    assert (
-        condition(known, measured(priced, 1.3)).n_design_rows == 1 and condition(known, measured(faster, 1.3)).own == 0
-    )
+    assert condition(known, measured(priced, 1.3)).n_design_rows == 1
+    assert condition(known, measured(faster, 1.3)).n_design_rows == 0
 
 
 def test_a_table_is_read(tmp_path):
