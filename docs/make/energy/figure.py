@@ -26,8 +26,8 @@ def draw(found: Sequence[FittedChip], path: Path) -> None:
     with style.style():
         figure = style.new_figure(10.0, 3.4)
         clock, time, power = figure.subplots(1, 3)
-        _draw_clocks(clock, [one for one in found if one.rows.studies[0].clocks])
-        limits = [one for one in found if not one.rows.studies[0].clocks]
+        _draw_clocks(clock, [one for one in found if one.rows.studies[0].has_clock_designs])
+        limits = [one for one in found if not one.rows.studies[0].has_clock_designs]
         _draw_limits(time, limits, "relative_time", "time over that under the highest limit")
         _draw_limits(power, limits, "relative_power", "power over that under the highest limit")
         for axes in (clock, time, power):

@@ -58,8 +58,8 @@ def write_page(
 
 def page(found: Sequence[FittedChip], command: str, figure: str, sections: Sequence[tuple[str, str]] = ()) -> str:
     """The page as Markdown."""
-    limits = [one for one in found if not one.rows.studies[0].clocks]
-    clocks = [one for one in found if one.rows.studies[0].clocks]
+    limits = [one for one in found if not one.rows.studies[0].has_clock_designs]
+    clocks = [one for one in found if one.rows.studies[0].has_clock_designs]
     parts = [
         "# Energy, clocks and power limits",
         f"Written by `{command}`.",

@@ -181,4 +181,4 @@ def test_power_at_rest_is_fitted_as_a_share_of_the_limit():
 def test_time_and_power_of_a_shape_share_a_fold():
     kernel = Kernel("gemm", "h200-sxm-141gb", (64.0, 512.0, 4096.0, 2.0, 1.0, 1.0), 1e-5)
     assert shape(kernel) == shape(kernel.with_power(300.0))
-    assert (kernel.with_power(300.0).metric, kernel.drawing(300.0).base) == ("kernel_power", "gemm")
+    assert (kernel.with_power(300.0).metric, kernel.with_power(300.0).base) == ("kernel_power", "gemm")
