@@ -101,8 +101,8 @@ def predict(
         InputError: for a table that cannot be read, and for an output that may not be replaced.
 
     >>> import tempfile
-    >>> found = predict("tests/published/narayanan_2021.csv", f"{tempfile.mkdtemp()}/predicted.csv")
-    >>> found.predicted, found.rows
+    >>> table = predict("tests/published/narayanan_2021.csv", f"{tempfile.mkdtemp()}/predicted.csv")
+    >>> table.predicted, table.rows
     (16, 16)
     """
     return predict_lines(cases_path, output, intervals, force)[0]
@@ -151,7 +151,10 @@ def coverage(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
         hits_by_source.setdefault(c.source, []).append(abs(math.log(c.predicted / c.measured)) <= half_width)
     total_hits = {"all": [flag for flags in hits_by_source.values() for flag in flags]} if hits_by_source else {}
     hits_with_total = dict(sorted(hits_by_source.items())) | total_hits
-    return [{"source": s, "n": len(flags), "coverage": sum(flags) / len(flags)} for s, flags in hits_with_total.items()]
+    return [
+        {"source": source, "n": len(flags), "coverage": sum(flags) / len(flags)}
+        for source, flags in hits_with_total.items()
+    ]
 
 
 def validate(
@@ -176,8 +179,8 @@ def validate(
     Raises:
         InputError: for a table that cannot be read, and for an output that may not be replaced.
 
-    >>> found = validate("tests/published/narayanan_2021.csv")
-    >>> found["all"]["step_time"]["predicted"], found["all"]["step_time"]["mape"] < 0.05
+    >>> errors = validate("tests/published/narayanan_2021.csv")
+    >>> errors["all"]["step_time"]["predicted"], errors["all"]["step_time"]["mape"] < 0.05
     (16, True)
     """
     if output is not None:
@@ -333,7 +336,7 @@ def report(comparisons: Iterable[Comparison]) -> Report:
         by_row.setdefault((c.source, c.metric), []).append(c)
         by_metric.setdefault(c.metric, []).append(c)
     return {
-        "rows": [{"source": s, "metric": m, **summary(group)} for (s, m), group in sorted(by_row.items())],
+        "rows": [{"source": source, "metric": m, **summary(group)} for (source, m), group in sorted(by_row.items())],
         "all": {metric: summary(group) for metric, group in sorted(by_metric.items())},
     }
 

@@ -90,8 +90,8 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         Skip: when there are none.
 
     >>> from dse.measured import read_cases
-    >>> found = complete(read_cases("tests/published/narayanan_2021.csv")[0])
-    >>> found.workload.n_heads, len(found.mappings) > 0
+    >>> candidates = complete(read_cases("tests/published/narayanan_2021.csv")[0])
+    >>> candidates.workload.n_heads, len(candidates.mappings) > 0
     (24.0, True)
     """
     lookup = lookup or Lookup()

@@ -108,10 +108,13 @@ def summarize_studies(
     """Return the relative figures of each study from time (s) and power (W) of its designs."""
     figures, start = [], 0
     for study in studies:
-        t, p = (values[start : start + len(study.designs)] for values in (step_times, powers))
+        design_times, design_powers = (values[start : start + len(study.designs)] for values in (step_times, powers))
         start += len(study.designs)
-        limit_figures = dict(relative_time=float(t[0] / t[1]), relative_power=float(p[0] / p[1]))
-        figures.append(least_energy_figures(t, p) if study.has_clock_designs else limit_figures)
+        limit_figures = dict(
+            relative_time=float(design_times[0] / design_times[1]),
+            relative_power=float(design_powers[0] / design_powers[1]),
+        )
+        figures.append(least_energy_figures(design_times, design_powers) if study.has_clock_designs else limit_figures)
     return figures
 
 

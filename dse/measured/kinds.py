@@ -75,8 +75,8 @@ def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None, study: St
     Returns:
         The chosen design of each and its metrics in SI units, or the reason of a skip.
 
-    >>> found = predict_cases(read_cases("tests/published/narayanan_2021.csv")[:1])[0]
-    >>> found.stack, found.design.mapping.tp
+    >>> prediction = predict_cases(read_cases("tests/published/narayanan_2021.csv")[:1])[0]
+    >>> prediction.stack, prediction.design.mapping.tp
     ('megatron-2021', 1.0)
     """
     lookup = lookup or Lookup()

@@ -101,9 +101,9 @@ def _seq_len(case: Case, cells: Cells, lookup: Lookup) -> float | None:
         return None
     flops_per_token = rates["model_tflops_per_gpu"] / rates["tokens_per_s_per_gpu"]
     attention_flops = flops_per_token - 6.0 * (1e9 * params_b - (vocab or 0.0) * hidden)
-    length = attention_flops / (12.0 * layers * hidden)
-    power_of_two = 2.0 ** round(math.log2(length)) if length > 1.0 else 0.0
-    return power_of_two if abs(length - power_of_two) < 0.1 * power_of_two else None
+    n_tokens = attention_flops / (12.0 * layers * hidden)
+    power_of_two = 2.0 ** round(math.log2(n_tokens)) if n_tokens > 1.0 else 0.0
+    return power_of_two if abs(n_tokens - power_of_two) < 0.1 * power_of_two else None
 
 
 def _fsdp_defaults(lookup: Lookup, cells: Cells) -> dict[str, str]:

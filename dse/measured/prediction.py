@@ -61,8 +61,8 @@ def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[st
         Metric → its values [designs] in SI units, in the order of the designs.
 
     >>> import dse
-    >>> one = dse.design("gpt-3-13b", "selene", tp=8, micro_batch=1, recompute="full")
-    >>> evaluate_many([one, one])["step_time"].shape
+    >>> design = dse.design("gpt-3-13b", "selene", tp=8, micro_batch=1, recompute="full")
+    >>> evaluate_many([design, design])["step_time"].shape
     (2,)
     """
     values_by_metric = {name: np.zeros(len(designs)) for name in study.units}

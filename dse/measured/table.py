@@ -269,8 +269,12 @@ def step_figures(row: Row) -> list[Measurement]:
     """Return the measurements of a row of training steps: its ``metric``, or its columns of a wide table."""
     if row.get("metric"):
         return [measurement(row, row.get("metric"), MEANINGS)]
-    wide = [_measurement(row, name, row.get(c), unit) for c, (name, unit) in WIDE_COLUMNS.items() if row.get(c)]
-    return wide or [measurement(row, "", MEANINGS)]
+    wide_figures = [
+        _measurement(row, name, row.get(column), unit)
+        for column, (name, unit) in WIDE_COLUMNS.items()
+        if row.get(column)
+    ]
+    return wide_figures or [measurement(row, "", MEANINGS)]
 
 
 def measurement(row: Row, name: str, meanings: Mapping[str, Meaning]) -> Measurement:

@@ -79,7 +79,7 @@ def explain(design: Design, traces: Sequence[RankTrace]) -> Explained:
     )
     state = MeasuredState(step, ranks, {stage: predicted_parts(device) for stage, device in expected.items()})
     causes = CauseSearch(state).causes()
-    measured = max(trace.length for trace in traces)
+    measured = max(trace.step_seconds for trace in traces)
     order = sorted(causes, key=lambda cause: (cause.kind == "rest", not cause.named, -abs(cause.seconds)))
     return Explained(measured, step.total, tuple(order), tuple(ranks), tuple(expected[s] for s in stages))
 
@@ -95,10 +95,10 @@ def step_parts(explanation: Explained) -> list[tuple[str, float, float]]:
     """
     rank, predicted = explanation.ranks[0], predicted_parts(explanation.expected[0])
     measured_compute, predicted_compute = _compute_seconds(rank), _compute_seconds(predicted)
-    exposed = rank.trace.length - measured_compute - rank.trace.idle
+    exposed = rank.trace.step_seconds - measured_compute - rank.trace.idle
     return [
         ("compute", measured_compute, predicted_compute),
-        ("exposed communication", exposed, predicted.trace.length - predicted_compute - predicted.trace.idle),
+        ("exposed communication", exposed, predicted.trace.step_seconds - predicted_compute - predicted.trace.idle),
         ("gaps", rank.trace.idle, predicted.trace.idle),
     ]
 
@@ -106,7 +106,7 @@ def step_parts(explanation: Explained) -> list[tuple[str, float, float]]:
 def _compute_seconds(rank: RankParts) -> float:
     """Return the seconds a step in which a kernel computes."""
     is_compute = rank.trace.labels != MESSAGE_CLASS
-    return union_length(rank.trace.start[is_compute], rank.trace.end[is_compute]) / rank.trace.steps
+    return union_length(rank.trace.start[is_compute], rank.trace.end[is_compute]) / rank.trace.n_steps
 
 
 def as_dict(explanation: Explained) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def _measured_events(rank: RankParts, process: int) -> Iterator[dict[str, Any]]:
     """Yield kernels of a trace under the names of the operators that they were matched to."""
     trace, classes = rank.trace, rank.matched.classes
     for kind, class_index, stream, start, end in zip(
-        trace.kind, rank.matched.class_index, trace.stream, trace.start, trace.end, strict=True
+        trace.kind_index, rank.matched.class_index, trace.stream, trace.start, trace.end, strict=True
     ):
         kernel_kind = trace.kinds[kind]
         name, args = (

@@ -52,7 +52,7 @@ class CauseSearch:
     """Search for the causes one after the other."""
 
     def __init__(self, state: MeasuredState) -> None:
-        self.state, self.length = state, state.measured
+        self.state, self.step_seconds = state, state.measured
         self.slow_rank, self.slow_factor = self._slow_rank()
         other_ranks = [rank for i, rank in enumerate(state.ranks) if i != self.slow_rank]
         self.ranks = other_ranks or state.ranks
@@ -71,7 +71,7 @@ class CauseSearch:
         repeated, links = self._recompute(), self._links()
         causes = [*self._rank(), *repeated, *self._kernels(), *links, *self._host(bool(repeated))]
         causes = [*self._with_waits(causes), *self._base_causes()]
-        unexplained = self.length - self.state.step.total - sum(cause.seconds for cause in causes)
+        unexplained = self.step_seconds - self.state.step.total - sum(cause.seconds for cause in causes)
         evidence = "of the schedule, of parts that cancel, and of what no part explains"
         return [*causes, Cause("rest", "not explained", unexplained, evidence, False)]
 
@@ -81,7 +81,7 @@ class CauseSearch:
         return min(max(min(ratios, default=1.0), 1.0 - BASE), 1.0 + BASE)
 
     def _stands_out(self, seconds: float) -> bool:
-        return seconds > SHARE * self.length
+        return seconds > SHARE * self.step_seconds
 
     # Ranks
 
@@ -125,14 +125,14 @@ class CauseSearch:
         rank = self.state.ranks[self.slow_rank]
         share = 1.0 - 1.0 / self.slow_factor
         shares = np.where(rank.trace.labels == MESSAGE_CLASS, 0.0, share)
-        is_optimizer = np.array([item.family == "optimizer" for item in rank.matched.classes] + [False])[
-            rank.matched.class_index
-        ]
+        is_optimizer = np.array(
+            [kernel_class.family == "optimizer" for kernel_class in rank.matched.classes] + [False]
+        )[rank.matched.class_index]
         in_passes, after_passes = self._net_savings(rank, shares, is_optimizer)
         saved = SavedTime({rank.stage: in_passes}, after_passes, everywhere=False)
         waiting = [
-            float(np.minimum(o.trace.seconds - o.wire, o.exposed).sum()) / o.trace.steps
-            for i, o in enumerate(self.state.ranks)
+            float(np.minimum(other.trace.seconds - other.wire, other.exposed).sum()) / other.trace.n_steps
+            for i, other in enumerate(self.state.ranks)
             if i != self.slow_rank
         ]
         seconds = self.state.cause_seconds(saved)
@@ -153,15 +153,15 @@ class CauseSearch:
         ]
         steady_factors = {name: self.steady[name] / self.base for name in factors}
         if self._is_clock(steady_factors, compute_bound):
-            factor = sum(steady_factors[n] * self.ratios[n][1] for n in compute_bound) / sum(
-                self.ratios[n][1] for n in compute_bound
+            factor = sum(steady_factors[family] * self.ratios[family][1] for family in compute_bound) / sum(
+                self.ratios[family][1] for family in compute_bound
             )
             seconds = self.state.cause_seconds(
                 self._saved_by_families({name: steady_factors[name] for name in compute_bound})
             )
             text = (
-                f"{' and '.join(_FAMILY_NAMES[n] for n in compute_bound)} take {_percent(factor)} longer alike, "
-                f"kernels bound by memory {_percent(steady_factors['elementwise'])}"
+                f"{' and '.join(_FAMILY_NAMES[family] for family in compute_bound)} take {_percent(factor)} "
+                f"longer alike, kernels bound by memory {_percent(steady_factors['elementwise'])}"
             )
             causes.append(
                 Cause(
@@ -207,7 +207,7 @@ class CauseSearch:
 
         def shares(rank: RankParts) -> np.ndarray:
             """Return the share of its time that each kernel of a rank saves [kernels]."""
-            class_shares = [1.0 - 1.0 / factors.get(item.family, 1.0) for item in rank.matched.classes]
+            class_shares = [1.0 - 1.0 / factors.get(kernel_class.family, 1.0) for kernel_class in rank.matched.classes]
             return np.array([*class_shares, 0.0])[rank.matched.class_index]
 
         return self._saved_by_shares(shares)
@@ -217,9 +217,9 @@ class CauseSearch:
         passes, after_passes = dict[int, list[float]](), dict[int, float]()
         for rank in self.ranks:
             shares = shares_of(rank)
-            is_optimizer = np.array([item.family == "optimizer" for item in rank.matched.classes] + [False])[
-                rank.matched.class_index
-            ]
+            is_optimizer = np.array(
+                [kernel_class.family == "optimizer" for kernel_class in rank.matched.classes] + [False]
+            )[rank.matched.class_index]
             in_passes, late_seconds = self._net_savings(rank, shares, is_optimizer)
             passes.setdefault(rank.stage, []).append(in_passes)
             after_passes[id(rank)] = late_seconds
@@ -227,7 +227,7 @@ class CauseSearch:
 
     def _net_savings(self, rank: RankParts, shares: np.ndarray, is_optimizer: np.ndarray) -> tuple[float, float]:
         """Return the seconds a step saved in the passes and after them, less the messages then exposed."""
-        saved, hidden = shares * rank.trace.seconds / rank.trace.steps, self._hidden_seconds(rank)
+        saved, hidden = shares * rank.trace.seconds / rank.trace.n_steps, self._hidden_seconds(rank)
         in_passes = float(saved[~is_optimizer].sum())
         return in_passes - min(hidden[0], in_passes), float(saved[is_optimizer].sum()) - min(hidden[1], in_passes)
 
@@ -240,14 +240,18 @@ class CauseSearch:
         predicted = self.state.predicted[rank.stage]
         exposed_seconds = exposed_sums(predicted)
         is_exposed = exposed_seconds > 1e-7
-        for index, item in enumerate(rank.matched.classes):
+        for index, kernel_class in enumerate(rank.matched.classes):
             is_measured, is_predicted = rank.matched.class_index == index, predicted.matched.class_index == index
-            if item.family != "message" or not is_measured.any() or not is_exposed[int(item.is_after_passes)]:
+            if (
+                kernel_class.family != "message"
+                or not is_measured.any()
+                or not is_exposed[int(kernel_class.is_after_passes)]
+            ):
                 continue
-            if item.is_after_passes or predicted.exposed[is_predicted].sum() > 1e-7:
-                wire_seconds = float(rank.wire[is_measured].sum()) / rank.trace.steps
-                exposed_seconds[int(item.is_after_passes)] += (
-                    wire_seconds - item.seconds_per_kernel * rank.matched.launches(index)
+            if kernel_class.is_after_passes or predicted.exposed[is_predicted].sum() > 1e-7:
+                wire_seconds = float(rank.wire[is_measured].sum()) / rank.trace.n_steps
+                exposed_seconds[int(kernel_class.is_after_passes)] += (
+                    wire_seconds - kernel_class.seconds_per_kernel * rank.matched.launches(index)
                 )
         return np.asarray(exposed_seconds)
 
@@ -255,11 +259,11 @@ class CauseSearch:
         """Return as text the operators of a family that lose most."""
         seconds_by_name: dict[str, tuple[float, float]] = {}
         rank = self.ranks[0]
-        for index, item in enumerate(rank.matched.classes):
-            if item.family == family and (count := rank.matched.launches(index)):
-                seconds, expected = rank.matched.seconds(index), count * item.seconds_per_kernel
-                subtotal = seconds_by_name.get(item.name, (0.0, 0.0))
-                seconds_by_name[item.name] = subtotal[0] + seconds, subtotal[1] + expected
+        for index, kernel_class in enumerate(rank.matched.classes):
+            if kernel_class.family == family and (count := rank.matched.launches(index)):
+                seconds, expected = rank.matched.seconds(index), count * kernel_class.seconds_per_kernel
+                subtotal = seconds_by_name.get(kernel_class.name, (0.0, 0.0))
+                seconds_by_name[kernel_class.name] = subtotal[0] + seconds, subtotal[1] + expected
         worst = sorted(seconds_by_name.items(), key=lambda pair: pair[1][1] - pair[1][0])[:3]
         return ", ".join(f"{name} {_ms(seconds)} instead of {_ms(expected)}" for name, (seconds, expected) in worst)
 
@@ -274,16 +278,16 @@ class CauseSearch:
             )
             if not has_slow_links:  # messages take what is predicted, so that what is exposed more is of repeated ones
                 repeated += max(float(extra_exposed[0]), 0.0)
-            for index, item in enumerate(rank.matched.classes):
+            for index, kernel_class in enumerate(rank.matched.classes):
                 count = rank.matched.launches(index)
-                if not item.has_forward or not count:
+                if not kernel_class.has_forward or not count:
                     continue
-                extra_share = (count - item.number) / count
-                if item.family == "message" and has_slow_links:
+                extra_share = (count - kernel_class.n_kernels) / count
+                if kernel_class.family == "message" and has_slow_links:
                     repeated += (
-                        extra_share * float(rank.exposed[rank.matched.class_index == index].sum()) / rank.trace.steps
+                        extra_share * float(rank.exposed[rank.matched.class_index == index].sum()) / rank.trace.n_steps
                     )
-                elif item.family not in ("wait", "message"):
+                elif kernel_class.family not in ("wait", "message"):
                     extra_and_total[0] += extra_share * rank.matched.seconds(index)
                     extra_and_total[1] += rank.matched.seconds(index)
             repeated_by_stage.setdefault(rank.stage, []).append(repeated)
@@ -322,11 +326,11 @@ class CauseSearch:
         """Return by network the time of its messages on the wire over the predicted one."""
         sums: dict[str, list[float]] = {}
         for rank in self.ranks:
-            for index, item in enumerate(rank.matched.classes):
+            for index, kernel_class in enumerate(rank.matched.classes):
                 is_of_class = rank.matched.class_index == index
-                if item.family == "message" and is_of_class.any():
-                    predicted_seconds = item.seconds_per_kernel
-                    level_sums = sums.setdefault(item.level, [0.0, 0.0])
+                if kernel_class.family == "message" and is_of_class.any():
+                    predicted_seconds = kernel_class.seconds_per_kernel
+                    level_sums = sums.setdefault(kernel_class.level, [0.0, 0.0])
                     level_sums[0] += is_of_class.sum() * float(np.median(rank.wire[is_of_class]))
                     level_sums[1] += is_of_class.sum() * predicted_seconds
         return {level: seconds / expected for level, (seconds, expected) in sums.items() if expected}
@@ -335,29 +339,29 @@ class CauseSearch:
         passes, after_passes, message_factor = dict[int, list[float]](), dict[int, float](), 1.0
         for rank in self.ranks:
             extra_seconds, is_after_passes = np.zeros(len(rank.wire)), np.zeros(len(rank.wire), bool)
-            for index, item in enumerate(rank.matched.classes):
+            for index, kernel_class in enumerate(rank.matched.classes):
                 is_of_class = rank.matched.class_index == index
-                if item.family != "message" or item.level != level or not is_of_class.any():
+                if kernel_class.family != "message" or kernel_class.level != level or not is_of_class.any():
                     continue
-                if "stage_output" in item.name:
+                if "stage_output" in kernel_class.name:
                     message_factor = max(ratio, 1.0)
                     continue
-                extra_seconds[is_of_class] = rank.wire[is_of_class] - base * item.seconds_per_kernel
-                is_after_passes[is_of_class] = item.is_after_passes
+                extra_seconds[is_of_class] = rank.wire[is_of_class] - base * kernel_class.seconds_per_kernel
+                is_after_passes[is_of_class] = kernel_class.is_after_passes
             paid_seconds = paid_delays(rank, extra_seconds)
-            in_passes = float(paid_seconds[~is_after_passes].sum()) / rank.trace.steps
+            in_passes = float(paid_seconds[~is_after_passes].sum()) / rank.trace.n_steps
             passes.setdefault(rank.stage, []).append(in_passes)
-            after_passes[id(rank)] = float(paid_seconds[is_after_passes].sum()) / rank.trace.steps - min(
+            after_passes[id(rank)] = float(paid_seconds[is_after_passes].sum()) / rank.trace.n_steps - min(
                 self._hidden_seconds(rank)[1], in_passes
             )
         return SavedTime(self.state.stage_means(passes), self.state.last_rank_value(after_passes), message_factor)
 
     def _messages_of(self, level: str) -> str:
         names = dict.fromkeys(
-            item.name
+            kernel_class.name
             for rank in self.ranks
-            for index, item in enumerate(rank.matched.classes)
-            if item.family == "message" and item.level == level and rank.matched.launches(index)
+            for index, kernel_class in enumerate(rank.matched.classes)
+            if kernel_class.family == "message" and kernel_class.level == level and rank.matched.launches(index)
         )
         listing = ", ".join([*names][:3])
         return f"{listing} and {len(names) - 3} more" if len(names) > 3 else listing
@@ -372,7 +376,7 @@ class CauseSearch:
             extra_idle = rank.idle - predicted_idle - (self._launch_gap_seconds(rank) if subtract_launches else 0.0)
             gaps.setdefault(rank.stage, []).append(extra_idle if extra_idle > HOST * predicted_idle else 0.0)
         saved = SavedTime({stage: max(max(stage_gaps), 0.0) for stage, stage_gaps in gaps.items()}, everywhere=False)
-        if max(saved.passes.values()) < 1e-4 * self.length:
+        if max(saved.passes.values()) < 1e-4 * self.step_seconds:
             return []
         seconds = self.state.cause_seconds(saved)
         worst_rank = max(self.state.ranks, key=lambda rank: rank.idle)
@@ -405,7 +409,7 @@ class CauseSearch:
     def _order(self) -> list[Cause]:
         if len(self.state.step.plan.orders) == 1:
             return []
-        seconds = self.length - self.state.total()
+        seconds = self.step_seconds - self.state.total()
         waiting = sum(rank.waits for rank in self.state.ranks) / len(self.state.ranks)
         predicted_waits = sum(self.state.predicted[rank.stage].waits for rank in self.state.ranks) / len(
             self.state.ranks
@@ -424,11 +428,11 @@ class CauseSearch:
     def _received_text(self) -> str:
         """Return a remark on messages from other stages where there are not as many as predicted."""
         rank = self.state.ranks[0]
-        for index, item in enumerate(rank.matched.classes):
-            if item.key == ("recv",) and round(rank.matched.launches(index)) != item.number:
+        for index, kernel_class in enumerate(rank.matched.classes):
+            if kernel_class.key == ("recv",) and round(rank.matched.launches(index)) != kernel_class.n_kernels:
                 return (
-                    f" (a stage receives {rank.matched.launches(index):.0f} messages instead of {item.number}: are the "
-                    "virtual stages as stated?)"
+                    f" (a stage receives {rank.matched.launches(index):.0f} messages instead of "
+                    f"{kernel_class.n_kernels}: are the virtual stages as stated?)"
                 )
         return ""
 
@@ -442,11 +446,13 @@ class CauseSearch:
 
 def _repeated_shares(rank: RankParts) -> np.ndarray:
     """Return the share of each forward kernel that is beyond the predicted number [kernels]."""
-    counts = [(item, rank.matched.launches(index)) for index, item in enumerate(rank.matched.classes)]
+    counts = [(kernel_class, rank.matched.launches(index)) for index, kernel_class in enumerate(rank.matched.classes)]
     computes = ("matrix", "attention", "elementwise")
     shares = [
-        max(1.0 - item.number / count, 0.0) if item.has_forward and item.family in computes and count else 0.0
-        for item, count in counts
+        max(1.0 - kernel_class.n_kernels / count, 0.0)
+        if kernel_class.has_forward and kernel_class.family in computes and count
+        else 0.0
+        for kernel_class, count in counts
     ]
     return np.array([*shares, 0.0])[rank.matched.class_index]
 

@@ -60,8 +60,8 @@ class KernelClass(NamedTuple):
     key: tuple[Any, ...]
     name: str  #: of operators or message
     family: str  #: of :class:`dse.views.trace.kernels.TraceKernel`
-    number: int
-    seconds: float  #: of all, a step
+    n_kernels: int
+    predicted_seconds: float  #: of all, a step
     has_forward: bool  #: whether some are of a forward
     compute_bound: bool
     level: str = ""  #: network of a message
@@ -70,7 +70,7 @@ class KernelClass(NamedTuple):
     @property
     def seconds_per_kernel(self) -> float:
         """Predicted seconds of one kernel."""
-        return self.seconds / self.number
+        return self.predicted_seconds / self.n_kernels
 
 
 class MatchedTrace(NamedTuple):
@@ -84,11 +84,11 @@ class MatchedTrace(NamedTuple):
 
     def launches(self, index: int) -> float:
         """Return the number of kernels of a class a step."""
-        return float((self.class_index == index).sum()) / self.trace.steps
+        return float((self.class_index == index).sum()) / self.trace.n_steps
 
     def seconds(self, index: int) -> float:
         """Return the seconds of the kernels of a class a step."""
-        return float(self.trace.seconds[self.class_index == index].sum()) / self.trace.steps
+        return float(self.trace.seconds[self.class_index == index].sum()) / self.trace.n_steps
 
 
 def classes_of(device_step: DeviceStep) -> list[KernelClass]:
@@ -144,7 +144,7 @@ def _shape(batch: int, rows: int, columns: int, depth: int) -> tuple[Any, ...]:
 def _sort(name: str) -> str:
     if name in _SORT_OF:
         return _SORT_OF[name]
-    return next((sort for sort, sign in SORTS.items() if sign.search(name)), name)
+    return next((sort for sort, pattern in SORTS.items() if pattern.search(name)), name)
 
 
 def match(trace: RankTrace, device_step: DeviceStep) -> MatchedTrace:
@@ -152,8 +152,8 @@ def match(trace: RankTrace, device_step: DeviceStep) -> MatchedTrace:
     classes = classes_of(device_step)
     index_by_key = {kernel_class.key: i for i, kernel_class in enumerate(classes)}
     class_and_method = [_match_kind(kind, index_by_key, classes) for kind in trace.kinds]
-    class_index = np.array([entry[0] for entry in class_and_method], np.int64)[trace.kind]
-    methods = np.array([entry[1] for entry in class_and_method], object)[trace.kind]
+    class_index = np.array([entry[0] for entry in class_and_method], np.int64)[trace.kind_index]
+    methods = np.array([entry[1] for entry in class_and_method], object)[trace.kind_index]
     _match_by_order(trace, device_step, index_by_key, class_index, methods)
     seconds, total_seconds = trace.seconds, max(float(trace.seconds.sum()), 1e-30)
     shares = {
@@ -162,8 +162,8 @@ def match(trace: RankTrace, device_step: DeviceStep) -> MatchedTrace:
     }
     unmatched: dict[str, float] = {}
     for i in np.flatnonzero(class_index < 0):
-        name = trace.kinds[trace.kind[i]].name
-        unmatched[name] = unmatched.get(name, 0.0) + float(seconds[i]) / trace.steps
+        name = trace.kinds[trace.kind_index[i]].name
+        unmatched[name] = unmatched.get(name, 0.0) + float(seconds[i]) / trace.n_steps
     return MatchedTrace(trace, classes, class_index, shares, dict(sorted(unmatched.items(), key=lambda item: -item[1])))
 
 
@@ -185,7 +185,7 @@ def _match_kind(
         return index_by_key["attention", direction], BY_NAME
     if kind.label == _GEMM:
         return -1, UNMATCHED  # perhaps by order
-    sort = next((sort for sort, sign in SORTS.items() if sign.search(kind.name)), "")
+    sort = next((sort for sort, pattern in SORTS.items() if pattern.search(kind.name)), "")
     if sort == "optimizer" and ("optimizer",) in index_by_key:
         return index_by_key["optimizer",], BY_NAME
     for name in (sort, *(key[1] for key in index_by_key if key[0] == "elementwise" and key[1] in kind.name)):
@@ -242,11 +242,11 @@ def _match_by_order(
 ) -> None:
     """Match products without shapes one by one, in place, where their number is the predicted one."""
     labels = trace.labels
-    shapeless = np.array([kind.label == _GEMM and not kind.dims for kind in trace.kinds], bool)[trace.kind]
+    shapeless = np.array([kind.label == _GEMM and not kind.dims for kind in trace.kinds], bool)[trace.kind_index]
     positions = np.flatnonzero(shapeless & (class_index < 0) & (labels == _GEMM))
     expected_classes = [index_by_key[key_of(kernel)] for kernel in _products(device_step)]
-    if len(positions) and len(expected_classes) and len(positions) == len(expected_classes) * trace.steps:
-        class_index[positions] = expected_classes * trace.steps
+    if len(positions) and len(expected_classes) and len(positions) == len(expected_classes) * trace.n_steps:
+        class_index[positions] = expected_classes * trace.n_steps
         methods[positions] = BY_ORDER
 
 

@@ -38,7 +38,7 @@ class RankParts(NamedTuple):
     @property
     def busy(self) -> float:
         """Seconds a step of the passes of its stage with gaps."""
-        return self.trace.length - self.waits - self.replicas - self.optimizer_seconds
+        return self.trace.step_seconds - self.waits - self.replicas - self.optimizer_seconds
 
 
 def rank_parts(matched: MatchedTrace, stage: int) -> RankParts:
@@ -64,7 +64,7 @@ def rank_parts(matched: MatchedTrace, stage: int) -> RankParts:
         np.concatenate([end[is_covered], cover_end]),
     )
     exposed[is_late] = _uncovered(start[is_late], end[is_late], cover_start, cover_end)
-    steps = trace.steps
+    steps = trace.n_steps
     return RankParts(
         matched,
         stage,
@@ -134,7 +134,7 @@ def as_trace(device_step: DeviceStep) -> RankTrace:
 def predicted_parts(device_step: DeviceStep) -> RankParts:
     """Return the parts of the predicted step of a device."""
     trace = as_trace(device_step)
-    return rank_parts(MatchedTrace(trace, classes_of(device_step), trace.kind, {}, {}), device_step.stage)
+    return rank_parts(MatchedTrace(trace, classes_of(device_step), trace.kind_index, {}, {}), device_step.stage)
 
 
 def measured_parts(trace: RankTrace, device_step: DeviceStep) -> RankParts:
@@ -151,13 +151,13 @@ def remove_waits(ranks: list[RankParts]) -> list[RankParts]:
     groups: dict[tuple[str, int], list[tuple[int, np.ndarray]]] = {}
     for rank_index, rank in enumerate(ranks):
         names = [kind.group for kind in rank.trace.kinds]
-        for index, item in enumerate(rank.matched.classes):
-            if item.family != "message" or item.name.startswith("stage_output"):
+        for index, kernel_class in enumerate(rank.matched.classes):
+            if kernel_class.family != "message" or kernel_class.name.startswith("stage_output"):
                 continue
             positions = np.flatnonzero(rank.matched.class_index == index)
-            for group in {names[kind] for kind in rank.trace.kind[positions]} - {""}:
-                kernel_indices = positions[[names[kind] == group for kind in rank.trace.kind[positions]]]
-                groups.setdefault((group, hash(item.key)), []).append((rank_index, kernel_indices))
+            for group in {names[kind] for kind in rank.trace.kind_index[positions]} - {""}:
+                kernel_indices = positions[[names[kind] == group for kind in rank.trace.kind_index[positions]]]
+                groups.setdefault((group, hash(kernel_class.key)), []).append((rank_index, kernel_indices))
     for members in groups.values():
         if len(members) > 1 and len({len(kernel_indices) for _, kernel_indices in members}) == 1:
             shortest = np.min(
@@ -170,30 +170,30 @@ def remove_waits(ranks: list[RankParts]) -> list[RankParts]:
 
 def count_tails_as_waits(ranks: list[RankParts]) -> list[RankParts]:
     """Count time after a rank's last kernel, beyond that of the rank that ends last, as waits instead of gaps."""
-    tails = [max(rank.trace.steps * rank.trace.length - float(rank.trace.end.max()), 0.0) for rank in ranks]
+    tails = [max(rank.trace.n_steps * rank.trace.step_seconds - float(rank.trace.end.max()), 0.0) for rank in ranks]
     adjusted = []
     for rank, tail in zip(ranks, tails, strict=True):
-        extra_wait = (tail - min(tails)) / rank.trace.steps
+        extra_wait = (tail - min(tails)) / rank.trace.n_steps
         adjusted.append(rank._replace(waits=rank.waits + extra_wait, idle=rank.idle - extra_wait))
     return adjusted
 
 
 def exposed_sums(rank: RankParts) -> np.ndarray:
     """Return the seconds a step of exposed messages in the passes and after them [2]."""
-    is_after_passes = np.array([item.is_after_passes for item in rank.matched.classes] + [False])[
+    is_after_passes = np.array([kernel_class.is_after_passes for kernel_class in rank.matched.classes] + [False])[
         rank.matched.class_index
     ]
-    is_message = np.array([item.family == "message" for item in rank.matched.classes] + [False])[
+    is_message = np.array([kernel_class.family == "message" for kernel_class in rank.matched.classes] + [False])[
         rank.matched.class_index
     ]
     sums = [float(rank.exposed[is_message & (is_after_passes == is_late)].sum()) for is_late in (False, True)]
-    return np.array(sums) / rank.trace.steps
+    return np.array(sums) / rank.trace.n_steps
 
 
 def short_gap_seconds(rank: RankParts, max_seconds: float) -> float:
     """Return the seconds a step without a kernel in gaps of at most ``max_seconds``."""
     gaps = kernel_gaps(rank)
-    return float(gaps[gaps <= max_seconds].sum()) / rank.trace.steps
+    return float(gaps[gaps <= max_seconds].sum()) / rank.trace.n_steps
 
 
 def kernel_gaps(rank: RankParts) -> np.ndarray:
@@ -227,10 +227,10 @@ def paid_delays(rank: RankParts, extra_seconds: np.ndarray) -> np.ndarray:
 def family_seconds(rank: RankParts, family: str) -> tuple[float, float]:
     """Return measured and predicted seconds a step of the kernels of a family that ran."""
     measured = expected = 0.0
-    for index, item in enumerate(rank.matched.classes):
-        if item.family == family:
+    for index, kernel_class in enumerate(rank.matched.classes):
+        if kernel_class.family == family:
             measured += rank.matched.seconds(index)
-            expected += rank.matched.launches(index) * item.seconds_per_kernel
+            expected += rank.matched.launches(index) * kernel_class.seconds_per_kernel
     return measured, expected
 
 
@@ -238,8 +238,8 @@ def steady_ratio(ranks: list[RankParts], family: str) -> float:
     """Return the geometric mean over launches of measured over predicted time of a family's kernels."""
     logs = weights = 0.0
     for rank in ranks:
-        for index, item in enumerate(rank.matched.classes):
-            if item.family == family and (launches := rank.matched.launches(index)):
-                logs += launches * math.log(rank.matched.seconds(index) / launches / item.seconds_per_kernel)
+        for index, kernel_class in enumerate(rank.matched.classes):
+            if kernel_class.family == family and (launches := rank.matched.launches(index)):
+                logs += launches * math.log(rank.matched.seconds(index) / launches / kernel_class.seconds_per_kernel)
                 weights += launches
     return math.exp(logs / weights) if weights else 1.0

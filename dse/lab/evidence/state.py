@@ -29,7 +29,7 @@ class MeasuredState:
 
     def __init__(self, step: Step, ranks: list[RankParts], predicted: Mapping[int, RankParts]) -> None:
         self.step, self.ranks, self.predicted = step, ranks, predicted
-        self.measured = max(rank.trace.length for rank in ranks)
+        self.measured = max(rank.trace.step_seconds for rank in ranks)
         self.stages = {s: [rank for rank in ranks if rank.stage == s] for s in {rank.stage for rank in ranks}}
         self.busy = {s: float(np.mean([rank.busy for rank in stage_ranks])) for s, stage_ranks in self.stages.items()}
         self.last_rank = max(
@@ -42,12 +42,14 @@ class MeasuredState:
         """Return the time of messages between stages over the predicted one."""
         ratios = []
         for rank in self.ranks:
-            for index, item in enumerate(rank.matched.classes):
+            for index, kernel_class in enumerate(rank.matched.classes):
                 launches = (
-                    rank.matched.launches(index) if item.family == "message" and "stage_output" in item.name else 0.0
+                    rank.matched.launches(index)
+                    if kernel_class.family == "message" and "stage_output" in kernel_class.name
+                    else 0.0
                 )
-                if launches and item.key[1] == "send":
-                    ratios.append(rank.matched.seconds(index) / launches / item.seconds_per_kernel)
+                if launches and kernel_class.key[1] == "send":
+                    ratios.append(rank.matched.seconds(index) / launches / kernel_class.seconds_per_kernel)
         return float(np.mean(ratios)) if ratios else 1.0
 
     def total(self, saved: SavedTime | None = None) -> float:
@@ -57,18 +59,25 @@ class MeasuredState:
         scales = {s: busy[s] / max(self.predicted[s].busy, 1e-12) for s in busy}
         measured_scales = {s: self.busy[s] / max(self.predicted[s].busy, 1e-12) for s in busy}
         untraced_scale = float(np.mean([*(scales if saved.everywhere else measured_scales).values()]))
-        plan, d = self.step.plan, self.step.durations
+        plan, predicted_durations = self.step.plan, self.step.durations
         stages = [plan.place(Task(PassKind.forward, 0, chunk)) for chunk in range(plan.chunks)]
         chunk_scales = [scales.get(stage, untraced_scale) for stage in stages]
-        scaled = [[factor * value for factor, value in zip(chunk_scales, part, strict=True)] for part in d[:3]]
-        hidden = None if d.hidden is None else [f * value for f, value in zip(chunk_scales, d.hidden, strict=True)]
+        scaled = [
+            [factor * value for factor, value in zip(chunk_scales, part, strict=True)]
+            for part in predicted_durations[:3]
+        ]
+        hidden = (
+            None
+            if predicted_durations.hidden is None
+            else [f * value for f, value in zip(chunk_scales, predicted_durations.hidden, strict=True)]
+        )
         message_factor = self.message_factor / saved.message_factor
-        durations = d._replace(
+        durations = predicted_durations._replace(
             forward=scaled[0],
             input_gradient=scaled[1],
             weight_gradient=scaled[2],
             hidden=hidden,
-            receive=message_factor * d.receive,
+            receive=message_factor * predicted_durations.receive,
         )
         return simulate(plan, durations).makespan + self.after_passes - saved.after_passes
 

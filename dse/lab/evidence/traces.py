@@ -39,10 +39,10 @@ class RankTrace(NamedTuple):
     path: str
     rank: int
     world: int
-    steps: int
-    length: float  #: s of a step
+    n_steps: int
+    step_seconds: float  #: s of a step
     kinds: list[KernelKind]
-    kind: np.ndarray  #: index of a kernel's kind [kernels]
+    kind_index: np.ndarray  #: index of a kernel's kind [kernels]
     stream: np.ndarray
     start: np.ndarray
     end: np.ndarray
@@ -55,12 +55,12 @@ class RankTrace(NamedTuple):
     @property
     def labels(self) -> np.ndarray:
         """Classes of the kernels [kernels]."""
-        return np.array([kind.label for kind in self.kinds], np.int64)[self.kind]
+        return np.array([kind.label for kind in self.kinds], np.int64)[self.kind_index]
 
     @property
     def idle(self) -> float:
         """Seconds a step without any kernel."""
-        return self.length - union_length(self.start, self.end) / self.steps
+        return self.step_seconds - union_length(self.start, self.end) / self.n_steps
 
 
 def is_trace(path: str | Path) -> bool:

@@ -64,5 +64,5 @@ def run(
     >>> results.sizes["design"], results.step_time.attrs["units"]
     (3, 's')
     """
-    how = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress, "any_option": any_option}
-    return execute(spec, output, **how, workers=workers, scheduler=scheduler, judge=judge)[0]
+    options = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress, "any_option": any_option}
+    return execute(spec, output, **options, workers=workers, scheduler=scheduler, judge=judge)[0]

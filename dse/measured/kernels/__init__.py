@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
-from dse.measured.kernels.formulas import FORMULAS, device_of, predict, times
+from dse.measured.kernels.formulas import FORMULAS, device_of, predict, times_or_powers
 from dse.measured.kernels.kernel import METRICS, POWER, TIME, Kernel
 from dse.measured.kernels.platforms import PLATFORMS
 from dse.measured.kernels.readers import kind_of, read
@@ -19,7 +19,7 @@ from dse.measured.table import Case, Meaning, Measurement, Row, Skip, raise_skip
 
 __all__ = [
     "FORMULAS", "KIND", "METRICS", "PLATFORMS", "POWER", "TIME", "Kernel", "device_of", "kind_of", "predict", "read",
-    "times",
+    "times_or_powers",
 ]  # fmt: skip
 
 

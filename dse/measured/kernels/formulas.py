@@ -112,12 +112,12 @@ FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {
 }
 
 
-def times(kind: str, rows: jax.Array, device: Any) -> jax.Array:
+def times_or_powers(kind: str, rows: jax.Array, device: Any) -> jax.Array:
     """Return time in s, or power in W, of kernels of one kind on one device, one per row of ``rows`` [kernels]."""
     return jax.vmap(lambda row: jnp.asarray(FORMULAS[kind](list(row), device)))(rows)
 
 
-_compiled_times = functools.partial(jax.jit, static_argnames="kind")(times)
+_compiled_times = functools.partial(jax.jit, static_argnames="kind")(times_or_powers)
 
 
 def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:

@@ -117,14 +117,14 @@ def read(paths: Sequence[str | Path], overrides: Mapping[str, str] | None = None
     for run in runs:
         run.cells = _override_cells(run, overrides)
     notes.append(_complete_chunks(runs))
-    for number, run in enumerate(runs):
+    for run_index, run in enumerate(runs):
         missing |= {
-            what: option
-            for what, (columns, option) in REQUIRED_CELLS[run.kind].items()
+            requirement: option
+            for requirement, (columns, option) in REQUIRED_CELLS[run.kind].items()
             if not any(run.cells.get(column) for column in columns)
         }
         missing |= _missing_model(run)
-        tables.setdefault(run.kind, []).extend(_rows(run, number))
+        tables.setdefault(run.kind, []).extend(_rows(run, run_index))
     notes += [_open_columns_note(kind, [run for run in runs if run.kind == kind]) for kind in tables]
     return Rows(tables, missing, tuple(filter(None, notes)))
 
@@ -249,11 +249,11 @@ def _missing_model(run: MeasuredRun) -> dict[str, str]:
     return {"the model, whose shape the arguments do not tell whole": option} if has_unusual_shape else {}
 
 
-def _rows(run: MeasuredRun, number: int) -> list[dict[str, str]]:
+def _rows(run: MeasuredRun, run_index: int) -> list[dict[str, str]]:
     common_cells = {"source": f"profile {run.tool}", "url_or_repo_path": " ".join(run.files)[:1000]}
     if run.kind == "collectives":
         return [common_cells | run.cells]
-    common_cells |= {"config_id": str(number + 1)}
+    common_cells |= {"config_id": str(run_index + 1)}
     remark_cells = ({"note": run.note} if run.kind == "serving" else {}) | run.shares
     figures = (
         {"metric": run_figure.metric, "value": number_text(run_figure.value), "unit": run_figure.unit}

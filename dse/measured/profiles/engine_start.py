@@ -88,7 +88,9 @@ def read(lines: Iterable[str]) -> list[MeasuredRun]:
     run, arguments = MeasuredRun("", "engine", {}, warm_up=0), dict[str, str]()
     fewest_tokens, block_tokens = float("inf"), _USUAL_BLOCK
     for line in lines:
-        run.tool = run.tool or next((tool for tool, sign in _TOOLS.items() if sign.search(line)), "")
+        run.tool = run.tool or next(
+            (tool for tool, pattern_of_tool in _TOOLS.items() if pattern_of_tool.search(line)), ""
+        )
         if not _FIGURE_LINE.search(line):
             continue
         if _SETTINGS.search(line):
@@ -148,8 +150,8 @@ def _cells(tool: str, arguments: dict[str, str]) -> dict[str, str]:
         cells["static_share"] = arguments["mem_fraction_static"]
     if model := next((arguments[name] for name in _MODEL if arguments.get(name)), ""):
         cells["model"] = model
-    if length := next(
+    if max_tokens := next(
         (arguments[name] for name in _LENGTH if re.fullmatch(r"[1-9]\d{0,11}", arguments.get(name, ""))), ""
     ):
-        cells["longest"] = length
+        cells["longest"] = max_tokens
     return {"framework": tool} | cells

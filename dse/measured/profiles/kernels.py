@@ -52,7 +52,9 @@ class KernelTimes:
 @functools.lru_cache(maxsize=10_000)
 def kernel_class(name: str) -> int:
     """Return the index of the class of a kernel by its name."""
-    return next((i for i, sign in enumerate(CLASSES.values()) if sign.search(name)), _LABELS.index(_OTHER_KERNELS))
+    return next(
+        (i for i, pattern in enumerate(CLASSES.values()) if pattern.search(name)), _LABELS.index(_OTHER_KERNELS)
+    )
 
 
 #: Index of the class of copies.
@@ -101,13 +103,20 @@ def _parts(kernels: KernelTimes, window: tuple[float, float], n_steps: int) -> d
     And with overlaps counted once, so that they sum to the step: ``compute``, communication that it does not hide
     (``exposed_nccl``), and ``gap`` without a kernel.
     """
-    start, end = np.frombuffer(kernels.start), np.frombuffer(kernels.end)
-    label = np.frombuffer(kernels.label, np.uint8)
-    in_window = (end > window[0]) & (start < window[1])
-    start, end, label = np.maximum(start[in_window], window[0]), np.minimum(end[in_window], window[1]), label[in_window]
-    sums = np.bincount(label, end - start, minlength=len(_LABELS))
+    start_us, end_us = np.frombuffer(kernels.start), np.frombuffer(kernels.end)
+    class_index = np.frombuffer(kernels.label, np.uint8)
+    in_window = (end_us > window[0]) & (start_us < window[1])
+    start_us, end_us, class_index = (
+        np.maximum(start_us[in_window], window[0]),
+        np.minimum(end_us[in_window], window[1]),
+        class_index[in_window],
+    )
+    sums = np.bincount(class_index, end_us - start_us, minlength=len(_LABELS))
     us_by_class = {name: float(total) for name, total in zip(_LABELS, sums, strict=True) if total > 0.0}
-    busy_us, compute_us = union_length(start, end), union_length(start[label != 0], end[label != 0])
+    busy_us, compute_us = (
+        union_length(start_us, end_us),
+        union_length(start_us[class_index != 0], end_us[class_index != 0]),
+    )
     us_by_class |= {
         "compute": compute_us,
         "exposed_nccl": busy_us - compute_us,

@@ -210,15 +210,19 @@ def device_slug(name: str) -> str:
     """
     if catalog_slug := catalog.find("accelerator", name):
         return catalog_slug
-    words = set(re.findall(r"[a-z0-9]+", re.sub(r"sxm\d", "sxm", name.lower())))
-    sizes = {word for word in words if re.fullmatch(r"\d+gb", word)}
+    name_words = set(re.findall(r"[a-z0-9]+", re.sub(r"sxm\d", "sxm", name.lower())))
+    sizes = {word for word in name_words if re.fullmatch(r"\d+gb", word)}
     matches = []
     for slug in catalog.names("accelerator"):
         slug_words = set(slug.split("-"))
         size = {word for word in slug_words if re.fullmatch(r"\d+gb", word)}
-        if {word for word in slug_words - words if not _IMPLIED.fullmatch(word)} or (size and sizes and size != sizes):
+        if {word for word in slug_words - name_words if not _IMPLIED.fullmatch(word)} or (
+            size and sizes and size != sizes
+        ):
             continue
         form = slug_words & _FORMS
-        if (not form or form == (words & _FORMS or {"sxm"})) and ("hbm2e" not in slug_words or "hbm2e" in words):
+        if (not form or form == (name_words & _FORMS or {"sxm"})) and (
+            "hbm2e" not in slug_words or "hbm2e" in name_words
+        ):
             matches.append(slug)
     return matches[0] if len(matches) == 1 else ""

@@ -177,11 +177,11 @@ def _genai_perf_run(result: Mapping[str, Any]) -> MeasuredRun | None:
             run.peak(Figure(name, value * scales[unit], "ms"))
     if run.peaks.get("ttft_mean", ("", 0.0))[1] == run.peaks.get("latency_total", ("", 1.0))[1]:
         run.peaks.pop("ttft_mean")  # answers came whole, without streaming
-    lengths = {
+    keys_by_column = {
         "isl": ("input_sequence_length", "num_input_token"),
         "osl": ("output_sequence_length", "num_output_token"),
     }
-    for column, keys in lengths.items():
+    for column, keys in keys_by_column.items():
         if value := next((mean for key in keys if (mean := _mean(result, key)[0])), 0.0):
             run.cells[column] = number_text(value)
     _add_output_rate(run, _mean(result, "output_token_throughput")[0])

@@ -139,7 +139,7 @@ def _operator_class(name: str, operator: str, category: str) -> int:
         return COPY_CLASS
     if (class_index := kernel_class(name)) < len(labels) and labels[class_index] != "elementwise":
         return class_index
-    for label, sign in _CLASSES.items():
-        if sign.search(category) or sign.search(operator):
+    for label, pattern in _CLASSES.items():
+        if pattern.search(category) or pattern.search(operator):
             return labels.index(label)
     return class_index

@@ -164,18 +164,20 @@ def price_sensitivities(
         for design, chip, fixed in zip(full_designs, accelerators, fixed_paths or [()] * len(full_designs), strict=True)
     ]
     uncertainties = [
-        uncertainty.Uncertainty({k: v for part in kind_spreads.values() for k, v in part.items()}, 0.0)
+        uncertainty.Uncertainty({k: deviation for part in kind_spreads.values() for k, deviation in part.items()}, 0.0)
         for kind_spreads in spreads_by_design
     ]
     paths = list(dict.fromkeys(path for combined in uncertainties for path in combined.spreads))
     sensitivities: list[dict[str, PriceSensitivity]] = [{} for _ in designs]
     for indices, batch in by_structure(full_designs):
-        values = evaluate_stack(uncertainty.perturbed_copies(batch, [uncertainties[i] for i in indices], paths), study)
+        values = evaluate_stack(
+            uncertainty.perturbed_copies(batch, [uncertainties[index] for index in indices], paths), study
+        )
         for name in metric_names:
             logs = np.log(np.asarray(getattr(values, name), float)).reshape(len(indices), 1 + 2 * len(paths))
             log_changes = (logs[:, 1::2] - logs[:, 2::2]) / 2.0
-            for row, i in enumerate(indices):
-                metric_spreads = spreads_by_design[i][METRICS[name]]
+            for row, index in enumerate(indices):
+                metric_spreads = spreads_by_design[index][METRICS[name]]
                 prices = {
                     p: float(log_changes[row, column])
                     for column, p in enumerate(paths)
@@ -183,7 +185,7 @@ def price_sensitivities(
                 }
                 energy_path = _ENERGY.get(METRICS[name], "")
                 energy = prices[energy_path] / metric_spreads[energy_path] if energy_path in prices else 0.0
-                sensitivities[i][name] = PriceSensitivity(prices, abs(energy))
+                sensitivities[index][name] = PriceSensitivity(prices, abs(energy))
     return sensitivities
 
 

@@ -69,7 +69,7 @@ def collective(kind: MessageKind, n_bytes: float, members: float) -> Callable[[S
 
 
 def moved_times(
-    base: Design, spreads: Spreads, times: Sequence[Callable[[System], Scalar]]
+    base: Design, spreads: Spreads, time_functions: Sequence[Callable[[System], Scalar]]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the logarithms of times on a design's system and their changes by factor.
 
@@ -78,12 +78,14 @@ def moved_times(
     Args:
         base: the design.
         spreads: of leaves of its system.
-        times: seconds of kernels on a system.
+        time_functions: seconds of kernels on a system.
     """
     ((_, batch),) = by_structure([base])
     widths = Uncertainty({path: total(factors) for path, factors in spreads.items()}, 0.0)
     perturbed = uncertainty.perturbed_copies(batch, [widths], list(spreads))
-    seconds = jax.vmap(lambda design: jnp.stack([jnp.asarray(time_of(generated(design).system)) for time_of in times]))
+    seconds = jax.vmap(
+        lambda design: jnp.stack([jnp.asarray(time_of(generated(design).system)) for time_of in time_functions])
+    )
     logs = np.log(np.asarray(seconds(perturbed), float))  # [copies, kernels]
     change_by_factor: dict[str, np.ndarray] = {}
     for path, slope in zip(spreads, (logs[1::2] - logs[2::2]) / 2.0, strict=True):
