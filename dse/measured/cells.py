@@ -16,7 +16,7 @@ _YES, _NO = {"1", "1.0", "true", "yes", "on"}, {"0", "0.0", "false", "no", "off"
 
 @dataclasses.dataclass
 class Cells:
-    """Cells of a row and values that its source states for all rows; ``completed``: filled-in values."""
+    """Cells of a row, with values that its source states for all rows, and a record of completed ones."""
 
     row: Row
     completed: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -47,7 +47,7 @@ _MM2 = 1e-6
 
 
 class PricedRow(NamedTuple):
-    """Accelerator and cost model of a row."""
+    """Package and cost model of a row."""
 
     package_spec: Made
     fab: Fab

@@ -10,7 +10,7 @@ from dse.measured.table import DEVICE_COLUMNS, WIDE_COLUMNS
 
 
 class Header(NamedTuple):
-    """Meaning of a column, and the value of a row where it is empty."""
+    """Names and meaning of a column, and the value of a row where it is empty."""
 
     names: tuple[str, ...]  # the first one that is not empty counts
     meaning: str

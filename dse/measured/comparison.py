@@ -30,7 +30,7 @@ Report = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One measured figure and its prediction, both in SI; ``skip``: reason not to compare them."""
+    """One measured figure and its prediction, both in SI, or the reason not to compare them."""
 
     measurement: Measurement
     prediction: Prediction
@@ -67,7 +67,7 @@ class Comparison:
 
 
 class TablePrediction(NamedTuple):
-    """Result of predicting a table."""
+    """Counts of a predicted table: rows, predictions and skips."""
 
     rows: int
     predicted: int

@@ -25,7 +25,7 @@ DEVICE_COLUMNS = ("gpu", "accelerator", "device", "gpu_type")
 
 
 class Skip(Exception):  # noqa: N818 - an outcome of a row, not an error
-    """A row that cannot be predicted: a reason, which is counted, and a detail of the row."""
+    """A row that cannot be predicted, with a reason, which is counted, and a detail of the row."""
 
     def __init__(self, reason: str, detail: str = ""):
         self.reason, self.detail = reason, detail
@@ -124,7 +124,7 @@ _QUANTITY_AND_SIZE = {unit: (what, size) for what, units in _UNITS_BY_QUANTITY.i
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """One measured figure of a configuration, in SI; ``skip``: reason not to compare it."""
+    """One measured figure of a configuration, in SI, or the reason not to compare it."""
 
     row: Row
     name: str

@@ -24,7 +24,7 @@ MIN_MATCHED_SHARE = 0.5
 
 
 class Explained(NamedTuple):
-    """A measured step and the causes of its gap, the largest first."""
+    """A measured step and the causes of its gap to the predicted one, largest first."""
 
     measured: float  #: s of a step
     predicted: float  #: s, by the schedule event by event

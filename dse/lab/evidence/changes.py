@@ -29,7 +29,7 @@ _ENDS = (10.0, 90.0)
 
 
 class MappingChange(NamedTuple):
-    """A neighbour of what ran."""
+    """A change of the mapping that ran, with its gain and the options of a tool for it."""
 
     values: dict[str, float]  #: short name → value, of what changes
     design: Design
@@ -52,7 +52,7 @@ class Forbidden(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """Changes that buy most, and what memory forbids."""
+    """Changes that shorten the step most, and the best one that memory forbids."""
 
     changes: tuple[MappingChange, ...]
     forbidden: Forbidden | None

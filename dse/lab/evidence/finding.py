@@ -39,7 +39,7 @@ _MIN_WEIGHT = 0.01
 
 
 class Cause(NamedTuple):
-    """A part of the gap."""
+    """A part of the gap between measured and predicted step time, with its evidence."""
 
     kind: str  #: ``clock``, ``kernels``, ``recompute``, ``link``, ``rank``, ``host``, ``order``, or ``base``, ``rest``
     name: str

@@ -74,7 +74,7 @@ class KernelClass(NamedTuple):
 
 
 class MatchedTrace(NamedTuple):
-    """A trace with the class of each kernel."""
+    """A trace with the class of each of its kernels."""
 
     trace: RankTrace
     classes: list[KernelClass]

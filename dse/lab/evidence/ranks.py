@@ -19,7 +19,7 @@ FAMILIES = ("matrix", "attention", "elementwise", "optimizer")
 
 
 class RankParts(NamedTuple):
-    """A rank's step, with what is exposed of each message."""
+    """A rank's step, with the exposed seconds of each message."""
 
     matched: MatchedTrace
     stage: int

@@ -16,7 +16,10 @@ from dse.views.trace import PassKind, Step, Task, simulate
 
 
 class SavedTime(NamedTuple):
-    """What a step without a cause saves: s a step in the passes of each stage, s after them, factor between stages."""
+    """What a step without a cause saves, in s a step.
+
+    It is seconds by stage in the passes, seconds after them, and a factor of messages between stages.
+    """
 
     passes: Mapping[int, float]
     after_passes: float = 0.0
@@ -25,7 +28,7 @@ class SavedTime(NamedTuple):
 
 
 class MeasuredState:
-    """The measured state of a step."""
+    """The times of passes, messages and optimiser of a measured step, of which its schedule makes the length."""
 
     def __init__(self, step: Step, ranks: list[RankParts], predicted: Mapping[int, RankParts]) -> None:
         self.step, self.ranks, self.predicted = step, ranks, predicted

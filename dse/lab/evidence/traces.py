@@ -24,7 +24,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class KernelKind(NamedTuple):
-    """What kernels of one kind have in common: name, shapes of the operator that launched it, message."""
+    """Name, class, input shapes, message and ranks that kernels of one kind have in common."""
 
     name: str
     label: int  #: class by its name
@@ -34,7 +34,7 @@ class KernelKind(NamedTuple):
 
 
 class RankTrace(NamedTuple):
-    """The timed steps of a rank; times in s from the start of the first of them."""
+    """The timed steps of a rank, with times in s from the start of the first of them."""
 
     path: str
     rank: int

@@ -35,7 +35,7 @@ TIE_PROBABILITY = 0.8
 
 
 class Verdict(NamedTuple):
-    """What is known of one design among others."""
+    """Interval, probabilities and regret of one design among others."""
 
     name: str
     value: float  #: of the metric, as predicted
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 
 
 class ScenarioOutcome(NamedTuple):
-    """What is best in a scenario."""
+    """The best design in a scenario and its lead."""
 
     scenario: str
     weight: float  #: share of all
@@ -64,7 +64,7 @@ class ScenarioOutcome(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Designs by a metric."""
+    """Designs compared by a metric."""
 
     metric: str
     higher_is_better: bool

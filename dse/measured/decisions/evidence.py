@@ -51,7 +51,7 @@ class Evidence(NamedTuple):
 
 
 class PosteriorUpdate(NamedTuple):
-    """What measured rows change of a posterior."""
+    """Change of a posterior by measured rows."""
 
     shift: np.ndarray  #: of the expected log metric [designs]
     correction: np.ndarray  #: of its draws [designs, draws]; its mean is ``shift``

@@ -31,7 +31,7 @@ _RELATIVE = re.compile(rf"(?:(?P<sign>[+-])\s*(?P<share>{_NUMBER})\s*%|x\s*(?P<f
 
 
 class Scenario(NamedTuple):
-    """A future that may come."""
+    """A named future: values of leaves and a weight."""
 
     name: str
     values: Mapping[str, Any]  #: name of a leaf → value, or by how much it changes

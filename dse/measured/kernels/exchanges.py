@@ -13,7 +13,7 @@ from dse.model.machine.exchange_kernels import ExchangeKernel
 
 
 class ExchangeKernels(NamedTuple):
-    """Kernels of a chip, within a node and between nodes."""
+    """Dispatch and combine kernels of a chip, for many tokens and for few."""
 
     dispatch: ExchangeKernel
     combine: ExchangeKernel

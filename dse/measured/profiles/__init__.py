@@ -44,7 +44,7 @@ from dse.tools import read_arguments
 
 
 class Format(NamedTuple):
-    """Lines of a tool's log, and its reader."""
+    """Signature of the lines of a tool's log, and its reader."""
 
     signature: re.Pattern[str]
     read: Callable[[Iterable[str]], MeasuredRun | list[MeasuredRun]]
@@ -89,7 +89,7 @@ _OPEN_COLUMNS: dict[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows of some files: one table a kind, what is missing in them, and remarks."""
+    """Rows of some files by kind of table, with what is missing in them and remarks."""
 
     tables: dict[str, list[dict[str, str]]]
     missing: dict[str, str]  #: what → the option that states it

@@ -42,7 +42,7 @@ _MAX_DEVIATION = 0.02
 
 
 class _SizeLine(NamedTuple):
-    """A measured size."""
+    """A measured size of a collective."""
 
     size: int
     dtype: str

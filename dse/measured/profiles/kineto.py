@@ -47,7 +47,7 @@ def positive_int(value: Any) -> int:
 
 
 class _Trace(NamedTuple):
-    """What one pass over a trace keeps."""
+    """Head, steps and kernels of a trace."""
 
     head: dict[str, Any]
     steps: dict[int, tuple[float, float]]  #: number → start and duration, µs

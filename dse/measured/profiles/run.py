@@ -205,7 +205,7 @@ _IMPLIED, _FORMS = re.compile(r"sxm|\d+gb|nvl\d+|ironwood|hbm\w+"), {"sxm", "pci
 def device_slug(name: str) -> str:
     """Return the accelerator for the name that a driver gives a device, "" where none or several match.
 
-    >>> accelerator("NVIDIA H100 80GB HBM3"), accelerator("NVIDIA A100 80GB PCIe"), accelerator("NVIDIA X1")
+    >>> device_slug("NVIDIA H100 80GB HBM3"), device_slug("NVIDIA A100 80GB PCIe"), device_slug("NVIDIA X1")
     ('h100-sxm-80gb', 'a100-pcie-80gb', '')
     """
     if catalog_slug := catalog.find("accelerator", name):

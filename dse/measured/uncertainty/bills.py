@@ -54,7 +54,7 @@ _EXACT = ("radix", "node_devices", "spares", "checkpoint", "checkpoint_every")
 
 
 class PriceSensitivity(NamedTuple):
-    """What the interval of a metric of money, carbon or a run is made of, besides its time."""
+    """Sensitivity of a metric of money, carbon or a run to prices and energy, besides its time."""
 
     prices: dict[str, float]  #: leaf path → change of the log metric for a spread more
     energy: float  #: elasticity to energy

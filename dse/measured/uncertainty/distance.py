@@ -48,7 +48,7 @@ Levels = tuple[str, ...]
 
 
 class Place(NamedTuple):
-    """What tells how far a design, or a row, is from others."""
+    """Stack, chip and model of a design or row, by which it is near to or far from others."""
 
     stack: str
     framework: str
@@ -65,7 +65,7 @@ class Place(NamedTuple):
 
 
 class MeasuredPlaces(NamedTuple):
-    """Places with measured rows."""
+    """Places of measured rows, with their families and kinds of models."""
 
     rows: tuple[Place, ...]
     families: frozenset[str]

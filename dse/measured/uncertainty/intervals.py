@@ -24,7 +24,7 @@ def has_interval(metric: str, study: Study) -> bool:
 
 
 class Judged(NamedTuple):
-    """Intervals of a design's metrics, and what they are wide by."""
+    """Intervals of a design's metrics, and the parts of their log errors."""
 
     bounds: dict[str, MetricInterval]
     parts: dict[str, dict[str, float]]  #: metric → part → standard deviation of its log error

@@ -37,14 +37,14 @@ SHARE = 0.8
 
 
 class Uncertainty(NamedTuple):
-    """Uncertainty of predictions of the step time with a stack."""
+    """Spreads of a stack's parameters, and what they leave open of the step time."""
 
     spreads: dict[str, float]  #: full leaf path → standard deviation of the logarithm
     residual: float  #: standard deviation of what no parameter explains
 
 
 class MetricInterval(NamedTuple):
-    """Bounds of a metric."""
+    """Lower and upper bound of a metric."""
 
     low: float
     high: float
@@ -80,7 +80,7 @@ def deviations(designs: Sequence[Design], uncertainties: Sequence[Uncertainty]) 
 
 
 class LogChange(NamedTuple):
-    """Change of each design's log metric where a parameter is a spread more, and where it is one less [designs]."""
+    """Change of each design's log metric with a parameter a spread more, and a spread less [designs]."""
 
     up: np.ndarray
     down: np.ndarray
@@ -92,7 +92,7 @@ class LogChange(NamedTuple):
 
 
 class Perturbations(NamedTuple):
-    """Designs evaluated with each of their parameters a spread more and less: every metric at once."""
+    """Metrics of designs evaluated with each of their parameters a spread more and less."""
 
     paths: list[str]
     n_designs: int
@@ -216,7 +216,7 @@ _LEVELS_OF_GROUPS = (
 
 
 class ReducedParts(NamedTuple):
-    """Parts of a log error of which drawn leaves have taken their share."""
+    """Parts of a log error after the share of drawn leaves was subtracted."""
 
     parts: dict[str, float]  #: part → standard deviation
     scales: dict[str, float]  #: group of leaves → factor of its spreads

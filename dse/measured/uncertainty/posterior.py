@@ -47,7 +47,7 @@ _DESIGNS_PER_BATCH = 100
 
 
 class Choice(NamedTuple):
-    """A design to decide on."""
+    """A design to decide on, with the names of its parts in the catalogue."""
 
     name: str
     design: Design
@@ -60,7 +60,7 @@ class Choice(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """A metric of some designs with everything that is not known of it."""
+    """A metric of some designs, with the effects of all that is uncertain of it as independent normals."""
 
     logs: np.ndarray  #: predicted, logarithm [designs]
     effects: dict[str, np.ndarray]  #: factor → change of each design's log metric by one standard deviation [designs]

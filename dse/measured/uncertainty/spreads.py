@@ -21,7 +21,7 @@ from dse.types import MEASURED_ALONE, STATED_FOR_BOTH, Design
 
 
 class Factor(NamedTuple):
-    """A part of a leaf's logarithm: designs with the same key share it."""
+    """A part of a leaf's logarithm, which designs with the same key share."""
 
     key: str
     deviation: float
