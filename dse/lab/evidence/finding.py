@@ -22,17 +22,17 @@ from dse.lab.evidence.state import MeasuredState, SavedTime
 from dse.lab.evidence.traces import MESSAGE_CLASS
 
 #: A cause is named from this share of the step on; kernels, links and ranks also from these factors on.
-SHARE, SLOWER, SLOWER_LINK, SLOWER_RANK, REPEATED = 0.015, 1.06, 1.25, 1.04, 0.03
+MIN_STEP_SHARE, MIN_KERNEL_FACTOR, MIN_LINK_FACTOR, MIN_RANK_FACTOR, MIN_REPEATED_SHARE = 0.015, 1.06, 1.25, 1.04, 0.03
 
 #: What all kernels, or all messages, may differ by before it counts as a fault of some of them.
-BASE = 0.06
+MAX_BASE_DEVIATION = 0.06
 
 #: Share of the time that a rank is predicted to run no kernel by which that may be longer.
-HOST = 0.15
+MIN_EXTRA_IDLE = 0.15
 
 #: Difference of the factors of two families of compute-bound kernels that one clock explains, and the share of it
 #: by which kernels bound by memory may be slower too.
-_SAME, _UNBOUND = 0.035, 0.4
+_MAX_CLOCK_DIFFERENCE, _MAX_MEMORY_BOUND_SHARE = 0.035, 0.4
 
 #: Share of the kernels' time from which on a family tells the base.
 _MIN_WEIGHT = 0.01
@@ -77,11 +77,11 @@ class CauseSearch:
 
     @staticmethod
     def _base(ratios: list[float]) -> float:
-        """Return the common factor of all kernels, or of all messages, within ±``BASE``."""
-        return min(max(min(ratios, default=1.0), 1.0 - BASE), 1.0 + BASE)
+        """Return the common factor of all kernels, or of all messages, within ±``MAX_BASE_DEVIATION``."""
+        return min(max(min(ratios, default=1.0), 1.0 - MAX_BASE_DEVIATION), 1.0 + MAX_BASE_DEVIATION)
 
     def _stands_out(self, seconds: float) -> bool:
-        return seconds > SHARE * self.step_seconds
+        return seconds > MIN_STEP_SHARE * self.step_seconds
 
     # Ranks
 
@@ -117,7 +117,7 @@ class CauseSearch:
             total_weight = sum(weights[name] for name in family_factors) or 1.0
             factors.append(sum(weights[name] * factor for name, factor in family_factors.items()) / total_weight)
         slowest = int(np.argmax(factors))
-        return (slowest, factors[slowest]) if factors[slowest] > SLOWER_RANK else (-1, 1.0)
+        return (slowest, factors[slowest]) if factors[slowest] > MIN_RANK_FACTOR else (-1, 1.0)
 
     def _rank(self) -> list[Cause]:
         if self.slow_rank < 0:
@@ -175,7 +175,7 @@ class CauseSearch:
             factors = {name: factor for name, factor in factors.items() if name not in compute_bound}
         for name, factor in factors.items():
             seconds = self.state.cause_seconds(self._saved_by_families({name: factor}))
-            stands_out = factor > SLOWER and self._stands_out(seconds)
+            stands_out = factor > MIN_KERNEL_FACTOR and self._stands_out(seconds)
             if not stands_out:
                 continue
             causes.append(
@@ -193,14 +193,16 @@ class CauseSearch:
         if (
             len(compute_bound) < 2
             or "elementwise" not in factors
-            or min(factors[name] for name in compute_bound) < SLOWER
+            or min(factors[name] for name in compute_bound) < MIN_KERNEL_FACTOR
         ):
             return False
         min_factor, max_factor = (
             min(factors[name] for name in compute_bound),
             max(factors[name] for name in compute_bound),
         )
-        return max_factor / min_factor - 1.0 < _SAME and factors["elementwise"] - 1.0 < _UNBOUND * (min_factor - 1.0)
+        return max_factor / min_factor - 1.0 < _MAX_CLOCK_DIFFERENCE and factors[
+            "elementwise"
+        ] - 1.0 < _MAX_MEMORY_BOUND_SHARE * (min_factor - 1.0)
 
     def _saved_by_families(self, factors: Mapping[str, float]) -> SavedTime:
         """Return what a step saves where kernels of some families take no longer than the others."""
@@ -270,7 +272,7 @@ class CauseSearch:
     def _recompute(self) -> list[Cause]:
         """Return a cause for forwards beyond those that the mapping asks for."""
         extra_and_total, repeated_by_stage = [0.0, 0.0], dict[int, list[float]]()
-        has_slow_links = any(ratio > SLOWER_LINK for ratio in self._level_ratios().values())
+        has_slow_links = any(ratio > MIN_LINK_FACTOR for ratio in self._level_ratios().values())
         for rank in self.ranks:
             repeated, extra_exposed = (
                 self._launch_gap_seconds(rank),
@@ -292,7 +294,7 @@ class CauseSearch:
                     extra_and_total[1] += rank.matched.seconds(index)
             repeated_by_stage.setdefault(rank.stage, []).append(repeated)
         share = extra_and_total[0] / max(extra_and_total[1], 1e-12)
-        if share < REPEATED:
+        if share < MIN_REPEATED_SHARE:
             return []
         saved = self._saved_by_shares(_repeated_shares)
         messages = self.state.stage_means(repeated_by_stage)
@@ -316,7 +318,7 @@ class CauseSearch:
         causes = []
         for level, ratio in levels.items():
             seconds = self.state.cause_seconds(self._saved_by_link(level, base, ratio / base))
-            stands_out = ratio / base > SLOWER_LINK and self._stands_out(seconds)
+            stands_out = ratio / base > MIN_LINK_FACTOR and self._stands_out(seconds)
             if stands_out:
                 text = f"{self._messages_of(level)} take {ratio:.2f} times as long as predicted"
                 causes.append(Cause("link", f"{level} links slower than predicted", seconds, text, True))
@@ -374,7 +376,7 @@ class CauseSearch:
         for rank in self.state.ranks:
             predicted_idle = self.state.predicted[rank.stage].idle
             extra_idle = rank.idle - predicted_idle - (self._launch_gap_seconds(rank) if subtract_launches else 0.0)
-            gaps.setdefault(rank.stage, []).append(extra_idle if extra_idle > HOST * predicted_idle else 0.0)
+            gaps.setdefault(rank.stage, []).append(extra_idle if extra_idle > MIN_EXTRA_IDLE * predicted_idle else 0.0)
         saved = SavedTime({stage: max(max(stage_gaps), 0.0) for stage, stage_gaps in gaps.items()}, everywhere=False)
         if max(saved.passes.values()) < 1e-4 * self.step_seconds:
             return []
@@ -399,7 +401,7 @@ class CauseSearch:
         that stalls single passes, if either is found; else to the order of the passes.
         """
         order = self._order()
-        uneven = {"link"} if self.state.message_factor > SLOWER_LINK else set()
+        uneven = {"link"} if self.state.message_factor > MIN_LINK_FACTOR else set()
         owner = next((cause for cause in causes if cause.kind in uneven | {"host"} and cause.named), None)
         if not order or owner is None or self._received_text():
             return [*causes, *order]

@@ -127,7 +127,7 @@ def key_of(kernel: TraceKernel) -> tuple[Any, ...]:
     if kernel.family in ("optimizer", "copy"):
         return (kernel.family,)
     if work is not None and (kernel.family == "matrix" or (kernel.family == "attention" and _is_product(kernel))):
-        return _shape(round(work.batch), round(work.rows), round(work.columns), round(work.depth))
+        return _product_key(round(work.batch), round(work.rows), round(work.columns), round(work.depth))
     if kernel.family == "attention" and kernel.label == "flash_attention":
         return "attention", "forward" if is_forward else "backward"
     return "elementwise", _sort(kernel.label), "forward" if is_forward else "backward"
@@ -137,7 +137,7 @@ def _is_product(kernel: TraceKernel) -> bool:
     return kernel.label in ("attention_scores", "attention_context")
 
 
-def _shape(batch: int, rows: int, columns: int, depth: int) -> tuple[Any, ...]:
+def _product_key(batch: int, rows: int, columns: int, depth: int) -> tuple[Any, ...]:
     return "product", batch, min(rows, columns), max(rows, columns), depth
 
 
@@ -201,12 +201,12 @@ def _product_of(dims: tuple[tuple[int, ...], ...]) -> tuple[Any, ...] | None:
     """Return the shape of the product of the first two inputs that can be multiplied, or None."""
     for first, second in itertools.pairwise(dims):
         if len(first) == len(second) == 2 and first[1] == second[0]:
-            return _shape(1, first[0], second[1], first[1])
+            return _product_key(1, first[0], second[1], first[1])
         if len(first) == len(second) == 3 and first[0] == second[0] and first[2] == second[1]:
-            return _shape(first[0], first[1], second[2], first[2])
+            return _product_key(first[0], first[1], second[2], first[2])
         if len(first) > 2 and len(second) == 2 and first[-1] in second:  # of a linear layer, whose weight is transposed
             rows = int(np.prod(first[:-1]))
-            return _shape(1, rows, second[0] if second[1] == first[-1] else second[1], first[-1])
+            return _product_key(1, rows, second[0] if second[1] == first[-1] else second[1], first[-1])
     return None
 
 
