@@ -37,9 +37,9 @@ from dse.measured.comparison import Comparison, compare_predictions, is_timed, s
 from dse.measured.kinds import KINDS, kind_of
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import evaluate_stack
-from dse.measured.uncertainty.distance import HARDWARE, Known, Place, known_places, place_of
-from dse.measured.uncertainty.distance import levels as levels_of
-from dse.measured.uncertainty.parts import Uncertainty, moves, uncertainty_of
+from dse.measured.uncertainty.distance import HARDWARE, MeasuredPlaces, Place, measured_places, place_of
+from dse.measured.uncertainty.distance import distance_levels as levels_of
+from dse.measured.uncertainty.parts import Uncertainty, perturb, uncertainty_of
 from dse.measured.uncertainty.parts import deviations as deviations_of
 from dse.measured.uncertainty.spreads import spreads_of, total, within
 from dse.types import Software
@@ -123,11 +123,11 @@ def _chip_deviations(compared: Sequence[Comparison], study: Study) -> dict[tuple
         row = c.prediction.case.row
         spreads = within(design, spreads_of(c.prediction.stack, accelerator_of(row), row.get("system")))
         known.append({path: total(f) for path, f in spreads.items() if path.startswith("system.")})
-    moved = moves(designs, [Uncertainty(one, 0.0) for one in known], study)
+    moved = perturb(designs, [Uncertainty(one, 0.0) for one in known], study)
     found: dict[tuple[str, int, str], float] = {}
     for metric in {c.metric for c in compared}:
         name = metric if study.residuals else "step_time"
-        changes = moved.of(name).values() if metric != study.memory else ()
+        changes = moved.log_changes(name).values() if metric != study.memory else ()
         squares = sum((change.slope**2 for change in changes), np.zeros(len(designs)))
         found |= {key(c): float(s**0.5) for c, s in zip(compared, squares, strict=True) if c.metric == metric}
     return found
@@ -310,9 +310,11 @@ def _figures(
     unseen: np.ndarray | None = None,
 ) -> Iterator[LeftOut]:
     """The rows of a group, with their distance from all others; ``unseen``: left out, by default the group."""
-    known = Known.of(p for p, out in zip(places, part if unseen is None else unseen, strict=True) if not out)
+    known = MeasuredPlaces.from_places(
+        p for p, out in zip(places, part if unseen is None else unseen, strict=True) if not out
+    )
     for i in map(int, np.flatnonzero(part)):
-        at = levels_of(places[i], known, new_source=by == "source")
+        at = levels_of(places[i], known, is_new_source=by == "source")
         c = compared[i]
         yield left_out(figure, by, group, c, places[i], at, errors[i], deviations[i])
 
@@ -386,7 +388,7 @@ def _never_fitted(compared: Sequence[Comparison], fitted: set[tuple[str, int, st
     ]
     spread = deviations_of([c.prediction.chosen for c in kept], [uncertainty_of(c.prediction.stack) for c in kept])
     for c, deviation in zip(kept, spread, strict=True):
-        at = levels_of(place(c), known_places(serves=False), new_source=True)
+        at = levels_of(place(c), measured_places(serves=False), is_new_source=True)
         yield left_out("step", "never fitted", c.source, c, place(c), at, _step_error(c), deviation)
 
 
@@ -462,9 +464,9 @@ def _engines_without(
 
 def _others(compared: Sequence[Comparison], lookup: Lookup) -> Iterator[LeftOut]:
     """Figures that no engine is fitted to, as the catalogue predicts them."""
-    known = known_places(serves=True)
+    known = measured_places(serves=True)
     for c in compared:
         if engines.is_of_fit(c) and not engines.is_fitted(c, lookup):
             figure, error = SERVING.residuals[c.metric], float(np.log(c.predicted / c.measured))
-            at = levels_of(place(c), known, new_source=True)
+            at = levels_of(place(c), known, is_new_source=True)
             yield left_out(figure, "never fitted", c.source, c, place(c), at, error)

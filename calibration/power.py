@@ -24,7 +24,7 @@ from dse.lab.fits import writing
 from dse.lab.fits.fit import Fit, FitProblem, Parameter, differences
 from dse.lab.fits.writing import Revision
 from dse.measured import Case, read_cases
-from dse.measured.energy import METRICS, RelativeStudy, summarise
+from dse.measured.energy import METRICS, RelativeStudy, summarize_studies
 from dse.measured.prediction import by_structure, evaluate_stack
 from dse.types import Design, Power
 from dse.types.fields import field_metadata
@@ -125,7 +125,7 @@ class PowerRows:
         """log(predicted / measured) of every figure at ``z`` prior spreads."""
         moved = {p.path: _like(self.stack, float(p.value(x))) for p, x in zip(self.parameters, z, strict=True)}
         metrics = evaluate_stack(replace(self.stack, moved))
-        found = summarise(self.studies, metrics.step_time, metrics.device_power)
+        found = summarize_studies(self.studies, metrics.step_time, metrics.device_power)
         return np.array([np.log(found[f.study][f.metric] / f.measured) for f in self.figures])
 
     def fitted_studies(self, fit: Fit) -> list[RelativeStudy]:
@@ -173,7 +173,7 @@ def calibrate(paths: Sequence[str | Path]) -> list[FittedChip]:
 
 def rows_of(slug: str, cases: Sequence[Case]) -> PowerRows | None:
     """The figures of one chip's studies; None where it has none."""
-    known = [(c, c.known) for c in cases if isinstance(c.known, RelativeStudy) and c.known.device == slug]
+    known = [(c, c.payload) for c in cases if isinstance(c.payload, RelativeStudy) and c.payload.device == slug]
     figures = [
         Figure(index, m.meaning.metric, m.value, study.group)
         for index, (case, study) in enumerate(known)
@@ -194,7 +194,7 @@ def _like(stack: Design, value: float) -> np.ndarray:
 
 
 def _alike(a: PowerRows, b: PowerRows) -> bool:
-    return a.studies[0].clocks == b.studies[0].clocks
+    return a.studies[0].has_clock_designs == b.studies[0].has_clock_designs
 
 
 # Out
@@ -205,7 +205,11 @@ _PRIOR = "prior: the rows say nothing of it"
 def entries(found: FittedChip) -> dict[str, str]:
     """The fit of one chip as the table ``power`` of its catalogue file: name → value as TOML."""
     sizes = np.abs(np.expm1(found.unseen))
-    studies = "clock study of decoder layers (Fröning)" if found.rows.studies[0].clocks else "power-limit traces (Zeus)"
+    studies = (
+        "clock study of decoder layers (Fröning)"
+        if found.rows.studies[0].has_clock_designs
+        else "power-limit traces (Zeus)"
+    )
     source = (
         f"fitted to {len(sizes)} relative figures of the {studies}; mean error {100.0 * sizes.mean():.1f} % "
         "of held-out groups"

@@ -23,7 +23,7 @@ from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
 from dse.measured.decisions.evidence import RUN
 from dse.measured.names import Lookup
-from dse.measured.uncertainty.distance import Known, levels
+from dse.measured.uncertainty.distance import MeasuredPlaces, distance_levels
 from dse.measured.uncertainty.posterior import Choice, Posterior, posterior
 from dse.measured.uncertainty.rows import choice_of
 
@@ -69,10 +69,12 @@ def left_out(tables: Sequence[str | Path]) -> list[Rows]:
 def _of_source(source: str, rows: StepRows, part: np.ndarray, errors: np.ndarray) -> Rows:
     """Configurations of a source; ``errors``: of every row, log(predicted / measured) of the step time."""
     places = [place(c, fitted_as(c.prediction.stack)) for c in rows.compared]
-    known = Known.of(p for p, out in zip(places, part, strict=True) if not out)
+    known = MeasuredPlaces.from_places(p for p, out in zip(places, part, strict=True) if not out)
     members = np.flatnonzero(part)
     choices = [
-        choice_of(rows.compared[i].prediction, str(i))._replace(at=levels(places[i], known, new_source=True))
+        choice_of(rows.compared[i].prediction, str(i))._replace(
+            at=distance_levels(places[i], known, is_new_source=True)
+        )
         for i in members
     ]
     metrics = [rows.compared[i].prediction.metrics for i in members]

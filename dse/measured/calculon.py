@@ -1,8 +1,8 @@
 """Rows of Calculon's output as designs, for comparison with that model (Isaev et al., SC 2023).
 
 A row uses the catalogue's ``calculon-…`` systems (step-wise efficiencies, stated link volumes, no overlap of compute
-and memory) and its ``calculon`` stack; its models have no embedding and no head. :func:`refuse` lists the rows that are
-left out, with reasons.
+and memory) and its ``calculon`` stack; its models have no embedding and no head. :func:`check_row`
+lists the rows that are left out, with reasons.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ PRECISIONS = {"float16": Precision.fp16, "bfloat16": Precision.bf16, "float8": P
 
 
 def number(row: Row, column: str) -> float:
-    """A cell as a number; ValueError otherwise."""
+    """Return a cell as a number, or raise ValueError."""
     return float(row.get(column))
 
 
-def refuse(row: Row) -> None:
-    """Raises Skip for rows without figures, not expressible here, or affected by a known defect of Calculon."""
+def check_row(row: Row) -> None:
+    """Raise Skip for rows without figures, not expressible here, or affected by a known defect of Calculon."""
     if not row.get("total_time"):
         raise Skip("Calculon gives no figures", row.get("infeasible_reason"))
-    rules.refuse(row, "calculon")
+    rules.skip_if_excluded(row, "calculon")
     local_batch = number(row, "batch_size") / number(row, "data_par")
     micro_batches = local_batch / number(row, "microbatch_size")
     if number(row, "pipeline_interleaving") > 1 and micro_batches % number(row, "pipeline_par"):
         raise Skip("interleaving with micro-batches that pp does not divide, which Megatron refuses")
-    if row.get("data_par_overlap") == "1" and _over_the_link(row):
+    if row.get("data_par_overlap") == "1" and _exceeds_link_time(row):
         raise Skip("data_par_overlap: Calculon's exposed time is longer than the whole message")
     if row.get("optimizer_offload") == "1" and micro_batches > 1 and number(row, "bw_offload_exposed_time"):
         raise Skip("optimizer_offload: Calculon moves the optimiser state with every micro-batch")
 
 
-def _over_the_link(row: Row) -> bool:
+def _exceeds_link_time(row: Row) -> bool:
     exposed, link = number(row, "dp_comm_exposed_time"), number(row, "dp_comm_link_time")
     return exposed > link * (1.0 + 1e-6)
 
 
 def mapping(row: Row) -> Mapping:
-    """Calculon's 23 execution fields as a mapping."""
+    """Return Calculon's 23 execution fields as a mapping."""
     tp, dp = number(row, "tensor_par"), number(row, "data_par")
     return Mapping(
         tp=tp,
@@ -72,16 +72,16 @@ def mapping(row: Row) -> Mapping:
 
 
 def sequence_parallel(row: Row) -> SequenceParallel:
-    """Calculon's ``tensor_par_comm_type`` and ``seq_par_ag_redo``."""
+    """Return the sequence parallelism of ``tensor_par_comm_type`` and ``seq_par_ag_redo``."""
     if row.get("tensor_par_comm_type") == "rs_ag":
-        again = row.get("seq_par_ag_redo") == "1"
-        return SequenceParallel.gather_again if again else SequenceParallel.keep_gathered
+        gathers_twice = row.get("seq_par_ag_redo") == "1"
+        return SequenceParallel.gather_again if gathers_twice else SequenceParallel.keep_gathered
     at_stage_boundaries = row.get("tensor_par_comm_type") == "p2p_rs_ag"
     return SequenceParallel.at_stage_boundaries if at_stage_boundaries else SequenceParallel.none
 
 
 def workload(row: Row, lookup: Lookup) -> Workload:
-    """The model of a row without embedding, positions and head."""
+    """Return the model of a row without embedding, positions and head."""
     return dataclasses.replace(
         lookup.workload(MODELS.get(row.get("model"), row.get("model"))),
         vocab=0.0,
@@ -94,21 +94,26 @@ def workload(row: Row, lookup: Lookup) -> Workload:
 
 
 def system(row: Row, lookup: Lookup) -> System:
-    """The system of a row; tensor parallelism fills a scale-up domain (network 0) or spans domains of one (1)."""
-    found = lookup.system(f"calculon-{row.get('system').replace('_', '-')}")
+    """Return the system of a row.
+
+    Tensor parallelism fills a scale-up domain (network 0) or spans domains of one device (1).
+    """
+    base_system = lookup.system(f"calculon-{row.get('system').replace('_', '-')}")
     domain = number(row, "tensor_par") if row.get("tensor_par_net") == "0" else 1.0
     return dataclasses.replace(
-        found, scale_up=dataclasses.replace(found.scale_up, domain=domain), n_devices=number(row, "num_procs")
+        base_system,
+        scale_up=dataclasses.replace(base_system.scale_up, domain=domain),
+        n_devices=number(row, "num_procs"),
     )
 
 
 def software(row: Row, lookup: Lookup) -> Software:
-    """The ``calculon`` stack; a fused activation stores one tensor instead of two."""
-    kept = float(row.get("fused_activation") == "0")
-    return dataclasses.replace(lookup.software("calculon"), activation_output_kept=kept)
+    """Return the ``calculon`` stack, in which a fused activation stores one tensor instead of two."""
+    keeps_output = float(row.get("fused_activation") == "0")
+    return dataclasses.replace(lookup.software("calculon"), activation_output_kept=keeps_output)
 
 
 def design_parts(row: Row, lookup: Lookup) -> tuple[Workload, System, Software, Mapping]:
-    """Workload, system, software and mapping of a row. Raises :class:`Skip` for rows that are left out."""
-    refuse(row)
+    """Return workload, system, software and mapping of a row, or raise Skip for one that is left out."""
+    check_row(row)
     return workload(row, lookup), system(row, lookup), software(row, lookup), mapping(row)

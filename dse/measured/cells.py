@@ -16,20 +16,20 @@ _YES, _NO = {"1", "1.0", "true", "yes", "on"}, {"0", "0.0", "false", "no", "off"
 
 @dataclasses.dataclass
 class Cells:
-    """Cells of a row and values that its source states for all rows; ``completed``: filled-in values."""
+    """Cells of a row, with values that its source states for all rows, and a record of completed ones."""
 
     row: Row
     completed: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def text(self, *columns: str) -> str:
-        """The first of ``columns`` that is not empty, else an empty text."""
-        text = self.row.get(*columns) or rules.stated(self.row, "stated", *columns)
-        if not text and (text := rules.stated(self.row, "mean", *columns)):
+        """Return the first of ``columns`` that is not empty, else ""."""
+        text = self.row.get(*columns) or rules.source_value(self.row, "stated", *columns)
+        if not text and (text := rules.source_value(self.row, "mean", *columns)):
             self.completed[columns[0]] = text
         return text
 
     def number(self, *columns: str, least: float = 1e-300) -> float | None:
-        """The first of ``columns`` that is not empty as a number, None where all are empty."""
+        """Return the first of ``columns`` that is not empty as a number, None where all are empty."""
         text = self.text(*columns)
         try:
             value = float(text) if text else None
@@ -40,14 +40,14 @@ class Cells:
         return value
 
     def count(self, *columns: str, least: float = 1.0) -> float | None:
-        """The same as a whole number, at least ``least``, whose products are exact in single precision."""
+        """Return the first of ``columns`` that is not empty as an integer that single precision holds exactly."""
         value = self.number(*columns, least=least)
         if value is not None and (value != int(value) or value > 1e9):
             raise Skip("not a usable number", f"{columns[0]} = {value:g}")
         return value
 
     def flag(self, *columns: str) -> float | None:
-        """The same as 0 or 1, None where empty."""
+        """Return the first of ``columns`` that is not empty as 0 or 1, None where all are empty."""
         text = self.text(*columns).lower()
         if text in ("", "nan"):
             return None
@@ -56,10 +56,10 @@ class Cells:
         return float(text in _YES)
 
     def complete(self, name: str, value: T) -> T:
-        """``value``, recorded as completed."""
+        """Return ``value`` and record it as completed."""
         self.completed[name] = f"{value:g}" if isinstance(value, float) else str(value)
         return value
 
     def search(self, name: str) -> None:
-        """Records that ``name`` is chosen among candidates."""
+        """Record that ``name`` is chosen among candidates."""
         self.completed[name] = ""

@@ -26,7 +26,7 @@ from dse.types import Fab, Made, Packaging, Process, Scalar
 from dse.types.paths import build
 
 #: Column that identifies a table of bills.
-SIGN = "die0_area"
+KEY_COLUMN = "die0_area"
 
 #: Figures of a row, each a metric of the same name.
 METRICS = (
@@ -47,16 +47,19 @@ _MM2 = 1e-6
 
 
 class PricedRow(NamedTuple):
-    """Accelerator and cost model of a row."""
+    """Package and cost model of a row."""
 
-    made: Made
+    package_spec: Made
     fab: Fab
 
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """One case per row, with its nonzero figures."""
+    """Return one case per row with its nonzero figures."""
     figures = ((row, [_figure(row, name) for name in METRICS if row.get(name)]) for row in rows)
-    return [Case((row,), tuple(one for one in known if one.value or one.skip), "chiplets") for row, known in figures]
+    return [
+        Case((row,), tuple(figure for figure in measurements if figure.value or figure.skip), "chiplets")
+        for row, measurements in figures
+    ]
 
 
 def _figure(row: Row, name: str) -> Measurement:
@@ -67,43 +70,45 @@ def _figure(row: Row, name: str) -> Measurement:
         return Measurement(row, name, Meaning(name, name), math.nan, skip)
 
 
-def predict(known: Sequence[tuple[Case, PricedRow]], _: Study) -> list[Prediction]:
-    """Bill of every row, in double precision."""
+def predict(configurations: Sequence[tuple[Case, PricedRow]], _: Study) -> list[Prediction]:
+    """Return the bill of every row, in double precision."""
     with double_precision():
-        bills = [{name: float(value) for name, value in _figures(asked).items()} for _, asked in known]
-    return [Prediction(case, metrics=bill) for (case, _), bill in zip(known, bills, strict=True)]
+        bills = [
+            {name: float(value) for name, value in _figures(priced_row).items()} for _, priced_row in configurations
+        ]
+    return [Prediction(case, metrics=bill) for (case, _), bill in zip(configurations, bills, strict=True)]
 
 
 def _complete(case: Case, _: Lookup) -> PricedRow:
     try:
-        return _asked(case.row)
+        return _priced_row(case.row)
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
     except ValueError as error:
         raise Skip("no usable number", str(error)) from None
 
 
-def _asked(row: Row) -> PricedRow:
-    """The accelerator that a row describes; raises Skip for an unreadable row."""
+def _priced_row(row: Row) -> PricedRow:
+    """Return the package and cost model that a row describes, or raise Skip for an unreadable row."""
     model, packaging = row.get("model"), row.get("package")
     if model not in _MODELS:
         raise Skip("unknown cost model", f"{model!r}; known: {', '.join(_MODELS)}")
     if packaging not in _PACKAGES:
         raise Skip("unknown package", f"{packaging!r}; known: {', '.join(_PACKAGES)}")
-    found = _DIES.fullmatch(row.get("groups"))
-    if found is None:
+    dies_match = _DIES.fullmatch(row.get("groups"))
+    if dies_match is None:
         raise Skip("dies that cannot be read", f"{row.get('groups')!r}; write 7 nm:100 mm2 x2, one group of equal dies")
-    node, area, count = f"{found[1]}nm", float(found[2]) * _MM2, float(found[3])
+    node, area, count = f"{dies_match[1]}nm", float(dies_match[2]) * _MM2, float(dies_match[3])
     entry = catalog.entry("cost", _MODELS[model])
     if entry.value(f"nodes.{node}.wafer_price") is None:
         raise Skip("node without a price", f"{model} has none of {node}")
     if entry.value(f"{_PACKAGES[packaging].name}.bond_yield") is None:
         raise Skip("package without a price", f"{model} has none of {packaging}")
     names = ("wafer_price", "defect_density", "design_cost")
-    stated = {name: entry.value(f"nodes.{node}.{name}") for name in names}
-    process = Process(**{name: value for name, value in stated.items() if value is not None})
+    process_values = {name: entry.value(f"nodes.{node}.{name}") for name in names}
+    process = Process(**{name: value for name, value in process_values.items() if value is not None})
     values = catalog.values("cost", _MODELS[model]) | {"link_area": float(row.get("d2d_area_ratio") or 0.0)}
-    made = Made(
+    package_spec = Made(
         chiplets=count,
         packaging=float(_PACKAGES[packaging]),
         chip_first=float(row.get("chip_last") in ("0", "0.0")),
@@ -111,41 +116,43 @@ def _asked(row: Row) -> PricedRow:
         logic_area=count * area,
         process=process,
     )
-    return PricedRow(made, build(Fab, values))
+    return PricedRow(package_spec, build(Fab, values))
 
 
-def _figures(asked: PricedRow) -> dict[str, Scalar]:
-    """Figures of a row in its units; without a volume the row counts as one unit."""
-    made, fab = asked
-    parts = stated_parts(made, fab, 0.0)
-    done: Making = making(parts, made, fab)
-    using, die, n = assembly(made.packaging, fab), done.compute, made.chiplets
-    bumps = using.bump_price * done.linked
-    cost = n * die.cost + bumps
-    design, _, package = done.nre
-    each = (design.modules + design.chips + package) / made.volume
-    total = cost + done.found.raw + done.found.lost + cost * done.found.dies_lost
+def _figures(priced_row: PricedRow) -> dict[str, Scalar]:
+    """Return the figures of a row in its units, of one unit where it states no volume."""
+    package_spec, fab = priced_row
+    parts = stated_parts(package_spec, fab, 0.0)
+    costs: Making = making(parts, package_spec, fab)
+    bonding, die, n_dies = assembly(package_spec.packaging, fab), costs.compute, package_spec.chiplets
+    bump_cost = bonding.bump_price * costs.linked
+    good_die_cost = n_dies * die.cost + bump_cost
+    design_cost, _, package_design_cost = costs.nre
+    nre_per_unit = (design_cost.modules + design_cost.chips + package_design_cost) / package_spec.volume
+    total = good_die_cost + costs.found.raw + costs.found.lost + good_die_cost * costs.found.dies_lost
     return {
-        "die0_area": done.linked / n / _MM2,
+        "die0_area": costs.linked / n_dies / _MM2,
         "die0_yield": die.good,
-        "die0_per_wafer": dies_per_wafer(done.linked / n, fab),
+        "die0_per_wafer": dies_per_wafer(costs.linked / n_dies, fab),
         "die0_kgd_cost": die.cost,
-        "total_die_area": done.linked / _MM2,
-        "package_area": done.found.substrate_area / _MM2,
-        "interposer_area": done.found.carrier_area / _MM2,
-        "package_yield": done.found.carrier_yield,
-        "re_raw_chips": n * die.raw + bumps,
-        "re_defect_chips": n * (die.cost - die.raw),
-        "re_raw_package": done.found.raw,
-        "re_defect_package": done.found.lost,
-        "re_wasted_kgd": cost * done.found.dies_lost,
+        "total_die_area": costs.linked / _MM2,
+        "package_area": costs.found.substrate_area / _MM2,
+        "interposer_area": costs.found.carrier_area / _MM2,
+        "package_yield": costs.found.carrier_yield,
+        "re_raw_chips": n_dies * die.raw + bump_cost,
+        "re_defect_chips": n_dies * (die.cost - die.raw),
+        "re_raw_package": costs.found.raw,
+        "re_defect_package": costs.found.lost,
+        "re_wasted_kgd": good_die_cost * costs.found.dies_lost,
         "re_total": total,
-        "nre_module_total": design.modules,
-        "nre_chip_total": design.chips,
-        "nre_package_total": package,
-        "nre_per_unit": each,
-        "total_per_unit": total + each,
+        "nre_module_total": design_cost.modules,
+        "nre_chip_total": design_cost.chips,
+        "nre_package_total": package_design_cost,
+        "nre_per_unit": nre_per_unit,
+        "total_per_unit": total + nre_per_unit,
     }
 
 
-KIND = TableKind("chiplets", TRAINING, lambda columns: SIGN in columns, read, _complete, predict, lambda case: METRICS)
+KIND = TableKind(
+    "chiplets", TRAINING, lambda columns: KEY_COLUMN in columns, read, _complete, predict, lambda case: METRICS
+)

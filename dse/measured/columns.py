@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dse.errors import ELSEWHERE, nearest, plain
-from dse.measured.table import DEVICE, WIDE
+from dse.measured.table import DEVICE_COLUMNS, WIDE_COLUMNS
 
 
 class Header(NamedTuple):
-    """Meaning of a column, and the value of a row where it is empty."""
+    """Names and meaning of a column, and the value of a row where it is empty."""
 
     names: tuple[str, ...]  # the first one that is not empty counts
     meaning: str
@@ -18,27 +18,27 @@ class Header(NamedTuple):
 
 
 #: Similarity of names that differ by a misspelling.
-_ALIKE = 0.85
+_SIMILARITY = 0.85
 
 #: A row that leaves one of these open is skipped.
-NEEDED = "needed"
+REQUIRED = "needed"
 
-_OWN, _SEARCHED = "from the model in the catalogue", "chosen: the fastest that fits in memory"
+_FROM_CATALOG, _SEARCHED = "from the model in the catalogue", "chosen: the fastest that fits in memory"
 _STACK = "the default of the stack"
 
 READ = (
     Header(("model", "workload"), "model, a name or alias of the catalogue; any name with a shape", "needs a shape"),
     Header(
-        DEVICE,
+        DEVICE_COLUMNS,
         "device, a name or alias of the catalogue, or a slice of TPUs (v5p-128)",
-        f"{NEEDED}, unless system is given",
+        f"{REQUIRED}, unless system is given",
     ),
     Header(("system",), "system of the catalogue", "that of the source, else the device with its own node and network"),
     Header(("software",), "stack of the catalogue", "that of the source, else of the system"),
     Header(("source",), "who measured it", "the name of the file"),
-    Header(("n_gpus", "n_devices"), "number of devices", NEEDED),
-    Header(("global_batch",), "sequences of a step, over all devices", NEEDED),
-    Header(("seq_len",), "tokens of a sequence", NEEDED),
+    Header(("n_gpus", "n_devices"), "number of devices", REQUIRED),
+    Header(("global_batch",), "sequences of a step, over all devices", REQUIRED),
+    Header(("seq_len",), "tokens of a sequence", REQUIRED),
     Header(("tp",), "tensor-parallel size", _SEARCHED),
     Header(("pp",), "pipeline stages", _SEARCHED),
     Header(("cp",), "context-parallel size", "1"),
@@ -77,18 +77,18 @@ READ = (
     Header(("offload_optimizer",), "optimizer state kept on the host: yes or no", "no"),
     Header(("host_update",), "offloaded optimizer state updated by the host: yes or no", "no"),
     Header(("precision",), "recipe of the matrix products: bf16, fp16, fp8, mxfp8, nvfp4, …", "bf16"),
-    Header(("layers_used", "layers", "n_layers"), "layers", _OWN),
-    Header(("hidden",), "hidden size", _OWN),
-    Header(("heads", "n_heads"), "attention heads", _OWN),
-    Header(("kv_heads", "n_kv_heads"), "key and value heads", f"{_OWN}, else as many as attention heads"),
-    Header(("head_dim",), "size of a head", f"{_OWN}, else hidden / heads"),
-    Header(("ffn", "ffn_hidden"), "hidden size of the feed-forward block", f"{_OWN}, else 4 × hidden"),
-    Header(("vocab",), "vocabulary", f"{_OWN}, else 51200"),
-    Header(("first_dense",), "layers in front without experts, of a mixture", _OWN),
+    Header(("layers_used", "layers", "n_layers"), "layers", _FROM_CATALOG),
+    Header(("hidden",), "hidden size", _FROM_CATALOG),
+    Header(("heads", "n_heads"), "attention heads", _FROM_CATALOG),
+    Header(("kv_heads", "n_kv_heads"), "key and value heads", f"{_FROM_CATALOG}, else as many as attention heads"),
+    Header(("head_dim",), "size of a head", f"{_FROM_CATALOG}, else hidden / heads"),
+    Header(("ffn", "ffn_hidden"), "hidden size of the feed-forward block", f"{_FROM_CATALOG}, else 4 × hidden"),
+    Header(("vocab",), "vocabulary", f"{_FROM_CATALOG}, else 51200"),
+    Header(("first_dense",), "layers in front without experts, of a mixture", _FROM_CATALOG),
     Header(
         ("n_predict", "mtp_num_layers"),
         "tokens predicted beyond the next (multi-token prediction), of a mixture",
-        f"as remarks say (w/ MTP, w/o MTP), else {_OWN}; 0 with fewer layers than it has",
+        f"as remarks say (w/ MTP, w/o MTP), else {_FROM_CATALOG}; 0 with fewer layers than it has",
     ),
     Header(("params_B",), "parameters in billions, to identify mixtures of experts outside the catalogue", "dense"),
     Header(("active_params_B",), "parameters per token in billions, for the same", "dense"),
@@ -119,17 +119,17 @@ READ = (
     Header(("unit",), "its unit", "the usual one of the metric"),
     *(
         Header((name,), f"measured {metric.replace('_', ' ')} in {unit}", "dse predict needs none")
-        for name, (metric, unit) in WIDE.items()
+        for name, (metric, unit) in WIDE_COLUMNS.items()
         if name.endswith("_measured")
     ),
 )
 
 #: Columns of tables of serving, identified by a column ``isl``; device and model are named as above.
 SERVED = (
-    Header(("isl",), "tokens of a prompt", f"{NEEDED}; the column identifies tables of serving"),
-    Header(("osl",), "tokens of an answer", NEEDED),
+    Header(("isl",), "tokens of a prompt", f"{REQUIRED}; the column identifies tables of serving"),
+    Header(("osl",), "tokens of an answer", REQUIRED),
     Header(("batch", "concurrency"), "sequences of a static batch, or requests in flight over all devices",
-           f"{NEEDED}, unless offline"),
+           f"{REQUIRED}, unless offline"),
     Header(("batch_kind",), "concurrency, static batch, waves, or max in-flight (offline)", "concurrency"),
     Header(("framework",), "engine that served, with its release: a stack of the catalogue", "that of the source"),
     Header(("software",), "stack of the catalogue that has an [engine]", "that of the framework, else vllm"),
@@ -160,18 +160,31 @@ WRITTEN = {
 
 
 def misspelt(columns: Iterable[str]) -> dict[str, str]:
-    """Unread columns → the missing column probably meant: its name in another tool (``mbs``), or a similar one."""
-    given = set(columns)
-    open_names = {name for column in READ if not given & set(column.names) for name in column.names}
-    known = {name for column in READ for name in column.names}
-    meant = {name: _meant(name, open_names) for name in sorted(given - known)}
-    return {name: ours for name, ours in meant.items() if ours}
+    """Return by unread column the missing column probably meant.
+
+    That is its name in another tool (``mbs``) or a similar name.
+
+    Args:
+        columns: of the table's header.
+
+    Returns:
+        Written name → name of a column.
+    """
+    column_set = set(columns)
+    open_names = {name for column in READ if not column_set & set(column.names) for name in column.names}
+    read_names = {name for column in READ for name in column.names}
+    suggestions = {name: _suggested_column(name, open_names) for name in sorted(column_set - read_names)}
+    return {name: suggestion for name, suggestion in suggestions.items() if suggestion}
 
 
-def _meant(name: str, open_names: set[str]) -> str:
-    theirs = [ours for ours in ELSEWHERE.get(plain(name), ()) if ours in open_names]
-    near = nearest(name, [one for one in open_names if len(one) > 3], 1, _ALIKE) if len(name) > 3 else []
-    return next(iter([*theirs, *near]), "")
+def _suggested_column(name: str, open_names: set[str]) -> str:
+    names_elsewhere = [candidate for candidate in ELSEWHERE.get(plain(name), ()) if candidate in open_names]
+    similar_names = (
+        nearest(name, [candidate for candidate in open_names if len(candidate) > 3], 1, _SIMILARITY)
+        if len(name) > 3
+        else []
+    )
+    return next(iter([*names_elsewhere, *similar_names]), "")
 
 
 #: Part of a step as traces have it, in columns of ms → parts of the predicted step time.

@@ -22,7 +22,7 @@ from dse.measured import calculon, pods
 from dse.measured.cells import Cells
 from dse.measured.mappings import drops_tokens, mappings
 from dse.measured.names import NEAREST, Lookup, accelerator_of
-from dse.measured.table import DEVICE, Case, Skip
+from dse.measured.table import DEVICE_COLUMNS, Case, Skip
 from dse.types import Adapters, Attention, Design, ExpertKernels, Mapping, Packing, Scalar, Software, System, Workload
 
 _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
@@ -47,7 +47,9 @@ class Candidates:
     completed: dict[str, str]  #: completed field → value, or "" where it is chosen among the mappings
     stack: str = ""  #: slug of the software
     note: str = ""  #: remark on the completion
-    otherwise: dict[str, pods.Tier] = dataclasses.field(default_factory=dict)  #: note → fallback where nothing fits
+    fallbacks: dict[str, pods.MappingTier] = dataclasses.field(
+        default_factory=dict
+    )  #: note → fallback where nothing fits
 
     @property
     def designs(self) -> list[Design]:
@@ -64,18 +66,18 @@ class Candidates:
         return self.designs[0]
 
     @property
-    def tiers(self) -> dict[str, pods.Tier]:
-        """Note → stack and candidate mappings, in order of preference."""
-        return {"": pods.Tier(self.software, self.mappings)} | self.otherwise
+    def tiers(self) -> dict[str, pods.MappingTier]:
+        """Stack and candidate mappings by note, in order of preference."""
+        return {"": pods.MappingTier(self.software, self.mappings)} | self.fallbacks
 
     @property
     def fits_memory_by_choice(self) -> bool:
-        """Whether an open value of the row decides its memory."""
+        """True where an open value of the row decides its memory."""
         return any(self.completed.get(name) == "" for name in SEARCHED - {"virtual_stages"})
 
 
 def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
-    """Candidate designs of a configuration.
+    """Return the candidate designs of a configuration.
 
     Args:
         case: of :func:`dse.measured.read_cases`.
@@ -88,57 +90,62 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         Skip: when there are none.
 
     >>> from dse.measured import read_cases
-    >>> found = complete(read_cases("tests/published/narayanan_2021.csv")[0])
-    >>> found.workload.n_heads, len(found.mappings) > 0
+    >>> candidates = complete(read_cases("tests/published/narayanan_2021.csv")[0])
+    >>> candidates.workload.n_heads, len(candidates.mappings) > 0
     (24.0, True)
     """
     lookup = lookup or Lookup()
     if case.row.cells.keys() >= calculon.COLUMNS:
-        return _of_calculon(case, lookup)
-    cells = pods.read(case, lookup)
-    _refuse_experts(cells, lookup, cells.text("model", "workload"))
-    _require(cells)
-    devices = cells.count("n_gpus", "n_devices") or 1.0
+        return _calculon_candidates(case, lookup)
+    cells = pods.read_cells(case, lookup)
+    _skip_unknown_mixture(cells, lookup, cells.text("model", "workload"))
+    _skip_incomplete_row(cells)
+    n_devices = cells.count("n_gpus", "n_devices") or 1.0
     try:
         system, stack = _system(cells, lookup)
         software = lookup.software(stack)
-        workload = tuned(cells, _whole_batch(cells, mixed(cells, _workload(cells, lookup, software)), devices))
+        workload = apply_fine_tuning(
+            cells, _round_batch(cells, adjust_mixture(cells, _workload(cells, lookup, software)), n_devices)
+        )
         entry = lookup.entry("software", stack)
-        own = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills", "splits_hidden")}
+        stack_options = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills", "splits_hidden")}
         if workload.experts is not None:
             software = dataclasses.replace(software, experts=_expert_kernels(cells, lookup, stack))
-            own |= lookup.expert_options(stack)
-        copies = pods.slices(cells, system, devices)
-        system = pods.sliced(system, devices, copies)
+            stack_options |= lookup.expert_options(stack)
+        n_slices = pods.slice_count(cells, system, n_devices)
+        system = pods.apply_slices(system, n_devices, n_slices)
 
         def default(option: str, zero_stage: float | None = None) -> float:
-            return (lookup.mapping_defaults(stack, zero_stage=zero_stage) | own)[option]
+            """Return the stack's default of an option."""
+            return (lookup.mapping_defaults(stack, zero_stage=zero_stage) | stack_options)[option]
 
-        found = mappings(cells, workload, devices, default, copies)
+        candidate_mappings = mappings(cells, workload, n_devices, default, n_slices)
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
-    nearest = "software" in cells.completed and lookup.is_nearest(stack, case.source, _remarks(cells))
-    note = NEAREST if nearest else ""
+    is_nearest_stack = "software" in cells.completed and lookup.is_nearest(stack, case.source, _remarks(cells))
+    note = NEAREST if is_nearest_stack else ""
     if EXPERT_KERNELS in cells.completed:
-        others = mixtures_note(stack, accelerator_of(cells.row))
-        note = "; ".join(filter(None, (note, f"{stack} has no measured kernels of experts: default values{others}")))
-    system = dataclasses.replace(system, n_devices=devices)
-    squeezes = own["spills"] and system.scale_up.links is not None and "recompute" in cells.completed
-    otherwise = pods.squeezed(software, found) if squeezes else {}
-    return Candidates(workload, system, software, found, cells.completed, stack, note, otherwise)
+        mixtures_remark = mixtures_note(stack, accelerator_of(cells.row))
+        note = "; ".join(
+            filter(None, (note, f"{stack} has no measured kernels of experts: default values{mixtures_remark}"))
+        )
+    system = dataclasses.replace(system, n_devices=n_devices)
+    may_squeeze = stack_options["spills"] and system.scale_up.links is not None and "recompute" in cells.completed
+    fallbacks = pods.squeezed_tiers(software, candidate_mappings) if may_squeeze else {}
+    return Candidates(workload, system, software, candidate_mappings, cells.completed, stack, note, fallbacks)
 
 
-def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
+def _calculon_candidates(case: Case, lookup: Lookup) -> Candidates:
     try:
-        found = calculon.design_parts(case.row, lookup)
+        parts = calculon.design_parts(case.row, lookup)
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
     except (KeyError, ValueError) as error:
         raise Skip("not a row of Calculon's output", repr(error)) from None
-    return Candidates(*found[:3], (found[3],), {}, "calculon")
+    return Candidates(*parts[:3], (parts[3],), {}, "calculon")
 
 
-def _refuse_experts(cells: Cells, lookup: Lookup, model: str) -> None:
+def _skip_unknown_mixture(cells: Cells, lookup: Lookup, model: str) -> None:
     """Skip mixtures of experts outside the catalogue, and rows of mixtures without an expert-parallel size."""
     slug = lookup.resolve("workload", model)
     if slug and lookup.workload(slug).experts is not None:
@@ -146,34 +153,34 @@ def _refuse_experts(cells: Cells, lookup: Lookup, model: str) -> None:
             raise Skip("no expert-parallel size stated", f"{model}: ep is empty")
         return
     total, active = cells.number("params_B"), cells.number("active_params_B")
-    sparse = total is not None and active is not None and active < 0.9 * total
-    if sparse or (cells.number("n_experts") or 1) > 1 or (cells.number("ep") or 1) > 1 or _EXPERTS.search(model):
+    is_sparse = total is not None and active is not None and active < 0.9 * total
+    if is_sparse or (cells.number("n_experts") or 1) > 1 or (cells.number("ep") or 1) > 1 or _EXPERTS.search(model):
         raise Skip("mixture of experts not in the catalogue", model)
 
 
 def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
-    """Expert kernels of a stack, by default values (recorded as completed) where its file states none.
+    """Return the expert kernels of a stack, by default values (recorded as completed) where its file states none.
 
     With dropped tokens every expert has its capacity in rows, so the host waits for no sizes.
     """
     if not lookup.entry("software", stack).states("experts"):
         cells.complete(EXPERT_KERNELS, "default")
-    found = lookup.expert_kernels(stack)
-    return dataclasses.replace(found, expert_host_time=0.0) if drops_tokens(cells) else found
+    kernels = lookup.expert_kernels(stack)
+    return dataclasses.replace(kernels, expert_host_time=0.0) if drops_tokens(cells) else kernels
 
 
 #: Required values of a row: reason to skip it → columns, one of which must be filled.
 _REQUIRED = (
     ("no number of devices stated", ("n_gpus", "n_devices")),
-    ("no device stated", (*DEVICE, "system")),
+    ("no device stated", (*DEVICE_COLUMNS, "system")),
     ("no global batch stated", ("global_batch",)),
     ("no sequence length stated", ("seq_len",)),
     ("unknown shape", ("model", "workload", "layers_used", "layers", "n_layers")),
 )
 
 
-def _require(cells: Cells) -> None:
-    """Skip a row without required values, all of them in one reason."""
+def _skip_incomplete_row(cells: Cells) -> None:
+    """Skip a row without required values and name all of them in one reason."""
     missing = [(reason, columns) for reason, columns in _REQUIRED if not cells.text(*columns)]
     if len(missing) == 1:
         reason = missing[0][0]
@@ -183,108 +190,112 @@ def _require(cells: Cells) -> None:
 
 
 def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
-    """System and slug of the stack: as named, else by the source, else the accelerator's default.
+    """Return the system and the slug of the stack: as named, else by the source, else the accelerator's default.
 
     Submissions of all makers share a source, so a stack that does not exist for the accelerator is not used.
     """
-    named, source = cells.text("system"), cells.row.source
-    accelerator = known_device(cells, lookup) if cells.text(*DEVICE) else ""
-    slug = named or cells.complete("system", lookup.by_source("system", source, accelerator) or accelerator)
+    system_name, source = cells.text("system"), cells.row.source
+    accelerator = accelerator_slug(cells, lookup) if cells.text(*DEVICE_COLUMNS) else ""
+    slug = system_name or cells.complete("system", lookup.slug_of_source("system", source, accelerator) or accelerator)
     stack = cells.text("software")
     if not stack:
-        used = lookup.by_source("software", source, note=_remarks(cells))
-        if used and lookup.foreign(used, slug):
-            used = ""
-        stack = cells.complete("software", used or lookup.default_software(slug, cells.text("model", "workload")))
+        stack_of_source = lookup.slug_of_source("software", source, note=_remarks(cells))
+        if stack_of_source and lookup.foreign(stack_of_source, slug):
+            stack_of_source = ""
+        stack = cells.complete(
+            "software", stack_of_source or lookup.default_software(slug, cells.text("model", "workload"))
+        )
     return lookup.system(slug), stack
 
 
-def known_device(cells: Cells, lookup: Lookup) -> str:
-    """Slug of the accelerator of a row; Skip if the catalogue lacks it."""
-    device = cells.text(*DEVICE)
-    found = lookup.resolve("accelerator", device)
-    if not found:
+def accelerator_slug(cells: Cells, lookup: Lookup) -> str:
+    """Return the slug of the accelerator of a row, or raise Skip if the catalogue lacks it."""
+    device = cells.text(*DEVICE_COLUMNS)
+    slug = lookup.resolve("accelerator", device)
+    if not slug:
         raise Skip("device not in the catalogue", lookup.suggestion("accelerator", device))
-    return found
+    return slug
 
 
-def unknown_shape(cells: Cells, lookup: Lookup) -> Skip:
-    """Reason to skip a row whose model is not in the catalogue."""
+def unknown_model_skip(cells: Cells, lookup: Lookup) -> Skip:
+    """Return the reason to skip a row whose model is not in the catalogue."""
     name = cells.text("model", "workload")
     return Skip("unknown shape", lookup.suggestion("workload", name) if name else "no model named")
 
 
 def _remarks(cells: Cells) -> str:
-    """A row's note and device, which distinguish the stacks of one source."""
-    return f"{cells.text('note')} {cells.text(*DEVICE)}"
+    """Return a row's note and device, which distinguish the stacks of one source."""
+    return f"{cells.text('note')} {cells.text(*DEVICE_COLUMNS)}"
 
 
-def _whole_batch(cells: Cells, workload: Workload, devices: float) -> Workload:
-    """The workload with whole micro-batches where its batch is stated in rounded tokens (within 1 %)."""
+def _round_batch(cells: Cells, workload: Workload, n_devices: float) -> Workload:
+    """Return the workload with integer micro-batches where its batch is stated in rounded tokens (within 1 %)."""
     tp, pp, micro_batch = (cells.count(name) for name in ("tp", "pp", "micro_batch"))
     if tp is None or pp is None or micro_batch is None:
         return workload
-    together = devices / (tp * pp * (cells.count("cp") or 1.0)) * micro_batch
-    stated = float(workload.global_batch)
-    rounded = max(round(stated / together), 1) * together
-    if stated == rounded or abs(rounded / stated - 1.0) > 0.01 or rounded % 1.0:
+    sequences_per_micro_batch = n_devices / (tp * pp * (cells.count("cp") or 1.0)) * micro_batch
+    batch = float(workload.global_batch)
+    rounded_batch = max(round(batch / sequences_per_micro_batch), 1) * sequences_per_micro_batch
+    if batch == rounded_batch or abs(rounded_batch / batch - 1.0) > 0.01 or rounded_batch % 1.0:
         return workload
-    return dataclasses.replace(workload, global_batch=cells.complete("global_batch", rounded))
+    return dataclasses.replace(workload, global_batch=cells.complete("global_batch", rounded_batch))
 
 
-_SIZES = {
+_SIZE_COLUMNS = {
     "n_layers": ("layers_used", "layers", "n_layers"), "hidden": ("hidden",), "n_heads": ("heads", "n_heads"),
     "n_kv_heads": ("kv_heads", "n_kv_heads"), "head_dim": ("head_dim",), "ffn_hidden": ("ffn", "ffn_hidden"),
     "vocab": ("vocab",), "seq_len": ("seq_len",), "global_batch": ("global_batch",),
 }  # fmt: skip
 
 
-def _shape(cells: Cells, known: Workload | None, lookup: Lookup) -> dict[str, Any]:
-    """Sizes of the model and its batch from the row's columns, else from the catalogue's model."""
-    shape: dict[str, Any] = {name: cells.count(*columns) for name, columns in _SIZES.items()}
-    same_heads = known is not None and all(
-        shape[name] in (None, getattr(known, name)) for name in ("hidden", "n_heads", "n_kv_heads")
+def _model_sizes(cells: Cells, catalog_model: Workload | None, lookup: Lookup) -> dict[str, Any]:
+    """Return the sizes of the model and its batch from the row's columns, else from the catalogue's model."""
+    sizes: dict[str, Any] = {name: cells.count(*columns) for name, columns in _SIZE_COLUMNS.items()}
+    has_same_heads = catalog_model is not None and all(
+        sizes[name] in (None, getattr(catalog_model, name)) for name in ("hidden", "n_heads", "n_kv_heads")
     )
-    if known is not None:
+    if catalog_model is not None:
         for name in ("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab"):
-            shape[name] = shape[name] or getattr(known, name)
-    if not (shape["n_layers"] and shape["hidden"] and shape["n_heads"]):
-        raise unknown_shape(cells, lookup)
-    heads = known if same_heads else None
-    shape["ffn_hidden"] = shape["ffn_hidden"] or cells.complete("ffn", 4.0 * shape["hidden"])
-    shape["vocab"] = shape["vocab"] or cells.complete("vocab", 51200.0)
-    shape["n_kv_heads"] = shape["n_kv_heads"] or (heads.n_kv_heads if heads else shape["n_heads"])
-    shape["head_dim"] = shape["head_dim"] or (heads.head_dim if heads else shape["hidden"] / shape["n_heads"])
-    return shape
+            sizes[name] = sizes[name] or getattr(catalog_model, name)
+    if not (sizes["n_layers"] and sizes["hidden"] and sizes["n_heads"]):
+        raise unknown_model_skip(cells, lookup)
+    head_source = catalog_model if has_same_heads else None
+    sizes["ffn_hidden"] = sizes["ffn_hidden"] or cells.complete("ffn", 4.0 * sizes["hidden"])
+    sizes["vocab"] = sizes["vocab"] or cells.complete("vocab", 51200.0)
+    sizes["n_kv_heads"] = sizes["n_kv_heads"] or (head_source.n_kv_heads if head_source else sizes["n_heads"])
+    sizes["head_dim"] = sizes["head_dim"] or (
+        head_source.head_dim if head_source else sizes["hidden"] / sizes["n_heads"]
+    )
+    return sizes
 
 
 def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
-    """The workload of a row; flags of the catalogue's model or of its family, else guessed.
+    """Return the workload of a row with the flags of the catalogue's model or of its family, else guessed ones.
 
     A feed-forward of four hidden sizes is GPT's (two matrices, learned positions, tied embeddings, dropout in stacks
     before flash attention), any other one Llama's.
     """
     name = cells.text("model", "workload")
     slug = lookup.resolve("workload", name)
-    known = lookup.workload(slug) if slug else None
-    shape = _shape(cells, known, lookup)
-    like = known or lookup.relative(name)
-    if like is not None:
-        window = min(like.window, shape["seq_len"]) if like.local_layers else shape["seq_len"]
-        return truncate_model(like, shape["n_layers"], dataclasses.replace(like, **shape, window=window))
-    side_by_side = 1.0 if pods.is_of_default_layers(name) else None
-    gpt = float(shape["ffn_hidden"] == 4.0 * shape["hidden"])
+    catalog_model = lookup.workload(slug) if slug else None
+    sizes = _model_sizes(cells, catalog_model, lookup)
+    template = catalog_model or lookup.family_member(name)
+    if template is not None:
+        window = min(template.window, sizes["seq_len"]) if template.local_layers else sizes["seq_len"]
+        return truncate_model(template, sizes["n_layers"], dataclasses.replace(template, **sizes, window=window))
+    parallel_block = 1.0 if pods.has_default_layers(name) else None
+    is_gpt = float(sizes["ffn_hidden"] == 4.0 * sizes["hidden"])
     return Workload(
-        **shape,
-        gated=1.0 - gpt,
-        tied_embeddings=gpt,
-        learned_positions=gpt,
-        rotary=1.0 - gpt,
+        **sizes,
+        gated=1.0 - is_gpt,
+        tied_embeddings=is_gpt,
+        learned_positions=is_gpt,
+        rotary=1.0 - is_gpt,
         relative_positions=0.0,
-        dropout=gpt * float(software.attention == Attention.unfused),
-        window=shape["seq_len"],
+        dropout=is_gpt * float(software.attention == Attention.unfused),
+        window=sizes["seq_len"],
         local_layers=0.0,
-        parallel_block=side_by_side,
+        parallel_block=parallel_block,
     )
 
 
@@ -294,77 +305,80 @@ _MLPERF = re.compile(r"^mlperf", re.IGNORECASE)
 _PACKS_SHORT = re.compile(r"^(nemo|megatron-bridge)", re.IGNORECASE)
 
 #: Rank in the recipes of both publishers.
-RANK = 16.0
+LORA_RANK = 16.0
 
 #: Tokens per packed document of SQuAD, mean square over mean: about 150 to 200 tokens each, few of 500.
-SHORT_DOCUMENT = 250.0
+SHORT_DOCUMENT_TOKENS = 250.0
 
 
-def tuned(cells: Cells, workload: Workload) -> Workload:
-    """The workload with the adapters and the packing of a row, its remarks or its source."""
-    note, benchmark = cells.text("note"), bool(_MLPERF.match(cells.row.source))
-    rank, document = cells.number("lora_rank"), cells.number("document_tokens")
+def apply_fine_tuning(cells: Cells, workload: Workload) -> Workload:
+    """Return the workload with the adapters and the packing of a row, its remarks or its source."""
+    note, is_mlperf = cells.text("note"), bool(_MLPERF.match(cells.row.source))
+    rank, document_tokens = cells.number("lora_rank"), cells.number("document_tokens")
     if rank is None and _ADAPTERS.search(note):
-        rank = cells.complete("lora_rank", RANK)
-    if document is None and _FINE_TUNING.search(note) and _PACKS_SHORT.match(cells.row.source):
-        document = cells.complete("document_tokens", min(SHORT_DOCUMENT, float(workload.seq_len)))
+        rank = cells.complete("lora_rank", LORA_RANK)
+    if document_tokens is None and _FINE_TUNING.search(note) and _PACKS_SHORT.match(cells.row.source):
+        document_tokens = cells.complete("document_tokens", min(SHORT_DOCUMENT_TOKENS, float(workload.seq_len)))
     if rank:
-        narrow = cells.number("frozen_bytes")
-        if narrow is None:
-            narrow = 1.0 if benchmark and "fp8" in cells.text("precision").lower() else 2.0
-        adapters = Adapters(rank=rank, projection=float(benchmark), feed_forward=0.0, frozen_bytes=narrow)
+        frozen_bytes = cells.number("frozen_bytes")
+        if frozen_bytes is None:
+            frozen_bytes = 1.0 if is_mlperf and "fp8" in cells.text("precision").lower() else 2.0
+        adapters = Adapters(rank=rank, projection=float(is_mlperf), feed_forward=0.0, frozen_bytes=frozen_bytes)
         workload = dataclasses.replace(workload, adapters=adapters, run_tokens=TUNING_TOKENS)
-    if document:
-        workload = dataclasses.replace(workload, packing=Packing(document=document))
+    if document_tokens:
+        workload = dataclasses.replace(workload, packing=Packing(document=document_tokens))
     return workload
 
 
 #: Remarks on runs with and without multi-token prediction (NVIDIA's tables of Megatron-Bridge).
-_FURTHER = r"\W+(MTP|multi-token prediction)\b"
-_WITHOUT = re.compile(r"\b(w/o|without|no)" + _FURTHER, re.IGNORECASE)
-_WITH = re.compile(r"\b(w/|with)" + _FURTHER, re.IGNORECASE)
+_MULTI_TOKEN = r"\W+(MTP|multi-token prediction)\b"
+_NO_MULTI_TOKEN = re.compile(r"\b(w/o|without|no)" + _MULTI_TOKEN, re.IGNORECASE)
+_HAS_MULTI_TOKEN = re.compile(r"\b(w/|with)" + _MULTI_TOKEN, re.IGNORECASE)
 
 
-def mixed(cells: Cells, workload: Workload) -> Workload:
-    """The workload with the first dense layers and multi-token prediction of a row or its remarks.
+def adjust_mixture(cells: Cells, workload: Workload) -> Workload:
+    """Return the workload with the first dense layers and multi-token prediction of a row or its remarks.
 
     ``first_dense``: dense layers of a model cut to fewer layers.
     """
     experts = workload.experts
     if experts is None:
         return workload
-    stated = cells.count("first_dense", least=0.0)
-    if stated is not None and stated > workload.n_layers:
-        raise Skip("not a usable number", f"first_dense = {stated:g} of {workload.n_layers:g} layers")
-    first_dense = experts.first_dense if stated is None else stated
+    row_value = cells.count("first_dense", least=0.0)
+    if row_value is not None and row_value > workload.n_layers:
+        raise Skip("not a usable number", f"first_dense = {row_value:g} of {workload.n_layers:g} layers")
+    first_dense = experts.first_dense if row_value is None else row_value
     imbalance = cells.number("imbalance", least=1.0)
-    found = dataclasses.replace(
+    adjusted_experts = dataclasses.replace(
         experts,
         first_dense=first_dense,
-        n_predict=_further(cells, experts.n_predict),
+        n_predict=_multi_token_count(cells, experts.n_predict),
         imbalance=experts.imbalance if imbalance is None else imbalance,
     )
-    return dataclasses.replace(workload, experts=found)
+    return dataclasses.replace(workload, experts=adjusted_experts)
 
 
-def truncate_model(whole: Workload, n_layers: float, workload: Workload) -> Workload:
-    """The ``workload`` of a row with ``n_layers``, without multi-token prediction where ``whole`` has more layers.
+def truncate_model(full_model: Workload, n_layers: float, workload: Workload) -> Workload:
+    """Return a row's workload without multi-token prediction where ``full_model`` has more layers than the row.
 
     Models are cut to time a few layers of them. A layer that predicts a further token, with a head of its own, would be
     a fifth of four layers that nobody asked for; one that the row states is added (:func:`mixed`).
     """
-    if workload.experts is None or n_layers >= whole.n_layers:
+    if workload.experts is None or n_layers >= full_model.n_layers:
         return workload
     return dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=0.0))
 
 
-def _further(cells: Cells, own: Scalar) -> Scalar:
-    """Tokens of multi-token prediction; ``own``: those of the catalogue's model if whole, recorded as completed."""
-    stated = cells.count("n_predict", "mtp_num_layers", least=0.0)
-    if stated is not None:
-        return stated
-    if _WITHOUT.search(note := cells.text("note")):
+def _multi_token_count(cells: Cells, catalog_value: Scalar) -> Scalar:
+    """Return the tokens predicted beyond the next.
+
+    ``catalog_value`` is that of the catalogue's model with all its layers, recorded as completed.
+    """
+    row_value = cells.count("n_predict", "mtp_num_layers", least=0.0)
+    if row_value is not None:
+        return row_value
+    if _NO_MULTI_TOKEN.search(note := cells.text("note")):
         return 0.0
-    if _WITH.search(note):
-        return max(float(own), 1.0)
-    return cells.complete("n_predict", float(own)) if own else own
+    if _HAS_MULTI_TOKEN.search(note):
+        return max(float(catalog_value), 1.0)
+    return cells.complete("n_predict", float(catalog_value)) if catalog_value else catalog_value

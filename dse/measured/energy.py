@@ -18,14 +18,14 @@ from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
 from dse.errors import InputError
 from dse.measured import serving
-from dse.measured.names import known_accelerator
+from dse.measured.names import resolve_accelerator
 from dse.measured.prediction import Prediction, TableKind, evaluate_many
 from dse.measured.serving_rows import has_energy
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, positive, unless_skipped
+from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, positive_number, raise_skip
 from dse.types import Design
 
 #: Column that identifies tables of such studies.
-SIGN = "power_limit_W"
+KEY_COLUMN = "power_limit_W"
 
 #: Metrics of every row.
 METRICS = ("relative_time", "relative_power", "relative_energy")
@@ -39,11 +39,11 @@ _BOARDS = {"V100-32GB": "v100-pcie-32gb"}
 
 #: Default sequence lengths in tokens. SQuAD: the common configuration. Sentiment140: estimated; an epoch with 18 times
 #: as many sequences took 2.5 times as long, in large batches, which makes about 50 tokens.
-_TOKENS = {"squad": 384, "sentiment140": 50}
+_SEQUENCE_TOKENS = {"squad": 384, "sentiment140": 50}
 
 #: A30 study: clocks in Hz of the driver, power limit in W.
-CLOCKS = 1e6 * np.arange(210.0, 1441.0, 15.0)
-_A30_LIMIT = 165.0
+CLOCKS_HZ = 1e6 * np.arange(210.0, 1441.0, 15.0)
+_A30_LIMIT_W = 165.0
 #: Passes per optimiser step; the study has none.
 LOOPS = 64
 
@@ -54,66 +54,78 @@ class RelativeStudy(NamedTuple):
     device: str
     group: tuple[str, ...]  #: key of the group of runs
     designs: tuple[Design, ...]
-    clocks: bool  #: whether there is one design per clock, else (own, reference)
+    has_clock_designs: bool  #: whether there is one design per clock, else (own, reference)
 
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """Configurations of a table: studies in order, then serving rows."""
+    """Return the configurations of a table: studies in order, then serving rows."""
     groups = [group for group in group_rows(rows) if not has_energy(group[0])]
-    highest: dict[tuple[str, ...], list[Row]] = {}
+    references: dict[tuple[str, ...], list[Row]] = {}
     for group in groups:
-        known = highest.setdefault(_group(group[0]), group)
-        if _rank(group[0]) > _rank(known[0]):
-            highest[_group(group[0])] = group
-    studies = [_case(group, highest[_group(group[0])]) for group in groups]
+        reference = references.setdefault(_group(group[0]), group)
+        if _rank(group[0]) > _rank(reference[0]):
+            references[_group(group[0])] = group
+    studies = [_case(group, references[_group(group[0])]) for group in groups]
     return studies + [case for case in serving.KIND.read(columns, rows) if has_energy(case.row)]
 
 
 def _case(rows: list[Row], reference: list[Row]) -> Case:
-    """A row with its relative figures and its study, or a reason to skip it."""
+    """Return a row with its relative figures and its study, or with a reason to skip it."""
     try:
         reader = next((r for source, r in _READERS.items() if rows[0].source.startswith(source)), None)
         if reader is None:
             raise Skip("no study of energy that is known", rows[0].source)
         study, figures = reader(rows, reference)
     except Skip as skip:
-        unread = (Measurement(r, r.get("metric"), Meaning(r.get("metric"), r.get("metric")), np.nan) for r in rows)
-        return Case(tuple(rows), tuple(unread), "energy", skip)
-    measured = (Measurement(row, row.get("metric"), Meaning(metric, metric), value) for row, metric, value in figures)
-    return Case(tuple(rows), tuple(measured), "energy", study)
+        missing_figures = (
+            Measurement(r, r.get("metric"), Meaning(r.get("metric"), r.get("metric")), np.nan) for r in rows
+        )
+        return Case(tuple(rows), tuple(missing_figures), "energy", skip)
+    measurements = (
+        Measurement(row, row.get("metric"), Meaning(metric, metric), value) for row, metric, value in figures
+    )
+    return Case(tuple(rows), tuple(measurements), "energy", study)
 
 
-def predict(known: Sequence[tuple[Case, RelativeStudy]], _: Study) -> list[Prediction]:
-    """Relative figures of power limits and clocks."""
-    found = relative([study for _, study in known])
-    return [Prediction(case, study.designs[0], metrics) for (case, study), metrics in zip(known, found, strict=True)]
+def predict(configurations: Sequence[tuple[Case, RelativeStudy]], _: Study) -> list[Prediction]:
+    """Predict relative figures of power limits and clocks."""
+    figures = relative_figures([study for _, study in configurations])
+    return [
+        Prediction(case, study.designs[0], metrics)
+        for (case, study), metrics in zip(configurations, figures, strict=True)
+    ]
 
 
-def relative(studies: Sequence[RelativeStudy]) -> list[dict[str, float]]:
-    """Relative figures per study."""
-    metrics = evaluate_many([one for study in studies for one in study.designs])
-    return summarise(studies, metrics["step_time"], metrics["device_power"])
+def relative_figures(studies: Sequence[RelativeStudy]) -> list[dict[str, float]]:
+    """Evaluate the relative figures of each study."""
+    metrics = evaluate_many([variant for study in studies for variant in study.designs])
+    return summarize_studies(studies, metrics["step_time"], metrics["device_power"])
 
 
-def summarise(studies: Sequence[RelativeStudy], times: np.ndarray, powers: np.ndarray) -> list[dict[str, float]]:
-    """Relative figures per study, from time and power of its designs."""
-    found, start = [], 0
+def summarize_studies(
+    studies: Sequence[RelativeStudy], step_times: np.ndarray, powers: np.ndarray
+) -> list[dict[str, float]]:
+    """Return the relative figures of each study from time (s) and power (W) of its designs."""
+    figures, start = [], 0
     for study in studies:
-        t, p = (values[start : start + len(study.designs)] for values in (times, powers))
+        design_times, design_powers = (values[start : start + len(study.designs)] for values in (step_times, powers))
         start += len(study.designs)
-        limited = dict(relative_time=float(t[0] / t[1]), relative_power=float(p[0] / p[1]))
-        found.append(frugal_end(t, p) if study.clocks else limited)
-    return found
+        limit_figures = dict(
+            relative_time=float(design_times[0] / design_times[1]),
+            relative_power=float(design_powers[0] / design_powers[1]),
+        )
+        figures.append(least_energy_figures(design_times, design_powers) if study.has_clock_designs else limit_figures)
+    return figures
 
 
-def frugal_end(times: np.ndarray, powers: np.ndarray) -> dict[str, float]:
-    """Time and energy at the clock of least energy over those at the highest, fastest clock."""
+def least_energy_figures(times: np.ndarray, powers: np.ndarray) -> dict[str, float]:
+    """Return time and energy at the clock of least energy over those at the highest, fastest clock."""
     energies = times * powers
-    least = int(np.argmin(energies))
+    best_index = int(np.argmin(energies))
     return dict(
-        relative_time=float(times[least] / times[-1]),
-        relative_energy=float(energies[least] / energies[-1]),
-        best_clock=float(CLOCKS[least]),
+        relative_time=float(times[best_index] / times[-1]),
+        relative_energy=float(energies[best_index] / energies[-1]),
+        best_clock=float(CLOCKS_HZ[best_index]),
     )
 
 
@@ -125,30 +137,30 @@ def _group(row: Row) -> tuple[str, ...]:
 
 
 def _rank(row: Row) -> float:
-    """The power limit, where usable; the highest one of a group is the reference."""
+    """Return the power limit in W, by whose maximum a group has its reference, or 0 where unusable."""
     try:
-        return positive(row, SIGN)
+        return positive_number(row, KEY_COLUMN)
     except Skip:
         return 0.0
 
 
 def _device(row: Row) -> str:
-    return _BOARDS.get(row.get("gpu")) or known_accelerator(row.get("gpu"))
+    return _BOARDS.get(row.get("gpu")) or resolve_accelerator(row.get("gpu"))
 
 
 Figures = list[tuple[Row, str, float]]
 
 
 def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[RelativeStudy, Figures]:
-    """A fine-tuning run under a power limit, over the run under the highest limit of its group.
+    """Read a fine-tuning run under a power limit, over the run under the highest limit of its group.
 
     In fp32: epoch times on the two chips have the ratio of their fp32 rates.
     """
     row = rows[0]
     if reference is rows:
         raise Skip("the reference of its group")
-    device, batch, limit = _device(row), positive(row, "batch"), positive(row, SIGN)
-    tokens = next((tokens for name, tokens in _TOKENS.items() if row.get("model").endswith(name)), None)
+    device, batch, limit = _device(row), positive_number(row, "batch"), positive_number(row, KEY_COLUMN)
+    tokens = next((tokens for name, tokens in _SEQUENCE_TOKENS.items() if row.get("model").endswith(name)), None)
     if tokens is None:
         raise Skip("unknown data set", row.get("model"))
     base = design(
@@ -161,37 +173,39 @@ def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[RelativeStu
         global_batch=batch,
         micro_batch=batch,
         precision="fp32",
-        limit=positive(reference[0], SIGN),
+        limit=positive_number(reference[0], KEY_COLUMN),
     )
-    own = replace(base, {_LIMIT: limit})
+    limited_design = replace(base, {_LIMIT: limit})
     names = {"time_per_epoch": "relative_time", "avg_power_total": "relative_power"}
-    over = {r.get("metric"): positive(r, "value") for r in reference}
+    reference_values = {r.get("metric"): positive_number(r, "value") for r in reference}
     figures = [
-        (r, names[r.get("metric")], positive(r, "value") / over[r.get("metric")])
+        (r, names[r.get("metric")], positive_number(r, "value") / reference_values[r.get("metric")])
         for r in rows
-        if r.get("metric") in names and r.get("metric") in over
+        if r.get("metric") in names and r.get("metric") in reference_values
     ]
     group = row.get("gpu"), row.get("model"), row.get("batch")
-    return RelativeStudy(device, group, (own, base), clocks=False), figures
+    return RelativeStudy(device, group, (limited_design, base), has_clock_designs=False), figures
 
 
 def read_clocks(rows: list[Row], _: list[Row]) -> tuple[RelativeStudy, Figures]:
-    """One decoder layer, looped at every clock: least energy over fastest."""
+    """Read one decoder layer, looped at every clock, as least energy over fastest."""
     row = rows[0]
-    device, tokens = _device(row), positive(row, "isl")
+    device, tokens = _device(row), positive_number(row, "isl")
     try:
         base = decoder_layer(row.get("model"), tokens, device)
     except InputError:
         raise Skip("unknown model", row.get("model")) from None
-    named = {"dvfs_energy_saving": ("relative_energy", -1.0), "dvfs_runtime_penalty": ("relative_time", 1.0)}
-    known = [(r, *named[r.get("metric")]) for r in rows if r.get("metric") in named]
-    figures = [(r, metric, 1.0 + 0.01 * sign * positive(r, "value")) for r, metric, sign in known]
-    designs = tuple(replace(base, {CLOCK: float(clock)}) for clock in CLOCKS)
-    return RelativeStudy(device, (row.get("gpu"), row.get("model"), row.get("isl")), designs, clocks=True), figures
+    metric_and_sign = {"dvfs_energy_saving": ("relative_energy", -1.0), "dvfs_runtime_penalty": ("relative_time", 1.0)}
+    signed_rows = [(r, *metric_and_sign[r.get("metric")]) for r in rows if r.get("metric") in metric_and_sign]
+    figures = [(r, metric, 1.0 + 0.01 * sign * positive_number(r, "value")) for r, metric, sign in signed_rows]
+    designs = tuple(replace(base, {CLOCK: float(clock)}) for clock in CLOCKS_HZ)
+    return RelativeStudy(
+        device, (row.get("gpu"), row.get("model"), row.get("isl")), designs, has_clock_designs=True
+    ), figures
 
 
 def decoder_layer(model: str, tokens: float, device: str = "a30") -> Design:
-    """One layer's forward and backward pass over one sequence in fp16, looped under the study's power limit.
+    """Return the design of one layer's passes over one sequence in fp16, looped under the study's power limit.
 
     The study states neither passes nor batch, but its times imply both: 40 to 120 ms for a layer of 13B, of which the
     forward alone takes 7 to 27. Gradients are in 16 bits, with ``1 / LOOPS`` of an optimiser step: with Adam states a
@@ -211,7 +225,7 @@ def decoder_layer(model: str, tokens: float, device: str = "a30") -> Design:
         gradient_bytes=2.0,
         host_time=0.0,
         step_overhead=0.0,
-        limit=_A30_LIMIT,
+        limit=_A30_LIMIT_W,
     )
 
 
@@ -220,9 +234,9 @@ _READERS = {"Zeus_power_trace": read_power_limit, "Froening_A30_DVFS": read_cloc
 KIND = TableKind(
     "energy",
     TRAINING,
-    lambda columns: SIGN in columns,
+    lambda columns: KEY_COLUMN in columns,
     read,
-    lambda case, _: unless_skipped(case.known),
+    lambda case, _: raise_skip(case.payload),
     predict,
     lambda case: METRICS,
 )

@@ -11,14 +11,14 @@ from dse.errors import InputError
 from dse.measured import chiplets, energy, kernels, serving, steps
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, TableKind
-from dse.measured.table import WIDE, Case, Skip, read_table
+from dse.measured.table import WIDE_COLUMNS, Case, Skip, read_table
 
 #: Name → kind; the first one whose columns match reads a table, training steps last.
 KINDS = {kind.name: kind for kind in (kernels.KIND, energy.KIND, serving.KIND, chiplets.KIND, steps.KIND)}
 
 
 def kind_of(columns: Sequence[str]) -> TableKind:
-    """The kind of a table by its columns.
+    """Return the kind of a table by its columns.
 
     Args:
         columns: of its header.
@@ -29,11 +29,13 @@ def kind_of(columns: Sequence[str]) -> TableKind:
     >>> kind_of(["model", "gpu", "n_gpus", "iteration_s_measured"]).name
     'steps'
     """
-    return next(kind for kind in KINDS.values() if kind.holds(columns))
+    return next(kind for kind in KINDS.values() if kind.matches(columns))
 
 
 def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
-    """Configurations of a table of any kind, in order; rows of one: :func:`dse.measured.table.group_rows`.
+    """Read the configurations of a table of any kind, in order.
+
+    Rows of one configuration: :func:`dse.measured.table.group_rows`.
 
     Args:
         path: CSV file, gzipped or not.
@@ -51,18 +53,19 @@ def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
     """
     columns, rows = read_table(path)
     kind = kind_of(columns)
-    if measured and kind is steps.KIND and not set(columns) & {*WIDE, "metric"}:
+    if measured and kind is steps.KIND and not set(columns) & {*WIDE_COLUMNS, "metric"}:
         raise InputError(
             f"{path}: columns",
             ", ".join(columns),
             "…_measured columns, or metric, value and unit",
-            f"call the measured column {next(iter(WIDE))}, say (dse validate --columns); dse predict needs none",
+            f"call the measured column {next(iter(WIDE_COLUMNS))}, say (dse validate --columns); "
+            "dse predict needs none",
         )
     return kind.read(columns, rows)
 
 
 def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None, study: Study | None = None) -> list[Prediction]:
-    """One prediction per configuration, in order; nothing raises.
+    """Predict every configuration, in order, without raising.
 
     Args:
         cases: configurations of :func:`read_cases`.
@@ -72,23 +75,28 @@ def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None, study: St
     Returns:
         The chosen design of each and its metrics in SI units, or the reason of a skip.
 
-    >>> found = predict_cases(read_cases("tests/published/narayanan_2021.csv")[:1])[0]
-    >>> found.stack, found.design.mapping.tp
+    >>> prediction = predict_cases(read_cases("tests/published/narayanan_2021.csv")[:1])[0]
+    >>> prediction.stack, prediction.design.mapping.tp
     ('megatron-2021', 1.0)
     """
     lookup = lookup or Lookup()
-    asked = [_asked(case, lookup) for case in cases]
-    found: dict[int, Prediction] = {}
+    configurations = [_configuration(case, lookup) for case in cases]
+    prediction_by_case: dict[int, Prediction] = {}
     for kind in KINDS.values():
-        own = [i for i, case in enumerate(cases) if case.kind == kind.name and not isinstance(asked[i], Skip)]
-        if own:
-            predictions = kind.predict([(cases[i], asked[i]) for i in own], study or kind.study)
-            found |= zip(own, predictions, strict=True)
-    return [found[i] if i in found else Prediction(case, skip=asked[i]) for i, case in enumerate(cases)]
+        indices = [
+            i for i, case in enumerate(cases) if case.kind == kind.name and not isinstance(configurations[i], Skip)
+        ]
+        if indices:
+            predictions = kind.predict([(cases[i], configurations[i]) for i in indices], study or kind.study)
+            prediction_by_case |= zip(indices, predictions, strict=True)
+    return [
+        prediction_by_case[i] if i in prediction_by_case else Prediction(case, skip=configurations[i])
+        for i, case in enumerate(cases)
+    ]
 
 
-def _asked(case: Case, lookup: Lookup) -> Any:
-    """The completed configuration, or the reason of a skip."""
+def _configuration(case: Case, lookup: Lookup) -> Any:
+    """Return the completed configuration, or the reason of a skip."""
     try:
         return KINDS[case.kind].complete(case, lookup)
     except Skip as skip:

@@ -43,14 +43,14 @@ PRECISIONS = {
 LARGEST_MICRO_BATCH, LARGEST_TP, LARGEST_PP, LARGEST_STAGES = 64, 8, 64, 128
 
 #: Recomputed shares of the layers where a stack calls that selective: every fourth, third, second one …
-SOME_LAYERS = [1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 4 / 5, 1.0]
+RECOMPUTE_SHARES = [1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 4 / 5, 1.0]
 
 #: Candidate shares of activations on the host.
-SPILLED = [1 / 4, 1 / 2, 3 / 4, 1.0]
+OFFLOAD_SHARES = [1 / 4, 1 / 2, 3 / 4, 1.0]
 
 #: Recompute in tables without an equivalent policy: empty, and policies of MaxText that store matrix products. The
 #: policy is then chosen, and recorded as completed.
-_LEFT_OPEN = ("", "nan", "minimal", "minimal_flash", "minimal_with_context")
+_OPEN_POLICIES = ("", "nan", "minimal", "minimal_flash", "minimal_with_context")
 
 #: Remarks on tensor-parallel messages that overlap with their matrices.
 _ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)
@@ -59,48 +59,53 @@ _ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)
 _DROPPING = re.compile(r"\btoken-?drop\b", re.IGNORECASE)
 
 
-class Default(Protocol):
+class StackDefault(Protocol):
     """Default of a stack for an option that a mapping leaves open."""
 
     def __call__(self, option: str, zero_stage: float | None = None) -> float:
-        """Value at a ZeRO stage (:func:`dse.designs.catalog.mapping_defaults`); by default at the stack's own."""
+        """Return the value at a ZeRO stage, by default at the stack's own one."""
 
 
 def mappings(
-    cells: Cells, workload: Workload, devices: float, default: Default, slices: float = 1.0
+    cells: Cells, workload: Workload, n_devices: float, default: StackDefault, slices: float = 1.0
 ) -> tuple[Mapping, ...]:
-    """Mappings that agree with a row; Skip when there is none.
+    """Return the mappings that agree with a row, or raise Skip when there is none.
 
     Each of several ``slices`` of devices has a copy of the ZeRO state (MaxText's dcn_data_parallelism). ``dp`` follows
     from the devices, not from the row. Sequence parallelism applies at tp > 1 only.
     """
     cp = cells.count("cp") or 1.0
-    fixed: dict[str, Any] = dict(cp=cp, placement=0.0, precision=precision(cells))
-    fixed["zero_stage"] = zero_stage(cells, default)
-    split_sequence = sequence_parallel(cells)
-    overlap: dict[str, Any] = {
-        name: _given(cells.flag(name), default(name, fixed["zero_stage"])) for name in ("overlap_dp", "overlap_tp")
+    fixed_options: dict[str, Any] = dict(cp=cp, placement=0.0, precision=precision_code(cells))
+    fixed_options["zero_stage"] = zero_stage(cells, default)
+    row_sequence_parallel = sequence_parallel(cells)
+    overlap_options: dict[str, Any] = {
+        name: _value_or_default(cells.flag(name), default(name, fixed_options["zero_stage"]))
+        for name in ("overlap_dp", "overlap_tp")
     }
     if _ASYNCHRONOUS.search(cells.text("note")):
-        overlap["overlap_tp"] = 1.0
+        overlap_options["overlap_tp"] = 1.0
     if workload.experts is not None:
-        fixed["experts"] = spread_experts(cells, default)
-    fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_optimizer")}
-    fixed["schedule"] = named_schedule(cells)
+        fixed_options["experts"] = expert_mapping(cells, default)
+    fixed_options |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_optimizer")}
+    fixed_options["schedule"] = schedule_code(cells)
     if cells.flag("host_update"):
-        fixed["tiers"] = Tiers(host_update=1.0)
-    policies = spilled(cells, recompute(cells, default), default)
-    found = []
-    for tp, pp in splits(cells, workload, devices / cp):
-        dp = devices / (tp * pp * cp)
+        fixed_options["tiers"] = Tiers(host_update=1.0)
+    policies = offload_policies(cells, recompute_policies(cells, default), default)
+    candidates = []
+    for tp, pp in tp_pp_candidates(cells, workload, n_devices / cp):
+        dp = n_devices / (tp * pp * cp)
         if dp % slices:
             continue
         # Where tp divides neither the sequence nor a splittable hidden size, sequence parallelism must be stated.
-        fits = float(workload.seq_len) % (tp * cp) == 0.0
+        can_split_sequence = float(workload.seq_len) % (tp * cp) == 0.0
         sizes = dict(hidden=float(workload.hidden), seq_len=float(workload.seq_len), tp=tp, cp=cp)
-        fits |= splits_hidden(sizes | {"splits_hidden": default("splits_hidden")})
-        sequence = _given(split_sequence, default("sequence_parallel") * fits) if tp > 1 else 0.0
-        found += [
+        can_split_sequence |= splits_hidden(sizes | {"splits_hidden": default("splits_hidden")})
+        sequence_split = (
+            _value_or_default(row_sequence_parallel, default("sequence_parallel") * can_split_sequence)
+            if tp > 1
+            else 0.0
+        )
+        candidates += [
             Mapping(
                 tp=tp,
                 pp=pp,
@@ -110,33 +115,33 @@ def mappings(
                 recompute=policy,
                 dp_replicate=slices,
                 recompute_share=share,
-                offload_activations=host,
-                sequence_parallel=sequence,
-                **overlap,
-                **fixed,
+                offload_activations=offloaded_share,
+                sequence_parallel=sequence_split,
+                **overlap_options,
+                **fixed_options,
             )
-            for batch, stages in schedules(cells, workload, pp, dp)
-            for policy, share, host in policies
+            for batch, stages in schedule_candidates(cells, workload, pp, dp)
+            for policy, share, offloaded_share in policies
         ]
-    if not found:
+    if not candidates:
         batch = counted(workload.global_batch, "sequence")
-        raise Skip("no mapping fits", f"{counted(devices, 'device')}, {batch} a step")
-    if split_sequence is None and any(m.tp > 1 for m in found):
+        raise Skip("no mapping fits", f"{counted(n_devices, 'device')}, {batch} a step")
+    if row_sequence_parallel is None and any(m.tp > 1 for m in candidates):
         cells.complete("sequence_parallel", default("sequence_parallel"))
-    return tuple(found)
+    return tuple(candidates)
 
 
-def named_schedule(cells: Cells) -> float | None:
-    """Code of a row's pipeline schedule; None for 1F1B, stated or not."""
+def schedule_code(cells: Cells) -> float | None:
+    """Return the code of a row's pipeline schedule, None for 1F1B."""
     text = cells.text("schedule").lower()
-    known = {choice_name(one): float(one) for one in Schedule}
-    if text and text.replace("_", "-") not in known:
-        raise Skip("schedule unknown", f"{text}; {', '.join(known)}")
-    return known.get(text.replace("_", "-")) or None
+    code_by_name = {choice_name(schedule): float(schedule) for schedule in Schedule}
+    if text and text.replace("_", "-") not in code_by_name:
+        raise Skip("schedule unknown", f"{text}; {', '.join(code_by_name)}")
+    return code_by_name.get(text.replace("_", "-")) or None
 
 
-def spread_experts(cells: Cells, default: Default) -> ExpertMapping:
-    """Mapping of experts, completed by the defaults of the stack.
+def expert_mapping(cells: Cells, default: StackDefault) -> ExpertMapping:
+    """Return the mapping of experts, completed by the defaults of the stack.
 
     Dispatchers that send a token once per device do not pad experts to a capacity (Megatron-Core's flex dispatcher):
     rows with dropped tokens exchange pairwise, if they state no dispatcher.
@@ -148,34 +153,34 @@ def spread_experts(cells: Cells, default: Default) -> ExpertMapping:
         if dispatcher not in AllToAll.__members__:
             raise Skip("dispatcher unknown", dispatcher)
         options["all_to_all"] = float(AllToAll[dispatcher])
-    options["overlap_ep"] = _given(cells.flag("overlap_ep"), options["overlap_ep"])
+    options["overlap_ep"] = _value_or_default(cells.flag("overlap_ep"), options["overlap_ep"])
     return ExpertMapping(ep=cells.count("ep") or 1.0, etp=cells.count("etp") or 1.0, **options)
 
 
 def drops_tokens(cells: Cells) -> bool:
-    """Whether experts of a row drop tokens beyond their capacity, by its note."""
+    """Return True where a row's note says that experts drop tokens beyond their capacity."""
     return _DROPPING.search(cells.text("note")) is not None
 
 
-def _given(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None else value
+def _value_or_default(value: float | None, default: float) -> float:
+    return default if value is None else value
 
 
-def precision(cells: Cells) -> float:
-    """Precision of the matrices, by default bf16."""
+def precision_code(cells: Cells) -> float:
+    """Return the code of the matrices' precision, by default bf16."""
     text = cells.text("precision").lower().rstrip("?")
     if not text:
         cells.complete("precision", "bf16")
         return float(Precision.bf16)
     if text not in PRECISIONS:
-        alone, close = weight_only_format(text), nearest(text, PRECISIONS)
-        meant = alone or (f"did you mean {' or '.join(close)}?" if close else "")
-        raise Skip("precision unknown", f"{text}; {meant}" if meant else text)
+        weight_only_hint, similar_names = weight_only_format(text), nearest(text, PRECISIONS)
+        hint = weight_only_hint or (f"did you mean {' or '.join(similar_names)}?" if similar_names else "")
+        raise Skip("precision unknown", f"{text}; {hint}" if hint else text)
     return float(Precision[PRECISIONS[text]])
 
 
-def zero_stage(cells: Cells, default: Default) -> float:
-    """ZeRO stage; 3 for FSDP, the stack's default if open."""
+def zero_stage(cells: Cells, default: StackDefault) -> float:
+    """Return the ZeRO stage, 3 for FSDP, or the stack's default if open."""
     if cells.text("zero_stage").lower() in ("fsdp", "hsdp"):
         return 3.0
     stage = cells.number("zero_stage", least=0.0)
@@ -185,94 +190,104 @@ def zero_stage(cells: Cells, default: Default) -> float:
 
 
 def sequence_parallel(cells: Cells) -> float | None:
-    """Stated kind of sequence parallelism: yes or no, or a number of :class:`SequenceParallel`."""
+    """Return the stated kind of sequence parallelism, None where open.
+
+    It is yes or no, or a number of :class:`SequenceParallel`.
+    """
     columns = ("seq_parallel", "sequence_parallel")
     text = cells.text(*columns)
     variants = {str(int(v)) for v in SequenceParallel}
     return float(text) if text in variants else cells.flag(*columns)
 
 
-def recompute(cells: Cells, default: Default) -> list[tuple[float, float]]:
-    """Candidate recompute policies with their share of the layers, lightest first; one where the row states it.
+def recompute_policies(cells: Cells, default: StackDefault) -> list[tuple[float, float]]:
+    """Return candidate recompute policies with their share of the layers, lightest first.
 
     Selective recompute of a stack may be full recompute of some layers, as few as memory allows.
     """
     selective = Recompute(int(default("selective"))) or Recompute.selective
-    shares = SOME_LAYERS if selective == Recompute.full else [1.0]
-    policies = {"none": [(0.0, 1.0)], "selective": [(float(selective), share) for share in shares]}
-    stated, given = cells.text("recompute").lower().replace("-", "_"), cells.number("recompute_share", least=0.0)
-    if stated in Recompute.__members__:
-        policy = float(Recompute[stated])
-        found = policies.get(stated, [(policy, 1.0)])
-        if given is not None:
-            found = [(found[0][0], given)]
-        if len(found) > 1:
+    shares = RECOMPUTE_SHARES if selective == Recompute.full else [1.0]
+    policies_by_name = {"none": [(0.0, 1.0)], "selective": [(float(selective), share) for share in shares]}
+    policy_text, row_share = (
+        cells.text("recompute").lower().replace("-", "_"),
+        cells.number("recompute_share", least=0.0),
+    )
+    if policy_text in Recompute.__members__:
+        policy = float(Recompute[policy_text])
+        policies = policies_by_name.get(policy_text, [(policy, 1.0)])
+        if row_share is not None:
+            policies = [(policies[0][0], row_share)]
+        if len(policies) > 1:
             cells.search("recompute_share")
-        return found
-    if stated not in _LEFT_OPEN:
-        asked = f"; {catalog.which(Recompute, stated)}" if stated in catalog.TRUTHS else ""
-        raise Skip("recompute unknown", f"{stated}; {', '.join(Recompute.__members__)}{asked}")
+        return policies
+    if policy_text not in _OPEN_POLICIES:
+        choices_hint = f"; {catalog.which(Recompute, policy_text)}" if policy_text in catalog.TRUTHS else ""
+        raise Skip("recompute unknown", f"{policy_text}; {', '.join(Recompute.__members__)}{choices_hint}")
     cells.search("recompute")
-    return [*policies["none"], *policies["selective"], (float(Recompute.full), 1.0)]
+    return [*policies_by_name["none"], *policies_by_name["selective"], (float(Recompute.full), 1.0)]
 
 
-def spilled(cells: Cells, policies: list[tuple[float, float]], default: Default) -> list[tuple[float, float, float]]:
-    """Recompute policies with the share of the activations on the host.
+def offload_policies(
+    cells: Cells, policies: list[tuple[float, float]], default: StackDefault
+) -> list[tuple[float, float, float]]:
+    """Return recompute policies with the share of the activations on the host.
 
     Where both are open, a stack with activation offload moves as little as memory allows before it recomputes layers,
     and then layer inputs.
     """
-    stated = cells.flag("offload_activations")
-    found = [(policy, share, stated or 0.0) for policy, share in policies]
-    if stated is None and default("spills") and "recompute" in cells.completed:
+    row_flag = cells.flag("offload_activations")
+    candidates = [(policy, share, row_flag or 0.0) for policy, share in policies]
+    if row_flag is None and default("spills") and "recompute" in cells.completed:
         cells.search("offload_activations")
-        found[1:1] = [(*policies[0], host) for host in SPILLED]
-    return found
+        candidates[1:1] = [(*policies[0], offloaded_share) for offloaded_share in OFFLOAD_SHARES]
+    return candidates
 
 
-def splits(cells: Cells, workload: Workload, devices: float) -> list[tuple[float, float]]:
-    """Candidates of (tp, pp)."""
+def tp_pp_candidates(cells: Cells, workload: Workload, n_devices: float) -> list[tuple[float, float]]:
+    """Return the candidates of (tp, pp)."""
     tp, pp = cells.count("tp"), cells.count("pp")
     if tp is None:
         cells.search("tp")
     if pp is None:
         cells.search("pp")
     sizes = vars(workload)
-    wide = [tp] if tp else fitting("tp", sizes, LARGEST_TP)
-    deep = [pp] if pp else fitting("pp", sizes, LARGEST_PP)
-    found = [(t, p) for t, p in itertools.product(wide, deep) if devices % (t * p) == 0]
-    if not found and tp and pp:
-        raise Skip("tp x pp x cp does not divide the devices", f"{tp:g} x {pp:g} of {counted(devices, 'device')}")
-    return found
+    tp_values = [tp] if tp else fitting_degrees("tp", sizes, LARGEST_TP)
+    pp_values = [pp] if pp else fitting_degrees("pp", sizes, LARGEST_PP)
+    candidates = [(t, p) for t, p in itertools.product(tp_values, pp_values) if n_devices % (t * p) == 0]
+    if not candidates and tp and pp:
+        raise Skip("tp x pp x cp does not divide the devices", f"{tp:g} x {pp:g} of {counted(n_devices, 'device')}")
+    return candidates
 
 
-def schedules(cells: Cells, workload: Workload, pp: float, dp: float) -> Iterator[tuple[float, float]]:
-    """Candidates of (micro-batch, virtual stages) at one tp, pp and dp."""
+def schedule_candidates(cells: Cells, workload: Workload, pp: float, dp: float) -> Iterator[tuple[float, float]]:
+    """Yield the candidates of (micro-batch, virtual stages) at one tp, pp and dp."""
     batch, stages = cells.count("micro_batch"), cells.count("vp", "virtual_stages")
     if batch is None:
         cells.search("micro_batch")
-    if stages is None and (schedule := named_schedule(cells)):
+    if stages is None and (schedule := schedule_code(cells)):
         stages = CHUNKS[Schedule(int(schedule))]
     if stages is None and pp > 1:
         cells.search("virtual_stages")
     powers = [2.0**k for k in range(LARGEST_MICRO_BATCH.bit_length())]
     for b in [batch] if batch else powers:
-        known = {**vars(workload), "pp": pp, "dp": dp, "micro_batch": b}
-        known["n_micro_batches"] = workload.global_batch / (dp * b)
-        if not batch and not keeps(Infeasible.batch_not_divisible, known):
+        sizes = {**vars(workload), "pp": pp, "dp": dp, "micro_batch": b}
+        sizes["n_micro_batches"] = workload.global_batch / (dp * b)
+        if not batch and not keeps(Infeasible.batch_not_divisible, sizes):
             continue
-        for v in [stages] if stages else _chunks(known):
+        for v in [stages] if stages else _chunk_candidates(sizes):
             yield b, (v if pp > 1 else 1.0)
 
 
-def _chunks(known: dict[str, float]) -> list[float]:
-    """Chunks per stage allowed by layers and schedule; 1 where several stages differ by a layer."""
+def _chunk_candidates(sizes: dict[str, float]) -> list[float]:
+    """Return the chunks per stage that layers and schedule allow, or 1 where stages differ by a layer."""
     rules = Infeasible.layers_not_divisible, Infeasible.interleave_not_divisible
-    most = min(int(known["n_layers"] / known["pp"]) + 1, LARGEST_STAGES)
-    found = (known | {"virtual_stages": float(v)} for v in range(1, most + 1))
-    return [one["virtual_stages"] for one in found if all(keeps(rule, one) for rule in rules)] or [1.0]
+    max_chunks = min(int(sizes["n_layers"] / sizes["pp"]) + 1, LARGEST_STAGES)
+    candidates = (sizes | {"virtual_stages": float(v)} for v in range(1, max_chunks + 1))
+    return [
+        candidate["virtual_stages"] for candidate in candidates if all(keeps(rule, candidate) for rule in rules)
+    ] or [1.0]
 
 
-def fitting(degree: str, sizes: dict[str, float], largest: int) -> list[float]:
-    """Values of a degree up to ``largest`` that may fit a workload of these sizes, ascending."""
+def fitting_degrees(degree: str, sizes: dict[str, float], largest: int) -> list[float]:
+    """Return the values of a degree up to ``largest`` that may fit a workload of these sizes, ascending."""
     return [float(d) for d in range(1, largest + 1) if not fault(degree, d, sizes)]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from dse.designs import calibrated, catalog
 from dse.errors import InputError, nearest
-from dse.measured.table import DEVICE, Row, Skip
+from dse.measured.table import DEVICE_COLUMNS, Row, Skip
 from dse.types import Accelerator, ExpertKernels, Software, System, Workload
 from dse.types.paths import build
 
@@ -23,7 +23,7 @@ class Lookup:
     """Cached catalogue look-ups."""
 
     def __init__(self, software: Callable[[str], Software] = _SOFTWARE) -> None:
-        """``software``: stack by slug, by default the catalogue's."""
+        """Use ``software`` to look up stacks by slug, by default the catalogue's."""
         self.workload: Callable[[str], Workload] = functools.cache(functools.partial(catalog.record, Workload))
         self.system: Callable[[str], System] = functools.cache(functools.partial(catalog.record, System))
         self.software: Callable[[str], Software] = functools.cache(software)
@@ -39,99 +39,102 @@ class Lookup:
         self.serving_defaults: Callable[[str], catalog.Values] = functools.cache(catalog.serving_defaults)
         self.entry: Callable[[str, str], catalog.Entry] = functools.cache(catalog.entry)
         self.resolve: Callable[[str, str], str] = functools.cache(self._resolve)
-        self.known: Callable[[str], dict[str, str]] = functools.cache(catalog.known_names)
+        self.slug_by_name: Callable[[str], dict[str, str]] = functools.cache(catalog.known_names)
 
     def _resolve(self, kind: str, name: str) -> str:
-        """Slug of a name, "" if the catalogue has none."""
+        """Return the slug of a name, "" if the catalogue has none."""
         try:
             return catalog.resolve(kind, name) if name else ""
         except InputError:
             return ""
 
     def suggestion(self, kind: str, name: str) -> str:
-        """An unknown name, with similar names of the catalogue."""
-        close = nearest(name, self.known(kind), count=6)
-        slugs = list(dict.fromkeys(self.known(kind)[known] for known in close))[:3]
+        """Return an unknown name followed by similar names of the catalogue."""
+        similar_names = nearest(name, self.slug_by_name(kind), count=6)
+        slugs = list(dict.fromkeys(self.slug_by_name(kind)[similar_name] for similar_name in similar_names))[:3]
         return f"{name}; did you mean {' or '.join(slugs)}?" if slugs else name
 
     @functools.cached_property
     def chips(self) -> dict[object, str]:
-        """(rates, cores) of an accelerator → its kernel family."""
-        found: dict[object, str] = {}
+        """Kernel family of each accelerator by (rates, cores)."""
+        family_by_rates: dict[object, str] = {}
         for slug in catalog.names("accelerator"):
             device, entry = catalog.record(Accelerator, slug), self.entry("accelerator", slug)
             kernels = str(entry.value("kernels.family", "generic"))
-            family = str(self.entry("kernels", kernels).value("family", kernels))
-            found[device.matrix_rate, device.cores] = kernels if family == "generic" else family
-        return found
+            kernel_family = str(self.entry("kernels", kernels).value("family", kernels))
+            family_by_rates[device.matrix_rate, device.cores] = kernels if kernel_family == "generic" else kernel_family
+        return family_by_rates
 
     @functools.cached_property
-    def sources(self) -> list[tuple[str, str, str, str]]:
-        """(prefix of a source, kind, slug, accelerator of a system) of systems and stacks, longest prefix first."""
-        found = []
+    def source_prefixes(self) -> list[tuple[str, str, str, str]]:
+        """(source prefix, kind, slug, system's accelerator) of systems and stacks, longest prefix first."""
+        prefix_entries = []
         for kind in ("system", "software"):
             for slug in catalog.names(kind):
                 entry = catalog.entry(kind, slug)
                 device = catalog.resolve("accelerator", entry.value("accelerator")) if kind == "system" else ""
                 prefixes = (*entry.measured_sources, *entry.nearest_sources)
-                found += [(prefix, kind, slug, device) for prefix in prefixes]
-        return sorted(found, key=lambda item: -len(item[0]))
+                prefix_entries += [(prefix, kind, slug, device) for prefix in prefixes]
+        return sorted(prefix_entries, key=lambda item: -len(item[0]))
 
     def is_nearest(self, stack: str, source: str, note: str = "") -> bool:
-        """Whether a stack is only the nearest one for a source, in its ``nearest`` but not in its ``sources``."""
+        """Return True where a source is in a stack's ``nearest`` but not in its ``sources``."""
         entry = self.entry("software", stack)
-        return not any(_names(prefix, source, note) for prefix in entry.measured_sources) and any(
-            _names(prefix, source, note) for prefix in entry.nearest_sources
+        return not any(_matches_source(prefix, source, note) for prefix in entry.measured_sources) and any(
+            _matches_source(prefix, source, note) for prefix in entry.nearest_sources
         )
 
     def is_measured(self, stack: str, source: str) -> bool:
-        """Whether a source is one of a stack's measured ones, or of those that it was fitted to."""
+        """Return True where a source is one of a stack's measured ones, or of those that it was fitted to."""
         entry = self.entry("software", stack)
         prefixes = (prefix.partition("|")[0] for prefix in entry.measured_sources)
-        return any(_names(prefix, source, "") for prefix in prefixes) or source in entry.value("calibrated.sources", ())
+        return any(_matches_source(prefix, source, "") for prefix in prefixes) or source in entry.value(
+            "calibrated.sources", ()
+        )
 
-    def by_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
-        """Slug of the system with this accelerator (or the stack) with this source in its ``sources``.
+    def slug_of_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
+        """Return the slug of the system with this accelerator (or the stack) whose ``sources`` match a source.
 
         ``sources`` are prefixes; ``SOURCE | WORDS`` matches rows of SOURCE with these words in note or device.
         """
         return next(
             (
                 slug
-                for prefix, k, slug, device in self.sources
-                if k == kind and device == accelerator and _names(prefix, source, note)
+                for prefix, k, slug, device in self.source_prefixes
+                if k == kind and device == accelerator and _matches_source(prefix, source, note)
             ),
             "",
         )
 
-    def relative(self, name: str) -> Workload | None:
-        """A workload of the same family, by the first word (``llama``, ``nemotron``): a dense one before others."""
-        found = [self.workload(slug) for slug in self.families.get(family(name), ())]
-        dense = (w for w in found if w.experts is None and w.recurrent is None and w.sparse is None)
-        return next(dense, found[0] if found else None)
+    def family_member(self, name: str) -> Workload | None:
+        """Return a workload of the same family by the first word (``llama``, ``nemotron``), dense ones first."""
+        members = [self.workload(slug) for slug in self.families.get(family_name(name), ())]
+        dense = (w for w in members if w.experts is None and w.recurrent is None and w.sparse is None)
+        return next(dense, members[0] if members else None)
 
     @functools.cached_property
     def families(self) -> dict[str, list[str]]:
-        """First word of a workload's name → the workloads of the family, sorted."""
-        found: dict[str, list[str]] = {}
+        """Workloads of each family, sorted, by the first word of their names."""
+        slugs_by_family: dict[str, list[str]] = {}
         for slug in catalog.names("workload"):
-            found.setdefault(family(slug), []).append(slug)
-        return found
+            slugs_by_family.setdefault(family_name(slug), []).append(slug)
+        return slugs_by_family
 
 
-def _names(prefix: str, source: str, note: str) -> bool:
-    start, _, words = (part.strip().lower() for part in prefix.partition("|"))
-    return source.lower().startswith(start) and words in note.lower()
+def _matches_source(prefix: str, source: str, note: str) -> bool:
+    """Return True where a source begins with a prefix and the note has the prefix's words."""
+    start, _, note_words = (part.strip().lower() for part in prefix.partition("|"))
+    return source.lower().startswith(start) and note_words in note.lower()
 
 
-def family(name: str) -> str:
-    """First word of a model's name."""
-    found = re.match(r"[a-z]+", name.lower())
-    return found[0] if found else ""
+def family_name(name: str) -> str:
+    """Return the first word of a model's name, "" for none."""
+    first_word = re.match(r"[a-z]+", name.lower())
+    return first_word[0] if first_word else ""
 
 
 def accelerator_of(row: Row) -> str:
-    """The accelerator of a row or of its system.
+    """Return the accelerator of a row or of its system.
 
     Args:
         row: of a measured table.
@@ -143,14 +146,14 @@ def accelerator_of(row: Row) -> str:
     >>> accelerator_of(Row("runs.csv", 2, "", {"gpu": "H100"}))
     'h100-sxm-80gb'
     """
-    if named := row.get(*DEVICE):
-        return _accelerator(named)
-    return _of_system(system) if (system := row.get("system")) else ""
+    if device_name := row.get(*DEVICE_COLUMNS):
+        return _accelerator_slug(device_name)
+    return _system_accelerator(system) if (system := row.get("system")) else ""
 
 
 @functools.cache
-def known_accelerator(name: str) -> str:
-    """Slug of an accelerator as written in tables (``h100_sxm``, ``gb200``); Skip for an unknown one."""
+def resolve_accelerator(name: str) -> str:
+    """Return the slug of an accelerator as written in tables (``h100_sxm``), or raise Skip for an unknown one."""
     try:
         return catalog.resolve("accelerator", name)
     except InputError:
@@ -158,12 +161,12 @@ def known_accelerator(name: str) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _accelerator(name: str) -> str:
+def _accelerator_slug(name: str) -> str:
     return catalog.find("accelerator", name) or ""
 
 
 @functools.lru_cache(maxsize=1024)
-def _of_system(name: str) -> str:
+def _system_accelerator(name: str) -> str:
     try:
         return calibrated.accelerator_of(name)
     except InputError:

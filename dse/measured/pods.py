@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from dse.measured.cells import Cells
 from dse.measured.names import Lookup
-from dse.measured.table import DEVICE, Case, Row, Skip
+from dse.measured.table import DEVICE_COLUMNS, Case, Row, Skip
 from dse.types import Mapping, Software, System
 
 #: Slice names of Google: ``v5p-128``, ``TPUv5e-256``, ``v5litepod-16``.
@@ -29,7 +29,7 @@ _POLICIES = {"": "full", "minimal": "selective_op", "minimal_flash": "none", "mi
 _TOKENS = re.compile(r"tokens per step (\d+)")
 
 
-class Tier(NamedTuple):
+class MappingTier(NamedTuple):
     """A stack with candidate mappings."""
 
     software: Software
@@ -37,15 +37,19 @@ class Tier(NamedTuple):
 
 
 def are_of_tpus(rows: Iterable[Row]) -> bool:
-    """Whether all rows are steps of TPUs."""
-    devices = (row.get(*DEVICE) for row in rows)
+    """Return True where all rows are steps of TPUs.
+
+    Args:
+        rows: of a measured table.
+    """
+    devices = (row.get(*DEVICE_COLUMNS) for row in rows)
     return all("tpu" in device.lower() or _SLICE.match(device) for device in devices)
 
 
-def read(case: Case, lookup: Lookup) -> Cells:
-    """Cells of a configuration, with empty columns filled from its name, remarks and rates."""
+def read_cells(case: Case, lookup: Lookup) -> Cells:
+    """Return the cells of a configuration with empty columns filled from its name, remarks and rates."""
     cells, filled = Cells(case.row), dict[str, str]()
-    for reader in (_chips, functools.partial(_shape, case, lookup), functools.partial(_plain_fsdp, lookup)):
+    for reader in (_chips, functools.partial(_batch_sizes, case, lookup), functools.partial(_fsdp_defaults, lookup)):
         filled |= reader(cells)
         cells = Cells(dataclasses.replace(case.row, cells=case.row.cells | filled))
     for name, value in filled.items():
@@ -55,107 +59,115 @@ def read(case: Case, lookup: Lookup) -> Cells:
 
 
 def _chips(cells: Cells) -> dict[str, str]:
-    """Device and chips of a slice given as device; names of some generations count cores."""
-    name = cells.text(*DEVICE)
-    found = _SLICE.match(name)
-    if not found:
+    """Return device and number of chips of a slice given as device.
+
+    Names of some generations count cores.
+    """
+    name = cells.text(*DEVICE_COLUMNS)
+    slice_match = _SLICE.match(name)
+    if not slice_match:
         return {}
-    kind = found[1] + (found[2] or "").replace("litepod", "e").lower()
-    chips = {} if cells.text("n_gpus", "n_devices") else {"n_gpus": f"{int(found[3]) / _CORES.get(kind, 1):g}"}
-    return {"gpu": f"TPUv{kind}"} | chips
+    generation = slice_match[1] + (slice_match[2] or "").replace("litepod", "e").lower()
+    chips = (
+        {} if cells.text("n_gpus", "n_devices") else {"n_gpus": f"{int(slice_match[3]) / _CORES.get(generation, 1):g}"}
+    )
+    return {"gpu": f"TPUv{generation}"} | chips
 
 
-def _shape(case: Case, lookup: Lookup, cells: Cells) -> dict[str, str]:
-    """Sequence length and batch of a row with tokens per step, tokens/s and FLOP/s per chip.
+def _batch_sizes(case: Case, lookup: Lookup, cells: Cells) -> dict[str, str]:
+    """Return sequence length and batch of a row with tokens per step, tokens/s and FLOP/s per chip.
 
     ``FLOP/s / (tokens/s) = 6 (P - V h) + 12 L h s``, without the embedding, with the full square of attention
     (MaxText's convention); lengths are powers of two.
     """
-    tokens = _TOKENS.search(cells.text("note"))
-    if not tokens or cells.text("global_batch"):
+    tokens_match = _TOKENS.search(cells.text("note"))
+    if not tokens_match or cells.text("global_batch"):
         return {}
     seq_len = cells.number("seq_len") or _seq_len(case, cells, lookup)
-    return {"seq_len": f"{seq_len:g}", "global_batch": f"{float(tokens[1]) / seq_len:g}"} if seq_len else {}
+    return {"seq_len": f"{seq_len:g}", "global_batch": f"{float(tokens_match[1]) / seq_len:g}"} if seq_len else {}
 
 
 def _seq_len(case: Case, cells: Cells, lookup: Lookup) -> float | None:
+    """Return the sequence length in tokens that explains the FLOP per token of a row, None where none does."""
     rates = {m.name: m.value for m in case.measurements if m.skip is None}
     slug = lookup.resolve("workload", cells.text("model", "workload"))
-    known = lookup.workload(slug) if slug else None
-    size = cells.number("params_B")
+    catalog_model = lookup.workload(slug) if slug else None
+    params_b = cells.number("params_B")
     layers, hidden, vocab = (
-        cells.number(column) or (getattr(known, leaf) if known else None)
+        cells.number(column) or (getattr(catalog_model, leaf) if catalog_model else None)
         for column, leaf in (("layers", "n_layers"), ("hidden", "hidden"), ("vocab", "vocab"))
     )
-    if not {"model_tflops_per_gpu", "tokens_per_s_per_gpu"} <= rates.keys() or not (size and layers and hidden):
+    if not {"model_tflops_per_gpu", "tokens_per_s_per_gpu"} <= rates.keys() or not (params_b and layers and hidden):
         return None
-    a_token = rates["model_tflops_per_gpu"] / rates["tokens_per_s_per_gpu"]
-    attention = a_token - 6.0 * (1e9 * size - (vocab or 0.0) * hidden)
-    length = attention / (12.0 * layers * hidden)
-    nearest = 2.0 ** round(math.log2(length)) if length > 1.0 else 0.0
-    return nearest if abs(length - nearest) < 0.1 * nearest else None
+    flops_per_token = rates["model_tflops_per_gpu"] / rates["tokens_per_s_per_gpu"]
+    attention_flops = flops_per_token - 6.0 * (1e9 * params_b - (vocab or 0.0) * hidden)
+    n_tokens = attention_flops / (12.0 * layers * hidden)
+    power_of_two = 2.0 ** round(math.log2(n_tokens)) if n_tokens > 1.0 else 0.0
+    return power_of_two if abs(n_tokens - power_of_two) < 0.1 * power_of_two else None
 
 
-def _plain_fsdp(lookup: Lookup, cells: Cells) -> dict[str, str]:
-    """Defaults of MaxText: weights sharded over all chips, one micro-batch per step, full remat.
+def _fsdp_defaults(lookup: Lookup, cells: Cells) -> dict[str, str]:
+    """Return MaxText's defaults: weights sharded over all chips, one micro-batch per step, full remat.
 
     Tensor parallelism only for batches of less than a sequence per chip. Its tables state sequences per chip, which
     the members of a tensor-parallel group share.
     """
     system = lookup.resolve("system", cells.text("system"))
-    named = cells.text(*DEVICE) or (system and lookup.entry("system", system).value("accelerator", system))
-    accelerator = lookup.resolve("accelerator", named)
-    devices, batch = cells.count("n_gpus", "n_devices"), cells.count("global_batch")
-    if not accelerator or not devices or not batch or not unswitched(lookup, accelerator):
+    device_name = cells.text(*DEVICE_COLUMNS) or (
+        system and lookup.entry("system", system).value("accelerator", system)
+    )
+    accelerator = lookup.resolve("accelerator", device_name)
+    n_devices, batch = cells.count("n_gpus", "n_devices"), cells.count("global_batch")
+    if not accelerator or not n_devices or not batch or not has_unswitched_links(lookup, accelerator):
         return {}
-    tp, a_chip = cells.count("tp") or max(devices / batch, 1.0), cells.count("micro_batch")
-    found = {name: value for name, value in (("tp", f"{tp:g}"), ("pp", "1")) if not cells.text(name)}
-    if a_chip is None or a_chip * devices == batch:
-        found["micro_batch"] = f"{batch * tp / devices:g}"
+    tp, sequences_per_chip = cells.count("tp") or max(n_devices / batch, 1.0), cells.count("micro_batch")
+    defaults = {name: value for name, value in (("tp", f"{tp:g}"), ("pp", "1")) if not cells.text(name)}
+    if sequences_per_chip is None or sequences_per_chip * n_devices == batch:
+        defaults["micro_batch"] = f"{batch * tp / n_devices:g}"
     policy = cells.text("recompute").lower()
     if policy in _POLICIES:
-        found["recompute"] = _POLICIES[policy]
-    return found
+        defaults["recompute"] = _POLICIES[policy]
+    return defaults
 
 
-def is_of_default_layers(model: str) -> bool:
-    """Whether a model has MaxText's default layers (decoder_block default): one norm before both blocks."""
+def has_default_layers(model: str) -> bool:
+    """Return True for a model with MaxText's default layers, which have one norm before both blocks."""
     return model.lower().startswith("maxtext-")
 
 
-def squeezed(software: Software, mappings: tuple[Mapping, ...]) -> dict[str, Tier]:
-    """Options of MaxText where state does not fit, in order of preference; note → stack and mappings.
+def squeezed_tiers(software: Software, mappings: tuple[Mapping, ...]) -> dict[str, MappingTier]:
+    """Return by note MaxText's options where state does not fit, in order of preference.
 
     State sharded over all slices (dcn_fsdp_parallelism), then weights, gradients and moments in 16 bits (weight_dtype,
     as in the recipe name of Llama-3.1-70B for two sequences per chip). From memory.
     """
-    shared = tuple(dataclasses.replace(m, dp_replicate=1.0) for m in mappings)
-    narrow = dataclasses.replace(software, parameter_bytes=2.0, moment_bytes=2.0, gradient_bytes=2.0)
-    found = {"state shared by all slices": Tier(software, shared)} if shared != mappings else {}
-    return found | {"weights and optimiser in 16 bits": Tier(narrow, shared)}
+    fully_sharded = tuple(dataclasses.replace(m, dp_replicate=1.0) for m in mappings)
+    software_16_bit = dataclasses.replace(software, parameter_bytes=2.0, moment_bytes=2.0, gradient_bytes=2.0)
+    tiers = {"state shared by all slices": MappingTier(software, fully_sharded)} if fully_sharded != mappings else {}
+    return tiers | {"weights and optimiser in 16 bits": MappingTier(software_16_bit, fully_sharded)}
 
 
-def unswitched(lookup: Lookup, accelerator: str) -> bool:
-    """Whether links without a switch join the devices of an accelerator's own pod."""
+def has_unswitched_links(lookup: Lookup, accelerator: str) -> bool:
+    """Return True where links without a switch join the devices of an accelerator's own pod."""
     device = lookup.entry("accelerator", accelerator)
     network = lookup.resolve("network", str(device.value("node.scale_up", "")))
     return bool(network) and lookup.entry("network", network).value("links.topology") is not None
 
 
-def slices(cells: Cells, system: System, devices: float) -> float:
-    """Slices of a system without switches: as stated, else as few pods as hold the devices."""
-    stated, named = cells.count("slices"), _SLICES.search(cells.text("note"))
+def slice_count(cells: Cells, system: System, n_devices: float) -> float:
+    """Return the slices of a system without switches: as stated, else as few pods as hold the devices."""
+    row_slices, note_match = cells.count("slices"), _SLICES.search(cells.text("note"))
     if system.scale_up.links is None:
         return 1.0
-    found = stated or (float(named[1]) if named else math.ceil(devices / system.scale_up.domain))
-    if devices % found or devices / found > system.scale_up.domain:
+    n_slices = row_slices or (float(note_match[1]) if note_match else math.ceil(n_devices / system.scale_up.domain))
+    if n_devices % n_slices or n_devices / n_slices > system.scale_up.domain:
         pod = system.scale_up.domain
-        raise Skip("devices are no whole slices", f"{devices:g} devices, {found:g} slices of at most {pod:g}")
-    return found
+        raise Skip("devices are no whole slices", f"{n_devices:g} devices, {n_slices:g} slices of at most {pod:g}")
+    return n_slices
 
 
-def sliced(system: System, devices: float, count: float) -> System:
-    """The system of a row's slices with ``devices``."""
+def apply_slices(system: System, n_devices: float, n_slices: float) -> System:
+    """Return the system of a row's slices with ``n_devices``."""
     if system.scale_up.links is None:
         return system
-    return dataclasses.replace(system, scale_up=dataclasses.replace(system.scale_up, domain=devices / count))
+    return dataclasses.replace(system, scale_up=dataclasses.replace(system.scale_up, domain=n_devices / n_slices))

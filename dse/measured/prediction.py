@@ -43,7 +43,7 @@ class TableKind(NamedTuple):
 
     name: str
     study: Study  #: study of its designs
-    holds: Callable[[Sequence[str]], bool]  #: whether a table with these columns is of the kind
+    matches: Callable[[Sequence[str]], bool]  #: whether a table with these columns is of the kind
     read: Callable[[Sequence[str], list[Row]], list[Case]]  #: columns and rows → configurations with measurements
     complete: Callable[[Case, Lookup], Any]  #: completed configuration; raises :class:`Skip`
     predict: Callable[[Sequence[tuple[Case, Any]], Study], list[Prediction]]  #: all of them, in one batch
@@ -51,7 +51,7 @@ class TableKind(NamedTuple):
 
 
 def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[str, np.ndarray]:
-    """Metrics of many designs; traced once per structure.
+    """Evaluate the metrics of many designs, traced once per structure.
 
     Args:
         designs: of plain numbers, in any order of structures.
@@ -61,33 +61,52 @@ def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[st
         Metric → its values [designs] in SI units, in the order of the designs.
 
     >>> import dse
-    >>> one = dse.design("gpt-3-13b", "selene", tp=8, micro_batch=1, recompute="full")
-    >>> evaluate_many([one, one])["step_time"].shape
+    >>> design = dse.design("gpt-3-13b", "selene", tp=8, micro_batch=1, recompute="full")
+    >>> evaluate_many([design, design])["step_time"].shape
     (2,)
     """
-    found = {name: np.zeros(len(designs)) for name in study.units}
-    for members, stack in by_structure(designs):
+    values_by_metric = {name: np.zeros(len(designs)) for name in study.units}
+    for indices, stack in by_structure(designs):
         metrics = evaluate_stack(stack, study)
         for name in study.units:
-            found[name][members] = getattr(metrics, name)
-    return found
+            values_by_metric[name][indices] = getattr(metrics, name)
+    return values_by_metric
 
 
 def by_structure(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
-    """(positions, stack) of designs by optional records; a stack is a design whose leaves are arrays [designs]."""
-    positions: dict[jax.tree_util.PyTreeDef, list[int]] = {}
-    for position, design in enumerate(designs):
-        positions.setdefault(jax.tree.structure(design), []).append(position)
-    for members in positions.values():
-        yield members, jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(designs[i] for i in members))
+    """Group designs by their optional records.
+
+    Args:
+        designs: of plain numbers, in any order of structures.
+
+    Returns:
+        (indices, batch) of each structure, where a batch is a design whose leaves are arrays [designs].
+    """
+    indices_by_structure: dict[jax.tree_util.PyTreeDef, list[int]] = {}
+    for index, design in enumerate(designs):
+        indices_by_structure.setdefault(jax.tree.structure(design), []).append(index)
+    for indices in indices_by_structure.values():
+        yield indices, jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(designs[i] for i in indices))
 
 
 def evaluate_stack(stack: Design, study: Study = TRAINING) -> Any:
-    """Metrics of a stack of designs (see :func:`by_structure`), as arrays [designs]."""
+    """Evaluate the metrics of a batch of designs.
+
+    Args:
+        stack: a batch of :func:`by_structure`.
+        study: study of the metrics.
+
+    Returns:
+        Record of metrics in SI units, each an array [designs].
+    """
     return evaluate_few(stack, {}, program=Program(study))[0]
 
 
 def peak_rate(design: Design) -> float:
-    """Dense peak of all devices of a design at its precision, in FLOP/s."""
+    """Return the dense peak of all devices of a design at its precision, in FLOP/s.
+
+    Args:
+        design: with plain numbers as leaves.
+    """
     recipe = RECIPES[Precision(int(design.mapping.precision))]
     return float(getattr(design.system.accelerator.matrix_rate, recipe.rate)) * float(design.system.n_devices)

@@ -24,15 +24,19 @@ class RowRule(NamedTuple):
     why: str = ""
     cells: Mapping[str, str] = {}  #: column → value stated by the source
 
-    def holds(self, row: Row) -> bool:
-        """Whether the rule applies to a row."""
+    def matches(self, row: Row) -> bool:
+        """Return True where the rule applies to a row."""
         texts = ((row.source if column == "source" else row.get(column), p) for column, p in self.where.items())
         return all(pattern.fullmatch(text) for text, pattern in texts)
 
 
 @functools.cache
 def rules(kind: str) -> tuple[RowRule, ...]:
-    """Rules of a kind: ``unused``, ``corrected``, ``stated`` or ``mean``."""
+    """Return the rules of a kind: ``unused``, ``corrected``, ``stated`` or ``mean``.
+
+    Args:
+        kind: table of ``rules.toml``.
+    """
     return tuple(_rule(**entry) for entry in _document()[kind])
 
 
@@ -41,28 +45,36 @@ def _document() -> dict[str, Any]:
     return toml.parsed(FILE.read_text(encoding="utf-8"), str(FILE))
 
 
-def _rule(where: Mapping[str, str], **rest: Any) -> RowRule:
-    return RowRule({column: re.compile(text, re.DOTALL) for column, text in where.items()}, **rest)
+def _rule(where: Mapping[str, str], **fields: Any) -> RowRule:
+    return RowRule({column: re.compile(text, re.DOTALL) for column, text in where.items()}, **fields)
 
 
 def unused(row: Row, table: str) -> RowRule | None:
-    """The rule by which a kind of table, or a fit, excludes a row; None for a used row."""
-    return next((rule for rule in rules("unused") if rule.table == table and rule.holds(row)), None)
+    """Return the rule by which a kind of table, or a fit, excludes a row, or None.
+
+    Args:
+        row: of a measured table.
+        table: kind of table, or fit.
+
+    Returns:
+        The first rule that applies.
+    """
+    return next((rule for rule in rules("unused") if rule.table == table and rule.matches(row)), None)
 
 
-def refuse(row: Row, table: str) -> None:
-    """Skip an excluded row."""
+def skip_if_excluded(row: Row, table: str) -> None:
+    """Raise Skip for an excluded row."""
     if rule := unused(row, table):
         raise Skip(rule.reason, rule.why)
 
 
-def corrected(row: Row) -> Row:
-    """The row with the cells that its table lists otherwise than its source."""
-    cells = {column: text for rule in rules("corrected") if rule.holds(row) for column, text in rule.cells.items()}
+def corrected_row(row: Row) -> Row:
+    """Return the row with the cells corrected that its table lists otherwise than its source."""
+    cells = {column: text for rule in rules("corrected") if rule.matches(row) for column, text in rule.cells.items()}
     return dataclasses.replace(row, cells=row.cells | cells) if cells else row
 
 
-def stated(row: Row, kind: str, *columns: str) -> str:
-    """Value stated by the source for the first of ``columns`` that it states, else ""."""
-    known = ((rule, column) for rule in rules(kind) for column in columns if column in rule.cells)
-    return next((rule.cells[column] for rule, column in known if rule.holds(row)), "")
+def source_value(row: Row, kind: str, *columns: str) -> str:
+    """Return the value stated by the source for the first of ``columns`` that it states, else ""."""
+    rules_and_columns = ((rule, column) for rule in rules(kind) for column in columns if column in rule.cells)
+    return next((rule.cells[column] for rule, column in rules_and_columns if rule.matches(row)), "")

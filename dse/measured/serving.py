@@ -13,14 +13,14 @@ from dse.measured import rules
 from dse.measured.cells import Cells
 from dse.measured.completion import Candidates
 from dse.measured.prediction import Prediction, TableKind, evaluate_many
-from dse.measured.roofline import believed, unbeaten
-from dse.measured.serving_rows import complete, twins_of
+from dse.measured.roofline import latency_bounds, refuse_implausible
+from dse.measured.serving_rows import complete_row, deepseek_r1_duplicates
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip, cases_of, measurement
 from dse.model.serving.least import Least
 from dse.types import Design, Load
 
 #: Column that identifies tables of serving.
-SIGN = "isl"
+KEY_COLUMN = "isl"
 
 #: Metrics of a row.
 METRICS = (
@@ -36,20 +36,20 @@ METRICS = (
     "average_power",
 )
 
-_TOKEN = "time_per_output_token"
-_FIRST, _RATE = "time_to_first_token", "output_tokens_per_second"
+_TIME_PER_TOKEN = "time_per_output_token"
+_TIME_TO_FIRST_TOKEN, _RATE = "time_to_first_token", "output_tokens_per_second"
 #: Room for a cache, of the most loaded device of a rank, and of that in tokens; not metrics of the model.
 _CACHE_BYTES, _CACHE_TOKENS = "cache_memory", "cache_tokens"
 _ENERGY, _POWER = "energy_per_output_token", "average_power"
 
 #: Measured name → meaning.
 MEANINGS = {
-    "tpot": Meaning(_TOKEN, _TOKEN, 0, "ms"),
-    "tpot_mean": Meaning(_TOKEN, _TOKEN, 0, "ms"),
-    "itl_mean": Meaning(_TOKEN, _TOKEN, 1, "ms"),
+    "tpot": Meaning(_TIME_PER_TOKEN, _TIME_PER_TOKEN, 0, "ms"),
+    "tpot_mean": Meaning(_TIME_PER_TOKEN, _TIME_PER_TOKEN, 0, "ms"),
+    "itl_mean": Meaning(_TIME_PER_TOKEN, _TIME_PER_TOKEN, 1, "ms"),
     "itl_median": Meaning("inter_token_latency", "inter_token_latency", 0, "ms"),
-    "ttft": Meaning(_FIRST, _FIRST, 0, "ms"),
-    "ttft_mean": Meaning(_FIRST, _FIRST, 0, "ms"),
+    "ttft": Meaning(_TIME_TO_FIRST_TOKEN, _TIME_TO_FIRST_TOKEN, 0, "ms"),
+    "ttft_mean": Meaning(_TIME_TO_FIRST_TOKEN, _TIME_TO_FIRST_TOKEN, 0, "ms"),
     "latency_total": Meaning("request_latency", "request_latency", 0, "ms"),
     "output_throughput_total": Meaning(_RATE, _RATE, 0, "token/s"),
     "output_throughput_per_gpu": Meaning(_RATE, f"{_RATE}_per_device", 1, "token/s"),
@@ -67,80 +67,81 @@ MEANINGS = {
 #: Requests of a run of ML.ENERGY v2, from ramp and tail: throughput times TPOT falls below the concurrency by one per
 #: this number of sequences. A run takes at most this multiple of a mean request: with all requests in flight from the
 #: start, its longest one.
-_RUN, _LONGEST = 800.0, 2.0
+_SEQUENCES_PER_RUN, _MAX_STRETCH = 800.0, 2.0
 
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """Configurations of a table in order, marked where an equal one is listed under another model."""
-    rows = [rules.corrected(row) for row in rows]
+    """Return the configurations of a table in order, marked where an equal one is listed under another model."""
+    rows = [rules.corrected_row(row) for row in rows]
     cases = cases_of(rows, lambda row: [measurement(row, row.get("metric"), MEANINGS)], "serving")
-    twins = twins_of(cases)
-    return [dataclasses.replace(case, known=twins.get(id(case))) for case in cases]
+    has_equal_row = deepseek_r1_duplicates(cases)
+    return [dataclasses.replace(case, payload=has_equal_row.get(id(case))) for case in cases]
 
 
-def predict(known: Sequence[tuple[Case, Candidates]], study: Study) -> list[Prediction]:
-    """Prediction of every configuration.
+def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> list[Prediction]:
+    """Predict every configuration.
 
     Latencies below, or rates above, the roofline bound are refused (:mod:`dse.measured.roofline`): they are predicted
     but skipped.
     """
-    designs = [one.design for _, one in known]
-    metrics, best = evaluate_many(designs, study), unbeaten(designs)
+    designs = [candidates.design for _, candidates in configurations]
+    metrics, bounds = evaluate_many(designs, study), latency_bounds(designs)
     return [
-        _prediction(case, one, {name: float(values[i]) for name, values in metrics.items()}, best[i])
-        for i, (case, one) in enumerate(known)
+        _prediction(case, candidates, {name: float(values[i]) for name, values in metrics.items()}, bounds[i])
+        for i, (case, candidates) in enumerate(configurations)
     ]
 
 
-def _prediction(case: Case, one: Candidates, metrics: dict[str, float], bound: Least) -> Prediction:
-    """Prediction of a row: with a note where it exceeds memory; skipped where infeasible for another reason."""
+def _prediction(case: Case, candidates: Candidates, metrics: dict[str, float], bound: Least) -> Prediction:
+    """Predict a row, with a note where it exceeds memory and a skip where it is infeasible otherwise."""
     reason = int(metrics["infeasible_reason"])
-    other = reason & ~int(SERVING.memory_reasons)
-    if other:
-        sentence = "; ".join(SERVING.reason_meanings[name] for name in SERVING.reasons_in(other))
-        return Prediction(case, completed=one.completed, skip=Skip("infeasible as stated", sentence))
+    other_reasons = reason & ~int(SERVING.memory_reasons)
+    if other_reasons:
+        sentence = "; ".join(SERVING.reason_meanings[name] for name in SERVING.reasons_in(other_reasons))
+        return Prediction(case, completed=candidates.completed, skip=Skip("infeasible as stated", sentence))
     if metrics["concurrency_limit"] < 1.0:
-        return Prediction(case, completed=one.completed, skip=Skip("does not fit in memory"))
-    figures = [steady_figure(m, one.design) for m in case.measurements]
-    case = dataclasses.replace(case, measurements=tuple(believed(figures, one.design, bound)))
-    note = "; ".join(filter(None, (one.note, "over capacity" if reason else "")))
+        return Prediction(case, completed=candidates.completed, skip=Skip("does not fit in memory"))
+    figures = [steady_figure(m, candidates.design) for m in case.measurements]
+    case = dataclasses.replace(case, measurements=tuple(refuse_implausible(figures, candidates.design, bound)))
+    note = "; ".join(filter(None, (candidates.note, "over capacity" if reason else "")))
     if {m.name for m in case.measurements} & {_CACHE_BYTES, _CACHE_TOKENS}:
-        metrics |= cache_figures(one.design, Cells(case.row).number("longest") or 0.0)
-    return Prediction(case, one.design, metrics, one.completed, note, stack=one.stack)
+        metrics |= cache_figures(candidates.design, Cells(case.row).number("longest") or 0.0)
+    return Prediction(case, candidates.design, metrics, candidates.completed, note, stack=candidates.stack)
 
 
-def steady_figure(measured: Measurement, design: Design) -> Measurement:
-    """Steady-state figure of a measurement: ML.ENERGY v2 reports whole runs, with ramp and tail.
+def steady_figure(figure: Measurement, design: Design) -> Measurement:
+    """Return the steady-state figure of a measurement, of which ML.ENERGY v2 has ramp and tail too.
 
     With fewer sequences power is nearly equal, since each step reads all weights.
     """
-    requests, kind = design.workload.requests, measured.meaning.kind
-    if measured.row.source != "ML.ENERGY_v2" or kind not in (_RATE, _ENERGY) or requests is None:
-        return measured
-    longer = min(float(1.0 + requests.concurrency / _RUN), _LONGEST)
-    return dataclasses.replace(measured, value=measured.value * (longer if kind == _RATE else 1.0 / longer))
+    requests, kind = design.workload.requests, figure.meaning.kind
+    if figure.row.source != "ML.ENERGY_v2" or kind not in (_RATE, _ENERGY) or requests is None:
+        return figure
+    stretch = min(float(1.0 + requests.concurrency / _SEQUENCES_PER_RUN), _MAX_STRETCH)
+    return dataclasses.replace(figure, value=figure.value * (stretch if kind == _RATE else 1.0 / stretch))
 
 
-def cache_figures(design: Design, longest: float = 0.0) -> dict[str, float]:
-    """Predicted room of a rank's cache: B on its most loaded device, and in tokens.
+def cache_figures(design: Design, sequence_tokens: float = 0.0) -> dict[str, float]:
+    """Return the predicted room of a rank's cache: B on its most loaded device, and in tokens.
 
-    ``longest``: tokens of a sequence that engines count in, of which windows keep fewer; by default those of a request.
+    Engines count tokens of a sequence of ``sequence_tokens``, of which windows keep fewer, by default those of a
+    request.
     """
     from dse.doors.serving import cache_room
 
     requests = design.workload.requests
     assert requests is not None
-    tokens = longest or float(requests.prompt_tokens + requests.output_tokens)
+    tokens = sequence_tokens or float(requests.prompt_tokens + requests.output_tokens)
     with jax.enable_x64(True):
-        room, held = map(float, cache_room(design, tokens))
-    return {_CACHE_BYTES: room, _CACHE_TOKENS: room / max(held, 1e-30) * tokens}
+        cache_bytes, sequence_bytes = map(float, cache_room(design, tokens))
+    return {_CACHE_BYTES: cache_bytes, _CACHE_TOKENS: cache_bytes / max(sequence_bytes, 1e-30) * tokens}
 
 
 # Bytes over bandwidth
 
 
 def bytes_over_bandwidth(design: Design, metric: str) -> float:
-    """The figure if only reading the weights took time, up to one constant per source: the simplest model."""
+    """Return the figure if reading weights and cache alone took time, up to one constant per source."""
     from dse.model.serving.memory import weight_bytes
     from dse.model.serving.work import cache_bytes, stage_of
 
@@ -148,33 +149,33 @@ def bytes_over_bandwidth(design: Design, metric: str) -> float:
     requests, serving = design.workload.requests, mapping.serving
     assert requests is not None and serving is not None
     context = requests.prompt_tokens + 0.5 * requests.output_tokens
-    a_sequence = stage.layout.layers * cache_bytes(stage.design, serving, context)
-    held = float(weight_bytes(stage.design, stage.layout, serving))
-    second = float(mapping.pp / design.system.accelerator.memory.bandwidth)  # per byte on each device
-    weights, cache = second * held, second * float(a_sequence)
+    bytes_per_sequence = stage.layout.layers * cache_bytes(stage.design, serving, context)
+    bytes_of_weights = float(weight_bytes(stage.design, stage.layout, serving))
+    seconds_per_byte = float(mapping.pp / design.system.accelerator.memory.bandwidth)  # per byte on each device
+    weight_time, cache_time = seconds_per_byte * bytes_of_weights, seconds_per_byte * float(bytes_per_sequence)
     sequences = float(requests.concurrency / mapping.dp)
-    token = weights + sequences * cache
-    offline = requests.load == float(Load.offline)
-    rate = float(mapping.dp) * (1.0 / cache if offline else sequences / token)
-    devices = float(design.system.n_devices)
+    token_time = weight_time + sequences * cache_time
+    is_offline = requests.load == float(Load.offline)
+    rate = float(mapping.dp) * (1.0 / cache_time if is_offline else sequences / token_time)
+    n_devices = float(design.system.n_devices)
     return {
-        _FIRST: weights * float(requests.prompt_tokens),
-        "request_latency": token * float(requests.output_tokens),
-        "peak_memory": held,
+        _TIME_TO_FIRST_TOKEN: weight_time * float(requests.prompt_tokens),
+        "request_latency": token_time * float(requests.output_tokens),
+        "peak_memory": bytes_of_weights,
         _RATE: rate,
-        f"{_RATE}_per_device": rate / devices,
+        f"{_RATE}_per_device": rate / n_devices,
         "concurrency_limit": 1.0,
-        _POWER: devices,
-        _ENERGY: devices / rate,
-    }.get(metric, token)
+        _POWER: n_devices,
+        _ENERGY: n_devices / rate,
+    }.get(metric, token_time)
 
 
 KIND = TableKind(
     "serving",
     SERVING,
-    lambda columns: SIGN in columns,
+    lambda columns: KEY_COLUMN in columns,
     read,
-    lambda case, lookup: complete(case.row, lookup, case.known),
+    lambda case, lookup: complete_row(case.row, lookup, case.payload),
     predict,
     lambda case: METRICS,
 )

@@ -17,7 +17,7 @@ from dse.types import Design, Mapping, Recompute
 _GIB = 2.0**30
 
 #: Metrics written as ``pred_<metric>`` columns.
-PREDICTED = (
+METRICS = (
     "step_time",
     "tokens_per_second",
     "tokens_per_second_per_device",
@@ -30,19 +30,19 @@ PREDICTED = (
 )
 
 
-def predict(known: Sequence[tuple[Case, Candidates]], study: Study) -> list[Prediction]:
-    """Prediction of every configuration.
+def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> list[Prediction]:
+    """Predict every configuration.
 
     For open values a mapping takes the lightest recompute that fits memory, and the fastest mapping is chosen. A row
     that states all values that decide its memory did run: it is predicted even above the capacity, with a note; so is a
     row with options that its stack lacks.
     """
-    candidates = [one.designs for _, one in known]
-    metrics = evaluate_many([design for designs in candidates for design in designs], study)
+    designs_by_case = [row_candidates.designs for _, row_candidates in configurations]
+    metrics = evaluate_many([design for designs in designs_by_case for design in designs], study)
     predictions, start = [], 0
-    for (case, one), designs in zip(known, candidates, strict=True):
-        part = {name: values[start : start + len(designs)] for name, values in metrics.items()}
-        predictions.append(_choose(case, one, designs, part, study))
+    for (case, row_candidates), designs in zip(configurations, designs_by_case, strict=True):
+        case_metrics = {name: values[start : start + len(designs)] for name, values in metrics.items()}
+        predictions.append(_choose(case, row_candidates, designs, case_metrics, study))
         start += len(designs)
     return predictions
 
@@ -50,81 +50,85 @@ def predict(known: Sequence[tuple[Case, Candidates]], study: Study) -> list[Pred
 def _choose(
     case: Case, candidates: Candidates, designs: list[Design], metrics: dict[str, np.ndarray], study: Study
 ) -> Prediction:
-    """Prediction of one configuration from the metrics of its candidates."""
+    """Predict one configuration from the metrics of its candidates."""
     layers, mappings = candidates.workload.n_layers, [design.mapping for design in designs]
-    reason = metrics["infeasible_reason"].astype(int)
-    uneven = np.array([layers % (m.pp * m.virtual_stages) != 0.0 for m in mappings])
+    reasons = metrics["infeasible_reason"].astype(int)
+    is_uneven = np.array([layers % (m.pp * m.virtual_stages) != 0.0 for m in mappings])
     # Stages that differ by a layer beyond the ends count only where a row states them, since it did run.
-    stated = uneven & np.array([m.virtual_stages == 1.0 and m.pp <= layers for m in mappings])
-    reason = np.where(stated, reason & ~study.reason_bits.get("layers_not_divisible", 0), reason)
-    lacks = study.reason_bits.get("stack_lacks", 0)
-    beyond = bool(np.all(reason & lacks))  # stated options that the stack lacks
-    reason = reason & ~lacks if beyond else reason
-    runs = (reason & ~int(study.memory_reasons)) == 0
-    if not runs.any():
-        skip = Skip("infeasible as stated", _sentence(int(reason[0]), study))
+    is_uneven_by_row = is_uneven & np.array([m.virtual_stages == 1.0 and m.pp <= layers for m in mappings])
+    reasons = np.where(is_uneven_by_row, reasons & ~study.reason_bits.get("layers_not_divisible", 0), reasons)
+    lacks_bit = study.reason_bits.get("stack_lacks", 0)
+    all_lack_options = bool(np.all(reasons & lacks_bit))  # stated options that the stack lacks
+    reasons = reasons & ~lacks_bit if all_lack_options else reasons
+    can_run = (reasons & ~int(study.memory_reasons)) == 0
+    if not can_run.any():
+        skip = Skip("infeasible as stated", _reason_text(int(reasons[0]), study))
         return Prediction(case, completed=candidates.completed, skip=skip)
-    runs &= np.isfinite(metrics[study.objective]) & np.isfinite(metrics[study.memory])
-    if not runs.any():
+    can_run &= np.isfinite(metrics[study.objective]) & np.isfinite(metrics[study.memory])
+    if not can_run.any():
         return Prediction(case, completed=candidates.completed, skip=Skip("beyond the range of single precision"))
-    need, fits, note = metrics[study.memory], runs & (reason == 0), candidates.note
-    if not fits.any():
+    memory_bytes, is_fitting, note = metrics[study.memory], can_run & (reasons == 0), candidates.note
+    if not is_fitting.any():
         if candidates.fits_memory_by_choice:
-            smallest = f"smallest need {need[runs].min() / _GIB:.1f} GiB"
+            smallest = f"smallest need {memory_bytes[can_run].min() / _GIB:.1f} GiB"
             return Prediction(case, completed=candidates.completed, skip=Skip("does not fit in memory", smallest))
-        fits, note = runs & (need == need[runs].min()), "; ".join(filter(None, (note, "over capacity")))
-    fits, remark = _first_tier(candidates, fits)
+        is_fitting, note = (
+            can_run & (memory_bytes == memory_bytes[can_run].min()),
+            "; ".join(filter(None, (note, "over capacity"))),
+        )
+    is_fitting, remark = _first_tier(candidates, is_fitting)
     note = "; ".join(filter(None, (note, remark)))
-    chosen = _fastest(mappings, metrics[study.objective], fits)
-    if beyond:
+    best_index = _fastest(mappings, metrics[study.objective], is_fitting)
+    if all_lack_options:
         note = "; ".join(filter(None, (note, "asks for what its stack is said to lack")))
-    if uneven[chosen]:
+    if is_uneven[best_index]:
         note = "; ".join(filter(None, (note, "stages differ by a layer")))
     return Prediction(
         case,
-        designs[chosen],
-        {name: float(values[chosen]) for name, values in metrics.items()},
-        _completed(candidates, mappings[chosen]),
+        designs[best_index],
+        {name: float(values[best_index]) for name, values in metrics.items()},
+        _completed(candidates, mappings[best_index]),
         note,
         stack=candidates.stack,
     )
 
 
-def _first_tier(candidates: Candidates, fits: np.ndarray) -> tuple[np.ndarray, str]:
-    """Mask of the designs that fit in the first tier with any, and its note."""
+def _first_tier(candidates: Candidates, is_fitting: np.ndarray) -> tuple[np.ndarray, str]:
+    """Return the mask of the designs that fit in the first tier with any, and its note."""
     start = 0
     for note, tier in candidates.tiers.items():
         stop = start + len(tier.mappings)
-        if fits[start:stop].any():
-            place = np.arange(len(fits))
-            return fits & (place >= start) & (place < stop), note
+        if is_fitting[start:stop].any():
+            indices = np.arange(len(is_fitting))
+            return is_fitting & (indices >= start) & (indices < stop), note
         start = stop
-    return fits, ""
+    return is_fitting, ""
 
 
-def _fastest(mappings: Sequence[Mapping], step_time: np.ndarray, fits: np.ndarray) -> int:
-    """Index of the fastest mapping that fits, each with the least recompute and offloading that fits.
+def _fastest(mappings: Sequence[Mapping], step_time: np.ndarray, is_fitting: np.ndarray) -> int:
+    """Return the index of the fastest mapping that fits, each with the least recompute and offloading that fits.
 
     Host-bound steps may hide transfers, so that step time alone would not decide.
     """
     lightest: dict[Mapping, int] = {}
-    for index in map(int, np.flatnonzero(fits)):  # lightest candidates come first
-        plain = dataclasses.replace(mappings[index], recompute=0.0, recompute_share=1.0, offload_activations=0.0)
-        lightest.setdefault(plain, index)
+    for index in map(int, np.flatnonzero(is_fitting)):  # lightest candidates come first
+        mapping_key = dataclasses.replace(mappings[index], recompute=0.0, recompute_share=1.0, offload_activations=0.0)
+        lightest.setdefault(mapping_key, index)
     return min(lightest.values(), key=lambda index: step_time[index])
 
 
 def _completed(candidates: Candidates, mapping: Mapping) -> dict[str, str]:
-    """Completed fields, with the chosen values of searched ones."""
+    """Return the completed fields with the chosen values of searched ones."""
 
-    def chosen(name: str) -> str:
+    def chosen_value(name: str) -> str:
+        """Return the chosen mapping's value as text."""
         value = getattr(mapping, name)
         return Recompute(int(value)).name if name == "recompute" else f"{value:g}"
 
-    return {name: value or chosen(name) for name, value in candidates.completed.items()}
+    return {name: value or chosen_value(name) for name, value in candidates.completed.items()}
 
 
-def _sentence(bits: int, study: Study) -> str:
+def _reason_text(bits: int, study: Study) -> str:
     return "; ".join(study.reason_meanings[name] for name in study.reasons_in(bits & ~int(study.memory_reasons)))
 
 
@@ -135,5 +139,5 @@ KIND = TableKind(
     lambda columns, rows: cases_of(rows, step_figures, "steps"),
     complete,
     predict,
-    lambda case: PREDICTED,
+    lambda case: METRICS,
 )

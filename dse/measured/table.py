@@ -18,25 +18,25 @@ from dse.io import inputs
 T = TypeVar("T")
 
 #: Rows of a table.
-_MOST = 1_000_000
+_MAX_ROWS = 1_000_000
 
 #: Columns that may name a device, in order of preference.
-DEVICE = ("gpu", "accelerator", "device", "gpu_type")
+DEVICE_COLUMNS = ("gpu", "accelerator", "device", "gpu_type")
 
 
 class Skip(Exception):  # noqa: N818 - an outcome of a row, not an error
-    """A row that cannot be predicted: a reason, which is counted, and a detail of the row."""
+    """A row that cannot be predicted, with a reason, which is counted, and a detail of the row."""
 
     def __init__(self, reason: str, detail: str = ""):
         self.reason, self.detail = reason, detail
         super().__init__(f"{reason}: {detail}" if detail else reason)
 
 
-def unless_skipped(found: T | Skip) -> T:
-    """``found``; raises it if it is a :class:`Skip`."""
-    if isinstance(found, Skip):
-        raise found
-    return found
+def raise_skip(outcome: T | Skip) -> T:
+    """Return ``outcome``, or raise it if it is a :class:`Skip`."""
+    if isinstance(outcome, Skip):
+        raise outcome
+    return outcome
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Row:
     cells: dict[str, str]
 
     def get(self, *columns: str) -> str:
-        """Text of the first of ``columns`` that is not empty, else ""."""
+        """Return the text of the first of ``columns`` that is not empty, else ""."""
         return next((text for c in columns if (text := (self.cells.get(c) or "").strip())), "")
 
 
@@ -93,7 +93,7 @@ MEANINGS = {
 }
 
 #: Column of a wide table → measured name and unit.
-WIDE = {
+WIDE_COLUMNS = {
     "iteration_ms_measured": ("iteration_time", "ms"),
     "iteration_s_measured": ("iteration_time", "s"),
     "tokens_per_s_per_gpu_measured": ("tokens_per_s_per_gpu", "token/s"),
@@ -105,7 +105,7 @@ WIDE = {
 }
 
 #: Quantity → its units in lower case, in SI.
-_BY_DIMENSION = {
+_UNITS_BY_QUANTITY = {
     "a time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0},
     "memory": {"gib": 2.0**30, "mib": 2.0**20, "gb": 1e9, "mb": 1e6, "b": 1.0},
     "a FLOP rate": {"tflop/s": 1e12, "pflop/s": 1e15},
@@ -119,12 +119,12 @@ _BY_DIMENSION = {
 }
 
 #: Unit → quantity and size.
-_UNITS = {unit: (what, size) for what, units in _BY_DIMENSION.items() for unit, size in units.items()}
+_QUANTITY_AND_SIZE = {unit: (what, size) for what, units in _UNITS_BY_QUANTITY.items() for unit, size in units.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """One measured figure of a configuration, in SI; ``skip``: reason not to compare it."""
+    """One measured figure of a configuration, in SI, or the reason not to compare it."""
 
     row: Row
     name: str
@@ -140,7 +140,7 @@ class Case:
     rows: tuple[Row, ...]
     measurements: tuple[Measurement, ...]
     kind: str = "steps"  #: of its table: a name of :data:`dse.measured.kinds.KINDS`
-    known: Any = None  #: data of its kind (kernels, a study, an equal row), or the reason to skip it
+    payload: Any = None  #: data of its kind (kernels, a study, an equal row), or the reason to skip it
 
     @property
     def row(self) -> Row:
@@ -154,7 +154,7 @@ class Case:
 
 
 def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
-    """Rows of a CSV file, gzipped or not.
+    """Read the rows of a CSV file, gzipped or not.
 
     Args:
         path: of the file.
@@ -174,20 +174,20 @@ def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
     try:
         reader = csv.DictReader(io.StringIO(text, newline=""))
         columns = [name for name in reader.fieldnames or [] if name]
-        rows = [_row(path, reader.line_num, line) for line in itertools.islice(reader, _MOST + 1)]
+        rows = [_row(path, reader.line_num, line) for line in itertools.islice(reader, _MAX_ROWS + 1)]
     except csv.Error as error:
         raise InputError(str(path), str(error), allowed, "check the path and the file") from None
-    if len(rows) > _MOST:
-        raise InputError(str(path), f"more than {_MOST:,} rows", allowed, "give a part of them at a time")
+    if len(rows) > _MAX_ROWS:
+        raise InputError(str(path), f"more than {_MAX_ROWS:,} rows", allowed, "give a part of them at a time")
     if not columns or not rows:
         raise InputError(str(path), "no rows", "a header and at least one row", "check that the file is complete")
     return columns, rows
 
 
 def _row(path: Path, line: int, cells: dict[str, str | None]) -> Row:
-    """A line as a row; cells beyond the header are dropped, missing ones are empty."""
-    named = {column: text or "" for column, text in cells.items() if column}
-    return Row(path.name, line, _source(path, named), named)
+    """Return a line as a row, without cells beyond the header and with missing ones empty."""
+    text_by_column = {column: text or "" for column, text in cells.items() if column}
+    return Row(path.name, line, _source(path, text_by_column), text_by_column)
 
 
 def _source(path: Path, cells: dict[str, str]) -> str:
@@ -200,7 +200,7 @@ def _source(path: Path, cells: dict[str, str]) -> str:
 
 
 def group_rows(rows: Iterable[Row]) -> list[list[Row]]:
-    """Groups of rows of one configuration; a row without an id is a group.
+    """Group rows of one configuration.
 
     A group has one ``config_id``, or ids with equal descriptions and different measurements.
     """
@@ -210,25 +210,36 @@ def group_rows(rows: Iterable[Row]) -> list[list[Row]]:
     groups: list[list[Row]] = []
     by_description: dict[object, list[list[Row]]] = {}
     for group in by_id.values():
-        found = by_description.setdefault(_description(group[0]), []) if group[0].cells.get("config_id") else []
+        described_groups = (
+            by_description.setdefault(_description(group[0]), []) if group[0].cells.get("config_id") else []
+        )
         names = {row.get("metric") for row in group}
-        same = next((g for g in found if names.isdisjoint(row.get("metric") for row in g)), None)
-        if same is not None:
-            same += group
+        partner = next((g for g in described_groups if names.isdisjoint(row.get("metric") for row in g)), None)
+        if partner is not None:
+            partner += group
         else:
             groups.append(group)
-            found.append(group)
+            described_groups.append(group)
     return groups
 
 
 def _description(row: Row) -> tuple[tuple[str, str], ...]:
-    """Configuration cells of a row: all but the figure and its remarks."""
+    """Return the configuration cells of a row: all but the figure and its remarks."""
     figure = {"row_id", "config_id", "url_or_repo_path", "metric", "value", "unit", "derived", "note", "confidence"}
     return tuple((column, text) for column, text in row.cells.items() if column not in figure)
 
 
 def number(row: Row, column: str, default: float | None = None) -> float:
-    """A cell as a nonnegative number, ``default`` if empty; else a Skip."""
+    """Return a cell as a nonnegative number, or ``default`` if empty.
+
+    Args:
+        row: of a table.
+        column: name of the cell.
+        default: value of an empty cell; None to skip the row.
+
+    Raises:
+        Skip: for any other text.
+    """
     text = row.get(column)
     if not text and default is not None:
         return default
@@ -241,8 +252,8 @@ def number(row: Row, column: str, default: float | None = None) -> float:
     return value
 
 
-def positive(row: Row, column: str) -> float:
-    """A cell as a positive number; else a Skip."""
+def positive_number(row: Row, column: str) -> float:
+    """Return a cell as a positive number, or raise Skip."""
     value = number(row, column)
     if value == 0.0:
         raise Skip("no usable number", f"{column} = {row.get(column)!r}")
@@ -250,52 +261,59 @@ def positive(row: Row, column: str) -> float:
 
 
 def cases_of(rows: Iterable[Row], figures: Callable[[Row], Sequence[Measurement]], kind: str) -> list[Case]:
-    """Configurations of the rows of a table, in order, with the figures of each row."""
+    """Return the configurations of the rows of a table, in order, with the figures of each row."""
     return [Case(tuple(group), tuple(m for row in group for m in figures(row)), kind) for group in group_rows(rows)]
 
 
 def step_figures(row: Row) -> list[Measurement]:
-    """Measurements of a row of training steps: its ``metric``, or its columns of a wide table."""
+    """Return the measurements of a row of training steps: its ``metric``, or its columns of a wide table."""
     if row.get("metric"):
         return [measurement(row, row.get("metric"), MEANINGS)]
-    wide = [_measurement(row, name, row.get(c), unit) for c, (name, unit) in WIDE.items() if row.get(c)]
-    return wide or [measurement(row, "", MEANINGS)]
+    wide_figures = [
+        _measurement(row, name, row.get(column), unit)
+        for column, (name, unit) in WIDE_COLUMNS.items()
+        if row.get(column)
+    ]
+    return wide_figures or [measurement(row, "", MEANINGS)]
 
 
 def measurement(row: Row, name: str, meanings: Mapping[str, Meaning]) -> Measurement:
-    """The figure of a row of a long table; none without a measured name."""
+    """Return the figure of a row of a long table, with a skip without a measured name."""
     if not name:
         return Measurement(row, "none", Meaning("none", "none"), math.nan, Skip("nothing measured"))
     return _measurement(row, name, row.get("value"), row.get("unit"), meanings)
 
 
-def _measurement(row: Row, name: str, text: str, unit: str, meanings: Mapping[str, Meaning] = MEANINGS) -> Measurement:
+def _measurement(
+    row: Row, name: str, figure_text: str, unit: str, meanings: Mapping[str, Meaning] = MEANINGS
+) -> Measurement:
     meaning = meanings.get(name)
     if meaning is None:
         return Measurement(row, name, Meaning(name, name), math.nan, Skip("unknown metric", name))
     if meaning.skip:
         return Measurement(row, name, meaning, math.nan, Skip(meaning.skip))
-    what, factor = _unit(unit or meaning.unit)
+    quantity, factor = _quantity_and_size(unit or meaning.unit)
     try:
-        value = float(text) * factor
+        value = float(figure_text) * factor
     except ValueError:
         value = math.nan
-    if fault := _fault(value, unit, what, _unit(meaning.unit)[0]):
-        return Measurement(row, name, meaning, math.nan, Skip(fault, f"{text!r} {unit}".rstrip()))
+    if reason := _figure_fault(value, unit, quantity, _quantity_and_size(meaning.unit)[0]):
+        return Measurement(row, name, meaning, math.nan, Skip(reason, f"{figure_text!r} {unit}".rstrip()))
     return Measurement(row, name, meaning, value)
 
 
-def _fault(value: float, unit: str, what: str, wanted: str) -> str:
-    """Reason why a figure of quantity ``what`` is not ``wanted``; "" where it is."""
-    if not what:
-        return f"a unit that is not known: {unit}; of {wanted} are {', '.join(_BY_DIMENSION[wanted])}"
-    if what != wanted:
-        return f"a unit that is not of {wanted}: {unit}"
+def _figure_fault(value: float, unit: str, quantity: str, expected_quantity: str) -> str:
+    """Return the reason why a figure's quantity or value is not usable, "" where it is."""
+    if not quantity:
+        units = ", ".join(_UNITS_BY_QUANTITY[expected_quantity])
+        return f"a unit that is not known: {unit}; of {expected_quantity} are {units}"
+    if quantity != expected_quantity:
+        return f"a unit that is not of {expected_quantity}: {unit}"
     if not math.isfinite(value) or value <= 0.0:
         return "no usable measured value"
-    return "a share above 1: write % for per cents" if wanted == "a share" and value > 1.0 else ""
+    return "a share above 1: write % for per cents" if expected_quantity == "a share" and value > 1.0 else ""
 
 
-def _unit(unit: str) -> tuple[str, float]:
-    """Quantity of a unit, per device or of all, and its size in SI; "" and NaN for an unknown one."""
-    return _UNITS.get(re.sub(r"/(gpu|chip|device)$", "", unit.lower()), ("", math.nan))
+def _quantity_and_size(unit: str) -> tuple[str, float]:
+    """Return the quantity of a unit, per device or of all, and its size in SI, "" and NaN for an unknown one."""
+    return _QUANTITY_AND_SIZE.get(re.sub(r"/(gpu|chip|device)$", "", unit.lower()), ("", math.nan))

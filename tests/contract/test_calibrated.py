@@ -20,7 +20,7 @@ from dse.lab.fits import ranges
 from dse.lab.fits.jobs import JOBS
 from dse.measured import comparison, read_cases
 from dse.measured.columns import WRITTEN
-from dse.measured.comparison import outside
+from dse.measured.comparison import values_out_of_range
 from dse.measured.completion import complete
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction
@@ -183,9 +183,9 @@ def test_sweeps_tell_whose_rows_it_is():
 def test_columns_tell_it(tmp_path):
     (case,) = read_cases(_row(tmp_path, 16384), measured=False)
     design = dse.design("llama-3-8b", "eos", n_devices=16384, tp=8, global_batch=4096)
-    assert outside(Prediction(case, design, stack="nemo")) == ["devices 16,384 (rows up to 1,024)"]
-    assert outside(Prediction(case)) == []
-    assert comparison.remarks_on(Prediction(case, design, stack="nemo"), None)["outside"].startswith("devices 16,384")
+    assert values_out_of_range(Prediction(case, design, stack="nemo")) == ["devices 16,384 (rows up to 1,024)"]
+    assert values_out_of_range(Prediction(case)) == []
+    assert comparison.remark_cells(Prediction(case, design, stack="nemo"), None)["outside"].startswith("devices 16,384")
     assert "outside" in WRITTEN
 
 

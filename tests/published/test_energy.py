@@ -8,7 +8,7 @@ import pytest
 from docs.make.energy.savings import CHIPS, savings
 from dse.designs.leaves import replace
 from dse.measured.comparison import compare
-from dse.measured.energy import CLOCKS, LOOPS, decoder_layer, frugal_end
+from dse.measured.energy import CLOCKS_HZ, LOOPS, decoder_layer, least_energy_figures
 from dse.measured.prediction import evaluate_many
 
 TABLE = Path(__file__).parents[3] / "shared" / "reference" / "measured" / "energy.csv"
@@ -26,7 +26,7 @@ POINTS = 6.0
 def curve(model, tokens):
     """Times and powers of a layer at every clock of the A30."""
     base = decoder_layer(model, tokens)
-    designs = [replace(base, {"system.accelerator.power.clock": float(clock)}) for clock in CLOCKS]
+    designs = [replace(base, {"system.accelerator.power.clock": float(clock)}) for clock in CLOCKS_HZ]
     metrics = evaluate_many(designs)
     return metrics["step_time"], metrics["device_power"], metrics["model_flops"]
 
@@ -34,7 +34,7 @@ def curve(model, tokens):
 @pytest.mark.parametrize(("model", "tokens"), A30)
 def test_the_frugal_end_of_the_clocks(model, tokens):
     times, powers, _ = curve(model, tokens)
-    found = frugal_end(times, powers)
+    found = least_energy_figures(times, powers)
     saved, lost = A30[model, tokens]
     assert 100.0 * (1.0 - found["relative_energy"]) == pytest.approx(saved, abs=POINTS)
     assert 100.0 * (found["relative_time"] - 1.0) == pytest.approx(lost, abs=POINTS)
@@ -46,7 +46,7 @@ def test_both_passes_of_a_layer_reach_the_time_axis_of_the_study():
     both = curve("gpt-3-13b", 1024)[0] / LOOPS
     assert 40e-3 <= both[0] <= 120e-3
     forward = replace(decoder_layer("gpt-3-13b", 1024), {"workload.backward": 0.0})
-    slowest = replace(forward, {"system.accelerator.power.clock": float(CLOCKS[0])})
+    slowest = replace(forward, {"system.accelerator.power.clock": float(CLOCKS_HZ[0])})
     assert evaluate_many([slowest])["step_time"][0] / LOOPS < 40e-3
 
 

@@ -57,7 +57,7 @@ def _traced(found: Iterable[FittedChip]) -> Iterator[Curve]:
     """Means over batches of the traces of power limits, measured and predicted."""
     for one in found:
         studies = one.rows.studies
-        if studies[0].clocks:
+        if studies[0].has_clock_designs:
             continue
         limits = np.array([float(leaf(studies[f.study].designs[0], _LIMIT)) for f in one.rows.figures])
         metric = np.array([f.metric for f in one.rows.figures])

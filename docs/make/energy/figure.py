@@ -10,7 +10,7 @@ import numpy as np
 
 from calibration.power import FittedChip
 from dse.designs.leaves import leaf
-from dse.measured.energy import CLOCKS
+from dse.measured.energy import CLOCKS_HZ
 from dse.measured.prediction import evaluate_many
 from dse.views.plot import style
 
@@ -26,8 +26,8 @@ def draw(found: Sequence[FittedChip], path: Path) -> None:
     with style.style():
         figure = style.new_figure(10.0, 3.4)
         clock, time, power = figure.subplots(1, 3)
-        _draw_clocks(clock, [one for one in found if one.rows.studies[0].clocks])
-        limits = [one for one in found if not one.rows.studies[0].clocks]
+        _draw_clocks(clock, [one for one in found if one.rows.studies[0].has_clock_designs])
+        limits = [one for one in found if not one.rows.studies[0].has_clock_designs]
         _draw_limits(time, limits, "relative_time", "time over that under the highest limit")
         _draw_limits(power, limits, "relative_power", "power over that under the highest limit")
         for axes in (clock, time, power):
@@ -42,10 +42,10 @@ def _draw_clocks(axes: Axes, found: Sequence[FittedChip]) -> None:
             metrics = evaluate_many(study.designs)
             times, energies = metrics["step_time"], metrics["step_time"] * metrics["device_power"]
             label = f"{study.group[1]}, {study.group[2]} tokens"
-            axes.plot(1e-6 * CLOCKS, energies / energies[-1], color=colour, linewidth=1.2, label=label)
+            axes.plot(1e-6 * CLOCKS_HZ, energies / energies[-1], color=colour, linewidth=1.2, label=label)
             measured = {f.metric: f.measured for f in one.rows.figures if f.study == index}
             at = int(np.argmin(np.abs(times / times[-1] - measured["relative_time"])))
-            axes.scatter([1e-6 * CLOCKS[at]], [measured["relative_energy"]], color=colour, s=26, zorder=3)
+            axes.scatter([1e-6 * CLOCKS_HZ[at]], [measured["relative_energy"]], color=colour, s=26, zorder=3)
     axes.axvspan(620.0, 1030.0, color="#f0f0f0", zorder=0)
     axes.set_ylim(0.6, 1.6)
     axes.set_xlabel("clock of the cores in MHz", fontsize=8)

@@ -11,7 +11,7 @@ from calibration.power import CHIPS, FittedChip
 from docs.make.energy.figure import draw
 from docs.make.markdown import document, filed, percent, publish, table
 from dse.designs.leaves import leaf, replace
-from dse.measured.energy import CLOCK, CLOCKS, decoder_layer, frugal_end, relative
+from dse.measured.energy import CLOCK, CLOCKS_HZ, decoder_layer, least_energy_figures, relative_figures
 from dse.measured.prediction import evaluate_many
 from dse.types import Power, field_metadata
 
@@ -51,8 +51,8 @@ def write_page(
 
 def page(found: Sequence[FittedChip], command: str, figure: str, sections: Sequence[tuple[str, str]] = ()) -> str:
     """The page as Markdown."""
-    limits = [one for one in found if not one.rows.studies[0].clocks]
-    clocks = [one for one in found if one.rows.studies[0].clocks]
+    limits = [one for one in found if not one.rows.studies[0].has_clock_designs]
+    clocks = [one for one in found if one.rows.studies[0].has_clock_designs]
     parts = [
         "# Energy, clocks and power limits",
         f"Written by `{command}`.",
@@ -142,7 +142,7 @@ def _by_batch(found: Sequence[FittedChip]) -> str:
 def _cells(found: Sequence[FittedChip]) -> str:
     rows = []
     for one in found:
-        best = [metrics["best_clock"] for metrics in relative(one.rows.fitted_studies(one.fit))]
+        best = [metrics["best_clock"] for metrics in relative_figures(one.rows.fitted_studies(one.fit))]
         for index, study in enumerate(one.rows.studies):
             picks = {f.metric: i for i, f in enumerate(one.rows.figures) if f.study == index}
             cells = [
@@ -162,8 +162,8 @@ def _layers(found: Sequence[FittedChip]) -> tuple[str, str]:
         for model in _MODELS:
             for tokens in _LENGTHS:
                 base = one.rows.fitted(decoder_layer(model, tokens, one.slug), one.fit)
-                metrics = evaluate_many([replace(base, {CLOCK: float(clock)}) for clock in CLOCKS])
-                end = frugal_end(metrics["step_time"], metrics["device_power"])
+                metrics = evaluate_many([replace(base, {CLOCK: float(clock)}) for clock in CLOCKS_HZ])
+                end = least_energy_figures(metrics["step_time"], metrics["device_power"])
                 joules = metrics["step_time"] * metrics["device_power"] / metrics["model_flops"]
                 best.append(end["best_clock"])
                 rows.append(

@@ -8,7 +8,7 @@ import numpy as np
 
 from calibration.kernels import FittedJob, fitted_device
 from docs.make.markdown import filed, percent, table
-from dse.measured.kernels import POWER, Kernel, times
+from dse.measured.kernels import POWER, Kernel, times_or_powers
 from dse.types import Precision
 
 #: Measured power over the limit from which a kernel counts as at the limit.
@@ -124,7 +124,7 @@ def predicted(found: Sequence[FittedJob], kernels: Sequence[Kernel]) -> list[flo
     for key in dict.fromkeys((k.kind, k.device) for k in kernels):
         members = [i for i, k in enumerate(kernels) if (k.kind, k.device) == key]
         rows = np.array([kernels[i].values for i in members], np.float32)
-        values[members] = np.asarray(times(key[0], rows, fitted_device(found, *key)))
+        values[members] = np.asarray(times_or_powers(key[0], rows, fitted_device(found, *key)))
     return values.tolist()
 
 

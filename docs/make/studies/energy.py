@@ -14,7 +14,7 @@ from docs.make.studies.claim import IDENTITY, LAW, NOT_CHECKED, SETTING, Claim, 
 from docs.make.technology import operations, residuals
 from dse.designs import catalog
 from dse.designs.leaves import replace
-from dse.measured.energy import CLOCK, CLOCKS, LOOPS, decoder_layer, frugal_end
+from dse.measured.energy import CLOCK, CLOCKS_HZ, LOOPS, decoder_layer, least_energy_figures
 from dse.measured.prediction import evaluate_many
 from dse.model.machine.technology import cooling, generate
 from dse.types import Accelerator
@@ -37,9 +37,9 @@ _SWEEP = "dse run sweeps/dvfs_decoder_layers.toml"
 def curves() -> dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]:
     """(model, tokens) → times in s and powers in W of a layer at every clock of the A30."""
     layers = list(itertools.product(_MODELS, _LENGTHS))
-    designs = [replace(decoder_layer(*layer), {CLOCK: float(clock)}) for layer in layers for clock in CLOCKS]
+    designs = [replace(decoder_layer(*layer), {CLOCK: float(clock)}) for layer in layers for clock in CLOCKS_HZ]
     found = evaluate_many(designs)
-    shape = len(layers), len(CLOCKS)
+    shape = len(layers), len(CLOCKS_HZ)
     pairs = zip(found["step_time"].reshape(shape), found["device_power"].reshape(shape), strict=True)
     return dict(zip(layers, pairs, strict=True))
 
@@ -49,14 +49,14 @@ def _saved(model: str) -> tuple[float, ...]:
     found = []
     for layer in SLIDES:
         if layer[0] == model:
-            end = frugal_end(*curves()[layer])
+            end = least_energy_figures(*curves()[layer])
             found += [100.0 * (1.0 - end["relative_energy"]), 100.0 * (end["relative_time"] - 1.0)]
     return tuple(found)
 
 
 def best_clocks() -> tuple[float, float]:
     """Least and most of the clocks of least energy in MHz."""
-    found = [frugal_end(*curve)["best_clock"] / 1e6 for curve in curves().values()]
+    found = [least_energy_figures(*curve)["best_clock"] / 1e6 for curve in curves().values()]
     return min(found), max(found)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dse.lab.evidence.finding import Cause, CauseSearch
-from dse.lab.evidence.ranks import RankParts, measured_parts, predicted_parts, with_ends, without_waits
+from dse.lab.evidence.ranks import RankParts, count_tails_as_waits, measured_parts, predicted_parts, remove_waits
 from dse.lab.evidence.state import MeasuredState
-from dse.lab.evidence.traces import OF_MESSAGES, RankTrace
-from dse.measured.profiles.kernels import covered
+from dse.lab.evidence.traces import MESSAGE_CLASS, RankTrace
+from dse.measured.profiles.kernels import union_length
 from dse.types import Design
 from dse.views.trace import DeviceStep, device_step, ledger_of, step_of
 
@@ -20,11 +20,11 @@ __all__ = ["Cause", "Explained", "as_dict", "explain", "step_parts"]
 
 
 #: Share of the time of kernels below which what is matched tells no cause: another model or mapping ran.
-LEAST_MATCHED = 0.5
+MIN_MATCHED_SHARE = 0.5
 
 
 class Explained(NamedTuple):
-    """A measured step and the causes of its gap, the largest first."""
+    """A measured step and the causes of its gap to the predicted one, largest first."""
 
     measured: float  #: s of a step
     predicted: float  #: s, by the schedule event by event
@@ -34,32 +34,32 @@ class Explained(NamedTuple):
 
     @property
     def named(self) -> tuple[Cause, ...]:
-        """The causes that stand out; none where most kernels are not those of the model."""
-        return tuple(one for one in self.causes if one.named) if self.is_matched else ()
+        """Causes that stand out, or none where most kernels are not those of the model."""
+        return tuple(cause for cause in self.causes if cause.named) if self.is_matched else ()
 
     @property
     def is_matched(self) -> bool:
-        """Whether what ran seems to be what is predicted."""
-        return sum(self.shares.values()) >= LEAST_MATCHED
+        """True where the kernels that ran are those of the predicted step."""
+        return sum(self.shares.values()) >= MIN_MATCHED_SHARE
 
     @property
     def shares(self) -> dict[str, float]:
-        """How kernels were matched → share of their time, mean over the ranks."""
-        keys = dict.fromkeys(key for one in self.ranks for key in one.matched.shares)
-        return {key: sum(one.matched.shares[key] for one in self.ranks) / len(self.ranks) for key in keys}
+        """Share of the kernels' time by method of matching, mean over the ranks."""
+        keys = dict.fromkeys(key for rank in self.ranks for key in rank.matched.shares)
+        return {key: sum(rank.matched.shares[key] for rank in self.ranks) / len(self.ranks) for key in keys}
 
     @property
     def unmatched(self) -> dict[str, float]:
-        """Kernel without an operator → s a step on the rank where it takes longest, the longest first."""
-        found: dict[str, float] = {}
-        for one in self.ranks:
-            for name, seconds in one.matched.unmatched.items():
-                found[name] = max(found.get(name, 0.0), seconds)
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        """Seconds a step of each kernel without an operator on its slowest rank, longest first."""
+        seconds_by_kernel: dict[str, float] = {}
+        for rank in self.ranks:
+            for name, seconds in rank.matched.unmatched.items():
+                seconds_by_kernel[name] = max(seconds_by_kernel.get(name, 0.0), seconds)
+        return dict(sorted(seconds_by_kernel.items(), key=lambda item: -item[1]))
 
 
 def explain(design: Design, traces: Sequence[RankTrace]) -> Explained:
-    """The causes of the gap between traces of a step and the prediction of what ran.
+    """Explain the gap between traces of a step and the prediction of what ran by its causes.
 
     Args:
         design: what ran, with plain numbers as leaves.
@@ -69,43 +69,61 @@ def explain(design: Design, traces: Sequence[RankTrace]) -> Explained:
         The causes, which with the rest sum to the gap.
     """
     step, ledger = step_of(design), ledger_of(design)
-    of_stage = max(round(float(design.mapping.tp * design.mapping.cp * design.mapping.dp)), 1)
-    stages = [min(trace.rank // of_stage, len(step.plan.orders) - 1) for trace in traces]
+    ranks_per_stage = max(round(float(design.mapping.tp * design.mapping.cp * design.mapping.dp)), 1)
+    stages = [min(trace.rank // ranks_per_stage, len(step.plan.orders) - 1) for trace in traces]
     expected = {stage: device_step(design, stage, step, ledger) for stage in sorted(set(stages))}
-    ranks = without_waits(with_ends([measured_parts(t, expected[s]) for t, s in zip(traces, stages, strict=True)]))
-    state = MeasuredState(step, ranks, {stage: predicted_parts(one) for stage, one in expected.items()})
-    found = CauseSearch(state).found()
-    measured = max(trace.length for trace in traces)
-    order = sorted(found, key=lambda one: (one.kind == "rest", not one.named, -abs(one.seconds)))
+    ranks = remove_waits(
+        count_tails_as_waits(
+            [measured_parts(trace_of_rank, expected[s]) for trace_of_rank, s in zip(traces, stages, strict=True)]
+        )
+    )
+    state = MeasuredState(step, ranks, {stage: predicted_parts(device) for stage, device in expected.items()})
+    causes = CauseSearch(state).causes()
+    measured = max(trace.step_seconds for trace in traces)
+    order = sorted(causes, key=lambda cause: (cause.kind == "rest", not cause.named, -abs(cause.seconds)))
     return Explained(measured, step.total, tuple(order), tuple(ranks), tuple(expected[s] for s in stages))
 
 
-def step_parts(found: Explained) -> list[tuple[str, float, float]]:
-    """(part, measured, predicted) seconds of a step of the first rank: compute, exposed messages, gaps."""
-    one, usual = found.ranks[0], predicted_parts(found.expected[0])
-    computing, theirs = _computing(one), _computing(usual)
-    exposed = one.trace.length - computing - one.trace.idle
+def step_parts(explanation: Explained) -> list[tuple[str, float, float]]:
+    """Return the seconds of compute, exposed messages and gaps of the first rank's step.
+
+    Args:
+        explanation: the explained gap.
+
+    Returns:
+        (part, measured, predicted) in s a step.
+    """
+    rank, predicted = explanation.ranks[0], predicted_parts(explanation.expected[0])
+    measured_compute, predicted_compute = _compute_seconds(rank), _compute_seconds(predicted)
+    exposed = rank.trace.step_seconds - measured_compute - rank.trace.idle
     return [
-        ("compute", computing, theirs),
-        ("exposed communication", exposed, usual.trace.length - theirs - usual.trace.idle),
-        ("gaps", one.trace.idle, usual.trace.idle),
+        ("compute", measured_compute, predicted_compute),
+        ("exposed communication", exposed, predicted.trace.step_seconds - predicted_compute - predicted.trace.idle),
+        ("gaps", rank.trace.idle, predicted.trace.idle),
     ]
 
 
-def _computing(one: RankParts) -> float:
-    """Seconds a step with a kernel that computes."""
-    own = one.trace.labels != OF_MESSAGES
-    return covered(one.trace.start[own], one.trace.end[own]) / one.trace.steps
+def _compute_seconds(rank: RankParts) -> float:
+    """Return the seconds a step in which a kernel computes."""
+    is_compute = rank.trace.labels != MESSAGE_CLASS
+    return union_length(rank.trace.start[is_compute], rank.trace.end[is_compute]) / rank.trace.n_steps
 
 
-def as_dict(found: Explained) -> dict[str, Any]:
-    """JSON-ready dictionary."""
+def as_dict(explanation: Explained) -> dict[str, Any]:
+    """Return the explanation as a JSON-ready dictionary.
+
+    Args:
+        explanation: the explained gap.
+
+    Returns:
+        Times in s, shares as fractions.
+    """
     return {
-        "measured": found.measured,
-        "predicted": found.predicted,
-        "gap": found.measured - found.predicted,
-        "matched": found.shares,
-        "unmatched": found.unmatched,
-        "causes": [one._asdict() for one in found.causes] if found.is_matched else [],
-        "ranks": [one.trace.rank for one in found.ranks],
+        "measured": explanation.measured,
+        "predicted": explanation.predicted,
+        "gap": explanation.measured - explanation.predicted,
+        "matched": explanation.shares,
+        "unmatched": explanation.unmatched,
+        "causes": [cause._asdict() for cause in explanation.causes] if explanation.is_matched else [],
+        "ranks": [rank.trace.rank for rank in explanation.ranks],
     }

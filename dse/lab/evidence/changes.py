@@ -22,14 +22,14 @@ from dse.tools.runs import stack_tool
 from dse.types import Design, Recompute, SequenceParallel, choice_name
 
 #: Changes that are told, and the gain from which on one is.
-MOST, LEAST = 3, 0.01
+MAX_CHANGES, MIN_GAIN = 3, 0.01
 
 #: Ends of an 80 % interval of draws.
 _ENDS = (10.0, 90.0)
 
 
 class MappingChange(NamedTuple):
-    """A neighbour of what ran."""
+    """A change of the mapping that ran, with its gain and the options of a tool for it."""
 
     values: dict[str, float]  #: short name → value, of what changes
     design: Design
@@ -52,153 +52,191 @@ class Forbidden(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """Changes that buy most, and what memory forbids."""
+    """Changes that shorten the step most, and the best one that memory forbids."""
 
     changes: tuple[MappingChange, ...]
     forbidden: Forbidden | None
 
 
-def advise(ran: Choice) -> Advice:
-    """The changes that shorten the step most, and the best one that memory forbids.
+def advise(run_choice: Choice) -> Advice:
+    """Return the changes that shorten the step most and the best one that memory forbids.
 
     Args:
-        ran: the design that ran, with its stack and names.
+        run_choice: the design that ran, with its stack and names.
     """
-    moves = [*_moves(ran.design)]
-    pairs = [one | other for one, other in itertools.combinations(moves, 2) if not one.keys() & other.keys()]
-    tried = [move for move in (*moves, *pairs) if _is_whole(ran.design, move)]
-    designs = [ran.design, *(replace(ran.design, move) for move in tried)]
-    found = evaluate_many(designs)
-    gains = 1.0 - found["step_time"] / found["step_time"][0]
-    reasons, need = found["infeasible_reason"].astype(int), found[TRAINING.memory]
-    of_memory = int(TRAINING.memory_reasons)
-    allowed = int(reasons[0])  # what ran could run
-    runs = (reasons & ~(allowed | of_memory)) == 0
-    fits = runs & (((reasons & of_memory) == 0) | (need <= need[0] if allowed & of_memory else False))
-    alone = [(move, gains[at]) for at, move in enumerate(tried, 1) if move in moves and fits[at]]
-    order = [int(at) for at in np.argsort(-np.where(np.isfinite(gains), gains, -1.0)) if at and gains[at] >= LEAST]
+    moves = [*_neighbour_moves(run_choice.design)]
+    pairs = [first | second for first, second in itertools.combinations(moves, 2) if not first.keys() & second.keys()]
+    candidates = [move for move in (*moves, *pairs) if _has_integer_sizes(run_choice.design, move)]
+    designs = [run_choice.design, *(replace(run_choice.design, move) for move in candidates)]
+    metrics = evaluate_many(designs)
+    gains = 1.0 - metrics["step_time"] / metrics["step_time"][0]
+    reasons, memory_bytes = metrics["infeasible_reason"].astype(int), metrics[TRAINING.memory]
+    memory_bits = int(TRAINING.memory_reasons)
+    run_reasons = int(reasons[0])  # what ran could run
+    can_run = (reasons & ~(run_reasons | memory_bits)) == 0
+    fits_memory = can_run & (
+        ((reasons & memory_bits) == 0) | (memory_bytes <= memory_bytes[0] if run_reasons & memory_bits else False)
+    )
+    single_gains = [
+        (move, gains[index]) for index, move in enumerate(candidates, 1) if move in moves and fits_memory[index]
+    ]
+    order = [
+        int(index)
+        for index in np.argsort(-np.where(np.isfinite(gains), gains, -1.0))
+        if index and gains[index] >= MIN_GAIN
+    ]
     chosen: list[int] = []
-    for at in order:
-        own = tried[at - 1]
-        part = max((gain for move, gain in alone if move.items() < own.items()), default=-1.0)
-        if fits[at] and gains[at] - part >= LEAST and not any(_alike(own, tried[i - 1]) for i in chosen):
-            chosen.append(at)
-        if len(chosen) == MOST:
+    for index in order:
+        candidate = candidates[index - 1]
+        best_part_gain = max((gain for move, gain in single_gains if move.items() < candidate.items()), default=-1.0)
+        if (
+            fits_memory[index]
+            and gains[index] - best_part_gain >= MIN_GAIN
+            and not any(_is_redundant(candidate, candidates[i - 1]) for i in chosen)
+        ):
+            chosen.append(index)
+        if len(chosen) == MAX_CHANGES:
             break
-    best = gains[chosen[0]] if chosen else LEAST
-    beyond = next((at for at in order if runs[at] and not fits[at] and gains[at] > best + LEAST), None)
+    best_gain = gains[chosen[0]] if chosen else MIN_GAIN
+    forbidden_index = next(
+        (index for index in order if can_run[index] and not fits_memory[index] and gains[index] > best_gain + MIN_GAIN),
+        None,
+    )
     forbidden = (
         None
-        if beyond is None
+        if forbidden_index is None
         else Forbidden(
-            _short(tried[beyond - 1]),
-            float(gains[beyond]),
-            float(need[beyond]),
-            float(TRAINING.capacity(designs[beyond])),
+            _by_short_name(candidates[forbidden_index - 1]),
+            float(gains[forbidden_index]),
+            float(memory_bytes[forbidden_index]),
+            float(TRAINING.capacity(designs[forbidden_index])),
         )
     )
-    return Advice(_changes(ran, [(tried[i - 1], designs[i], float(gains[i])) for i in chosen]), forbidden)
+    return Advice(_changes(run_choice, [(candidates[i - 1], designs[i], float(gains[i])) for i in chosen]), forbidden)
 
 
-def _alike(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    """Whether two neighbours change the same, or one all that the other does."""
-    return one.keys() == other.keys() or one.items() <= other.items() or one.items() >= other.items()
+def _is_redundant(first: Mapping[str, float], second: Mapping[str, float]) -> bool:
+    """Return True where one of two neighbours has all changes of the other, or both change the same leaves."""
+    return first.keys() == second.keys() or first.items() <= second.items() or first.items() >= second.items()
 
 
-def _short(move: Mapping[str, float]) -> dict[str, float]:
+def _by_short_name(move: Mapping[str, float]) -> dict[str, float]:
     return {short_name(path): value for path, value in move.items()}
 
 
-def _changes(ran: Choice, found: Sequence[tuple[dict[str, float], Design, float]]) -> tuple[MappingChange, ...]:
-    """The changes with intervals, and what their tool is told."""
-    if not found:
+def _changes(
+    run_choice: Choice, candidates: Sequence[tuple[dict[str, float], Design, float]]
+) -> tuple[MappingChange, ...]:
+    """Return the changes with their intervals and the options of their tool."""
+    if not candidates:
         return ()
-    choices = [ran, *(ran._replace(name=str(i), design=design) for i, (_, design, _) in enumerate(found))]
+    choices = [
+        run_choice,
+        *(run_choice._replace(name=str(i), design=design) for i, (_, design, _) in enumerate(candidates)),
+    ]
     draws = posterior(choices, "step_time", TRAINING).draws()
-    shorter = 1.0 - np.exp(draws[1:] - draws[0])
-    known = stack_tool(ran.stack, "training")
-    tool = known.name if known else ""
-    before = _line(ran, ran.design, tool)
-    told = []
-    for (move, design, gain), own in zip(found, shorter, strict=True):
-        text, options = _line(ran, design, tool)
-        low, high = (float(end) for end in np.percentile(own, _ENDS))
+    gain_draws = 1.0 - np.exp(draws[1:] - draws[0])
+    launcher = stack_tool(run_choice.stack, "training")
+    tool = launcher.name if launcher else ""
+    run_line = _launch_line(run_choice, run_choice.design, tool)
+    changes = []
+    for (move, design, gain), design_draws in zip(candidates, gain_draws, strict=True):
+        text, options = _launch_line(run_choice, design, tool)
+        low, high = (float(end) for end in np.percentile(design_draws, _ENDS))
         names = {option.split()[0] for option in options}
-        told.append(
+        changes.append(
             MappingChange(
-                _short(move),
+                _by_short_name(move),
                 design,
                 gain,
                 low,
                 high,
                 tool,
-                tuple(o for o in options if o not in before[1]),
-                tuple(o for o in before[1] if o.split()[0] not in names),
+                tuple(o for o in options if o not in run_line[1]),
+                tuple(o for o in run_line[1] if o.split()[0] not in names),
                 text,
             )
         )
-    return tuple(told)
+    return tuple(changes)
 
 
-def _line(ran: Choice, design: Design, tool: str) -> tuple[str, list[str]]:
-    """Command line of a tool, and its options one by one."""
+def _launch_line(run_choice: Choice, design: Design, tool: str) -> tuple[str, list[str]]:
+    """Return the command line of a tool and its options one by one."""
     if not tool:
         return "", []
     try:
-        line = launch(design, tool, TRAINING, ran.model, ran.stack, system=ran.system)
+        line = launch(design, tool, TRAINING, run_choice.model, run_choice.stack, system=run_choice.system)
     except InputError:
         return "", []
     return line.text, [" ".join(filter(None, pair)) for pair in line.options]
 
 
-def _is_whole(design: Design, move: Mapping[str, float]) -> bool:
-    """Whether degrees are whole, divide the devices and give whole micro-batches."""
+def _has_integer_sizes(design: Design, move: Mapping[str, float]) -> bool:
+    """Return True where degrees are integers, divide the devices and give integer micro-batches."""
 
     def value(name: str) -> float:
+        """Return a value of the mapping after the move."""
         return float(move.get(f"mapping.{name}", getattr(design.mapping, name)))
 
     degrees = [value(name) for name in ("tp", "cp", "pp", "dp", "micro_batch", "virtual_stages")]
-    if any(one < 1.0 or one != round(one) for one in degrees):
+    if any(degree < 1.0 or degree != round(degree) for degree in degrees):
         return False
     tp, cp, pp, dp = degrees[:4]
     batches = float(design.workload.global_batch) / (dp * value("micro_batch"))
     return tp * cp * pp * dp == float(design.system.n_devices) and batches == round(batches) and batches >= 1.0
 
 
-def _moves(design: Design) -> Iterator[dict[str, float]]:
-    """Single steps from a mapping: a factor of two between degrees, or another choice of one option."""
-    own = {
+def _neighbour_moves(design: Design) -> Iterator[dict[str, float]]:
+    """Yield single moves from a mapping: a factor of two between degrees, or another choice of one option."""
+    leaf_values = {
         path: float(value)
         for path in leaves_of(design)
         if path.startswith("mapping.") and (value := leaf(design, path)) is not None
     }
 
-    def to(name: str, *values: float) -> Iterator[dict[str, float]]:
+    def moves_to(name: str, *values: float) -> Iterator[dict[str, float]]:
+        """Yield the moves to other values of an option."""
         path = f"mapping.{name}"
-        yield from ({path: value} for value in values if path in own and own[path] != value)
+        yield from ({path: value} for value in values if path in leaf_values and leaf_values[path] != value)
 
-    for one, other in itertools.permutations(("tp", "pp", "dp", "cp"), 2):
-        if own[f"mapping.{one}"] >= 2.0:
-            move = {f"mapping.{one}": own[f"mapping.{one}"] / 2.0, f"mapping.{other}": 2.0 * own[f"mapping.{other}"]}
+    for source, target in itertools.permutations(("tp", "pp", "dp", "cp"), 2):
+        if leaf_values[f"mapping.{source}"] >= 2.0:
+            move = {
+                f"mapping.{source}": leaf_values[f"mapping.{source}"] / 2.0,
+                f"mapping.{target}": 2.0 * leaf_values[f"mapping.{target}"],
+            }
             yield move
-            if other == "tp" and own["mapping.tp"] == 1.0:  # until now there was nothing to split
-                yield from (move | split for split in to("sequence_parallel", float(SequenceParallel.gather_again)))
+            if target == "tp" and leaf_values["mapping.tp"] == 1.0:  # until now there was nothing to split
+                yield from (
+                    move | split for split in moves_to("sequence_parallel", float(SequenceParallel.gather_again))
+                )
     for name in ("micro_batch", "virtual_stages", "experts.ep"):
-        if (path := f"mapping.{name}") in own:
-            yield from to(name, 2.0 * own[path], own[path] / 2.0 if own[path] >= 2.0 else own[path])
+        if (path := f"mapping.{name}") in leaf_values:
+            yield from moves_to(
+                name,
+                2.0 * leaf_values[path],
+                leaf_values[path] / 2.0 if leaf_values[path] >= 2.0 else leaf_values[path],
+            )
     levels = [Recompute.none, Recompute.selective, Recompute.full, Recompute.selective_op]
-    yield from to("recompute", *map(float, levels))
-    yield from to("zero_stage", 0.0, 1.0, 2.0, 3.0)
-    if own["mapping.tp"] > 1.0:
+    yield from moves_to("recompute", *map(float, levels))
+    yield from moves_to("zero_stage", 0.0, 1.0, 2.0, 3.0)
+    if leaf_values["mapping.tp"] > 1.0:
         split = SequenceParallel.none, SequenceParallel.gather_again  # what is kept gathered is the stack's choice
-        if own.get("mapping.sequence_parallel") != float(SequenceParallel.keep_gathered):
-            yield from to("sequence_parallel", *map(float, split))
-        yield from to("overlap_tp", 1.0)
-    yield from to("overlap_dp", 1.0)
+        if leaf_values.get("mapping.sequence_parallel") != float(SequenceParallel.keep_gathered):
+            yield from moves_to("sequence_parallel", *map(float, split))
+        yield from moves_to("overlap_tp", 1.0)
+    yield from moves_to("overlap_dp", 1.0)
 
 
 def settings_of(design: Design) -> list[str]:
-    """``NAME=VALUE`` of a design's mapping and batch, as ``--set`` takes them."""
+    """Return ``NAME=VALUE`` of a design's mapping and batch as ``--set`` takes them.
+
+    Args:
+        design: with plain numbers as leaves.
+
+    Returns:
+        One text per leaf that is not at its default.
+    """
     names = [
         "workload.seq_len",
         "workload.global_batch",
@@ -224,16 +262,26 @@ def settings_of(design: Design) -> list[str]:
             )
         ),
     ]
-    found, present = [], leaves_of(design)
+    settings, present = [], leaves_of(design)
     for path in names:
         value: Any = leaf(design, path) if path in present else None
-        plain = path.rpartition(".")[2] in ("cp", "pp", "ep", "etp", "virtual_stages", "dp_replicate") and value == 1.0
-        if value is not None and not plain:
-            found.append(f"{short_name(path)}={written(path, float(value))}")
-    return found
+        is_default = (
+            path.rpartition(".")[2] in ("cp", "pp", "ep", "etp", "virtual_stages", "dp_replicate") and value == 1.0
+        )
+        if value is not None and not is_default:
+            settings.append(f"{short_name(path)}={written(path, float(value))}")
+    return settings
 
 
 def written(path: str, value: float) -> str:
-    """A leaf's value, by name for a choice."""
+    """Return a leaf's value as text, by name for a choice.
+
+    Args:
+        path: of the leaf.
+        value: in SI units.
+
+    Returns:
+        Text that ``--set`` takes.
+    """
     enum = known_leaves()[path].get("enum")
     return choice_name(enum(int(value))) if enum else f"{value:.12g}"

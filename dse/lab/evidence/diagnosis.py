@@ -14,7 +14,7 @@ from dse.measured.comparison import compare_predictions, is_timed, step_time
 from dse.measured.table import number
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.posterior import Choice
-from dse.measured.uncertainty.rows import Spread, parts_of, spreads_of
+from dse.measured.uncertainty.rows import RowPosterior, prediction_parts, row_posteriors
 
 
 class StepPart(NamedTuple):
@@ -44,19 +44,19 @@ class Diagnosis(NamedTuple):
 
     @property
     def is_explained(self) -> bool:
-        """Whether the measured step lies within the interval of the prediction."""
+        """True where the measured step lies within the interval of the prediction."""
         return self.interval is not None and self.interval.low <= self.measured <= self.interval.high
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary."""
+        """Return the diagnosis as a JSON-ready dictionary."""
         ends = None if self.interval is None else self.interval._asdict()
         parts = [part._asdict() for part in self.parts]
-        found = self._asdict() | {"interval": ends, "parts": parts, "gap": self.gap, "within": self.is_explained}
-        return {name: value for name, value in found.items() if name != "ran"}
+        document = self._asdict() | {"interval": ends, "parts": parts, "gap": self.gap, "within": self.is_explained}
+        return {name: value for name, value in document.items() if name != "ran"}
 
 
 def diagnose(cases: Sequence[Case]) -> list[Diagnosis | Skip]:
-    """Each configuration of training steps with a measured time, in order, or the reason without a prediction.
+    """Compare each configuration of training steps that has a measured time with its prediction.
 
     Args:
         cases: of :func:`dse.measured.read_cases`; rows of traces have columns of their parts.
@@ -67,57 +67,62 @@ def diagnose(cases: Sequence[Case]) -> list[Diagnosis | Skip]:
     Raises:
         InputError: for rows of another kind, and for rows without a time.
     """
-    if other := {case.kind for case in cases} - {steps.KIND.name}:
+    if other_kinds := {case.kind for case in cases} - {steps.KIND.name}:
         raise InputError(
             "dse diagnose",
-            f"rows of {' and '.join(sorted(other))}",
+            f"rows of {' and '.join(sorted(other_kinds))}",
             "training steps",
             "compare others with dse validate --profile",
         )
     predictions = predict_cases(cases)
-    compared = compare_predictions(predictions)
-    spreads = spreads_of(predictions)
-    found = [_diagnosis(one, [c for c in compared if c.prediction is one], spreads) for one in predictions]
-    if not any(found):
+    comparisons = compare_predictions(predictions)
+    posterior_by_id = row_posteriors(predictions)
+    diagnoses = [
+        _diagnosis(prediction, [c for c in comparisons if c.prediction is prediction], posterior_by_id)
+        for prediction in predictions
+    ]
+    if not any(diagnoses):
         raise InputError("dse diagnose", "rows without a time of a step", "a step time or token rate", "add one")
-    return [one for one in found if one is not None]
+    return [diagnosis for diagnosis in diagnoses if diagnosis is not None]
 
 
 def _diagnosis(
-    prediction: Prediction, own: Sequence[Comparison], spreads: dict[int, Spread]
+    prediction: Prediction, comparisons: Sequence[Comparison], posterior_by_id: dict[int, RowPosterior]
 ) -> Diagnosis | Skip | None:
-    """One configuration; None where no time of it was measured."""
+    """Return the diagnosis of one configuration, or None without a measured time."""
     if prediction.skip is not None:
         return prediction.skip
-    timed = next((c for c in own if is_timed(c)), None)
-    if timed is None:
+    timed_comparison = next((c for c in comparisons if is_timed(c)), None)
+    if timed_comparison is None:
         return None
     metrics, row = prediction.metrics, prediction.case.row
     predicted = metrics["step_time"]
-    interval = uncertainty.interval(predicted, parts_of(prediction, "step_time", spreads))
-    memory = next((c for c in own if c.metric == "peak_memory" and c.skip is None and not c.duplicate), None)
+    interval = uncertainty.interval(predicted, prediction_parts(prediction, "step_time", posterior_by_id))
+    memory_comparison = next(
+        (c for c in comparisons if c.metric == "peak_memory" and c.skip is None and not c.duplicate), None
+    )
     measured = {name: 1e-3 * number(row, f"{column}_ms", 0.0) for name, (column, _) in TRACE_PARTS.items()}
     has_parts = any(measured.values())
     parts = tuple(
-        StepPart(name, measured[name] if has_parts else None, sum(metrics[f"step_time_{one}"] for one in ours))
-        for name, (_, ours) in TRACE_PARTS.items()
+        StepPart(name, measured[name] if has_parts else None, sum(metrics[f"step_time_{part}"] for part in part_names))
+        for name, (_, part_names) in TRACE_PARTS.items()
     )
     stages = float(prediction.chosen.mapping.pp)
     note = "of the slowest stage; a trace is of the stage of its rank" if has_parts and stages > 1.0 else ""
     return Diagnosis(
         row.get("url_or_repo_path") or row.source,
-        step_time(timed),
+        step_time(timed_comparison),
         predicted,
         interval,
         parts,
-        None if memory is None else (memory.measured, memory.predicted),
-        _ran(prediction),
+        None if memory_comparison is None else (memory_comparison.measured, memory_comparison.predicted),
+        _run_choice(prediction),
         note,
     )
 
 
-def _ran(prediction: Prediction) -> Choice:
-    """The design of a prediction with its names in the catalogue."""
+def _run_choice(prediction: Prediction) -> Choice:
+    """Return the design of a prediction with its names in the catalogue."""
     row, design = prediction.case.row, jax.tree.map(float, prediction.chosen)
     model = catalog.find("workload", row.get("model")) if row.get("model") else None
     return Choice("ran", design, prediction.stack, accelerator_of(row), model or "", row.get("system"))

@@ -18,34 +18,34 @@ if TYPE_CHECKING:
 
 
 #: Colours of the steps, of causes that stand out, and of what predictions err by.
-_STEP, _NAMED, _OTHER = INK, FRONT, PALE
+_STEP, _PROMINENT, _OTHER = INK, FRONT, PALE
 
 
-def gap(found: Explained, title: str = "") -> Figure:
-    """The causes of a gap as a waterfall.
+def gap(explanation: Explained, title: str = "") -> Figure:
+    """Draw the causes of a gap as a waterfall.
 
     Args:
-        found: the causes.
+        explanation: the causes.
         title: of the figure.
 
     Returns:
         The figure.
     """
-    rows = [("predicted", 0.0, found.predicted, _STEP)]
-    at = found.predicted
-    for one in found.causes:
-        rows.append((one.name, at, one.seconds, _NAMED if one in found.named else _OTHER))
-        at += one.seconds
-    rows.append(("measured", 0.0, found.measured, _STEP))
+    rows = [("predicted", 0.0, explanation.predicted, _STEP)]
+    offset = explanation.predicted
+    for cause in explanation.causes:
+        rows.append((cause.name, offset, cause.seconds, _PROMINENT if cause in explanation.named else _OTHER))
+        offset += cause.seconds
+    rows.append(("measured", 0.0, explanation.measured, _STEP))
     with style():
         figure = new_figure(width=PAGE, height=2.0)
         axes = figure.subplots()
-        for place, (_, start, length, colour) in enumerate(rows):
-            axes.barh(place, 1e3 * length, left=1e3 * start, color=colour, height=0.62)
+        for row_index, (_, start, length, colour) in enumerate(rows):
+            axes.barh(row_index, 1e3 * length, left=1e3 * start, color=colour, height=0.62)
             end, sign = 1e3 * max(start, start + length), "" if colour == _STEP else "+" if length >= 0.0 else "−"
             axes.annotate(
                 f"{sign}{1e3 * abs(length):.4g} ms",
-                (end, place),
+                (end, row_index),
                 xytext=(3, 0),
                 va="center",
                 textcoords="offset points",
@@ -60,39 +60,51 @@ def gap(found: Explained, title: str = "") -> Figure:
         return laid_out(figure, 0.55 + 0.24 * len(rows))
 
 
-def write_timelines(found: Explained, path: str | Path, force: bool = False) -> None:
+def write_timelines(explanation: Explained, path: str | Path, force: bool = False) -> None:
     """Write both timelines of each rank as a trace for ui.perfetto.dev, one below the other.
 
     Raises InputError where ``path`` must not be written.
     """
-    chrome_trace.write(_events(found), {"diagnosis": as_dict(found)}, path, force)
+    chrome_trace.write(_events(explanation), {"diagnosis": as_dict(explanation)}, path, force)
 
 
-def _events(found: Explained) -> Iterator[dict[str, Any]]:
-    for number, (rank, expected) in enumerate(zip(found.ranks, found.expected, strict=True)):
+def _events(explanation: Explained) -> Iterator[dict[str, Any]]:
+    for rank_index, (rank, expected) in enumerate(zip(explanation.ranks, explanation.expected, strict=True)):
         name = f"rank {rank.trace.rank}"
-        for process, text in ((2 * number, f"{name}, measured"), (2 * number + 1, f"{name}, predicted")):
+        for process, text in ((2 * rank_index, f"{name}, measured"), (2 * rank_index + 1, f"{name}, predicted")):
             yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": text}}
             yield {"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}}
-        yield from _measured(rank, 2 * number)
-        yield from _predicted(expected, 2 * number + 1)
+        yield from _measured_events(rank, 2 * rank_index)
+        yield from _predicted_events(expected, 2 * rank_index + 1)
 
 
-def _measured(rank: RankParts, process: int) -> Iterator[dict[str, Any]]:
-    """Kernels of a trace under the names of the operators that they were matched to."""
+def _measured_events(rank: RankParts, process: int) -> Iterator[dict[str, Any]]:
+    """Yield kernels of a trace under the names of the operators that they were matched to."""
     trace, classes = rank.trace, rank.matched.classes
-    for kind, of, stream, start, end in zip(
-        trace.kind, rank.matched.of, trace.stream, trace.start, trace.end, strict=True
+    for kind, class_index, stream, start, end in zip(
+        trace.kind_index, rank.matched.class_index, trace.stream, trace.start, trace.end, strict=True
     ):
-        seen = trace.kinds[kind]
-        name, args = (classes[of].name, {"kernel": seen.name}) if of >= 0 else (seen.name, {"matched": False})
-        yield _event(name, classes[of].family if of >= 0 else "not matched", process, int(stream), start, end, args)
+        kernel_kind = trace.kinds[kind]
+        name, args = (
+            (classes[class_index].name, {"kernel": kernel_kind.name})
+            if class_index >= 0
+            else (kernel_kind.name, {"matched": False})
+        )
+        yield _event(
+            name,
+            classes[class_index].family if class_index >= 0 else "not matched",
+            process,
+            int(stream),
+            start,
+            end,
+            args,
+        )
 
 
-def _predicted(expected: DeviceStep, process: int) -> Iterator[dict[str, Any]]:
-    for one in expected.kernels:
-        args = {"pass": one.of_pass, "micro_batch": one.micro_batch}
-        yield _event(one.label, one.family, process, one.stream, one.start, one.end, args)
+def _predicted_events(expected: DeviceStep, process: int) -> Iterator[dict[str, Any]]:
+    for kernel in expected.kernels:
+        args = {"pass": kernel.of_pass, "micro_batch": kernel.micro_batch}
+        yield _event(kernel.label, kernel.family, process, kernel.stream, kernel.start, kernel.end, args)
 
 
 def _event(

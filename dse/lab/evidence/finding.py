@@ -13,33 +13,33 @@ from dse.lab.evidence.ranks import (
     RankParts,
     exposed_sums,
     family_seconds,
-    gaps_of,
-    gaps_up_to,
+    kernel_gaps,
     paid_delays,
+    short_gap_seconds,
     steady_ratio,
 )
 from dse.lab.evidence.state import MeasuredState, SavedTime
-from dse.lab.evidence.traces import OF_MESSAGES
+from dse.lab.evidence.traces import MESSAGE_CLASS
 
 #: A cause is named from this share of the step on; kernels, links and ranks also from these factors on.
-SHARE, SLOWER, SLOWER_LINK, SLOWER_RANK, REPEATED = 0.015, 1.06, 1.25, 1.04, 0.03
+MIN_STEP_SHARE, MIN_KERNEL_FACTOR, MIN_LINK_FACTOR, MIN_RANK_FACTOR, MIN_REPEATED_SHARE = 0.015, 1.06, 1.25, 1.04, 0.03
 
 #: What all kernels, or all messages, may differ by before it counts as a fault of some of them.
-BASE = 0.06
+MAX_BASE_DEVIATION = 0.06
 
 #: Share of the time that a rank is predicted to run no kernel by which that may be longer.
-HOST = 0.15
+MIN_EXTRA_IDLE = 0.15
 
 #: Difference of the factors of two families of compute-bound kernels that one clock explains, and the share of it
 #: by which kernels bound by memory may be slower too.
-_SAME, _UNBOUND = 0.035, 0.4
+_MAX_CLOCK_DIFFERENCE, _MAX_MEMORY_BOUND_SHARE = 0.035, 0.4
 
 #: Share of the kernels' time from which on a family tells the base.
-_TELLS = 0.01
+_MIN_WEIGHT = 0.01
 
 
 class Cause(NamedTuple):
-    """A part of the gap."""
+    """A part of the gap between measured and predicted step time, with its evidence."""
 
     kind: str  #: ``clock``, ``kernels``, ``recompute``, ``link``, ``rank``, ``host``, ``order``, or ``base``, ``rest``
     name: str
@@ -49,368 +49,418 @@ class Cause(NamedTuple):
 
 
 class CauseSearch:
-    """Finds the causes one after the other."""
+    """Search for the causes one after the other."""
 
     def __init__(self, state: MeasuredState) -> None:
-        self.state, self.length = state, state.measured
-        self.slow, self.slower = self._slow_rank()
-        others = [one for i, one in enumerate(state.ranks) if i != self.slow]
-        self.ranks = others or state.ranks
+        self.state, self.step_seconds = state, state.measured
+        self.slow_rank, self.slow_factor = self._slow_rank()
+        other_ranks = [rank for i, rank in enumerate(state.ranks) if i != self.slow_rank]
+        self.ranks = other_ranks or state.ranks
         self.ratios = self._family_ratios(self.ranks)
         self.steady = {name: steady_ratio(self.ranks, name) for name in self.ratios}
         self.base = self._base(
-            [self.steady[name] for name, (_, weight) in self.ratios.items() if weight > _TELLS and name != "optimizer"]
+            [
+                self.steady[name]
+                for name, (_, weight) in self.ratios.items()
+                if weight > _MIN_WEIGHT and name != "optimizer"
+            ]
         )
 
-    def found(self) -> list[Cause]:
-        """All causes, with the base and the rest."""
+    def causes(self) -> list[Cause]:
+        """Return all causes, with the base and the rest."""
         repeated, links = self._recompute(), self._links()
-        listed = [*self._rank(), *repeated, *self._kernels(), *links, *self._host(bool(repeated))]
-        listed = [*self._with_waits(listed), *self._of_base()]
-        rest = self.length - self.state.step.total - sum(one.seconds for one in listed)
-        about = "of the schedule, of parts that cancel, and of what no part explains"
-        return [*listed, Cause("rest", "not explained", rest, about, False)]
+        causes = [*self._rank(), *repeated, *self._kernels(), *links, *self._host(bool(repeated))]
+        causes = [*self._with_waits(causes), *self._base_causes()]
+        unexplained = self.step_seconds - self.state.step.total - sum(cause.seconds for cause in causes)
+        evidence = "of the schedule, of parts that cancel, and of what no part explains"
+        return [*causes, Cause("rest", "not explained", unexplained, evidence, False)]
 
     @staticmethod
     def _base(ratios: list[float]) -> float:
-        """Factor of all kernels, or of all messages, within what they may differ by."""
-        return min(max(min(ratios, default=1.0), 1.0 - BASE), 1.0 + BASE)
+        """Return the common factor of all kernels, or of all messages, within ±``MAX_BASE_DEVIATION``."""
+        return min(max(min(ratios, default=1.0), 1.0 - MAX_BASE_DEVIATION), 1.0 + MAX_BASE_DEVIATION)
 
-    def _named(self, seconds: float) -> bool:
-        return seconds > SHARE * self.length
+    def _stands_out(self, seconds: float) -> bool:
+        return seconds > MIN_STEP_SHARE * self.step_seconds
 
     # Ranks
 
     @staticmethod
     def _family_ratios(ranks: Sequence[RankParts]) -> dict[str, tuple[float, float]]:
-        """Family → measured over predicted seconds of its kernels, and its share of them."""
-        sums = {name: np.sum([family_seconds(one, name) for one in ranks], axis=0) for name in FAMILIES}
-        whole = sum(float(predicted) for _, predicted in sums.values()) or 1.0
-        return {name: (float(m / p), float(p) / whole) for name, (m, p) in sums.items() if p > 0.0 and m > 0.0}
+        """Return by family measured over predicted seconds of its kernels and its share of the predicted ones."""
+        sums = {name: np.sum([family_seconds(rank, name) for rank in ranks], axis=0) for name in FAMILIES}
+        total = sum(float(predicted) for _, predicted in sums.values()) or 1.0
+        return {name: (float(m / p), float(p) / total) for name, (m, p) in sums.items() if p > 0.0 and m > 0.0}
 
     def _slow_rank(self) -> tuple[int, float]:
-        """The slowest rank among several and its factor over the others, family by family; -1 for none."""
+        """Return the index of the slowest of several ranks and its factor over the others, or -1 for none."""
         ranks = self.state.ranks
         if len(ranks) < 2:
             return -1, 1.0
-        own = [
-            {name: (steady_ratio([one], name), weight) for name, (_, weight) in self._family_ratios([one]).items()}
-            for one in ranks
+        ratios_by_rank = [
+            {name: (steady_ratio([rank], name), weight) for name, (_, weight) in self._family_ratios([rank]).items()}
+            for rank in ranks
         ]
         factors = []
-        for i, mine in enumerate(own):
-            weights = {name: weight for name, (_, weight) in mine.items()}
-            over = {
-                name: mine[name][0] / median(other[name][0] for j, other in enumerate(own) if j != i and name in other)
-                for name in mine
-                if any(name in other for j, other in enumerate(own) if j != i)
+        for i, ratios in enumerate(ratios_by_rank):
+            weights = {name: weight for name, (_, weight) in ratios.items()}
+            family_factors = {
+                name: ratios[name][0]
+                / median(
+                    other_ratios[name][0]
+                    for j, other_ratios in enumerate(ratios_by_rank)
+                    if j != i and name in other_ratios
+                )
+                for name in ratios
+                if any(name in other_ratios for j, other_ratios in enumerate(ratios_by_rank) if j != i)
             }
-            whole = sum(weights[name] for name in over) or 1.0
-            factors.append(sum(weights[name] * factor for name, factor in over.items()) / whole)
+            total_weight = sum(weights[name] for name in family_factors) or 1.0
+            factors.append(sum(weights[name] * factor for name, factor in family_factors.items()) / total_weight)
         slowest = int(np.argmax(factors))
-        return (slowest, factors[slowest]) if factors[slowest] > SLOWER_RANK else (-1, 1.0)
+        return (slowest, factors[slowest]) if factors[slowest] > MIN_RANK_FACTOR else (-1, 1.0)
 
     def _rank(self) -> list[Cause]:
-        if self.slow < 0:
+        if self.slow_rank < 0:
             return []
-        one = self.state.ranks[self.slow]
-        share = 1.0 - 1.0 / self.slower
-        shares = np.where(one.trace.labels == OF_MESSAGES, 0.0, share)
-        last = np.array([item.family == "optimizer" for item in one.matched.classes] + [False])[one.matched.of]
-        in_passes, late = self._net(one, shares, last)
-        saved = SavedTime({one.stage: in_passes}, late, everywhere=False)
+        rank = self.state.ranks[self.slow_rank]
+        share = 1.0 - 1.0 / self.slow_factor
+        shares = np.where(rank.trace.labels == MESSAGE_CLASS, 0.0, share)
+        is_optimizer = np.array(
+            [kernel_class.family == "optimizer" for kernel_class in rank.matched.classes] + [False]
+        )[rank.matched.class_index]
+        in_passes, after_passes = self._net_savings(rank, shares, is_optimizer)
+        saved = SavedTime({rank.stage: in_passes}, after_passes, everywhere=False)
         waiting = [
-            float(np.minimum(o.trace.seconds - o.wire, o.exposed).sum()) / o.trace.steps
-            for i, o in enumerate(self.state.ranks)
-            if i != self.slow
+            float(np.minimum(other.trace.seconds - other.wire, other.exposed).sum()) / other.trace.n_steps
+            for i, other in enumerate(self.state.ranks)
+            if i != self.slow_rank
         ]
-        seconds = self.state.worth(saved)
-        others = f"{len(waiting)} other rank{'s' * (len(waiting) != 1)}"
+        seconds = self.state.cause_seconds(saved)
+        other_ranks = f"{len(waiting)} other rank{'s' * (len(waiting) != 1)}"
         text = (
-            f"kernels of rank {one.trace.rank} take {_percent(self.slower)} longer than those of {others}, which "
-            f"wait up to {_ms(max(waiting))} in messages"
+            f"kernels of rank {rank.trace.rank} take {_percent(self.slow_factor)} longer than those of {other_ranks}, "
+            f"which wait up to {_ms(max(waiting))} in messages"
         )
-        return [Cause("rank", f"rank {one.trace.rank} is slow", seconds, text, self._named(seconds))]
+        return [Cause("rank", f"rank {rank.trace.rank} is slow", seconds, text, self._stands_out(seconds))]
 
     # Kernels
 
     def _kernels(self) -> list[Cause]:
-        over = {name: ratio / self.base for name, (ratio, _) in self.ratios.items()}
-        found: list[Cause] = []
-        bound = [name for name in ("matrix", "attention") if name in over and self.ratios[name][1] > _TELLS]
-        alike = {name: self.steady[name] / self.base for name in over}
-        if self._is_clock(alike, bound):
-            factor = sum(alike[n] * self.ratios[n][1] for n in bound) / sum(self.ratios[n][1] for n in bound)
-            seconds = self.state.worth(self._saved_of({name: alike[name] for name in bound}))
-            text = (
-                f"{' and '.join(_WORDS[n] for n in bound)} take {_percent(factor)} longer alike, kernels bound by "
-                f"memory {_percent(alike['elementwise'])}"
+        factors = {name: ratio / self.base for name, (ratio, _) in self.ratios.items()}
+        causes: list[Cause] = []
+        compute_bound = [
+            name for name in ("matrix", "attention") if name in factors and self.ratios[name][1] > _MIN_WEIGHT
+        ]
+        steady_factors = {name: self.steady[name] / self.base for name in factors}
+        if self._is_clock(steady_factors, compute_bound):
+            factor = sum(steady_factors[family] * self.ratios[family][1] for family in compute_bound) / sum(
+                self.ratios[family][1] for family in compute_bound
             )
-            found.append(
+            seconds = self.state.cause_seconds(
+                self._saved_by_families({name: steady_factors[name] for name in compute_bound})
+            )
+            text = (
+                f"{' and '.join(_FAMILY_NAMES[family] for family in compute_bound)} take {_percent(factor)} "
+                f"longer alike, kernels bound by memory {_percent(steady_factors['elementwise'])}"
+            )
+            causes.append(
                 Cause(
                     "clock",
                     f"clock about {100.0 * (1.0 - 1.0 / factor):.0f} % lower",
                     seconds,
                     text,
-                    self._named(seconds),
+                    self._stands_out(seconds),
                 )
             )
-            over = {name: factor for name, factor in over.items() if name not in bound}
-        for name, factor in over.items():
-            seconds = self.state.worth(self._saved_of({name: factor}))
-            stands_out = factor > SLOWER and self._named(seconds)
+            factors = {name: factor for name, factor in factors.items() if name not in compute_bound}
+        for name, factor in factors.items():
+            seconds = self.state.cause_seconds(self._saved_by_families({name: factor}))
+            stands_out = factor > MIN_KERNEL_FACTOR and self._stands_out(seconds)
             if not stands_out:
                 continue
-            found.append(
+            causes.append(
                 Cause(
                     "kernels",
-                    f"{_WORDS[name]} slower than the catalogue",
+                    f"{_FAMILY_NAMES[name]} slower than the catalogue",
                     seconds,
                     f"{_percent(factor)} longer than predicted: {self._worst(name)}",
                     True,
                 )
             )
-        return found
+        return causes
 
-    def _is_clock(self, over: Mapping[str, float], bound: Sequence[str]) -> bool:
-        if len(bound) < 2 or "elementwise" not in over or min(over[name] for name in bound) < SLOWER:
+    def _is_clock(self, factors: Mapping[str, float], compute_bound: Sequence[str]) -> bool:
+        if (
+            len(compute_bound) < 2
+            or "elementwise" not in factors
+            or min(factors[name] for name in compute_bound) < MIN_KERNEL_FACTOR
+        ):
             return False
-        least, most = min(over[name] for name in bound), max(over[name] for name in bound)
-        return most / least - 1.0 < _SAME and over["elementwise"] - 1.0 < _UNBOUND * (least - 1.0)
+        min_factor, max_factor = (
+            min(factors[name] for name in compute_bound),
+            max(factors[name] for name in compute_bound),
+        )
+        return max_factor / min_factor - 1.0 < _MAX_CLOCK_DIFFERENCE and factors[
+            "elementwise"
+        ] - 1.0 < _MAX_MEMORY_BOUND_SHARE * (min_factor - 1.0)
 
-    def _saved_of(self, over: Mapping[str, float]) -> SavedTime:
-        """What a step saves where kernels of some families take no longer than the others."""
+    def _saved_by_families(self, factors: Mapping[str, float]) -> SavedTime:
+        """Return what a step saves where kernels of some families take no longer than the others."""
 
-        def shares(one: RankParts) -> np.ndarray:
-            found = [1.0 - 1.0 / over.get(item.family, 1.0) for item in one.matched.classes]
-            return np.array([*found, 0.0])[one.matched.of]
+        def shares(rank: RankParts) -> np.ndarray:
+            """Return the share of its time that each kernel of a rank saves [kernels]."""
+            class_shares = [1.0 - 1.0 / factors.get(kernel_class.family, 1.0) for kernel_class in rank.matched.classes]
+            return np.array([*class_shares, 0.0])[rank.matched.class_index]
 
-        return self._shorter(shares)
+        return self._saved_by_shares(shares)
 
-    def _shorter(self, shares_of: Callable[[RankParts], np.ndarray]) -> SavedTime:
-        """What a step saves where kernels are shorter by a share, less the messages that they hide no longer."""
-        passes, after = dict[int, list[float]](), dict[int, float]()
-        for one in self.ranks:
-            shares = shares_of(one)
-            last = np.array([item.family == "optimizer" for item in one.matched.classes] + [False])[one.matched.of]
-            in_passes, late = self._net(one, shares, last)
-            passes.setdefault(one.stage, []).append(in_passes)
-            after[id(one)] = late
-        return SavedTime(self.state.mean(passes), self.state.at_last(after))
+    def _saved_by_shares(self, shares_of: Callable[[RankParts], np.ndarray]) -> SavedTime:
+        """Return what a step saves where kernels are shorter by a share, less the messages then exposed."""
+        passes, after_passes = dict[int, list[float]](), dict[int, float]()
+        for rank in self.ranks:
+            shares = shares_of(rank)
+            is_optimizer = np.array(
+                [kernel_class.family == "optimizer" for kernel_class in rank.matched.classes] + [False]
+            )[rank.matched.class_index]
+            in_passes, late_seconds = self._net_savings(rank, shares, is_optimizer)
+            passes.setdefault(rank.stage, []).append(in_passes)
+            after_passes[id(rank)] = late_seconds
+        return SavedTime(self.state.stage_means(passes), self.state.last_rank_value(after_passes))
 
-    def _net(self, one: RankParts, shares: np.ndarray, last: np.ndarray) -> tuple[float, float]:
-        """Seconds a step that shorter kernels save in the passes and after them, less what they hide no longer."""
-        saved, hidden = shares * one.trace.seconds / one.trace.steps, self._hidden(one)
-        in_passes = float(saved[~last].sum())
-        return in_passes - min(hidden[0], in_passes), float(saved[last].sum()) - min(hidden[1], in_passes)
+    def _net_savings(self, rank: RankParts, shares: np.ndarray, is_optimizer: np.ndarray) -> tuple[float, float]:
+        """Return the seconds a step saved in the passes and after them, less the messages then exposed."""
+        saved, hidden = shares * rank.trace.seconds / rank.trace.n_steps, self._hidden_seconds(rank)
+        in_passes = float(saved[~is_optimizer].sum())
+        return in_passes - min(hidden[0], in_passes), float(saved[is_optimizer].sum()) - min(hidden[1], in_passes)
 
-    def _hidden(self, one: RankParts) -> list[float]:
-        """Seconds a step of messages that longer passes hide, in the passes and after them."""
-        return [max(float(seconds), 0.0) for seconds in self._expected(one) - exposed_sums(one)]
+    def _hidden_seconds(self, rank: RankParts) -> list[float]:
+        """Return the seconds a step of messages that longer passes hide, in the passes and after them."""
+        return [max(float(seconds), 0.0) for seconds in self._expected_exposed(rank) - exposed_sums(rank)]
 
-    def _expected(self, one: RankParts) -> np.ndarray:
-        """Exposed seconds a step, in the passes and after them, of the measured messages behind predicted kernels."""
-        usual = self.state.predicted[one.stage]
-        found = exposed_sums(usual)
-        exposed = found > 1e-7
-        for at, item in enumerate(one.matched.classes):
-            own, theirs = one.matched.of == at, usual.matched.of == at
-            if item.family != "message" or not own.any() or not exposed[int(item.after)]:
+    def _expected_exposed(self, rank: RankParts) -> np.ndarray:
+        """Return exposed seconds a step of measured messages behind predicted kernels, in and after passes."""
+        predicted = self.state.predicted[rank.stage]
+        exposed_seconds = exposed_sums(predicted)
+        is_exposed = exposed_seconds > 1e-7
+        for index, kernel_class in enumerate(rank.matched.classes):
+            is_measured, is_predicted = rank.matched.class_index == index, predicted.matched.class_index == index
+            if (
+                kernel_class.family != "message"
+                or not is_measured.any()
+                or not is_exposed[int(kernel_class.is_after_passes)]
+            ):
                 continue
-            if item.after or usual.exposed[theirs].sum() > 1e-7:
-                sent = float(one.wire[own].sum()) / one.trace.steps
-                found[int(item.after)] += sent - item.each * one.matched.times(at)
-        return np.asarray(found)
+            if kernel_class.is_after_passes or predicted.exposed[is_predicted].sum() > 1e-7:
+                wire_seconds = float(rank.wire[is_measured].sum()) / rank.trace.n_steps
+                exposed_seconds[int(kernel_class.is_after_passes)] += (
+                    wire_seconds - kernel_class.seconds_per_kernel * rank.matched.launches(index)
+                )
+        return np.asarray(exposed_seconds)
 
     def _worst(self, family: str) -> str:
-        """The operators of a family that lose most."""
-        lost: dict[str, tuple[float, float]] = {}
-        one = self.ranks[0]
-        for at, item in enumerate(one.matched.classes):
-            if item.family == family and (count := one.matched.times(at)):
-                seconds, expected = one.matched.seconds(at), count * item.each
-                before = lost.get(item.name, (0.0, 0.0))
-                lost[item.name] = before[0] + seconds, before[1] + expected
-        worst = sorted(lost.items(), key=lambda pair: pair[1][1] - pair[1][0])[:3]
+        """Return as text the operators of a family that lose most."""
+        seconds_by_name: dict[str, tuple[float, float]] = {}
+        rank = self.ranks[0]
+        for index, kernel_class in enumerate(rank.matched.classes):
+            if kernel_class.family == family and (count := rank.matched.launches(index)):
+                seconds, expected = rank.matched.seconds(index), count * kernel_class.seconds_per_kernel
+                subtotal = seconds_by_name.get(kernel_class.name, (0.0, 0.0))
+                seconds_by_name[kernel_class.name] = subtotal[0] + seconds, subtotal[1] + expected
+        worst = sorted(seconds_by_name.items(), key=lambda pair: pair[1][1] - pair[1][0])[:3]
         return ", ".join(f"{name} {_ms(seconds)} instead of {_ms(expected)}" for name, (seconds, expected) in worst)
 
     def _recompute(self) -> list[Cause]:
-        """Forwards beyond those that the mapping asks for."""
-        counts, sent = [0.0, 0.0], dict[int, list[float]]()
-        slow = any(ratio > SLOWER_LINK for ratio in self._levels().values())
-        for one in self.ranks:
-            repeated, more = self._launches(one), exposed_sums(one) - exposed_sums(self.state.predicted[one.stage])
-            if not slow:  # messages take what is predicted, so that what is exposed more is of repeated ones
-                repeated += max(float(more[0]), 0.0)
-            for at, item in enumerate(one.matched.classes):
-                count = one.matched.times(at)
-                if not item.forward or not count:
+        """Return a cause for forwards beyond those that the mapping asks for."""
+        extra_and_total, repeated_by_stage = [0.0, 0.0], dict[int, list[float]]()
+        has_slow_links = any(ratio > MIN_LINK_FACTOR for ratio in self._level_ratios().values())
+        for rank in self.ranks:
+            repeated, extra_exposed = (
+                self._launch_gap_seconds(rank),
+                exposed_sums(rank) - exposed_sums(self.state.predicted[rank.stage]),
+            )
+            if not has_slow_links:  # messages take what is predicted, so that what is exposed more is of repeated ones
+                repeated += max(float(extra_exposed[0]), 0.0)
+            for index, kernel_class in enumerate(rank.matched.classes):
+                count = rank.matched.launches(index)
+                if not kernel_class.has_forward or not count:
                     continue
-                extra = (count - item.number) / count
-                if item.family == "message" and slow:
-                    repeated += extra * float(one.exposed[one.matched.of == at].sum()) / one.trace.steps
-                elif item.family not in ("wait", "message"):
-                    counts[0] += extra * one.matched.seconds(at)
-                    counts[1] += one.matched.seconds(at)
-            sent.setdefault(one.stage, []).append(repeated)
-        share = counts[0] / max(counts[1], 1e-12)
-        if share < REPEATED:
+                extra_share = (count - kernel_class.n_kernels) / count
+                if kernel_class.family == "message" and has_slow_links:
+                    repeated += (
+                        extra_share * float(rank.exposed[rank.matched.class_index == index].sum()) / rank.trace.n_steps
+                    )
+                elif kernel_class.family not in ("wait", "message"):
+                    extra_and_total[0] += extra_share * rank.matched.seconds(index)
+                    extra_and_total[1] += rank.matched.seconds(index)
+            repeated_by_stage.setdefault(rank.stage, []).append(repeated)
+        share = extra_and_total[0] / max(extra_and_total[1], 1e-12)
+        if share < MIN_REPEATED_SHARE:
             return []
-        saved = self._shorter(_repeated)
-        messages = self.state.mean(sent)
+        saved = self._saved_by_shares(_repeated_shares)
+        messages = self.state.stage_means(repeated_by_stage)
         passes = {stage: seconds + messages.get(stage, 0.0) for stage, seconds in saved.passes.items()}
-        seconds = self.state.worth(saved._replace(passes=passes))
+        seconds = self.state.cause_seconds(saved._replace(passes=passes))
         text = f"{100.0 * share:.0f} % of the time of forward kernels is of more of them than the mapping asks for"
-        return [Cause("recompute", "recompute that was not asked for", seconds, text, self._named(seconds))]
+        return [Cause("recompute", "recompute that was not asked for", seconds, text, self._stands_out(seconds))]
 
-    def _launches(self, one: RankParts) -> float:
-        """Seconds a step of short gaps beyond those predicted: between kernels that the host launches too slowly."""
-        usual = gaps_of(self.state.predicted[one.stage])
-        own = usual if len(usual) else gaps_of(one)
-        longest = 5.0 * float(np.median(own)) if len(own) else 0.0
-        return max(gaps_up_to(one, longest) - float(usual.sum()), 0.0)
+    def _launch_gap_seconds(self, rank: RankParts) -> float:
+        """Return the seconds a step of short gaps between kernels beyond those predicted."""
+        predicted_gaps = kernel_gaps(self.state.predicted[rank.stage])
+        reference_gaps = predicted_gaps if len(predicted_gaps) else kernel_gaps(rank)
+        longest = 5.0 * float(np.median(reference_gaps)) if len(reference_gaps) else 0.0
+        return max(short_gap_seconds(rank, longest) - float(predicted_gaps.sum()), 0.0)
 
     # Messages
 
     def _links(self) -> list[Cause]:
-        levels = self._levels()
+        levels = self._level_ratios()
         base = self._base([*levels.values()]) if len(levels) > 1 else 1.0
-        found = []
+        causes = []
         for level, ratio in levels.items():
-            seconds = self.state.worth(self._saved_of_link(level, base, ratio / base))
-            stands_out = ratio / base > SLOWER_LINK and self._named(seconds)
+            seconds = self.state.cause_seconds(self._saved_by_link(level, base, ratio / base))
+            stands_out = ratio / base > MIN_LINK_FACTOR and self._stands_out(seconds)
             if stands_out:
                 text = f"{self._messages_of(level)} take {ratio:.2f} times as long as predicted"
-                found.append(Cause("link", f"{level} links slower than predicted", seconds, text, True))
-        return found
+                causes.append(Cause("link", f"{level} links slower than predicted", seconds, text, True))
+        return causes
 
-    def _levels(self) -> dict[str, float]:
-        """Network → time of its messages on the wire over the predicted one, by medians of equal messages."""
+    def _level_ratios(self) -> dict[str, float]:
+        """Return by network the time of its messages on the wire over the predicted one."""
         sums: dict[str, list[float]] = {}
-        for one in self.ranks:
-            for at, item in enumerate(one.matched.classes):
-                own = one.matched.of == at
-                if item.family == "message" and own.any():
-                    each = item.each
-                    both = sums.setdefault(item.level, [0.0, 0.0])
-                    both[0] += own.sum() * float(np.median(one.wire[own]))
-                    both[1] += own.sum() * each
+        for rank in self.ranks:
+            for index, kernel_class in enumerate(rank.matched.classes):
+                is_of_class = rank.matched.class_index == index
+                if kernel_class.family == "message" and is_of_class.any():
+                    predicted_seconds = kernel_class.seconds_per_kernel
+                    level_sums = sums.setdefault(kernel_class.level, [0.0, 0.0])
+                    level_sums[0] += is_of_class.sum() * float(np.median(rank.wire[is_of_class]))
+                    level_sums[1] += is_of_class.sum() * predicted_seconds
         return {level: seconds / expected for level, (seconds, expected) in sums.items() if expected}
 
-    def _saved_of_link(self, level: str, base: float, ratio: float) -> SavedTime:
-        passes, after, between = dict[int, list[float]](), dict[int, float](), 1.0
-        for one in self.ranks:
-            longer, later = np.zeros(len(one.wire)), np.zeros(len(one.wire), bool)
-            for at, item in enumerate(one.matched.classes):
-                own = one.matched.of == at
-                if item.family != "message" or item.level != level or not own.any():
+    def _saved_by_link(self, level: str, base: float, ratio: float) -> SavedTime:
+        passes, after_passes, message_factor = dict[int, list[float]](), dict[int, float](), 1.0
+        for rank in self.ranks:
+            extra_seconds, is_after_passes = np.zeros(len(rank.wire)), np.zeros(len(rank.wire), bool)
+            for index, kernel_class in enumerate(rank.matched.classes):
+                is_of_class = rank.matched.class_index == index
+                if kernel_class.family != "message" or kernel_class.level != level or not is_of_class.any():
                     continue
-                if "stage_output" in item.name:
-                    between = max(ratio, 1.0)
+                if "stage_output" in kernel_class.name:
+                    message_factor = max(ratio, 1.0)
                     continue
-                longer[own] = one.wire[own] - base * item.each
-                later[own] = item.after
-            paid = paid_delays(one, longer)
-            in_passes = float(paid[~later].sum()) / one.trace.steps
-            passes.setdefault(one.stage, []).append(in_passes)
-            after[id(one)] = float(paid[later].sum()) / one.trace.steps - min(self._hidden(one)[1], in_passes)
-        return SavedTime(self.state.mean(passes), self.state.at_last(after), between)
+                extra_seconds[is_of_class] = rank.wire[is_of_class] - base * kernel_class.seconds_per_kernel
+                is_after_passes[is_of_class] = kernel_class.is_after_passes
+            paid_seconds = paid_delays(rank, extra_seconds)
+            in_passes = float(paid_seconds[~is_after_passes].sum()) / rank.trace.n_steps
+            passes.setdefault(rank.stage, []).append(in_passes)
+            after_passes[id(rank)] = float(paid_seconds[is_after_passes].sum()) / rank.trace.n_steps - min(
+                self._hidden_seconds(rank)[1], in_passes
+            )
+        return SavedTime(self.state.stage_means(passes), self.state.last_rank_value(after_passes), message_factor)
 
     def _messages_of(self, level: str) -> str:
         names = dict.fromkeys(
-            item.name
-            for one in self.ranks
-            for at, item in enumerate(one.matched.classes)
-            if item.family == "message" and item.level == level and one.matched.times(at)
+            kernel_class.name
+            for rank in self.ranks
+            for index, kernel_class in enumerate(rank.matched.classes)
+            if kernel_class.family == "message" and kernel_class.level == level and rank.matched.launches(index)
         )
-        shown = ", ".join([*names][:3])
-        return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+        listing = ", ".join([*names][:3])
+        return f"{listing} and {len(names) - 3} more" if len(names) > 3 else listing
 
     # The host and the schedule
 
-    def _host(self, launches: bool = False) -> list[Cause]:
-        """Time without a kernel; ``launches``: but for that between kernels which should not be there."""
+    def _host(self, subtract_launches: bool = False) -> list[Cause]:
+        """Return a cause for time without a kernel, less launch gaps where ``subtract_launches``."""
         gaps = dict[int, list[float]]()
-        for one in self.state.ranks:
-            usual = self.state.predicted[one.stage].idle
-            more = one.idle - usual - (self._launches(one) if launches else 0.0)
-            gaps.setdefault(one.stage, []).append(more if more > HOST * usual else 0.0)
-        saved = SavedTime({stage: max(max(own), 0.0) for stage, own in gaps.items()}, everywhere=False)
-        if max(saved.passes.values()) < 1e-4 * self.length:
+        for rank in self.state.ranks:
+            predicted_idle = self.state.predicted[rank.stage].idle
+            extra_idle = rank.idle - predicted_idle - (self._launch_gap_seconds(rank) if subtract_launches else 0.0)
+            gaps.setdefault(rank.stage, []).append(extra_idle if extra_idle > MIN_EXTRA_IDLE * predicted_idle else 0.0)
+        saved = SavedTime({stage: max(max(stage_gaps), 0.0) for stage, stage_gaps in gaps.items()}, everywhere=False)
+        if max(saved.passes.values()) < 1e-4 * self.step_seconds:
             return []
-        seconds = self.state.worth(saved)
-        worst = max(self.state.ranks, key=lambda one: one.idle)
-        usual = self.state.predicted[worst.stage].idle
+        seconds = self.state.cause_seconds(saved)
+        worst_rank = max(self.state.ranks, key=lambda rank: rank.idle)
+        predicted_idle = self.state.predicted[worst_rank.stage].idle
         text = (
-            f"rank {worst.trace.rank} runs no kernel for {_ms(worst.idle)} a step, {_ms(usual)} predicted"
-            f"{self._longest_gap(worst)}"
+            f"rank {worst_rank.trace.rank} runs no kernel for {_ms(worst_rank.idle)} a step, "
+            f"{_ms(predicted_idle)} predicted{self._longest_gap(worst_rank)}"
         )
-        return [Cause("host", "the host lets the device wait", seconds, text, self._named(seconds))]
+        return [Cause("host", "the host lets the device wait", seconds, text, self._stands_out(seconds))]
 
     @staticmethod
-    def _longest_gap(one: RankParts) -> str:
-        gaps = gaps_of(one)
+    def _longest_gap(rank: RankParts) -> str:
+        gaps = kernel_gaps(rank)
         return f", at most {_ms(float(gaps.max()))} at once" if len(gaps) else ""
 
-    def _with_waits(self, found: list[Cause]) -> list[Cause]:
-        """The causes with what stages wait for each other longer than their schedule has.
+    def _with_waits(self, causes: list[Cause]) -> list[Cause]:
+        """Add to the causes what stages wait for each other longer than their schedule has.
 
         Where as many messages are received as predicted, that belongs to slow messages between stages, or to a host
         that stalls single passes, if either is found; else to the order of the passes.
         """
         order = self._order()
-        uneven = {"link"} if self.state.between > SLOWER_LINK else set()
-        owner = next((one for one in found if one.kind in uneven | {"host"} and one.named), None)
-        if not order or owner is None or self._received():
-            return [*found, *order]
+        uneven = {"link"} if self.state.message_factor > MIN_LINK_FACTOR else set()
+        owner = next((cause for cause in causes if cause.kind in uneven | {"host"} and cause.named), None)
+        if not order or owner is None or self._received_text():
+            return [*causes, *order]
         merged = owner._replace(seconds=owner.seconds + order[0].seconds)
-        return [merged if one is owner else one for one in found]
+        return [merged if cause is owner else cause for cause in causes]
 
     def _order(self) -> list[Cause]:
         if len(self.state.step.plan.orders) == 1:
             return []
-        seconds = self.length - self.state.total()
-        waiting = sum(one.waits for one in self.state.ranks) / len(self.state.ranks)
-        usual = sum(self.state.predicted[one.stage].waits for one in self.state.ranks) / len(self.state.ranks)
-        text = (
-            f"stages wait {_ms(waiting)} for each other, {_ms(usual)} predicted{self._received()}, beyond what "
-            "their passes explain"
+        seconds = self.step_seconds - self.state.total()
+        waiting = sum(rank.waits for rank in self.state.ranks) / len(self.state.ranks)
+        predicted_waits = sum(self.state.predicted[rank.stage].waits for rank in self.state.ranks) / len(
+            self.state.ranks
         )
-        named = self._named(seconds)
-        return [Cause("order", "the bubble is larger than that of the schedule", seconds, text, named)] if named else []
+        text = (
+            f"stages wait {_ms(waiting)} for each other, {_ms(predicted_waits)} predicted{self._received_text()}, "
+            "beyond what their passes explain"
+        )
+        stands_out = self._stands_out(seconds)
+        return (
+            [Cause("order", "the bubble is larger than that of the schedule", seconds, text, stands_out)]
+            if stands_out
+            else []
+        )
 
-    def _received(self) -> str:
-        """Messages from other stages, where there are not as many as predicted."""
-        one = self.state.ranks[0]
-        for at, item in enumerate(one.matched.classes):
-            if item.key == ("recv",) and round(one.matched.times(at)) != item.number:
+    def _received_text(self) -> str:
+        """Return a remark on messages from other stages where there are not as many as predicted."""
+        rank = self.state.ranks[0]
+        for index, kernel_class in enumerate(rank.matched.classes):
+            if kernel_class.key == ("recv",) and round(rank.matched.launches(index)) != kernel_class.n_kernels:
                 return (
-                    f" (a stage receives {one.matched.times(at):.0f} messages instead of {item.number}: are the "
-                    "virtual stages as stated?)"
+                    f" (a stage receives {rank.matched.launches(index):.0f} messages instead of "
+                    f"{kernel_class.n_kernels}: are the virtual stages as stated?)"
                 )
         return ""
 
-    def _of_base(self) -> list[Cause]:
-        """What all kernels differ by."""
-        over = dict.fromkeys(self.ratios, self.base)
-        seconds = self.state.worth(self._saved_of(over))
+    def _base_causes(self) -> list[Cause]:
+        """Return a cause for what all kernels differ by."""
+        factors = dict.fromkeys(self.ratios, self.base)
+        seconds = self.state.cause_seconds(self._saved_by_families(factors))
         text = f"all families of kernels at {100.0 * (self.base - 1.0):+.1f} % of the catalogue"
         return [Cause("base", "all kernels alike", seconds, text, False)]
 
 
-def _repeated(one: RankParts) -> np.ndarray:
-    """Share of each kernel of a forward that is beyond those asked for."""
-    counts = [(item, one.matched.times(at)) for at, item in enumerate(one.matched.classes)]
+def _repeated_shares(rank: RankParts) -> np.ndarray:
+    """Return the share of each forward kernel that is beyond the predicted number [kernels]."""
+    counts = [(kernel_class, rank.matched.launches(index)) for index, kernel_class in enumerate(rank.matched.classes)]
     computes = ("matrix", "attention", "elementwise")
     shares = [
-        max(1.0 - item.number / count, 0.0) if item.forward and item.family in computes and count else 0.0
-        for item, count in counts
+        max(1.0 - kernel_class.n_kernels / count, 0.0)
+        if kernel_class.has_forward and kernel_class.family in computes and count
+        else 0.0
+        for kernel_class, count in counts
     ]
-    return np.array([*shares, 0.0])[one.matched.of]
+    return np.array([*shares, 0.0])[rank.matched.class_index]
 
 
 #: Families in words.
-_WORDS = {
+_FAMILY_NAMES = {
     "matrix": "matrix products",
     "attention": "attention kernels",
     "elementwise": "element-wise kernels",

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.lab.evidence.traces import OF_MESSAGES, RankTrace, SeenKernel
-from dse.measured.profiles.kernels import OF_COPIES
+from dse.lab.evidence.traces import MESSAGE_CLASS, KernelKind, RankTrace
+from dse.measured.profiles.kernels import COPY_CLASS
 from dse.types import Scope
 from dse.views.trace import FORWARD, RECOMPUTE, DeviceStep, TraceKernel
 
 #: How a kernel was matched.
-BY_SHAPE, BY_NAME, BY_ORDER, BY_KIND, NOT = "shape", "name", "order", "kind", ""
+BY_SHAPE, BY_NAME, BY_ORDER, BY_KIND, UNMATCHED = "shape", "name", "order", "kind", ""
 
 #: Sorts of element-wise kernels, by words of their names; the first that is found counts.
 SORTS = {
@@ -60,56 +60,56 @@ class KernelClass(NamedTuple):
     key: tuple[Any, ...]
     name: str  #: of operators or message
     family: str  #: of :class:`dse.views.trace.kernels.TraceKernel`
-    number: int
-    seconds: float  #: of all, a step
-    forward: bool  #: whether some are of a forward
+    n_kernels: int
+    predicted_seconds: float  #: of all, a step
+    has_forward: bool  #: whether some are of a forward
     compute_bound: bool
     level: str = ""  #: network of a message
-    after: bool = False  #: whether it belongs to no pass
+    is_after_passes: bool = False  #: whether it belongs to no pass
 
     @property
-    def each(self) -> float:
-        """Seconds of one of them."""
-        return self.seconds / self.number
+    def seconds_per_kernel(self) -> float:
+        """Predicted seconds of one kernel."""
+        return self.predicted_seconds / self.n_kernels
 
 
-class Matched(NamedTuple):
-    """A trace with the class of each kernel."""
+class MatchedTrace(NamedTuple):
+    """A trace with the class of each of its kernels."""
 
     trace: RankTrace
     classes: list[KernelClass]
-    of: np.ndarray  #: index of the class of a kernel, -1 for none [kernels]
+    class_index: np.ndarray  #: index of the class of a kernel, -1 for none [kernels]
     shares: dict[str, float]  #: how → share of the kernels' time
     unmatched: dict[str, float]  #: name → s a step, longest first
 
-    def times(self, at: int) -> float:
-        """Kernels of a class a step."""
-        return float((self.of == at).sum()) / self.trace.steps
+    def launches(self, index: int) -> float:
+        """Return the number of kernels of a class a step."""
+        return float((self.class_index == index).sum()) / self.trace.n_steps
 
-    def seconds(self, at: int) -> float:
-        """Seconds of the kernels of a class a step."""
-        return float(self.trace.seconds[self.of == at].sum()) / self.trace.steps
-
-
-def classes_of(found: DeviceStep) -> list[KernelClass]:
-    """Classes of the kernels of a predicted step, in order of their first kernels."""
-    listed: dict[tuple[Any, ...], list[TraceKernel]] = {}
-    for kernel in found.kernels:
-        listed.setdefault(key_of(kernel), []).append(kernel)
-    return [_class(key, own) for key, own in listed.items()]
+    def seconds(self, index: int) -> float:
+        """Return the seconds of the kernels of a class a step."""
+        return float(self.trace.seconds[self.class_index == index].sum()) / self.trace.n_steps
 
 
-def _class(key: tuple[Any, ...], own: list[TraceKernel]) -> KernelClass:
-    first = own[0]
-    names = dict.fromkeys(one.label for one in own)
+def classes_of(device_step: DeviceStep) -> list[KernelClass]:
+    """Return the classes of the kernels of a predicted step, in order of their first kernels."""
+    kernels_by_key: dict[tuple[Any, ...], list[TraceKernel]] = {}
+    for kernel in device_step.kernels:
+        kernels_by_key.setdefault(key_of(kernel), []).append(kernel)
+    return [_kernel_class(key, kernels) for key, kernels in kernels_by_key.items()]
+
+
+def _kernel_class(key: tuple[Any, ...], kernels: list[TraceKernel]) -> KernelClass:
+    first = kernels[0]
+    names = dict.fromkeys(kernel.label for kernel in kernels)
     work, message = first.shape, first.message
     return KernelClass(
         key,
         ", ".join(names),
         first.family,
-        len(own),
-        sum(one.seconds for one in own),
-        any(one.of_pass in (FORWARD, RECOMPUTE) for one in own),
+        len(kernels),
+        sum(kernel.seconds for kernel in kernels),
+        any(kernel.of_pass in (FORWARD, RECOMPUTE) for kernel in kernels),
         work is None or work.compute_bound > 0.5,
         message.level if message else "",
         not first.of_pass and first.micro_batch < 0,
@@ -117,8 +117,8 @@ def _class(key: tuple[Any, ...], own: list[TraceKernel]) -> KernelClass:
 
 
 def key_of(kernel: TraceKernel) -> tuple[Any, ...]:
-    """What a trace can know of a predicted kernel."""
-    work, ahead = kernel.shape, kernel.of_pass in (FORWARD, RECOMPUTE)
+    """Return what a trace can tell of a predicted kernel."""
+    work, is_forward = kernel.shape, kernel.of_pass in (FORWARD, RECOMPUTE)
     if kernel.family == "wait":
         return ("recv",) if kernel.peer else ("norm",)
     if kernel.family == "message" and kernel.message is not None:
@@ -127,115 +127,128 @@ def key_of(kernel: TraceKernel) -> tuple[Any, ...]:
     if kernel.family in ("optimizer", "copy"):
         return (kernel.family,)
     if work is not None and (kernel.family == "matrix" or (kernel.family == "attention" and _is_product(kernel))):
-        return _shape(round(work.batch), round(work.rows), round(work.columns), round(work.depth))
+        return _product_key(round(work.batch), round(work.rows), round(work.columns), round(work.depth))
     if kernel.family == "attention" and kernel.label == "flash_attention":
-        return "attention", "forward" if ahead else "backward"
-    return "elementwise", _sort(kernel.label), "forward" if ahead else "backward"
+        return "attention", "forward" if is_forward else "backward"
+    return "elementwise", _sort(kernel.label), "forward" if is_forward else "backward"
 
 
 def _is_product(kernel: TraceKernel) -> bool:
     return kernel.label in ("attention_scores", "attention_context")
 
 
-def _shape(batch: int, rows: int, columns: int, depth: int) -> tuple[Any, ...]:
+def _product_key(batch: int, rows: int, columns: int, depth: int) -> tuple[Any, ...]:
     return "product", batch, min(rows, columns), max(rows, columns), depth
 
 
 def _sort(name: str) -> str:
     if name in _SORT_OF:
         return _SORT_OF[name]
-    return next((sort for sort, sign in SORTS.items() if sign.search(name)), name)
+    return next((sort for sort, pattern in SORTS.items() if pattern.search(name)), name)
 
 
-def match(trace: RankTrace, found: DeviceStep) -> Matched:
+def match(trace: RankTrace, device_step: DeviceStep) -> MatchedTrace:
     """Match a trace to the predicted step of its stage."""
-    classes = classes_of(found)
-    at = {one.key: i for i, one in enumerate(classes)}
-    ways = [_of_kind(kind, at, classes) for kind in trace.kinds]
-    of = np.array([way[0] for way in ways], np.int64)[trace.kind]
-    how = np.array([way[1] for way in ways], object)[trace.kind]
-    _by_order(trace, found, at, of, how)
-    seconds, whole = trace.seconds, max(float(trace.seconds.sum()), 1e-30)
-    shares = {way: float(seconds[how == way].sum()) / whole for way in (BY_SHAPE, BY_NAME, BY_ORDER, BY_KIND)}
-    left: dict[str, float] = {}
-    for i in np.flatnonzero(of < 0):
-        name = trace.kinds[trace.kind[i]].name
-        left[name] = left.get(name, 0.0) + float(seconds[i]) / trace.steps
-    return Matched(trace, classes, of, shares, dict(sorted(left.items(), key=lambda item: -item[1])))
+    classes = classes_of(device_step)
+    index_by_key = {kernel_class.key: i for i, kernel_class in enumerate(classes)}
+    class_and_method = [_match_kind(kind, index_by_key, classes) for kind in trace.kinds]
+    class_index = np.array([entry[0] for entry in class_and_method], np.int64)[trace.kind_index]
+    methods = np.array([entry[1] for entry in class_and_method], object)[trace.kind_index]
+    _match_by_order(trace, device_step, index_by_key, class_index, methods)
+    seconds, total_seconds = trace.seconds, max(float(trace.seconds.sum()), 1e-30)
+    shares = {
+        method: float(seconds[methods == method].sum()) / total_seconds
+        for method in (BY_SHAPE, BY_NAME, BY_ORDER, BY_KIND)
+    }
+    unmatched: dict[str, float] = {}
+    for i in np.flatnonzero(class_index < 0):
+        name = trace.kinds[trace.kind_index[i]].name
+        unmatched[name] = unmatched.get(name, 0.0) + float(seconds[i]) / trace.n_steps
+    return MatchedTrace(trace, classes, class_index, shares, dict(sorted(unmatched.items(), key=lambda item: -item[1])))
 
 
-def _of_kind(kind: SeenKernel, at: Mapping[tuple[Any, ...], int], classes: list[KernelClass]) -> tuple[int, str]:
-    """Class of a kind of kernels, and how it was found."""
-    if kind.label == OF_MESSAGES:
-        return _of_message(kind, at, classes)
-    if kind.label == OF_COPIES:
-        return at.get(("copy",), -1), BY_NAME if ("copy",) in at else NOT
-    back = "backward" if _BACKWARD.search(kind.name) else "forward"
+def _match_kind(
+    kind: KernelKind, index_by_key: Mapping[tuple[Any, ...], int], classes: list[KernelClass]
+) -> tuple[int, str]:
+    """Return the class index of a kind of kernels, -1 for none, and the method of matching."""
+    if kind.label == MESSAGE_CLASS:
+        return _match_message(kind, index_by_key, classes)
+    if kind.label == COPY_CLASS:
+        return index_by_key.get(("copy",), -1), BY_NAME if ("copy",) in index_by_key else UNMATCHED
+    direction = "backward" if _BACKWARD.search(kind.name) else "forward"
     if key := _product_of(kind.dims):
-        if key in at:
-            return at[key], BY_SHAPE
+        if key in index_by_key:
+            return index_by_key[key], BY_SHAPE
         if kind.label == _GEMM:
-            return -1, NOT
-    if kind.label == _ATTENTION and ("attention", back) in at:
-        return at["attention", back], BY_NAME
+            return -1, UNMATCHED
+    if kind.label == _ATTENTION and ("attention", direction) in index_by_key:
+        return index_by_key["attention", direction], BY_NAME
     if kind.label == _GEMM:
-        return -1, NOT  # perhaps by order
-    sort = next((sort for sort, sign in SORTS.items() if sign.search(kind.name)), "")
-    if sort == "optimizer" and ("optimizer",) in at:
-        return at["optimizer",], BY_NAME
-    for name in (sort, *(key[1] for key in at if key[0] == "elementwise" and key[1] in kind.name)):
-        if ("elementwise", name, back) in at:
-            return at["elementwise", name, back], BY_NAME
-    return -1, NOT
+        return -1, UNMATCHED  # perhaps by order
+    sort = next((sort for sort, pattern in SORTS.items() if pattern.search(kind.name)), "")
+    if sort == "optimizer" and ("optimizer",) in index_by_key:
+        return index_by_key["optimizer",], BY_NAME
+    for name in (sort, *(key[1] for key in index_by_key if key[0] == "elementwise" and key[1] in kind.name)):
+        if ("elementwise", name, direction) in index_by_key:
+            return index_by_key["elementwise", name, direction], BY_NAME
+    return -1, UNMATCHED
 
 
 _ATTENTION, _GEMM = 1, 2
 
 
 def _product_of(dims: tuple[tuple[int, ...], ...]) -> tuple[Any, ...] | None:
-    """Shape of the product of the first two inputs that can be multiplied; a bias may stand before them."""
-    for left, right in itertools.pairwise(dims):
-        if len(left) == len(right) == 2 and left[1] == right[0]:
-            return _shape(1, left[0], right[1], left[1])
-        if len(left) == len(right) == 3 and left[0] == right[0] and left[2] == right[1]:
-            return _shape(left[0], left[1], right[2], left[2])
-        if len(left) > 2 and len(right) == 2 and left[-1] in right:  # of a linear layer, whose weight is transposed
-            rows = int(np.prod(left[:-1]))
-            return _shape(1, rows, right[0] if right[1] == left[-1] else right[1], left[-1])
+    """Return the shape of the product of the first two inputs that can be multiplied, or None."""
+    for first, second in itertools.pairwise(dims):
+        if len(first) == len(second) == 2 and first[1] == second[0]:
+            return _product_key(1, first[0], second[1], first[1])
+        if len(first) == len(second) == 3 and first[0] == second[0] and first[2] == second[1]:
+            return _product_key(first[0], first[1], second[2], first[2])
+        if len(first) > 2 and len(second) == 2 and first[-1] in second:  # of a linear layer, whose weight is transposed
+            rows = int(np.prod(first[:-1]))
+            return _product_key(1, rows, second[0] if second[1] == first[-1] else second[1], first[-1])
     return None
 
 
-def _of_message(kind: SeenKernel, at: Mapping[tuple[Any, ...], int], classes: list[KernelClass]) -> tuple[int, str]:
-    collective, size, ranks = kind.message or ("", 0, 0)
+def _match_message(
+    kind: KernelKind, index_by_key: Mapping[tuple[Any, ...], int], classes: list[KernelClass]
+) -> tuple[int, str]:
+    collective, n_bytes, ranks = kind.message or ("", 0, 0)
     name = _KINDS.get(collective.lower(), "")
     if name == "recv":
-        return at.get(("recv",), -1), BY_KIND if ("recv",) in at else NOT
-    if name == "all_reduce" and 0 < size <= 64 and ("norm",) in at:
-        return at["norm",], BY_KIND
-    own = [i for i, one in enumerate(classes) if one.key[:2] == ("message", name)]
-    exact = [i for i in own if ranks == classes[i].key[3] and size and _near(size, classes[i].key[2])]
+        return index_by_key.get(("recv",), -1), BY_KIND if ("recv",) in index_by_key else UNMATCHED
+    if name == "all_reduce" and 0 < n_bytes <= 64 and ("norm",) in index_by_key:
+        return index_by_key["norm",], BY_KIND
+    candidates = [i for i, kernel_class in enumerate(classes) if kernel_class.key[:2] == ("message", name)]
+    exact = [
+        i for i in candidates if ranks == classes[i].key[3] and n_bytes and _is_same_size(n_bytes, classes[i].key[2])
+    ]
     if exact:
         return exact[0], BY_SHAPE
-    own = [i for i in own if not ranks or ranks == classes[i].key[3]]
-    return (own[0], BY_KIND) if len(own) == 1 and not size else (-1, NOT)
+    candidates = [i for i in candidates if not ranks or ranks == classes[i].key[3]]
+    return (candidates[0], BY_KIND) if len(candidates) == 1 and not n_bytes else (-1, UNMATCHED)
 
 
-def _near(one: float, other: float) -> bool:
-    return max(one, other) <= _BYTES * max(min(one, other), 1.0)
+def _is_same_size(first: float, second: float) -> bool:
+    return max(first, second) <= _BYTES * max(min(first, second), 1.0)
 
 
-def _by_order(
-    trace: RankTrace, found: DeviceStep, at: Mapping[tuple[Any, ...], int], of: np.ndarray, how: np.ndarray
+def _match_by_order(
+    trace: RankTrace,
+    device_step: DeviceStep,
+    index_by_key: Mapping[tuple[Any, ...], int],
+    class_index: np.ndarray,
+    methods: np.ndarray,
 ) -> None:
-    """Products without shapes: one by one, where there are as many as predicted."""
+    """Match products without shapes one by one, in place, where their number is the predicted one."""
     labels = trace.labels
-    shapeless = np.array([kind.label == _GEMM and not kind.dims for kind in trace.kinds], bool)[trace.kind]
-    place = np.flatnonzero(shapeless & (of < 0) & (labels == _GEMM))
-    listed = [at[key_of(kernel)] for kernel in _products(found)]
-    if len(place) and len(listed) and len(place) == len(listed) * trace.steps:
-        of[place] = listed * trace.steps
-        how[place] = BY_ORDER
+    shapeless = np.array([kind.label == _GEMM and not kind.dims for kind in trace.kinds], bool)[trace.kind_index]
+    positions = np.flatnonzero(shapeless & (class_index < 0) & (labels == _GEMM))
+    expected_classes = [index_by_key[key_of(kernel)] for kernel in _products(device_step)]
+    if len(positions) and len(expected_classes) and len(positions) == len(expected_classes) * trace.n_steps:
+        class_index[positions] = expected_classes * trace.n_steps
+        methods[positions] = BY_ORDER
 
 
-def _products(found: DeviceStep) -> Iterable[TraceKernel]:
-    return (one for one in found.kernels if key_of(one)[0] == "product")
+def _products(device_step: DeviceStep) -> Iterable[TraceKernel]:
+    return (kernel for kernel in device_step.kernels if key_of(kernel)[0] == "product")

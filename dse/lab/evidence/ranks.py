@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.lab.evidence.matching import Matched, classes_of, key_of, match
-from dse.lab.evidence.traces import OF_MESSAGES, RankTrace, SeenKernel
+from dse.lab.evidence.matching import MatchedTrace, classes_of, key_of, match
+from dse.lab.evidence.traces import MESSAGE_CLASS, KernelKind, RankTrace
 from dse.views.trace import DeviceStep
 
 #: Messages of one stream that follow one another within this time are sent in a row, s.
@@ -19,15 +19,15 @@ FAMILIES = ("matrix", "attention", "elementwise", "optimizer")
 
 
 class RankParts(NamedTuple):
-    """A rank's step, with what is exposed of each message."""
+    """A rank's step, with the exposed seconds of each message."""
 
-    matched: Matched
+    matched: MatchedTrace
     stage: int
     exposed: np.ndarray  #: s of each kernel of a message that no compute hides [kernels]
     wire: np.ndarray  #: s of each kernel without waits for other ranks [kernels]
     waits: float  #: s a step in messages between stages, for the norm, and for ranks whose step ends later
     replicas: float  #: s a step of exposed messages after the passes
-    after: float  #: s a step of the optimiser
+    optimizer_seconds: float  #: s a step of the optimiser
     idle: float  #: s a step without a kernel
 
     @property
@@ -37,186 +37,209 @@ class RankParts(NamedTuple):
 
     @property
     def busy(self) -> float:
-        """Seconds a step of the passes of its stage, gaps included."""
-        return self.trace.length - self.waits - self.replicas - self.after
+        """Seconds a step of the passes of its stage with gaps."""
+        return self.trace.step_seconds - self.waits - self.replicas - self.optimizer_seconds
 
 
-def parts_of(matched: Matched, stage: int) -> RankParts:
-    """Exposed messages of a rank: of layers, then waits for other stages, then of replicas after the passes."""
+def rank_parts(matched: MatchedTrace, stage: int) -> RankParts:
+    """Split the step of a rank into passes, exposed messages of layers, of stages and of replicas, and gaps."""
     trace, classes = matched.trace, matched.classes
-    of, start, end = matched.of, trace.start, trace.end
-    families = np.array([one.family for one in classes] + [""], object)[of]
-    sends = trace.labels == OF_MESSAGES
-    after = np.array([one.after for one in classes] + [False], bool)[of]
-    between = np.array([one.key[:2] == ("message", "send") and "stage" in one.name for one in classes] + [False])[of]
-    waits, late = (families == "wait") & sends, sends & after & (families != "wait")
+    class_index, start, end = matched.class_index, trace.start, trace.end
+    families = np.array([kernel_class.family for kernel_class in classes] + [""], object)[class_index]
+    is_message = trace.labels == MESSAGE_CLASS
+    is_after_passes = np.array([kernel_class.is_after_passes for kernel_class in classes] + [False], bool)[class_index]
+    is_between_stages = np.array(
+        [kernel_class.key[:2] == ("message", "send") and "stage" in kernel_class.name for kernel_class in classes]
+        + [False]
+    )[class_index]
+    is_wait, is_late = (families == "wait") & is_message, is_message & is_after_passes & (families != "wait")
     exposed = np.zeros(len(start))
-    covered = ~sends
-    for group in (sends & ~waits & ~late & ~between, waits):
-        exposed[group] = _uncovered(start[group], end[group], start[covered], end[covered])
-        covered = covered | group
-    first, last = _passes(trace, of, families == "optimizer")
-    first, last = np.concatenate([start[covered], first]), np.concatenate([end[covered], last])
-    exposed[late] = _uncovered(start[late], end[late], first, last)
-    steps = trace.steps
+    is_covered = ~is_message
+    for group in (is_message & ~is_wait & ~is_late & ~is_between_stages, is_wait):
+        exposed[group] = _uncovered(start[group], end[group], start[is_covered], end[is_covered])
+        is_covered = is_covered | group
+    cover_start, cover_end = _pass_spans(trace, class_index, families == "optimizer")
+    cover_start, cover_end = (
+        np.concatenate([start[is_covered], cover_start]),
+        np.concatenate([end[is_covered], cover_end]),
+    )
+    exposed[is_late] = _uncovered(start[is_late], end[is_late], cover_start, cover_end)
+    steps = trace.n_steps
     return RankParts(
         matched,
         stage,
         exposed,
         trace.seconds.copy(),
-        float(exposed[waits].sum()) / steps,
-        float(exposed[late].sum()) / steps,
+        float(exposed[is_wait].sum()) / steps,
+        float(exposed[is_late].sum()) / steps,
         float(trace.seconds[families == "optimizer"].sum()) / steps,
         trace.idle,
     )
 
 
-def _passes(trace: RankTrace, of: np.ndarray, optimizer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Start and end of the passes of each step: from its first kernel of compute to the last before the optimiser."""
-    own = np.flatnonzero((trace.labels != OF_MESSAGES) & (of >= 0) & ~optimizer)
-    if not len(own):
+def _pass_spans(trace: RankTrace, class_index: np.ndarray, is_optimizer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return start and end of the passes of each step, before its optimiser."""
+    compute_indices = np.flatnonzero((trace.labels != MESSAGE_CLASS) & (class_index >= 0) & ~is_optimizer)
+    if not len(compute_indices):
         return np.zeros(0), np.zeros(0)
-    step = np.searchsorted(np.sort(trace.start[optimizer]), trace.start[own])
-    found = [own[step == one] for one in np.unique(step)]
-    return np.array([trace.start[one].min() for one in found]), np.array([trace.end[one].max() for one in found])
+    step_index = np.searchsorted(np.sort(trace.start[is_optimizer]), trace.start[compute_indices])
+    indices_by_step = [compute_indices[step_index == step_number] for step_number in np.unique(step_index)]
+    return np.array([trace.start[indices].min() for indices in indices_by_step]), np.array(
+        [trace.end[indices].max() for indices in indices_by_step]
+    )
 
 
-def _uncovered(start: np.ndarray, end: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Seconds of each interval outside the union of others."""
-    if not len(first):
+def _uncovered(start: np.ndarray, end: np.ndarray, cover_start: np.ndarray, cover_end: np.ndarray) -> np.ndarray:
+    """Return the seconds of each interval outside the union of the cover's intervals."""
+    if not len(cover_start):
         return np.asarray(end - start)
-    order = np.argsort(first, kind="stable")
-    first, last = first[order], np.maximum.accumulate(last[order])
-    opens = np.concatenate([[True], first[1:] > last[:-1]])
-    starts, ends = first[opens], last[np.concatenate([opens[1:], [True]])]
-    before = np.concatenate([[0.0], np.cumsum(ends - starts)])
+    order = np.argsort(cover_start, kind="stable")
+    cover_start, cover_end = cover_start[order], np.maximum.accumulate(cover_end[order])
+    is_opening = np.concatenate([[True], cover_start[1:] > cover_end[:-1]])
+    starts, ends = cover_start[is_opening], cover_end[np.concatenate([is_opening[1:], [True]])]
+    cumulative = np.concatenate([[0.0], np.cumsum(ends - starts)])
 
-    def until(time: np.ndarray) -> np.ndarray:
-        at = np.searchsorted(starts, time, "right")
-        inside = np.where(at > 0, np.minimum(time, ends[at - 1]) - starts[at - 1], 0.0)
-        return np.asarray(before[np.maximum(at - 1, 0)] + inside)
+    def covered_until(time: np.ndarray) -> np.ndarray:
+        """Return the covered seconds before each time."""
+        index = np.searchsorted(starts, time, "right")
+        partial = np.where(index > 0, np.minimum(time, ends[index - 1]) - starts[index - 1], 0.0)
+        return np.asarray(cumulative[np.maximum(index - 1, 0)] + partial)
 
-    return np.maximum(end - start - (until(end) - until(start)), 0.0)
+    return np.maximum(end - start - (covered_until(end) - covered_until(start)), 0.0)
 
 
-def as_trace(found: DeviceStep) -> RankTrace:
-    """The predicted step of a device as a trace, of which the same is asked as of measured ones."""
-    classes = classes_of(found)
-    at = {one.key: i for i, one in enumerate(classes)}
-    kinds = [SeenKernel(one.name, OF_MESSAGES if one.family in ("message", "wait") else 0x7F) for one in classes]
-    start = np.array([one.start for one in found.kernels])
+def as_trace(device_step: DeviceStep) -> RankTrace:
+    """Return the predicted step of a device in the form of a measured trace."""
+    classes = classes_of(device_step)
+    index_by_key = {kernel_class.key: i for i, kernel_class in enumerate(classes)}
+    kinds = [
+        KernelKind(kernel_class.name, MESSAGE_CLASS if kernel_class.family in ("message", "wait") else 0x7F)
+        for kernel_class in classes
+    ]
+    start = np.array([kernel.start for kernel in device_step.kernels])
     return RankTrace(
         "",
         0,
         0,
         1,
-        found.total,
+        device_step.total,
         kinds,
-        np.array([at[key_of(one)] for one in found.kernels]),
-        np.array([one.stream for one in found.kernels]),
+        np.array([index_by_key[key_of(kernel)] for kernel in device_step.kernels]),
+        np.array([kernel.stream for kernel in device_step.kernels]),
         start,
-        start + [one.seconds for one in found.kernels],
+        start + [kernel.seconds for kernel in device_step.kernels],
     )
 
 
-def predicted_parts(found: DeviceStep) -> RankParts:
-    """The parts of the predicted step of a device."""
-    trace = as_trace(found)
-    return parts_of(Matched(trace, classes_of(found), trace.kind, {}, {}), found.stage)
+def predicted_parts(device_step: DeviceStep) -> RankParts:
+    """Return the parts of the predicted step of a device."""
+    trace = as_trace(device_step)
+    return rank_parts(MatchedTrace(trace, classes_of(device_step), trace.kind_index, {}, {}), device_step.stage)
 
 
-def measured_parts(trace: RankTrace, found: DeviceStep) -> RankParts:
-    """The parts of a measured step of a device of the same stage."""
-    return parts_of(match(trace, found), found.stage)
+def measured_parts(trace: RankTrace, device_step: DeviceStep) -> RankParts:
+    """Return the parts of a measured step of a device of the same stage."""
+    return rank_parts(match(trace, device_step), device_step.stage)
 
 
-def without_waits(ranks: list[RankParts]) -> list[RankParts]:
-    """Wire times of messages that several ranks send together: the shortest kernel of them, whose rank came last."""
-    found = [one.wire.copy() for one in ranks]
+def remove_waits(ranks: list[RankParts]) -> list[RankParts]:
+    """Set the wire time of a message that several ranks send together to their shortest kernel.
+
+    The rank with the shortest kernel came last and waited for none.
+    """
+    wires = [rank.wire.copy() for rank in ranks]
     groups: dict[tuple[str, int], list[tuple[int, np.ndarray]]] = {}
-    for number, one in enumerate(ranks):
-        names = [kind.group for kind in one.trace.kinds]
-        for at, item in enumerate(one.matched.classes):
-            if item.family != "message" or item.name.startswith("stage_output"):
+    for rank_index, rank in enumerate(ranks):
+        names = [kind.group for kind in rank.trace.kinds]
+        for index, kernel_class in enumerate(rank.matched.classes):
+            if kernel_class.family != "message" or kernel_class.name.startswith("stage_output"):
                 continue
-            place = np.flatnonzero(one.matched.of == at)
-            for group in {names[kind] for kind in one.trace.kind[place]} - {""}:
-                own = place[[names[kind] == group for kind in one.trace.kind[place]]]
-                groups.setdefault((group, hash(item.key)), []).append((number, own))
-    for together in groups.values():
-        if len(together) > 1 and len({len(own) for _, own in together}) == 1:
-            least = np.min([ranks[number].wire[own] for number, own in together], axis=0)
-            for number, own in together:
-                found[number][own] = least
-    return [one._replace(wire=wire) for one, wire in zip(ranks, found, strict=True)]
+            positions = np.flatnonzero(rank.matched.class_index == index)
+            for group in {names[kind] for kind in rank.trace.kind_index[positions]} - {""}:
+                kernel_indices = positions[[names[kind] == group for kind in rank.trace.kind_index[positions]]]
+                groups.setdefault((group, hash(kernel_class.key)), []).append((rank_index, kernel_indices))
+    for members in groups.values():
+        if len(members) > 1 and len({len(kernel_indices) for _, kernel_indices in members}) == 1:
+            shortest = np.min(
+                [ranks[rank_index].wire[kernel_indices] for rank_index, kernel_indices in members], axis=0
+            )
+            for rank_index, kernel_indices in members:
+                wires[rank_index][kernel_indices] = shortest
+    return [rank._replace(wire=wire) for rank, wire in zip(ranks, wires, strict=True)]
 
 
-def with_ends(ranks: list[RankParts]) -> list[RankParts]:
-    """Time after the last kernel of a rank, beyond that of the rank that ends last, is no gap: it waits for others."""
-    tails = [max(one.trace.steps * one.trace.length - float(one.trace.end.max()), 0.0) for one in ranks]
-    found = []
-    for one, tail in zip(ranks, tails, strict=True):
-        more = (tail - min(tails)) / one.trace.steps
-        found.append(one._replace(waits=one.waits + more, idle=one.idle - more))
-    return found
+def count_tails_as_waits(ranks: list[RankParts]) -> list[RankParts]:
+    """Count time after a rank's last kernel, beyond that of the rank that ends last, as waits instead of gaps."""
+    tails = [max(rank.trace.n_steps * rank.trace.step_seconds - float(rank.trace.end.max()), 0.0) for rank in ranks]
+    adjusted = []
+    for rank, tail in zip(ranks, tails, strict=True):
+        extra_wait = (tail - min(tails)) / rank.trace.n_steps
+        adjusted.append(rank._replace(waits=rank.waits + extra_wait, idle=rank.idle - extra_wait))
+    return adjusted
 
 
-def exposed_sums(one: RankParts) -> np.ndarray:
-    """Seconds a step of exposed messages in the passes, and after them."""
-    after = np.array([item.after for item in one.matched.classes] + [False])[one.matched.of]
-    own = np.array([item.family == "message" for item in one.matched.classes] + [False])[one.matched.of]
-    sums = [float(one.exposed[own & (after == late)].sum()) for late in (False, True)]
-    return np.array(sums) / one.trace.steps
+def exposed_sums(rank: RankParts) -> np.ndarray:
+    """Return the seconds a step of exposed messages in the passes and after them [2]."""
+    is_after_passes = np.array([kernel_class.is_after_passes for kernel_class in rank.matched.classes] + [False])[
+        rank.matched.class_index
+    ]
+    is_message = np.array([kernel_class.family == "message" for kernel_class in rank.matched.classes] + [False])[
+        rank.matched.class_index
+    ]
+    sums = [float(rank.exposed[is_message & (is_after_passes == is_late)].sum()) for is_late in (False, True)]
+    return np.array(sums) / rank.trace.n_steps
 
 
-def gaps_up_to(one: RankParts, longest: float) -> float:
-    """Seconds a step without a kernel in gaps that are not longer than this."""
-    gaps = gaps_of(one)
-    return float(gaps[gaps <= longest].sum()) / one.trace.steps
+def short_gap_seconds(rank: RankParts, max_seconds: float) -> float:
+    """Return the seconds a step without a kernel in gaps of at most ``max_seconds``."""
+    gaps = kernel_gaps(rank)
+    return float(gaps[gaps <= max_seconds].sum()) / rank.trace.n_steps
 
 
-def gaps_of(one: RankParts) -> np.ndarray:
-    """Gaps between kernels, s."""
-    gaps = np.maximum(one.trace.start[1:] - np.maximum.accumulate(one.trace.end)[:-1], 0.0)
+def kernel_gaps(rank: RankParts) -> np.ndarray:
+    """Return the gaps between kernels, s."""
+    gaps = np.maximum(rank.trace.start[1:] - np.maximum.accumulate(rank.trace.end)[:-1], 0.0)
     return np.asarray(gaps[gaps > 1e-7])
 
 
-def paid_delays(one: RankParts, longer: np.ndarray) -> np.ndarray:
-    """Exposed seconds that longer messages cost: a delay is handed on to the next in a row until nothing hides it.
+def paid_delays(rank: RankParts, extra_seconds: np.ndarray) -> np.ndarray:
+    """Return the exposed seconds that longer messages cost.
+
+    A delay is handed on to the next message in a row until nothing hides it.
 
     Args:
-        one: a rank.
-        longer: s by which each kernel of a message takes longer; 0 for others [kernels].
+        rank: a rank.
+        extra_seconds: s by which each kernel of a message takes longer; 0 for others [kernels].
 
     Returns:
         Seconds of each kernel [kernels].
     """
-    trace, paid = one.trace, np.zeros(len(longer))
-    for stream in np.unique(trace.stream[longer != 0.0]):
-        delay, last = 0.0, -np.inf
+    trace, paid_seconds = rank.trace, np.zeros(len(extra_seconds))
+    for stream in np.unique(trace.stream[extra_seconds != 0.0]):
+        delay, previous_end = 0.0, -np.inf
         for i in np.flatnonzero(trace.stream == stream):
-            delay = longer[i] + (delay if trace.start[i] - last < _IN_A_ROW else 0.0)
-            paid[i] = min(delay, one.exposed[i]) if delay > 0.0 else max(delay, -one.exposed[i])
-            delay, last = delay - paid[i], trace.end[i]
-    return paid
+            delay = extra_seconds[i] + (delay if trace.start[i] - previous_end < _IN_A_ROW else 0.0)
+            paid_seconds[i] = min(delay, rank.exposed[i]) if delay > 0.0 else max(delay, -rank.exposed[i])
+            delay, previous_end = delay - paid_seconds[i], trace.end[i]
+    return paid_seconds
 
 
-def family_seconds(one: RankParts, family: str) -> tuple[float, float]:
-    """(measured, predicted) seconds of the kernels of a family that ran, the latter at the predicted time of each."""
+def family_seconds(rank: RankParts, family: str) -> tuple[float, float]:
+    """Return measured and predicted seconds a step of the kernels of a family that ran."""
     measured = expected = 0.0
-    for at, item in enumerate(one.matched.classes):
-        if item.family == family:
-            measured += one.matched.seconds(at)
-            expected += one.matched.times(at) * item.each
+    for index, kernel_class in enumerate(rank.matched.classes):
+        if kernel_class.family == family:
+            measured += rank.matched.seconds(index)
+            expected += rank.matched.launches(index) * kernel_class.seconds_per_kernel
     return measured, expected
 
 
 def steady_ratio(ranks: list[RankParts], family: str) -> float:
-    """Measured over predicted time of a family's kernels, each counting alike: many small ones average their noise."""
+    """Return the geometric mean over launches of measured over predicted time of a family's kernels."""
     logs = weights = 0.0
-    for one in ranks:
-        for at, item in enumerate(one.matched.classes):
-            if item.family == family and (times := one.matched.times(at)):
-                logs += times * math.log(one.matched.seconds(at) / times / item.each)
-                weights += times
+    for rank in ranks:
+        for index, kernel_class in enumerate(rank.matched.classes):
+            if kernel_class.family == family and (launches := rank.matched.launches(index)):
+                logs += launches * math.log(rank.matched.seconds(index) / launches / kernel_class.seconds_per_kernel)
+                weights += launches
     return math.exp(logs / weights) if weights else 1.0

@@ -16,66 +16,82 @@ from dse.views.trace import PassKind, Step, Task, simulate
 
 
 class SavedTime(NamedTuple):
-    """What a step without a cause saves: s a step in the passes of each stage, s after them, factor between stages."""
+    """What a step without a cause saves, in s a step.
+
+    It is seconds by stage in the passes, seconds after them, and a factor of messages between stages.
+    """
 
     passes: Mapping[int, float]
-    after: float = 0.0
-    between: float = 1.0
+    after_passes: float = 0.0
+    message_factor: float = 1.0
     everywhere: bool = True  #: whether stages without a trace save the same share
 
 
 class MeasuredState:
-    """The measured state of a step."""
+    """The times of passes, messages and optimiser of a measured step, of which its schedule makes the length."""
 
     def __init__(self, step: Step, ranks: list[RankParts], predicted: Mapping[int, RankParts]) -> None:
         self.step, self.ranks, self.predicted = step, ranks, predicted
-        self.measured = max(one.trace.length for one in ranks)
-        self.stages = {s: [one for one in ranks if one.stage == s] for s in {one.stage for one in ranks}}
-        self.busy = {s: float(np.mean([one.busy for one in own])) for s, own in self.stages.items()}
-        self.last = max(ranks, key=lambda one: one.replicas + one.after)  # whose messages and optimiser end last
-        self.after = self.last.replicas + self.last.after
-        self.between = self._between()
+        self.measured = max(rank.trace.step_seconds for rank in ranks)
+        self.stages = {s: [rank for rank in ranks if rank.stage == s] for s in {rank.stage for rank in ranks}}
+        self.busy = {s: float(np.mean([rank.busy for rank in stage_ranks])) for s, stage_ranks in self.stages.items()}
+        self.last_rank = max(
+            ranks, key=lambda rank: rank.replicas + rank.optimizer_seconds
+        )  # whose messages and optimiser end last
+        self.after_passes = self.last_rank.replicas + self.last_rank.optimizer_seconds
+        self.message_factor = self._message_ratio()
 
-    def _between(self) -> float:
-        """Time of messages between stages over the predicted one."""
+    def _message_ratio(self) -> float:
+        """Return the time of messages between stages over the predicted one."""
         ratios = []
-        for one in self.ranks:
-            for at, item in enumerate(one.matched.classes):
-                sent = one.matched.times(at) if item.family == "message" and "stage_output" in item.name else 0.0
-                if sent and item.key[1] == "send":
-                    ratios.append(one.matched.seconds(at) / sent / item.each)
+        for rank in self.ranks:
+            for index, kernel_class in enumerate(rank.matched.classes):
+                launches = (
+                    rank.matched.launches(index)
+                    if kernel_class.family == "message" and "stage_output" in kernel_class.name
+                    else 0.0
+                )
+                if launches and kernel_class.key[1] == "send":
+                    ratios.append(rank.matched.seconds(index) / launches / kernel_class.seconds_per_kernel)
         return float(np.mean(ratios)) if ratios else 1.0
 
     def total(self, saved: SavedTime | None = None) -> float:
-        """Seconds of the step by its schedule, in the measured state or with something saved."""
+        """Return the seconds of the step by its schedule, in the measured state or with something saved."""
         saved = saved or SavedTime({})
         busy = {s: seconds - saved.passes.get(s, 0.0) for s, seconds in self.busy.items()}
         scales = {s: busy[s] / max(self.predicted[s].busy, 1e-12) for s in busy}
-        plain = {s: self.busy[s] / max(self.predicted[s].busy, 1e-12) for s in busy}
-        others = float(np.mean([*(scales if saved.everywhere else plain).values()]))
-        plan, d = self.step.plan, self.step.durations
-        place = [plan.place(Task(PassKind.forward, 0, chunk)) for chunk in range(plan.chunks)]
-        each = [scales.get(stage, others) for stage in place]
-        scaled = [[factor * value for factor, value in zip(each, part, strict=True)] for part in d[:3]]
-        hidden = None if d.hidden is None else [f * value for f, value in zip(each, d.hidden, strict=True)]
-        between = self.between / saved.between
-        durations = d._replace(
+        measured_scales = {s: self.busy[s] / max(self.predicted[s].busy, 1e-12) for s in busy}
+        untraced_scale = float(np.mean([*(scales if saved.everywhere else measured_scales).values()]))
+        plan, predicted_durations = self.step.plan, self.step.durations
+        stages = [plan.place(Task(PassKind.forward, 0, chunk)) for chunk in range(plan.chunks)]
+        chunk_scales = [scales.get(stage, untraced_scale) for stage in stages]
+        scaled = [
+            [factor * value for factor, value in zip(chunk_scales, part, strict=True)]
+            for part in predicted_durations[:3]
+        ]
+        hidden = (
+            None
+            if predicted_durations.hidden is None
+            else [f * value for f, value in zip(chunk_scales, predicted_durations.hidden, strict=True)]
+        )
+        message_factor = self.message_factor / saved.message_factor
+        durations = predicted_durations._replace(
             forward=scaled[0],
             input_gradient=scaled[1],
             weight_gradient=scaled[2],
             hidden=hidden,
-            receive=between * d.receive,
+            receive=message_factor * predicted_durations.receive,
         )
-        return simulate(plan, durations).makespan + self.after - saved.after
+        return simulate(plan, durations).makespan + self.after_passes - saved.after_passes
 
-    def worth(self, saved: SavedTime) -> float:
-        """Seconds by which the step is longer for a cause."""
+    def cause_seconds(self, saved: SavedTime) -> float:
+        """Return the seconds by which a cause lengthens the step."""
         return self.total() - self.total(saved)
 
-    def at_last(self, values: Mapping[int, float]) -> float:
-        """Of seconds by rank those of the rank that ends last; the mean where it is not among them."""
-        return values.get(id(self.last), float(np.mean([*values.values()])))
+    def last_rank_value(self, values: Mapping[int, float]) -> float:
+        """Return the value of the rank that ends last, or the mean where it is not among the ranks."""
+        return values.get(id(self.last_rank), float(np.mean([*values.values()])))
 
-    def mean(self, values: Mapping[int, Sequence[float]]) -> dict[int, float]:
-        """Stage → mean over its ranks."""
-        return {stage: float(np.mean(own)) for stage, own in values.items() if own}
+    def stage_means(self, values: Mapping[int, Sequence[float]]) -> dict[int, float]:
+        """Return by stage the mean over its ranks."""
+        return {stage: float(np.mean(rank_values)) for stage, rank_values in values.items() if rank_values}

@@ -10,21 +10,21 @@ import numpy as np
 
 from dse.errors import InputError
 from dse.measured.profiles import kineto
-from dse.measured.profiles.kernels import CLASSES, OF_COPIES, class_of, covered
-from dse.measured.profiles.run import ALLOWED, blocks
+from dse.measured.profiles.kernels import CLASSES, COPY_CLASS, kernel_class, union_length
+from dse.measured.profiles.run import ALLOWED, read_blocks
 
 #: Kernels of one trace that are matched one by one.
-MOST = 3_000_000
+MAX_KERNELS = 3_000_000
 
 #: Index of the class of collectives.
-OF_MESSAGES = list(CLASSES).index("nccl")
+MESSAGE_CLASS = list(CLASSES).index("nccl")
 
 #: Dimensions of the inputs of an operator of the host.
 Shapes = tuple[tuple[int, ...], ...]
 
 
-class SeenKernel(NamedTuple):
-    """What kernels of one kind have in common: name, shapes of the operator that launched it, message."""
+class KernelKind(NamedTuple):
+    """Name, class, input shapes, message and ranks that kernels of one kind have in common."""
 
     name: str
     label: int  #: class by its name
@@ -34,15 +34,15 @@ class SeenKernel(NamedTuple):
 
 
 class RankTrace(NamedTuple):
-    """The timed steps of a rank; times in s from the start of the first of them."""
+    """The timed steps of a rank, with times in s from the start of the first of them."""
 
     path: str
     rank: int
     world: int
-    steps: int
-    length: float  #: s of a step
-    kinds: list[SeenKernel]
-    kind: np.ndarray  #: index of a kernel's kind [kernels]
+    n_steps: int
+    step_seconds: float  #: s of a step
+    kinds: list[KernelKind]
+    kind_index: np.ndarray  #: index of a kernel's kind [kernels]
     stream: np.ndarray
     start: np.ndarray
     end: np.ndarray
@@ -55,72 +55,76 @@ class RankTrace(NamedTuple):
     @property
     def labels(self) -> np.ndarray:
         """Classes of the kernels [kernels]."""
-        return np.array([kind.label for kind in self.kinds], np.int64)[self.kind]
+        return np.array([kind.label for kind in self.kinds], np.int64)[self.kind_index]
 
     @property
     def idle(self) -> float:
         """Seconds a step without any kernel."""
-        return self.length - covered(self.start, self.end) / self.steps
+        return self.step_seconds - union_length(self.start, self.end) / self.n_steps
 
 
 def is_trace(path: str | Path) -> bool:
-    """Whether a file is a trace in Kineto's form."""
-    start = next(blocks(Path(path), 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
-    return start[:1] == b"{" and kineto.SIGN.search(start) is not None
+    """Return True for a file in the form of Kineto's traces.
+
+    Args:
+        path: of any file, gzipped or not.
+    """
+    start = next(read_blocks(Path(path), 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
+    return start[:1] == b"{" and kineto.SIGNATURE.search(start) is not None
 
 
 def read_trace(path: str | Path) -> RankTrace | None:
-    """The timed steps of a trace; None for one without kernels in them.
+    """Read the timed steps of a trace, or None for one without kernels in them.
 
     Raises:
-        InputError: for a damaged file, and one of more than ``MOST`` kernels.
+        InputError: for a damaged file, and one of more than ``MAX_KERNELS`` kernels.
     """
     path = Path(path)
     head: dict[str, Any] = {}
     steps: dict[int, tuple[float, float]] = {}
-    launched: dict[int, Shapes] = {}
+    shapes_by_operator: dict[int, Shapes] = {}
     rows: list[tuple[float, float, int, int, int]] = []
     kinds: dict[tuple[Any, ...], int] = {}
     for event in kineto.events(path, head):
-        start, duration = kineto.time_of(event.get("ts")), kineto.time_of(event.get("dur"))
-        if event.get("ph") != "X" or start is None or duration is None:
+        start_us, duration_us = kineto.event_us(event.get("ts")), kineto.event_us(event.get("dur"))
+        if event.get("ph") != "X" or start_us is None or duration_us is None:
             continue
         category, args = event.get("cat"), event.get("args")
-        about: Mapping[str, Any] = args if isinstance(args, dict) else {}
+        metadata: Mapping[str, Any] = args if isinstance(args, dict) else {}
         if category in ("kernel", "gpu_memcpy", "gpu_memset", "Kernel"):
-            key, outer = _kind(event, category, about), kineto.whole(about.get("External id"))
-            stream = kineto.whole(about.get("stream")) or kineto.whole(event.get("tid"))
-            rows.append((start, duration, kinds.setdefault(key, len(kinds)), stream, outer))
-            if len(rows) > MOST:
-                raise InputError(str(path), f"more than {MOST:,} kernels", ALLOWED, "profile fewer steps")
-        elif category == "cpu_op" and "Input Dims" in about:
-            launched[kineto.whole(about.get("External id"))] = _dims(about["Input Dims"])
+            key, operator_id = _kind(event, category, metadata), kineto.positive_int(metadata.get("External id"))
+            stream = kineto.positive_int(metadata.get("stream")) or kineto.positive_int(event.get("tid"))
+            rows.append((start_us, duration_us, kinds.setdefault(key, len(kinds)), stream, operator_id))
+            if len(rows) > MAX_KERNELS:
+                raise InputError(str(path), f"more than {MAX_KERNELS:,} kernels", ALLOWED, "profile fewer steps")
+        elif category == "cpu_op" and "Input Dims" in metadata:
+            shapes_by_operator[kineto.positive_int(metadata.get("External id"))] = _dims(metadata["Input Dims"])
         elif (
             category != "gpu_user_annotation"
-            and duration > 0.0
-            and (found := kineto.STEP.fullmatch(str(event.get("name"))))
+            and duration_us > 0.0
+            and (step_match := kineto.STEP.fullmatch(str(event.get("name"))))
         ):
-            steps[int(found[1])] = start, duration
-    launched.pop(0, None)  # operators without a number launch nothing that is known
-    return _trace(path, head, steps, launched, rows, list(kinds)) if rows and steps else None
+            steps[int(step_match[1])] = start_us, duration_us
+    shapes_by_operator.pop(0, None)  # operators without a number launch nothing that is known
+    return _trace(path, head, steps, shapes_by_operator, rows, list(kinds)) if rows and steps else None
 
 
-def _kind(event: Mapping[str, Any], category: Any, about: Mapping[str, Any]) -> tuple[Any, ...]:
+def _kind(event: Mapping[str, Any], category: Any, metadata: Mapping[str, Any]) -> tuple[Any, ...]:
     name = str(event.get("name"))[:300]
-    label = class_of(name) if "mem" not in str(category) else OF_COPIES
-    if label != OF_MESSAGES:
+    label = kernel_class(name) if "mem" not in str(category) else COPY_CLASS
+    if label != MESSAGE_CLASS:
         return name, label, None, ""
-    return name, label, kineto.message_of(name, about), str(about.get("Process Group Ranks", ""))[:400]
+    return name, label, kineto.collective_of(name, metadata), str(metadata.get("Process Group Ranks", ""))[:400]
 
 
 def _dims(value: Any) -> Shapes:
-    """Dimensions of the tensors among the inputs."""
+    """Return the dimensions of the tensors among the inputs."""
     if not isinstance(value, list):
         return ()
     return tuple(
-        tuple(map(int, one))
-        for one in value[:8]
-        if isinstance(one, list) and one and all(isinstance(size, int) for size in one)
+        tuple(map(int, sizes))
+        for sizes in value[:8]
+        if isinstance(sizes, list) and sizes and all(isinstance(size, int) for size in sizes)
     )
 
 
@@ -128,31 +132,34 @@ def _trace(
     path: Path,
     head: Mapping[str, Any],
     steps: Mapping[int, tuple[float, float]],
-    launched: Mapping[int, Shapes],
+    shapes_by_operator: Mapping[int, Shapes],
     rows: Sequence[tuple[float, float, int, int, int]],
     keys: Sequence[tuple[Any, ...]],
 ) -> RankTrace | None:
     numbers = sorted(steps)
-    kept = numbers[1:] or numbers
-    first, last = min(steps[n][0] for n in kept), max(sum(steps[n]) for n in kept)
-    inside = sorted(row for row in rows if first - 1e-3 <= row[0] < last)
-    if not inside:
+    timed_steps = numbers[1:] or numbers
+    start_us, end_us = min(steps[n][0] for n in timed_steps), max(sum(steps[n]) for n in timed_steps)
+    timed_rows = sorted(row for row in rows if start_us - 1e-3 <= row[0] < end_us)
+    if not timed_rows:
         return None
-    found: dict[tuple[int, Shapes], int] = {}
-    kind = [found.setdefault((row[2], launched.get(row[4], ())), len(found)) for row in inside]
-    kinds = [SeenKernel(keys[at][0], keys[at][1], dims, keys[at][2], keys[at][3]) for at, dims in found]
-    start = 1e-6 * (np.array([row[0] for row in inside]) - first)
+    kind_index: dict[tuple[int, Shapes], int] = {}
+    kind = [kind_index.setdefault((row[2], shapes_by_operator.get(row[4], ())), len(kind_index)) for row in timed_rows]
+    kinds = [
+        KernelKind(keys[key_index][0], keys[key_index][1], dims, keys[key_index][2], keys[key_index][3])
+        for key_index, dims in kind_index
+    ]
+    start = 1e-6 * (np.array([row[0] for row in timed_rows]) - start_us)
     ranks = head.get("distributedInfo")
-    about: Mapping[str, Any] = ranks if isinstance(ranks, dict) else {}
+    rank_info: Mapping[str, Any] = ranks if isinstance(ranks, dict) else {}
     return RankTrace(
         str(path),
-        kineto.whole(about.get("rank")),
-        kineto.whole(about.get("world_size")),
-        len(kept),
-        1e-6 * (last - first) / len(kept),
+        kineto.positive_int(rank_info.get("rank")),
+        kineto.positive_int(rank_info.get("world_size")),
+        len(timed_steps),
+        1e-6 * (end_us - start_us) / len(timed_steps),
         kinds,
         np.array(kind, np.int64),
-        np.array([row[3] for row in inside], int),
+        np.array([row[3] for row in timed_rows], int),
         start,
-        start + 1e-6 * np.array([row[1] for row in inside]),
+        start + 1e-6 * np.array([row[1] for row in timed_rows]),
     )

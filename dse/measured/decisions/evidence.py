@@ -25,7 +25,7 @@ from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import Comparison, compare_predictions, step_time
 from dse.measured.kinds import KINDS
 from dse.measured.uncertainty.parts import figure_of
-from dse.measured.uncertainty.posterior import DRAWS, Choice, Posterior, draws_of, normal, posterior
+from dse.measured.uncertainty.posterior import DRAWS, Choice, Posterior, factor_draws, normal_draws, posterior
 from dse.measured.uncertainty.rows import choice_of
 from dse.types import Design
 
@@ -33,13 +33,13 @@ from dse.types import Design
 RUN = 0.02
 
 #: Measured over predicted from which a run is rather a mistake of its unit.
-_FAR = 10.0
+_MAX_RATIO = 10.0
 
 #: Source of rows of traces that ``dse trace`` wrote.
-_PREDICTED = "profile dse-trace"
+_DSE_TRACE_SOURCE = "profile dse-trace"
 
 #: Records of a design that no time depends on: a row states none of them.
-_UNTIMED = (".system.accelerator.made", ".system.prices", ".system.emissions", ".system.reliability")
+_TIMELESS_RECORDS = (".system.accelerator.made", ".system.prices", ".system.emissions", ".system.reliability")
 
 
 class Evidence(NamedTuple):
@@ -50,112 +50,154 @@ class Evidence(NamedTuple):
     measured: np.ndarray  #: logarithm, of SI values [rows]
 
 
-class Conditioned(NamedTuple):
-    """What measured rows change of a posterior."""
+class PosteriorUpdate(NamedTuple):
+    """Change of a posterior by measured rows."""
 
     shift: np.ndarray  #: of the expected log metric [designs]
     correction: np.ndarray  #: of its draws [designs, draws]; its mean is ``shift``
     deviations: np.ndarray  #: standard deviation of the log metric after them [designs]
-    own: int  #: rows of the designs themselves
+    n_design_rows: int  #: rows of the designs themselves
 
 
 def compared_rows(tables: Sequence[str | Path], where: str) -> list[Comparison]:
-    """Measured times and rates of tables with their predictions, each once; InputError without any."""
+    """Compare measured times and rates of tables with their predictions, each once.
+
+    Args:
+        tables: CSV files.
+        where: option that names them, for messages.
+
+    Returns:
+        Comparisons without a skip.
+
+    Raises:
+        InputError: without a row that can be predicted, for rows of predictions, and for values off by a factor of 10.
+    """
     cases = [case for path in tables for case in read_cases(path)]
-    every = compare_predictions(predict_cases(cases))
-    usable = (c for c in every if c.skip is None and not c.duplicate)
-    found = [c for c in usable if c.prediction.stack and _tells(c)]
-    if not found:
-        reason = next((f" ({c.skip})" for c in every if c.skip), "")
+    comparisons = compare_predictions(predict_cases(cases))
+    usable = (c for c in comparisons if c.skip is None and not c.duplicate)
+    rows = [c for c in usable if c.prediction.stack and _is_time_or_rate(c)]
+    if not rows:
+        reason = next((f" ({c.skip})" for c in comparisons if c.skip), "")
         raise InputError(
             where,
             f"no row that can be predicted{reason}",
             "measured steps or figures of serving",
             "dse validate lists skipped rows",
         )
-    if any(c.source == _PREDICTED for c in found):
+    if any(c.source == _DSE_TRACE_SOURCE for c in rows):
         raise InputError(
             where,
             "the trace of a prediction",
             "traces and logs of runs",
             "leave out what dse trace wrote: it would narrow spreads without a measurement",
         )
-    for c in found:
-        if not 1.0 / _FAR < (times := c.measured / c.predicted) < _FAR:
-            at, got = f"{c.source}: {c.metric}", f"{times:.3g} times the predicted {c.predicted:.3g} (SI units)"
-            raise InputError(at, got, f"within a factor of {_FAR:g}", "check the value and its unit")
-    return found
+    for c in rows:
+        if not 1.0 / _MAX_RATIO < (times := c.measured / c.predicted) < _MAX_RATIO:
+            figure_name, got = (
+                f"{c.source}: {c.metric}",
+                f"{times:.3g} times the predicted {c.predicted:.3g} (SI units)",
+            )
+            raise InputError(figure_name, got, f"within a factor of {_MAX_RATIO:g}", "check the value and its unit")
+    return rows
 
 
-def _tells(c: Comparison) -> bool:
-    """Whether a compared row is a time or rate: memory, power and room of a cache tell nothing of these."""
+def _is_time_or_rate(c: Comparison) -> bool:
+    """Return True for a compared time or rate, which memory, power and room of a cache do not tell."""
     study = KINDS[c.prediction.case.kind].study
     figure = figure_of(c.metric, study)
     return figure not in (None, "memory") and (bool(study.residuals) or figure == "step")
 
 
 def figure_of_row(c: Comparison) -> tuple[str, float]:
-    """The metric that a compared row tells of, and its measured value in SI units: of training the step time."""
+    """Return the metric that a compared row tells of and its measured value.
+
+    Args:
+        c: a comparison without a skip.
+
+    Returns:
+        Metric and value in SI units, of training the step time.
+    """
     study = KINDS[c.prediction.case.kind].study
     return (c.metric, c.measured) if study.residuals else (study.objective, step_time(c))
 
 
 def read(tables: Sequence[str | Path], study: Study) -> Evidence:
-    """The evidence of tables of measured rows; InputError for rows of another study."""
-    found = compared_rows(tables, "--measured")
-    if any(KINDS[c.prediction.case.kind].study is not study for c in found):
+    """Read tables of measured rows as evidence.
+
+    Args:
+        tables: CSV files.
+        study: of the designs.
+
+    Returns:
+        The evidence.
+
+    Raises:
+        InputError: for rows of another study.
+    """
+    rows = compared_rows(tables, "--measured")
+    if any(KINDS[c.prediction.case.kind].study is not study for c in rows):
         raise InputError("--measured", "rows of another kind", f"rows of {study.name}", "name a table of these alone")
-    figures = [figure_of_row(c) for c in found]
+    figures = [figure_of_row(c) for c in rows]
     values = np.log([value for _, value in figures])
-    choices = [choice_of(c.prediction, f"row {i}") for i, c in enumerate(found)]
+    choices = [choice_of(c.prediction, f"row {i}") for i, c in enumerate(rows)]
     return Evidence(choices, [name for name, _ in figures], values)
 
 
 def gain_of(effects: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """``G``, by which errors of rows tell of factors [factors, rows].
+    """Return the gain ``G`` by which errors of rows tell of factors [factors, rows].
 
     Args:
         effects: ``C`` [rows, factors].
         noise: standard deviation of what no factor explains [rows].
     """
-    found: np.ndarray = effects.T @ np.linalg.inv(effects @ effects.T + np.diag(noise**2))
-    return found
+    gain: np.ndarray = effects.T @ np.linalg.inv(effects @ effects.T + np.diag(noise**2))
+    return gain
 
 
-def conditioned(known: Posterior, evidence: Evidence) -> Conditioned:
-    """What measured rows change of a posterior of designs."""
-    place = [next((i for i, one in enumerate(known.choices) if _same(one, row)), None) for row in evidence.choices]
-    errors, effects = np.zeros(len(place)), [dict[str, float]() for _ in place]
+def condition(prior: Posterior, evidence: Evidence) -> PosteriorUpdate:
+    """Return what measured rows change of a posterior of designs."""
+    matches = [
+        next((i for i, choice in enumerate(prior.choices) if _takes_same_time(choice, row)), None)
+        for row in evidence.choices
+    ]
+    errors, effects = np.zeros(len(matches)), [dict[str, float]() for _ in matches]
     for metric in dict.fromkeys(evidence.metrics):
         rows = [j for j, name in enumerate(evidence.metrics) if name == metric]
-        both = posterior([*known.choices, *(evidence.choices[j] for j in rows)], metric, known.study)
-        for at, j in enumerate(rows, len(known.choices)):
-            i = at if place[j] is None else place[j]
-            errors[j] = evidence.measured[j] - both.logs[i]
-            effects[j] = {key: float(effect[i]) for key, effect in both.effects.items() if effect[i]}
-    keys = list(dict.fromkeys([*known.effects, *(key for one in effects for key in one)]))
-    of_rows = np.array([[one.get(key, 0.0) for key in keys] for one in effects])
-    of_designs = np.zeros((len(known.logs), len(keys)))
-    of_designs[:, : len(known.effects)] = known.matrix
-    gain = gain_of(of_rows, np.full(len(errors), RUN))
-    after = of_designs @ (np.eye(len(keys)) - gain @ of_rows)
-    noise = RUN * np.array([normal(f"run {j}") for j in range(len(errors))])
-    left = errors[:, None] - of_rows @ np.array([draws_of(key) for key in keys]).reshape(len(keys), DRAWS) - noise
-    deviations = np.sqrt(np.maximum((after * of_designs).sum(axis=1), 0.0))
-    return Conditioned(
-        of_designs @ gain @ errors, of_designs @ gain @ left, deviations, sum(one is not None for one in place)
+        joint = posterior([*prior.choices, *(evidence.choices[j] for j in rows)], metric, prior.study)
+        for row_index, j in enumerate(rows, len(prior.choices)):
+            i = row_index if matches[j] is None else matches[j]
+            errors[j] = evidence.measured[j] - joint.logs[i]
+            effects[j] = {key: float(effect[i]) for key, effect in joint.effects.items() if effect[i]}
+    keys = list(dict.fromkeys([*prior.effects, *(key for row_effects in effects for key in row_effects)]))
+    row_matrix = np.array([[row_effects.get(key, 0.0) for key in keys] for row_effects in effects])
+    design_matrix = np.zeros((len(prior.logs), len(keys)))
+    design_matrix[:, : len(prior.effects)] = prior.matrix
+    gain = gain_of(row_matrix, np.full(len(errors), RUN))
+    reduced_matrix = design_matrix @ (np.eye(len(keys)) - gain @ row_matrix)
+    noise = RUN * np.array([normal_draws(f"run {j}") for j in range(len(errors))])
+    residuals = (
+        errors[:, None] - row_matrix @ np.array([factor_draws(key) for key in keys]).reshape(len(keys), DRAWS) - noise
+    )
+    deviations = np.sqrt(np.maximum((reduced_matrix * design_matrix).sum(axis=1), 0.0))
+    return PosteriorUpdate(
+        design_matrix @ gain @ errors,
+        design_matrix @ gain @ residuals,
+        deviations,
+        sum(match is not None for match in matches),
     )
 
 
-def _same(one: Choice, other: Choice) -> bool:
-    """Whether two designs take the same time: equal in all but records of money, carbon and failures."""
-    if (one.stack, one.accelerator) != (other.stack, other.accelerator):
+def _takes_same_time(first: Choice, second: Choice) -> bool:
+    """Return True where two designs are equal in all but records of money, carbon and failures."""
+    if (first.stack, first.accelerator) != (second.stack, second.accelerator):
         return False
-    left, right = dict(_timed(one.design)), dict(_timed(other.design))
-    return left.keys() == right.keys() and all(np.isclose(left[k], right[k], rtol=1e-5) for k in left)
+    first_values, second_values = dict(_timed_leaves(first.design)), dict(_timed_leaves(second.design))
+    return first_values.keys() == second_values.keys() and all(
+        np.isclose(first_values[k], second_values[k], rtol=1e-5) for k in first_values
+    )
 
 
-def _timed(design: Design) -> Iterator[tuple[str, float]]:
+def _timed_leaves(design: Design) -> Iterator[tuple[str, float]]:
     for path, value in jax.tree_util.tree_leaves_with_path(design):
-        if not (name := jax.tree_util.keystr(path)).startswith(_UNTIMED):
+        if not (name := jax.tree_util.keystr(path)).startswith(_TIMELESS_RECORDS):
             yield name, float(value)

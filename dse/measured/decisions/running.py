@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def judge(grid: Grid, index: np.ndarray) -> Mapping[str, tuple[np.ndarray, dict[str, str]]]:
-    """Intervals and probabilities of designs of a sweep (:func:`dse.measured.decisions.choice.judge`).
+    """Return intervals and probabilities of designs of a sweep (:func:`dse.measured.decisions.choice.judge`).
 
     What computes them is imported when it is first asked for: sweeps without ``top:K`` do without.
     """
@@ -64,5 +64,5 @@ def run(
     >>> results.sizes["design"], results.step_time.attrs["units"]
     (3, 's')
     """
-    how = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress, "any_option": any_option}
-    return execute(spec, output, **how, workers=workers, scheduler=scheduler, judge=judge)[0]
+    options = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress, "any_option": any_option}
+    return execute(spec, output, **options, workers=workers, scheduler=scheduler, judge=judge)[0]

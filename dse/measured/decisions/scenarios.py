@@ -24,43 +24,52 @@ from dse.measured.uncertainty import bills
 from dse.types import Design
 
 #: Name of the scenario in which nothing is changed.
-AS_STATED = "as stated"
+BASE_NAME = "as stated"
 
 _NUMBER = r"\d+\.?\d*|\.\d+"
 _RELATIVE = re.compile(rf"(?:(?P<sign>[+-])\s*(?P<share>{_NUMBER})\s*%|x\s*(?P<factor>{_NUMBER}))")
 
 
 class Scenario(NamedTuple):
-    """A future that may come."""
+    """A named future: values of leaves and a weight."""
 
     name: str
     values: Mapping[str, Any]  #: name of a leaf → value, or by how much it changes
     weight: float = 1.0
 
 
-def read(path: Path) -> list[Scenario]:
-    """Scenarios of a TOML file: a table each, of leaf values, and ``weight``; InputError for what is none."""
-    found = []
+def read_scenarios(path: Path) -> list[Scenario]:
+    """Read scenarios of a TOML file, one table of leaf values and ``weight`` each."""
+    scenarios = []
     for name, values in toml.parsed(inputs.text(path, "a TOML file"), str(path)).items():
         if not isinstance(values, dict):
             raise InputError(f"{path}: {name}", repr(values), "tables of values", f'write ["name"] over {name} = …')
         weight = values.pop("weight", 1.0)
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0.0 <= weight < math.inf:
             raise InputError(f"{path}: {name}: weight", repr(weight), "0 or more", "write weight = 1")
-        found.append(Scenario(name, values, float(weight)))
-    return found
+        scenarios.append(Scenario(name, values, float(weight)))
+    return scenarios
 
 
 def parsed(text: str) -> list[Scenario]:
-    """Scenarios of an option: a TOML file, or ``NAME: LEAF=VALUE, …``.
+    """Parse scenarios of an option: a TOML file, or ``NAME: LEAF=VALUE, …``.
+
+    Args:
+        text: of the option.
+
+    Returns:
+        The scenarios.
+
+    Raises:
+        InputError: for text that is neither.
 
     >>> parsed("dear: made.price=+30 %")
     [Scenario(name='dear', values={'made.price': '+30 %'}, weight=1.0)]
     """
     if text.endswith(".toml"):
-        return read(Path(text))
-    name, colon, listed = text.partition(":")
-    pairs = [one.partition("=") for one in listed.split(",")]
+        return read_scenarios(Path(text))
+    name, colon, assignments = text.partition(":")
+    pairs = [assignment.partition("=") for assignment in assignments.split(",")]
     if not colon or not name.strip() or not all(key.strip() and value.strip() for key, _, value in pairs):
         raise InputError(
             "--scenario", repr(text), "NAME: LEAF=VALUE, … or FILE.toml", 'write --scenario "dear: made.price=+30 %"'
@@ -68,20 +77,20 @@ def parsed(text: str) -> list[Scenario]:
     return [Scenario(name.strip(), {key.strip(): value.strip() for key, _, value in pairs})]
 
 
-def with_base(scenarios: Sequence[Scenario]) -> list[Scenario]:
-    """Scenarios with the designs as they are, first; InputError for names twice and for no weight."""
-    names = [one.name for one in scenarios]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise InputError("--scenario", f"{', '.join(sorted(twice))} twice", "each name once", "rename one of them")
-    base = next((one for one in scenarios if one.name == AS_STATED), Scenario(AS_STATED, {}))
-    found = [base, *(one for one in scenarios if one is not base)]
-    if not sum(one.weight for one in found):
+def add_base(scenarios: Sequence[Scenario]) -> list[Scenario]:
+    """Return the scenarios after the one without changes, or raise InputError for duplicates and no weight."""
+    names = [scenario.name for scenario in scenarios]
+    if duplicates := {name for name in names if names.count(name) > 1}:
+        raise InputError("--scenario", f"{', '.join(sorted(duplicates))} twice", "each name once", "rename one of them")
+    base = next((scenario for scenario in scenarios if scenario.name == BASE_NAME), Scenario(BASE_NAME, {}))
+    all_scenarios = [base, *(scenario for scenario in scenarios if scenario is not base)]
+    if not sum(scenario.weight for scenario in all_scenarios):
         raise InputError("--scenario", "no weight above 0", "one weight above 0", "write weight = 1")
-    return found
+    return all_scenarios
 
 
-def applied(scenario: Scenario, designs: Sequence[Design], study: Study) -> list[Design]:
-    """The designs in a scenario; what a design has no leaf for leaves it as it is.
+def apply_scenario(scenario: Scenario, designs: Sequence[Design], study: Study) -> list[Design]:
+    """Return the designs in a scenario, unchanged where they have none of its leaves.
 
     Raises:
         InputError: for a name that is no leaf, a value out of bounds, and a leaf that no design has.
@@ -90,37 +99,44 @@ def applied(scenario: Scenario, designs: Sequence[Design], study: Study) -> list
         return list(designs)
     where = f"--scenario {scenario.name}"
     paths = {leaf_path(name, where, study.name == "serving"): text for name, text in scenario.values.items()}
-    bought = evaluate_many(designs, study)["device_price"]
-    found = [bills.completed(one, study, float(price)) for one, price in zip(designs, bought, strict=True)]
+    device_prices = evaluate_many(designs, study)["device_price"]
+    scenario_designs = [
+        bills.add_money_records(design, study, float(price))
+        for design, price in zip(designs, device_prices, strict=True)
+    ]
     for path, text in paths.items():
-        moved = [_moved(one, path, text, where) for one in found]
-        if all(after is before for after, before in zip(moved, found, strict=True)):
+        changed_designs = [_with_leaf(design, path, text, where) for design in scenario_designs]
+        if all(new is old for new, old in zip(changed_designs, scenario_designs, strict=True)):
             raise InputError(where, path, "a leaf that a design has", "leave it out")
-        found = moved
-    return found
+        scenario_designs = changed_designs
+    return scenario_designs
 
 
-def _moved(design: Design, path: str, text: Any, where: str) -> Design:
-    owner = path.split(".")
-    for end in range(1, len(owner)):
-        if leaf(design, ".".join(owner[:end])) is None:
+def _with_leaf(design: Design, path: str, text: Any, where: str) -> Design:
+    fields = path.split(".")
+    for end in range(1, len(fields)):
+        if leaf(design, ".".join(fields[:end])) is None:
             return design
-    about = known_leaves()[path]
-    if isinstance(text, str) and (found := _RELATIVE.fullmatch(text.strip())):
-        factor = float(found["factor"]) if found["factor"] else 1.0 + float(f"{found['sign']}{found['share']}") / 100.0
+    leaf_info = known_leaves()[path]
+    if isinstance(text, str) and (relative_match := _RELATIVE.fullmatch(text.strip())):
+        factor = (
+            float(relative_match["factor"])
+            if relative_match["factor"]
+            else 1.0 + float(f"{relative_match['sign']}{relative_match['share']}") / 100.0
+        )
         value = float(leaf(design, path)) * factor
     else:
-        value = _number(text, about["units"], f"{where}: {path}")
-    if value not in about["bounds"]:
-        raise InputError(f"{where}: {path}", f"{value:g}", str(about["bounds"]), "choose a value within")
+        value = _number(text, leaf_info["units"], f"{where}: {path}")
+    if value not in leaf_info["bounds"]:
+        raise InputError(f"{where}: {path}", f"{value:g}", str(leaf_info["bounds"]), "choose a value within")
     return replace(design, {path: np.float32(value)})
 
 
 def _number(text: Any, units: str, where: str) -> float:
-    """An absolute value, in SI units where it has none; InputError for what looks like a change."""
+    """Return an absolute value in SI units, or raise InputError for what looks like a change."""
     if isinstance(text, str) and re.match(r"[+x]|.*%$", text.strip()):
-        plain = text.strip().strip("+x% ")
-        raise InputError(where, repr(text), "VALUE, +SHARE % or x FACTOR", f"write '+{plain} %' or '{plain}'")
+        magnitude = text.strip().strip("+x% ")
+        raise InputError(where, repr(text), "VALUE, +SHARE % or x FACTOR", f"write '+{magnitude} %' or '{magnitude}'")
     try:
         return float(text)
     except ValueError:

@@ -10,52 +10,52 @@ from collections.abc import Sequence
 
 from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
-from dse.measured.kernels.formulas import FORMULAS, device_of, predict, times
+from dse.measured.kernels.formulas import FORMULAS, device_of, predict, times_or_powers
 from dse.measured.kernels.kernel import METRICS, POWER, TIME, Kernel
 from dse.measured.kernels.platforms import PLATFORMS
 from dse.measured.kernels.readers import kind_of, read
 from dse.measured.prediction import Prediction, TableKind
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip, unless_skipped
+from dse.measured.table import Case, Meaning, Measurement, Row, Skip, raise_skip
 
 __all__ = [
     "FORMULAS", "KIND", "METRICS", "PLATFORMS", "POWER", "TIME", "Kernel", "device_of", "kind_of", "predict", "read",
-    "times",
+    "times_or_powers",
 ]  # fmt: skip
 
 
-def cases(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """Measured kernels of a table, in order, as cases with all their measurements."""
-    kind, found = kind_of(columns), list[Case]()
+def kernel_cases(columns: Sequence[str], rows: list[Row]) -> list[Case]:
+    """Return the measured kernels of a table as cases, in order, with all their measurements."""
+    kind, cases = kind_of(columns), list[Case]()
     for row in rows:
         try:
-            found += [_case(row, together) for together in _by_case(read(row, kind))]
+            cases += [_case(row, run_kernels) for run_kernels in _group_by_run(read(row, kind))]
         except Skip as skip:
-            found.append(_case(row, skip))
-    return found
-
-
-def _by_case(kernels: list[Kernel]) -> list[list[Kernel]]:
-    """Kernels of a row grouped by run, with time and power of one run together."""
-    cases: list[list[Kernel]] = []
-    for kernel in kernels:
-        if cases and kernel.metric not in {one.metric for one in cases[-1]}:
-            cases[-1].append(kernel)
-        else:
-            cases.append([kernel])
+            cases.append(_case(row, skip))
     return cases
 
 
+def _group_by_run(kernels: list[Kernel]) -> list[list[Kernel]]:
+    """Group kernels of a row by run, with time and power of one run together."""
+    runs: list[list[Kernel]] = []
+    for kernel in kernels:
+        if runs and kernel.metric not in {run_kernel.metric for run_kernel in runs[-1]}:
+            runs[-1].append(kernel)
+        else:
+            runs.append([kernel])
+    return runs
+
+
 def _case(row: Row, kernels: list[Kernel] | Skip) -> Case:
-    known = [] if isinstance(kernels, Skip) else kernels
-    measured = {kernel.metric: kernel.measured for kernel in known} or {TIME: float("nan")}
-    figures = (Measurement(row, name, Meaning(name, name), value) for name, value in measured.items())
+    kernel_list = [] if isinstance(kernels, Skip) else kernels
+    value_by_metric = {kernel.metric: kernel.measured for kernel in kernel_list} or {TIME: float("nan")}
+    figures = (Measurement(row, name, Meaning(name, name), value) for name, value in value_by_metric.items())
     return Case((row,), tuple(figures), "kernels", kernels)
 
 
-def _predict(known: Sequence[tuple[Case, list[Kernel]]], _: Study) -> list[Prediction]:
-    """Time, and power where measured, of every case."""
-    found = iter(predict([kernel for _, kernels in known for kernel in kernels]))
-    return [_prediction(case, {kernel.metric: next(found) for kernel in kernels}) for case, kernels in known]
+def _predict(configurations: Sequence[tuple[Case, list[Kernel]]], _: Study) -> list[Prediction]:
+    """Predict time, and power where measured, of every case."""
+    values = iter(predict([kernel for _, kernels in configurations for kernel in kernels]))
+    return [_prediction(case, {kernel.metric: next(values) for kernel in kernels}) for case, kernels in configurations]
 
 
 def _prediction(case: Case, values: dict[str, float | Skip]) -> Prediction:
@@ -68,8 +68,8 @@ KIND = TableKind(
     "kernels",
     TRAINING,
     lambda columns: bool(kind_of(columns)),
-    cases,
-    lambda case, _: unless_skipped(case.known),
+    kernel_cases,
+    lambda case, _: raise_skip(case.payload),
     _predict,
     lambda case: [m.name for m in case.measurements],
 )

@@ -14,7 +14,7 @@ import numpy as np
 from dse import types
 from dse.designs import catalog
 from dse.errors import InputError
-from dse.measured.kernels.exchanges import Exchanges, exchanges
+from dse.measured.kernels.exchanges import ExchangeKernels, exchange_kernels
 from dse.measured.kernels.kernel import Kernel
 from dse.measured.kernels.platforms import platform
 from dse.measured.table import Skip
@@ -31,25 +31,25 @@ from dse.model.work.operators import SOFTMAX, matmul_work
 from dse.types import Accelerator, Element, Group, Scalar, System
 
 
-def gemm_of(shape: Sequence[Scalar], device: Accelerator) -> Gemm:
-    """A GEMM from rows, columns, inner dimension and number format, with 16-bit results."""
-    rows, columns, depth, precision = shape
+def gemm_of(sizes: Sequence[Scalar], device: Accelerator) -> Gemm:
+    """Return a GEMM from rows, columns, inner dimension and number format, with 16-bit results."""
+    rows, columns, depth, precision = sizes
     element = Element(operand_bytes(precision), 2.0, 2.0, device.cache)
     return Gemm(matmul_work(rows, columns, depth, 1.0, element), precision)
 
 
 def attention_of(
-    shape: Sequence[Scalar], compute_stretch: Scalar = 1.0, reading_stretch: Scalar = 1.0
+    sizes: Sequence[Scalar], compute_stretch: Scalar = 1.0, reading_stretch: Scalar = 1.0
 ) -> AttentionKernel:
-    """An attention call; ``shape`` as in :class:`AttentionKernel`, up to ``context``."""
-    return AttentionKernel._make((*shape, SOFTMAX.forward, compute_stretch, reading_stretch))
+    """Return an attention call from ``sizes`` as in :class:`AttentionKernel`, up to ``context``."""
+    return AttentionKernel._make((*sizes, SOFTMAX.forward, compute_stretch, reading_stretch))
 
 
 def _gemm(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    *shape, sustained, stretch = values
-    gemm = gemm_of(shape, device)
-    limited = kernel_power.sustained_gemm_time(gemm, device)
-    return stretch * jnp.where(sustained > 0.0, limited, gemm_time(gemm, device))
+    *sizes, is_sustained, stretch = values
+    gemm = gemm_of(sizes, device)
+    sustained_time = kernel_power.sustained_gemm_time(gemm, device)
+    return stretch * jnp.where(is_sustained > 0.0, sustained_time, gemm_time(gemm, device))
 
 
 def _gemm_power(values: Sequence[Scalar], device: Accelerator) -> Scalar:
@@ -57,43 +57,47 @@ def _gemm_power(values: Sequence[Scalar], device: Accelerator) -> Scalar:
 
 
 def _attention(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    *shape, compute, reading = values
-    return attention_time(attention_of(shape, compute, reading), device)
+    *sizes, compute_stretch, reading_stretch = values
+    return attention_time(attention_of(sizes, compute_stretch, reading_stretch), device)
 
 
 def _attention_power(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    *shape, compute, reading = values
-    return kernel_power.attention_power(attention_of(shape, compute, reading), device)
+    *sizes, compute_stretch, reading_stretch = values
+    return kernel_power.attention_power(attention_of(sizes, compute_stretch, reading_stretch), device)
 
 
 def _vector(values: Sequence[Scalar], device: Accelerator) -> Scalar:
-    size, core_rate, floor = values
-    return elementwise_time(size, core_rate, floor, device)
+    n_bytes, core_rate, floor = values
+    return elementwise_time(n_bytes, core_rate, floor, device)
 
 
 def _collective(values: Sequence[Scalar], system: System) -> Scalar:
-    operation, size, members, local, launch = values
-    return collective_time(operation, size, _group(members, local, system), launch, system)
+    operation, n_bytes, members, local, launch = values
+    return collective_time(operation, n_bytes, _group(members, local, system), launch, system)
 
 
 def _group(members: Scalar, local: Scalar, system: System) -> Group:
-    """Neighbours of a node, ``local`` of them in each of some nodes."""
+    """Return a group of neighbours, ``local`` of them in each node."""
     return Group(members, local, reach=reach_in(system, local)((1.0, local)))
 
 
 def _direct(values: Sequence[Scalar], system: System) -> Scalar:
-    size, members, eager, lean = values
-    return direct_time(size, members, eager, lean, system)
+    n_bytes, members, eager, lean = values
+    return direct_time(n_bytes, members, eager, lean, system)
 
 
-def _exchange(values: Sequence[Scalar], device: Exchanges) -> Scalar:
-    combines, few, tokens, width, top_k, nodes, cores = values
-    many, low = (
-        jax.tree.map(lambda sent, back: jnp.where(combines > 0.0, back, sent), *pair)
+def _exchange(values: Sequence[Scalar], device: ExchangeKernels) -> Scalar:
+    is_combine, is_low_latency, tokens, token_bytes, top_k, nodes, cores = values
+    normal_kernel, low_latency_kernel = (
+        jax.tree.map(lambda dispatch, combine: jnp.where(is_combine > 0.0, combine, dispatch), *pair)
         for pair in ((device.dispatch, device.combine), (device.dispatch_low, device.combine_low))
     )
-    usual = exchange_time(tokens, width, top_k, nodes, many._replace(rate=cores * many.rate))
-    return jnp.where(few > 0.0, low_latency_time(tokens, width, top_k, nodes, low), usual)
+    normal_time = exchange_time(
+        tokens, token_bytes, top_k, nodes, normal_kernel._replace(rate=cores * normal_kernel.rate)
+    )
+    return jnp.where(
+        is_low_latency > 0.0, low_latency_time(tokens, token_bytes, top_k, nodes, low_latency_kernel), normal_time
+    )
 
 
 FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {
@@ -108,58 +112,69 @@ FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {
 }
 
 
-def times(kind: str, rows: jax.Array, device: Any) -> jax.Array:
-    """Time in s, or power in W, of kernels of one kind on one device, one per row of ``rows``."""
+def times_or_powers(kind: str, rows: jax.Array, device: Any) -> jax.Array:
+    """Return time in s, or power in W, of kernels of one kind on one device, one per row of ``rows`` [kernels]."""
     return jax.vmap(lambda row: jnp.asarray(FORMULAS[kind](list(row), device)))(rows)
 
 
-_compiled_times = functools.partial(jax.jit, static_argnames="kind")(times)
+_compiled_times = functools.partial(jax.jit, static_argnames="kind")(times_or_powers)
 
 
 def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
-    """Time in s, or power in W, of every kernel, in order, or the reason of a skip."""
+    """Predict time in s, or power in W, of every kernel, in order, or the reason of a skip."""
     groups: dict[tuple[str, str], list[int]] = {}
     for index, kernel in enumerate(kernels):
         groups.setdefault((kernel.kind, kernel.device), []).append(index)
-    found: list[float | Skip] = [Skip("not predicted")] * len(kernels)
-    for (kind, name), members in groups.items():
+    outcomes: list[float | Skip] = [Skip("not predicted")] * len(kernels)
+    for (kind, name), indices in groups.items():
         try:
-            predicted: Sequence[float | Skip] = _predict_batch(kind, name, [kernels[i].values for i in members])
+            batch_outcomes: Sequence[float | Skip] = _predict_batch(kind, name, [kernels[i].values for i in indices])
         except Skip as skip:
-            predicted = [skip] * len(members)
-        for index, value in zip(members, predicted, strict=True):
-            found[index] = value
-    return found
+            batch_outcomes = [skip] * len(indices)
+        for index, value in zip(indices, batch_outcomes, strict=True):
+            outcomes[index] = value
+    return outcomes
 
 
 def _predict_batch(kind: str, name: str, values: Sequence[tuple[float, ...]]) -> list[float | Skip]:
-    """The same for kernels of one kind on one device, padded so that few programs serve every table."""
+    """Predict kernels of one kind on one device, padded so that few programs serve every table."""
     device = device_of(kind, name)
     rows = np.asarray(values, np.float32)
-    size = max(256, 1 << (len(rows) - 1).bit_length())
-    padded = np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
+    n_padded_rows = max(256, 1 << (len(rows) - 1).bit_length())
+    padded = np.concatenate([rows, np.repeat(rows[-1:], n_padded_rows - len(rows), axis=0)])
     seconds = np.asarray(_compiled_times(kind, padded, device))[: len(rows)]
-    runs = np.ones(len(rows), bool)
+    is_supported = np.ones(len(rows), bool)
     if kind.startswith("gemm"):
-        runs = ~np.asarray(unsupported(device, jnp.asarray(rows[:, 3])))
+        is_supported = ~np.asarray(unsupported(device, jnp.asarray(rows[:, 3])))
     return [
         Skip("the chip has no such number format")
-        if not ok
+        if not supported
         else float(t)
         if math.isfinite(t) and t > 0.0
         else Skip("beyond the range of single precision")
-        for t, ok in zip(seconds, runs, strict=True)
+        for t, supported in zip(seconds, is_supported, strict=True)
     ]
 
 
 @functools.cache
 def device_of(kind: str, name: str) -> Any:
-    """The accelerator, or for collectives the system, that a table names; Skip for an unknown one."""
+    """Return the accelerator, or for collectives the system, that a table names.
+
+    Args:
+        kind: of the kernels.
+        name: as tables write it.
+
+    Returns:
+        A record of the catalogue.
+
+    Raises:
+        Skip: for an unknown name.
+    """
     try:
         if kind in ("collective", "direct"):
             return platform(name)
         if kind == "exchange":
-            return exchanges(name)
+            return exchange_kernels(name)
         return catalog.record(types.Accelerator, name)
     except InputError as error:
         raise Skip("unknown accelerator" if "node" not in error.where else "no switched node", name) from None

@@ -34,6 +34,6 @@ class Kernel:
         """Kind of the kernel without the suffix of the measured quantity."""
         return self.kind.removesuffix(_POWER)
 
-    def drawing(self, watts: float) -> Kernel:
-        """The kernel with its measured power in W."""
+    def with_power(self, watts: float) -> Kernel:
+        """Return the kernel with its measured power in W."""
         return dataclasses.replace(self, kind=self.base + _POWER, measured=watts)

@@ -35,12 +35,12 @@ PLATFORMS = {
 
 
 def platform(name: str) -> System:
-    """The system of a platform, or of an accelerator's own node."""
+    """Return the system of a platform, or of an accelerator's own node."""
     if name not in PLATFORMS:
         return catalog.record(types.System, name, fine=True)
-    known = PLATFORMS[name]
-    system = catalog.record(types.System, known.accelerator, fine=True)
-    out = dataclasses.replace(
-        system.scale_out, bandwidth=known.bandwidth, latency=known.latency, efficiency=1.0, ramp=1e5
+    cluster = PLATFORMS[name]
+    system = catalog.record(types.System, cluster.accelerator, fine=True)
+    scale_out = dataclasses.replace(
+        system.scale_out, bandwidth=cluster.bandwidth, latency=cluster.latency, efficiency=1.0, ramp=1e5
     )
-    return dataclasses.replace(system, scale_out=out)
+    return dataclasses.replace(system, scale_out=scale_out)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dse.measured.kernels.exchanges import APART
+from dse.measured.kernels.exchanges import INTER_NODE_SUFFIX
 from dse.measured.kernels.kernel import Kernel
 from dse.measured.kernels.platforms import PLATFORMS
-from dse.measured.names import known_accelerator
+from dse.measured.names import resolve_accelerator
 from dse.measured.table import Row, Skip, number
 from dse.types import Precision
 
 #: Column found only in tables of one kind → reader of a row.
-SIGNS = {
+KIND_BY_COLUMN = {
     "latency_sustained_ms": "regimes",
     "moe_tp_size": "experts",
     "dispatch_avg_t_us": "exchange",
@@ -40,15 +40,33 @@ TRITON_COMPUTE, TRITON_READING = 8.5, 3.2
 
 
 def kind_of(columns: Sequence[str]) -> str:
-    """Reader of a table with these columns; "" where it has no kernels."""
-    known = set(columns)
-    if not known & {"latency_ms", "latency_sustained_ms", "median_ms", "dispatch_avg_t_us"} or "metric" in known:
+    """Return the reader's name for a table with these columns, "" where it has no kernels.
+
+    Args:
+        columns: of its header.
+    """
+    column_set = set(columns)
+    if (
+        not column_set & {"latency_ms", "latency_sustained_ms", "median_ms", "dispatch_avg_t_us"}
+        or "metric" in column_set
+    ):
         return ""
-    return next((reader for column, reader in SIGNS.items() if column in known), "")
+    return next((reader for column, reader in KIND_BY_COLUMN.items() if column in column_set), "")
 
 
 def read(row: Row, kind: str) -> list[Kernel]:
-    """Measured kernels of a row; Skip with the reason where it cannot be predicted."""
+    """Read the measured kernels of a row.
+
+    Args:
+        row: of a table of kernels.
+        kind: of :func:`kind_of`.
+
+    Returns:
+        Its kernels.
+
+    Raises:
+        Skip: for a row that cannot be predicted.
+    """
     return READERS[kind](row)
 
 
@@ -66,36 +84,38 @@ def _precision(row: Row, column: str = "dtype") -> float:
     return float(PRECISIONS[text])
 
 
-def _shape(row: Row) -> tuple[float, float, float]:
+def _gemm_sizes(row: Row) -> tuple[float, float, float]:
     return number(row, "m"), number(row, "n"), number(row, "k")
 
 
-def _with_power(kernel: Kernel, row: Row) -> list[Kernel]:
-    """A timed kernel, and the same kernel with its power where measured."""
+def _timed_and_powered(kernel: Kernel, row: Row) -> list[Kernel]:
+    """Return a timed kernel, and the same kernel with its power where measured."""
     watts = number(row, "power_w", 0.0)
-    return [kernel, kernel.drawing(watts)] if watts > 0.0 else [kernel]
+    return [kernel, kernel.with_power(watts)] if watts > 0.0 else [kernel]
 
 
 def read_gemm(row: Row) -> list[Kernel]:
-    """A row of ``system, dtype, m, n, k, latency_ms``; with a power limit it ran until that set the clock."""
+    """Read ``system, dtype, m, n, k, latency_ms``, at the clock that a power limit sets where one is stated."""
     sustained = 1.0 if row.get("power_limit_w") else 0.0
-    values = (*_shape(row), _precision(row), sustained, 1.0)
-    kernel = Kernel("gemm", known_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), row.get("dtype"))
-    return _with_power(kernel, row)
+    values = (*_gemm_sizes(row), _precision(row), sustained, 1.0)
+    kernel = Kernel(
+        "gemm", resolve_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), row.get("dtype")
+    )
+    return _timed_and_powered(kernel, row)
 
 
 def read_regimes(row: Row) -> list[Kernel]:
-    """One shape in two regimes: at the clock of the power limit, and in short runs."""
-    device, shape, precision = known_accelerator(row.get("system")), _shape(row), _precision(row)
+    """Read one shape in two regimes: at the clock of the power limit, and in short runs."""
+    device, sizes, precision = resolve_accelerator(row.get("system")), _gemm_sizes(row), _precision(row)
     columns = {"latency_sustained_ms": 1.0, "latency_burst_ms": 0.0}
     return [
-        Kernel("gemm", device, (*shape, precision, sustained, 1.0), _seconds(row, column), column.split("_")[1])
+        Kernel("gemm", device, (*sizes, precision, sustained, 1.0), _seconds(row, column), column.split("_")[1])
         for column, sustained in columns.items()
     ]
 
 
 def read_attention(row: Row) -> list[Kernel]:
-    """Attention of whole sequences (``step`` 0), or of one token over ``step`` cached tokens."""
+    """Read attention of full sequences (``step`` 0), or of one token over ``step`` cached tokens."""
     if row.get("attn_dtype") not in ("bfloat16", "float16", "bf16", "fp16", ""):
         raise Skip("unknown number format", row.get("attn_dtype"))
     if number(row, "beam_width", 1.0) != 1.0:
@@ -103,46 +123,46 @@ def read_attention(row: Row) -> list[Kernel]:
     cache = row.get("kv_cache_dtype") or "bfloat16"
     if cache not in PRECISIONS:
         raise Skip("unknown number format", cache)
-    step, new = number(row, "step", 0.0), number(row, "isl", 1.0)
-    if step > 0.0 and new > 1.0:
+    step, query_tokens = number(row, "step", 0.0), number(row, "isl", 1.0)
+    if step > 0.0 and query_tokens > 1.0:
         raise Skip("a cached prefix is not modelled")
-    context = step == 0.0
-    triton = "triton" in row.get("kernel_source")
+    is_prefill = step == 0.0
+    is_triton = "triton" in row.get("kernel_source")
     values = (
         number(row, "batch_size"),
-        new if context else step,
+        query_tokens if is_prefill else step,
         number(row, "num_heads"),
         number(row, "num_key_value_heads"),
         number(row, "head_dim", 128.0),
         number(row, "window_size", 0.0),
         1.0 if "8" in cache and "fp8" in cache else 2.0,
-        float(context),
-        TRITON_COMPUTE if triton else 1.0,
-        TRITON_READING if triton else 1.0,
+        float(is_prefill),
+        TRITON_COMPUTE if is_triton else 1.0,
+        TRITON_READING if is_triton else 1.0,
     )
-    kernel = Kernel("attention", known_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), cache)
-    return _with_power(kernel, row)
+    kernel = Kernel("attention", resolve_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), cache)
+    return _timed_and_powered(kernel, row)
 
 
 def read_collective(row: Row) -> list[Kernel]:
-    """A library collective of ``num_gpus``, in one node unless stated, or of ``num_workers`` on a platform."""
+    """Read a library collective of ``num_gpus``, in one node unless stated, or of ``num_workers`` on a platform."""
     name = row.get("collective").replace("all_to_all", "alltoall")
     if name not in OPERATIONS:
         raise Skip("unknown collective", name)
     operation = float(OPERATIONS.index(name))
     if row.get("num_workers"):
-        return [_on_platform(row, operation, name)]
-    members, device = number(row, "num_gpus"), known_accelerator(row.get("system"))
+        return [_platform_kernel(row, operation, name)]
+    members, device = number(row, "num_gpus"), resolve_accelerator(row.get("system"))
     local = min(number(row, "devices_per_node", members), members)
     values = (operation, number(row, "bytes"), members, local, 0.0)
     return [Kernel("collective", device, values, _seconds(row, "latency_ms"), name)]
 
 
-def _on_platform(row: Row, operation: float, name: str) -> Kernel:
-    """A collective of ``num_workers`` devices, ``devices_per_node`` of them in a node."""
+def _platform_kernel(row: Row, operation: float, name: str) -> Kernel:
+    """Return a collective of ``num_workers`` devices, ``devices_per_node`` of them in a node."""
     members, local = number(row, "num_workers"), number(row, "devices_per_node")
-    apart = f"{row.get('platform')} apart"
-    device = apart if local == 1.0 and apart in PLATFORMS else row.get("platform")
+    one_per_node = f"{row.get('platform')} apart"
+    device = one_per_node if local == 1.0 and one_per_node in PLATFORMS else row.get("platform")
     if device not in PLATFORMS:
         raise Skip("unknown platform", device)
     values = (operation, number(row, "bytes"), members, min(local, members, PLATFORMS[device].local), 0.0)
@@ -150,21 +170,21 @@ def _on_platform(row: Row, operation: float, name: str) -> Kernel:
 
 
 def read_direct(row: Row) -> list[Kernel]:
-    """A framework's all-reduce, in a graph or in single launches (``…_eager``)."""
+    """Read a framework's all-reduce, in a graph or in single launches (``…_eager``)."""
     eager = 1.0 if "eager" in row.get("kernel_source") else 0.0
     lean = 1.0 if "trtllm" in row.get("kernel_source").lower() else 0.0
     values = (number(row, "bytes"), number(row, "num_gpus"), eager, lean)
     label = "eager" if eager else "graph"
-    return [Kernel("direct", known_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), label)]
+    return [Kernel("direct", resolve_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), label)]
 
 
 #: B/s per core of a kernel that only moves bytes.
-PLAIN = 1e12
+COPY_RATE = 1e12
 
 #: Element-wise kernels of the vidur tables' stack (eager PyTorch and vLLM of 2024): B/s per core, fitted over all its
 #: chips. Reductions and gathers keep few loads per core in flight.
 ELEMENTWISE = {
-    "add": PLAIN,
+    "add": COPY_RATE,
     "mlp_act": 31e9,
     "attn_rope": 25e9,
     "input_layernorm": 15.5e9,
@@ -184,76 +204,84 @@ OPERATOR_LAUNCH = {"gelu": 46e-6, "layernorm": 46e-6, "softmax": 12e-6}
 
 
 def read_operator(row: Row) -> list[Kernel]:
-    """An operator of a layer (``num_tokens``, ``tp``, sizes of the model), or isolated (``m``, ``n_or_k1``, ``n2``)."""
-    return _layer_operator(row) if row.get("num_tokens") else _lone_operator(row)
+    """Read an operator of a layer (``num_tokens``, ``tp``, model sizes), or isolated (``m``, ``n_or_k1``, ``n2``)."""
+    return _layer_operator(row) if row.get("num_tokens") else _single_operator(row)
 
 
 def _layer_operator(row: Row) -> list[Kernel]:
-    device, op, measured = known_accelerator(row.get("gpu")), row.get("op"), _seconds(row, "median_ms")
+    device, op, seconds = resolve_accelerator(row.get("gpu")), row.get("op"), _seconds(row, "median_ms")
     tokens, tp = number(row, "num_tokens"), number(row, "tp")
     hidden, heads, kv_heads = number(row, "n_embd"), number(row, "n_head"), number(row, "n_kv_head")
-    wide, gated = number(row, "n_expanded_embd") / tp, number(row, "gated", 0.0)
-    queries, pairs = hidden / tp, (hidden / heads) * kv_heads / tp
+    ffn_columns, gated = number(row, "n_expanded_embd") / tp, number(row, "gated", 0.0)
+    query_columns, kv_columns = hidden / tp, (hidden / heads) * kv_heads / tp
     products = {
-        "attn_pre_proj": (queries + 2.0 * pairs, hidden), "attn_post_proj": (hidden, queries),
-        "mlp_up_proj": (wide * (1.0 + gated), hidden), "mlp_down_proj": (hidden, wide),
+        "attn_pre_proj": (query_columns + 2.0 * kv_columns, hidden), "attn_post_proj": (hidden, query_columns),
+        "mlp_up_proj": (ffn_columns * (1.0 + gated), hidden), "mlp_down_proj": (hidden, ffn_columns),
     }  # fmt: skip
     if op in products:
         columns, depth = products[op]
         stretch = EARLY_HOPPER if "h100" in device else 1.0
-        return [Kernel("gemm", device, (tokens, columns, depth, float(Precision.fp16), 0.0, stretch), measured, op)]
-    moved = {  # elements read and written
+        return [Kernel("gemm", device, (tokens, columns, depth, float(Precision.fp16), 0.0, stretch), seconds, op)]
+    elements = {  # elements read and written
         "input_layernorm": 2.0 * hidden,
         "post_attention_layernorm": 2.0 * hidden,
         "add": 3.0 * hidden,
-        "attn_rope": 2.0 * (queries + pairs),
-        "mlp_act": (2.0 + gated) * wide,
+        "attn_rope": 2.0 * (query_columns + kv_columns),
+        "mlp_act": (2.0 + gated) * ffn_columns,
         "emb": 2.0 * hidden,
     }
-    if op not in moved:
+    if op not in elements:
         raise Skip("unknown operator", op)
-    return [Kernel("vector", device, (2.0 * tokens * moved[op], ELEMENTWISE[op], ELEMENTWISE_FLOOR), measured, op)]
+    return [Kernel("vector", device, (2.0 * tokens * elements[op], ELEMENTWISE[op], ELEMENTWISE_FLOOR), seconds, op)]
 
 
-def _lone_operator(row: Row) -> list[Kernel]:
+def _single_operator(row: Row) -> list[Kernel]:
     op, name = row.get("op"), row.get("device")
     if op.startswith("allreduce") and "x" in name:
         device, members = name.split("x")
         values = (0.0, number(row, "m"), float(members), float(members), 0.0)
-        return [Kernel("collective", known_accelerator(device), values, _seconds(row, "latency_ms"), "all_reduce")]
+        return [Kernel("collective", resolve_accelerator(device), values, _seconds(row, "latency_ms"), "all_reduce")]
     if ":" in op or not row.get("m"):
         raise Skip("parts of a layer without their shape")
-    device, measured = known_accelerator(name), _seconds(row, "latency_ms")
+    device, seconds = resolve_accelerator(name), _seconds(row, "latency_ms")
     if op.startswith("matmul"):
-        shape = (number(row, "m"), number(row, "n2"), number(row, "n_or_k1"))
-        return [Kernel("gemm", device, (*shape, float(Precision.fp16), 0.0, 1.0), measured, op)]
+        sizes = (number(row, "m"), number(row, "n2"), number(row, "n_or_k1"))
+        return [Kernel("gemm", device, (*sizes, float(Precision.fp16), 0.0, 1.0), seconds, op)]
     if op not in OPERATOR_LAUNCH:
         raise Skip("unknown operator", op)
     elements = number(row, "m") * number(row, "n_or_k1", 1.0)
-    return [Kernel("vector", device, (4.0 * elements, PLAIN, OPERATOR_LAUNCH[op]), measured, op)]
+    return [Kernel("vector", device, (4.0 * elements, COPY_RATE, OPERATOR_LAUNCH[op]), seconds, op)]
 
 
 #: Bytes per element sent by DeepEP: to experts in fp8 with a 4-byte scale per 128, back in bf16.
-DISPATCHED, COMBINED = 1.0 + 4.0 / 128.0, 2.0
+DISPATCH_BYTES, COMBINE_BYTES = 1.0 + 4.0 / 128.0, 2.0
 
 
 def read_exchange(row: Row) -> list[Kernel]:
-    """Dispatch and combine of tokens, by the kernels for many (``normal``) or few tokens (``ll``)."""
-    nodes, few = number(row, "node_num"), row.get("mode") == "ll"
-    device = known_accelerator(row.get("system")) + (APART if nodes > 1.0 else "")
+    """Read dispatch and combine of tokens, by the kernels for many (``normal``) or few tokens (``ll``)."""
+    nodes, is_low_latency = number(row, "node_num"), row.get("mode") == "ll"
+    device = resolve_accelerator(row.get("system")) + (INTER_NODE_SUFFIX if nodes > 1.0 else "")
     tokens, top_k, hidden = (number(row, name) for name in ("num_token", "num_topk", "hidden_size"))
-    found = []
-    for phase, element in {"dispatch": DISPATCHED, "combine": COMBINED}.items():
-        column = f"{phase}_avg_t_us" if few else f"{phase}_transmit_us"
-        cores = 1.0 if few else number(row, f"{phase}_sms")
-        values = (float(phase == "combine"), float(few), tokens, element * hidden, top_k, nodes, cores)
-        label = f"{phase}{' of few tokens' if few else ''}{' between nodes' if nodes > 1.0 else ''}"
-        found.append(Kernel("exchange", device, values, 1e-3 * _seconds(row, column), label))
-    return found
+    kernels = []
+    for phase, bytes_per_element in {"dispatch": DISPATCH_BYTES, "combine": COMBINE_BYTES}.items():
+        column = f"{phase}_avg_t_us" if is_low_latency else f"{phase}_transmit_us"
+        cores = 1.0 if is_low_latency else number(row, f"{phase}_sms")
+        values = (
+            float(phase == "combine"),
+            float(is_low_latency),
+            tokens,
+            bytes_per_element * hidden,
+            top_k,
+            nodes,
+            cores,
+        )
+        label = f"{phase}{' of few tokens' if is_low_latency else ''}{' between nodes' if nodes > 1.0 else ''}"
+        kernels.append(Kernel("exchange", device, values, 1e-3 * _seconds(row, column), label))
+    return kernels
 
 
 def read_experts(row: Row) -> list[Kernel]:
-    """Fused expert layers."""
+    """Skip fused expert layers."""
     raise Skip("kernels of mixtures of experts are not modelled yet")
 
 

@@ -30,27 +30,36 @@ from dse.measured.profiles import (
     torchtitan,
     xla,
 )
-from dse.measured.profiles.attached import attached
-from dse.measured.profiles.run import ALLOWED, MeasuredRun, blocks, cells_of, joined, lines, text
+from dse.measured.profiles.attached import attach_logs
+from dse.measured.profiles.run import (
+    ALLOWED,
+    MeasuredRun,
+    design_cells,
+    merge_ranks,
+    number_text,
+    read_blocks,
+    read_lines,
+)
 from dse.tools import read_arguments
 
 
 class Format(NamedTuple):
-    """Lines of a tool's log, and its reader."""
+    """Signature of the lines of a tool's log, and its reader."""
 
-    sign: re.Pattern[str]
+    signature: re.Pattern[str]
     read: Callable[[Iterable[str]], MeasuredRun | list[MeasuredRun]]
 
 
 #: Logs, recognised by the first line that is of one of them.
 LOGS = {
-    "megatron": Format(megatron.SIGN, megatron.read), "torchtitan": Format(torchtitan.SIGN, torchtitan.read),
-    "maxtext": Format(maxtext.SIGN, maxtext.read), "nccl-tests": Format(collectives.SIGN, collectives.read),
-    "telemetry": Format(telemetry.SIGN, telemetry.read), "engine": Format(engine_start.SIGN, engine_start.read),
+    "megatron": Format(megatron.SIGNATURE, megatron.read), "torchtitan": Format(torchtitan.SIGNATURE, torchtitan.read),
+    "maxtext": Format(maxtext.SIGNATURE, maxtext.read), "nccl-tests": Format(collectives.SIGNATURE, collectives.read),
+    "telemetry": Format(telemetry.SIGNATURE, telemetry.read),
+    "engine": Format(engine_start.SIGNATURE, engine_start.read),
 }  # fmt: skip
 
 #: Needed cells of a kind of rows: columns, one of which must be filled, and the option that states it.
-NEEDED: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
+REQUIRED_CELLS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
     "steps": {
         "the model": (("model", "layers_used"), "-w MODEL"), "the system": (("system", "gpu"), "-s SYSTEM"),
         "the number of devices": (("n_gpus",), "-n DEVICES"),
@@ -73,26 +82,26 @@ NEEDED: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
 }  # fmt: skip
 
 #: Columns that predictions complete by a rule where they are open, though the run had a value.
-_OPEN: dict[str, tuple[str, ...]] = {
+_OPEN_COLUMNS: dict[str, tuple[str, ...]] = {
     "steps": ("tp", "pp", "micro_batch", "recompute"), "serving": ("tp", "precision"), "collectives": (),
 }  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows of some files: one table a kind, what is missing in them, and remarks."""
+    """Rows of some files by kind of table, with what is missing in them and remarks."""
 
     tables: dict[str, list[dict[str, str]]]
     missing: dict[str, str]  #: what → the option that states it
     notes: tuple[str, ...]
 
 
-def read(paths: Sequence[str | Path], stated: Mapping[str, str] | None = None) -> Rows:
-    """Rows of files of tools.
+def read(paths: Sequence[str | Path], overrides: Mapping[str, str] | None = None) -> Rows:
+    """Read rows of measured tables from files of tools.
 
     Args:
         paths: files of any of the formats, mixed; gzipped ones end in ``.gz``.
-        stated: column → text, for all rows; it counts more than what a file says.
+        overrides: column → text, for all rows; it counts more than what a file says.
 
     Returns:
         Rows with the columns of measured tables, what they lack, and remarks on what was left out.
@@ -100,48 +109,48 @@ def read(paths: Sequence[str | Path], stated: Mapping[str, str] | None = None) -
     Raises:
         InputError: for a foreign or damaged file, for one without steps after the warm-up, and for an unknown column.
     """
-    stated = {_column(name): value for name, value in (stated or {}).items() if value}
-    runs = attached(joined(run for path in dict.fromkeys(map(Path, paths)) for run in runs_of(path)))
-    notes = list(dict.fromkeys(note for run in runs for note in _notes(run, stated)))
+    overrides = {_check_column(name): value for name, value in (overrides or {}).items() if value}
+    runs = attach_logs(merge_ranks(run for path in dict.fromkeys(map(Path, paths)) for run in file_runs(path)))
+    notes = list(dict.fromkeys(note for run in runs for note in _notes(run, overrides)))
     tables: dict[str, list[dict[str, str]]] = {}
     missing: dict[str, str] = {}
     for run in runs:
-        run.cells = _stated(run, stated)
-    notes.append(_not_interleaved(runs))
-    for number, run in enumerate(runs):
+        run.cells = _override_cells(run, overrides)
+    notes.append(_complete_chunks(runs))
+    for run_index, run in enumerate(runs):
         missing |= {
-            what: option
-            for what, (columns, option) in NEEDED[run.kind].items()
+            requirement: option
+            for requirement, (columns, option) in REQUIRED_CELLS[run.kind].items()
             if not any(run.cells.get(column) for column in columns)
         }
-        missing |= _of_model(run)
-        tables.setdefault(run.kind, []).extend(_rows(run, number))
-    notes += [_left_open(kind, [run for run in runs if run.kind == kind]) for kind in tables]
+        missing |= _missing_model(run)
+        tables.setdefault(run.kind, []).extend(_rows(run, run_index))
+    notes += [_open_columns_note(kind, [run for run in runs if run.kind == kind]) for kind in tables]
     return Rows(tables, missing, tuple(filter(None, notes)))
 
 
-def runs_of(path: Path) -> list[MeasuredRun]:
-    """The runs of one file, each with figures; InputError where it has none."""
-    start = next(blocks(path, 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
-    if start.startswith(nsight.SIGN):
-        found = [nsight.read(path)]
+def file_runs(path: Path) -> list[MeasuredRun]:
+    """Return the runs of one file, each with figures, or raise InputError where it has none."""
+    start = next(read_blocks(path, 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start.startswith(nsight.SIGNATURE):
+        runs = [nsight.read(path)]
     elif start[:1] == b"{":
-        reads = xla.read if xla.SIGN.search(start) else kineto.read
-        found = [reads(path)] if kineto.SIGN.search(start) else serving_benchmarks.read(path)
+        reader = xla.read if xla.SIGNATURE.search(start) else kineto.read
+        runs = [reader(path)] if kineto.SIGNATURE.search(start) else serving_benchmarks.read(path)
     else:
-        found = _of_log(path)
-    for run in found:
+        runs = _log_runs(path)
+    for run in runs:
         run.files = (str(path),)
         if run.kind == "steps" and len(run.steps) <= run.warm_up:
             raise InputError(
                 str(path),
-                f"{_timed(len(run.steps))} of {run.tool}",
+                f"{_timed_steps_text(len(run.steps))} of {run.tool}",
                 f"more than {run.warm_up}, which warm up",
                 "give a longer run, or check that the log is whole",
             )
-    if not found:
+    if not runs:
         raise InputError(str(path), "no measured lines", ALLOWED, "check that the file is whole")
-    return found
+    return runs
 
 
 #: Tool → what its command line has, as shells with ``set -x`` write it into logs.
@@ -152,29 +161,29 @@ _COMMANDS = {
 }  # fmt: skip
 
 #: What a command line of Megatron-LM, which has no other configuration, says by saying nothing.
-_UNSAID = {"tp": "1", "pp": "1", "cp": "1", "recompute": "none"}
+_MEGATRON_DEFAULTS = {"tp": "1", "pp": "1", "cp": "1", "recompute": "none"}
 
 _RANKS = {name: re.compile(rf"--{name}[ =](\d+)") for name in ("nnodes", "nproc[-_]per[-_]node")}
 
 
-def _of_log(path: Path) -> list[MeasuredRun]:
-    """The runs of a log: what its lines say counts more than the command line before them."""
-    started, command = dict[str, str](), ""
-    for line in itertools.islice(lines(path), _HEAD):
-        known = next((one for one in LOGS.values() if one.sign.search(line)), None)
-        if known is not None:
+def _log_runs(path: Path) -> list[MeasuredRun]:
+    """Return the runs of a log, whose lines count more than the command line before them."""
+    command_cells, command = dict[str, str](), ""
+    for line in itertools.islice(read_lines(path), _HEAD):
+        log_format = next((candidate for candidate in LOGS.values() if candidate.signature.search(line)), None)
+        if log_format is not None:
             try:
-                found = known.read(lines(path))
+                output = log_format.read(read_lines(path))
             except InputError as error:
                 where = error.where if error.where.startswith(str(path)) else f"{path}: {error.where}"
                 raise InputError(where, error.got, error.allowed, error.fix) from None
-            runs = [found] if isinstance(found, MeasuredRun) else found
+            runs = [output] if isinstance(output, MeasuredRun) else output
             for run in runs:
-                run.cells = (started if run.kind == "steps" else {}) | run.cells
+                run.cells = (command_cells if run.kind == "steps" else {}) | run.cells
             return runs
         command = (command + " " + line.strip().removesuffix("\\"))[-_COMMAND:]
         if not line.rstrip().endswith("\\"):
-            started |= _launched(command)
+            command_cells |= _command_cells(command)
             command = ""
     raise InputError(str(path), "a file of no known tool", ALLOWED, "check the path; leave --profile out for tables")
 
@@ -183,16 +192,16 @@ def _of_log(path: Path) -> list[MeasuredRun]:
 _COMMAND, _HEAD = 1 << 15, 1_000_000
 
 
-def _launched(command: str) -> dict[str, str]:
-    """Cells that a command line of a tool states; none for any other line."""
-    tool = next((name for name, sign in _COMMANDS.items() if sign.search(command)), "")
+def _command_cells(command: str) -> dict[str, str]:
+    """Return the cells that a command line of a tool states, none for any other line."""
+    tool = next((name for name, pattern in _COMMANDS.items() if pattern.search(command)), "")
     try:
         settings = read_arguments(tool, command).settings if tool else {}
-        stated = cells_of({leaf_path(name): value for name, value in settings.items()})
-        cells = (_UNSAID if tool == "megatron-lm" else {}) | stated
+        setting_cells = design_cells({leaf_path(name): value for name, value in settings.items()})
+        cells = (_MEGATRON_DEFAULTS if tool == "megatron-lm" else {}) | setting_cells
     except (InputError, ValueError):
         return {}
-    sizes = [int(found[1]) for sign in _RANKS.values() if (found := sign.search(command))]
+    sizes = [int(rank_match[1]) for pattern in _RANKS.values() if (rank_match := pattern.search(command))]
     return cells | ({"n_gpus": str(sizes[0] * sizes[1])} if tool and len(sizes) == len(_RANKS) else {})
 
 
@@ -202,94 +211,103 @@ COLUMNS = frozenset(
 ) - {"metric", "value", "unit", "source", "config_id"}
 
 
-def _column(name: str) -> str:
+def _check_column(name: str) -> str:
     if name not in COLUMNS:
         raise unknown_name("--set", name, COLUMNS, "columns of measured tables")
     return name
 
 
 #: Column of ``stated`` → column of tables of collectives.
-_OF_COLLECTIVES = {"n_gpus": "num_gpus", "num_gpus": "num_gpus", "collective": "collective"}
+_COLLECTIVE_COLUMNS = {"n_gpus": "num_gpus", "num_gpus": "num_gpus", "collective": "collective"}
 
 
-def _stated(run: MeasuredRun, stated: Mapping[str, str]) -> dict[str, str]:
-    """Cells with what is stated for all; of a system that is stated, not what the file says of the device."""
+def _override_cells(run: MeasuredRun, overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return the cells with those stated for all runs, which replace device and shape of the file."""
     if run.kind == "collectives":
-        given = {_OF_COLLECTIVES[name]: value for name, value in stated.items() if name in _OF_COLLECTIVES}
-        if system := stated.get("system", stated.get("gpu", "")):
-            given["system"] = calibrated.accelerator_of(system) or system
-        return run.cells | given
+        collective_cells = {
+            _COLLECTIVE_COLUMNS[name]: value for name, value in overrides.items() if name in _COLLECTIVE_COLUMNS
+        }
+        if system := overrides.get("system", overrides.get("gpu", "")):
+            collective_cells["system"] = calibrated.accelerator_of(system) or system
+        return run.cells | collective_cells
     cells = dict(run.cells)
-    if "system" in stated:
+    if "system" in overrides:
         cells.pop("gpu", None)
-    if "model" in stated:
+    if "model" in overrides:
         cells.pop("shape", None)
-    return cells | {name: value for name, value in stated.items() if name not in ("collective", "num_gpus")}
+    return cells | {name: value for name, value in overrides.items() if name not in ("collective", "num_gpus")}
 
 
-def _of_model(run: MeasuredRun) -> dict[str, str]:
-    """A model that is not in the catalogue, or whose columns of a shape do not tell all: experts, an unusual width."""
-    named, option = run.cells.get("model", ""), "-w MODEL"
-    unusual = run.cells.pop("shape", "") or float(run.cells.get("n_experts") or 1.0) > 1.0
-    if run.kind == "collectives" or (named and catalog.find("workload", named)):
+def _missing_model(run: MeasuredRun) -> dict[str, str]:
+    """Return the option for a model that is not in the catalogue or whose shape columns do not tell all."""
+    model, option = run.cells.get("model", ""), "-w MODEL"
+    has_unusual_shape = run.cells.pop("shape", "") or float(run.cells.get("n_experts") or 1.0) > 1.0
+    if run.kind == "collectives" or (model and catalog.find("workload", model)):
         return {}
-    if named and (run.kind == "serving" or "layers_used" not in run.cells):
-        return {f"the model in the catalogue's words ({named[:80]} is not there)": option}
-    return {"the model, whose shape the arguments do not tell whole": option} if unusual else {}
+    if model and (run.kind == "serving" or "layers_used" not in run.cells):
+        return {f"the model in the catalogue's words ({model[:80]} is not there)": option}
+    return {"the model, whose shape the arguments do not tell whole": option} if has_unusual_shape else {}
 
 
-def _rows(run: MeasuredRun, number: int) -> list[dict[str, str]]:
-    about = {"source": f"profile {run.tool}", "url_or_repo_path": " ".join(run.files)[:1000]}
+def _rows(run: MeasuredRun, run_index: int) -> list[dict[str, str]]:
+    common_cells = {"source": f"profile {run.tool}", "url_or_repo_path": " ".join(run.files)[:1000]}
     if run.kind == "collectives":
-        return [about | run.cells]
-    about |= {"config_id": str(number + 1)}
-    ends = ({"note": run.note} if run.kind == "serving" else {}) | run.shares
-    figures = ({"metric": one.metric, "value": text(one.value), "unit": one.unit} for one in run.figures())
-    return [about | run.cells | figure | ends for figure in figures]
+        return [common_cells | run.cells]
+    common_cells |= {"config_id": str(run_index + 1)}
+    remark_cells = ({"note": run.note} if run.kind == "serving" else {}) | run.shares
+    figures = (
+        {"metric": run_figure.metric, "value": number_text(run_figure.value), "unit": run_figure.unit}
+        for run_figure in run.figures()
+    )
+    return [common_cells | run.cells | figure | remark_cells for figure in figures]
 
 
-def _notes(run: MeasuredRun, stated: Mapping[str, str]) -> Iterable[str]:
+def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:
     if run.kind == "steps":
-        kept = len(run.steps) - run.warm_up
-        yield f"{run.files[0]}: median of {_timed(kept)} of {run.tool}, after {run.warm_up} of warm-up"
+        n_steps = len(run.steps) - run.warm_up
+        yield f"{run.files[0]}: median of {_timed_steps_text(n_steps)} of {run.tool}, after {run.warm_up} of warm-up"
     if len(run.files) > 1:
         parts = "; parts of a step are those of the first" if run.shares else ""
         yield f"{len(run.files)} files of one configuration count as ranks of one run: {', '.join(run.files)}{parts}"
     if run.note:
         yield f"{run.files[0]}: {run.note}"
-    differ = {name: run.cells[name] for name in stated if run.cells.get(name, stated[name]) != stated[name]}
-    for name, theirs in differ.items():
-        if not _same(name, theirs, stated[name]):
-            yield f"{name}: {run.files[0]} says {theirs}, the command {stated[name]}, which counts"
+    differ = {name: run.cells[name] for name in overrides if run.cells.get(name, overrides[name]) != overrides[name]}
+    for name, file_value in differ.items():
+        if not _is_same_entry(name, file_value, overrides[name]):
+            yield f"{name}: {run.files[0]} says {file_value}, the command {overrides[name]}, which counts"
 
 
-def _same(column: str, one: str, other: str) -> bool:
-    """Whether two names are of one model or accelerator."""
+def _is_same_entry(column: str, first: str, second: str) -> bool:
+    """Return True where two names are of one model or accelerator."""
     if column == "model":
-        return catalog.find("workload", one) == catalog.find("workload", other)
-    return column == "system" and calibrated.accelerator_of(one) == calibrated.accelerator_of(other)
+        return catalog.find("workload", first) == catalog.find("workload", second)
+    return column == "system" and calibrated.accelerator_of(first) == calibrated.accelerator_of(second)
 
 
-def _left_open(kind: str, runs: Sequence[MeasuredRun]) -> str:
-    """Remark on columns that some run leaves open."""
-    names = [name for name in _OPEN[kind] if any(not run.cells.get(name) for run in runs)]
+def _open_columns_note(kind: str, runs: Sequence[MeasuredRun]) -> str:
+    """Return a remark on columns that some run leaves open."""
+    names = [name for name in _OPEN_COLUMNS[kind] if any(not run.cells.get(name) for run in runs)]
     if not names:
         return ""
     return f"left open, and completed by rule: {', '.join(names)} (state them with --set {names[0]}=…)"
 
 
-def _not_interleaved(runs: Sequence[MeasuredRun]) -> str:
-    """Remark on pipelines whose files say nothing of chunks: no tool interleaves unless asked, so they count as one."""
-    silent = [run for run in runs if run.kind == "steps" and not any(run.cells.get(name) for name in _CHUNKS)]
-    for run in silent:
+def _complete_chunks(runs: Sequence[MeasuredRun]) -> str:
+    """Set pipelines whose files say nothing of chunks to one chunk, and return a remark on it."""
+    open_runs = [run for run in runs if run.kind == "steps" and not any(run.cells.get(name) for name in _CHUNKS)]
+    for run in open_runs:
         run.cells["vp"] = "1"
-    deep = any(run.cells.get("pp", "") not in ("", "1") for run in silent)
-    return "not stated, and taken as 1: vp, chunks of a pipeline stage (state them with --set vp=…)" if deep else ""
+    has_pipeline = any(run.cells.get("pp", "") not in ("", "1") for run in open_runs)
+    return (
+        "not stated, and taken as 1: vp, chunks of a pipeline stage (state them with --set vp=…)"
+        if has_pipeline
+        else ""
+    )
 
 
 #: Columns of the chunks of a stage, stated or by the schedule.
 _CHUNKS = ("vp", "virtual_stages", "schedule")
 
 
-def _timed(count: int) -> str:
+def _timed_steps_text(count: int) -> str:
     return f"{count} timed step{'s' * (count != 1)}"

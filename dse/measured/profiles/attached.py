@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Sequence
 
 from dse.errors import InputError
-from dse.measured.profiles.run import Figure, MeasuredRun, text
+from dse.measured.profiles.run import Figure, MeasuredRun, number_text
 
 #: Column → figure of a device; that of the slowest device, with the shares of its time under a limit.
-CLOCKS = {
+CLOCK_COLUMNS = {
     "sm_clock_mhz": "sm_clock",
     "sm_clock_limit_mhz": "sm_clock_limit",
     "power_capped": "power_capped",
@@ -19,8 +19,8 @@ CLOCKS = {
 _SECONDS = {"s": 1.0, "ms": 1e-3}
 
 
-def attached(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
-    """Runs with what other files tell of them.
+def attach_logs(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
+    """Return the runs with what other files tell of them.
 
     Logs of power and clocks, of all nodes, belong to the one run that is given with them; what a log of an engine's
     start states fills the open cells of results of that engine, and its memory counts with the first of these.
@@ -29,65 +29,69 @@ def attached(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
         InputError: for logs of power without a run, or with several.
     """
     logs = [run for run in runs if run.kind == "telemetry"]
-    found = _started([run for run in runs if run.kind != "telemetry"])
+    results = _attach_engine_starts([run for run in runs if run.kind != "telemetry"])
     if logs:
-        timed = [run for run in found if run.kind in ("steps", "serving") and run.tool != "dse-trace"]
-        if len(timed) != 1:
+        timed_runs = [run for run in results if run.kind in ("steps", "serving") and run.tool != "dse-trace"]
+        if len(timed_runs) != 1:
             raise InputError(
                 logs[0].files[0],
-                f"a log of power and clocks with {len(timed) or 'no'} runs",
+                f"a log of power and clocks with {len(timed_runs) or 'no'} runs",
                 "one run: a log of training, a profile, or a result of a benchmark",
                 "name the file of the run that it was kept of next to it, one run at a time",
             )
-        _power(timed[0], logs)
-    return found
+        _add_power(timed_runs[0], logs)
+    return results
 
 
-def _power(run: MeasuredRun, logs: Sequence[MeasuredRun]) -> None:
-    """Mean power and clocks of the devices of a run, and from its time the energy."""
-    devices = [{figure.metric: figure.value for figure in one} for log in logs for one in log.steps.values()]
-    mean = statistics.fmean(device["device_power"] for device in devices)
+def _add_power(run: MeasuredRun, logs: Sequence[MeasuredRun]) -> None:
+    """Add mean power and clocks of the devices to a run, and from its time the energy."""
+    devices = [{figure.metric: figure.value for figure in figures} for log in logs for figures in log.steps.values()]
+    mean_power = statistics.fmean(device["device_power"] for device in devices)
     slowest = min(devices, key=lambda device: device.get("sm_clock", float("inf")))
-    run.cells |= {column: text(slowest[name]) for column, name in CLOCKS.items() if name in slowest}
+    run.cells |= {column: number_text(slowest[name]) for column, name in CLOCK_COLUMNS.items() if name in slowest}
     for name, value in (cell for log in logs for cell in log.cells.items()):
         if "system" not in run.cells:
             run.cells.setdefault(name, value)
-    said = f"{mean:.4g} W a device, mean of {len(devices)}"
+    remark = f"{mean_power:.4g} W a device, mean of {len(devices)}"
     if run.kind == "steps":
-        run.peaks["device_power"] = Figure("device_power", mean, "W/device")
+        run.peaks["device_power"] = Figure("device_power", mean_power, "W/device")
         if seconds := next((f.value * _SECONDS[f.unit] for f in run.figures() if f.metric == "iteration_time"), 0.0):
-            run.peaks["device_energy_per_step"] = Figure("device_energy_per_step", mean * seconds, "J/device")
-            said += f", {mean * seconds:.4g} J a step of a device"
+            run.peaks["device_energy_per_step"] = Figure("device_energy_per_step", mean_power * seconds, "J/device")
+            remark += f", {mean_power * seconds:.4g} J a step of a device"
     else:
-        total = sum(device["device_power"] for device in devices)
-        run.peaks["avg_power_total"] = Figure("avg_power_total", total, "W")
+        total_power = sum(device["device_power"] for device in devices)
+        run.peaks["avg_power_total"] = Figure("avg_power_total", total_power, "W")
         if rate := run.peaks.get("output_throughput_total"):
-            energy = Figure("energy_per_output_token", total / rate.value, "J/token")
+            energy = Figure("energy_per_output_token", total_power / rate.value, "J/token")
             run.peaks["energy_per_output_token"] = energy
-            said += f", {energy.value:.4g} J an output token"
+            remark += f", {energy.value:.4g} J an output token"
     if "sm_clock" in slowest:
         limit = f" of {slowest['sm_clock_limit']:.0f}" if "sm_clock_limit" in slowest else ""
-        said += f"; slowest at {slowest['sm_clock']:.0f}{limit} MHz"
+        remark += f"; slowest at {slowest['sm_clock']:.0f}{limit} MHz"
     if len(devices) > float(run.cells.get("n_gpus") or "inf"):
-        said += "; more devices at work than the run has"
-    run.note = "; ".join(filter(None, (run.note, f"{' '.join(log.files[0] for log in logs)}: {said}")))
+        remark += "; more devices at work than the run has"
+    run.note = "; ".join(filter(None, (run.note, f"{' '.join(log.files[0] for log in logs)}: {remark}")))
 
 
 #: Cells of an engine that was asked for nothing yet: one short request, on which its memory does not depend.
 _IDLE = {"isl": "1", "osl": "1", "batch": "1", "batch_kind": "concurrency"}
 
 
-def _started(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
-    """Results with what the one log of their engine's start states; other logs of engines as runs of their own."""
-    engines, found = [run for run in runs if run.kind == "engine"], [run for run in runs if run.kind != "engine"]
-    results = [run for run in found if run.kind == "serving"]
-    own = [run for run in results if len(engines) == 1 and run.cells.get("framework", "") in ("", engines[0].tool)]
-    if own:
-        for run in own:
+def _attach_engine_starts(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
+    """Return results with what the one log of their engine's start states, and other logs as runs."""
+    engines, tool_runs = [run for run in runs if run.kind == "engine"], [run for run in runs if run.kind != "engine"]
+    results = [run for run in tool_runs if run.kind == "serving"]
+    matching_results = [
+        run for run in results if len(engines) == 1 and run.cells.get("framework", "") in ("", engines[0].tool)
+    ]
+    if matching_results:
+        for run in matching_results:
             run.cells = engines[0].cells | run.cells
-        own[0].peaks |= engines[0].peaks
-        own[0].note = "; ".join(filter(None, (own[0].note, f"engine and its memory as {engines[0].files[0]} says")))
-        return found
+        matching_results[0].peaks |= engines[0].peaks
+        matching_results[0].note = "; ".join(
+            filter(None, (matching_results[0].note, f"engine and its memory as {engines[0].files[0]} says"))
+        )
+        return tool_runs
     for engine in engines:
         engine.kind, engine.cells = "serving", _IDLE | engine.cells
-    return [*found, *engines]
+    return [*tool_runs, *engines]

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from dse.measured.profiles.run import Figure, MeasuredRun, cells_of, text
+from dse.measured.profiles.run import Figure, MeasuredRun, design_cells, number_text
 from dse.tools import values_of
 
 #: Lines that only a starting engine writes.
-SIGN = re.compile(
+SIGNATURE = re.compile(
     r"Initializing an? (?:V\d )?LLM engine|vLLM API server version|non-default args: \{|server_args=ServerArgs\(|"
     r"Load weight begin\. avail mem|\[TensorRT-LLM\]|TensorRT-LLM version: "
 )
@@ -67,14 +67,14 @@ _OPTIONS = {
     "dp_size": "--dp-size",
 }
 #: Formats of checkpoints that may be of several recipes.
-_MANY = ("compressed-tensors", "modelopt", "gptq", "awq", "gptq_marlin", "awq_marlin")
+_AMBIGUOUS_FORMATS = ("compressed-tensors", "modelopt", "gptq", "awq", "gptq_marlin", "awq_marlin")
 
 _MODEL = ("model", "model_path", "model_tag")
 _LENGTH = ("max_seq_len", "max_model_len", "context_length", "context_len")
 
 #: Arguments that are read, and what any line with a figure has: long logs have many others.
-_READ = frozenset((*_OPTIONS, *_MODEL, *_LENGTH, "enable_dp_attention", "mem_fraction_static", "dtype"))
-_TOLD = re.compile(
+_ARGUMENT_NAMES = frozenset((*_OPTIONS, *_MODEL, *_LENGTH, "enable_dp_attention", "mem_fraction_static", "dtype"))
+_FIGURE_LINE = re.compile(
     r"took|[Aa]lloca|KV cache (?:size|memory)|blocks|block_size|end\.|engine size|loading model|paged KV|config: |"
     r"_args|args: |_tokens="
 )
@@ -84,40 +84,42 @@ _SETTINGS = re.compile(r"LLM engine .*config: |non-default args: |server_args=|m
 
 
 def read(lines: Iterable[str]) -> list[MeasuredRun]:
-    """The engine of a log, a run of kind ``engine`` (:mod:`dse.measured.profiles.attached`)."""
-    run, given = MeasuredRun("", "engine", {}, warm_up=0), dict[str, str]()
-    fewest, block = float("inf"), _USUAL_BLOCK
+    """Read the engine of a log as a run of kind ``engine`` (:mod:`dse.measured.profiles.attached`)."""
+    run, arguments = MeasuredRun("", "engine", {}, warm_up=0), dict[str, str]()
+    fewest_tokens, block_tokens = float("inf"), _USUAL_BLOCK
     for line in lines:
-        run.tool = run.tool or next((tool for tool, sign in _TOOLS.items() if sign.search(line)), "")
-        if not _TOLD.search(line):
+        run.tool = run.tool or next(
+            (tool for tool, pattern_of_tool in _TOOLS.items() if pattern_of_tool.search(line)), ""
+        )
+        if not _FIGURE_LINE.search(line):
             continue
         if _SETTINGS.search(line):
             for name, value in _ARGUMENT.findall(line):
-                given |= {name: value.strip("'\"")} if name in _READ and name not in given else {}
-        if size := _BLOCK.search(line):
-            block = int(size[1][:6]) or block
+                arguments |= {name: value.strip("'\"")} if name in _ARGUMENT_NAMES and name not in arguments else {}
+        if block_match := _BLOCK.search(line):
+            block_tokens = int(block_match[1][:6]) or block_tokens
         for figure in _figures(line):
             run.peak(figure)
-        tokens = [float(found[1].replace(",", "")) for one in _TOKENS if (found := one.search(line))]
+        tokens = [float(match[1].replace(",", "")) for pattern in _TOKENS if (match := pattern.search(line))]
         if blocks := _BLOCKS.search(line):
-            tokens.append(float(blocks[1]) * block)
-        fewest = min((count for count in (fewest, *tokens) if count > 0.0), default=fewest)
-    if fewest < 1e15:
-        run.peaks["cache_tokens"] = Figure("cache_tokens", fewest, "token")
-    run.cells = _cells(run.tool, given)
+            tokens.append(float(blocks[1]) * block_tokens)
+        fewest_tokens = min((count for count in (fewest_tokens, *tokens) if count > 0.0), default=fewest_tokens)
+    if fewest_tokens < 1e15:
+        run.peaks["cache_tokens"] = Figure("cache_tokens", fewest_tokens, "token")
+    run.cells = _cells(run.tool, arguments)
     return [run] if run.peaks else []
 
 
 def _figures(line: str) -> list[Figure]:
-    found = []
+    figures = []
     for name, patterns in _GIB.items():
         for pattern, scale in patterns:
             if match := pattern.search(line):
-                found.append(_figure(name, match[1], scale))
+                figures.append(_figure(name, match[1], scale))
     if halves := _HALVES.search(line):
         parts = [_figure("cache_memory", half, 1.0).value for half in halves.groups()]
-        found.append(Figure("cache_memory", sum(parts), "GiB"))
-    return [figure for figure in found if 0.0 < figure.value < 1e9]
+        figures.append(Figure("cache_memory", sum(parts), "GiB"))
+    return [figure for figure in figures if 0.0 < figure.value < 1e9]
 
 
 def _figure(name: str, number: str, scale: float) -> Figure:
@@ -127,27 +129,29 @@ def _figure(name: str, number: str, scale: float) -> Figure:
         return Figure(name, 0.0, "GiB")
 
 
-def _cells(tool: str, given: dict[str, str]) -> dict[str, str]:
-    """Cells of the arguments that were printed."""
-    words = {option: given[name] for name, option in _OPTIONS.items() if given.get(name, "None") != "None"}
-    if given.get("enable_dp_attention") == "True":
-        words["--enable-dp-attention"] = ""
-    if words.get("--quantization") in _MANY:
-        words.pop("--quantization")
-    values = values_of(tool, words) if tool in (_VLLM, _SGLANG) else {}
-    cells = {name: value for name, value in cells_of(values).items() if name in ("tp", "pp", "precision")}
-    if given.get("quantization") == "None" and given.get("dtype", "").endswith("bfloat16"):
+def _cells(tool: str, arguments: dict[str, str]) -> dict[str, str]:
+    """Return the cells of the arguments that were printed."""
+    options = {option: arguments[name] for name, option in _OPTIONS.items() if arguments.get(name, "None") != "None"}
+    if arguments.get("enable_dp_attention") == "True":
+        options["--enable-dp-attention"] = ""
+    if options.get("--quantization") in _AMBIGUOUS_FORMATS:
+        options.pop("--quantization")
+    values = values_of(tool, options) if tool in (_VLLM, _SGLANG) else {}
+    cells = {name: value for name, value in design_cells(values).items() if name in ("tp", "pp", "precision")}
+    if arguments.get("quantization") == "None" and arguments.get("dtype", "").endswith("bfloat16"):
         cells["precision"] = "bf16"
     if "mapping.tp" in values:
         sizes = [values.get(f"mapping.{name}", 1.0) for name in ("tp", "pp", "dp")]
-        cells |= {"dp": text(sizes[2]), "n_gpus": text(sizes[0] * sizes[1] * sizes[2])}
+        cells |= {"dp": number_text(sizes[2]), "n_gpus": number_text(sizes[0] * sizes[1] * sizes[2])}
     for name in ("memory_share", "cache_bytes"):
         if (value := values.get(f"mapping.serving.{name}", 0.0)) > 0.0:
-            cells[name] = text(value)
-    if re.fullmatch(r"0?\.\d{1,9}", given.get("mem_fraction_static", "")):
-        cells["static_share"] = given["mem_fraction_static"]
-    if model := next((given[name] for name in _MODEL if given.get(name)), ""):
+            cells[name] = number_text(value)
+    if re.fullmatch(r"0?\.\d{1,9}", arguments.get("mem_fraction_static", "")):
+        cells["static_share"] = arguments["mem_fraction_static"]
+    if model := next((arguments[name] for name in _MODEL if arguments.get(name)), ""):
         cells["model"] = model
-    if length := next((given[name] for name in _LENGTH if re.fullmatch(r"[1-9]\d{0,11}", given.get(name, ""))), ""):
-        cells["longest"] = length
+    if max_tokens := next(
+        (arguments[name] for name in _LENGTH if re.fullmatch(r"[1-9]\d{0,11}", arguments.get(name, ""))), ""
+    ):
+        cells["longest"] = max_tokens
     return {"framework": tool} | cells

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from dse.errors import InputError
-from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, text
+from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, number_text
 
 #: Kernels of one profile, 17 bytes each.
-MOST = 50_000_000
+MAX_KERNELS = 50_000_000
 
 #: Classes of kernels by their names; the first that is found counts.
 CLASSES = {
@@ -25,8 +25,8 @@ CLASSES = {
         re.IGNORECASE,
     ),
 }
-COPIES, _OTHER = "memcpy", "other"
-_LABELS = (*CLASSES, COPIES, _OTHER)
+COPIES, _OTHER_KERNELS = "memcpy", "other"
+_LABELS = (*CLASSES, COPIES, _OTHER_KERNELS)
 
 
 class KernelTimes:
@@ -36,88 +36,110 @@ class KernelTimes:
         self.start, self.end, self.label = array("d"), array("d"), array("B")
         self.collectives: dict[tuple[str, int, int], list[float]] = {}
 
-    def add(self, label: int, start: float, duration: float, message: tuple[str, int, int] | None = None) -> None:
-        """One kernel of a class, µs; of a collective with its name, bytes and ranks."""
-        self.start.append(start)
-        self.end.append(start + duration)
+    def add(
+        self, label: int, start_us: float, duration_us: float, collective: tuple[str, int, int] | None = None
+    ) -> None:
+        """Add one kernel of a class, and of a collective its (name, bytes, ranks)."""
+        self.start.append(start_us)
+        self.end.append(start_us + duration_us)
         self.label.append(label)
-        if message is not None and (message in self.collectives or len(self.collectives) < 10_000):
-            count = self.collectives.setdefault(message, [0, 0.0])
-            count[0] += 1
-            count[1] += duration
+        if collective is not None and (collective in self.collectives or len(self.collectives) < 10_000):
+            count_and_us = self.collectives.setdefault(collective, [0, 0.0])
+            count_and_us[0] += 1
+            count_and_us[1] += duration_us
 
 
 @functools.lru_cache(maxsize=10_000)
-def class_of(name: str) -> int:
-    """Index of the class of a kernel by its name."""
-    return next((i for i, sign in enumerate(CLASSES.values()) if sign.search(name)), _LABELS.index(_OTHER))
+def kernel_class(name: str) -> int:
+    """Return the index of the class of a kernel by its name."""
+    return next(
+        (i for i, pattern in enumerate(CLASSES.values()) if pattern.search(name)), _LABELS.index(_OTHER_KERNELS)
+    )
 
 
 #: Index of the class of copies.
-OF_COPIES = _LABELS.index(COPIES)
+COPY_CLASS = _LABELS.index(COPIES)
 
 
-def run_of(
-    path: Path, tool: str, cells: dict[str, str], steps: dict[int, tuple[float, float]], kernels: KernelTimes, mark: str
+def profiled_run(
+    path: Path,
+    tool: str,
+    cells: dict[str, str],
+    steps: dict[int, tuple[float, float]],
+    kernels: KernelTimes,
+    mark_hint: str,
 ) -> MeasuredRun:
-    """The run of a profile of ``steps`` (number → start and duration, µs), which ``mark`` says how to mark.
+    """Return the run of a profile of ``steps`` (number → start and duration, µs).
+
+    ``mark_hint`` says how to mark steps where there are none.
 
     The first step is left out where there are more: it pays for the profiler.
     """
     if not steps:
-        raise InputError(str(path), "no marked steps", "a profile with steps", f"{mark}, and profile again")
+        raise InputError(str(path), "no marked steps", "a profile with steps", f"{mark_hint}, and profile again")
     numbers = sorted(steps)
-    kept = numbers[1:] or numbers
-    run = MeasuredRun(tool, "steps", cells, warm_up=len(numbers) - len(kept))
+    measured_steps = numbers[1:] or numbers
+    run = MeasuredRun(tool, "steps", cells, warm_up=len(numbers) - len(measured_steps))
     for number in numbers:
         run.steps[number] = [Figure("iteration_time", 1e-3 * steps[number][1], "ms")]
-    window = min(steps[n][0] for n in kept), max(sum(steps[n]) for n in kept)
+    window = min(steps[n][0] for n in measured_steps), max(sum(steps[n]) for n in measured_steps)
     if len(kernels.start):
-        parts = _parts(kernels, window, len(kept))
-        run.shares = {f"{name}_ms": text(value) for name, value in parts.items()}
+        parts = _parts(kernels, window, len(measured_steps))
+        run.shares = {f"{name}_ms": number_text(value) for name, value in parts.items()}
         run.note = "ms a step: " + ", ".join(f"{name} {value:.4g}" for name, value in parts.items())
         run.note += _collectives(kernels, len(numbers))
     return run
 
 
-def full(path: Path, kernels: KernelTimes) -> None:
-    """InputError for a profile of too many kernels."""
-    if len(kernels.start) >= MOST:
-        raise InputError(str(path), f"more than {MOST:,} kernels", ALLOWED, "profile fewer steps")
+def check_kernel_count(path: Path, kernels: KernelTimes) -> None:
+    """Raise InputError for a profile of too many kernels."""
+    if len(kernels.start) >= MAX_KERNELS:
+        raise InputError(str(path), f"more than {MAX_KERNELS:,} kernels", ALLOWED, "profile fewer steps")
 
 
-def _parts(kernels: KernelTimes, window: tuple[float, float], steps: int) -> dict[str, float]:
-    """Class → ms a step of its kernels in the window.
+def _parts(kernels: KernelTimes, window: tuple[float, float], n_steps: int) -> dict[str, float]:
+    """Return by class the ms a step of its kernels in the window.
 
     And with overlaps counted once, so that they sum to the step: ``compute``, communication that it does not hide
     (``exposed_nccl``), and ``gap`` without a kernel.
     """
-    start, end = np.frombuffer(kernels.start), np.frombuffer(kernels.end)
-    label = np.frombuffer(kernels.label, np.uint8)
-    inside = (end > window[0]) & (start < window[1])
-    start, end, label = np.maximum(start[inside], window[0]), np.minimum(end[inside], window[1]), label[inside]
-    sums = np.bincount(label, end - start, minlength=len(_LABELS))
-    found = {name: float(total) for name, total in zip(_LABELS, sums, strict=True) if total > 0.0}
-    busy, computing = covered(start, end), covered(start[label != 0], end[label != 0])
-    found |= {"compute": computing, "exposed_nccl": busy - computing, "gap": max(window[1] - window[0] - busy, 0.0)}
-    return {name: 1e-3 * value / steps for name, value in found.items()}
+    start_us, end_us = np.frombuffer(kernels.start), np.frombuffer(kernels.end)
+    class_index = np.frombuffer(kernels.label, np.uint8)
+    in_window = (end_us > window[0]) & (start_us < window[1])
+    start_us, end_us, class_index = (
+        np.maximum(start_us[in_window], window[0]),
+        np.minimum(end_us[in_window], window[1]),
+        class_index[in_window],
+    )
+    sums = np.bincount(class_index, end_us - start_us, minlength=len(_LABELS))
+    us_by_class = {name: float(total) for name, total in zip(_LABELS, sums, strict=True) if total > 0.0}
+    busy_us, compute_us = (
+        union_length(start_us, end_us),
+        union_length(start_us[class_index != 0], end_us[class_index != 0]),
+    )
+    us_by_class |= {
+        "compute": compute_us,
+        "exposed_nccl": busy_us - compute_us,
+        "gap": max(window[1] - window[0] - busy_us, 0.0),
+    }
+    return {name: 1e-3 * value / n_steps for name, value in us_by_class.items()}
 
 
-def covered(start: np.ndarray, end: np.ndarray) -> float:
-    """Length of the union of intervals."""
+def union_length(start: np.ndarray, end: np.ndarray) -> float:
+    """Return the length of the union of intervals."""
     if not len(start):
         return 0.0
     order = np.argsort(start, kind="stable")
-    start, last = start[order], np.maximum.accumulate(end[order])
-    before = np.concatenate([[-np.inf], last[:-1]])
-    return float(np.sum(np.maximum(last - np.maximum(start, before), 0.0)))
+    start, latest_end = start[order], np.maximum.accumulate(end[order])
+    previous_end = np.concatenate([[-np.inf], latest_end[:-1]])
+    return float(np.sum(np.maximum(latest_end - np.maximum(start, previous_end), 0.0)))
 
 
-def _collectives(kernels: KernelTimes, steps: int) -> str:
-    """The collectives that take longest, with bytes, ranks and times a step."""
-    listed = sorted(kernels.collectives.items(), key=lambda item: -item[1][1])[:6]
+def _collectives(kernels: KernelTimes, n_steps: int) -> str:
+    """Return as text the collectives that take longest, with bytes, ranks and ms a step."""
+    longest = sorted(kernels.collectives.items(), key=lambda item: -item[1][1])[:6]
     return "".join(
-        f"; {kind}{f' of {size:,} B' if size else ''}{f' over {ranks} ranks' if ranks else ''}: {count / steps:.4g} a "
-        f"step, {1e-3 * total / steps:.4g} ms"
-        for (kind, size, ranks), (count, total) in listed
+        f"; {kind}{f' of {size:,} B' if size else ''}{f' over {ranks} ranks' if ranks else ''}: {count / n_steps:.4g} "
+        f"a step, {1e-3 * total / n_steps:.4g} ms"
+        for (kind, size, ranks), (count, total) in longest
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from dse.measured.profiles.run import Figure, MeasuredRun, cells_of, numbers, slower, text
+from dse.measured.profiles.run import Figure, MeasuredRun, design_cells, matched_numbers, number_text, slower_rank
 from dse.tools import values_of
 
-SIGN = re.compile(r"completed step: \d+, seconds: |Config param \w+: ")
+SIGNATURE = re.compile(r"completed step: \d+, seconds: |Config param \w+: ")
 
 _PARAMETER = re.compile(r"Config param (\w+):(.*)$")
 _STEP = re.compile(r"completed step: (\d+)")
@@ -30,41 +30,44 @@ _DERIVED = {
 
 
 def read(lines: Iterable[str]) -> MeasuredRun:
-    """The run of a log."""
-    run, given = MeasuredRun("maxtext", "steps", {}), dict[str, str]()
+    """Read the run of a log."""
+    run, parameters = MeasuredRun("maxtext", "steps", {}), dict[str, str]()
     for line in lines:
-        found = numbers(line, _FIGURES)
-        if stated := _PARAMETER.search(line):
-            given[stated[1]] = stated[2].strip()
-        elif (step := _STEP.search(line)) and "seconds" in found:
-            figures = [Figure("iteration_time", found["seconds"], "s")]
-            if "TFLOP/s" in found:
-                figures.append(Figure("model_tflops_per_gpu", found["TFLOP/s"], "TFLOP/s"))
-            run.steps[int(step[1])] = slower(run.steps.get(int(step[1]), figures), figures)
-        elif "GB" in found:
-            run.peak(Figure("peak_memory", found["GB"] * 2**30, "B"))  # max_utils divides by 1024 three times
-        if "devices" in found:
-            run.cells["n_gpus"] = text(found["devices"])
-    run.cells |= _cells(given)
+        line_figures = matched_numbers(line, _FIGURES)
+        if parameter_match := _PARAMETER.search(line):
+            parameters[parameter_match[1]] = parameter_match[2].strip()
+        elif (step := _STEP.search(line)) and "seconds" in line_figures:
+            figures = [Figure("iteration_time", line_figures["seconds"], "s")]
+            if "TFLOP/s" in line_figures:
+                figures.append(Figure("model_tflops_per_gpu", line_figures["TFLOP/s"], "TFLOP/s"))
+            run.steps[int(step[1])] = slower_rank(run.steps.get(int(step[1]), figures), figures)
+        elif "GB" in line_figures:
+            run.peak(Figure("peak_memory", line_figures["GB"] * 2**30, "B"))  # max_utils divides by 1024 three times
+        if "devices" in line_figures:
+            run.cells["n_gpus"] = number_text(line_figures["devices"])
+    run.cells |= _cells(parameters)
     return run
 
 
-def _cells(given: dict[str, str]) -> dict[str, str]:
-    words = {name: {"True": "true"}.get(value, value) for name, value in given.items() if value not in ("False", "")}
-    cells = cells_of(values_of("maxtext", words))
+def _cells(parameters: dict[str, str]) -> dict[str, str]:
+    """Return the cells of the configuration's parameters."""
+    options = {
+        name: {"True": "true"}.get(value, value) for name, value in parameters.items() if value not in ("False", "")
+    }
+    cells = design_cells(values_of("maxtext", options))
     for name, column in _DERIVED.items():
-        if given.get(name, "").isdigit() and given[name] != "0":
-            cells[column] = given[name]
-    if given.get("model_name", "default") != "default":
-        cells["model"] = given["model_name"]
-    if "ici_fsdp_parallelism" in given:
-        alone = {given["ici_fsdp_parallelism"], given.get("dcn_fsdp_parallelism", "1")} == {"1"}
-        cells["zero_stage"] = "0" if alone else "3"
-    if given.get("hardware", "tpu") != "tpu":
+        if parameters.get(name, "").isdigit() and parameters[name] != "0":
+            cells[column] = parameters[name]
+    if parameters.get("model_name", "default") != "default":
+        cells["model"] = parameters["model_name"]
+    if "ici_fsdp_parallelism" in parameters:
+        is_unsharded = {parameters["ici_fsdp_parallelism"], parameters.get("dcn_fsdp_parallelism", "1")} == {"1"}
+        cells["zero_stage"] = "0" if is_unsharded else "3"
+    if parameters.get("hardware", "tpu") != "tpu":
         cells.pop("slices", None)  # of GPUs, nodes
-    if given.get("gradient_accumulation_steps", "1") == "1" and given.get("per_device_batch_size"):
+    if parameters.get("gradient_accumulation_steps", "1") == "1" and parameters.get("per_device_batch_size"):
         # one pass a step: what a chip has of the batch
-        cells["micro_batch"] = text(_number(given["per_device_batch_size"]) or 1.0)
+        cells["micro_batch"] = number_text(_number(parameters["per_device_batch_size"]) or 1.0)
     for column in ("n_experts", "slices"):
         if cells.get(column) in ("0", "1"):
             cells.pop(column)

@@ -20,13 +20,13 @@ from typing import Any
 
 from dse.errors import InputError
 from dse.io import inputs
-from dse.measured.profiles.kernels import OF_COPIES, KernelTimes, class_of, full, run_of
-from dse.measured.profiles.run import ALLOWED, MeasuredRun, accelerator
+from dse.measured.profiles.kernels import COPY_CLASS, KernelTimes, check_kernel_count, kernel_class, profiled_run
+from dse.measured.profiles.run import ALLOWED, MeasuredRun, device_slug
 
-__all__ = ["SIGN", "read"]
+__all__ = ["SIGNATURE", "read"]
 
 #: Bytes of an export, and names of its kernels.
-_LIMIT, _MOST = 256 << 30, 20_000
+_LIMIT, _MAX_NAMES = 256 << 30, 20_000
 _STEP = re.compile(r"(?:ProfilerStep#|(?:iteration|iter|step)[ _:#]*)([0-9]{1,12})", re.IGNORECASE)
 
 _KERNELS, _RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"
@@ -46,8 +46,8 @@ _COLUMNS = {
 
 
 def read(path: Path) -> MeasuredRun:
-    """The run of an export: its step time, and time by class of kernels in ms a step."""
-    with opened(path, _LIMIT, ALLOWED) as database:
+    """Read the run of an export: its step time, and ms a step by class of kernels."""
+    with open_database(path, _LIMIT, ALLOWED) as database:
         tables = database.tables() & _COLUMNS.keys()
         if not {_KERNELS, _NAMES} <= tables:
             raise InputError(str(path), "a database without kernels", ALLOWED, "nsys export --type sqlite, of a GPU")
@@ -59,17 +59,22 @@ def read(path: Path) -> MeasuredRun:
 def _run(path: Path, database: Database, tables: set[str]) -> MeasuredRun:
     first = f"SELECT {_PROCESS.format('globalPid')}, deviceId FROM {_KERNELS} ORDER BY 1, 2 LIMIT 1"
     process, device = next(database.rows(first), (0, 0))
-    own, kernels = f"deviceId = {int(device)} AND {_PROCESS.format('globalPid')} = {int(process)}", KernelTimes()
-    names = _names(path, database, own)
-    for start, end, number in _spans(database, f"SELECT start, end, demangledName FROM {_KERNELS} WHERE {own}"):
-        full(path, kernels)
+    kernel_filter, kernels = (
+        f"deviceId = {int(device)} AND {_PROCESS.format('globalPid')} = {int(process)}",
+        KernelTimes(),
+    )
+    names = _names(path, database, kernel_filter)
+    for start, end, number in _spans(
+        database, f"SELECT start, end, demangledName FROM {_KERNELS} WHERE {kernel_filter}"
+    ):
+        check_kernel_count(path, kernels)
         name = names.get(number, "None")
-        label = class_of(name)
+        label = kernel_class(name)
         kernels.add(label, start, end - start, (name.partition("(")[0][:40], 0, 0) if label == 0 else None)
     for table in tables & set(_COPIES):
-        for start, end, _ in _spans(database, f"SELECT start, end, 0 FROM {table} WHERE {own}"):
-            full(path, kernels)
-            kernels.add(OF_COPIES, start, end - start)
+        for start, end, _ in _spans(database, f"SELECT start, end, 0 FROM {table} WHERE {kernel_filter}"):
+            check_kernel_count(path, kernels)
+            kernels.add(COPY_CLASS, start, end - start)
     steps: dict[int, tuple[float, float]] = {}
     if _RANGES in tables:
         ranges = (
@@ -80,51 +85,51 @@ def _run(path: Path, database: Database, tables: set[str]) -> MeasuredRun:
             if (step := _STEP.fullmatch(str(names.get(name, name))[:100].strip())) and end > start:
                 steps[int(step[1])] = start, end - start
     mark = 'push a range of each step, torch.cuda.nvtx.range_push(f"step {i}")'
-    return run_of(path, "nsight-systems", _cells(database, tables, int(device)), steps, kernels, mark)
+    return profiled_run(path, "nsight-systems", _cells(database, tables, int(device)), steps, kernels, mark)
 
 
-def _names(path: Path, database: Database, own: str) -> dict[Any, str]:
-    """Number → name, of kernels and of steps; InputError for a number twice, which would multiply their rows."""
-    query = f"SELECT DISTINCT demangledName FROM {_KERNELS} WHERE {own} AND typeof(demangledName) = 'integer'"
-    of_kernels = {number for (number,) in database.rows(f"{query} LIMIT {_MOST + 1}")}
-    if len(of_kernels) > _MOST:
-        raise InputError(str(path), f"more than {_MOST:,} names of kernels", ALLOWED, "profile fewer steps")
-    found: dict[Any, str] = {}
+def _names(path: Path, database: Database, kernel_filter: str) -> dict[Any, str]:
+    """Return names of kernels and steps by number, or raise InputError for a duplicate, which would multiply rows."""
+    query = f"SELECT DISTINCT demangledName FROM {_KERNELS} WHERE {kernel_filter} AND typeof(demangledName) = 'integer'"
+    kernel_name_ids = {number for (number,) in database.rows(f"{query} LIMIT {_MAX_NAMES + 1}")}
+    if len(kernel_name_ids) > _MAX_NAMES:
+        raise InputError(str(path), f"more than {_MAX_NAMES:,} names of kernels", ALLOWED, "profile fewer steps")
+    names: dict[Any, str] = {}
     for number, value in database.rows(f"SELECT id, value FROM {_NAMES}"):
         name = str(value)[:1000]
-        if number in of_kernels or _STEP.fullmatch(name[:100].strip()):
-            if number in found:
+        if number in kernel_name_ids or _STEP.fullmatch(name[:100].strip()):
+            if number in names:
                 raise InputError(f"{path}: table {_NAMES}", f"id {number} twice", "each id once", "export it again")
-            found[number] = name
-    return found
+            names[number] = name
+    return names
 
 
 def _spans(database: Database, query: str) -> Iterator[tuple[float, float, Any]]:
-    """(start, end, name) of the rows of a query, µs."""
+    """Yield (start, end, name) of the rows of a query, µs."""
     for start, end, name in database.rows(query):
-        begun, ended = 1e-3 * float(start), 1e-3 * float(end)
-        if 0.0 <= begun <= ended < 1e18:
-            yield begun, ended, name
+        start_us, end_us = 1e-3 * float(start), 1e-3 * float(end)
+        if 0.0 <= start_us <= end_us < 1e18:
+            yield start_us, end_us, name
 
 
 def _cells(database: Database, tables: set[str], device: int) -> dict[str, str]:
     if _GPUS not in tables:
         return {}
     row = next(database.rows(f"SELECT name FROM {_GPUS} WHERE id = {device}"), ("",))
-    slug = accelerator(str(row[0]))
+    slug = device_slug(str(row[0]))
     return {"gpu": slug} if slug else {}
 
 
-SIGN = b"SQLite format 3\x00"
+SIGNATURE = b"SQLite format 3\x00"
 
 #: Bytes of one text or blob, of one statement that defines a table; instructions of reading all definitions.
 _TEXT, _DEFINITION, _DEFINITIONS = 16 << 20, 16_000, 20_000
 
 #: Instructions of reading, of any file and for each of its bytes: a row of 30 B takes some 40 in three passes.
-_LEAST, _OF_BYTE = 1_000_000, 4
+_BASE_INSTRUCTIONS, _INSTRUCTIONS_PER_BYTE = 1_000_000, 4
 
 #: Instructions between two countings.
-_EVERY = 500
+_COUNT_INTERVAL = 500
 
 _TABLE = re.compile(r"CREATE TABLE\b", re.IGNORECASE)
 
@@ -137,48 +142,48 @@ class Database:
         self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _TEXT)
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _DEFINITION)
-        self._connection.set_progress_handler(self._count, _EVERY)
+        self._connection.set_progress_handler(self._count, _COUNT_INTERVAL)
         self._connection.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
 
     def tables(self) -> set[str]:
-        """Names of its tables, without views and virtual ones."""
+        """Return the names of its tables, without views and virtual ones."""
         self.rows("PRAGMA trusted_schema = OFF")
         definitions = self.rows("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
-        found = {str(name) for name, sql in definitions if _TABLE.match(str(sql))}
-        self._left = _LEAST + _OF_BYTE * self._path.stat().st_size
-        return found
+        names = {str(name) for name, sql in definitions if _TABLE.match(str(sql))}
+        self._left = _BASE_INSTRUCTIONS + _INSTRUCTIONS_PER_BYTE * self._path.stat().st_size
+        return names
 
     def _count(self) -> bool:
-        """Whether to interrupt SQLite."""
-        self._left -= _EVERY
+        """Return True to interrupt SQLite."""
+        self._left -= _COUNT_INTERVAL
         return self._left < 0
 
     @property
     def is_spent(self) -> bool:
-        """Whether more was to be done than files of this size have."""
+        """True where reading takes more instructions than files of this size need."""
         return self._left < 0
 
     def check(self, table: str, columns: Iterable[str]) -> None:
-        """InputError unless a table has these columns, and none that is computed."""
-        about = {str(row[1]): int(row[6]) for row in self.rows(f'PRAGMA table_xinfo("{table}")')}
+        """Raise InputError unless a table has these columns and none that is computed."""
+        hidden_by_column = {str(row[1]): int(row[6]) for row in self.rows(f'PRAGMA table_xinfo("{table}")')}
         where = f"{self._path}: table {table}"
-        if computed := [name for name, hidden in about.items() if hidden]:
+        if computed := [name for name, hidden in hidden_by_column.items() if hidden]:
             raise InputError(where, f"a computed column, {computed[0]}", "columns of stored values", "export it again")
-        if missing := [name for name in columns if name not in about]:
+        if missing := [name for name in columns if name not in hidden_by_column]:
             raise InputError(where, f"no column {', '.join(missing)}", self._allowed, "export it with a newer version")
 
     def rows(self, query: str) -> Iterator[Any]:
-        """The rows of a query."""
+        """Return the rows of a query."""
         return self._connection.execute(query)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
 
 @contextlib.contextmanager
-def opened(path: Path, limit: int, allowed: str) -> Iterator[Database]:
-    """A database of at most ``limit`` bytes; InputError for one that is damaged, or needs more work than its size."""
+def open_database(path: Path, limit: int, allowed: str) -> Iterator[Database]:
+    """Open a database of at most ``limit`` bytes, or raise InputError for a damaged or costly one."""
     inputs.checked(path, limit, allowed)
     database: Database | None = None
     try:

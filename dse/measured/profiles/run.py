@@ -55,51 +55,51 @@ class MeasuredRun:
     shares: dict[str, str] = dataclasses.field(default_factory=dict)  #: column → ms a step, of parts of a step
 
     def figures(self) -> list[Figure]:
-        """Medians over the steps after the warm-up, and peaks; of runs without steps, the peaks alone."""
-        kept = [self.steps[step] for step in sorted(self.steps)][self.warm_up :]
+        """Return medians over the steps after the warm-up, and peaks."""
+        measured_steps = [self.steps[step] for step in sorted(self.steps)][self.warm_up :]
         by_name: dict[tuple[str, str], list[float]] = {}
-        for figure in (figure for step in kept for figure in step):
+        for figure in (figure for step in measured_steps for figure in step):
             by_name.setdefault((figure.metric, figure.unit), []).append(figure.value)
         medians = [Figure(name, statistics.median(values), unit) for (name, unit), values in by_name.items()]
         return [*medians, *self.peaks.values()]
 
     def peak(self, figure: Figure) -> None:
         """Keep a figure if it is the largest of its name so far."""
-        known = self.peaks.get(figure.metric)
-        if known is None or figure.value > known.value:
+        largest = self.peaks.get(figure.metric)
+        if largest is None or figure.value > largest.value:
             self.peaks[figure.metric] = figure
 
 
-def joined(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
-    """Runs of steps with equal cells as one, of which the files are ranks: the slowest rank has the time of a step.
+def merge_ranks(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
+    """Merge runs of steps with equal cells, whose files are ranks of which the slowest has the time of a step.
 
     Other runs that are equal in all count once.
     """
-    found: dict[object, MeasuredRun] = {}
+    run_by_key: dict[object, MeasuredRun] = {}
     for run in runs:
         key = (run.tool, run.kind, *sorted(run.cells.items()), *(() if run.kind == "steps" else run.figures()))
-        if (known := found.setdefault(key, run)) is run:
+        if (first_run := run_by_key.setdefault(key, run)) is run:
             continue
-        known.files = tuple(dict.fromkeys((*known.files, *run.files)))
+        first_run.files = tuple(dict.fromkeys((*first_run.files, *run.files)))
         for step, figures in run.steps.items():
-            known.steps[step] = slower(known.steps.get(step, figures), figures)
+            first_run.steps[step] = slower_rank(first_run.steps.get(step, figures), figures)
         for figure in run.peaks.values():
-            known.peak(figure)
-    return list(found.values())
+            first_run.peak(figure)
+    return list(run_by_key.values())
 
 
-def slower(one: list[Figure], other: list[Figure]) -> list[Figure]:
-    """Of the figures of a step by two ranks those of the slower one: a time is longer, a rate lower."""
-    if not one or not other or one[0].metric != other[0].metric:
-        return one or other
-    return max(one, other, key=lambda figures: figures[0].value * (1.0 if "time" in figures[0].metric else -1.0))
+def slower_rank(first: list[Figure], second: list[Figure]) -> list[Figure]:
+    """Return of the figures of a step by two ranks those of the slower one."""
+    if not first or not second or first[0].metric != second[0].metric:
+        return first or second
+    return max(first, second, key=lambda figures: figures[0].value * (1.0 if "time" in figures[0].metric else -1.0))
 
 
 # Files
 
 
-def opened(path: Path, limit: int) -> IO[bytes]:
-    """A regular file of at most ``limit`` bytes, unpacked where its name ends in ``.gz``."""
+def open_file(path: Path, limit: int) -> IO[bytes]:
+    """Open a regular file of at most ``limit`` bytes, unpacked where its name ends in ``.gz``."""
     try:
         path = inputs.checked(path, limit, ALLOWED)
         return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
@@ -107,16 +107,16 @@ def opened(path: Path, limit: int) -> IO[bytes]:
         raise InputError(str(path), error.strerror or str(error), ALLOWED, "check the path") from None
 
 
-def blocks(path: Path, limit: int, size: int = 1 << 20) -> Iterator[bytes]:
-    """Unpacked content block by block, at most ``limit`` bytes; InputError for a damaged or larger file."""
-    read = 0
-    with opened(path, limit) as file:
-        most = inputs.unpacked(path, limit, ALLOWED)
+def read_blocks(path: Path, limit: int, size: int = 1 << 20) -> Iterator[bytes]:
+    """Yield unpacked content block by block, or raise InputError for a damaged file or more than ``limit`` bytes."""
+    n_bytes = 0
+    with open_file(path, limit) as file:
+        max_bytes = inputs.unpacked(path, limit, ALLOWED)
         while block := _block(file, path, size):
-            read += len(block)
-            if read > most < limit:
+            n_bytes += len(block)
+            if n_bytes > max_bytes < limit:
                 raise inputs.bomb(path, ALLOWED)
-            if read > limit:
+            if n_bytes > limit:
                 raise InputError(str(path), f"more than {limit >> 20:,} MiB", ALLOWED, "give a shorter run, or its end")
             yield block
 
@@ -132,16 +132,16 @@ def _block(file: IO[bytes], path: Path, size: int) -> bytes:
 _CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def lines(path: Path) -> Iterator[str]:
-    """Lines of a log without codes of terminals; what is not UTF-8 is replaced."""
-    rest = b""
-    for block in blocks(path, inputs.TABLE):
-        *whole, rest = (rest + block).replace(b"\r", b"\n").split(b"\n")
-        for line in whole:
+def read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a log without codes of terminals, with what is not UTF-8 replaced."""
+    remainder = b""
+    for block in read_blocks(path, inputs.TABLE):
+        *complete_lines, remainder = (remainder + block).replace(b"\r", b"\n").split(b"\n")
+        for line in complete_lines:
             yield _CODES.sub("", line[:_LINE].decode("utf-8", "replace"))
-        rest = rest[:_LINE]
-    if rest:
-        yield _CODES.sub("", rest.decode("utf-8", "replace"))
+        remainder = remainder[:_LINE]
+    if remainder:
+        yield _CODES.sub("", remainder.decode("utf-8", "replace"))
 
 
 # Cells
@@ -168,23 +168,23 @@ _CHOICES = {
 }  # fmt: skip
 
 
-def cells_of(values: Mapping[str, float]) -> dict[str, str]:
-    """Cells of a table for leaves of a design; those without a column or left to the stack (-1) are left out."""
-    found = {column: text(values[path]) for path, column in _NUMBERS.items() if values.get(path, -1.0) >= 0.0}
+def design_cells(values: Mapping[str, float]) -> dict[str, str]:
+    """Return cells of a table for leaves of a design, without those that have no column or are open (-1)."""
+    cells = {column: number_text(values[path]) for path, column in _NUMBERS.items() if values.get(path, -1.0) >= 0.0}
     for path, (column, choices) in _CHOICES.items():
         if path in values:
-            found[column] = choice_name(choices(int(values[path])))
-    return found
+            cells[column] = choice_name(choices(int(values[path])))
+    return cells
 
 
-def text(value: float) -> str:
-    """A number as a cell."""
+def number_text(value: float) -> str:
+    """Return a number as a cell."""
     return f"{value:.15g}"
 
 
-def numbers(line: str, patterns: Mapping[str, re.Pattern[str]]) -> dict[str, float]:
-    """Name → number, of the patterns that are found in a line; what is no number is passed over."""
-    found: dict[str, float] = {}
+def matched_numbers(line: str, patterns: Mapping[str, re.Pattern[str]]) -> dict[str, float]:
+    """Return by name the numbers whose patterns match a line."""
+    values: dict[str, float] = {}
     for name, pattern in patterns.items():
         if match := pattern.search(line):
             try:
@@ -192,8 +192,8 @@ def numbers(line: str, patterns: Mapping[str, re.Pattern[str]]) -> dict[str, flo
             except ValueError:
                 continue
             if 0.0 < value < float("inf"):
-                found[name] = value
-    return found
+                values[name] = value
+    return values
 
 
 # Accelerators
@@ -202,23 +202,27 @@ def numbers(line: str, patterns: Mapping[str, re.Pattern[str]]) -> dict[str, flo
 _IMPLIED, _FORMS = re.compile(r"sxm|\d+gb|nvl\d+|ironwood|hbm\w+"), {"sxm", "pcie", "nvl"}
 
 
-def accelerator(name: str) -> str:
-    """Accelerator of the catalogue for the name that a driver gives a device, "" where none or several are meant.
+def device_slug(name: str) -> str:
+    """Return the accelerator for the name that a driver gives a device, "" where none or several match.
 
-    >>> accelerator("NVIDIA H100 80GB HBM3"), accelerator("NVIDIA A100 80GB PCIe"), accelerator("NVIDIA X1")
+    >>> device_slug("NVIDIA H100 80GB HBM3"), device_slug("NVIDIA A100 80GB PCIe"), device_slug("NVIDIA X1")
     ('h100-sxm-80gb', 'a100-pcie-80gb', '')
     """
-    if known := catalog.find("accelerator", name):
-        return known
-    words = set(re.findall(r"[a-z0-9]+", re.sub(r"sxm\d", "sxm", name.lower())))
-    sizes = {word for word in words if re.fullmatch(r"\d+gb", word)}
-    found = []
+    if catalog_slug := catalog.find("accelerator", name):
+        return catalog_slug
+    name_words = set(re.findall(r"[a-z0-9]+", re.sub(r"sxm\d", "sxm", name.lower())))
+    sizes = {word for word in name_words if re.fullmatch(r"\d+gb", word)}
+    matches = []
     for slug in catalog.names("accelerator"):
-        own = set(slug.split("-"))
-        size = {word for word in own if re.fullmatch(r"\d+gb", word)}
-        if {word for word in own - words if not _IMPLIED.fullmatch(word)} or (size and sizes and size != sizes):
+        slug_words = set(slug.split("-"))
+        size = {word for word in slug_words if re.fullmatch(r"\d+gb", word)}
+        if {word for word in slug_words - name_words if not _IMPLIED.fullmatch(word)} or (
+            size and sizes and size != sizes
+        ):
             continue
-        form = own & _FORMS
-        if (not form or form == (words & _FORMS or {"sxm"})) and ("hbm2e" not in own or "hbm2e" in words):
-            found.append(slug)
-    return found[0] if len(found) == 1 else ""
+        form = slug_words & _FORMS
+        if (not form or form == (name_words & _FORMS or {"sxm"})) and (
+            "hbm2e" not in slug_words or "hbm2e" in name_words
+        ):
+            matches.append(slug)
+    return matches[0] if len(matches) == 1 else ""

@@ -15,14 +15,21 @@ from typing import Any
 
 from dse.errors import ELSEWHERE, InputError, plain
 from dse.io import inputs
-from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, blocks, cells_of, text
+from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, design_cells, number_text, read_blocks
 from dse.tools import values_of
 
 #: Columns that keys of a result may state under the names of any tool, as ``--metadata`` of vLLM does.
-_STATED = {"tp": "tp", "pp": "pp", "dp": "dp", "n_devices": "n_gpus", "precision": "precision", "accelerator": "gpu"}
+_RESULT_COLUMNS = {
+    "tp": "tp",
+    "pp": "pp",
+    "dp": "dp",
+    "n_devices": "n_gpus",
+    "precision": "precision",
+    "accelerator": "gpu",
+}
 
 #: Requests that engines run together by default; more of them queue, and are a run offline.
-_TOGETHER = 256
+_DEFAULT_BATCH = 256
 
 #: Key of a result in ms → measured name.
 _TIMES = {
@@ -35,123 +42,132 @@ _TIMES = {
 
 
 def read(path: Path) -> list[MeasuredRun]:
-    """The runs of a file, one a JSON document; InputError for a file that has none."""
+    """Read the runs of a file, one per JSON document, or raise InputError for a file that has none."""
     runs = []
     for document in _documents(path):
         reader = next((read for keys, read in _READERS.items() if set(keys) <= document.keys()), None)
         if reader is None:
             keys = ", ".join(list(document)[:8])
-            raise _foreign(path, f"JSON with the keys {keys}" if keys else "JSON without keys")
+            raise _foreign_file(path, f"JSON with the keys {keys}" if keys else "JSON without keys")
         if (run := reader(document)) is None:
             raise InputError(str(path), "no finished requests", "a result with finished requests", "run it again")
         runs.append(run)
     if not runs:
-        raise _foreign(path, "JSON that is no table of results")
+        raise _foreign_file(path, "JSON that is no table of results")
     return runs
 
 
-def _foreign(path: Path, got: str) -> InputError:
+def _foreign_file(path: Path, got: str) -> InputError:
     return InputError(str(path), got, ALLOWED, "give the file that the tool wrote, whole")
 
 
 def _documents(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON documents of a file, one after the other."""
-    decoder, whole = json.JSONDecoder(), b"".join(blocks(path, inputs.TABLE)).decode("utf-8-sig", "replace").rstrip()
-    place = 0
-    while place < len(whole):
+    """Yield the JSON documents of a file."""
+    decoder, content = (
+        json.JSONDecoder(),
+        b"".join(read_blocks(path, inputs.TABLE)).decode("utf-8-sig", "replace").rstrip(),
+    )
+    position = 0
+    while position < len(content):
         try:
-            found, place = decoder.raw_decode(whole, _BLANK.match(whole, place).end())  # type: ignore[union-attr]
+            document, position = decoder.raw_decode(content, _BLANK.match(content, position).end())  # type: ignore[union-attr]
         except (ValueError, RecursionError) as error:
-            raise _foreign(path, f"JSON that is cut or damaged ({error})") from None
-        if not isinstance(found, dict):
-            raise _foreign(path, f"JSON of a {type(found).__name__}")
-        yield found
+            raise _foreign_file(path, f"JSON that is cut or damaged ({error})") from None
+        if not isinstance(document, dict):
+            raise _foreign_file(path, f"JSON of a {type(document).__name__}")
+        yield document
 
 
 _BLANK = re.compile(r"\s*")
 
 
 def _number(value: Any) -> float:
-    """A positive number, else 0."""
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if known and 0.0 < value < 1e18 else 0.0
+    """Return a positive number, else 0."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0.0 < value < 1e18 else 0.0
 
 
-def _of_client(result: Mapping[str, Any]) -> MeasuredRun | None:
-    """A result of the clients of vLLM and SGLang, which have the same keys."""
-    done = _number(result.get("completed"))
-    if not done:
+def _client_run(result: Mapping[str, Any]) -> MeasuredRun | None:
+    """Return the run of a result of vLLM's or SGLang's client, which have the same keys."""
+    n_finished = _number(result.get("completed"))
+    if not n_finished:
         return None
-    sglang = "server_info" in result or "total_output_tokens_retokenized" in result
-    run = MeasuredRun("sglang" if sglang else "vllm", "serving", _stated(result))
+    is_sglang = "server_info" in result or "total_output_tokens_retokenized" in result
+    run = MeasuredRun("sglang" if is_sglang else "vllm", "serving", _metadata_cells(result))
     run.cells["framework"] = run.tool
-    if sglang:
-        run.cells |= _of_server(result.get("server_info"))
+    if is_sglang:
+        run.cells |= _server_cells(result.get("server_info"))
     if isinstance(model := result.get("model_id"), str):
         run.cells["model"] = model
     for column, key in {"isl": "total_input_tokens", "osl": "total_output_tokens"}.items():
         if total := _number(result.get(key)):
-            run.cells[column] = text(total / done)
+            run.cells[column] = number_text(total / n_finished)
     figures = {name: _number(result.get(key)) for key, name in _TIMES.items() if _number(result.get(key))}
     latency = figures.get("latency_total") or figures.get("ttft_mean", 0.0) + figures.get("tpot_mean", 0.0) * max(
         float(run.cells.get("osl", 1.0)) - 1.0, 0.0
     )
     rate = _number(result.get("request_rate"))
-    if most := _number(result.get("max_concurrency")):
-        run.cells |= {"batch": text(min(most, done)), "batch_kind": "concurrency"}
-    if rate and not (most and rate * latency * 1e-3 > most):  # fewer are in flight than the limit allows
+    if max_concurrency := _number(result.get("max_concurrency")):
+        run.cells |= {"batch": number_text(min(max_concurrency, n_finished)), "batch_kind": "concurrency"}
+    if rate and not (
+        max_concurrency and rate * latency * 1e-3 > max_concurrency
+    ):  # fewer are in flight than the limit allows
         in_flight = _number(result.get("request_throughput")) * latency * 1e-3
-        run.cells |= {"batch": text(max(in_flight, 1.0)), "batch_kind": "concurrency"}
+        run.cells |= {"batch": number_text(max(in_flight, 1.0)), "batch_kind": "concurrency"}
         run.note = "requests came at a rate: those in flight by Little's law"
         figures.pop("ttft_mean", None)
         figures.pop("latency_total", None)
-    elif not most:
-        few = {"batch": text(done), "batch_kind": "static batch"}
-        run.cells |= few if done <= _TOGETHER else {"batch_kind": "offline"}  # all requests at once
+    elif not max_concurrency:
+        static_batch = {"batch": number_text(n_finished), "batch_kind": "static batch"}
+        run.cells |= static_batch if n_finished <= _DEFAULT_BATCH else {"batch_kind": "offline"}  # all requests at once
         figures = {}
     run.peaks = {name: Figure(name, value, "ms") for name, value in figures.items()}
-    _rate(run, result.get("output_throughput"))
+    _add_output_rate(run, result.get("output_throughput"))
     return run
 
 
-def _rate(run: MeasuredRun, value: Any) -> None:
+def _add_output_rate(run: MeasuredRun, value: Any) -> None:
     if rate := _number(value):
         run.peak(Figure("output_throughput_total", rate, "token/s"))
 
 
-def _stated(result: Mapping[str, Any]) -> dict[str, str]:
-    """Cells of keys that are a number or a name, by the names of any tool; words without a meaning are passed over."""
-    found = {}
+def _metadata_cells(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return cells of keys that are a number or a name, by the names of any tool."""
+    cells = {}
     for key, value in result.items():
-        ours = next((_STATED[one] for one in (key, *ELSEWHERE.get(plain(key), ())) if one in _STATED), "")
-        if ours and isinstance(value, str | int | float) and str(value).strip() not in ("", "auto"):
-            found[ours] = str(value).strip()
-    return found
+        column = next(
+            (_RESULT_COLUMNS[name] for name in (key, *ELSEWHERE.get(plain(key), ())) if name in _RESULT_COLUMNS), ""
+        )
+        if column and isinstance(value, str | int | float) and str(value).strip() not in ("", "auto"):
+            cells[column] = str(value).strip()
+    return cells
 
 
-def _of_server(info: Any) -> dict[str, str]:
-    """Cells of the arguments of SGLang's server."""
+def _server_cells(info: Any) -> dict[str, str]:
+    """Return cells of the arguments of SGLang's server."""
     if not isinstance(info, dict):
         return {}
-    given = {
+    arguments = {
         "--" + key.replace("_", "-"): "" if value is True else str(value)
         for key, value in info.items()
         if isinstance(value, str | int | float) and value is not False
     }
-    values = values_of("sglang", given)
-    if "--tp-size" not in given:
+    values = values_of("sglang", arguments)
+    if "--tp-size" not in arguments:
         values = {}
-    cells = {name: value for name, value in cells_of(values).items() if name in ("tp", "pp", "ep", "etp", "precision")}
+    cells = {
+        name: value for name, value in design_cells(values).items() if name in ("tp", "pp", "ep", "etp", "precision")
+    }
     sizes = [values.get(f"mapping.{name}", 1.0) for name in ("tp", "pp", "dp")]
     if values:
-        cells |= {"tp": text(sizes[0]), "dp": text(sizes[2]), "n_gpus": text(math.prod(sizes))}
+        cells |= {"tp": number_text(sizes[0]), "dp": number_text(sizes[2]), "n_gpus": number_text(math.prod(sizes))}
     if isinstance(info.get("model_path"), str):
         cells["model"] = info["model_path"]
     return cells
 
 
-def _of_genai_perf(result: Mapping[str, Any]) -> MeasuredRun | None:
-    """A result of GenAI-Perf; its inter-token latency is the mean of requests, so a time per output token."""
+def _genai_perf_run(result: Mapping[str, Any]) -> MeasuredRun | None:
+    """Return the run of a result of GenAI-Perf, whose inter-token latency is a time per output token."""
     run = MeasuredRun("genai-perf", "serving", {})
     names = {"time_to_first_token": "ttft_mean", "inter_token_latency": "tpot_mean", "request_latency": "latency_total"}
     scales = {"ms": 1.0, "ns": 1e-6, "us": 1e-3, "s": 1e3, "sec": 1e3}
@@ -161,47 +177,47 @@ def _of_genai_perf(result: Mapping[str, Any]) -> MeasuredRun | None:
             run.peak(Figure(name, value * scales[unit], "ms"))
     if run.peaks.get("ttft_mean", ("", 0.0))[1] == run.peaks.get("latency_total", ("", 1.0))[1]:
         run.peaks.pop("ttft_mean")  # answers came whole, without streaming
-    lengths = {
+    keys_by_column = {
         "isl": ("input_sequence_length", "num_input_token"),
         "osl": ("output_sequence_length", "num_output_token"),
     }
-    for column, keys in lengths.items():
+    for column, keys in keys_by_column.items():
         if value := next((mean for key in keys if (mean := _mean(result, key)[0])), 0.0):
-            run.cells[column] = text(value)
-    _rate(run, _mean(result, "output_token_throughput")[0])
+            run.cells[column] = number_text(value)
+    _add_output_rate(run, _mean(result, "output_token_throughput")[0])
     config = result.get("input_config")
     config = config if isinstance(config, dict) else {}
-    for name, value in _flat(config):
+    for name, value in _nested_items(config):
         if name in ("model", "model_names", "models") and "model" not in run.cells:
-            one = value[0] if isinstance(value, list) and value else value
-            run.cells |= {"model": one} if isinstance(one, str) else {}
+            model_name = value[0] if isinstance(value, list) and value else value
+            run.cells |= {"model": model_name} if isinstance(model_name, str) else {}
         if name == "concurrency" and _number(value):
-            run.cells |= {"batch": text(float(value)), "batch_kind": "concurrency"}
+            run.cells |= {"batch": number_text(float(value)), "batch_kind": "concurrency"}
     return run if run.peaks else None
 
 
 def _mean(result: Mapping[str, Any], key: str) -> tuple[float, str]:
-    """Mean of a metric and its unit."""
-    about = result.get(key)
-    if not isinstance(about, dict):
+    """Return the mean of a metric and its unit."""
+    statistics = result.get(key)
+    if not isinstance(statistics, dict):
         return 0.0, ""
-    value = about.get("avg")
+    value = statistics.get("avg")
     try:
         value = float(value) if isinstance(value, str) else value
     except ValueError:
         value = 0.0
-    return _number(value), str(about.get("unit", ""))
+    return _number(value), str(statistics.get("unit", ""))
 
 
-def _flat(config: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """(key, value) of nested tables."""
+def _nested_items(config: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) of nested tables."""
     for name, value in config.items():
         yield name, value
         if isinstance(value, dict) and depth:
-            yield from _flat(value, depth - 1)
+            yield from _nested_items(value, depth - 1)
 
 
 _READERS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], MeasuredRun | None]] = {
-    ("completed", "output_throughput"): _of_client,
-    ("request_latency", "request_throughput"): _of_genai_perf,
+    ("completed", "output_throughput"): _client_run,
+    ("request_latency", "request_throughput"): _genai_perf_run,
 }

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.measured.profiles.run import Figure, MeasuredRun, accelerator
+from dse.measured.profiles.run import Figure, MeasuredRun, device_slug
 
 #: A heading of columns, or a line of an exporter; no command line that asks for them.
-SIGN = re.compile(
+SIGNATURE = re.compile(
     r"^[^-=]{0,400}\b(?:power\.draw|DCGM_FI_DEV_POWER_USAGE)\b[^-=]*$|^[\s\d.]*# ?Entity\s+\w|^DCGM_FI_DEV_\w+\{"
 )
 
@@ -39,13 +39,13 @@ _NAME = ("name", "gpu_name", "modelName")
 _POWER_BITS, _HEAT_BITS = 0x04 | 0x80, 0x20 | 0x40
 
 _ENTITY = re.compile(r"\bGPU\s+(\d+)\s+(\S.*)$")
-_SCRAPED = re.compile(r"^(DCGM_FI_DEV_\w+)\{([^}]*)\}\s+(\S+)")
+_EXPORTER_LINE = re.compile(r"^(DCGM_FI_DEV_\w+)\{([^}]*)\}\s+(\S+)")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 #: Devices of one log.
-_MOST = 4096
+_MAX_DEVICES = 4096
 #: Least share of the busiest device's power that a device at work draws.
-_AT_WORK = 0.5
+_WORKING_SHARE = 0.5
 
 
 class Sample(NamedTuple):
@@ -57,75 +57,83 @@ class Sample(NamedTuple):
 
 
 def read(lines: Iterable[str]) -> list[MeasuredRun]:
-    """What each device at work drew and at what clock: a run of kind ``telemetry``, of which steps are devices."""
+    """Read power and clock of each device at work as a run of kind ``telemetry``, whose steps are devices."""
     series: dict[str, dict[str, array[float]]] = {}
     names: set[str] = set()
     for sample in _samples(lines):
-        if sample.device not in series and len(series) >= _MOST:
+        if sample.device not in series and len(series) >= _MAX_DEVICES:
             continue
-        own = series.setdefault(sample.device, {field: array("d") for field in _COLUMNS})
+        device_series = series.setdefault(sample.device, {field: array("d") for field in _COLUMNS})
         for field, value in sample.values.items():
-            own[field].append(value)
+            device_series[field].append(value)
         names |= {sample.name} - {""}
     run = MeasuredRun("telemetry", "telemetry", {}, warm_up=0)
-    powers = {device: np.frombuffer(own["power"]) for device, own in series.items() if np.any(own["power"])}
+    powers = {
+        device: np.frombuffer(device_series["power"])
+        for device, device_series in series.items()
+        if np.any(device_series["power"])
+    }
     highs = {device: float(np.nanquantile(power, 0.95)) for device, power in powers.items() if np.any(power > 0.0)}
-    at_work = [device for device, high in highs.items() if high >= _AT_WORK * max(highs.values())]
-    for number, device in enumerate(at_work):
+    working_devices = [device for device, high in highs.items() if high >= _WORKING_SHARE * max(highs.values())]
+    for number, device in enumerate(working_devices):
         run.steps[number] = list(_figures(series[device], highs[device]))
-    slugs = {accelerator(name) for name in names} - {""}
+    slugs = {device_slug(name) for name in names} - {""}
     run.cells = {"gpu": slugs.pop()} if len(slugs) == 1 else {}
     return [run] if run.steps else []
 
 
-def _figures(own: Mapping[str, array[float]], high: float) -> Iterator[Figure]:
-    """Means of a device over the samples of the run."""
-    power = np.frombuffer(own["power"])
-    least, first, last = float(np.nanmin(power)), 0, len(power)
-    if least < 0.5 * high:
-        drawn = np.flatnonzero(power > 0.5 * (least + high))
-        first, last = int(drawn[0]), int(drawn[-1]) + 1
+def _figures(device_series: Mapping[str, array[float]], high_power: float) -> Iterator[Figure]:
+    """Yield means of a device over the samples of the run."""
+    power = np.frombuffer(device_series["power"])
+    min_power, first, last = float(np.nanmin(power)), 0, len(power)
+    if min_power < 0.5 * high_power:
+        busy_indices = np.flatnonzero(power > 0.5 * (min_power + high_power))
+        first, last = int(busy_indices[0]), int(busy_indices[-1]) + 1
     yield Figure("device_power", float(np.nanmean(power[first:last])), "W")
 
-    def within(field: str) -> np.ndarray:
-        """The samples of the run; series of other lengths in proportion."""
-        values = np.frombuffer(own[field]) if len(own[field]) else np.empty(0)
-        ends = [round(place * len(values) / len(power)) for place in (first, last)]
+    def run_samples(field: str) -> np.ndarray:
+        """Return the samples of the run, of series of other lengths in proportion."""
+        values = np.frombuffer(device_series[field]) if len(device_series[field]) else np.empty(0)
+        ends = [round(index * len(values) / len(power)) for index in (first, last)]
         values = values[ends[0] : max(ends[1], ends[0] + 1)]
         return values[np.isfinite(values)]
 
-    if len(clock := within("clock")):
+    if len(clock := run_samples("clock")):
         yield Figure("sm_clock", float(np.mean(clock)), "MHz")
-    if len(limit := within("limit")):
+    if len(limit := run_samples("limit")):
         yield Figure("sm_clock_limit", float(np.max(limit)), "MHz")
-    if len(reasons := within("reasons").astype(np.int64)):
+    if len(reasons := run_samples("reasons").astype(np.int64)):
         yield Figure("power_capped", float(np.mean((reasons & _POWER_BITS) > 0)), "1")
         yield Figure("heat_capped", float(np.mean((reasons & _HEAT_BITS) > 0)), "1")
 
 
 def _samples(lines: Iterable[str]) -> Iterator[Sample]:
-    """Samples of a log in any of the formats; other lines are passed over."""
+    """Yield samples of a log in any of the formats."""
     columns: list[str] = []
     is_dmon = False
     for line in lines:
-        if scraped := _SCRAPED.match(line):
-            labels, field = dict(_LABEL.findall(scraped[2])), _FIELD.get(scraped[1])
+        if metric_match := _EXPORTER_LINE.match(line):
+            labels, field = dict(_LABEL.findall(metric_match[2])), _FIELD.get(metric_match[1])
             if field:
                 device = f"{labels.get('Hostname', '')} {labels.get('gpu', '')}"
-                yield Sample(device, labels.get("modelName", ""), {field: _number(scraped[3])})
-        elif SIGN.search(line):
+                yield Sample(device, labels.get("modelName", ""), {field: _number(metric_match[3])})
+        elif SIGNATURE.search(line):
             is_dmon = "Entity" in line
             columns = line.split("Entity", 1)[1].split() if is_dmon else _cells(line)
         elif is_dmon and (row := _ENTITY.search(line)):
             yield Sample(row[1], "", _values(columns, row[2].split()))
         elif columns and not is_dmon and len(cells := _cells(line)) == len(columns):
-            named = dict(zip(columns, cells, strict=True))
-            device = next((named[name] for name in _DEVICE if name in named), "")
-            yield Sample(device, next((named[name] for name in _NAME if name in named), ""), _values(columns, cells))
+            text_by_column = dict(zip(columns, cells, strict=True))
+            device = next((text_by_column[name] for name in _DEVICE if name in text_by_column), "")
+            yield Sample(
+                device,
+                next((text_by_column[name] for name in _NAME if name in text_by_column), ""),
+                _values(columns, cells),
+            )
 
 
 def _cells(line: str) -> list[str]:
-    """Cells of a line of CSV; of headings without their units."""
+    """Return the cells of a line of CSV, of headings without their units."""
     try:
         cells = next(csv.reader([line], skipinitialspace=True), [])
     except csv.Error:
@@ -134,17 +142,17 @@ def _cells(line: str) -> list[str]:
 
 
 def _values(columns: list[str], cells: list[str]) -> dict[str, float]:
-    """Field → number, of the best column that has one."""
-    given = dict(zip(columns, cells, strict=False))
-    found = {}
+    """Return by field the number of the best column that has one."""
+    text_by_column = dict(zip(columns, cells, strict=False))
+    values = {}
     for field, names in _COLUMNS.items():
-        if known := [name for name in names if name in given]:
-            found[field] = _number(given[known[0]])
-    return found
+        if present_names := [name for name in names if name in text_by_column]:
+            values[field] = _number(text_by_column[present_names[0]])
+    return values
 
 
 def _number(cell: str) -> float:
-    """A nonnegative number with or without a unit, also hexadecimal; NaN for any other."""
+    """Return a nonnegative number with or without a unit, also hexadecimal, or NaN for any other."""
     word = cell.split(" ")[0]
     try:
         value = float(int(word, 16)) if word.startswith("0x") and len(word) < 20 else float(word)

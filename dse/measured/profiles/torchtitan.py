@@ -9,9 +9,9 @@ import math
 import re
 from collections.abc import Iterable
 
-from dse.measured.profiles.run import Figure, MeasuredRun, accelerator, numbers, slower, text
+from dse.measured.profiles.run import Figure, MeasuredRun, device_slug, matched_numbers, number_text, slower_rank
 
-SIGN = re.compile(r"\bstep:\s*\d+\s+loss:.*\b(?:tps|wps):|Trainer is initialized with local batch size")
+SIGNATURE = re.compile(r"\bstep:\s*\d+\s+loss:.*\b(?:tps|wps):|Trainer is initialized with local batch size")
 
 _STEP = re.compile(r"\bstep:\s*(\d+)\s+loss:")
 _FIGURES = {
@@ -24,48 +24,48 @@ _DEVICE = re.compile(r"(?:CUDA|HIP|GPU) capacity: (.+?) (?:\(\d+\) )?with [\d.]+
 _MODEL = re.compile(r"\b(?:Model|Building) (\S+ \S+) (?:size:|with )")
 _DEGREES = re.compile(r"\b(dp_replicate|dp_shard|pp|cp|tp|ep|etp)=(\d+)")
 _MESH = re.compile(r"device mesh with \[(.+?)\], \[([\d, ]+)\]")
-_RECOMPUTED = re.compile(r"Applied (full|selective)\w* activation checkpointing", re.IGNORECASE)
+_RECOMPUTE = re.compile(r"Applied (full|selective)\w* activation checkpointing", re.IGNORECASE)
 
 
 def read(lines: Iterable[str]) -> MeasuredRun:
-    """The run of a log."""
+    """Read the run of a log."""
     run, degrees = MeasuredRun("torchtitan", "steps", {"software": "torchtitan"}), dict[str, int]()
-    started = compiled = False
+    is_started = is_compiled = False
     for line in lines:
-        found = numbers(line, _FIGURES)
-        if "memory" in found and "tps" in found:
-            run.peak(Figure("peak_memory", found["memory"], "GiB"))
-        if (step := _STEP.search(line)) and "tps" in found:
-            figures = [Figure("tokens_per_s_per_gpu", found["tps"], "token/s")]
-            figures += [Figure("mfu", found["mfu"], "%")] if "mfu" in found else []
+        line_figures = matched_numbers(line, _FIGURES)
+        if "memory" in line_figures and "tps" in line_figures:
+            run.peak(Figure("peak_memory", line_figures["memory"], "GiB"))
+        if (step := _STEP.search(line)) and "tps" in line_figures:
+            figures = [Figure("tokens_per_s_per_gpu", line_figures["tps"], "token/s")]
+            figures += [Figure("mfu", line_figures["mfu"], "%")] if "mfu" in line_figures else []
             number = int(step[1])
-            run.steps[number] = slower(run.steps.get(number, figures), figures)
+            run.steps[number] = slower_rank(run.steps.get(number, figures), figures)
             continue
-        started |= "Training starts at step" in line
-        compiled |= "with torch.compile" in line
+        is_started |= "Training starts at step" in line
+        is_compiled |= "with torch.compile" in line
         for column in ("micro_batch", "global_batch", "seq_len"):
-            if column in found and "initialized with" in line:
-                run.cells[column] = text(found[column])
+            if column in line_figures and "initialized with" in line:
+                run.cells[column] = number_text(line_figures[column])
         if "device mesh" in line:
-            degrees |= {name: int(size) for name, size in _DEGREES.findall(line)} or _mesh(line)
-        _state(run.cells, line)
+            degrees |= {name: int(size) for name, size in _DEGREES.findall(line)} or _mesh_degrees(line)
+        _add_line_cells(run.cells, line)
     if degrees:
         run.cells |= _cells(degrees)
         if degrees.get("pp", 1) > 1:
             run.cells.pop("micro_batch", None)  # of a pipeline, all micro-batches of a rank
-    if started:
-        run.cells["software"] = "torchtitan" if compiled else "torchtitan-eager"
+    if is_started:
+        run.cells["software"] = "torchtitan" if is_compiled else "torchtitan-eager"
         run.cells.setdefault("recompute", "none")
     return run
 
 
-def _state(cells: dict[str, str], line: str) -> None:
-    """What a line states of the model, the device, recompute and number formats."""
-    if (device := _DEVICE.search(line)) and (slug := accelerator(device[1])):
+def _add_line_cells(cells: dict[str, str], line: str) -> None:
+    """Add what a line states of the model, the device, recompute and number formats."""
+    if (device := _DEVICE.search(line)) and (slug := device_slug(device[1])):
         cells["gpu"] = slug
     if "device mesh" not in line and (model := _MODEL.search(line)):
         cells["model"] = model[1]
-    if kind := _RECOMPUTED.search(line):
+    if kind := _RECOMPUTE.search(line):
         cells["recompute"] = kind[1].lower()
     if "FullAC activation checkpointing" in line:
         cells["recompute"] = "full"
@@ -73,11 +73,11 @@ def _state(cells: dict[str, str], line: str) -> None:
         cells["precision"] = "fp8"
 
 
-def _mesh(line: str) -> dict[str, int]:
-    """Degrees of ``Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]``."""
-    if not (found := _MESH.search(line)):
+def _mesh_degrees(line: str) -> dict[str, int]:
+    """Return the degrees of ``Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]``."""
+    if not (mesh_match := _MESH.search(line)):
         return {}
-    return dict(zip(re.findall(r"\w+", found[1]), map(int, re.findall(r"\d+", found[2])), strict=False))
+    return dict(zip(re.findall(r"\w+", mesh_match[1]), map(int, re.findall(r"\d+", mesh_match[2])), strict=False))
 
 
 def _cells(degrees: dict[str, int]) -> dict[str, str]:

@@ -11,17 +11,24 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dse.measured.profiles.kernels import CLASSES, OF_COPIES, KernelTimes, class_of, full, run_of
-from dse.measured.profiles.kineto import events, time_of
+from dse.measured.profiles.kernels import (
+    CLASSES,
+    COPY_CLASS,
+    KernelTimes,
+    check_kernel_count,
+    kernel_class,
+    profiled_run,
+)
+from dse.measured.profiles.kineto import event_us, events
 from dse.measured.profiles.run import MeasuredRun
 
-SIGN = re.compile(rb'^\{\s*"displayTimeUnit"\s*:\s*"ns"')
+SIGNATURE = re.compile(rb'^\{\s*"displayTimeUnit"\s*:\s*"ns"')
 
 _DEVICE = re.compile(r"/device:(?:GPU|TPU):\d+")
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
 #: Lanes of a trace.
-_MOST = 100_000
+_MAX_LANES = 100_000
 
 _STREAM, _OPERATORS, _ASYNC, _STEPS = re.compile(r"Stream #"), "XLA Ops", "Async XLA Ops", "Steps"
 
@@ -53,82 +60,86 @@ class _Lanes:
         self.first = ""  #: the first device, "" on a host alone
         self.streams = False  #: whether that has lanes of streams, which its lanes of operators show again
 
-    def learn(self, event: dict[str, Any], about: dict[str, Any]) -> None:
-        """A name of a process or thread."""
-        name, place = str(about.get("name"))[:1000], self.place(event)
+    def add_name(self, event: dict[str, Any], arguments: dict[str, Any]) -> None:
+        """Add a name of a process or thread."""
+        name, key = str(arguments.get("name"))[:1000], self.thread_key(event)
         if event.get("name") == "process_name":
-            self.processes[place[0]] = name
+            self.processes[key[0]] = name
             if _DEVICE.fullmatch(name) and (not self.first or (len(name), name) < (len(self.first), self.first)):
                 self.first, self.streams = name, False
-        elif event.get("name") == "thread_name" and len(self.lanes) < _MOST:
-            lane = self.lanes[place] = _Lane(self.processes.get(place[0], ""), name)
+        elif event.get("name") == "thread_name" and len(self.lanes) < _MAX_LANES:
+            lane = self.lanes[key] = _Lane(self.processes.get(key[0], ""), name)
             self.streams |= bool(lane.process == self.first and self.first and _STREAM.match(name))
 
-    def of(self, event: dict[str, Any]) -> _Lane:
-        """The lane of an event."""
-        return self.lanes.get(self.place(event), _Lane("", ""))
+    def lane_of(self, event: dict[str, Any]) -> _Lane:
+        """Return the lane of an event."""
+        return self.lanes.get(self.thread_key(event), _Lane("", ""))
 
     @staticmethod
-    def place(event: dict[str, Any]) -> tuple[Any, Any]:
-        """Process and thread of an event."""
+    def thread_key(event: dict[str, Any]) -> tuple[Any, Any]:
+        """Return process and thread of an event."""
         process, thread = (value if isinstance(value := event.get(key), int | str) else None for key in ("pid", "tid"))
         return process, thread
 
-    def operates(self, lane: _Lane, about: dict[str, Any]) -> bool:
-        """Whether an event of a lane is one of the operators that count."""
+    def is_operator(self, lane: _Lane, arguments: dict[str, Any]) -> bool:
+        """Return True where an event of a lane is one of the operators that count."""
         if not self.first:
-            return "hlo_op" in about and str(about.get("device_ordinal", "0")) == "0"
-        named = bool(_STREAM.match(lane.name)) if self.streams else lane.name in (_OPERATORS, _ASYNC)
-        return lane.process == self.first and named
+            return "hlo_op" in arguments and str(arguments.get("device_ordinal", "0")) == "0"
+        is_operator_lane = bool(_STREAM.match(lane.name)) if self.streams else lane.name in (_OPERATORS, _ASYNC)
+        return lane.process == self.first and is_operator_lane
 
 
 def read(path: Path) -> MeasuredRun:
-    """The run of a trace: its step time, and time by class of operators in ms a step."""
+    """Read the run of a trace: its step time, and ms a step by class of operators."""
     lanes, kernels = _Lanes(), KernelTimes()
     on_device, on_host = dict[int, tuple[float, float]](), dict[int, tuple[float, float]]()
     for event in events(path, {}):
-        about = event["args"] if isinstance(event.get("args"), dict) else {}
+        arguments = event["args"] if isinstance(event.get("args"), dict) else {}
         if event.get("ph") == "M":
-            lanes.learn(event, about)
+            lanes.add_name(event, arguments)
         if (span := _span(event)) is None:
             continue
-        lane, name, number = lanes.of(event), str(event.get("name"))[:1000], str(about.get("step_num", ""))
+        lane, name, step_number = (
+            lanes.lane_of(event),
+            str(event.get("name"))[:1000],
+            str(arguments.get("step_num", "")),
+        )
         if lane.process == lanes.first and lane.name == _STEPS and _NUMBER.fullmatch(name):
             on_device[int(name)] = span
-        elif _NUMBER.fullmatch(number):
-            on_host.setdefault(int(number), span)
-        elif lanes.operates(lane, about) and (label := _label(name, about)) is not None:
-            full(path, kernels)
+        elif _NUMBER.fullmatch(step_number):
+            on_host.setdefault(int(step_number), span)
+        elif lanes.is_operator(lane, arguments) and (label := _label(name, arguments)) is not None:
+            check_kernel_count(path, kernels)
             kernels.add(label, *span, (name.partition(".")[0][:40], 0, 0) if label == 0 else None)
     mark = 'wrap each in jax.profiler.StepTraceAnnotation("train", step_num=i) and wait for its results in it'
-    return run_of(path, "jax-profiler", {}, on_device or on_host, kernels, mark)
+    return profiled_run(path, "jax-profiler", {}, on_device or on_host, kernels, mark)
 
 
 def _span(event: dict[str, Any]) -> tuple[float, float] | None:
-    """Start and duration of a complete event, µs."""
-    start, duration = time_of(event.get("ts")), time_of(event.get("dur"))
+    """Return start and duration of a complete event, µs."""
+    start, duration = event_us(event.get("ts")), event_us(event.get("dur"))
     return (start, duration) if event.get("ph") == "X" and start is not None and duration else None
 
 
-def _label(name: str, about: dict[str, Any]) -> int | None:
-    """Class of an operator; None for one that only contains others."""
-    operator = str(about.get("hlo_op", name))[:1000]
+def _label(name: str, arguments: dict[str, Any]) -> int | None:
+    """Return the class index of an operator, None for one that only contains others."""
+    operator = str(arguments.get("hlo_op", name))[:1000]
     if _CONTAINERS.fullmatch(operator) and not _COLLECTIVES.search(name):
         return None
-    return _class(name, operator, str(about.get("hlo_category", ""))[:100])
+    return _operator_class(name, operator, str(arguments.get("hlo_category", ""))[:100])
 
 
 @functools.lru_cache(maxsize=10_000)
-def _class(name: str, operator: str, category: str) -> int:
-    """Index of the class of an operator by its kernel, its name in HLO and its category."""
+def _operator_class(name: str, operator: str, category: str) -> int:
+    """Return the class index of an operator by its kernel, its name in HLO and its category."""
     labels = list(CLASSES)
-    if any(_COLLECTIVES.search(one) for one in (category, operator)):
+    if any(_COLLECTIVES.search(text) for text in (category, operator)):
         return labels.index("nccl")
     if _COPIED.search(operator) or _COPIED.search(name):
-        return OF_COPIES
-    if (known := class_of(name)) < len(labels) and labels[known] != "elementwise":
-        return known
-    for label, sign in _CLASSES.items():
-        if sign.search(category) or sign.search(operator):
+        return COPY_CLASS
+    if (class_index := kernel_class(name)) < len(labels) and labels[class_index] != "elementwise":
+        return class_index
+    for label, pattern in _CLASSES.items():
+        if pattern.search(category) or pattern.search(operator):
             return labels.index(label)
-    return known
+    return class_index

@@ -28,16 +28,16 @@ from dse.measured.uncertainty.distance import Levels
 from dse.types import Design, Emissions, Load, Made, Prices, Reliability
 
 #: Metric → the part of the design that its prices stand in; those of a run, of a token and per dollar take time.
-_TIMED = {
+_TIME_DEPENDENT = {
     **dict.fromkeys(("cost_per_run", "cost_per_token", "tokens_per_cost"), "prices"),
     **dict.fromkeys(("carbon_per_run", "carbon_per_token"), "emissions"),
     **dict.fromkeys(("run_time", "run_time_with_failures"), "failures"),
 }
-_STANDING = {
+_TIME_INDEPENDENT = {
     **dict.fromkeys(("capital_cost", "device_price", "tco_per_year", "cost_per_device_hour"), "prices"),
     "device_carbon": "emissions",
 }
-METRICS = _TIMED | _STANDING
+METRICS = _TIME_DEPENDENT | _TIME_INDEPENDENT
 
 #: Price of an accelerator as sold; of a generated one the seller's margin.
 DEVICE, MARGIN = f"{MADE}.price", f"{MADE}.margin"
@@ -53,134 +53,166 @@ _ENERGY = {"prices": "system.prices.electricity", "emissions": "system.emissions
 _EXACT = ("radix", "node_devices", "spares", "checkpoint", "checkpoint_every")
 
 
-class Bill(NamedTuple):
-    """What the interval of a metric of money, carbon or a run is made of, besides its time."""
+class PriceSensitivity(NamedTuple):
+    """Sensitivity of a metric of money, carbon or a run to prices and energy, besides its time."""
 
     prices: dict[str, float]  #: leaf path → change of the log metric for a spread more
     energy: float  #: elasticity to energy
 
 
-def completed(design: Design, study: Study, prices: float | None = None) -> Design:
-    """The design with the records of money, carbon and failures that it leaves to defaults, and its device's price."""
+def add_money_records(design: Design, study: Study, device_price: float | None = None) -> Design:
+    """Return the design with default records of money, carbon and failures where it has none, and its price."""
     system = design.system
-    device = dataclasses.replace(system.accelerator, made=system.accelerator.made or Made())
-    runs = study.name == "training"
-    whole = dataclasses.replace(
+    accelerator = dataclasses.replace(system.accelerator, made=system.accelerator.made or Made())
+    is_training = study.name == "training"
+    full_system = dataclasses.replace(
         system,
         prices=system.prices or Prices(),
         emissions=system.emissions or Emissions(),
-        accelerator=device,
-        reliability=system.reliability or (Reliability() if runs else None),
+        accelerator=accelerator,
+        reliability=system.reliability or (Reliability() if is_training else None),
     )
-    done = dataclasses.replace(design, system=whole)
-    return done if prices is None or device.chip is not None else replace(done, {DEVICE: np.float32(prices)})
+    full_design = dataclasses.replace(design, system=full_system)
+    return (
+        full_design
+        if device_price is None or accelerator.chip is not None
+        else replace(full_design, {DEVICE: np.float32(device_price)})
+    )
 
 
-def spreads(design: Design, kind: str, accelerator: str, stated: Collection[str] = ()) -> dict[str, float]:
-    """Leaf path → standard deviation of its logarithm, of a completed design.
+def price_spreads(design: Design, kind: str, accelerator: str, fixed_paths: Collection[str] = ()) -> dict[str, float]:
+    """Return by leaf path the standard deviation of its logarithm.
 
     Args:
-        design: with all records of money (:func:`completed`).
+        design: with all records of money (:func:`add_money_records`).
         kind: ``prices``, ``emissions`` or ``failures``.
         accelerator: its name in the catalogue; "" where unknown.
-        stated: paths of values that the user has stated.
+        fixed_paths: paths of values that the user has stated.
     """
     table = parse(catalog.catalog_root() / "prices.toml")
-    found = {}
-    for path, about in known_leaves().items():
-        exact = "enum" in about or path.rpartition(".")[2] in _EXACT or path in stated
+    spread_by_path = {}
+    for path, leaf_info in known_leaves().items():
+        is_exact = "enum" in leaf_info or path.rpartition(".")[2] in _EXACT or path in fixed_paths
         if (
-            exact
+            is_exact
             or not path.startswith(_LEAVES[kind])
             or path.startswith("system.reliability.") != (kind == "failures")
-            or not float(leaf(design, path) if _has(design, path) else 0.0)
+            or not float(leaf(design, path) if _has_record(design, path) else 0.0)
         ):
             continue
-        found[path] = _device(table, accelerator) if path == DEVICE else float(table["confidence"][_confidence(about)])
-    if kind == "prices" and design.system.accelerator.chip is not None and MARGIN not in stated:
+        spread_by_path[path] = (
+            _device_price_spread(table, accelerator)
+            if path == DEVICE
+            else float(table["confidence"][_confidence(leaf_info)])
+        )
+    if kind == "prices" and design.system.accelerator.chip is not None and MARGIN not in fixed_paths:
         margin = float(leaf(design, MARGIN))  # of 1 - margin, as far as the rule is off accelerators that are sold
-        found[MARGIN] = float(table["device"]["dies"]) * (1.0 - margin) / margin
-    return found
+        spread_by_path[MARGIN] = float(table["device"]["dies"]) * (1.0 - margin) / margin
+    return spread_by_path
 
 
-def _has(design: Design, path: str) -> bool:
+def _has_record(design: Design, path: str) -> bool:
+    """Return True where a design has the record of a leaf."""
     return leaf(design, path.rpartition(".")[0]) is not None
 
 
-def _confidence(about: Mapping[str, Any]) -> str:
-    """Confidence of a default by the words of its source."""
-    source = about.get("source", "")
-    return "estimate" if not source or "estimate" in f"{source} {about['long_name']}" else "paper"
+def _confidence(leaf_info: Mapping[str, Any]) -> str:
+    """Return the confidence of a default by the words of its source."""
+    source = leaf_info.get("source", "")
+    return "estimate" if not source or "estimate" in f"{source} {leaf_info['long_name']}" else "paper"
 
 
-def _device(table: Mapping[str, Any], accelerator: str) -> float:
-    """Spread of the price of an accelerator: as its file is sure of it, else of the rule that stands in."""
+def _device_price_spread(table: Mapping[str, Any], accelerator: str) -> float:
+    """Return the spread of an accelerator's price: by its file's confidence, else that of the rule in its place."""
     if not accelerator:
         return float(table["device"]["watts"])
-    made = catalog.made(accelerator)
-    if not made["price"]:
-        return float(table["device"]["dies" if made["logic_area"] else "watts"])
+    price_record = catalog.made(accelerator)
+    if not price_record["price"]:
+        return float(table["device"]["dies" if price_record["logic_area"] else "watts"])
     values = catalog.entry("accelerator", accelerator).values
     return float(table["confidence"][values["made.price" if "made.price" in values else "price"].confidence])
 
 
-def bills(
+def price_sensitivities(
     designs: Sequence[Design],
     accelerators: Sequence[str],
     metrics: Sequence[str],
     study: Study,
-    stated: Sequence[Collection[str]] = (),
-) -> list[dict[str, Bill]]:
-    """What each metric of money, carbon and runs depends on, by design: one call of the model for all prices.
+    fixed_paths: Sequence[Collection[str]] = (),
+) -> list[dict[str, PriceSensitivity]]:
+    """Return by design what each metric of money, carbon and runs depends on.
+
+    One call of the model evaluates all prices.
 
     Args:
         designs: of one study.
         accelerators: of each its name in the catalogue; "" where unknown.
         metrics: names; others than :data:`METRICS` are left out.
         study: the study.
-        stated: of each the paths of values that the user has stated, which have no spread.
+        fixed_paths: of each the paths of values that the user has stated, which have no spread.
     """
-    asked = [name for name in metrics if name in METRICS and name in study.units]
-    if not asked:
+    metric_names = [name for name in metrics if name in METRICS and name in study.units]
+    if not metric_names:
         return [{} for _ in designs]
-    bought = evaluate_many(designs, study)["device_price"]
-    whole = [completed(one, study, float(price)) for one, price in zip(designs, bought, strict=True)]
-    kinds = dict.fromkeys(METRICS[name] for name in asked)
-    own = [
-        {kind: spreads(one, kind, chip, exact) for kind in kinds}
-        for one, chip, exact in zip(whole, accelerators, stated or [()] * len(whole), strict=True)
+    device_prices = evaluate_many(designs, study)["device_price"]
+    full_designs = [
+        add_money_records(design, study, float(price)) for design, price in zip(designs, device_prices, strict=True)
     ]
-    merged = [uncertainty.Uncertainty({k: v for part in one.values() for k, v in part.items()}, 0.0) for one in own]
-    paths = list(dict.fromkeys(path for one in merged for path in one.spreads))
-    found: list[dict[str, Bill]] = [{} for _ in designs]
-    for members, stack in by_structure(whole):
-        values = evaluate_stack(uncertainty.moved_parameters(stack, [merged[i] for i in members], paths), study)
-        for name in asked:
-            logs = np.log(np.asarray(getattr(values, name), float)).reshape(len(members), 1 + 2 * len(paths))
-            moved = (logs[:, 1::2] - logs[:, 2::2]) / 2.0
-            for place, i in enumerate(members):
-                of_kind = own[i][METRICS[name]]
-                prices = {p: float(moved[place, at]) for at, p in enumerate(paths) if p in of_kind and moved[place, at]}
-                paid = _ENERGY.get(METRICS[name], "")
-                energy = prices[paid] / of_kind[paid] if paid in prices else 0.0
-                found[i][name] = Bill(prices, abs(energy))
-    return found
+    kinds = dict.fromkeys(METRICS[name] for name in metric_names)
+    spreads_by_design = [
+        {kind: price_spreads(design, kind, chip, fixed) for kind in kinds}
+        for design, chip, fixed in zip(full_designs, accelerators, fixed_paths or [()] * len(full_designs), strict=True)
+    ]
+    uncertainties = [
+        uncertainty.Uncertainty({k: deviation for part in kind_spreads.values() for k, deviation in part.items()}, 0.0)
+        for kind_spreads in spreads_by_design
+    ]
+    paths = list(dict.fromkeys(path for combined in uncertainties for path in combined.spreads))
+    sensitivities: list[dict[str, PriceSensitivity]] = [{} for _ in designs]
+    for indices, batch in by_structure(full_designs):
+        values = evaluate_stack(
+            uncertainty.perturbed_copies(batch, [uncertainties[index] for index in indices], paths), study
+        )
+        for name in metric_names:
+            logs = np.log(np.asarray(getattr(values, name), float)).reshape(len(indices), 1 + 2 * len(paths))
+            log_changes = (logs[:, 1::2] - logs[:, 2::2]) / 2.0
+            for row, index in enumerate(indices):
+                metric_spreads = spreads_by_design[index][METRICS[name]]
+                prices = {
+                    p: float(log_changes[row, column])
+                    for column, p in enumerate(paths)
+                    if p in metric_spreads and log_changes[row, column]
+                }
+                energy_path = _ENERGY.get(METRICS[name], "")
+                energy = prices[energy_path] / metric_spreads[energy_path] if energy_path in prices else 0.0
+                sensitivities[index][name] = PriceSensitivity(prices, abs(energy))
+    return sensitivities
 
 
-def part_of(path: str, metric: str) -> str:
-    """The part of the log error of a metric that a price, an emission factor or a time between failures is."""
+def part_name(path: str, metric: str) -> str:
+    """Return the part of a metric's log error that a price, emission factor or time between failures belongs to."""
     return "device price" if path in (DEVICE, MARGIN) else METRICS[metric]
 
 
-def of_time(bill: Bill, metric: str, design: Design, stack: str, at: Levels, study: Study) -> dict[str, float]:
-    """Parts by time and energy; of a rate of requests that is given, what is served does not vary with time."""
+def time_and_energy_parts(
+    sensitivity: PriceSensitivity, metric: str, design: Design, stack: str, levels: Levels, study: Study
+) -> dict[str, float]:
+    """Return the parts of a metric's log error by time and energy [standard deviations].
+
+    Of a rate of requests that is given, what is served does not vary with time.
+    """
     if not study.residuals:
-        taken = uncertainty.parts_of("step_time", design, stack, at, study) if metric in _TIMED else {}
-        used = uncertainty.parts_of("energy_per_step", design, stack, at, study)
-        return taken | ({"board": bill.energy * used["board"]} if bill.energy else {})
+        step_parts = (
+            uncertainty.parts_of("step_time", design, stack, levels, study) if metric in _TIME_DEPENDENT else {}
+        )
+        board_parts = uncertainty.parts_of("energy_per_step", design, stack, levels, study)
+        return step_parts | ({"board": sensitivity.energy * board_parts["board"]} if sensitivity.energy else {})
     requests = design.workload.requests
     is_open = requests is not None and float(requests.load) == float(Load.rate)
-    time = 0.0 if metric not in _TIMED or is_open else 1.0 - bill.energy
-    rate = uncertainty.parts_of(study.rate, design, stack, at, study)
-    energy = uncertainty.parts_of(study.energy, design, stack, at, study)
-    return {name: time * rate.get(name, 0.0) + bill.energy * energy.get(name, 0.0) for name in {**rate, **energy}}
+    time_elasticity = 0.0 if metric not in _TIME_DEPENDENT or is_open else 1.0 - sensitivity.energy
+    rate_parts = uncertainty.parts_of(study.rate, design, stack, levels, study)
+    energy_parts = uncertainty.parts_of(study.energy, design, stack, levels, study)
+    return {
+        name: time_elasticity * rate_parts.get(name, 0.0) + sensitivity.energy * energy_parts.get(name, 0.0)
+        for name in {**rate_parts, **energy_parts}
+    }

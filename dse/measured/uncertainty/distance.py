@@ -48,7 +48,7 @@ Levels = tuple[str, ...]
 
 
 class Place(NamedTuple):
-    """What tells how far a design, or a row, is from others."""
+    """Stack, chip and model of a design or row, by which it is near to or far from others."""
 
     stack: str
     framework: str
@@ -60,26 +60,26 @@ class Place(NamedTuple):
 
     @property
     def has_experts(self) -> bool:
-        """Whether it is of a mixture of experts."""
+        """True for a mixture of experts."""
         return "mixture" in self.kind
 
 
-class Known(NamedTuple):
-    """Places with measured rows."""
+class MeasuredPlaces(NamedTuple):
+    """Places of measured rows, with their families and kinds of models."""
 
     rows: tuple[Place, ...]
     families: frozenset[str]
     kinds: frozenset[str]
 
     @classmethod
-    def of(cls, places: Iterable[Place]) -> Known:
-        """Those of rows."""
+    def from_places(cls, places: Iterable[Place]) -> MeasuredPlaces:
+        """Return the measured places with their families and kinds."""
         rows = tuple(dict.fromkeys(places))
         return cls(rows, frozenset(row.family for row in rows), frozenset(row.kind for row in rows))
 
 
 def framework_of(stack: str) -> str:
-    """Code base of a stack: its lineage, else its name without the release.
+    """Return the code base of a stack: its lineage, else its name without the release.
 
     >>> framework_of("tensorrt-llm-1-0"), framework_of("nemo")
     ('tensorrt-llm', 'megatron-transformer-engine')
@@ -88,8 +88,8 @@ def framework_of(stack: str) -> str:
     return str(lineage) or re.sub(r"(-\d+)+$", "", stack)
 
 
-def kind_of(workload: Workload) -> str:
-    """Kind of attention and feed-forward of a model."""
+def architecture_kind(workload: Workload) -> str:
+    """Return the kind of attention and feed-forward of a model."""
     if workload.recurrent is not None:
         return "recurrent"
     if workload.sparse is not None:
@@ -98,17 +98,20 @@ def kind_of(workload: Workload) -> str:
 
 
 def family_of(model: str) -> str:
-    """First word of a model's name; "" for none.
+    """Return the first word of a model's name, "" for none.
+
+    Args:
+        model: its name.
 
     >>> family_of("Llama-3-70B"), family_of("Qwen/Qwen3-8B")
     ('llama', 'qwen')
     """
-    found = re.match(r"[a-z]+", model.rpartition("/")[2].lower().removeprefix("meta-"))
-    return found[0] if found else ""
+    first_word = re.match(r"[a-z]+", model.rpartition("/")[2].lower().removeprefix("meta-"))
+    return first_word[0] if first_word else ""
 
 
-def chip_of(accelerator: str) -> tuple[str, str]:
-    """(generation, vendor) of an accelerator of the catalogue; a generation is the first word of the architecture."""
+def generation_and_vendor(accelerator: str) -> tuple[str, str]:
+    """Return (generation, vendor) of an accelerator, where a generation is the architecture's first word."""
     if not accelerator:
         return "", ""
     entry = catalog.entry("accelerator", accelerator)
@@ -116,24 +119,33 @@ def chip_of(accelerator: str) -> tuple[str, str]:
 
 
 def place_of(stack: str, accelerator: str, workload: Workload, model: str) -> Place:
-    """The place of a model with a stack on an accelerator, both by their names in the catalogue."""
-    return Place(stack, framework_of(stack), accelerator, *chip_of(accelerator), kind_of(workload), family_of(model))
+    """Return the place of a model with a stack on an accelerator, both by their names in the catalogue."""
+    return Place(
+        stack,
+        framework_of(stack),
+        accelerator,
+        *generation_and_vendor(accelerator),
+        architecture_kind(workload),
+        family_of(model),
+    )
 
 
-def levels(place: Place, known: Known, new_source: bool = False) -> Levels:
-    """Levels at which a place differs from known ones: hardware and experts by rows of its stack, if it has any.
+def distance_levels(place: Place, places: MeasuredPlaces, is_new_source: bool = False) -> Levels:
+    """Return the levels at which a place differs from measured ones.
+
+    Hardware and experts differ by rows of its stack, if it has any.
 
     What runs on chips of a vendor without rows is another port: a stack without rows.
     """
-    own = [row for row in known.rows if row.stack == place.stack]
-    near = own or [row for row in known.rows if row.framework == place.framework]
-    hardware = _hardware(place, near or known.rows)
-    own = [] if "vendor" in hardware else own
-    software = ("source",) * new_source if own else ("stack",) if near else ("framework",)
-    return (*hardware, *software, *_model(place, near or known.rows, known))
+    stack_rows = [row for row in places.rows if row.stack == place.stack]
+    framework_rows = stack_rows or [row for row in places.rows if row.framework == place.framework]
+    hardware_levels = _hardware_levels(place, framework_rows or places.rows)
+    stack_rows = [] if "vendor" in hardware_levels else stack_rows
+    software_levels = ("source",) * is_new_source if stack_rows else ("stack",) if framework_rows else ("framework",)
+    return (*hardware_levels, *software_levels, *_model_levels(place, framework_rows or places.rows, places))
 
 
-def _hardware(place: Place, rows: Collection[Place]) -> Levels:
+def _hardware_levels(place: Place, rows: Collection[Place]) -> Levels:
     if not place.chip or any(row.chip == place.chip for row in rows):
         return ()
     if any(row.generation == place.generation for row in rows):
@@ -141,100 +153,108 @@ def _hardware(place: Place, rows: Collection[Place]) -> Levels:
     return ("generation",) if any(row.vendor == place.vendor for row in rows) else ("vendor",)
 
 
-def _model(place: Place, rows: Collection[Place], known: Known) -> Levels:
-    if place.kind not in known.kinds or place.has_experts not in {row.has_experts for row in rows}:
+def _model_levels(place: Place, rows: Collection[Place], places: MeasuredPlaces) -> Levels:
+    if place.kind not in places.kinds or place.has_experts not in {row.has_experts for row in rows}:
         return ("kind",)
-    seen = known.families | {row.family for row in rows}
-    return ("family",) if place.family and place.family not in seen else ()
+    families = places.families | {row.family for row in rows}
+    return ("family",) if place.family and place.family not in families else ()
 
 
 # Of the catalogue
 
 
-def known_places(serves: bool) -> Known:
-    """Places of the measured rows of training stacks, or of serving ones, as their files state them."""
+def measured_places(serves: bool) -> MeasuredPlaces:
+    """Return the places of the measured rows of training stacks, or of serving ones, as their files state them."""
     files = [*paths("software").values(), _file()]
-    return _known_places(serves, *(stamp(path) for path in files))
+    return _read_measured_places(serves, *(stamp(path) for path in files))
 
 
 @functools.lru_cache(maxsize=8)
-def _known_places(serves: bool, *changed: tuple[int, int]) -> Known:
+def _read_measured_places(serves: bool, *stamps: tuple[int, int]) -> MeasuredPlaces:
     stacks = [slug for slug in catalog.names("software") if bool(catalog.serving_defaults(slug)) == serves]
     rows = [row for stack in stacks for row in _rows_of(stack)]
-    seen = _table()["serving" if serves else "training"]
-    return Known(tuple(rows), frozenset(seen["families"]), frozenset(seen["kinds"]))
+    model_names = _table()["serving" if serves else "training"]
+    return MeasuredPlaces(tuple(rows), frozenset(model_names["families"]), frozenset(model_names["kinds"]))
 
 
 def _rows_of(stack: str) -> Iterable[Place]:
-    """Places of the rows of a stack: accelerators, and whether some are of mixtures."""
+    """Yield the places of a stack's rows: accelerators, with and without mixtures."""
     value = catalog.entry("software", stack).value
     for chip in value("calibrated.accelerators", ()):
         for kind in ("dense", *(["mixture"] if chip in value("calibrated.mixtures", ()) else [])):
             for family in ("", *value("calibrated.families", ())):
-                yield Place(stack, framework_of(stack), chip, *chip_of(chip), kind, family)
+                yield Place(stack, framework_of(stack), chip, *generation_and_vendor(chip), kind, family)
 
 
 def levels_of(
-    stack: str, accelerator: str, design: Design, model: str = "", new_source: bool = False, without: str = ""
+    stack: str, accelerator: str, design: Design, model: str = "", is_new_source: bool = False, excluded_stack: str = ""
 ) -> Levels:
-    """Levels at which a design differs from the measured rows of stacks of its kind.
+    """Return the levels at which a design differs from the measured rows of stacks of its kind.
 
     Args:
         stack: its stack, by its name in the catalogue.
         accelerator: its accelerator, by its name in the catalogue; "" where unknown.
         design: the design.
         model: name of its model; "" where unknown.
-        new_source: whether it is of a row whose source is not one of the stack's.
-        without: a stack whose rows do not count.
+        is_new_source: whether it is of a row whose source is not one of the stack's.
+        excluded_stack: a stack whose rows do not count.
     """
-    known = known_places(design.workload.requests is not None)
-    if without:
-        known = known._replace(rows=tuple(row for row in known.rows if row.stack != without))
-    found = levels(place_of(stack, accelerator, design.workload, model), known, new_source)
-    announced = accelerator and catalog.entry("accelerator", accelerator).value("status") == "announced"
-    return (*found, "announced") if announced else found
+    places = measured_places(design.workload.requests is not None)
+    if excluded_stack:
+        places = places._replace(rows=tuple(row for row in places.rows if row.stack != excluded_stack))
+    level_names = distance_levels(place_of(stack, accelerator, design.workload, model), places, is_new_source)
+    is_announced = accelerator and catalog.entry("accelerator", accelerator).value("status") == "announced"
+    return (*level_names, "announced") if is_announced else level_names
 
 
-def parts(figure: str, stack: str, at: Levels) -> dict[str, float]:
-    """Part of the log error of a kind of figure → its standard deviation: ``home``, then levels.
+def parts(figure: str, stack: str, level_names: Levels) -> dict[str, float]:
+    """Return the standard deviation of each part of a figure's log error: ``home``, then levels.
 
     Args:
         figure: ``step``, ``power`` or a kind of residuals of serving.
         stack: the stack; its own residual is ``home``, that of the median stack where it has no rows.
-        at: levels of the design.
+        level_names: levels of the design.
     """
     field = "residual" if figure == "step" else f"residuals.{figure}"
-    own = None if {"stack", "framework"} & {*at} else catalog.entry("software", stack).value(field)
-    widths = _table()["assumed"] | _table()["widths"].get(FIGURES.get(figure, figure), {})
-    spread = catalog.entry("software", stack).values.get("level")
+    stack_residual = None if {"stack", "framework"} & {*level_names} else catalog.entry("software", stack).value(field)
+    widths = _table()["assumed"] | _table()["widths"].get(FIGURE_GROUPS.get(figure, figure), {})
+    level_value = catalog.entry("software", stack).values.get("level")
     return (
-        {"home": float(_table()["home"][figure] if own is None else own)}
-        | {level: float(widths[level]) for level in at if level in widths}
-        | ({} if spread is None or not spread.spread else {"level": spread.spread})
+        {"home": float(_table()["home"][figure] if stack_residual is None else stack_residual)}
+        | {level: float(widths[level]) for level in level_names if level in widths}
+        | ({} if level_value is None or not level_value.spread else {"level": level_value.spread})
     )
 
 
-def parts_of_memory(stack: str, spread: float) -> dict[str, float]:
-    """The same of peak memory: ``spread`` of the stack, by default that of a framework without measured peaks."""
+def memory_parts(stack: str, spread: float) -> dict[str, float]:
+    """Return the parts of peak memory's log error: ``spread``, at home where its framework has measured peaks."""
     return {"home" if framework_of(stack) in _table()["memory"]["frameworks"] else "framework": spread}
 
 
 #: Kinds of figures whose widths are learnt together.
-FIGURES = dict.fromkeys(("token", "latency", "rate", "energy"), "serving")
+FIGURE_GROUPS = dict.fromkeys(("token", "latency", "rate", "energy"), "serving")
 
 
 def shared(part: str, figure: str = "step") -> tuple[float, float]:
-    """Share of the variance of a part that designs alike in it have in common, and that those of one model too have."""
+    """Return the shares of a part's variance that designs alike in it share, and that those of one model share.
+
+    Args:
+        part: of a log error.
+        figure: kind of figure.
+
+    Returns:
+        Two fractions, the second at least the first.
+    """
     if part == "level":
         return 1.0, 1.0
     tables = _table()["shared"]
-    found = tables.get(FIGURES.get(figure, figure), tables["step"])
-    where = "home" if part in ("home", "board") else "levels"
-    return float(found[where]), max(float(found[where]), float(found[f"{where}_model"]))
+    shares = tables.get(FIGURE_GROUPS.get(figure, figure), tables["step"])
+    prefix = "home" if part in ("home", "board") else "levels"
+    return float(shares[prefix]), max(float(shares[prefix]), float(shares[f"{prefix}_model"]))
 
 
-def estimate(kind: str) -> float:
-    """Standard deviation of the logarithm of a value that no text or row was held against.
+def estimate_spread(kind: str) -> float:
+    """Return the standard deviation of the logarithm of a value that no text or row was held against.
 
     Args:
         kind: ``share``, ``time`` or ``rate`` (and any other quantity).
@@ -243,12 +263,12 @@ def estimate(kind: str) -> float:
 
 
 def freedom() -> float:
-    """Degrees of freedom of Student's t whose tails log errors have."""
+    """Return the degrees of freedom of Student's t whose tails log errors have."""
     return float(_table()["tail"]["freedom"])
 
 
 def _table() -> Mapping[str, Any]:
-    """``intervals.toml`` of the catalogue."""
+    """Return ``intervals.toml`` of the catalogue."""
     return parse(_file())
 
 

@@ -14,18 +14,23 @@ from dse.types import Design
 
 
 def has_interval(metric: str, study: Study) -> bool:
-    """Whether a metric has an interval: a figure that is measured, or money, carbon or a run that follow from one."""
+    """Return True for a metric that is measured, or of money, carbon or a run that follow from one.
+
+    Args:
+        metric: its name.
+        study: its study.
+    """
     return metric in study.units and (figure_of(metric, study) is not None or metric in bills.METRICS)
 
 
 class Judged(NamedTuple):
-    """Intervals of a design's metrics, and what they are wide by."""
+    """Intervals of a design's metrics, and the parts of their log errors."""
 
     bounds: dict[str, MetricInterval]
     parts: dict[str, dict[str, float]]  #: metric → part → standard deviation of its log error
 
     def reasons(self, metric: str, count: int = 3) -> dict[str, float]:
-        """The parts of a metric with the largest share of the variance, largest first."""
+        """Return the parts of a metric with the largest shares of its variance, largest first."""
         squares = {name: part**2 for name, part in self.parts.get(metric, {}).items() if part}
         total = sum(squares.values())
         return {name: square / total for name, square in sorted(squares.items(), key=lambda item: -item[1])[:count]}
@@ -39,9 +44,9 @@ def intervals(
     accelerator: str = "",
     model: str = "",
     system: str = "",
-    stated: Collection[str] = (),
+    fixed_paths: Collection[str] = (),
 ) -> Judged:
-    """80 % intervals of the metrics that have one.
+    """Return the 80 % intervals of the metrics that have one.
 
     Args:
         design: the design.
@@ -51,10 +56,10 @@ def intervals(
         accelerator: its slug; "" where unknown.
         model: name of its model; "" where unknown.
         system: whose networks it has, by its name in the catalogue; by default the accelerator's usual node.
-        stated: paths of values that the user has stated, which have no spread.
+        fixed_paths: paths of values that the user has stated, which have no spread.
     """
-    choice = Choice("", design, software, accelerator, model, system, stated=stated)
-    found = posteriors([choice], [name for name in metrics if has_interval(name, study)], study)
-    parts = {name: one.parts(0) for name, one in found.items()}
-    bounds = {name: ends for name, own in parts.items() if (ends := interval(metrics[name], own))}
+    choice = Choice("", design, software, accelerator, model, system, stated=fixed_paths)
+    posterior_by_metric = posteriors([choice], [name for name in metrics if has_interval(name, study)], study)
+    parts = {name: metric_posterior.parts(0) for name, metric_posterior in posterior_by_metric.items()}
+    bounds = {name: ends for name, metric_parts in parts.items() if (ends := interval(metrics[name], metric_parts))}
     return Judged(bounds, {name: parts[name] for name in bounds})

@@ -27,9 +27,20 @@ OWN_ERROR = {"gemm": 0.096, "attention": 0.138, "collective": 0.10}
 
 
 def kernel(kind: OperatorKind, work: Work, precision: float, serves: bool = False) -> Callable[[System], Scalar]:
-    """Seconds of an isolated kernel on a system, by the kernels of a training step or of an engine."""
+    """Return the function of a system that gives the seconds of an isolated kernel.
+
+    Args:
+        kind: of the operator.
+        work: its FLOP and bytes.
+        precision: code of its number format.
+        serves: by the kernels of an engine instead of a training step.
+
+    Returns:
+        System → s.
+    """
 
     def seconds(system: System) -> Scalar:
+        """Return the seconds of the kernel on a system."""
         device = system.accelerator
         rates = (rates_alone if serves else rates_of)(device, jnp.float32(precision))
         return isolated_time(kind, work, rates) + rates.kernels.kernel_floor
@@ -37,33 +48,49 @@ def kernel(kind: OperatorKind, work: Work, precision: float, serves: bool = Fals
     return seconds
 
 
-def collective(kind: MessageKind, size: float, members: float) -> Callable[[System], Scalar]:
-    """Seconds of a collective among neighbours on a system."""
+def collective(kind: MessageKind, n_bytes: float, members: float) -> Callable[[System], Scalar]:
+    """Return the function of a system that gives the seconds of a collective among neighbours.
+
+    Args:
+        kind: of the message.
+        n_bytes: bytes of a rank.
+        members: number of ranks.
+
+    Returns:
+        System → s.
+    """
 
     def seconds(system: System) -> Scalar:
+        """Return the seconds of the collective on a system."""
         group = Group(members, members, reach=reach_in(system, members)((1.0, members)))
-        return collectives.time(kind, size, Route(group, system), jnp.float32(float(Collective.auto)))
+        return collectives.time(kind, n_bytes, Route(group, system), jnp.float32(float(Collective.auto)))
 
     return seconds
 
 
 def moved_times(
-    base: Design, spreads: Spreads, times: Sequence[Callable[[System], Scalar]]
+    base: Design, spreads: Spreads, time_functions: Sequence[Callable[[System], Scalar]]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Logarithms of times on a design's system, and by factor their change by one standard deviation.
+    """Return the logarithms of times on a design's system and their changes by factor.
+
+    A change is that of one standard deviation of the factor.
 
     Args:
         base: the design.
         spreads: of leaves of its system.
-        times: seconds of kernels on a system.
+        time_functions: seconds of kernels on a system.
     """
-    ((_, stack),) = by_structure([base])
+    ((_, batch),) = by_structure([base])
     widths = Uncertainty({path: total(factors) for path, factors in spreads.items()}, 0.0)
-    moved = uncertainty.moved_parameters(stack, [widths], list(spreads))
-    seconds = jax.vmap(lambda design: jnp.stack([jnp.asarray(one(generated(design).system)) for one in times]))
-    logs = np.log(np.asarray(seconds(moved), float))  # [copies, kernels]
-    found: dict[str, np.ndarray] = {}
+    perturbed = uncertainty.perturbed_copies(batch, [widths], list(spreads))
+    seconds = jax.vmap(
+        lambda design: jnp.stack([jnp.asarray(time_of(generated(design).system)) for time_of in time_functions])
+    )
+    logs = np.log(np.asarray(seconds(perturbed), float))  # [copies, kernels]
+    change_by_factor: dict[str, np.ndarray] = {}
     for path, slope in zip(spreads, (logs[1::2] - logs[2::2]) / 2.0, strict=True):
-        for one in spreads[path]:
-            found[one.key] = found.get(one.key, 0.0) + slope * one.deviation / widths.spreads[path]
-    return logs[0], found
+        for factor in spreads[path]:
+            change_by_factor[factor.key] = (
+                change_by_factor.get(factor.key, 0.0) + slope * factor.deviation / widths.spreads[path]
+            )
+    return logs[0], change_by_factor

@@ -37,46 +37,50 @@ SHARE = 0.8
 
 
 class Uncertainty(NamedTuple):
-    """Uncertainty of predictions of the step time with a stack."""
+    """Spreads of a stack's parameters, and what they leave open of the step time."""
 
     spreads: dict[str, float]  #: full leaf path → standard deviation of the logarithm
     residual: float  #: standard deviation of what no parameter explains
 
 
 class MetricInterval(NamedTuple):
-    """Bounds of a metric."""
+    """Lower and upper bound of a metric."""
 
     low: float
     high: float
 
 
-def uncertainty_of(software: str, at: Levels = ()) -> Uncertainty:
-    """Uncertainty of predictions with a stack of the catalogue, from its current file, at some levels of distance."""
+def uncertainty_of(software: str, levels: Levels = ()) -> Uncertainty:
+    """Return the uncertainty of step times with a stack, by its current file, at some levels of distance."""
     entry = catalog.entry("software", software)
     paths = _software_leaves()
-    spreads = {paths[name]: found.spread for name, found in entry.values.items() if found.spread and name in paths}
-    return Uncertainty(spreads, math.hypot(*distance.parts("step", software, at).values()))
+    spreads = {paths[name]: value.spread for name, value in entry.values.items() if value.spread and name in paths}
+    return Uncertainty(spreads, math.hypot(*distance.parts("step", software, levels).values()))
 
 
 @functools.cache
 def _software_leaves() -> dict[str, str]:
-    """Leaf of the software → its path."""
+    """Return by leaf of the software its path."""
     return {path.rpartition(".")[2]: path for path in leaves() if path.startswith("software.")}
 
 
 def quantile(share: float = SHARE) -> float:
-    """Standard deviations to either side that cover ``share`` of a normal distribution."""
+    """Return the standard deviations to either side that cover ``share`` of a normal distribution.
+
+    Args:
+        share: probability of the interval.
+    """
     return NormalDist().inv_cdf(0.5 + 0.5 * share)
 
 
-def deviations(designs: Sequence[Design], open_parts: Sequence[Uncertainty]) -> np.ndarray:
-    """Standard deviation of each design's log step time over the spread of its stack's parameters, to first order."""
-    changes = moves(designs, open_parts).of("step_time").values()
-    return np.sqrt(sum((one.slope**2 for one in changes), np.zeros(len(designs))))
+def deviations(designs: Sequence[Design], uncertainties: Sequence[Uncertainty]) -> np.ndarray:
+    """Return the standard deviation of each design's log step time by its stack's parameters [designs]."""
+    changes = perturb(designs, uncertainties).log_changes("step_time").values()
+    return np.sqrt(sum((change.slope**2 for change in changes), np.zeros(len(designs))))
 
 
-class Change(NamedTuple):
-    """Change of each design's log metric where a parameter is a spread more, and where it is one less [designs]."""
+class LogChange(NamedTuple):
+    """Change of each design's log metric with a parameter a spread more, and a spread less [designs]."""
 
     up: np.ndarray
     down: np.ndarray
@@ -87,57 +91,65 @@ class Change(NamedTuple):
         return (self.up - self.down) / 2.0
 
 
-class Moves(NamedTuple):
-    """Designs evaluated with each of their parameters a spread more and less: every metric at once."""
+class Perturbations(NamedTuple):
+    """Metrics of designs evaluated with each of their parameters a spread more and less."""
 
     paths: list[str]
     n_designs: int
     parts: list[tuple[list[int], Any]]  #: designs of one structure, and their metrics
 
-    def of(self, metric: str) -> dict[str, Change]:
-        """Parameter → its change of a metric's logarithm."""
-        found = {path: Change(np.zeros(self.n_designs), np.zeros(self.n_designs)) for path in self.paths}
-        for members, metrics in self.parts:
+    def log_changes(self, metric: str) -> dict[str, LogChange]:
+        """Return by parameter its change of a metric's logarithm."""
+        changes_by_path = {path: LogChange(np.zeros(self.n_designs), np.zeros(self.n_designs)) for path in self.paths}
+        for indices, metrics in self.parts:
             with np.errstate(divide="ignore", invalid="ignore"):
                 values = np.log(np.asarray(getattr(metrics, metric), float))
-                values = np.nan_to_num(values.reshape(len(members), 1 + 2 * len(self.paths)), posinf=0.0, neginf=0.0)
-            for place, path in enumerate(self.paths):
-                for end, changes in enumerate(found[path]):
-                    changes[members] = values[:, 1 + 2 * place + end] - values[:, 0]
-        return found
+                values = np.nan_to_num(values.reshape(len(indices), 1 + 2 * len(self.paths)), posinf=0.0, neginf=0.0)
+            for column, path in enumerate(self.paths):
+                for side, changes in enumerate(changes_by_path[path]):
+                    changes[indices] = values[:, 1 + 2 * column + side] - values[:, 0]
+        return changes_by_path
 
 
-def moves(designs: Sequence[Design], open_parts: Sequence[Uncertainty], study: Study = TRAINING) -> Moves:
-    """Every design with each parameter of its spreads a spread more and less."""
+def perturb(designs: Sequence[Design], uncertainties: Sequence[Uncertainty], study: Study = TRAINING) -> Perturbations:
+    """Evaluate every design with each parameter of its spreads a spread more and less."""
     from dse.measured.prediction import by_structure, evaluate_stack
 
-    paths = list(dict.fromkeys(path for one in open_parts for path in one.spreads))
+    paths = list(dict.fromkeys(path for uncertainty in uncertainties for path in uncertainty.spreads))
     parts = [
-        (members, evaluate_stack(moved_parameters(stack, [open_parts[i] for i in members], paths), study))
-        for members, stack in by_structure(designs)
+        (indices, evaluate_stack(perturbed_copies(batch, [uncertainties[i] for i in indices], paths), study))
+        for indices, batch in by_structure(designs)
     ]
-    return Moves(paths, len(designs), parts)
+    return Perturbations(paths, len(designs), parts)
 
 
-def moved_parameters(stack: Design, open_parts: Sequence[Uncertainty], paths: Sequence[str]) -> Design:
-    """Each of a stack of designs as it is, then with every parameter a spread more and less, in its bounds."""
-    copies = 1 + 2 * len(paths)
+def perturbed_copies(batch: Design, uncertainties: Sequence[Uncertainty], paths: Sequence[str]) -> Design:
+    """Return each design of a batch as it is, then with each parameter a spread more and less, in its bounds."""
+    n_copies = 1 + 2 * len(paths)
     columns = {}
-    for place, path in enumerate(paths):
-        powers = np.zeros((len(open_parts), copies))
-        powers[:, 1 + 2 * place], powers[:, 2 + 2 * place] = 1.0, -1.0
-        columns[path] = np.array([[one.spreads.get(path, 0.0)] for one in open_parts]) * powers
-    return scaled(stack, columns)
+    for index, path in enumerate(paths):
+        powers = np.zeros((len(uncertainties), n_copies))
+        powers[:, 1 + 2 * index], powers[:, 2 + 2 * index] = 1.0, -1.0
+        columns[path] = np.array([[uncertainty.spreads.get(path, 0.0)] for uncertainty in uncertainties]) * powers
+    return scaled(batch, columns)
 
 
-def scaled(stack: Design, logs: Mapping[str, np.ndarray]) -> Design:
-    """Copies of each of a stack of designs with leaves changed by logarithms [designs, copies], in their bounds."""
-    copies = next((one.shape[1] for one in logs.values()), 1)
-    repeated = jax.tree.map(lambda values: np.repeat(values, copies), stack)
+def scaled(batch: Design, logs: Mapping[str, np.ndarray]) -> Design:
+    """Return copies of each design of a batch with leaves changed by logarithms, in their bounds.
+
+    Args:
+        batch: of designs.
+        logs: leaf path → logarithms of its factor [designs, copies].
+
+    Returns:
+        Batch of designs × copies, copies fastest.
+    """
+    n_copies = next((log_factors.shape[1] for log_factors in logs.values()), 1)
+    repeated = jax.tree.map(lambda values: np.repeat(values, n_copies), batch)
     columns = {
-        path: np.minimum(leaf(repeated, path) * np.exp(one).reshape(-1), known_leaves()[path]["bounds"].high)
-        for path, one in logs.items()
-        if np.any(one)
+        path: np.minimum(leaf(repeated, path) * np.exp(log_factors).reshape(-1), known_leaves()[path]["bounds"].high)
+        for path, log_factors in logs.items()
+        if np.any(log_factors)
     }
     return replace(repeated, {path: column.astype(np.float32) for path, column in columns.items()})
 
@@ -153,7 +165,11 @@ _ENERGIES = ("energy_per_step",)
 
 
 def figure_of(metric: str, study: Study) -> str | None:
-    """Kind of figure of a metric, None for one without an interval.
+    """Return the kind of figure of a metric, None for one without an interval.
+
+    Args:
+        metric: its name.
+        study: its study.
 
     >>> figure_of("mfu", TRAINING), figure_of("peak_memory", TRAINING)
     ('step', 'memory')
@@ -167,51 +183,56 @@ def figure_of(metric: str, study: Study) -> str | None:
     return "step" if metric == "step_time" or metric in _RATES else None
 
 
-def parts_of(metric: str, design: Design, stack: str, at: Levels, study: Study, step: float = 0.0) -> dict[str, float]:
-    """Part of the log error of a metric → its standard deviation; empty for a metric without an interval.
+def parts_of(
+    metric: str, design: Design, stack: str, levels: Levels, study: Study, step_deviation: float = 0.0
+) -> dict[str, float]:
+    """Return the standard deviation of each part of a metric's log error, none for one without an interval.
 
     Args:
         metric: its name.
         design: the design, with ``memory_spread`` of its software for peak memory.
         stack: its stack, by its name in the catalogue.
-        at: levels of its distance.
+        levels: levels of its distance.
         study: its study.
-        step: standard deviation of its log step time over the parameters of its stack (:func:`deviations`).
+        step_deviation: standard deviation of its log step time over the parameters of its stack (:func:`deviations`).
     """
     figure = figure_of(metric, study)
     if figure is None:
         return {}
     if figure == "memory":
-        return distance.parts_of_memory(stack, float(design.software.memory_spread))
+        return distance.memory_parts(stack, float(design.software.memory_spread))
     if study.residuals:
-        return distance.parts(figure, stack, at)
+        return distance.parts(figure, stack, levels)
     # What a vendor without rows adds was learnt of the neutral stack, whose parameters it holds.
-    found = ({} if "vendor" in at else {"parameters": step}) | distance.parts("step", stack, at)
-    return found | ({"board": distance.parts("power", stack, ())["home"]} if figure in _ENERGIES else {})
+    error_parts = ({} if "vendor" in levels else {"parameters": step_deviation}) | distance.parts("step", stack, levels)
+    return error_parts | ({"board": distance.parts("power", stack, ())["home"]} if figure in _ENERGIES else {})
 
 
 #: Groups of drawn leaves → levels that hold what they explain.
-_HOLDERS = (
+_LEVELS_OF_GROUPS = (
     (("kernels", "links", "technology", "power"), (*distance.HARDWARE, "announced")),
     (("engine",), distance.SOFTWARE), (("experts",), distance.MODEL),
 )  # fmt: skip
 
 
-class Carved(NamedTuple):
-    """Parts of a log error of which drawn leaves have taken their share."""
+class ReducedParts(NamedTuple):
+    """Parts of a log error after the share of drawn leaves was subtracted."""
 
     parts: dict[str, float]  #: part → standard deviation
     scales: dict[str, float]  #: group of leaves → factor of its spreads
-    taken: dict[str, float]  #: level or ``home`` → variance that leaves have taken from it
+    removed_variance: dict[str, float]  #: level or ``home`` → variance that leaves have taken from it
 
-    def common(self, part: str, share: float) -> float:
-        """Share of what is left of a part that designs have in common who have ``share`` of it whole in common."""
-        left, taken = self.parts[part] ** 2, self.taken.get(part, 0.0)
-        return max(share * (left + taken) - taken, 0.0) / left if left else 0.0
+    def common_share(self, part: str, share: float) -> float:
+        """Return the share of what remains of a part that designs have in common.
+
+        ``share``: that of the part before leaves were subtracted.
+        """
+        remaining, removed = self.parts[part] ** 2, self.removed_variance.get(part, 0.0)
+        return max(share * (remaining + removed) - removed, 0.0) / remaining if remaining else 0.0
 
 
-def carved(parts: Mapping[str, float], drawn: Mapping[str, float]) -> Carved:
-    r"""Parts with drawn leaves in them, each error counted once.
+def subtract_leaf_variance(parts: Mapping[str, float], leaf_deviations: Mapping[str, float]) -> ReducedParts:
+    r"""Return the parts with drawn leaves among them, each error counted once.
 
     Widths of levels are all that rows left out show, so what leaves of the chip, its links, an engine or experts
     explain is taken from their level, in squares and not below zero. At home the rows of the stack are of these leaves
@@ -220,45 +241,50 @@ def carved(parts: Mapping[str, float], drawn: Mapping[str, float]) -> Carved:
 
     Args:
         parts: as of :func:`parts_of`.
-        drawn: group of leaves (:data:`dse.measured.uncertainty.spreads.GROUPS`) → standard deviation that they make.
+        leaf_deviations: group of leaves (:data:`dse.measured.uncertainty.spreads.GROUPS`) → standard deviation
+            that they make.
     """
-    left, scales, at_home = dict(parts), dict.fromkeys(drawn, 1.0), dict[str, float]()
-    for groups, levels in _HOLDERS:
-        own = {name: drawn[name] for name in groups if drawn.get(name)}
-        if "chip" in levels and "vendor" in parts and "parameters" in drawn:  # that level holds the stack's too
-            own["parameters"] = drawn["parameters"]
-        if "board" in parts and "power" in own:
-            _take(left, ("board",), own.pop("power") ** 2)
-        held_by = [level for level in levels if parts.get(level)]
-        if held_by:
-            _take(left, held_by, sum(one**2 for one in own.values()))
+    remaining, scales, home_deviations = dict(parts), dict.fromkeys(leaf_deviations, 1.0), dict[str, float]()
+    for groups, levels in _LEVELS_OF_GROUPS:
+        group_deviations = {name: leaf_deviations[name] for name in groups if leaf_deviations.get(name)}
+        if (
+            "chip" in levels and "vendor" in parts and "parameters" in leaf_deviations
+        ):  # that level holds the stack's too
+            group_deviations["parameters"] = leaf_deviations["parameters"]
+        if "board" in parts and "power" in group_deviations:
+            _subtract_variance(remaining, ("board",), group_deviations.pop("power") ** 2)
+        holding_levels = [level for level in levels if parts.get(level)]
+        if holding_levels:
+            _subtract_variance(remaining, holding_levels, sum(deviation**2 for deviation in group_deviations.values()))
         else:
-            at_home |= own
-    variance, home = sum(one**2 for one in at_home.values()), parts.get("home", 0.0) ** 2
+            home_deviations |= group_deviations
+    variance, home_variance = sum(deviation**2 for deviation in home_deviations.values()), parts.get("home", 0.0) ** 2
     if variance:
-        narrowed = min(1.0, math.sqrt(distance.shared("home")[0] * home / variance))
-        scales |= dict.fromkeys(at_home, narrowed)
-        if home:
-            _take(left, ("home",), narrowed**2 * variance)
-    found = left | {name: scales[name] * one for name, one in drawn.items() if one}
-    return Carved(found, scales, {name: parts[name] ** 2 - left[name] ** 2 for name in parts})
+        home_scale = min(1.0, math.sqrt(distance.shared("home")[0] * home_variance / variance))
+        scales |= dict.fromkeys(home_deviations, home_scale)
+        if home_variance:
+            _subtract_variance(remaining, ("home",), home_scale**2 * variance)
+    error_parts = remaining | {
+        name: scales[name] * deviation for name, deviation in leaf_deviations.items() if deviation
+    }
+    return ReducedParts(error_parts, scales, {name: parts[name] ** 2 - remaining[name] ** 2 for name in parts})
 
 
-def _take(left: dict[str, float], levels: Sequence[str], variance: float) -> None:
-    """Take a variance from levels, of each the same share."""
-    held = sum(left[level] ** 2 for level in levels)
+def _subtract_variance(deviations: dict[str, float], levels: Sequence[str], variance: float) -> None:
+    """Subtract a variance from levels, of each the same share."""
+    level_variance = sum(deviations[level] ** 2 for level in levels)
     for level in levels:
-        left[level] *= math.sqrt(max(1.0 - variance / held, 0.0)) if held else 0.0
+        deviations[level] *= math.sqrt(max(1.0 - variance / level_variance, 0.0)) if level_variance else 0.0
 
 
-def half_width(found: Mapping[str, float], share: float = SHARE) -> float:
-    """Half-width of the interval of a log error of these parts."""
-    return quantile(share) * math.hypot(*found.values())
+def half_width(error_parts: Mapping[str, float], share: float = SHARE) -> float:
+    """Return the half-width of the interval of a log error of these parts."""
+    return quantile(share) * math.hypot(*error_parts.values())
 
 
-def interval(value: float, found: Mapping[str, float]) -> MetricInterval | None:
-    """The interval of a metric of these parts, None for one without any."""
-    if not found:
+def interval(value: float, error_parts: Mapping[str, float]) -> MetricInterval | None:
+    """Return the interval of a metric of these parts, None for one without any."""
+    if not error_parts:
         return None
-    factor = math.exp(half_width(found))
+    factor = math.exp(half_width(error_parts))
     return MetricInterval(value / factor, value * factor)

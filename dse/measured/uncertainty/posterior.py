@@ -28,7 +28,14 @@ import numpy as np
 from dse.doors.study import Study
 from dse.measured.uncertainty import bills, distance
 from dse.measured.uncertainty import parts as uncertainty
-from dse.measured.uncertainty.parts import Carved, Uncertainty, carved, moves, parts_of, quantile
+from dse.measured.uncertainty.parts import (
+    ReducedParts,
+    Uncertainty,
+    parts_of,
+    perturb,
+    quantile,
+    subtract_leaf_variance,
+)
 from dse.measured.uncertainty.spreads import Factor, Spreads, group_of, spreads_of, total, within
 from dse.types import Design
 
@@ -36,11 +43,11 @@ from dse.types import Design
 DRAWS = 1000
 
 #: Designs whose draws are evaluated at once.
-_AT_ONCE = 100
+_DESIGNS_PER_BATCH = 100
 
 
 class Choice(NamedTuple):
-    """A design to decide on."""
+    """A design to decide on, with the names of its parts in the catalogue."""
 
     name: str
     design: Design
@@ -53,7 +60,7 @@ class Choice(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """A metric of some designs with everything that is not known of it."""
+    """A metric of some designs, with the effects of all that is uncertain of it as independent normals."""
 
     logs: np.ndarray  #: predicted, logarithm [designs]
     effects: dict[str, np.ndarray]  #: factor → change of each design's log metric by one standard deviation [designs]
@@ -73,54 +80,56 @@ class Posterior(NamedTuple):
         """Standard deviation of each design's log metric."""
         return np.sqrt((self.matrix**2).sum(axis=1))
 
-    def parts(self, one: int) -> dict[str, float]:
-        """Part of a design's log error → its standard deviation: groups of leaves, levels, prices."""
+    def parts(self, index: int) -> dict[str, float]:
+        """Return the standard deviation of each part of a design's log error: groups of leaves, levels, prices."""
         squares = dict[str, float]()
         for key, effect in self.effects.items():
             name = self.names[key]
             if key.startswith(_PRICE):
-                name = bills.part_of(name, self.metric)
+                name = bills.part_name(name, self.metric)
             elif not key.startswith(_PART):
                 name = group_of(name)
-            squares[name] = squares.get(name, 0.0) + float(effect[one]) ** 2
+            squares[name] = squares.get(name, 0.0) + float(effect[index]) ** 2
         return {name: math.sqrt(square) for name, square in squares.items() if square}
 
-    def shares(self, one: int, other: int) -> dict[str, float]:
-        """Leaf or part → its share of the variance of the difference of two designs, largest first."""
-        found = dict[str, float]()
+    def shares(self, first: int, second: int) -> dict[str, float]:
+        """Return by leaf or part its share of the variance of two designs' difference, largest first."""
+        squares = dict[str, float]()
         for key, effect in self.effects.items():
-            found[self.names[key]] = found.get(self.names[key], 0.0) + float(effect[one] - effect[other]) ** 2
-        whole = sum(found.values()) or 1.0
-        return {name: v / whole for name, v in sorted(found.items(), key=lambda item: -item[1]) if v > 1e-12 * whole}
+            squares[self.names[key]] = squares.get(self.names[key], 0.0) + float(effect[first] - effect[second]) ** 2
+        variance = sum(squares.values()) or 1.0
+        return {
+            name: v / variance for name, v in sorted(squares.items(), key=lambda item: -item[1]) if v > 1e-12 * variance
+        }
 
     def draws(self) -> np.ndarray:
-        """Log metrics at joint draws [designs, draws]: the model at drawn leaves, and the rest with fat tails."""
-        found = self._moved()
-        if rest := [key for key in self.effects if key.startswith((_PART, _PRICE))]:
-            effects = np.stack([self.effects[key] for key in rest], axis=1)
-            found += effects @ np.array([draws_of(key) for key in rest])
-        return found
+        """Return log metrics at joint draws of leaves, and of the rest with fat tails [designs, draws]."""
+        log_metrics = self._model_draws()
+        if residual_keys := [key for key in self.effects if key.startswith((_PART, _PRICE))]:
+            effects = np.stack([self.effects[key] for key in residual_keys], axis=1)
+            log_metrics += effects @ np.array([factor_draws(key) for key in residual_keys])
+        return log_metrics
 
-    def _moved(self) -> np.ndarray:
-        """Log metrics of the model at joint draws of all leaves [designs, draws]."""
-        found = np.repeat(self.logs[:, None], DRAWS, axis=1)
-        for start in range(0, len(found), _AT_ONCE):
-            self._move(found, range(start, min(start + _AT_ONCE, len(found))))
-        return found
+    def _model_draws(self) -> np.ndarray:
+        """Return log metrics of the model at joint draws of all leaves [designs, draws]."""
+        log_metrics = np.repeat(self.logs[:, None], DRAWS, axis=1)
+        for start in range(0, len(log_metrics), _DESIGNS_PER_BATCH):
+            self._fill_model_draws(log_metrics, range(start, min(start + _DESIGNS_PER_BATCH, len(log_metrics))))
+        return log_metrics
 
-    def _move(self, found: np.ndarray, some: range) -> None:
-        """Those of some designs, in place."""
+    def _fill_model_draws(self, log_metrics: np.ndarray, design_range: range) -> None:
+        """Fill the rows of some designs in place."""
         from dse.measured.prediction import by_structure, evaluate_stack
 
-        for places, stack in by_structure([self.choices[i].design for i in some]):
-            members = [some[place] for place in places]
-            paths = list(dict.fromkeys(path for i in members for path in self.spreads[i]))
-            logs = {path: np.array([_drawn(self.spreads[i].get(path, ())) for i in members]) for path in paths}
+        for positions, batch in by_structure([self.choices[i].design for i in design_range]):
+            indices = [design_range[position] for position in positions]
+            paths = list(dict.fromkeys(path for i in indices for path in self.spreads[i]))
+            logs = {path: np.array([_leaf_draws(self.spreads[i].get(path, ())) for i in indices]) for path in paths}
             if paths:
-                metrics = evaluate_stack(uncertainty.scaled(stack, logs), self.study)
+                metrics = evaluate_stack(uncertainty.scaled(batch, logs), self.study)
                 with np.errstate(divide="ignore", invalid="ignore"):
-                    values = np.log(np.asarray(getattr(metrics, self.metric), float)).reshape(len(members), DRAWS)
-                found[members] = np.where(np.isfinite(values), values, self.logs[members][:, None])
+                    values = np.log(np.asarray(getattr(metrics, self.metric), float)).reshape(len(indices), DRAWS)
+                log_metrics[indices] = np.where(np.isfinite(values), values, self.logs[indices][:, None])
 
 
 #: How the factors begin that no leaf explains, and those of prices, emission factors and failures.
@@ -128,7 +137,7 @@ _PART, _PRICE = "part ", "price "
 
 
 def posterior(choices: Sequence[Choice], metric: str, study: Study) -> Posterior:
-    """The posterior of a metric of designs.
+    """Return the posterior of a metric of designs.
 
     Args:
         choices: designs of one study.
@@ -139,127 +148,164 @@ def posterior(choices: Sequence[Choice], metric: str, study: Study) -> Posterior
 
 
 def posteriors(choices: Sequence[Choice], metrics: Sequence[str], study: Study) -> dict[str, Posterior]:
-    """Metric → its posterior, of all from one call of the model."""
-    looked_up = functools.lru_cache(maxsize=None)(spreads_of)
-    known = [within(one.design, looked_up(one.stack, one.accelerator, one.system)) for one in choices]
-    widths = [Uncertainty({path: total(factors) for path, factors in one.items()}, 0.0) for one in known]
-    designs = [one.design for one in choices]
-    moved = moves(designs, widths, study)
-    owed = bills.bills(designs, [one.accelerator for one in choices], metrics, study, [one.stated for one in choices])
-    return {name: _of_metric(choices, name, study, known, moved, [one.get(name) for one in owed]) for name in metrics}
+    """Return by metric its posterior, of all from one call of the model.
+
+    Args:
+        choices: designs of one study.
+        metrics: names, each with an interval.
+        study: the study.
+
+    Returns:
+        Metric → posterior.
+    """
+    cached_spreads = functools.lru_cache(maxsize=None)(spreads_of)
+    spreads_by_choice = [
+        within(choice.design, cached_spreads(choice.stack, choice.accelerator, choice.system)) for choice in choices
+    ]
+    uncertainties = [
+        Uncertainty({path: total(factors) for path, factors in spreads.items()}, 0.0) for spreads in spreads_by_choice
+    ]
+    designs = [choice.design for choice in choices]
+    perturbations = perturb(designs, uncertainties, study)
+    sensitivities = bills.price_sensitivities(
+        designs, [choice.accelerator for choice in choices], metrics, study, [choice.stated for choice in choices]
+    )
+    return {
+        name: _metric_posterior(
+            choices, name, study, spreads_by_choice, perturbations, [by_metric.get(name) for by_metric in sensitivities]
+        )
+        for name in metrics
+    }
 
 
-def _of_metric(
+def _metric_posterior(
     choices: Sequence[Choice],
     metric: str,
     study: Study,
-    known: Sequence[Spreads],
-    moved: uncertainty.Moves,
-    owed: Sequence[bills.Bill | None],
+    spreads_by_choice: Sequence[Spreads],
+    perturbations: uncertainty.Perturbations,
+    sensitivities: Sequence[bills.PriceSensitivity | None],
 ) -> Posterior:
-    changes = moved.of(metric)
+    changes = perturbations.log_changes(metric)
     effects: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
 
-    def add(key: str, name: str, place: int, effect: float) -> None:
+    def add(key: str, name: str, index: int, effect: float) -> None:
+        """Add an effect of a factor on a design."""
         if effect:
-            effects.setdefault(key, np.zeros(len(choices)))[place] += effect
+            effects.setdefault(key, np.zeros(len(choices)))[index] += effect
             names[key] = name
 
     figure = uncertainty.figure_of(metric, study) or uncertainty.figure_of(study.rate, study) or "step"
-    drawn: list[Spreads] = []
+    leaf_spreads: list[Spreads] = []
     for i, choice in enumerate(choices):
-        moving = {} if metric == study.memory else known[i]
-        slopes = {path: float(changes[path].slope[i]) for path in moving}
-        found = carve(choice, metric, study, slopes, owed[i])
-        scaled = {path: found.scales.get(group_of(path), 1.0) for path in moving}
-        drawn.append(
+        design_spreads = {} if metric == study.memory else spreads_by_choice[i]
+        slopes = {path: float(changes[path].slope[i]) for path in design_spreads}
+        reduced = reduce_parts(choice, metric, study, slopes, sensitivities[i])
+        scales = {path: reduced.scales.get(group_of(path), 1.0) for path in design_spreads}
+        leaf_spreads.append(
             {
-                path: tuple(one._replace(deviation=one.deviation * scaled[path]) for one in factors)
-                for path, factors in moving.items()
+                path: tuple(factor._replace(deviation=factor.deviation * scales[path]) for factor in factors)
+                for path, factors in design_spreads.items()
                 if slopes[path] and path not in choice.stated
             }
         )
-        for path, factors in drawn[-1].items():
-            for one in factors:
-                add(one.key, path, i, slopes[path] * one.deviation / total(moving[path]))
-        groups = {group_of(path) for path in moving}
-        for part, deviation in found.parts.items():
+        for path, factors in leaf_spreads[-1].items():
+            for factor in factors:
+                add(factor.key, path, i, slopes[path] * factor.deviation / total(design_spreads[path]))
+        groups = {group_of(path) for path in design_spreads}
+        for part, deviation in reduced.parts.items():
             if part not in groups:
-                alike, model = (found.common(part, share) for share in distance.shared(part, figure))
-                add(shared_key(part, choice), part, i, deviation * math.sqrt(alike))
-                add(f"{_PART}{part} {_model(choice)}", part, i, deviation * math.sqrt(model - alike))
-                add(f"{_PART}{part} {i} {choice.name}", part, i, deviation * math.sqrt(1.0 - model))
-        for path, effect in bill.prices.items() if (bill := owed[i]) else ():
-            whose = choice.accelerator if path in (bills.DEVICE, bills.MARGIN) else ""
-            add(f"{_PRICE}{path} {whose}", path, i, effect)
-    return Posterior(_logs(moved, metric, len(choices)), effects, names, choices, metric, study, drawn)
+                kind_share, model_share = (reduced.common_share(part, share) for share in distance.shared(part, figure))
+                add(shared_key(part, choice), part, i, deviation * math.sqrt(kind_share))
+                add(f"{_PART}{part} {_model_key(choice)}", part, i, deviation * math.sqrt(model_share - kind_share))
+                add(f"{_PART}{part} {i} {choice.name}", part, i, deviation * math.sqrt(1.0 - model_share))
+        for path, effect in sensitivity.prices.items() if (sensitivity := sensitivities[i]) else ():
+            owner = choice.accelerator if path in (bills.DEVICE, bills.MARGIN) else ""
+            add(f"{_PRICE}{path} {owner}", path, i, effect)
+    return Posterior(_logs(perturbations, metric, len(choices)), effects, names, choices, metric, study, leaf_spreads)
 
 
-def carve(
-    choice: Choice, metric: str, study: Study, slopes: Mapping[str, float], bill: bills.Bill | None = None
-) -> Carved:
-    """Parts of a design's log error; ``slopes``: leaf → change of the log metric by its spread."""
-    at = choice.at
-    if at is None:
-        at = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model)
-    where = metric, choice.design, choice.stack, at, study
-    parts = parts_of(*where) if bill is None else bills.of_time(bill, *where)
+def reduce_parts(
+    choice: Choice,
+    metric: str,
+    study: Study,
+    slopes: Mapping[str, float],
+    sensitivity: bills.PriceSensitivity | None = None,
+) -> ReducedParts:
+    """Return the parts of a design's log error after its leaves.
+
+    ``slopes``: leaf → change of the log metric by its spread.
+    """
+    levels = choice.at
+    if levels is None:
+        levels = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model)
+    arguments = metric, choice.design, choice.stack, levels, study
+    parts = parts_of(*arguments) if sensitivity is None else bills.time_and_energy_parts(sensitivity, *arguments)
     squares = dict[str, float]()
     for path, slope in slopes.items():
         squares[group_of(path)] = squares.get(group_of(path), 0.0) + slope**2
     parts.pop("parameters", None)
-    return carved(parts, {group: math.sqrt(square) for group, square in squares.items()})
+    return subtract_leaf_variance(parts, {group: math.sqrt(square) for group, square in squares.items()})
 
 
-def _logs(moved: uncertainty.Moves, metric: str, count: int) -> np.ndarray:
-    found, copies = np.zeros(count), 1 + 2 * len(moved.paths)
-    for members, metrics in moved.parts:
+def _logs(perturbations: uncertainty.Perturbations, metric: str, n_designs: int) -> np.ndarray:
+    logs, n_copies = np.zeros(n_designs), 1 + 2 * len(perturbations.paths)
+    for indices, metrics in perturbations.parts:
         with np.errstate(divide="ignore"):
-            found[members] = np.log(np.asarray(getattr(metrics, metric), float))[::copies]
-    return found
+            logs[indices] = np.log(np.asarray(getattr(metrics, metric), float))[::n_copies]
+    return logs
 
 
 def shared_key(part: str, choice: Choice) -> str:
-    """The factor of a part that designs alike in it share."""
-    return f"{_PART}{part} {_alike(part, choice)}"
+    """Return the key of the factor that designs alike in a part share.
+
+    Args:
+        part: of a log error.
+        choice: one of the designs.
+    """
+    return f"{_PART}{part} {_shared_attributes(part, choice)}"
 
 
-def _alike(part: str, choice: Choice) -> tuple[str, ...]:
-    """What designs have in common that are alike in a part."""
-    at = distance.place_of(choice.stack, choice.accelerator, choice.design.workload, choice.model)
+def _shared_attributes(part: str, choice: Choice) -> tuple[str, ...]:
+    """Return what designs have in common that are alike in a part."""
+    place = distance.place_of(choice.stack, choice.accelerator, choice.design.workload, choice.model)
     if part in distance.HARDWARE or part in ("announced", "board"):
-        return (at.chip,)
+        return (place.chip,)
     if part == "level" or part in distance.SOFTWARE:
-        return (at.stack,)
-    return (at.kind, at.family) if part in distance.MODEL else (at.stack, at.chip)
+        return (place.stack,)
+    return (place.kind, place.family) if part in distance.MODEL else (place.stack, place.chip)
 
 
-def _model(choice: Choice) -> tuple[Any, ...]:
-    """A model on a stack and a chip."""
+def _model_key(choice: Choice) -> tuple[Any, ...]:
+    """Return the key of a model on a stack and a chip."""
     w = choice.design.workload
     return choice.stack, choice.accelerator, choice.model, float(w.hidden), float(w.n_layers)
 
 
-def _drawn(factors: Sequence[Factor]) -> np.ndarray:
-    """Draws of a leaf's logarithm."""
-    return sum((one.deviation * normal(one.key) for one in factors), np.zeros(DRAWS))
+def _leaf_draws(factors: Sequence[Factor]) -> np.ndarray:
+    """Return draws of a leaf's logarithm [draws]."""
+    return sum((factor.deviation * normal_draws(factor.key) for factor in factors), np.zeros(DRAWS))
 
 
-def draws_of(key: str) -> np.ndarray:
-    """Draws of a factor, as :meth:`Posterior.draws` has them."""
-    return normal(key) * _tails() if key.startswith(_PART) else normal(key)
+def factor_draws(key: str) -> np.ndarray:
+    """Return draws of a factor as :meth:`Posterior.draws` has them [draws]."""
+    return normal_draws(key) * _tail_factors() if key.startswith(_PART) else normal_draws(key)
 
 
 @functools.lru_cache(maxsize=4)
 def points(count: int) -> np.ndarray:
-    """Equally probable values of a standard normal, symmetric."""
+    """Return equally probable values of a standard normal, symmetric [count].
+
+    Args:
+        count: number of values.
+    """
     return np.array([NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)])
 
 
 @functools.lru_cache(maxsize=4096)
-def normal(key: str) -> np.ndarray:
-    """Normal draws, the same for equal keys: equally probable values in an order of its own.
+def normal_draws(key: str) -> np.ndarray:
+    """Return normal draws, the same for equal keys: equally probable values in a permuted order [draws].
 
     (A Latin hypercube; McKay, Beckman and Conover, Technometrics 21, 1979.)
     """
@@ -267,10 +313,10 @@ def normal(key: str) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=1)
-def _tails() -> np.ndarray:
-    """Factors common to all errors of a draw: they make normal draws those of Student's t, as wide at 80 %."""
+def _tail_factors() -> np.ndarray:
+    """Return factors common to all errors of a draw, which make normal draws those of Student's t, as wide at 80 %."""
     rng, freedom = np.random.default_rng(0), distance.freedom()
-    many = rng.standard_normal(100_000)
+    normals = rng.standard_normal(100_000)
     factors = np.sqrt(freedom / rng.chisquare(freedom, 100_000))
-    scale = quantile() / np.quantile(np.abs(many * factors), uncertainty.SHARE)
+    scale = quantile() / np.quantile(np.abs(normals * factors), uncertainty.SHARE)
     return rng.permutation(scale * np.quantile(factors, (np.arange(DRAWS) + 0.5) / DRAWS))

@@ -14,61 +14,68 @@ from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.posterior import Choice, Posterior, posteriors
 
 
-class Spread(NamedTuple):
-    """Where what is not known of a prediction stands."""
+class RowPosterior(NamedTuple):
+    """Position of a prediction in the posteriors of its figures."""
 
-    known: dict[str, Posterior]  #: kind of figure → posterior of some designs
-    place: int  #: which of them it is
+    posteriors: dict[str, Posterior]  #: kind of figure → posterior of some designs
+    position: int  #: which of them it is
 
 
 #: Designs of one posterior: each has factors of its own.
-_AT_ONCE = 200
+_DESIGNS_PER_BATCH = 200
 
 
-def spreads_of(predictions: Iterable[Prediction]) -> dict[int, Spread]:
-    """``id`` of each prediction with a stack → its spread."""
-    known = [p for p in predictions if p.skip is None and p.design is not None and p.stack]
-    lookup, found = Lookup(), dict[int, Spread]()
-    for study in dict.fromkeys(map(study_of, known), None):
-        own = [p for p in known if study_of(p) is study]
-        for start in range(0, len(own), _AT_ONCE):
-            part = own[start : start + _AT_ONCE]
-            of_figure = _posteriors([_placed(p, lookup) for p in part], study)
-            found |= {id(p): Spread(of_figure, place) for place, p in enumerate(part)}
-    return found
+def row_posteriors(predictions: Iterable[Prediction]) -> dict[int, RowPosterior]:
+    """Return by ``id`` of each prediction with a stack its place in the posteriors."""
+    stack_predictions = [p for p in predictions if p.skip is None and p.design is not None and p.stack]
+    lookup, posterior_by_id = Lookup(), dict[int, RowPosterior]()
+    for study in dict.fromkeys(map(study_of, stack_predictions), None):
+        study_predictions = [p for p in stack_predictions if study_of(p) is study]
+        for start in range(0, len(study_predictions), _DESIGNS_PER_BATCH):
+            batch = study_predictions[start : start + _DESIGNS_PER_BATCH]
+            posterior_by_figure = _posteriors([_choice_at_distance(p, lookup) for p in batch], study)
+            posterior_by_id |= {id(p): RowPosterior(posterior_by_figure, index) for index, p in enumerate(batch)}
+    return posterior_by_id
 
 
 def _posteriors(choices: Sequence[Choice], study: Study) -> dict[str, Posterior]:
-    """Kind of figure → posterior of a metric of it."""
+    """Return by kind of figure the posterior of a metric of it."""
     metrics = dict[str, str]()
     for name in study.residuals or ("step_time", "energy_per_step"):
         metrics.setdefault(uncertainty.figure_of(name, study) or "", name)
-    found = posteriors(choices, [*metrics.values(), study.memory], study)
-    return {figure: found[name] for figure, name in metrics.items()} | {"memory": found[study.memory]}
+    posterior_by_metric = posteriors(choices, [*metrics.values(), study.memory], study)
+    return {figure: posterior_by_metric[name] for figure, name in metrics.items()} | {
+        "memory": posterior_by_metric[study.memory]
+    }
 
 
 def choice_of(prediction: Prediction, name: str) -> Choice:
-    """The design of a predicted row."""
+    """Return the design of a predicted row as a choice.
+
+    Args:
+        prediction: with a design.
+        name: of the choice.
+    """
     row = prediction.case.row
     return Choice(name, prediction.chosen, prediction.stack, accelerator_of(row), row.get("model"), row.get("system"))
 
 
-def _placed(prediction: Prediction, lookup: Lookup) -> Choice:
-    """The same at the distance of the row's source."""
+def _choice_at_distance(prediction: Prediction, lookup: Lookup) -> Choice:
+    """Return the design of a predicted row at the distance of the row's source."""
     choice = choice_of(prediction, "")
     is_new = not lookup.is_measured(choice.stack, prediction.case.row.source)
-    at = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model, is_new)
-    return choice._replace(at=at)
+    levels = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model, is_new)
+    return choice._replace(at=levels)
 
 
-def parts_of(prediction: Prediction, metric: str, spreads: dict[int, Spread]) -> dict[str, float]:
-    """Parts of the log error of a metric (:meth:`Posterior.parts`); none without a stack or for other metrics."""
+def prediction_parts(prediction: Prediction, metric: str, posterior_by_id: dict[int, RowPosterior]) -> dict[str, float]:
+    """Return the parts of a metric's log error (:meth:`Posterior.parts`), none without a stack or interval."""
     figure = uncertainty.figure_of(metric, study_of(prediction))
-    if (spread := spreads.get(id(prediction))) is None or figure is None:
+    if (row_posterior := posterior_by_id.get(id(prediction))) is None or figure is None:
         return {}
-    return spread.known[figure].parts(spread.place)
+    return row_posterior.posteriors[figure].parts(row_posterior.position)
 
 
 def study_of(prediction: Prediction) -> Study:
-    """The study of a row."""
+    """Return the study of a row."""
     return KINDS[prediction.case.kind].study

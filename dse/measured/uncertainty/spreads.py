@@ -21,7 +21,7 @@ from dse.types import MEASURED_ALONE, STATED_FOR_BOTH, Design
 
 
 class Factor(NamedTuple):
-    """A part of a leaf's logarithm: designs with the same key share it."""
+    """A part of a leaf's logarithm, which designs with the same key share."""
 
     key: str
     deviation: float
@@ -52,7 +52,7 @@ _EXACT = (
 
 
 def group_of(path: str) -> str:
-    """The group of a leaf.
+    """Return the group of a leaf.
 
     >>> group_of("system.accelerator.kernels.matrix_efficiency"), group_of("software.host_time")
     ('kernels', 'parameters')
@@ -61,93 +61,115 @@ def group_of(path: str) -> str:
 
 
 def total(factors: Iterable[Factor]) -> float:
-    """Standard deviation of a leaf's logarithm."""
-    return float(sum(one.deviation**2 for one in factors) ** 0.5)
+    """Return the standard deviation of a leaf's logarithm.
+
+    Args:
+        factors: of the leaf.
+    """
+    return float(sum(factor.deviation**2 for factor in factors) ** 0.5)
 
 
-def within(design: Design, known: Spreads) -> Spreads:
-    """The spreads of leaves that a design has, and that are not zero."""
+def within(design: Design, spreads: Spreads) -> Spreads:
+    """Return the spreads of leaves that a design has and that are not zero.
+
+    Args:
+        design: with plain numbers as leaves.
+        spreads: by leaf path.
+
+    Returns:
+        Leaf path → factors.
+    """
     present = leaves_of(design)
-    return {path: factors for path, factors in known.items() if path in present and leaf(design, path)}
+    return {path: factors for path, factors in spreads.items() if path in present and leaf(design, path)}
 
 
 def spreads_of(stack: str, accelerator: str = "", system: str = "") -> Spreads:
-    """Spreads of the leaves that a stack, an accelerator and the networks of a system bring into a design.
+    """Return the spreads of the leaves that a stack, an accelerator and a system's networks bring into a design.
 
     Args:
         stack: by its name in the catalogue.
         accelerator: by its name in the catalogue; "" where unknown.
         system: the same; by default the accelerator's usual node.
     """
-    found = dict(_of_stack(stack))
+    spreads = dict(_stack_spreads(stack))
     if accelerator:
-        found |= _of_chip(accelerator)
-        found |= _of_networks(catalog.entry("system", system or accelerator))
-    about = known_leaves()
-    kept = {path: factors for path, factors in found.items() if path in about and not path.startswith(_EXACT)}
-    return {path: tuple(one for one in factors if one.deviation) for path, factors in kept.items() if total(factors)}
+        spreads |= _chip_spreads(accelerator)
+        spreads |= _network_spreads(catalog.entry("system", system or accelerator))
+    leaf_info = known_leaves()
+    uncertain = {
+        path: factors for path, factors in spreads.items() if path in leaf_info and not path.startswith(_EXACT)
+    }
+    return {
+        path: tuple(factor for factor in factors if factor.deviation)
+        for path, factors in uncertain.items()
+        if total(factors)
+    }
 
 
-def _of_stack(stack: str) -> Iterator[tuple[str, tuple[Factor, ...]]]:
-    """What was fitted of a stack; what it shares with others has a common key."""
+def _stack_spreads(stack: str) -> Iterator[tuple[str, tuple[Factor, ...]]]:
+    """Yield what was fitted of a stack, under a common key where it shares it with others."""
     entry = catalog.entry("software", stack)
-    whose = {
+    owner_by_source = {
         "shared by all stacks": "all stacks",
         "shared by the fitted stacks": "all stacks",
         "shared by the stacks of a lineage": entry.value("lineage", stack),
         "shared by the stacks of a chip family": entry.value("family", stack),
     }
     for field, value in entry.values.items():
-        shared = "all stacks" if field.startswith("experts.") else whose.get(value.source, stack)
+        owner = "all stacks" if field.startswith("experts.") else owner_by_source.get(value.source, stack)
         if value.spread:
-            yield f"software.{field}", (Factor(f"software/{shared}:{field}", value.spread),)
+            yield f"software.{field}", (Factor(f"software/{owner}:{field}", value.spread),)
 
 
 def _deviation(path: str, value: catalog.Sourced) -> float:
-    """Stated spread of a value, else the width of its confidence."""
+    """Return the stated spread of a value, else the width of its confidence."""
     if value.spread:
         return value.spread
-    about = known_leaves().get(path, {})
-    if value.confidence not in UNVERIFIED or not about or "enum" in about or about["bounds"].whole:
+    leaf_info = known_leaves().get(path, {})
+    if value.confidence not in UNVERIFIED or not leaf_info or "enum" in leaf_info or leaf_info["bounds"].whole:
         return 0.0
-    kind = "share" if about["bounds"].high <= 1.0 else "time" if about["units"] == "s" else "rate"
-    return distance.estimate(kind)
+    kind = "share" if leaf_info["bounds"].high <= 1.0 else "time" if leaf_info["units"] == "s" else "rate"
+    return distance.estimate_spread(kind)
 
 
-def _of_chip(accelerator: str) -> Spreads:
-    """Leaves of an accelerator: its own, and those of its kernel files."""
-    entry, own = catalog.entry("accelerator", accelerator), stated("accelerator", accelerator)
+def _chip_spreads(accelerator: str) -> Spreads:
+    """Return the spreads of an accelerator's leaves: its own, and those of its kernel files."""
+    entry, chip_entry = catalog.entry("accelerator", accelerator), stated("accelerator", accelerator)
     files = list(_kernel_files(str(entry.value("kernels.family", "generic"))))
     is_measured = any(accelerator in value.source for value in files[0].values.values())
-    found: dict[str, tuple[Factor, ...]] = {}
+    spreads: dict[str, tuple[Factor, ...]] = {}
     for field, value in entry.values.items():
         path = f"system.accelerator.{field}"
-        said = f"kernels.{STATED_FOR_BOTH.get(field.removeprefix('kernels.'))}"  # what the chip itself may say of it
-        if said in own.values:
-            deviation = _deviation(f"system.accelerator.{said}", value)
-            found[path] = (Factor(f"accelerator/{accelerator}:{said}", deviation),)
+        chip_field = (
+            f"kernels.{STATED_FOR_BOTH.get(field.removeprefix('kernels.'))}"  # what the chip itself may say of it
+        )
+        if chip_field in chip_entry.values:
+            deviation = _deviation(f"system.accelerator.{chip_field}", value)
+            spreads[path] = (Factor(f"accelerator/{accelerator}:{chip_field}", deviation),)
             continue
-        deviation, names = _deviation(path, value), _names(field)
-        holder = next((i for i, file in enumerate(files) if names[0] in file.values or names[1] in file.values), None)
-        if field in own.values or holder is None:
-            found[path] = (Factor(f"accelerator/{accelerator}:{field}", deviation),)
+        deviation, names = _deviation(path, value), _field_names(field)
+        file_index = next(
+            (i for i, file in enumerate(files) if names[0] in file.values or names[1] in file.values), None
+        )
+        if field in chip_entry.values or file_index is None:
+            spreads[path] = (Factor(f"accelerator/{accelerator}:{field}", deviation),)
             continue
         # What a family states of its fit is the scatter of its chips, of which one without rows has a draw of its own.
-        is_scatter = not is_measured and bool(value.spread) and (holder > 0 or len(files) == 1)
-        shared = Factor(f"kernels/{files[holder].slug}:{field}", 0.0 if is_scatter else deviation)
-        scatter = 0.0 if is_measured else _scatter(names, files[max(holder, 1) :] or files)
-        found[path] = (shared, Factor(f"accelerator/{accelerator}:{field}", scatter))
-    return found
+        is_scatter = not is_measured and bool(value.spread) and (file_index > 0 or len(files) == 1)
+        shared = Factor(f"kernels/{files[file_index].slug}:{field}", 0.0 if is_scatter else deviation)
+        scatter = 0.0 if is_measured else _scatter(names, files[max(file_index, 1) :] or files)
+        spreads[path] = (shared, Factor(f"accelerator/{accelerator}:{field}", scatter))
+    return spreads
 
 
-def _names(field: str) -> tuple[str, str]:
-    """Names of a field of an accelerator in kernel files: as it is used, and as it was fitted."""
+def _field_names(field: str) -> tuple[str, str]:
+    """Return the names of an accelerator's field in kernel files: as it is used, and as it was fitted."""
     name = field.removeprefix("kernels.")
     return (name, f"fine.{MEASURED_ALONE.get(name, name)}") if name != field else (name, f"{name}_share")
 
 
 def _kernel_files(slug: str) -> Iterator[Entry]:
-    """A kernel file, and those that it takes from, outwards."""
+    """Yield a kernel file and those that it takes from, outwards."""
     entry = catalog.entry("kernels", slug)
     yield entry
     if (family := entry.value("family")) is not None:
@@ -155,23 +177,23 @@ def _kernel_files(slug: str) -> Iterator[Entry]:
 
 
 def _scatter(names: Sequence[str], files: Sequence[Entry]) -> float:
-    """Scatter of a value among the measured chips of the innermost family that states one."""
-    stated_here = (file.values[name].spread for file in files for name in names if name in file.values)
-    return next((spread for spread in stated_here if spread), 0.0)
+    """Return the scatter of a value among the measured chips of the innermost family that states one."""
+    file_spreads = (file.values[name].spread for file in files for name in names if name in file.values)
+    return next((spread for spread in file_spreads if spread), 0.0)
 
 
-def _of_networks(entry: Entry) -> Spreads:
-    """Leaves of both networks of a system, or of an accelerator's usual node."""
+def _network_spreads(entry: Entry) -> Spreads:
+    """Return the spreads of both networks of a system, or of an accelerator's usual node."""
     prefix = "node." if entry.kind == "accelerator" else ""
-    found: dict[str, tuple[Factor, ...]] = {}
+    spreads: dict[str, tuple[Factor, ...]] = {}
     for level in ("scale_up", "scale_out"):
         name = entry.value(prefix + level)
         if name not in (None, "none"):
             network = catalog.entry("network", str(name))
             values = {field: (f"network/{network.slug}", value) for field, value in network.values.items()}
-            if (own := entry.values.get(f"{prefix}{level}_bandwidth")) is not None:
-                values["bandwidth"] = (f"{entry.kind}/{entry.slug}/{level}", own)
+            if (bandwidth := entry.values.get(f"{prefix}{level}_bandwidth")) is not None:
+                values["bandwidth"] = (f"{entry.kind}/{entry.slug}/{level}", bandwidth)
             for field, (owner, value) in values.items():
                 path = f"system.{level}.{field}"
-                found[path] = (Factor(f"{owner}:{field}", _deviation(path, value)),)
-    return found
+                spreads[path] = (Factor(f"{owner}:{field}", _deviation(path, value)),)
+    return spreads

@@ -20,7 +20,7 @@ from dse.designs.leaves import replace
 from dse.errors import InputError
 from dse.lab.fits.fit import folds
 from dse.lab.fits.writing import document, number, write, write_catalog
-from dse.measured.kernels import Kernel, device_of, predict, times
+from dse.measured.kernels import Kernel, device_of, predict, times_or_powers
 
 SHAPES = [(m, n, k) for m in (8.0, 100.0, 1000.0, 9000.0) for n in (512.0, 3000.0, 9000.0) for k in (512.0, 8192.0)]
 JOB = next(job for job in JOBS if job.table == "fine")
@@ -33,7 +33,7 @@ def found():
     kernels = [Kernel("gemm", "h200-sxm-141gb", (*shape, 2.0, 0.0, 1.0)) for shape in SHAPES]
     own = device_of("gemm", "h200-sxm-141gb")
     changed = replace(own, {"kernels.fine.gemm_efficiency": 0.6, "kernels.fine.gemm_floor": 5e-6})
-    seconds = times("gemm", np.array([k.values for k in kernels], np.float32), changed)
+    seconds = times_or_powers("gemm", np.array([k.values for k in kernels], np.float32), changed)
     made = [Kernel(k.kind, k.device, k.values, float(t)) for k, t in zip(kernels, seconds, strict=True)]
     return calibrate(made, k=2, jobs=[JOB])[0]
 
@@ -70,7 +70,7 @@ def test_a_family_has_the_mean_of_its_members_and_their_scatter():
     for device, efficiency in (("h100-sxm-80gb", 0.5), ("h200-sxm-141gb", 0.72)):
         chip = replace(device_of("gemm", device), {"kernels.fine.gemm_efficiency": efficiency})
         rows = np.array([(*one, 2.0, 0.0, 1.0) for one in SHAPES if one[0] > 100.0], np.float32)
-        seconds = times("gemm", rows, chip)
+        seconds = times_or_powers("gemm", rows, chip)
         kernels += [Kernel("gemm", device, tuple(r), float(t)) for r, t in zip(rows.tolist(), seconds, strict=True)]
     written_tables = {one.slug: one.values for one in tables(calibrate(kernels, jobs=[JOB])[0])}
     mean = written_tables["hopper"]["gemm_efficiency"]
@@ -180,5 +180,5 @@ def test_power_at_rest_is_fitted_as_a_share_of_the_limit():
 
 def test_time_and_power_of_a_shape_share_a_fold():
     kernel = Kernel("gemm", "h200-sxm-141gb", (64.0, 512.0, 4096.0, 2.0, 1.0, 1.0), 1e-5)
-    assert shape(kernel) == shape(kernel.drawing(300.0))
-    assert (kernel.drawing(300.0).metric, kernel.drawing(300.0).base) == ("kernel_power", "gemm")
+    assert shape(kernel) == shape(kernel.with_power(300.0))
+    assert (kernel.with_power(300.0).metric, kernel.with_power(300.0).base) == ("kernel_power", "gemm")

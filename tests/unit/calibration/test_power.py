@@ -45,7 +45,7 @@ def rows():
                 "p100-pcie-16gb",
                 ("P100", "BERT-base-squad", str(batch)),
                 (replace(base, {LIMIT: watts}), base),
-                clocks=False,
+                has_clock_designs=False,
             )
             figures = (figure(row, "relative_time"), figure(row, "relative_power"))
             cases.append(Case((row,), figures, "energy", study))

@@ -20,7 +20,7 @@ COST = "cost_per_run"
 
 
 def bill(metric, design=DESIGN, chip=CHIP, study=TRAINING, stated=()):
-    return bills.bills([design], [chip], [metric], study, [stated])[0][metric]
+    return bills.price_sensitivities([design], [chip], [metric], study, [stated])[0][metric]
 
 
 def test_energy_costs_its_share():
@@ -34,14 +34,14 @@ def test_energy_costs_its_share():
 
 def test_the_price_of_the_device_counts_by_its_share():
     found = dse.evaluate(DESIGN)
-    spread = bills.spreads(bills.completed(DESIGN, TRAINING), "prices", CHIP)[bills.DEVICE]
+    spread = bills.price_spreads(bills.add_money_records(DESIGN, TRAINING), "prices", CHIP)[bills.DEVICE]
     share = float(found.cost_per_run_devices / found.cost_per_run)  # and maintenance of it
     assert share * spread < bill(COST).prices[bills.DEVICE] < 1.6 * share * spread
 
 
 def test_completion_changes_no_number():
     price = float(dse.evaluate(DESIGN).device_price)
-    one, other = dse.evaluate(DESIGN), dse.evaluate(bills.completed(DESIGN, TRAINING, price))
+    one, other = dse.evaluate(DESIGN), dse.evaluate(bills.add_money_records(DESIGN, TRAINING, price))
     for metric in bills.METRICS:
         assert float(getattr(one, metric)) == pytest.approx(float(getattr(other, metric)), rel=1e-6)
 
@@ -54,24 +54,32 @@ def test_a_stated_price_has_no_spread():
 
 
 def test_a_price_by_a_rule_is_less_sure_than_a_stated_one():
-    made = bills.spreads(bills.completed(DESIGN, TRAINING, 3e4), "prices", "b300-sxm-288gb")[bills.DEVICE]
-    assert made > 2.0 * bills.spreads(bills.completed(DESIGN, TRAINING, 3e4), "prices", "h100-sxm-80gb")[bills.DEVICE]
+    made = bills.price_spreads(bills.add_money_records(DESIGN, TRAINING, 3e4), "prices", "b300-sxm-288gb")[bills.DEVICE]
+    assert (
+        made
+        > 2.0
+        * bills.price_spreads(bills.add_money_records(DESIGN, TRAINING, 3e4), "prices", "h100-sxm-80gb")[bills.DEVICE]
+    )
 
 
 def test_time_carries_over_in_full_and_standing_costs_have_none():
     where = DESIGN, "megatron-2021", ("chip",), TRAINING
-    step, run = parts_of("step_time", *where), bills.of_time(bill(COST), COST, *where)
+    step, run = parts_of("step_time", *where), bills.time_and_energy_parts(bill(COST), COST, *where)
     assert {name: run[name] for name in step} == step
-    assert not set(bills.of_time(bill("capital_cost"), "capital_cost", *where)) & set(step)
+    assert not set(bills.time_and_energy_parts(bill("capital_cost"), "capital_cost", *where)) & set(step)
 
 
 def test_a_service_at_a_given_rate_costs_what_its_devices_do():
     """What is served follows from the rate of requests, however long each takes."""
     design = dse.design("llama-3-8b", "h100", "vllm-2025", kind="serving", request_rate=1.0)
     cost = "cost_per_token"
-    found = bills.of_time(bill(cost, design, "h100-sxm-80gb", SERVING), cost, design, "vllm-2025", (), SERVING)
+    found = bills.time_and_energy_parts(
+        bill(cost, design, "h100-sxm-80gb", SERVING), cost, design, "vllm-2025", (), SERVING
+    )
     closed = dse.design("llama-3-8b", "h100", "vllm-2025", kind="serving", concurrency=32)
-    other = bills.of_time(bill(cost, closed, "h100-sxm-80gb", SERVING), cost, closed, "vllm-2025", (), SERVING)
+    other = bills.time_and_energy_parts(
+        bill(cost, closed, "h100-sxm-80gb", SERVING), cost, closed, "vllm-2025", (), SERVING
+    )
     assert found["home"] < 0.5 * other["home"]
 
 

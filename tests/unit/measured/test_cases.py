@@ -19,9 +19,9 @@ from dse.measured.columns import READ
 from dse.measured.comparison import compare, predict, validate
 from dse.measured.completion import complete
 from dse.measured.names import Lookup
-from dse.measured.table import WIDE
+from dse.measured.table import WIDE_COLUMNS
 from dse.measured.uncertainty.parts import half_width
-from dse.measured.uncertainty.rows import parts_of, spreads_of
+from dse.measured.uncertainty.rows import prediction_parts, row_posteriors
 from dse.types import AllToAll, Precision, Schedule
 
 #: GPT-22B of Korthikanti et al. 2022, everything stated.
@@ -233,8 +233,8 @@ def test_experts_of_the_catalogue_need_a_mapping_and_have_default_kernels_on_oth
     other_stack = only(table(rocm))
     assert "megatron-core-rocm has no measured kernels of experts" in other_stack.note
     with_rows = only(table(stated | {"software": "megatron-core-b200"}))
-    spreads = spreads_of([other_stack, with_rows])
-    far, near = (half_width(parts_of(one, "step_time", spreads)) for one in (other_stack, with_rows))
+    spreads = row_posteriors([other_stack, with_rows])
+    far, near = (half_width(prediction_parts(one, "step_time", spreads)) for one in (other_stack, with_rows))
     assert far > 1.9 * near
 
 
@@ -324,7 +324,7 @@ def test_experts_that_drop_tokens_are_sent_a_copy_an_expert_and_keep_no_host_wai
                                                  ("int8", "int8")])  # fmt: skip
 def test_precisions_are_known_by_the_names_that_tables_use(table, name, precision):
     cells = Cells(read_cases(table(STATED | {"precision": name}))[0].row)
-    assert Precision(int(mappings.precision(cells))).name == precision
+    assert Precision(int(mappings.precision_code(cells))).name == precision
 
 
 def test_fine_tuning_is_told_by_columns_or_by_remarks(table):
@@ -488,7 +488,7 @@ def test_every_column_that_is_read_is_documented(table, monkeypatch):
     compare(table({k: v for k, v in STATED.items() if k != "metric"} | {"iteration_ms_measured": "1420"}))
     compare(table(STATED | {"metric": "model_tflops_per_gpu", "value": "140", "unit": "TFLOP/s"}))
     documented = {name for column in READ for name in column.names}
-    assert asked - documented <= {*WIDE, "tensor_par_comm_type"}, "names of Calculon's output"
+    assert asked - documented <= {*WIDE_COLUMNS, "tensor_par_comm_type"}, "names of Calculon's output"
     unread = documented - asked - {"source", "config_id"}  # these two are read from the cells
     assert not unread
 

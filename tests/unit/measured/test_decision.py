@@ -84,7 +84,7 @@ def test_stacks_whose_memory_nobody_measured_have_the_spread_of_frameworks_left_
     spread = catalog.record(Software, "maxtext").memory_spread
     home = catalog.record(Software, "megatron-core").memory_spread  # of the median stack
     assert spread == pytest.approx(np.hypot(home, table["widths"]["memory"]["framework"]), abs=1e-3)
-    assert distance.parts_of_memory("maxtext", spread) == {"framework": spread}
+    assert distance.memory_parts("maxtext", spread) == {"framework": spread}
     assert all(
         "memory_spread" in catalog.entry("software", name).values
         for name in catalog.names("software")

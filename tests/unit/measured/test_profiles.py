@@ -21,7 +21,7 @@ from dse.measured import predict_cases, profiles, read_cases
 from dse.measured.comparison import validate, write_lines
 from dse.measured.decisions.evidence import compared_rows
 from dse.measured.profiles import kernels
-from dse.measured.profiles.run import accelerator
+from dse.measured.profiles.run import device_slug
 from dse.tools import launch
 from tests.pages import ROOT, blocks, commands
 from tests.unit.measured import profiles as files
@@ -572,7 +572,7 @@ def test_mutants_are_read_or_refused(tmp_path_factory, name, data):
      ("NVIDIA B200", "b200-sxm-180gb"), ("NVIDIA GB200", "gb200-nvl72"), ("NVIDIA L40S", "l40s"), ("", "")],
 )  # fmt: skip
 def test_names_of_drivers_are_accelerators(name, slug):
-    assert accelerator(name) == slug
+    assert device_slug(name) == slug
 
 
 def test_kernels_have_classes():
@@ -586,4 +586,4 @@ def test_kernels_have_classes():
         "triton_poi_fused_add_0": "elementwise",
     }
     for name, label in names.items():
-        assert list(kernels.CLASSES)[kernels.class_of(name)] == label
+        assert list(kernels.CLASSES)[kernels.kernel_class(name)] == label

@@ -12,7 +12,7 @@ from dse.designs.leaves import leaf
 from dse.doors.studies import STUDIES
 from dse.errors import InputError
 from dse.measured.decisions.choice import decide
-from dse.measured.decisions.scenarios import AS_STATED, Scenario, applied, parsed, with_base
+from dse.measured.decisions.scenarios import BASE_NAME, Scenario, add_base, apply_scenario, parsed
 from tests.unit.measured.test_decision import NEAR, SMALL, choice, told
 
 STUDY = STUDIES["training"]
@@ -20,10 +20,12 @@ FABRIC = Scenario("fabric", {"scale_out.bandwidth": "x 0.5"})
 
 
 def test_a_value_may_be_relative_or_absolute():
-    (one,) = applied(Scenario("dear", {"made.price": "+30 %", "prices.lifetime": "6.3e7 s"}), [NEAR[0].design], STUDY)
+    (one,) = apply_scenario(
+        Scenario("dear", {"made.price": "+30 %", "prices.lifetime": "6.3e7 s"}), [NEAR[0].design], STUDY
+    )
     assert float(leaf(one, "system.accelerator.made.price")) == pytest.approx(1.3 * 15000.0)
     assert float(leaf(one, "system.prices.lifetime")) == pytest.approx(6.3e7)
-    (slower,) = applied(FABRIC, [NEAR[0].design], STUDY)
+    (slower,) = apply_scenario(FABRIC, [NEAR[0].design], STUDY)
     assert slower.system.scale_out.bandwidth == pytest.approx(0.5 * NEAR[0].design.system.scale_out.bandwidth)
 
 
@@ -37,10 +39,10 @@ def test_a_scenario_without_changes_changes_nothing():
 
 def test_regret_is_that_of_every_draw_and_scenario():
     """With all the weight on one scenario the decision is that of its designs."""
-    futures = [Scenario(AS_STATED, {}, 0.0), FABRIC]
+    futures = [Scenario(BASE_NAME, {}, 0.0), FABRIC]
     moved = [
         one._replace(design=design)
-        for one, design in zip(NEAR, applied(FABRIC, [one.design for one in NEAR], STUDY), strict=True)
+        for one, design in zip(NEAR, apply_scenario(FABRIC, [one.design for one in NEAR], STUDY), strict=True)
     ]
     found, alone = decide(NEAR, "step_time", STUDY, scenarios=futures), decide(moved, "step_time", STUDY)
     assert found.verdicts[0].expected_regret == pytest.approx(alone.verdicts[0].expected_regret, abs=2e-3)
@@ -106,16 +108,16 @@ def test_equal_designs_are_a_tie_of_robust_choices():
 )
 def test_what_is_no_scenario_is_refused(text):
     with pytest.raises(InputError):
-        applied(*parsed(text), [NEAR[0].design], STUDY)
+        apply_scenario(*parsed(text), [NEAR[0].design], STUDY)
 
 
 def test_names_are_told_apart_and_weights_are_some():
     with pytest.raises(InputError):
-        with_base([FABRIC, FABRIC])
+        add_base([FABRIC, FABRIC])
     with pytest.raises(InputError):
-        with_base([Scenario(AS_STATED, {}, 0.0)])
+        add_base([Scenario(BASE_NAME, {}, 0.0)])
     with pytest.raises(InputError):
-        applied(Scenario("experts", {"experts.imbalance": "x 2"}), [NEAR[0].design], STUDY)
+        apply_scenario(Scenario("experts", {"experts.imbalance": "x 2"}), [NEAR[0].design], STUDY)
 
 
 def test_the_command_reads_files_and_compares_all_of_a_sweep(tmp_path, capsys):

@@ -42,7 +42,7 @@ INFERENCEX = dict(
 def completed(**cells):
     """The design of one row."""
     row = Row("t.csv", 2, cells.get("source", "t"), {name: str(text) for name, text in cells.items()})
-    return serving_rows.complete(row, LOOKUP, cells.get("twin"))
+    return serving_rows.complete_row(row, LOOKUP, cells.get("twin"))
 
 
 def test_lengths_of_inferencex_are_drawn_and_its_prompts_open_in_a_burst():
@@ -130,7 +130,9 @@ def test_a_device_has_several_names_of_its_column(column):
 )
 def test_mappings_and_drafts_are_those_of_the_scripts_of_a_source(cells, mapping):
     row = Row("t.csv", 2, INFERENCEX["source"], INFERENCEX | dict(model="DeepSeek-V3") | cells)
-    design = serving_rows.complete(rules.corrected(row), LOOKUP, False if "trtllm " in row.get("framework") else None)
+    design = serving_rows.complete_row(
+        rules.corrected_row(row), LOOKUP, False if "trtllm " in row.get("framework") else None
+    )
     found = design.design.mapping
     assert (found.tp, found.dp, found.experts.ep, found.serving.drafts) == mapping
 

@@ -17,15 +17,15 @@ from dse.designs.leaves import leaf, leaves
 from dse.doors.studies import STUDIES
 from dse.measured.decisions.choice import named_choices
 from dse.measured.prediction import by_structure
-from dse.measured.uncertainty.distance import Known, Place, levels
+from dse.measured.uncertainty.distance import MeasuredPlaces, Place, distance_levels
 from dse.measured.uncertainty.intervals import intervals
 from dse.measured.uncertainty.parts import (
     Uncertainty,
     deviations,
     half_width,
     interval,
-    moved_parameters,
     parts_of,
+    perturbed_copies,
     quantile,
     uncertainty_of,
 )
@@ -68,7 +68,7 @@ def test_designs_keep_their_order_whatever_their_structure():
 def test_moved_shares_stay_shares():
     path = "software.pp_overlap"
     ((_, stack),) = by_structure([DESIGN])
-    found = moved_parameters(stack, [Uncertainty({path: 2.0}, 0.0)], [path])
+    found = perturbed_copies(stack, [Uncertainty({path: 2.0}, 0.0)], [path])
     column = leaf(found, path)
     assert column[1] == leaves()[path]["bounds"].high == 1.0 and 0.0 < column[2] < column[0]
     for other in (name for name in leaves() if name != path and leaf(DESIGN, name) is not None):
@@ -106,7 +106,7 @@ def test_intervals_of_serving_are_by_engine_and_kind_of_figure():
     assert not served("concurrency_limit", "vllm")
 
 
-ROWS = Known.of([
+ROWS = MeasuredPlaces.from_places([
     Place("a", "f", "h100", "Hopper", "NVIDIA", "dense", "llama"),
     Place("b", "f", "h100", "Hopper", "NVIDIA", "latent mixture", "deepseek"),
     Place("b", "f", "a100", "Ampere", "NVIDIA", "dense", "gpt"),
@@ -128,8 +128,8 @@ ROWS = Known.of([
 ])  # fmt: skip
 def test_of_each_respect_the_outermost_level_counts(changed, found):
     place = ROWS.rows[0]._replace(**changed)
-    assert set(levels(place, ROWS)) == set(found)
-    new = levels(place, ROWS, new_source=True)
+    assert set(distance_levels(place, ROWS)) == set(found)
+    new = distance_levels(place, ROWS, is_new_source=True)
     assert ("source" in new) == (place.stack in "ab" and place.vendor == "NVIDIA")
 
 

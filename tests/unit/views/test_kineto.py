@@ -9,7 +9,7 @@ import pytest
 import dse
 from dse.lab.exchange import kineto
 from dse.measured.profiles import kineto as reader
-from dse.measured.profiles.run import cells_of
+from dse.measured.profiles.run import design_cells
 from dse.types import Schedule
 from dse.views.trace.kernels import device_step
 from dse.views.trace.step import step_of
@@ -66,8 +66,8 @@ def test_gradients_go_to_those_who_hold_the_same_weights(values, rank, groups):
 
 
 def test_what_a_design_leaves_to_its_stack_is_no_cell():
-    assert cells_of({"mapping.experts.overlap_ep": -1.0, "mapping.experts.ep": 4.0}) == {"ep": "4"}
-    assert cells_of({"mapping.schedule": float(Schedule.dualpipe)}) == {"schedule": "dualpipe"}
+    assert design_cells({"mapping.experts.overlap_ep": -1.0, "mapping.experts.ep": 4.0}) == {"ep": "4"}
+    assert design_cells({"mapping.schedule": float(Schedule.dualpipe)}) == {"schedule": "dualpipe"}
 
 
 def test_events_have_the_fields_of_profiles(tmp_path):

@@ -16,7 +16,7 @@ from benchmarks.diagnosis.scores import score
 from dse.cli import app
 from dse.errors import InputError
 from dse.lab.evidence.causes import explain
-from dse.lab.evidence.changes import _moves, advise
+from dse.lab.evidence.changes import _neighbour_moves, advise
 from dse.lab.evidence.matching import match
 from dse.lab.evidence.traces import read_trace
 from dse.lab.exchange import kineto
@@ -80,7 +80,7 @@ def test_products_without_shapes_are_matched_in_their_order(design, tmp_path):
     found = match(read_trace(path), device_step(design))
     assert found.shares["order"] > 0.4 and not found.unmatched
     by_shape = match(read_trace(written(tmp_path, design, 1)), device_step(design))
-    assert (found.of == by_shape.of).all()
+    assert (found.class_index == by_shape.class_index).all()
 
 
 def test_what_is_not_matched_is_named(design, tmp_path):
@@ -160,7 +160,7 @@ def test_a_pair_of_changes_is_worth_both():
 
 def test_a_change_to_tensor_parallelism_splits_the_sequence_too():
     values = VALUES | {"tp": 1, "cp": 4, "dp": 1, "sequence_parallel": 0.0, "seq_len": 8192, "recompute": "none"}
-    moves = [*_moves(dse.design("llama-3-8b", "h100", **values))]
+    moves = [*_neighbour_moves(dse.design("llama-3-8b", "h100", **values))]
     wider = [move for move in moves if move.get("mapping.tp") == 2.0]
     assert {move.get("mapping.sequence_parallel") for move in wider} == {None, 1.0}
 

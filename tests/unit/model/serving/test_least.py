@@ -3,7 +3,7 @@
 import pytest
 
 import dse
-from dse.measured.roofline import limit_of, unbeaten
+from dse.measured.roofline import latency_bounds, metric_bound
 from dse.model.serving.least import least
 from tests.programs import served
 from tests.unit.model.serving.test_bounds import PANEL
@@ -77,8 +77,8 @@ def test_nothing_but_bytes_and_flops_is_in_it(settings):
 @pytest.mark.parametrize(("workload", "settings"), PANEL.values(), ids=PANEL)
 def test_no_engine_beats_it(workload, settings):
     one = dse.design(workload, "h200", "vllm", any_option=True, **settings)
-    (bound,), found = unbeaten([one]), served(one)
+    (bound,), found = latency_bounds([one]), served(one)
     first = float(found.time_to_first_token)
     for metric in METRICS:
-        value, limit = float(getattr(found, metric)), limit_of(metric, one, bound, first)
+        value, limit = float(getattr(found, metric)), metric_bound(metric, one, bound, first)
         assert value < limit if metric.startswith("output") else value > limit, metric
