@@ -128,7 +128,7 @@ def plan(
             f"at most {MOST_DESIGNS:,} designs",
             "shorten the axes, or use dse search",
         )
-    largest = {"all": grid.n_places, "feasible": grid.n_designs, "best": grid.n_points, "top": kept.count, "pareto": 0}
+    largest = {"all": grid.n_indices, "feasible": grid.n_designs, "best": grid.n_points, "top": kept.count, "pareto": 0}
     if largest[kept.mode] > spec.limit:
         raise InputError(
             f"{spec.file}: axes",

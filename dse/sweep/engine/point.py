@@ -64,7 +64,7 @@ def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar])
     metrics = dataclasses.replace(metrics, feasible=reason == 0, infeasible_reason=reason)
     objectives = tuple(objective.sign * objective.expression(lookup) for objective in program.objectives)
     if program.metrics is not None:
-        metrics = _without(metrics, program.metrics)
+        metrics = _select_metrics(metrics, program.metrics)
     return metrics, objectives
 
 
@@ -75,17 +75,17 @@ def neutral(base: Design, columns: Mapping[str, np.ndarray]) -> tuple[tuple[int,
         base: the design that has every leaf that is not in ``columns``.
         columns: full path → all values that the leaf takes.
     """
-    found = []
-    for number, leaf in enumerate(jax.tree.leaves((base, dict(columns)))):
+    pairs = []
+    for position, leaf in enumerate(jax.tree.leaves((base, dict(columns)))):
         values = np.asarray(leaf, np.float32)
-        found += [(number, value) for value in folding.NEUTRAL if np.all(values == value)]
-    return tuple(found)
+        pairs += [(position, value) for value in folding.NEUTRAL if np.all(values == value)]
+    return tuple(pairs)
 
 
-def _without(metrics: Any, kept: Container[str]) -> Any:
+def _select_metrics(metrics: Any, names: Container[str]) -> Any:
     """Metrics of which the others are left out."""
-    left_out = [field.name for field in dataclasses.fields(metrics) if field.name not in kept]
-    return dataclasses.replace(metrics, **dict.fromkeys(left_out))
+    removed = [field.name for field in dataclasses.fields(metrics) if field.name not in names]
+    return dataclasses.replace(metrics, **dict.fromkeys(removed))
 
 
 def _is_atom(value: Any) -> bool:
@@ -99,12 +99,12 @@ def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equ
     What the known inputs make neutral is left out, and what is decided.
     """
     if program.known or program.decided:
-        whole, outputs = equations_of(dataclasses.replace(program, known=(), decided=()), inputs)
-        return folding.folded(whole, dict(program.known), program.decided), outputs
+        equations, outputs = equations_of(dataclasses.replace(program, known=(), decided=()), inputs)
+        return folding.folded(equations, dict(program.known), program.decided), outputs
     if program.metrics is not None:
-        whole, outputs = equations_of(dataclasses.replace(program, metrics=None), inputs)
-        metrics, objectives = jax.tree.unflatten(outputs, whole.outputs)
-        wanted, outputs = jax.tree.flatten((_without(metrics, program.metrics), objectives), is_leaf=_is_atom)
-        return whole.part((), wanted), outputs
+        equations, outputs = equations_of(dataclasses.replace(program, metrics=None), inputs)
+        metrics, objectives = jax.tree.unflatten(outputs, equations.outputs)
+        atoms, outputs = jax.tree.flatten((_select_metrics(metrics, program.metrics), objectives), is_leaf=_is_atom)
+        return equations.part((), atoms), outputs
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
     return recording.trace(functools.partial(evaluate_point, program), *scalars)

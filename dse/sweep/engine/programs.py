@@ -42,7 +42,7 @@ _QUICKLY = {
 FAST = {"xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True}
 
 #: What is left of them for versions of XLA that do not know all.
-_KNOWN_BY_ALL = {"xla_backend_optimization_level": 0}
+_COMMON_OPTIONS = {"xla_backend_optimization_level": 0}
 
 #: Threads in which XLA compiles, and how their names begin.
 _THREADS = "compiling"
@@ -81,11 +81,11 @@ class CompileClock:
     @contextlib.contextmanager
     def loading(cls) -> Iterator[None]:
         """Count the time as compilation."""
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             yield
         finally:
-            cls._count("compile", time.perf_counter() - began)
+            cls._count("compile", time.perf_counter() - start)
 
 
 class PersistentFunction:
@@ -108,7 +108,7 @@ class PersistentFunction:
 
     def compiled(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
         """The program for arguments like these, to be called with them alone and without another look at them."""
-        if not self._is_kept(static) and not self._options():
+        if not self._is_cacheable(static) and not self._options():
             return functools.partial(self.jitted, **static)
         program = self._program(arguments, static)[0]
         with CompileClock.loading():
@@ -121,7 +121,7 @@ class PersistentFunction:
         """
         return self._program(arguments, static)[1] if self._options() else None
 
-    def _is_kept(self, static: dict[str, Any]) -> bool:
+    def _is_cacheable(self, static: dict[str, Any]) -> bool:
         return cache.folder() is not None and all(getattr(value, "can_be_kept", True) for value in static.values())
 
     def _program(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> tuple[Future[Callable[..., Any]], Any]:
@@ -129,14 +129,16 @@ class PersistentFunction:
         leaves, structure = jax.tree.flatten(arguments)
         shapes = tuple(map(jax.typeof, leaves))
         key = (structure, shapes, *sorted(static.items()))
-        begun = self._loaded.get(key)
-        if begun and not (begun.done() and begun.exception()):
-            return begun, None
-        named = ((name, str(static[name])) for name in sorted(static))
+        future = self._loaded.get(key)
+        if future and not (future.done() and future.exception()):
+            return future, None
+        static_texts = ((name, str(static[name])) for name in sorted(static))
         name = self._function.__module__, self._function.__qualname__
-        made_from = circumstances() + str((*name, self._options(), self._digest, structure, shapes, *named))
-        self._loaded[key], given = self._found(made_from if self._is_kept(static) else None, arguments, static)
-        return self._loaded[key], given
+        cache_key = environment_text() + str((*name, self._options(), self._digest, structure, shapes, *static_texts))
+        self._loaded[key], output_shapes = self._load_or_compile(
+            cache_key if self._is_cacheable(static) else None, arguments, static
+        )
+        return self._loaded[key], output_shapes
 
     def forget(self) -> None:
         """Let go of the programs that this process holds: each takes dozens of its memory maps."""
@@ -151,68 +153,68 @@ class PersistentFunction:
         """Digest of the files besides the function's own; files outside of the model count by ``code_digest``."""
         return folder_digest(folder_of(self._function))
 
-    def _found(
-        self, made_from: str | None, arguments: tuple[Any, ...], static: dict[str, Any]
+    def _load_or_compile(
+        self, cache_key: str | None, arguments: tuple[Any, ...], static: dict[str, Any]
     ) -> tuple[Future[Callable[..., Any]], Any]:
         """The kept program, else a new one, which is kept, and the shapes of its value; None for one that is not."""
         with CompileClock.loading():
-            found = cache.load(made_from) if made_from else None
-            if found is not None:
+            serialized = cache.load(cache_key) if cache_key else None
+            if serialized is not None:
                 with contextlib.suppress(Exception):  # of another machine's making, say: then it is made again
                     loaded = Future[Callable[..., Any]]()
-                    loaded.set_result(serialize_executable.deserialize_and_load(*found))
+                    loaded.set_result(serialize_executable.deserialize_and_load(*serialized))
                     return loaded, None
         traced = self.jitted.trace(*arguments, **static)
         lowered, options, calls_back = traced.lower(), self._options(), bool(traced.jaxpr.effects)
 
-        def made() -> Callable[..., Any]:
-            with compiling_anew():
-                compiled = _compiled(lowered, options)
-            if made_from and not calls_back:  # into this process
+        def compile_and_save() -> Callable[..., Any]:
+            with compiling_uncached():
+                compiled = _compile(lowered, options)
+            if cache_key and not calls_back:  # into this process
                 with contextlib.suppress(Exception):  # some devices' programs cannot be kept: it only costs time
-                    cache.save(made_from, serialize_executable.serialize(compiled))
+                    cache.save(cache_key, serialize_executable.serialize(compiled))
             return compiled
 
-        return _COMPILING.submit(made), traced.out_info
+        return _COMPILING.submit(compile_and_save), traced.out_info
 
 
-def _compiled(lowered: Any, options: dict[str, Any] | None) -> Any:
+def _compile(lowered: Any, options: dict[str, Any] | None) -> Any:
     """The program of what is lowered, with those of the options that this XLA knows."""
     try:
         return lowered.compile(options)
     except jax.errors.JaxRuntimeError:
-        if not options or options.items() <= _KNOWN_BY_ALL.items():
+        if not options or options.items() <= _COMMON_OPTIONS.items():
             raise
-        return lowered.compile({name: value for name, value in options.items() if name in _KNOWN_BY_ALL})
+        return lowered.compile({name: value for name, value in options.items() if name in _COMMON_OPTIONS})
 
 
-class _Anew:
+class _UncachedCompilation:
     """Threads that compile without JAX's cache; its setting is one for all of them."""
 
     lock: ClassVar[threading.Lock] = threading.Lock()
     threads: ClassVar[int] = 0
-    kept: ClassVar[bool] = False
+    setting: ClassVar[bool] = False
 
 
 @contextlib.contextmanager
-def compiling_anew() -> Iterator[None]:
+def compiling_uncached() -> Iterator[None]:
     """Without JAX's cache of compilations: what was loaded from there once cannot be saved again on CPUs."""
-    with _Anew.lock:
-        if not _Anew.threads:
-            _Anew.kept = _setting("jax_enable_compilation_cache")
+    with _UncachedCompilation.lock:
+        if not _UncachedCompilation.threads:
+            _UncachedCompilation.setting = _setting("jax_enable_compilation_cache")
             _use_cache(False)
-        _Anew.threads += 1
+        _UncachedCompilation.threads += 1
     try:
         yield
     finally:
-        with _Anew.lock:
-            _Anew.threads -= 1
-            if not _Anew.threads:
-                _use_cache(_Anew.kept)
+        with _UncachedCompilation.lock:
+            _UncachedCompilation.threads -= 1
+            if not _UncachedCompilation.threads:
+                _use_cache(_UncachedCompilation.setting)
 
 
-def _use_cache(wanted: bool) -> None:
-    jax.config.update("jax_enable_compilation_cache", wanted)
+def _use_cache(enabled: bool) -> None:
+    jax.config.update("jax_enable_compilation_cache", enabled)
     compilation_cache.reset_cache()
 
 
@@ -229,9 +231,9 @@ def persistent_jit(
     return functools.partial(PersistentFunction, static=static, options=_QUICKLY if quickly else options)
 
 
-def persistent_value(made_from: str, find: Callable[[], Any]) -> Any:
-    """A picklable value that depends on nothing but the code and ``made_from``."""
-    return cache.value(circumstances() + made_from, find)
+def persistent_value(cache_key: str, find: Callable[[], Any]) -> Any:
+    """A picklable value that depends on nothing but the code and ``cache_key``."""
+    return cache.value(environment_text() + cache_key, find)
 
 
 def _setting(name: str) -> Any:
@@ -240,7 +242,7 @@ def _setting(name: str) -> Any:
 
 
 @functools.cache
-def circumstances() -> str:
+def environment_text() -> str:
     """All that a program depends on besides its own description."""
     device = jax.devices()[0]
     return str(

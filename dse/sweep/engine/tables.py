@@ -9,13 +9,13 @@ import jax
 import numpy as np
 from jax import Array
 
-from dse.sweep.engine.decoding import FEW
-from dse.sweep.engine.devices import over_devices
+from dse.sweep.engine.decoding import FEW_ROWS
+from dse.sweep.engine.devices import device_sharding
 from dse.sweep.engine.nesting import Nest
 from dse.types import Design
 
 #: Tables that are longer than a few rows are padded to this length at least.
-SHORTEST = 1024
+MIN_TABLE_ROWS = 1024
 
 #: Bits of a word of the mask of mappings.
 _WORD = 32
@@ -32,7 +32,7 @@ class Tables(NamedTuple):
     mask: Array  #: [place, word] bits of which inner options are mappings there
 
 
-def tables(nest: Nest, paths: Container[str]) -> Tables:
+def device_tables(nest: Nest, paths: Container[str]) -> Tables:
     """The tables of a nest, in float32, of the leaves that are needed."""
     first, second = (nest.columns_along(axes) for axes in (nest.inner.first, nest.inner.second))
     host: dict[str, Any] = dict(
@@ -41,18 +41,18 @@ def tables(nest: Nest, paths: Container[str]) -> Tables:
         first={path: values.astype(np.float32) for path, values in first.items()},
         second={path: values.astype(np.float32) for path, values in second.items()},
         radices=np.array(nest.outer_shape, np.int32),
-        mask=_padded(_packed(nest.mask)),
+        mask=_padded(_pack_bits(nest.mask)),
     )
-    return Tables(**jax.device_put(host, over_devices()))
+    return Tables(**jax.device_put(host, device_sharding()))
 
 
-def mask_places(nest: Nest, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def mask_bits(nest: Nest, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """(word of the mask, its bit) of each position along a group's axes."""
     column = nest.mask_columns(axes).astype(np.int32)
     return column // _WORD, column % _WORD
 
 
-def _packed(flags: np.ndarray) -> np.ndarray:
+def _pack_bits(flags: np.ndarray) -> np.ndarray:
     """Flags along the last axis as bits of 32-bit words."""
     words = np.zeros((*flags.shape[:-1], -(-flags.shape[-1] // _WORD)), np.uint32)
     for position in range(flags.shape[-1]):
@@ -62,7 +62,7 @@ def _packed(flags: np.ndarray) -> np.ndarray:
 
 def _padded(column: np.ndarray) -> np.ndarray:
     """A table with its last row repeated up to a power of two, 1024 at least if not few; no index ever points there."""
-    extra = max(1 << (len(column) - 1).bit_length(), SHORTEST if len(column) > FEW else 1) - len(column)
+    extra = max(1 << (len(column) - 1).bit_length(), MIN_TABLE_ROWS if len(column) > FEW_ROWS else 1) - len(column)
     return np.pad(column, [(0, extra)] + [(0, 0)] * (column.ndim - 1), mode="edge")
 
 

@@ -134,14 +134,14 @@ class Grid:
         return sum(one.n_outer for one in self.each) if self.members else self.n_points * self.table.n_rows
 
     @property
-    def n_places(self) -> int:
+    def n_indices(self) -> int:
         """Indices that designs may have."""
         return self.n_points * self.table.n_mappings
 
     @property
     def n_designs(self) -> int:
         """Designs of the sweep."""
-        return sum(one.n_designs for one in self.each) if self.members else self.n_places
+        return sum(one.n_designs for one in self.each) if self.members else self.n_indices
 
     @property
     def each(self) -> tuple[Grid, ...]:
@@ -177,28 +177,28 @@ class Grid:
         return np.argwhere(self.table.distinct)
 
     @functools.cached_property
-    def _before_row(self) -> np.ndarray:
+    def _mappings_before(self) -> np.ndarray:
         """Mappings before each row of degrees, and their total at the end."""
         return np.concatenate([[0], np.cumsum(self.table.distinct.sum(axis=1))])
 
     def _pairs_of(self, mapping: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(row of degrees, column of options) of mappings: only their rows are looked into."""
-        row = np.searchsorted(self._before_row, mapping, side="right") - 1
+        row = np.searchsorted(self._mappings_before, mapping, side="right") - 1
         rows, at = np.unique(row, return_inverse=True)
         column = np.nonzero(self.table.distinct[rows])[1]
-        before = np.concatenate([[0], np.cumsum(np.diff(self._before_row)[rows])])
-        return row, column[before[at] + mapping - self._before_row[row]]
+        before = np.concatenate([[0], np.cumsum(np.diff(self._mappings_before)[rows])])
+        return row, column[before[at] + mapping - self._mappings_before[row]]
 
     def first_design(self, outer: int) -> int:
         """Number of designs before an outer index."""
         point, row = divmod(outer, self.table.n_rows)
-        return point * self.table.n_mappings + int(self._before_row[row])
+        return point * self.table.n_mappings + int(self._mappings_before[row])
 
     def design_index(self, outer: np.ndarray, column: np.ndarray) -> np.ndarray:
         """Index of the designs at these outer indices and columns (each of them a mapping)."""
         point, row = np.divmod(outer.astype(np.int64), self.table.n_rows)
         rows, at = np.unique(row, return_inverse=True)
-        number = self._before_row[row] + np.cumsum(self.table.distinct[rows], axis=1)[at, column] - 1
+        number = self._mappings_before[row] + np.cumsum(self.table.distinct[rows], axis=1)[at, column] - 1
         return point * self.table.n_mappings + number
 
     def locate(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -20,8 +20,8 @@ from dse.doors.study import Study
 from dse.spec.output import Keep
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, SweepEngine
 from dse.sweep.engine.nesting import Nest
-from dse.sweep.engine.reductions import Scores, below, counted
-from dse.sweep.engine.staging import Output, Where
+from dse.sweep.engine.reductions import Scores, count_below_on_host, count_on_host
+from dse.sweep.engine.staging import DesignIndices, Output
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce import overview as overviews
 from dse.sweep.reduce.overview import Minima, both_ways, minima_in
@@ -58,7 +58,7 @@ def blocks(engine: SweepEngine, keep: Keep) -> list[range]:
     for one in engine.each:
         nest = _nest(one, keep)
         step = one.lines(nest, CHUNK_FULL) if _in_full(keep) else one.lines(nest, CHUNK_SCORES) * _CHUNKS_A_BLOCK
-        total, step = first + one.grid.n_outer, step * nest.points_a_line
+        total, step = first + one.grid.n_outer, step * nest.points_per_line
         found += [range(start, min(start + step, total)) for start in range(first, total, step)]
         first = total
     return found
@@ -91,7 +91,7 @@ def _designs_before(engine: SweepEngine, keep: Keep, outer: int) -> int:
     """Designs before an outer index, at which a line begins: the rows of its lines, at each of their points."""
     found = 0
     for one in engine.each:
-        points, own = _nest(one, keep).points_a_line, min(outer, one.grid.n_outer)
+        points, own = _nest(one, keep).points_per_line, min(outer, one.grid.n_outer)
         found, outer = found + one.grid.first_design(own // points) * points, outer - own
     return found
 
@@ -109,7 +109,7 @@ class _Lines:
         found = 0
         for nest in self._nests:
             own = min(line, nest.n_lines)
-            found, line = found + own * nest.points_a_line, line - own
+            found, line = found + own * nest.points_per_line, line - own
         return found
 
     def nearest(self, designs: int) -> int:
@@ -156,7 +156,7 @@ def _parts(engine: SweepEngine, keep: Keep, wanted: list[range], edges: np.ndarr
     if not _in_full(keep):
         yield from (_winning(engine, keep, block, edges) for block in wanted)
         return
-    rows = engine.lines_at_once(engine.full_nest, CHUNK_FULL)
+    rows = engine.dispatch_lines(engine.full_nest, CHUNK_FULL)
     pieces = [piece for block in wanted for piece in _pieces(block, rows)]
     ends, done = {block.stop for block in wanted}, list[Part]()
     ahead = None
@@ -194,28 +194,32 @@ def _selected(
     rows = np.arange(block.start, block.stop) % grid.table.n_rows
     at, place, inner = nest.mappings_of(rows)
     point = (block.start + at) // grid.table.n_rows
-    where = Where(point * nest.n_places + place - nest.first_of(block.start), inner, nest.parts_shape)
-    reason = metrics.infeasible_reason.at(where)
+    where = DesignIndices(point * nest.n_mask_rows + place - nest.line_start(block.start), inner, nest.factor_sizes)
+    reason = metrics.infeasible_reason.select(where)
     scores = _scored(objectives, where, reason)
-    counts = counted(reason, np.isfinite(scores).all(axis=0), grid.spec.study)
+    counts = count_on_host(reason, np.isfinite(scores).all(axis=0), grid.spec.study)
     least = _least(nest, block, where.outer * nest.n_inner + inner, scores)
     reduced = counts, least, edges, _histogram(grid, scores, edges)
     index = grid.first_design(block.start) + np.arange(len(place))
     if keep.mode == "feasible":
         fits = reason == 0
-        where, index, scores = Where(where.outer[fits], inner[fits], nest.parts_shape), index[fits], scores[:, fits]
+        where, index, scores = (
+            DesignIndices(where.outer[fits], inner[fits], nest.factor_sizes),
+            index[fits],
+            scores[:, fits],
+        )
     return Part(index, _gathered(jax.tree.leaves(metrics), where), scores, *reduced)
 
 
-def _gathered(outputs: Sequence[Output], where: Where) -> np.ndarray:
+def _gathered(outputs: Sequence[Output], where: DesignIndices) -> np.ndarray:
     """[output, design] the values there, as float32."""
     values = np.empty((len(outputs), len(where.outer)), np.float32)
     for row, output in zip(values, outputs, strict=True):
-        row[:] = output.at(where)
+        row[:] = output.select(where)
     return values
 
 
-def _scored(objectives: tuple[Output, ...], where: Where, reason: np.ndarray) -> np.ndarray:
+def _scored(objectives: tuple[Output, ...], where: DesignIndices, reason: np.ndarray) -> np.ndarray:
     """[objective, design] scores, infinite for what is infeasible or no number."""
     values = _gathered(objectives, where)
     return np.where((reason == 0) & np.isfinite(values), values, np.float32(np.inf))
@@ -223,8 +227,8 @@ def _scored(objectives: tuple[Output, ...], where: Where, reason: np.ndarray) ->
 
 def _least(nest: Nest, block: range, place: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Least scores of a block computed in full."""
-    first = nest.first_of(block.start)
-    n_outer = nest.first_of(block.stop) - first
+    first = nest.line_start(block.start)
+    n_outer = nest.line_start(block.stop) - first
     whole = np.full((len(scores), n_outer * nest.n_inner), np.inf, np.float32)
     whole[:, place] = scores
     along_outer, along_inner = both_ways(whole.reshape(len(scores), -1, nest.n_inner))
@@ -237,7 +241,7 @@ def _histogram(grid: Grid, scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Designs by bin of a block computed in full."""
     if not edges.size:
         return np.zeros((len(scores), 0), np.int64)
-    fewer = below(scores, overviews.thresholds(edges, grid.spec.objectives))
+    fewer = count_below_on_host(scores, overviews.thresholds(edges, grid.spec.objectives))
     return overviews.counts(fewer, grid.spec.objectives)
 
 
@@ -252,13 +256,13 @@ def no_counts(study: Study) -> np.ndarray:
 def _winning(engine: SweepEngine, keep: Keep, block: range, edges: np.ndarray) -> Part:
     """The winners of a block, evaluated in full."""
     nest, objectives = _nest(engine, keep), engine.program.objectives
-    length = engine.length_at_once(nest, CHUNK_SCORES)
+    length = engine.dispatch_length(nest, CHUNK_SCORES)
     winners = Winners(np.empty(0, np.int64), np.empty((len(objectives), 0), np.float32))
     counts, minima = no_counts(engine.program.study), Minima(nest, len(objectives))
     thresholds = overviews.thresholds(edges, objectives) if edges.size else None
     fewer = np.zeros((len(objectives), engine.grid.spec.histogram), np.int64)
-    stop = nest.first_of(block.stop // nest.points_a_line)
-    starts = range(nest.first_of(block.start // nest.points_a_line), stop, length)
+    stop = nest.line_start(block.stop // nest.points_per_line)
+    starts = range(nest.line_start(block.start // nest.points_per_line), stop, length)
 
     def dispatch(first: int) -> Scores:
         return engine.scores(nest, first, length, _pivots(keep, winners), thresholds, stop)
@@ -306,7 +310,7 @@ def _challengers(
     if not len(row):
         return
     if keep.mode == "best":  # one outer index a point and place, and of that the best design
-        row = row[ties_of_best((start + row) // nest.n_places, least[0, row])]
+        row = row[ties_of_best((start + row) // nest.n_mask_rows, least[0, row])]
     if keep.mode != "pareto":
         yield _looked_into(engine, nest, keep, winners, found, start, row)
         return
@@ -325,7 +329,7 @@ def _looked_into(
     engine: SweepEngine, nest: Nest, keep: Keep, winners: Winners, found: Scores, start: int, row: np.ndarray
 ) -> Winners:
     """The designs of some outer indices of a chunk that may win."""
-    scores = engine.expanded(nest, found, row)
+    scores = engine.inner_scores(nest, found, row)
     place = np.flatnonzero(_may_win(keep, winners, scores.reshape(len(scores), -1)))
     at, inner = np.divmod(place, nest.n_inner)
     return Winners(nest.design_index(start + row[at], inner), scores[:, at, inner])

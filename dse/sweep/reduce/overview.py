@@ -82,7 +82,7 @@ class Minima:
         nest, grid = self._nest, self._nest.grid
         *dimensions, by_place = self._outer
         of_axis = dict(zip(nest.outer_dimensions, dimensions, strict=True)) | self._of_inner()
-        row, *options = nest.places
+        row, *options = nest.mask_row_digits
         of_axis |= {
             axis: _by_value(by_place, position, nest.sizes[axis])
             for axis, position in zip(nest.outer_options, options, strict=True)
@@ -106,7 +106,7 @@ class Minima:
         found: dict[int, np.ndarray] = {}
         groups = self._nest.groups if self._inner and len(self._inner) > 1 else (self._nest.inner_axes,)
         for number, axes in enumerate(groups):
-            shape = self._nest.lengths(axes)
+            shape = self._nest.axis_sizes(axes)
             empty = np.full((self._n_objectives, math.prod(shape)), np.inf, np.float32)
             values = self._inner[number] if self._inner else empty
             found |= dict(zip(axes, _by_axis(values, shape), strict=True))

@@ -64,7 +64,7 @@ def _placed(grid: Grid, part: Part, values: np.ndarray) -> np.ndarray:
     if not grid.members:
         return values
     none = {"b": False, "i": grid.spec.study.feasible_bit}.get(values.dtype.kind, np.nan)
-    whole = np.full(grid.n_places, none, values.dtype)
+    whole = np.full(grid.n_indices, none, values.dtype)
     whole[part.index] = values
     return whole
 

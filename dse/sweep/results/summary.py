@@ -343,7 +343,7 @@ def attributes(grid: Grid, summary: Summary, identity: dict[str, str]) -> dict[s
         **_capacity(grid),
         "objective": summary.objective,
         "designs": summary.n_designs,
-        **({"places": grid.n_places} if grid.members else {}),
+        **({"places": grid.n_indices} if grid.members else {}),
         "feasible_designs": summary.n_feasible,
         "infeasible_by_reason": json.dumps(summary.reasons),
         **({"unranked_designs": summary.n_unranked} if summary.n_unranked else {}),

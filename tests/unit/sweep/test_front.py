@@ -40,7 +40,7 @@ def all_scores(engine):
     index, scores = [], []
     for first in range(0, nest.n_outer, length):
         scored = engine.scores(nest, first, length, np.full((1, n), np.inf, np.float32))
-        found = engine.expanded(nest, scored, np.arange(min(length, nest.n_outer - first)))
+        found = engine.inner_scores(nest, scored, np.arange(min(length, nest.n_outer - first)))
         outer, inner = np.nonzero(np.isfinite(found[0]))
         index.append(nest.design_index(first + outer, inner))
         scores.append(found[:, outer, inner])

@@ -9,7 +9,7 @@ from dse.errors import InputError
 from dse.sweep import execute, from_text, plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.programs import CompileClock
-from dse.sweep.engine.reductions import below, count_below
+from dse.sweep.engine.reductions import count_below, count_below_on_host
 from dse.sweep.reduce import overview as overviews
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import blocks, parts
@@ -118,7 +118,7 @@ def test_the_device_counts_as_the_host_does(n_thresholds):
     scores[random.random(scores.shape) < 0.3] = np.inf
     thresholds = np.sort(random.integers(-2, 25, (2, n_thresholds)), axis=1).astype(np.float32)
     thresholds[:, -1] = np.inf
-    expected = below(scores.reshape(2, -1), thresholds)
+    expected = count_below_on_host(scores.reshape(2, -1), thresholds)
     one, computed = {"owners": ((0, 0), (0, 1)), "feasible_bit": 2}, scores.reshape(2, 37, 40, 25)
     np.testing.assert_array_equal(count_below((computed,), (computed[0] < np.inf,), thresholds, **one), expected)
     np.testing.assert_array_equal(expected[:, -1], np.isfinite(scores).sum(axis=(1, 2)))

@@ -175,7 +175,7 @@ def test_an_interrupted_run_goes_on(tmp_path, keep, share):
 @pytest.mark.parametrize("keep", ["all", "best", "top:20", "pareto"])
 def test_compiled_programs_keep_the_same(tmp_path, monkeypatch, keep):
     toy_run(tmp_path / "numpy.nc", keep=keep)
-    monkeypatch.setattr("dse.sweep.engine.engine.MOST_BY_NUMPY", 0)
+    monkeypatch.setattr("dse.sweep.engine.engine.MAX_NUMPY_DESIGNS", 0)
     toy_run(tmp_path / "compiled.nc", keep=keep)
     one, other = (dse.open_results(tmp_path / f"{name}.nc").load() for name in ("numpy", "compiled"))
     for name in one.variables:
