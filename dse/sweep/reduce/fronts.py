@@ -10,7 +10,7 @@ import numpy as np
 from dse.sweep.reduce.winners import pareto_front
 
 #: Logarithms are of no smaller numbers.
-_TINY = 1e-30
+_MIN_MAGNITUDE = 1e-30
 
 
 class Chosen(NamedTuple):
@@ -32,19 +32,19 @@ def chosen(scores: np.ndarray, rounded: tuple[Callable[[float], float], ...], mo
         rounded: by objective a number as it is shown.
         most: designs chosen, the ends among them however many these are.
     """
-    read = np.stack([_rounded(row, how) for row, how in zip(scores, rounded, strict=True)])
+    rounded_scores = np.stack([_rounded(row, how) for row, how in zip(scores, rounded, strict=True)])
     order = np.lexsort(scores[::-1])
-    kept = pareto_front(read, np.argsort(order))
-    kept = kept[np.lexsort((*scores[::-1, kept], *read[::-1, kept]))]
-    read = read[:, kept]
-    ends = [int(np.lexsort((*read[::-1], row))[0]) for row in read]
-    found = _spread(read, ends, most)
-    return Chosen(kept[found], tuple(int(np.searchsorted(found, end)) for end in ends), len(kept))
+    on_front = pareto_front(rounded_scores, np.argsort(order))
+    on_front = on_front[np.lexsort((*scores[::-1, on_front], *rounded_scores[::-1, on_front]))]
+    rounded_scores = rounded_scores[:, on_front]
+    ends = [int(np.lexsort((*rounded_scores[::-1], row))[0]) for row in rounded_scores]
+    selection = _spread(rounded_scores, ends, most)
+    return Chosen(on_front[selection], tuple(int(np.searchsorted(selection, end)) for end in ends), len(on_front))
 
 
-def _rounded(row: np.ndarray, how: Callable[[float], float]) -> np.ndarray:
-    known, places = np.unique(row, return_inverse=True)
-    return np.array([how(value) for value in known.tolist()])[places.reshape(-1)]
+def _rounded(row: np.ndarray, rounding: Callable[[float], float]) -> np.ndarray:
+    distinct_values, inverse = np.unique(row, return_inverse=True)
+    return np.array([rounding(value) for value in distinct_values.tolist()])[inverse.reshape(-1)]
 
 
 def _spread(scores: np.ndarray, first: list[int], most: int) -> np.ndarray:
@@ -52,16 +52,16 @@ def _spread(scores: np.ndarray, first: list[int], most: int) -> np.ndarray:
 
     Distances are in logarithms, as shares of what each objective spans.
     """
-    size = np.sign(scores) * np.log(np.maximum(np.abs(scores), _TINY))
+    size = np.sign(scores) * np.log(np.maximum(np.abs(scores), _MIN_MAGNITUDE))
     span = np.ptp(size, axis=1, keepdims=True)
-    places = size / np.where(span > 0.0, span, 1.0)
-    taken = list(dict.fromkeys(first))
-    away = np.min([_away(places, at) for at in taken], axis=0)
-    while len(taken) < most and away.max() > 0.0:
-        taken.append(int(away.argmax()))
-        away = np.minimum(away, _away(places, taken[-1]))
-    return np.array(sorted(taken))
+    coordinates = size / np.where(span > 0.0, span, 1.0)
+    selected = list(dict.fromkeys(first))
+    distance = np.min([_distances(coordinates, index) for index in selected], axis=0)
+    while len(selected) < most and distance.max() > 0.0:
+        selected.append(int(distance.argmax()))
+        distance = np.minimum(distance, _distances(coordinates, selected[-1]))
+    return np.array(sorted(selected))
 
 
-def _away(places: np.ndarray, at: int) -> np.ndarray:
-    return np.linalg.norm(places - places[:, at, None], axis=0)
+def _distances(coordinates: np.ndarray, index: int) -> np.ndarray:
+    return np.linalg.norm(coordinates - coordinates[:, index, None], axis=0)

@@ -26,21 +26,21 @@ from dse.sweep.grid.grid import Grid, Member
 _SHORT_ROW = 16
 
 #: Outer indices that are reduced at once, a chunk or several.
-_WORTHWHILE = 1 << 15
+_MIN_REDUCED = 1 << 15
 
 
 def axes_of(grid: Grid) -> list[tuple[Axis, np.ndarray]]:
     """The axes that have minima, and their values: first the dimensions, then the parts of the mapping."""
     dimensions = [(dimension.axes[0], np.arange(dimension.size)) for dimension in grid.dimensions]
-    return dimensions + [(axis, np.unique(_parts(grid, axis)[1])) for axis in grid.mapping_axes]
+    return dimensions + [(axis, np.unique(_mapping_part(grid, axis)[1])) for axis in grid.mapping_axes]
 
 
-def n_positions(grid: Grid) -> int:
+def n_axis_values(grid: Grid) -> int:
     """Positions of all axes together."""
     return sum(len(values) for _, values in axes_of(grid))
 
 
-def _parts(grid: Grid, axis: Axis) -> tuple[str, np.ndarray]:
+def _mapping_part(grid: Grid, axis: Axis) -> tuple[str, np.ndarray]:
     """(of the table's "rows", "columns" or "all", values there) of a part of the mapping."""
     if axis.key in grid.table.degrees:
         return "rows", grid.table.degrees[axis.key]
@@ -63,80 +63,84 @@ class Minima:
 
         Chunks come one after the other; short ones wait until they are worth the reductions.
         """
-        known = self._inner or inner_best
-        self._inner = [np.minimum(mine, new) for mine, new in zip(known, inner_best, strict=True)]
+        previous = self._inner or inner_best
+        self._inner = [np.minimum(minimum, other) for minimum, other in zip(previous, inner_best, strict=True)]
         if not self._waiting:
             self._first = first
         self._waiting.append(outer_best[:, :count])
-        if sum(best.shape[1] for best in self._waiting) > _WORTHWHILE:
+        if sum(best.shape[1] for best in self._waiting) > _MIN_REDUCED:
             self._take_waiting()
 
     def _take_waiting(self) -> None:
         if self._waiting:
-            take_run(self._outer, self._nest.start_digits(self._first), np.concatenate(self._waiting, axis=1))
+            lower_minima(self._outer, self._nest.start_digits(self._first), np.concatenate(self._waiting, axis=1))
             self._waiting.clear()
 
     def result(self) -> np.ndarray:
         """[objective, position] along the positions of :func:`axes_of`."""
         self._take_waiting()
         nest, grid = self._nest, self._nest.grid
-        *dimensions, by_place = self._outer
-        of_axis = dict(zip(nest.outer_dimensions, dimensions, strict=True)) | self._of_inner()
+        *dimensions, by_mask_row = self._outer
+        minima_by_axis = dict(zip(nest.outer_dimensions, dimensions, strict=True)) | self._inner_minima()
         row, *options = nest.mask_row_digits
-        of_axis |= {
-            axis: _by_value(by_place, position, nest.sizes[axis])
-            for axis, position in zip(nest.outer_options, options, strict=True)
+        minima_by_axis |= {
+            axis: _by_value(by_mask_row, index, nest.sizes[axis])
+            for axis, index in zip(nest.outer_options, options, strict=True)
         }
-        found = [np.empty((self._n_objectives, 0), np.float32), *(of_axis[i] for i in range(len(grid.shape)))]
+        columns = [np.empty((self._n_objectives, 0), np.float32), *(minima_by_axis[i] for i in range(len(grid.shape)))]
         for axis in grid.mapping_axes:
-            kind, values = _parts(grid, axis)
+            kind, values = _mapping_part(grid, axis)
             if kind == "columns":
-                number = next(i for i in range(len(grid.shape), len(nest.sizes)) if axis.key in nest.axes[i])
-                least, values = of_axis[number], nest.axes[number][axis.key]
+                axis_number = next(i for i in range(len(grid.shape), len(nest.sizes)) if axis.key in nest.axes[i])
+                least, values = minima_by_axis[axis_number], nest.axes[axis_number][axis.key]
             elif kind == "rows":
-                least, values = by_place, values[row]
+                least, values = by_mask_row, values[row]
             else:
-                least = by_place.min(axis=1, keepdims=True)
-            known, code = np.unique(values, return_inverse=True)
-            found.append(_by_value(least, code.reshape(-1), len(known)))
-        return np.concatenate(found, axis=1)
+                least = by_mask_row.min(axis=1, keepdims=True)
+            distinct_values, code = np.unique(values, return_inverse=True)
+            columns.append(_by_value(least, code.reshape(-1), len(distinct_values)))
+        return np.concatenate(columns, axis=1)
 
-    def _of_inner(self) -> dict[int, np.ndarray]:
+    def _inner_minima(self) -> dict[int, np.ndarray]:
         """By inner axis [objective, position] its minima."""
-        found: dict[int, np.ndarray] = {}
+        minima_by_axis: dict[int, np.ndarray] = {}
         groups = self._nest.groups if self._inner and len(self._inner) > 1 else (self._nest.inner_axes,)
         for number, axes in enumerate(groups):
             shape = self._nest.axis_sizes(axes)
             empty = np.full((self._n_objectives, math.prod(shape)), np.inf, np.float32)
             values = self._inner[number] if self._inner else empty
-            found |= dict(zip(axes, _by_axis(values, shape), strict=True))
-        return found
+            minima_by_axis |= dict(zip(axes, _by_axis(values, shape), strict=True))
+        return minima_by_axis
 
 
-def minima_in(whole: Grid, member: Member, least: np.ndarray) -> np.ndarray:
+def to_sweep_minima(sweep_grid: Grid, member: Member, least: np.ndarray) -> np.ndarray:
     """[objective, position] along the axes of the whole, of those along the axes of a member.
 
     An axis that the member does not have is at one position there, with the least of all its designs.
     """
     axes = axes_of(member.grid)
-    pieces = np.split(least, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
-    n, lowest = len(member.grid.dimensions), pieces[0].min(axis=1, keepdims=True)
-    of_path = {axis.key: (values, piece) for (axis, values), piece in zip(axes[n:], pieces[n:], strict=True)}
-    found = []
-    for number, (axis, values) in enumerate(axes_of(whole)):
+    minima_by_axis = np.split(least, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
+    n, lowest = len(member.grid.dimensions), minima_by_axis[0].min(axis=1, keepdims=True)
+    minima_by_path = {
+        axis.key: (values, minima) for (axis, values), minima in zip(axes[n:], minima_by_axis[n:], strict=True)
+    }
+    columns = []
+    for number, (axis, values) in enumerate(axes_of(sweep_grid)):
         row = np.full((len(least), len(values)), np.inf, np.float32)
-        if number < len(whole.dimensions):
-            own = member.axes[number]
-            row[:, member.positions[number]] = pieces[own] if own >= 0 else lowest
+        if number < len(sweep_grid.dimensions):
+            member_axis = member.axes[number]
+            row[:, member.positions[number]] = minima_by_axis[member_axis] if member_axis >= 0 else lowest
         else:
-            known, piece = of_path.get(axis.key, (values[:1], lowest))
-            known = known if len(known) > 1 else whole.mapping_values(axis, member.mappings[:1])
-            row[:, np.searchsorted(values, known)] = piece
-        found.append(row)
-    return np.concatenate(found, axis=1)
+            member_values, minima = minima_by_path.get(axis.key, (values[:1], lowest))
+            member_values = (
+                member_values if len(member_values) > 1 else sweep_grid.mapping_values(axis, member.mappings[:1])
+            )
+            row[:, np.searchsorted(values, member_values)] = minima
+        columns.append(row)
+    return np.concatenate(columns, axis=1)
 
 
-def take_run(least: Sequence[np.ndarray], start: Sequence[int], values: np.ndarray) -> None:
+def lower_minima(least: Sequence[np.ndarray], start: Sequence[int], values: np.ndarray) -> None:
     """Lower ``least`` [objective, position] of every digit to the minima of a run of a mixed-radix number.
 
     Args:
@@ -152,11 +156,11 @@ def take_run(least: Sequence[np.ndarray], start: Sequence[int], values: np.ndarr
             values = values.min(axis=1, keepdims=True)
             continue
         padded = np.pad(values, [(0, 0), (first, -(first + length) % radix)], constant_values=np.inf)
-        by_digit, values = both_ways(padded.reshape(len(values), -1, radix))
+        by_digit, values = outer_and_inner_minima(padded.reshape(len(values), -1, radix))
         np.minimum(target, by_digit, out=target)
 
 
-def both_ways(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def outer_and_inner_minima(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Minima of [objective, outer, inner] along the outer and along the inner axis."""
     if values.shape[2] >= _SHORT_ROW:
         return values.min(axis=1), values.min(axis=2)
@@ -173,9 +177,9 @@ def _by_axis(values: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
 
 def _by_value(least: np.ndarray, code: np.ndarray, count: int) -> np.ndarray:
     """[objective, value] minima of the positions that share one of ``count`` values, by its number."""
-    found = np.full((count, len(least)), np.inf, np.float32)
-    np.minimum.at(found, code, least.T)
-    return found.T
+    minima = np.full((count, len(least)), np.inf, np.float32)
+    np.minimum.at(minima, code, least.T)
+    return minima.T
 
 
 #: Designs of the pilot.
@@ -201,10 +205,10 @@ def edges(engine: SweepEngine, bins: int) -> np.ndarray:
     metrics, scores = engine.designs(index)
     feasible = metrics.feasible
     signs = [objective.sign for objective in engine.grid.spec.objectives]
-    return np.stack([_spaced(sign * row, feasible, bins) for sign, row in zip(signs, scores, strict=True)])
+    return np.stack([_bin_edges(sign * row, feasible, bins) for sign, row in zip(signs, scores, strict=True)])
 
 
-def _spaced(values: np.ndarray, feasible: np.ndarray, bins: int) -> np.ndarray:
+def _bin_edges(values: np.ndarray, feasible: np.ndarray, bins: int) -> np.ndarray:
     """Edges of equal ratios, of equal differences where something is not positive."""
     finite = np.isfinite(values)
     usual = values[finite & feasible] if np.any(finite & feasible) else values[finite]

@@ -24,10 +24,10 @@ def dominated(front: np.ndarray, points: np.ndarray) -> np.ndarray:
         front = front[:, pareto_front(front, np.arange(front.shape[1]))]  # ascending, its second objective descending
         nearest = np.searchsorted(front[0], points[0], side="right") - 1
         return (nearest >= 0) & (front[1, nearest] <= points[1]) & np.any(front[:, nearest] != points, axis=0)
-    covered = np.zeros(points.shape[1], bool)
+    is_dominated = np.zeros(points.shape[1], bool)
     for point in front.T:
-        covered |= np.all(points >= point[:, None], axis=0) & np.any(points > point[:, None], axis=0)
-    return covered
+        is_dominated |= np.all(points >= point[:, None], axis=0) & np.any(points > point[:, None], axis=0)
+    return is_dominated
 
 
 def best_of(grid: Grid, keep: Keep, *groups: Winners) -> Winners:
@@ -69,8 +69,8 @@ def pareto_front(scores: np.ndarray, index: np.ndarray) -> np.ndarray:
     order = np.lexsort((index, *scores[::-1]))  # nothing is dominated by what comes after it
     if len(scores) == 2:
         second = scores[1, order]
-        before = np.concatenate([[np.inf], np.minimum.accumulate(second)[:-1]])
-        return order[second < before]
+        best_before = np.concatenate([[np.inf], np.minimum.accumulate(second)[:-1]])
+        return order[second < best_before]
     front = []
     while len(order):
         front.append(order[0])

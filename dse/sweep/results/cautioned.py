@@ -40,6 +40,6 @@ CautionedDataset.__name__ = xr.Dataset.__name__  # xarray shows it
 def with_cautions(dataset: xr.Dataset) -> CautionedDataset:
     """The same dataset, shown with its cautions; what a terminal would obey or hide is escaped."""
     data = {name: dataset.variables[name] for name in dataset.data_vars}
-    made = CautionedDataset(data, dataset.coords, dataset.attrs)
-    made.encoding = dataset.encoding
-    return made
+    cautioned = CautionedDataset(data, dataset.coords, dataset.attrs)
+    cautioned.encoding = dataset.encoding
+    return cautioned

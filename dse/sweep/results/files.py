@@ -108,16 +108,16 @@ def open_results(path: str | Path) -> xr.Dataset:
     """
     from dse.sweep.results.cautioned import with_cautions
 
-    found = _opened(path)
+    stored = _open_dataset(path)
     try:
-        schema.check(found.attrs, str(path))
-        results = _with_texts(found, str(path))
+        schema.check(stored.attrs, str(path))
+        results = _with_texts(stored, str(path))
         layout.check(results, str(path))
         results = with_cautions(_indexed(results))
     except BaseException:
-        found.close()
+        stored.close()
         raise
-    results.set_close(found.close)  # otherwise the file stays open until garbage collection
+    results.set_close(stored.close)  # otherwise the file stays open until garbage collection
     return results
 
 
@@ -145,8 +145,8 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
     path = results if isinstance(results, str | Path) else results.encoding.get("source")
     if path:
         try:
-            with _opened(path, OVERVIEW) as found:
-                return found.load()
+            with _open_dataset(path, OVERVIEW) as stored:
+                return stored.load()
         except InputError:
             open_results(path).close()  # raises the fault of the whole file, if there is one
             raise
@@ -158,7 +158,7 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
     )
 
 
-def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
+def _open_dataset(path: str | Path, group: str | None = None) -> xr.Dataset:
     """A results file or a group of it, as stored; InputError if it cannot be opened."""
     path = Path(path)
     if not path.exists():
@@ -176,7 +176,7 @@ def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
             count = declared.check(root, path)
             if sealed is None or count <= declared.FEW_VALUES:
                 _check_readable(store, path)
-            found = _decoded(store)
+            dataset = _decoded(store)
         except BaseException:
             store.close()
             raise
@@ -188,8 +188,8 @@ def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
         ) from None
     except Exception as error:  # libraries raise anything on files they have not written
         raise _damaged(path, f"{type(error).__name__}: {error}") from None
-    found.encoding["source"] = str(path)
-    return found
+    dataset.encoding["source"] = str(path)
+    return dataset
 
 
 def _store(path: Path, group: str | None) -> Any:
@@ -225,7 +225,7 @@ def _damaged(path: Path, why: str) -> InputError:
 
 
 #: Meanings of the codes 0 and 1 of a truth value.
-_TRUTH = ["false", "true"]
+_TRUTH_WORDS = ["false", "true"]
 
 
 def _with_texts(dataset: xr.Dataset, where: str) -> xr.Dataset:
@@ -246,13 +246,13 @@ def _from_flags(variable: xr.Variable, where: str) -> xr.Variable:
     codes, words = np.atleast_1d(variable.attrs["flag_values"]), variable.attrs["flag_meanings"].split()
     order = np.argsort(codes, kind="stable")
     values = variable.values
-    place = np.searchsorted(codes, values, sorter=order).clip(max=max(len(codes) - 1, 0))
-    position = np.where(values == -1, len(codes), order[place] if len(codes) else -1)
-    known = np.append(codes, -1)
-    if not (known[position] == values).all():
-        wrong = values[known[position] != values].reshape(-1)[0]
+    insertion = np.searchsorted(codes, values, sorter=order).clip(max=max(len(codes) - 1, 0))
+    position = np.where(values == -1, len(codes), order[insertion] if len(codes) else -1)
+    valid_codes = np.append(codes, -1)
+    if not (valid_codes[position] == values).all():
+        wrong = values[valid_codes[position] != values].reshape(-1)[0]
         raise schema.wrong(where, f"a code {wrong} that has no meaning", ", ".join(map(str, codes[:20])))
-    if words == _TRUTH and codes.tolist() == [0, 1]:
+    if words == _TRUTH_WORDS and codes.tolist() == [0, 1]:
         return type(variable)(variable.dims, values == 1, variable.attrs)
     attrs = {key: value for key, value in variable.attrs.items() if not key.startswith("flag_")}
     return type(variable)(variable.dims, np.array([*words, ""])[position], attrs)
@@ -265,15 +265,15 @@ def _indexed(dataset: xr.Dataset) -> xr.Dataset:
 
     index_class = _plain_levels()
     for dim in SINGLE:
-        along = (str(name) for name, values in dataset.coords.items() if values.dims == (dim,))
-        levels = [name for name in along if name not in _NUMBERS]
+        coordinates = (str(name) for name, values in dataset.coords.items() if values.dims == (dim,))
+        levels = [name for name in coordinates if name not in _NUMBERS]
         if not levels:
             continue
         variables = {name: dataset.variables[name].load() for name in levels}
         index = pd.MultiIndex.from_arrays([variable.values for variable in variables.values()], names=levels)
-        made = index_class(index, dim, level_coords_dtype={name: v.dtype for name, v in variables.items()})
+        label_index = index_class(index, dim, level_coords_dtype={name: v.dtype for name, v in variables.items()})
         variables[dim] = xr.IndexVariable(dim, np.arange(len(index)), _NUMBERED)
-        coords = xr.Coordinates(variables, indexes=dict.fromkeys(variables, made))
+        coords = xr.Coordinates(variables, indexes=dict.fromkeys(variables, label_index))
         dataset = dataset.drop_vars([*levels, dim], errors="ignore").assign_coords(coords)
     return dataset
 
@@ -312,13 +312,13 @@ def _plain_levels() -> Any:
             return super().sel(labels, method, tolerance)
 
         def create_variables(self, variables: Any = None) -> Any:
-            made = super().create_variables(variables)
+            level_variables = super().create_variables(variables)
             count = np.arange(len(self.index))
             return {
                 name: xr.IndexVariable(level.dims, count, _NUMBERED)
                 if name == self.dim
                 else xr.Variable(level.dims, np.asarray(level.values), level.attrs)
-                for name, level in made.items()
+                for name, level in level_variables.items()
             }
 
     return PlainLevels

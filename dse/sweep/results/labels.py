@@ -28,14 +28,16 @@ def coordinate(dims: tuple[str, ...], axis: Axis, labels: Any) -> Variable:
 def labels(axis: Axis) -> np.ndarray:
     """The labels of an axis as an array: integers, numbers or texts."""
     labels = np.array(axis.labels)
-    whole = labels.dtype.kind == "f" and known_leaves()[axis.key]["units"] == "1" and np.all(labels == np.round(labels))
-    return labels.astype(np.int64) if whole else labels
+    are_integers = (
+        labels.dtype.kind == "f" and known_leaves()[axis.key]["units"] == "1" and np.all(labels == np.round(labels))
+    )
+    return labels.astype(np.int64) if are_integers else labels
 
 
 def part_labels(axis: Axis, values: np.ndarray) -> np.ndarray:
     """Labels of a part of the mapping: numbers (integers if all are whole), names or truth values."""
     if axis.key in ALL_DEGREES:
         return values.astype(np.int32)
-    known, code = np.unique(values, return_inverse=True)
-    labels = np.array([part_label(axis, float(value)) for value in known])
+    distinct_values, code = np.unique(values, return_inverse=True)
+    labels = np.array([part_label(axis, float(value)) for value in distinct_values])
     return (labels.astype(np.int32) if labels.dtype.kind == "i" else labels)[code]

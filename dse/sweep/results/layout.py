@@ -25,7 +25,7 @@ SINGLE = ("mapping", "design")
 OF_SEARCH, FRONT = ("searcher", "seed"), "front_"
 
 #: Variables of a search: measures of quality and counts of work.
-_FOUND = ("violation", "best_violation", "best_objective", "feasible_share")
+_QUALITY = ("violation", "best_violation", "best_objective", "feasible_share")
 _WORK = ("evaluations", "total_evaluations")
 
 #: Descriptions of NumPy's kinds of values.
@@ -45,15 +45,15 @@ NO_DESIGN = "not_applicable"
 
 def are_designs(results: xr.Dataset) -> np.ndarray:
     """[place, flattened as ``feasible``] whether the place is a design; True for designs of one structure."""
-    whole = np.ones(results["feasible"].size, bool)
+    all_designs = np.ones(results["feasible"].size, bool)
     if "infeasible_reason" not in results:
-        return whole
+        return all_designs
     reason = results["infeasible_reason"].transpose(*results["feasible"].dims)
     words, masks = reason.attrs.get("flag_meanings", "").split(), np.atleast_1d(reason.attrs.get("flag_masks", ()))
     if NO_DESIGN not in words or len(words) != len(masks):
-        return whole
-    found: np.ndarray = (reason.values.reshape(-1) & masks[words.index(NO_DESIGN)]) == 0
-    return found
+        return all_designs
+    is_design: np.ndarray = (reason.values.reshape(-1) & masks[words.index(NO_DESIGN)]) == 0
+    return is_design
 
 
 def check(results: xr.Dataset, where: str) -> None:
@@ -82,7 +82,7 @@ def _kinds(name: str, variable: xr.Variable, results: xr.Dataset) -> str:
         return "b"
     if plain in ("infeasible_reason", "index") or name in _WORK:
         return "iu"
-    if plain in units or name in _FOUND:
+    if plain in units or name in _QUALITY:
         return "f"
     path = variable.attrs.get("path")
     if path in known_leaves():
@@ -100,8 +100,8 @@ def _check_kind(variable: xr.Variable, kinds: str, where: str) -> None:
 
 def _metrics(results: xr.Dataset, prefix: str = "") -> Iterator[str]:
     """Names of the metrics of a dataset, with the prefix."""
-    own = (f"{prefix}{name}" for name in of_metrics(results.variables).units)
-    return (name for name in own if name in results.variables)
+    names = (f"{prefix}{name}" for name in of_metrics(results.variables).units)
+    return (name for name in names if name in results.variables)
 
 
 def _dims_of_metrics(results: xr.Dataset) -> set[Any]:
@@ -115,9 +115,9 @@ def _check_dims(results: xr.Dataset, where: str) -> None:
         for name in names:
             if name in results.coords:
                 raise wrong(f"{where}: {name}", "a label", "a metric, named by no attribute 'coordinates'")
-            dims, others = results.variables[name].dims, results.variables[names[0]].dims
-            if set(dims) != set(others):
-                raise wrong(f"{where}: {name}", _shown(dims), f"{_shown(others)}, as of {names[0]}")
+            dims, reference_dims = results.variables[name].dims, results.variables[names[0]].dims
+            if set(dims) != set(reference_dims):
+                raise wrong(f"{where}: {name}", _dims_text(dims), f"{_dims_text(reference_dims)}, as of {names[0]}")
     if OF_SEARCH[0] in results.dims:
         _check_search(results, where)
     metrics = [*_metrics(results)]
@@ -129,7 +129,7 @@ def _check_dims_of_labels(results: xr.Dataset, dims: tuple[Any, ...], where: str
     """InputError for labels along dimensions that the metrics do not have."""
     for name, variable in results.variables.items():
         if "path" in variable.attrs and not set(variable.dims) <= set(dims):
-            raise wrong(f"{where}: {name}", _shown(variable.dims), f"some of {_shown(dims)}, as of the metrics")
+            raise wrong(f"{where}: {name}", _dims_text(variable.dims), f"some of {_dims_text(dims)}, as of the metrics")
 
 
 def _check_search(results: xr.Dataset, where: str) -> None:
@@ -141,10 +141,10 @@ def _check_search(results: xr.Dataset, where: str) -> None:
     for dims, names in ((OF_SEARCH, best), (("design",), front)):
         for name in names:
             if set(results.variables[name].dims) != set(dims):
-                raise wrong(f"{where}: {name}", _shown(results.variables[name].dims), _shown(dims))
+                raise wrong(f"{where}: {name}", _dims_text(results.variables[name].dims), _dims_text(dims))
 
 
-def _shown(dims: tuple[Any, ...]) -> str:
+def _dims_text(dims: tuple[Any, ...]) -> str:
     return f"dimensions {', '.join(map(str, dims))}" if dims else "no dimension"
 
 
@@ -156,5 +156,5 @@ def _check_labels(variable: xr.Variable, where: str) -> None:
     values = np.asarray(variable.values)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise wrong(where, "a label that is no finite number", "finite numbers")
-    if values.dtype.kind == "O" and not all(isinstance(one, str) for one in values.reshape(-1)):
+    if values.dtype.kind == "O" and not all(isinstance(text, str) for text in values.reshape(-1)):
         raise wrong(where, "a label that is no text", "texts")

@@ -33,8 +33,8 @@ def price_notes(grid: Grid, designs: Iterable[Mapping[str, Label]]) -> str:
         designs: axis → label of each design.
     """
     fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.labels}
-    found = _unstated(grid, [slug for labels in designs for slug in _accelerators({**fixed, **labels})])
-    parts = zip(found, (
+    unstated = _unstated(grid, [slug for labels in designs for slug in _accelerators({**fixed, **labels})])
+    parts = zip(unstated, (
         ("price of {}, not stated", f"{_watt_price(grid)} of the power limit"),
         ("price of {}, not stated", "cost of dies and memory over 1 - margin"),
         ("embodied carbon of {}, dies not stated", f"{_watt_carbon(grid)} of the power limit"),
@@ -44,17 +44,17 @@ def price_notes(grid: Grid, designs: Iterable[Mapping[str, Label]]) -> str:
 
 def constants(grid: Grid) -> Iterator[UnverifiedConstant]:
     """The estimates for all accelerators of a sweep, as unverified constants."""
-    axes = [*grid.fixed, *(axis for one in grid.dimensions for axis in one.axes)]
+    axes = [*grid.fixed, *(axis for dimension in grid.dimensions for axis in dimension.axes)]
     keys = {axis.key for axis in axes}
     devices = "accelerator" if "accelerator" in keys else "system"
-    named = [{devices: label} for axis in axes if axis.key == devices for label in axis.labels]
-    found = _unstated(grid, [slug for labels in named for slug in _accelerators(labels)])
+    labels_by_device = [{devices: label} for axis in axes if axis.key == devices for label in axis.labels]
+    unstated = _unstated(grid, [slug for labels in labels_by_device for slug in _accelerators(labels)])
     texts = (
         ("made.price", f"{_watt_price(grid)} of its power limit"),
         ("made.price", "cost of dies and memory over 1 - margin"),
         ("made.logic_area", f"not known: carbon is {_watt_carbon(grid)} of its power limit"),
     )
-    for slugs, (field, text) in zip(found, texts, strict=True):
+    for slugs, (field, text) in zip(unstated, texts, strict=True):
         for slug in slugs:
             yield UnverifiedConstant(f"accelerator/{slug}", field, text, "default", "no entry states it")
 

@@ -65,13 +65,13 @@ def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design
     Raises:
         InputError: where the labels of a row are not in the grid.
     """
-    found: dict[int, Design] = {}
-    for places, own, index in grid.by_structure(indices_at(results, rows, grid)):
-        values = own.values(index)
-        for i, place in enumerate(places.tolist()):
-            design = replace(own.base, {path: column[i] for path, column in values.items()})
-            found[place] = jax.tree.map(np.float32, design)
-    return [found[place] for place in sorted(found)]
+    design_by_position: dict[int, Design] = {}
+    for positions, member_grid, index in grid.by_structure(indices_at(results, rows, grid)):
+        values = member_grid.values(index)
+        for i, position in enumerate(positions.tolist()):
+            design = replace(member_grid.base, {path: column[i] for path, column in values.items()})
+            design_by_position[position] = jax.tree.map(np.float32, design)
+    return [design_by_position[position] for position in sorted(design_by_position)]
 
 
 def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Container[str] = ()) -> np.ndarray:
@@ -87,18 +87,20 @@ def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Co
         InputError: if the labels of a row are not in the grid.
     """
 
-    def wanted(axis: Axis) -> np.ndarray:
+    def row_labels(axis: Axis) -> np.ndarray:
         return labels_at(results, rows, grid, axis)
 
     digits = [
-        _matching([(labels(axis), wanted(axis)) for axis in one.axes if axis.key not in continuous], np.shape(rows))
-        for one in grid.dimensions
+        _matching(
+            [(labels(axis), row_labels(axis)) for axis in dimension.axes if axis.key not in continuous], np.shape(rows)
+        )
+        for dimension in grid.dimensions
     ]
     degrees, options = grid.table.degrees, grid.table.options
     same = {axis.key: np.array(axis.values[:1]) for axis in grid.mapping_axes if axis.key not in degrees | options}
     row, column, _ = (
         _matching(
-            [(part_labels(axis, part[axis.key]), wanted(axis)) for axis in grid.mapping_axes if axis.key in part],
+            [(part_labels(axis, part[axis.key]), row_labels(axis)) for axis in grid.mapping_axes if axis.key in part],
             np.shape(rows),
         )
         for part in (degrees, options, same)
@@ -120,9 +122,9 @@ def labels_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, axis: Axis) -> 
 
 def at_rows(variable: xr.Variable, shape: xr.Variable | xr.DataArray, rows: np.ndarray) -> np.ndarray:
     """Values of a variable at flattened positions of another one with the same or more dimensions."""
-    places = dict(zip(shape.dims, np.unravel_index(rows, shape.shape), strict=True)) if shape.ndim else {}
-    found = variable.values[tuple(places[dim] for dim in variable.dims)]
-    return np.broadcast_to(found, np.shape(rows))
+    indices = dict(zip(shape.dims, np.unravel_index(rows, shape.shape), strict=True)) if shape.ndim else {}
+    values = variable.values[tuple(indices[dim] for dim in variable.dims)]
+    return np.broadcast_to(values, np.shape(rows))
 
 
 def _matching(columns: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
@@ -131,14 +133,14 @@ def _matching(columns: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, ..
         return np.zeros(shape, np.int64)
     count = len(columns[0][0])
     key = np.zeros(count + math.prod(shape), np.int64)  # one number for all labels of a position or row
-    for known, wanted in columns:
-        _, code = np.unique(np.concatenate([known, wanted.reshape(-1)]), return_inverse=True)
+    for axis_labels, label_at_row in columns:
+        _, code = np.unique(np.concatenate([axis_labels, label_at_row.reshape(-1)]), return_inverse=True)
         _, key = np.unique(key * (code.max(initial=0) + 1) + code, return_inverse=True)
-    known, first = np.unique(key[:count], return_index=True)
-    found = np.searchsorted(known, key[count:]).clip(max=len(known) - 1)
-    if not (known[found] == key[count:]).all():
+    keys, first = np.unique(key[:count], return_index=True)
+    position = np.searchsorted(keys, key[count:]).clip(max=len(keys) - 1)
+    if not (keys[position] == key[count:]).all():
         raise _no_such_design()
-    return first[found].reshape(shape)
+    return first[position].reshape(shape)
 
 
 def _no_such_design() -> InputError:

@@ -42,11 +42,11 @@ def cautions(attributes: Mapping[str, Any]) -> list[str]:
 
 def check(attributes: Mapping[str, Any], where: str) -> None:
     """InputError for a file of a later version than this package's."""
-    found = version(attributes)
-    if found > VERSION:
+    file_version = version(attributes)
+    if file_version > VERSION:
         raise InputError(
             where,
-            f"results of version {found}, written by {attributes.get('source', 'a later dse')}",
+            f"results of version {file_version}, written by {attributes.get('source', 'a later dse')}",
             f"versions up to {VERSION}",
             "install the version of dse that wrote it, or a later one",
         )

@@ -48,14 +48,14 @@ def write(
     results: Labelled, path: Path, compression: str = "auto", force: bool = False, inputs: Iterable[str | Path] = ()
 ) -> None:
     """Write netCDF4: the file is whole or not there. See :func:`dse.io.outputs.checked` for what is replaced."""
-    used = usable(compression)
-    results = dataclasses.replace(results, attrs=results.attrs | {COMPRESSION: used})
+    algorithm = usable(compression)
+    results = dataclasses.replace(results, attrs=results.attrs | {COMPRESSION: algorithm})
     with outputs.replacing(path, force, inputs) as partial:
         cache = netCDF4.get_chunk_cache()
         try:
             netCDF4.set_chunk_cache(_CHUNK * 8)  # one chunk a variable: they are written once, in order
             with netCDF4.Dataset(partial, "w", format="NETCDF4") as file:
-                _fill(file, results, _FILTERS[used] | {"fletcher32": True})
+                _fill(file, results, _FILTERS[algorithm] | {"fletcher32": True})
         except RuntimeError as error:  # netCDF's own, whatever the disk has said
             raise OSError(f"{_disk_says(partial)}: {error}") from error
         finally:
@@ -65,8 +65,8 @@ def write(
 
 def write_making(path: Path, seconds: dict[str, float], force: bool = False) -> None:
     """Write the note of when, where and in how many seconds results were made."""
-    made = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "host": socket.gethostname()}
-    outputs.write_note(path, made | {"seconds": {name: round(value, 3) for name, value in seconds.items()}}, force)
+    note = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "host": socket.gethostname()}
+    outputs.write_note(path, note | {"seconds": {name: round(value, 3) for name, value in seconds.items()}}, force)
 
 
 def created(path: Path) -> str:
@@ -142,24 +142,24 @@ def write_rate(results: Labelled, size: float = 5e8, repeats: int = 3) -> dict[s
     They are repeated to ``size`` bytes, each time by another factor, so that no compressor sees its own history.
     """
     metrics = {name: v for name, v in results.data.items() if v.values.dtype == np.float32 and v.values.size > 1}
-    once = sum(v.values.nbytes for v in metrics.values())
-    factors = 1.0 + np.linspace(0.0, 1.0, max(1, round(size / once)), dtype=np.float32)
+    n_bytes = sum(v.values.nbytes for v in metrics.values())
+    factors = 1.0 + np.linspace(0.0, 1.0, max(1, round(size / n_bytes)), dtype=np.float32)
     data = {
         name: Variable(("design",), np.concatenate([v.values.reshape(-1) * f for f in factors]), v.attrs)
         for name, v in metrics.items()
     }
-    many = Labelled(data, {})
-    return {name: _rate(many, name, repeats) for name in _FILTERS if name != "zstd" or _zstd_works()}
+    repeated = Labelled(data, {})
+    return {name: _rate(repeated, name, repeats) for name in _FILTERS if name != "zstd" or _zstd_works()}
 
 
 def _rate(results: Labelled, compression: str, repeats: int) -> float:
-    taken = []
+    seconds = []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(repeats):
-            began = time.perf_counter()
+            start = time.perf_counter()
             write(results, Path(folder) / "rate.nc", compression)
-            taken.append(time.perf_counter() - began)
-    return sum(v.values.nbytes for v in results.data.values()) / statistics.median(taken)
+            seconds.append(time.perf_counter() - start)
+    return sum(v.values.nbytes for v in results.data.values()) / statistics.median(seconds)
 
 
 # --- the content of a file --------------------------------------------------------------------------------
@@ -173,9 +173,9 @@ def _fill(file: netCDF4.Dataset, results: Labelled, filters: dict[str, Any]) -> 
     for name, variable in results.coords.items():
         _put(file, name, variable, filters)
     for name, variable in results.data.items():
-        own = [n for n, v in results.coords.items() if n not in v.dims and set(v.dims) <= set(variable.dims)]
-        named = {"coordinates": " ".join(own)} if own else {}
-        _put(file, name, variable._replace(attrs=variable.attrs | named), filters)
+        names = [n for n, v in results.coords.items() if n not in v.dims and set(v.dims) <= set(variable.dims)]
+        coordinates = {"coordinates": " ".join(names)} if names else {}
+        _put(file, name, variable._replace(attrs=variable.attrs | coordinates), filters)
     file.setncatts(results.attrs)
     if results.overview:
         _fill(file.createGroup(OVERVIEW), results.overview, filters)
@@ -184,15 +184,15 @@ def _fill(file: netCDF4.Dataset, results: Labelled, filters: dict[str, Any]) -> 
 def _put(file: netCDF4.Dataset, name: str, variable: Variable, filters: dict[str, Any]) -> None:
     dims, values, attrs = _on_disk(name, variable)
     if values.dtype.kind == "U":
-        made = file.createVariable(name, str, dims)
+        file_variable = file.createVariable(name, str, dims)
         values = values.astype(object)
     else:
         missing = np.float32(np.nan) if values.dtype.kind == "f" and np.isnan(values).any() else False
         layout = filters | {"chunksizes": _chunk_shape(values.shape)} if values.size > 1 else {}
-        made = file.createVariable(name, values.dtype, dims, fill_value=missing, **layout)
-        made.set_auto_maskandscale(False)
-    made.setncatts(attrs)
-    made[...] = values
+        file_variable = file.createVariable(name, values.dtype, dims, fill_value=missing, **layout)
+        file_variable.set_auto_maskandscale(False)
+    file_variable.setncatts(attrs)
+    file_variable[...] = values
 
 
 def _on_disk(name: str, variable: Variable) -> Variable:
@@ -207,8 +207,8 @@ def _as_flags(variable: Variable) -> Variable:
     """Texts as codes, those of an enumeration as it has them; -1 stands for no text."""
     words, position = np.unique(variable.values, return_inverse=True)
     enum = known_leaves().get(variable.attrs.get("path", ""), {}).get("enum", ())
-    known = {choice_name(member): int(member) for member in enum}
-    codes = known or {word: code for code, word in enumerate(word for word in words if word)}
+    enum_codes = {choice_name(member): int(member) for member in enum}
+    codes = enum_codes or {word: code for code, word in enumerate(word for word in words if word)}
     code = np.array([codes[word] if word else -1 for word in words], np.int32)[position.reshape(variable.values.shape)]
     flags = {"flag_values": np.array([*codes.values()], np.int32), "flag_meanings": " ".join(codes)}
     return Variable(variable.dims, code, variable.attrs | flags)
@@ -217,8 +217,8 @@ def _as_flags(variable: Variable) -> Variable:
 def _chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Whole trailing dimensions up to about ``_CHUNK`` values."""
     chunk: list[int] = []
-    left = _CHUNK
+    remaining = _CHUNK
     for size in reversed(shape):
-        chunk.append(max(1, min(size, left)))
-        left //= chunk[-1]
+        chunk.append(max(1, min(size, remaining)))
+        remaining //= chunk[-1]
     return tuple(reversed(chunk))

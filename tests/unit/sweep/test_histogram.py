@@ -12,7 +12,7 @@ from dse.sweep.engine.programs import CompileClock
 from dse.sweep.engine.reductions import count_below, count_below_on_host
 from dse.sweep.reduce import overview as overviews
 from dse.sweep.reduce.collection import Collection
-from dse.sweep.reduce.keep import blocks, parts
+from dse.sweep.reduce.keep import block_ranges, block_results
 from tests.conftest import slow
 from tests.unit.sweep import toy
 from tests.unit.sweep.toy import MAPPING_AXES, sweep
@@ -62,7 +62,7 @@ def test_modes_and_chunks_count_alike(monkeypatch, mode):
         for word, end in (("count_by_", ""), ("bin_of_", "_from"), ("bin_of_", "_to"))
     ]
     whole = dse.overview(found_by("all")[0])[names].drop_attrs()
-    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 2)
+    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_PER_BLOCK", 2)
     for chunk in (None, 700, 5000):
         xr.testing.assert_identical(dse.overview(found_by(mode, chunk)[0])[names].drop_attrs(), whole)
 
@@ -127,7 +127,7 @@ def test_the_device_counts_as_the_host_does(n_thresholds):
 def test_parts_of_different_edges_are_not_added():
     grid, keep = plan(spec(), "top:3", toy.STUDY)
     engine = SweepEngine(grid)
-    (part,) = parts(engine, keep, blocks(engine, keep)[:1])
+    (part,) = block_results(engine, keep, block_ranges(engine, keep)[:1])
     found = Collection(grid, keep)
     found.add(part)
     with pytest.raises(InputError, match="different edges"):

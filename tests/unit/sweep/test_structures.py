@@ -142,7 +142,7 @@ def toy_run(output, **options):
 
 @pytest.fixture
 def short_blocks(monkeypatch):
-    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 1)
+    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_PER_BLOCK", 1)
 
 
 @pytest.mark.usefixtures("short_blocks")
