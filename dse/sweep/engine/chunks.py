@@ -1,10 +1,10 @@
-"""The compiled programs of a sweep: a chunk of outer indices x the inner product, from its number to what is kept.
+"""The compiled programs of a sweep: scores or outputs of a chunk of outer indices x all inner indices.
 
 What an inner axis does not touch is computed once (see :mod:`dse.sweep.engine.staging`). All stages are one program:
 what they hand on, some hundred arrays, never leaves it. Tables, radices and the start are traced: one program serves
 all chunks, and every sweep of the same axes. Of sweeps with few outer indices the stage of these, most equations but
-little of the work, is a program of its own (``outer_chunk``): it is compiled quickly, while the rest is. ``Prepared``
-has the stages of one nest ready to be run: tables on the device, programs at hand.
+little of the work, is a program of its own (``outer_chunk``): it is compiled quickly, while the rest is.
+``ChunkPrograms`` has the stages of one nest ready to be run: tables on the device, programs at hand.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def full_chunk(
     count: int,
     sharding: NamedSharding,
 ) -> tuple[Array, ...]:
-    """The wanted variables of ``count`` outer indices from ``start``, each with the axes of its level."""
+    """Return variables of the program for ``count`` outer indices from ``start``, each along its array axes."""
     values, _ = _chunk_values(grid, start, staged_program, stages.tables, count, sharding)
     return tuple(values[i] for i in variables)
 
@@ -58,24 +58,24 @@ def score_chunk(
     count: int,
     sharding: NamedSharding,
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Scores and reasons of ``count`` outer indices from ``start``, by group.
+    """Return scores and reasons of ``count`` outer indices from ``start``, by group.
 
     Args:
-        grid: the nest.
+        grid: tables of the nest.
         start: digits of the first outer index.
-        n_valid: past the first so many nothing is a mapping.
-        masks: by group [first part, second part] word and bit of each position; None where no position is an option.
+        n_valid: number of outer indices, from the first, that are in the sweep; later ones count as no mapping.
+        masks: by group [first factor, second factor] (word, bit) of the mask for each inner index; None where the group
+            has no option.
         staged_program: the program.
         stages: its stages, and the groups of its scores.
-        factor_sizes: by group those of the parts of the inner product that it has.
-        count: outer indices.
-        sharding: how these are spread over devices.
+        factor_sizes: by group (size of the first factor, of the second), 1 for a factor that it does not have.
+        count: number of outer indices that are computed.
+        sharding: sharding of outer indices over devices.
 
     Returns:
-        [objective, first part, second part, outer] scores, the smaller the better, infinite for what is infeasible or
-        no mapping.
-        [first part, second part, outer] bits of the reasons, ``Study.feasible_bit`` where there is none, 0 for what is
-        no mapping.
+        By group [objective, first factor, second factor, outer] scores, the smaller the better, infinite for what is
+        infeasible or no mapping. By group [first factor, second factor, outer] bits of the reasons,
+        ``Study.feasible_bit`` where there is none, 0 for what is no mapping.
     """
     values, mask_row = _chunk_values(grid, start, staged_program, stages.tables, count, sharding)
     return _score_groups(
@@ -94,9 +94,11 @@ def outer_chunk(
     count: int,
     sharding: NamedSharding,
 ) -> tuple[dict[tuple[int, ...], Array], Array]:
-    """Of :func:`score_chunk` the first stage, that of the outer index: variables → their values; words of the mask.
+    """Run the first stage of :func:`score_chunk`, that of the outer index.
 
-    Those of a kind are one array: hundreds would take longer to hand on than to compute.
+    Returns:
+        Variables → their values, stacked where shape and type are the same: hundreds of arrays would take longer to
+        hand on than to compute. [outer, word] of the mask.
     """
     values, mask_row = _chunk_values(grid, start, staged_program, stages.tables[:1], count, sharding)
     kinds: dict[Any, list[int]] = {}
@@ -119,7 +121,7 @@ def inner_chunk(
     count: int,
     sharding: NamedSharding,
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """:func:`score_chunk` from what :func:`outer_chunk` gives."""
+    """Return the scores and reasons of :func:`score_chunk` from the values and mask words of :func:`outer_chunk`."""
     values = _input_values(grid.first | grid.second, grid, staged_program)
     for variables, stacked in outer_values.items():
         values |= dict(zip(variables, stacked, strict=True))
@@ -129,7 +131,7 @@ def inner_chunk(
 
 
 def _later_stage_inputs(staged_program: StagedProgram, stages: Stages) -> tuple[int, ...]:
-    """The variables that stages after the first are given: of the outer index, and what the first has computed."""
+    """Return inputs of later stages: variables of the outer index, and outputs of the first stage."""
     later_stages = (*stages.tables[1:], *(group.stage for group in stages.groups))
     variables = {i for stage in later_stages for i in stage.inputs}
     return tuple(sorted(i for i in variables if staged_program.axes_of(i) == OUTER or i in stages.tables[0].outputs))
@@ -143,7 +145,7 @@ def _chunk_values(
     count: int,
     sharding: NamedSharding,
 ) -> tuple[dict[int, Array], Array]:
-    """By variable the values of a chunk after its stages; and the place of each outer index."""
+    """Return variable → values of a chunk after its stages, and [outer] the mask rows."""
     outer_values, mask_row = _call_unfused(
         functools.partial(_outer_values, count=count, sharding=sharding), grid, start
     )
@@ -153,7 +155,7 @@ def _chunk_values(
 
 
 def _input_values(values_by_path: dict[str, Array], grid: Tables, staged_program: StagedProgram) -> dict[int, Array]:
-    """By variable the values of the inputs: leaves of the base, and of axes by path."""
+    """Return variable → value of the program's inputs: leaves of the base, then leaves along axes by path."""
     _, variable_by_path = jax.tree.unflatten(staged_program.structure, range(staged_program.structure.num_leaves))
     return dict(enumerate(jax.tree.leaves(grid.base))) | {
         variable_by_path[path]: value for path, value in values_by_path.items()
@@ -161,7 +163,7 @@ def _input_values(values_by_path: dict[str, Array], grid: Tables, staged_program
 
 
 def _run_stages(values: dict[int, Array], staged_program: StagedProgram, stages: Sequence[Stage]) -> dict[int, Array]:
-    """By variable the values before and after stages."""
+    """Return the values by variable, with those that the stages add."""
     for stage in stages:
         outputs = _call_unfused(
             functools.partial(_run_stage, staged_program=staged_program, stage=stage),
@@ -172,7 +174,7 @@ def _run_stages(values: dict[int, Array], staged_program: StagedProgram, stages:
 
 
 def _mask_words(grid: Tables, mask_row: Array, n_valid: Array, sharding: NamedSharding) -> Array:
-    """[outer, word] of the mask of mappings, none past the first so many."""
+    """Return [outer, word] of the mask of mappings, 0 from outer index ``n_valid`` on."""
     mask_words = grid.mask.at[mask_row].get(mode="promise_in_bounds")
     return lax.with_sharding_constraint(
         jnp.where((jnp.arange(len(mask_row)) < n_valid)[:, None], mask_words, 0), sharding
@@ -187,7 +189,7 @@ def _score_groups(
     stages: Stages,
     factor_sizes: tuple[tuple[int, int], ...],
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Scores and reasons by group, from the values that the groups' stages are given."""
+    """Return scores and reasons by group from the values of variables."""
     group_results = []
     for group, mask, sizes in zip(stages.groups, masks, factor_sizes, strict=True):
         evaluate_group = functools.partial(_score_group, staged_program=staged_program, group=group, factor_sizes=sizes)
@@ -198,23 +200,23 @@ def _score_groups(
 
 
 def _call_unfused(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The value of a function that XLA merges with nothing else.
+    """Call a function that XLA merges with nothing else.
 
-    It would look values up at every use, and compute what is of a lower level again at every position of a higher one.
-    Compilers for processors drop barriers early, others cannot call functions.
+    Merged, values would be looked up at every use, and what does not depend on an array axis be computed again along
+    it. Compilers for processors drop barriers early, others cannot call functions.
     """
     with set_xla_metadata(**{"inlineable": "false"} if jax.default_backend() == "cpu" else {}):
         return lax.optimization_barrier(jax.jit(function)(*arguments))
 
 
 def _outer_values(grid: Tables, start: Array, count: int, sharding: NamedSharding) -> tuple[dict[str, Array], Array]:
-    """Leaf path → values of ``count`` outer indices from ``start``, spread over devices; and their places."""
+    """Return leaf path → values of ``count`` outer indices from ``start``, spread over devices; and their mask rows."""
     digits = decode(start, grid.radices, count)
     return lax.with_sharding_constraint((values_at(grid.outer, digits), digits[-1]), sharding)
 
 
 def _run_stage(values: tuple[Array, ...], staged_program: StagedProgram, stage: Stage) -> tuple[Array, ...]:
-    """The outputs of a stage, each with the axes of its level, from the values of its inputs."""
+    """Return the outputs of a stage, each along its array axes, from the values of its inputs."""
     pairs = zip(run_stage(staged_program, stage, values, stage.outputs), stage.outputs, strict=True)
     return tuple(
         _shard_outer(value) if staged_program.axes_of(variable) & OUTER else value for value, variable in pairs
@@ -222,7 +224,7 @@ def _run_stage(values: tuple[Array, ...], staged_program: StagedProgram, stage: 
 
 
 def _shard_outer(value: Array) -> Array:
-    """An array whose last axis is the outer index, spread over devices along it."""
+    """Spread an array over devices along its last axis, the outer index."""
     return lax.with_sharding_constraint(value, device_sharding(*[None] * (value.ndim - 1), "outer"))
 
 
@@ -234,7 +236,7 @@ def _score_group(
     group: Group,
     factor_sizes: tuple[int, int],
 ) -> tuple[Array, Array]:
-    """Scores and reasons of a group, from the values of the inputs of its stage: see :func:`score_chunk`."""
+    """Return scores and reasons of a group as :func:`score_chunk` does, from the values of the inputs of its stage."""
     outputs, feasible_bit = (
         score_outputs(staged_program.program, staged_program.structure),
         staged_program.program.study.feasible_bit,
@@ -259,10 +261,10 @@ def _score_group(
     return jnp.stack(full_arrays[1:]) if objectives else jnp.zeros((0, *shape), jnp.float32), full_arrays[0]
 
 
-#: Outer indices of a group, the unit of reductions in longer chunks.
+#: Outer indices of a short chunk; longer ones are padded to a multiple, the unit of their reductions.
 _SHORT_CHUNK, _LONG_CHUNK_MULTIPLE = 256, 16
 
-#: Outer indices that are computed at least: XLA writes other programs for one than for many, with other last bits.
+#: Minimum number of outer indices of a chunk: XLA writes other programs for one than for many, with other last bits.
 _MIN_OUTER = 4
 
 #: Equations times outer indices of a sweep up to which a stage is compiled quickly. It then takes a third of a
@@ -271,13 +273,13 @@ _QUICK_WORK = 150_000_000
 
 
 class ChunkPrograms:
-    """The stages of a program in a nest, with what all chunks share.
+    """The compiled stages of a program in a nest, with the tables on the device that all chunks share.
 
     Args:
-        nest: what the outer index and the inner product are.
-        of: the program, and how its inputs move in the nest.
-        stages: those of all outputs, or of scores.
-        wanted: variables of which the values are asked for.
+        nest: the outer and inner axes.
+        staged_program: the program, and the array axes of its inputs.
+        stages: the stages of all outputs, or of scores.
+        variables: variables that :meth:`values` returns.
     """
 
     def __init__(
@@ -299,7 +301,7 @@ class ChunkPrograms:
         self.owners: Owners = tuple(owner_of_objective[k] for k in sorted(owner_of_objective))
 
     def _run(self, function: PersistentFunction, count: int, *arguments: Any, **static: Any) -> Any:
-        """A function's value; its program is looked up once for each count: there are hundreds of arguments."""
+        """Call a function; its program is looked up once for each count, since there are hundreds of arguments."""
         key = function, count
         if key not in self._programs:
             keywords = dict(
@@ -313,16 +315,16 @@ class ChunkPrograms:
         return self._programs[key](self._tables, *arguments)
 
     def outer_range(self, first: int, count: int, stop: int) -> tuple[np.ndarray, np.int32, int]:
-        """Digits of the first of ``count`` outer indices, how many are before ``stop``, and how many are computed.
+        """Return (digits of the outer index ``first``, number before ``stop``, number computed) of ``count`` of them.
 
-        A few more than ``count``, for devices to share evenly.
+        A few more than ``count`` are computed, for devices to share evenly.
         """
         multiple = len(jax.local_devices()) * (_LONG_CHUNK_MULTIPLE if count > _SHORT_CHUNK else 1)
         padded = -(-max(count, _MIN_OUTER) // multiple) * multiple
         return np.array(self.nest.start_digits(first), np.int32), np.int32(min(count, stop - first)), padded
 
     def values(self, first: int, count: int, stop: int) -> tuple[dict[int, Array], int]:
-        """Dispatch the wanted variables of a chunk: their values by number, and the outer indices that they have."""
+        """Dispatch the variables of a chunk and return (variable → values, number of outer indices computed)."""
         start, _, padded = self.outer_range(first, count, stop)
         arrays = self._run(full_chunk, padded, start, variables=self._variables)
         return dict(zip(self._variables, arrays, strict=True)), padded
@@ -344,7 +346,7 @@ class ChunkPrograms:
 
     @functools.cached_property
     def _has_outer_program(self) -> bool:
-        """Whether the stage of the outer index is a program of its own, compiled quickly: where it has little to do."""
+        """True where the stage of the outer index is a program of its own, compiled quickly: it has little work."""
         outer_stage = self.stages.tables[0] if self.stages.tables else None
         if (
             not outer_stage
@@ -358,7 +360,7 @@ class ChunkPrograms:
     def _scores_in_two_programs(
         self, count: int, start: np.ndarray, n_valid: np.int32, pivots: np.ndarray, reduction_keywords: dict[str, Any]
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """Scores and reasons; programs that are not kept are compiled side by side, that of the reductions too."""
+        """Return scores and reasons; programs that are not cached are compiled side by side with that of reductions."""
         keywords = dict(
             staged_program=self.staged_program, stages=self.stages, count=count, sharding=device_sharding("outer")
         )
@@ -374,14 +376,14 @@ class ChunkPrograms:
 
 
 def _zero_arrays(shapes: Any) -> Any:
-    """Arrays of these shapes on the device, to compile for; None where there are none."""
+    """Return zero arrays of these shapes on the device, for compilation; None where there are none."""
     return shapes and jax.device_put(
         jax.tree.map(lambda array: np.zeros(array.shape, array.dtype), shapes), device_sharding()
     )
 
 
 def _masks_and_sizes(nest: Nest) -> tuple[tuple[Any, ...], tuple[tuple[int, int], ...]]:
-    """By group (word, bit) of each position, None where another group has the options; lengths of its parts."""
+    """Return by group (word, bit) of the mask for each inner index, None without options; and the factor sizes."""
     n_first, n_second = nest.factor_sizes
     factor_sizes = ((n_first, 1), (1, n_second)) if nest.inner.separable else ((n_first, n_second),)
     has_options = [bool(set(axes) & set(nest.inner_options)) for axes in nest.groups]

@@ -1,4 +1,4 @@
-"""Designs from their numbers: digits of outer indices, and the values that tables hold there."""
+"""Outer indices to designs: their mixed-radix digits, and the values of leaves in tables."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ LONGEST_CHUNK = 1 << 21
 
 
 def decode(start: Array, radices: Array, count: int) -> list[Array]:
-    """Mixed-radix digits of ``start + 0 … start + count - 1``, most significant first.
+    """Return the mixed-radix digits of the indices ``start + 0 … start + count - 1``.
 
     Args:
         start: digits of the first index, decoded on the host, so that the index itself may exceed 2^31.
-        radices: the sizes; index and radix may be anything below 2^30.
-        count: how many, at most ``LONGEST_CHUNK``.
+        radices: size of each digit, below 2^30.
+        count: number of indices, at most ``LONGEST_CHUNK``.
 
-    Past the last index the digits begin again at 0.
+    Returns:
+        By digit, the most significant first, [index] int32. Past the last index the digits begin again at 0.
     """
     carry = jnp.arange(count, dtype=jnp.int32)
     digits: list[Array] = []
@@ -35,7 +36,7 @@ def decode(start: Array, radices: Array, count: int) -> list[Array]:
 
 
 def _divide(total: Array, radix: Array) -> tuple[Array, Array]:
-    """Quotient and remainder of whole numbers, the quotient at most ``LONGEST_CHUNK``.
+    """Return quotient and remainder of whole numbers, the quotient at most ``LONGEST_CHUNK``.
 
     Processors divide many floats at once but no integers: the float quotient is off by one at most, which the
     remainder tells.
@@ -47,13 +48,13 @@ def _divide(total: Array, radix: Array) -> tuple[Array, Array]:
 
 
 def values_at(tables: tuple[dict[str, Array], ...], digits: Sequence[Array]) -> dict[str, Array]:
-    """Leaf path → values at outer indices given by their digits."""
+    """Return leaf path → [outer] values, from the table and the [outer] digits of each outer axis."""
     pairs = zip(tables, digits, strict=True)
     return {path: _take_rows(column, index) for table, index in pairs for path, column in table.items()}
 
 
 def _take_rows(column: Array, index: Array) -> Array:
-    """The rows of a table at these positions."""
+    """Return the rows of a table at these indices."""
     if len(column) > FEW_ROWS:
         return column.at[index].get(mode="promise_in_bounds")
     rows = (column[k] for k in range(1, len(column)))

@@ -18,9 +18,10 @@ _MAX_SCALE = 64
 
 @functools.cache
 def chunk_scale() -> int:
-    """How many times as many designs a chunk has as on processors, whose caches it has to fit: a power of two.
+    """Return the factor, a power of two, by which a chunk of this device is longer than one of a processor.
 
-    GPUs wait for launches in chunks so short: theirs are as long as a quarter of their memory allows.
+    Chunks of processors fit into caches. GPUs would wait for launches in chunks so short: theirs are as long as a
+    quarter of their memory allows.
     """
     device, stats = jax.local_devices()[0], dict[str, int]()
     if device.platform == "cpu":
@@ -31,11 +32,11 @@ def chunk_scale() -> int:
 
 
 def scale_in_memory(memory_bytes: int, designs: int = 1 << 19) -> int:
-    """The same for a device by its bytes, of a chunk with a number of ``designs`` on processors."""
+    """Return :func:`chunk_scale` of a device by its memory in bytes, for chunks of ``designs`` on processors."""
     return min(1 << max(0, (memory_bytes // 4 // (_BYTES_PER_DESIGN * designs)).bit_length() - 1), _MAX_SCALE)
 
 
 @functools.cache
 def device_sharding(*axes: str | None) -> NamedSharding:
-    """How arrays lie on the devices of this process: split along the first axis (``"outer"``), or whole on each."""
+    """Return a sharding over the devices of this process: an axis named ``"outer"`` is split, others are replicated."""
     return NamedSharding(Mesh(np.array(jax.local_devices()), ("outer",)), PartitionSpec(*axes))

@@ -1,4 +1,4 @@
-"""Many designs at once: the programs of one grid, called with Python's integers and giving NumPy arrays."""
+"""Many designs at once: the programs of one grid, with Python's integers as arguments and arrays as values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from dse.sweep.engine.staging import (
 )
 from dse.sweep.grid.grid import Grid
 
-#: Metrics that scores need.
+#: Metrics that scores are computed from.
 _SCORE_METRICS = ("feasible", "infeasible_reason")
 
 #: Designs a chunk, when all outputs are stored and when only scores are; and where designs or sweeps are few.
@@ -58,12 +58,12 @@ _MAX_HALVINGS = 12
 
 
 class SweepEngine:
-    """The programs of one grid: of several structures those of each member, which ``each`` has.
+    """The programs of one grid. A grid of several structures has one engine for each member, in ``each``.
 
     Args:
-        grid: the sweep; its specification tells the study, the objectives and the metrics.
+        grid: the sweep; its specification has the study, the objectives and the metrics.
         chunk: designs evaluated at once; by default what suits the sweep.
-        by_numpy: whether nothing is compiled; by default so for small sweeps on processors.
+        by_numpy: True to compile nothing; by default True for small sweeps on processors.
     """
 
     def __init__(self, grid: Grid, chunk: int | None = None, by_numpy: bool | None = None) -> None:
@@ -83,7 +83,7 @@ class SweepEngine:
 
     @functools.cached_property
     def full_nest(self) -> Nest:
-        """What all outputs are computed in: points of the grid stay in their order."""
+        """The nest of all outputs: only options are inner axes, so that lines are rows of the grid in their order."""
         return self._best_nest(self.compiled, options_only=True)
 
     @functools.cached_property
@@ -92,11 +92,11 @@ class SweepEngine:
         return self._best_nest(program, options_only=False)
 
     def score_nest(self, by_point: bool) -> Nest:
-        """What scores are computed in; ``by_point`` keeps the points of the grid apart."""
+        """Return the nest of scores; with ``by_point`` no outer index has several points of the grid."""
         return self.full_nest if by_point else self._joint_nest
 
     def _best_nest(self, program: Program, options_only: bool) -> Nest:
-        """The nest in which a program takes least work."""
+        """Return the nest in which a program takes the least work."""
         flat_nest = Nest(self.grid)
         axis_of = {path: axis for axis, columns in enumerate(flat_nest.axes) for path in columns}
         input_axes = [
@@ -127,13 +127,13 @@ class SweepEngine:
         return jax.tree.structure((self.grid.base, dict.fromkeys(self.grid.columns, 0.0)))
 
     def _cached(self, cache_key: str, find: Callable[[], Any]) -> Any:
-        """What follows from the code and a text alone, kept where the code is the package's own."""
+        """Return the value of ``find``, from disk if it was computed before by the package's own code for this key."""
         return persistent_value(cache_key, find) if self.program.can_be_kept else find()
 
     # --- how much at once -------------------------------------------------------------------------------
 
     def length(self, nest: Nest, default: int) -> int:
-        """Outer indices of a chunk, for about ``default`` scores or outputs.
+        """Return the number of outer indices of a chunk, for about ``default`` scores or outputs.
 
         A grid that is smaller than a long chunk has short ones, and no others: programs are shared. So has a nest
         without an inner product: what lies between the operations of single designs must fit into caches. What a chunk
@@ -147,31 +147,31 @@ class SweepEngine:
         return max(1, min(length, LONGEST_CHUNK >> 1, _MAX_COUNTED // nest.n_inner))
 
     def lines(self, nest: Nest, default: int) -> int:
-        """The most lines that no more than a chunk of outer indices holds, at least one."""
+        """Return the number of lines of a chunk: the most whose outer indices fit into one, at least 1."""
         return self._lines_in(nest, self.length(nest, default))
 
     def _lines_in(self, nest: Nest, length: int) -> int:
         return max(1, bisect.bisect_right(range(nest.n_lines + 1), length, key=nest.max_outer_in) - 1)
 
     def halve(self) -> bool:
-        """Have chunks half as long computed from now on; False where they have been halved too often."""
+        """Halve the chunks from now on; False where they have been halved too often."""
         for engine in self.each:
             engine._halvings += 1
         return self.each[0]._halvings <= _MAX_HALVINGS
 
     def dispatch_length(self, nest: Nest, default: int) -> int:
-        """Outer indices that are computed at once: those of a chunk, fewer once memory was short."""
+        """Return the number of outer indices of a dispatch: those of a chunk, fewer once memory was short."""
         return max(1, self.length(nest, default) >> self._halvings)
 
     def dispatch_lines(self, nest: Nest, default: int) -> int:
-        """Lines that are computed at once."""
+        """Return the number of lines of a dispatch."""
         return self._lines_in(nest, self.dispatch_length(nest, default))
 
     # --- what is computed -------------------------------------------------------------------------------
 
     @property
     def compiled(self) -> Program:
-        """The program as it is compiled: without what the ranges of the sweep's values decide."""
+        """The program as it is compiled: equations that the ranges of the sweep's values decide are constants."""
         return self._compiled(self.program)
 
     def _compiled(self, program: Program) -> Program:
@@ -193,7 +193,7 @@ class SweepEngine:
 
     @functools.cached_property
     def _outputs(self) -> tuple[ChunkPrograms, Outputs]:
-        """The stages of all outputs, and where these are."""
+        """The stages of all outputs, and the variables that these are."""
         staged_program = self._stage_program(self.full_nest, self.compiled)
 
         def find() -> tuple[Stages, Outputs]:
@@ -206,7 +206,7 @@ class SweepEngine:
         return ChunkPrograms(self.full_nest, staged_program, stages, outputs.variables), outputs
 
     def score_programs(self, nest: Nest, n_objectives: int) -> ChunkPrograms:
-        """The stages of the scores by the first objectives."""
+        """Return the compiled stages of the scores by the first ``n_objectives`` objectives."""
         key = nest.inner, n_objectives
         if key not in self._score_programs:
             program = dataclasses.replace(self.program, objectives=self.program.objectives[:n_objectives])
@@ -225,8 +225,12 @@ class SweepEngine:
     def full(self, line: int, count: int) -> tuple[Any, tuple[Any, ...]]:
         """Dispatch all outputs of ``count`` lines from ``line``.
 
+        Args:
+            line: the first line of the full nest.
+            count: number of lines.
+
         Returns:
-            Metrics and objectives, an :class:`~dse.sweep.engine.staging.Output` each.
+            The study's record of metrics and the objectives, an :class:`~dse.sweep.engine.staging.Output` each.
         """
         nest = self.full_nest
         first, stop = nest.line_start(line), nest.line_start(min(line + count, nest.n_lines))
@@ -246,10 +250,18 @@ class SweepEngine:
         thresholds: np.ndarray | None = None,
         stop: int | None = None,
     ) -> Scores:
-        """Dispatch the scores of ``count`` outer indices from ``first``, by as many objectives as the pivots have.
+        """Dispatch the scores of a chunk, by as many objectives as the pivots have.
 
-        Nothing is a mapping from the index ``stop`` on. ``thresholds`` [objective, threshold] asks how many scores are
-        below each.
+        Args:
+            nest: the nest of the scores.
+            first: first outer index.
+            count: number of outer indices.
+            pivots: [pivot, objective] scores of known designs that rule out others.
+            thresholds: [objective, threshold] below which scores are counted; None for no counts.
+            stop: outer index from which on nothing counts as a mapping; by default the end of the sweep.
+
+        Returns:
+            The scores with their minima and counts, on the device.
         """
         stop = nest.n_outer if stop is None else stop
         if self.by_numpy:
@@ -258,13 +270,13 @@ class SweepEngine:
         return self.score_programs(nest, pivots.shape[1]).scores(first, count, stop, pivots, thresholds)
 
     def inner_scores(self, nest: Nest, chunk_scores: Scores, rows: np.ndarray) -> np.ndarray:
-        """[objective, row, inner] the scores at some outer indices of a chunk."""
+        """Return [objective, row, inner] scores of the outer indices ``rows``, counted from the start of the chunk."""
         is_separable = nest.inner.separable and not self.by_numpy
         owners = self.score_programs(nest, len(chunk_scores.outer_best)).owners if is_separable else ()
         return expand_groups(chunk_scores, rows, owners, self.program.study.feasible_bit)
 
     def designs(self, index: np.ndarray) -> tuple[Any, tuple[np.ndarray, ...]]:
-        """All outputs of the designs at these indices."""
+        """Return all metrics and the objectives, arrays [design], of the designs with these indices."""
         if not self.grid.members:
             return evaluate_few(self.grid.base, self.grid.values(index), program=self.program)
         engines = dict(zip(map(id, self.grid.each), self.each, strict=True))
@@ -275,13 +287,13 @@ class SweepEngine:
         return joined(outputs)
 
 
-#: Blocks, and blocks where the rows of degrees alone are more: what follows from degrees alone (divisors, ceilings) had
-#: better be known exactly, since it decides most.
+#: Maximum number of cells, and of rows of degrees that are cells of their own: what follows from degrees alone
+#: (divisors, ceilings) decides most and is best known exactly.
 _MAX_CELLS, _MAX_ROWS = 4096, 16384
 
 
 class GridCells:
-    """All designs of a grid of one structure in blocks: each axis is cut into parts."""
+    """The designs of a grid of one structure in cells of a coarser grid, for interval arithmetic over each cell."""
 
     def __init__(self, grid: Grid) -> None:
         self._base = [np.float32(leaf) for leaf in jax.tree.leaves(grid.base)]
@@ -290,7 +302,7 @@ class GridCells:
 
     @property
     def digest(self) -> str:
-        """Of all values."""
+        """Digest of the values of all leaves."""
         hasher = hashlib.sha256(np.array(self._base).tobytes())
         for axis in self._axes:
             for path, values in axis.items():
@@ -299,7 +311,7 @@ class GridCells:
         return hasher.hexdigest()
 
     def ranges(self) -> Ranges:
-        """Of the inputs of the grid's programs: leaves of the base, then of the axes by path."""
+        """Return [cell] least and largest values of the programs' inputs: of the base, then of axes by path."""
         sizes = [max(map(len, axis.values()), default=1) for axis in self._axes]
         range_of_path = {
             path: _cell_bounds(values, starts, i, len(sizes))
@@ -315,7 +327,7 @@ class GridCells:
 
 
 def _cells_by_axis(sizes: Sequence[int]) -> list[int]:
-    """Into how many parts axes are cut: degrees first, then the shortest."""
+    """Return the number of cells along each axis: as many as allowed for degrees, then for the shortest axes."""
     counts = [min(sizes[0], _MAX_ROWS)] + [1] * (len(sizes) - 1)
     remaining = _MAX_CELLS // counts[0]
     for axis in sorted(range(1, len(sizes)), key=lambda axis: sizes[axis]):
@@ -325,7 +337,10 @@ def _cells_by_axis(sizes: Sequence[int]) -> list[int]:
 
 
 def _cell_starts(columns: Mapping[str, np.ndarray], size: int, count: int) -> np.ndarray:
-    """Where the parts of an axis begin: all are as long, or grow by one factor where it is of one leaf that grows."""
+    """Return the index at which each cell of an axis starts.
+
+    Cells have equal lengths, or equal ratios where the axis has one leaf with ascending positive values.
+    """
     values = next(iter(columns.values()), np.ones(1))
     if count < size and len(columns) == 1 and values[0] > 0.0 and (np.diff(values) > 0.0).all():
         return np.unique(np.searchsorted(values, np.geomspace(values[0], values[-1], count + 1)[:-1]))
@@ -333,7 +348,7 @@ def _cell_starts(columns: Mapping[str, np.ndarray], size: int, count: int) -> np
 
 
 def _cell_bounds(values: np.ndarray, starts: np.ndarray, axis: int, n_axes: int) -> Pair:
-    """Least and most of each part of an axis."""
+    """Return the least and the largest value in each cell of an axis."""
     values = values.astype(np.float32)
     shape = [len(starts) if i == axis else 1 for i in range(n_axes)]
     low, high = (reduction.reduceat(values, starts).reshape(shape) for reduction in (np.minimum, np.maximum))

@@ -55,9 +55,9 @@ _MAX_PROGRAMS = 8
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Differentiated:
-    """Operations of which the first output is differentiated by their first ``n_by`` inputs, as a static argument.
+    """Operations, as a static argument, of which the first output is differentiated by the first inputs.
 
-    Two are equal whose operations are, whatever the numbers are that all designs share.
+    Two are equal where their operations are, whatever numbers all designs share.
     """
 
     operations: Operations
@@ -84,7 +84,7 @@ class Differentiated:
         return self._text < str(other)
 
     def __call__(self, rows: Sequence[Any], shared: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The outputs of one design, and the slopes of the first; ``shared``: the constants that are no literals."""
+        """Return the outputs of one design, and the slopes of the first; ``shared``: constants that are no literals."""
         number = jax.ShapeDtypeStruct((), self.operations.precision)
         equations, structure = recording.trace(self._forth_and_back, [number] * len(rows), [number] * len(shared))
         outputs, slopes = jax.tree.unflatten(structure, folded(equations, {})(*rows, *shared))
@@ -122,13 +122,13 @@ _JAX_OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def _jax_operation(name: str, parameters: tuple[Any, ...]) -> Callable[..., Any]:
-    """What computes an operation of :mod:`dse.doors.scalars.operations` by JAX."""
+    """Return the function of JAX for an operation of :mod:`dse.doors.scalars.operations`."""
     function = _JAX_OPERATIONS.get(name) or getattr(lax, name)
     return lambda *inputs: function(*inputs, *parameters)
 
 
 def _choice_slope(is_chosen: Any, is_equal: Any, chosen_slope: Any, other_slope: Any, g: Any) -> Any:
-    """The slope of an operand that is chosen or not; half of it where both are equal."""
+    """Return the slope of an operand of a maximum or minimum, half of ``g`` where both operands are equal."""
     return jnp.where(is_chosen, chosen_slope, jnp.where(is_equal, 0.5 * g, other_slope))
 
 
@@ -137,7 +137,7 @@ def _case_rule(i: int) -> Rule:
 
 
 def _jax_rule(name: str, parameters: tuple[Any, ...], i: int) -> Rule:
-    """The rule that JAX has."""
+    """Return JAX's rule for input ``i`` of an operation."""
 
     def rule(g: Any, _: Any, *inputs: Any) -> Any:
         def of_input(value: Any) -> Any:
@@ -164,7 +164,7 @@ _CHOICE_RULES: dict[str, tuple[Rule, ...]] = {
 
 
 def _rules(name: str, parameters: tuple[Any, ...], n_inputs: int) -> Sequence[Rule | None]:
-    """The rule of each input of an operation; None where there is no slope."""
+    """Return the rule of each input of an operation, None where there is no slope."""
     if name in FLAT or (name == "convert_element_type" and np.dtype(*parameters).kind != "f"):
         return (None,) * n_inputs
     if name == "select_n":
@@ -178,14 +178,14 @@ def _rules(name: str, parameters: tuple[Any, ...], n_inputs: int) -> Sequence[Ru
 
 @persistent_jit("target", "as_one", options=_OPTIONS)
 def value_and_slopes(shared: Array, columns: Array, n_blocks: Array, *, target: Differentiated, as_one: bool) -> Array:
-    """[1 + leaf, block, design] values, and slopes by each of the first leaves, of the first ``n_blocks`` blocks.
+    """Return [1 + leaf, block, design] values, and slopes by the first leaves, of the first ``n_blocks`` blocks.
 
     Args:
         shared: [constant] numbers that all designs share.
         columns: [leaf, block, design].
-        n_blocks: how many are computed.
-        target: what.
-        as_one: whether XLA makes one function of it, for a processor.
+        n_blocks: number of blocks that are computed.
+        target: operations that are evaluated and differentiated.
+        as_one: True for one function of XLA, for a processor.
     """
     with set_xla_metadata(**_AS_ONE if as_one else {}):
         values_and_slopes: Array = jax.jit(_evaluate_blocks, static_argnames="target")(
@@ -211,7 +211,7 @@ def _evaluate_blocks(shared: Array, columns: Array, n_blocks: Array, target: Dif
 
 
 class Gradient:
-    """A function of scalars that gives one number first, with its gradient, over many designs.
+    """A function of scalars whose first output is differentiated, over many designs.
 
     Args:
         function: as :class:`ScalarFunction` has it, by whose NumPy fewer than :data:`BLOCK` designs are differentiated.
@@ -222,7 +222,7 @@ class Gradient:
         self._programs: collections.OrderedDict[Any, Callable[..., np.ndarray]] = collections.OrderedDict()
 
     def over(self, count: int, by: Mapping[str, Any], *arguments: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Values [count], and by name the slope [count] of each.
+        """Return values [count], and by name the slope [count] of each.
 
         Args:
             count: designs.
@@ -241,9 +241,13 @@ class Gradient:
     def compiled(
         self, leaves: Sequence[Any], structure: Any, varying: tuple[int, ...], n_by: int
     ) -> Callable[[Sequence[Any], int], np.ndarray] | None:
-        """A function of (the leaves that are opened, count) → [1 + leaf, design]; None for operations unknown to NumPy.
+        """Return a function of (varying leaves, count) → [1 + leaf, design]; None for operations that NumPy lacks.
 
-        The first ``n_by`` of the leaves are those by which it is differentiated, ``varying`` these and others.
+        Args:
+            leaves: numbers of all leaves.
+            structure: of the leaves.
+            varying: indices of the leaves that are arguments; the others are constants.
+            n_by: number of leaves, the first ones, by which it is differentiated.
         """
         constants = tuple(float(value) for i, value in enumerate(leaves) if i not in varying)
         key = structure, varying, constants, jnp.zeros(()).dtype
@@ -259,7 +263,7 @@ class Gradient:
 
 
 def _evaluate_in_threads(target: Differentiated, shared: Array, columns: Sequence[Any], count: int) -> np.ndarray:
-    """[1 + leaf, design] values and slopes: blocks side by side in as many threads as there are processors."""
+    """Return [1 + leaf, design] values and slopes, blocks computed in as many threads as there are processors."""
     on_processors, precision = jax.default_backend() == "cpu", target.operations.precision
     (max_blocks, block_size), threads = (_CPU_BLOCKS, processors()) if on_processors else (_DEVICE_BLOCKS, 1)
     blocks = -(-count // block_size)
@@ -285,14 +289,14 @@ def _evaluate_in_threads(target: Differentiated, shared: Array, columns: Sequenc
 
 
 def _padded(column: Any, count: int, block_size: int) -> np.ndarray:
-    """A column of designs, or one number for all, padded with its last value to whole blocks."""
+    """Return a column of designs, or one number for all, padded with its last value to whole blocks."""
     column = column if np.ndim(column) else np.full(count, column)
     return np.concatenate([column, np.full(-count % block_size, column[-1])]) if count % block_size else column
 
 
 @functools.lru_cache(maxsize=_MAX_PROGRAMS)
 def _program(target: Differentiated, n_shared: int, shape: tuple[int, ...], as_one: bool) -> Callable[..., Array]:
-    """The program for a number of shared values and [leaf, block, design] others, looked up once."""
+    """Return the program for a number of shared values and [leaf, block, design] others, looked up once."""
     precision = target.operations.precision
     shared, columns = (np.zeros(size, precision) for size in (n_shared, shape))
     return value_and_slopes.compiled(jax.device_put(shared), columns, np.int32(0), target=target, as_one=as_one)
@@ -359,7 +363,7 @@ def value_and_grad(
 
     @functools.cache
     def compiled(extra_paths: tuple[str, ...]) -> Callable[[Sequence[Any], int], np.ndarray] | None:
-        """What is compiled for designs that differ in these leaves too."""
+        """Return the program for designs that also differ in these leaves."""
         leaves, structure = jax.tree.flatten((base_values, {path: leaf(design, path) for path in extra_paths}, design))
         return gradient.compiled(leaves, structure, tuple(range(len(base_values) + len(extra_paths))), len(base_values))
 
@@ -384,7 +388,7 @@ def value_and_grad(
 
 @functools.lru_cache(maxsize=32)
 def _gradient(objective: str | Study | Callable[[Design], Scalar]) -> Gradient:
-    """The gradient of a function of (leaves by path, further leaves, the design that has the others)."""
+    """Return the gradient of a function of (leaves by path, further leaves, the design that has the others)."""
     if callable(objective):
         return Gradient(ScalarFunction(_function_of_leaves(objective), None))
     study, metric = _metric_of(objective)
@@ -396,7 +400,7 @@ def _gradient(objective: str | Study | Callable[[Design], Scalar]) -> Gradient:
 
 
 def _metric_of(objective: str | Study) -> tuple[Study, str]:
-    """The study and the name of the metric that is meant."""
+    """Return the study and the name of its metric."""
     if isinstance(objective, Study):
         return objective, objective.objective
     study = next((candidate for candidate in STUDIES.values() if objective in candidate.smooth), None)

@@ -1,4 +1,4 @@
-"""Few designs: winners, or all of a small sweep. NumPy evaluates hundreds of thousands while XLA would compile."""
+"""Few designs by NumPy: winners, or all of a small sweep, hundreds of thousands in the time that XLA compiles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dse.types import Design
 
 
 def evaluate_few(base: Design, values: Mapping[str, np.ndarray], *, program: Program) -> tuple[Any, tuple[Any, ...]]:
-    """All metrics and the objectives of single designs.
+    """Evaluate all metrics and the objectives of single designs.
 
     Args:
         base: the design that has every leaf not in ``values``.
@@ -37,7 +37,11 @@ def evaluate_few(base: Design, values: Mapping[str, np.ndarray], *, program: Pro
 
 
 def operations_of(program: Program, base: Design, values: Mapping[str, Any]) -> Operations:
-    """The operations of :func:`evaluate_few` at leaves of this structure; InputError where JAX alone has them."""
+    """Return the operations of :func:`evaluate_few` for leaves of this structure.
+
+    Raises:
+        InputError: for a model with operations that NumPy does not have here.
+    """
     operations = _function(program).operations(base, dict(values))
     if operations is None:
         where, got = f"study {program.study.name}", "a model with operations that dse has no intervals of"
@@ -46,7 +50,14 @@ def operations_of(program: Program, base: Design, values: Mapping[str, Any]) -> 
 
 
 def joined(outputs_by_structure: Sequence[tuple[np.ndarray, Any]]) -> Any:
-    """Arrays [design] of all designs, of those of each structure with their places among all."""
+    """Merge the outputs of several structures.
+
+    Args:
+        outputs_by_structure: (indices among all designs, outputs as arrays [design]) of each structure.
+
+    Returns:
+        The outputs of all designs, arrays [design].
+    """
     order = np.argsort(np.concatenate([positions for positions, _ in outputs_by_structure]))
     return jax.tree.map(
         lambda *arrays: np.concatenate(arrays)[order], *(outputs for _, outputs in outputs_by_structure)
@@ -54,13 +65,13 @@ def joined(outputs_by_structure: Sequence[tuple[np.ndarray, Any]]) -> Any:
 
 
 def evaluate_outer(nest: Nest, outer: range, *, program: Program) -> tuple[Any, tuple[Any, ...]]:
-    """All metrics and the objectives of outer indices of a nest, an output each."""
+    """Evaluate all metrics and the objectives of outer indices of a nest, an ``Output`` each."""
     shape = *nest.factor_sizes, len(outer)
     return jax.tree.map(lambda values: Output(values.T, shape), _outer_outputs(nest, outer, program))
 
 
 def _outer_outputs(nest: Nest, outer: range, program: Program) -> tuple[Any, tuple[Any, ...]]:
-    """All metrics and the objectives: arrays [outer, inner]."""
+    """Evaluate all metrics and the objectives as arrays [outer, inner]."""
     digits = np.unravel_index(np.array(outer), nest.outer_shape)
     tables = zip(nest.outer_columns(), digits, strict=True)
     values = {path: column[index][:, None] for table, index in tables for path, column in table.items()}
@@ -71,13 +82,13 @@ def _outer_outputs(nest: Nest, outer: range, program: Program) -> tuple[Any, tup
 def score_outer(
     nest: Nest, outer: range, count: int, n_objectives: int, thresholds: np.ndarray | None, *, program: Program
 ) -> Scores:
-    """Scores of outer indices of a nest, as those of :meth:`~dse.sweep.engine.engine.SweepEngine.scores`, of one group.
+    """Evaluate the scores of outer indices as :meth:`~dse.sweep.engine.engine.SweepEngine.scores`, in one group.
 
     Args:
         nest: the nest.
         outer: the outer indices.
-        count: length of the arrays; past the last of the indices nothing is a mapping.
-        n_objectives: objectives, the first ones of the program.
+        count: length of the arrays; past the last of ``outer`` nothing is a mapping.
+        n_objectives: number of objectives, the first ones of the program.
         thresholds: [objective, threshold] below which scores are counted; None for none.
         program: what is computed.
     """
@@ -103,7 +114,7 @@ def score_outer(
 
 @functools.lru_cache(maxsize=32)
 def _function(program: Program) -> ScalarFunction:
-    """The model with its objectives; its equations are those of the sweep's own programs."""
+    """Return the model with its objectives as a function of scalars, with the equations of the sweep's programs."""
 
     def traced(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
         return *equations_of(program, structure), None

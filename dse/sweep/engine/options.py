@@ -1,4 +1,4 @@
-"""Options of mappings as axes of a grid, and how many of their places are mappings."""
+"""Options of mappings as axes of a grid, and the share of their combinations that are mappings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SAMPLED_ROWS, _LARGE_SWEEP = 64, 1_000_000
 
 
 def option_axes(grid: Grid) -> list[dict[str, np.ndarray]]:
-    """The axes whose product the columns of options are: leaf path → values; one axis when they are zipped."""
+    """Return the axes whose product the columns of options are, each as leaf path → values; one axis if zipped."""
     options = grid.table.options
     values = {path: column[np.sort(np.unique(column, return_index=True)[1])] for path, column in options.items()}
     product = np.array(list(itertools.product(*values.values())))
@@ -26,7 +26,7 @@ def option_axes(grid: Grid) -> list[dict[str, np.ndarray]]:
 
 
 class Density:
-    """The share of the places and inner options of a grid that are mappings, by the inner axes.
+    """The share of (mask row, inner options) of a grid that are mappings, by the inner axes.
 
     Rounded to a power of two, and 1 for small sweeps: those of the same axes, over another model say, should choose
     alike and share programs.
@@ -39,7 +39,7 @@ class Density:
         self._densities: dict[tuple[int, ...], float] = {}
 
     def __call__(self, inner: Sequence[int]) -> float:
-        """For these inner axes."""
+        """Return the share, at most 1, for these inner axes."""
         options = tuple(sorted(axis - self._n_dimensions + 1 for axis in inner if axis >= self._n_dimensions))
         if self._is_small:
             return 1.0

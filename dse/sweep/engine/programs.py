@@ -41,7 +41,7 @@ _QUICKLY = {
 #: has none.
 FAST = {"xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True}
 
-#: What is left of them for versions of XLA that do not know all.
+#: Those of them that all versions of XLA have.
 _COMMON_OPTIONS = {"xla_backend_optimization_level": 0}
 
 #: Threads in which XLA compiles, and how their names begin.
@@ -89,10 +89,9 @@ class CompileClock:
 
 
 class PersistentFunction:
-    """A jitted function whose compiled forms are kept.
+    """A jitted function whose compiled programs are kept on disk.
 
-    Called with positional arguments, which are traced, and named ones, which are not: these are part of what the
-    program is, and tell it by ``str``.
+    Positional arguments are traced. Keyword arguments are static: their ``str`` is part of a program's key.
     """
 
     def __init__(self, function: Callable[..., Any], static: tuple[str, ...], options: dict[str, Any]) -> None:
@@ -103,11 +102,11 @@ class PersistentFunction:
         self._loaded: dict[Hashable, Future[Callable[..., Any]]] = {}
 
     def __call__(self, *arguments: Any, **static: Any) -> Any:
-        """The function's value."""
+        """Return the function's value."""
         return self.compiled(*arguments, **static)(*arguments)
 
     def compiled(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
-        """The program for arguments like these, to be called with them alone and without another look at them."""
+        """Return the program for arguments of these shapes, to be called with positional arguments alone."""
         if not self._is_cacheable(static) and not self._options():
             return functools.partial(self.jitted, **static)
         program = self._program(arguments, static)[0]
@@ -125,7 +124,7 @@ class PersistentFunction:
         return cache.folder() is not None and all(getattr(value, "can_be_kept", True) for value in static.values())
 
     def _program(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> tuple[Future[Callable[..., Any]], Any]:
-        """The program, which may be on its way, and the shapes of its value where this call lets it be compiled."""
+        """Return the program, maybe still compiling, and the shapes of its value if this call started that."""
         leaves, structure = jax.tree.flatten(arguments)
         shapes = tuple(map(jax.typeof, leaves))
         key = (structure, shapes, *sorted(static.items()))
@@ -141,7 +140,7 @@ class PersistentFunction:
         return self._loaded[key], output_shapes
 
     def forget(self) -> None:
-        """Let go of the programs that this process holds: each takes dozens of its memory maps."""
+        """Release the programs that this process holds: each takes dozens of its memory maps."""
         self._loaded.clear()
         self.jitted.clear_cache()
 
@@ -156,7 +155,7 @@ class PersistentFunction:
     def _load_or_compile(
         self, cache_key: str | None, arguments: tuple[Any, ...], static: dict[str, Any]
     ) -> tuple[Future[Callable[..., Any]], Any]:
-        """The kept program, else a new one, which is kept, and the shapes of its value; None for one that is not."""
+        """Return the program from disk and None, or else a new one, saved there, and the shapes of its value."""
         with CompileClock.loading():
             serialized = cache.load(cache_key) if cache_key else None
             if serialized is not None:
@@ -179,7 +178,7 @@ class PersistentFunction:
 
 
 def _compile(lowered: Any, options: dict[str, Any] | None) -> Any:
-    """The program of what is lowered, with those of the options that this XLA knows."""
+    """Compile what is lowered, with those of the options that this XLA has."""
     try:
         return lowered.compile(options)
     except jax.errors.JaxRuntimeError:
@@ -189,7 +188,7 @@ def _compile(lowered: Any, options: dict[str, Any] | None) -> Any:
 
 
 class _UncachedCompilation:
-    """Threads that compile without JAX's cache; its setting is one for all of them."""
+    """Number of threads that compile without JAX's cache, and the setting to restore after the last."""
 
     lock: ClassVar[threading.Lock] = threading.Lock()
     threads: ClassVar[int] = 0
@@ -198,7 +197,7 @@ class _UncachedCompilation:
 
 @contextlib.contextmanager
 def compiling_uncached() -> Iterator[None]:
-    """Without JAX's cache of compilations: what was loaded from there once cannot be saved again on CPUs."""
+    """Compile without JAX's cache of compilations: a program loaded from there cannot be saved again on CPUs."""
     with _UncachedCompilation.lock:
         if not _UncachedCompilation.threads:
             _UncachedCompilation.setting = _setting("jax_enable_compilation_cache")
@@ -223,27 +222,29 @@ def persistent_jit(
     quickly: bool = False,
     options: dict[str, Any] = {},  # noqa: B006
 ) -> Callable[[Callable[..., Any]], PersistentFunction]:
-    """Decorator: ``jax.jit`` with these static arguments, whose compiled programs are kept on disk.
+    """Decorate a function like ``jax.jit``, with its compiled programs kept on disk.
 
-    ``quickly`` is for programs that run a few times only: they compile in half the time and run slower;
-    ``options`` are further ones of XLA for processors.
+    Args:
+        *static: names of static keyword arguments, whose ``str`` must tell their values apart.
+        quickly: for programs that run a few times only: they compile in half the time and run slower.
+        options: options of XLA for processors.
     """
     return functools.partial(PersistentFunction, static=static, options=_QUICKLY if quickly else options)
 
 
 def persistent_value(cache_key: str, find: Callable[[], Any]) -> Any:
-    """A picklable value that depends on nothing but the code and ``cache_key``."""
+    """Return the value of ``find``, from disk if computed before; it depends on the code and ``cache_key`` alone."""
     return cache.value(environment_text() + cache_key, find)
 
 
 def _setting(name: str) -> Any:
-    """JAX makes its settings attributes when it is imported."""
+    """Return a setting of JAX, which makes them attributes when it is imported."""
     return getattr(jax.config, name)
 
 
 @functools.cache
 def environment_text() -> str:
-    """All that a program depends on besides its own description."""
+    """Return a text of all that a program depends on besides its description: code, versions, flags, device."""
     device = jax.devices()[0]
     return str(
         (

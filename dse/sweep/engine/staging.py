@@ -1,8 +1,8 @@
-"""The model as stages: what each computes of the outer index and the parts of the inner product, once for each.
+"""The model as stages: each computes the variables of the same array axes, once for each index along these.
 
-A stage is a function that XLA merges with no other: it would compute what lies at a lower level again for each position
-of a higher one. It is given the values of variables and gives those that later stages need; arrays have the axes of
-what the variable depends on, of [first part, second part, outer]: the outer index is the long one, along which
+A stage is a function that XLA merges with no other: merged, a variable would be computed again along axes on which it
+does not depend. It takes the values of variables and returns those that later stages need. Arrays have the axes on
+which the variable depends, of [first factor, second factor, outer]: the outer index is the long one, along which
 processors compute many values at once, whatever else a value depends on.
 """
 
@@ -26,17 +26,17 @@ from dse.sweep.engine.point import Program, equations_of
 #: The axes of arrays, in their order.
 AXES = (FIRST, SECOND, OUTER)
 
-#: The levels of stages, each after those whose values it may need.
+#: The array axes of stages, each after those whose values it may need.
 _STAGE_AXES = (OUTER, OUTER | FIRST, OUTER | SECOND, OUTER | FIRST | SECOND)
 
 
 @dataclasses.dataclass(frozen=True)
 class StagedProgram:
-    """A program and how its inputs move: what the stages follow from."""
+    """A program with the array axes of its inputs, from which its stages follow."""
 
     program: Program
     structure: jax.tree_util.PyTreeDef  #: of the inputs
-    input_axes: tuple[int, ...]  #: of each input, 0 where it is the same for all designs
+    input_axes: tuple[int, ...]  #: array axes of each input, 0 where it is the same for all designs
 
     @property
     def can_be_kept(self) -> bool:
@@ -53,7 +53,7 @@ class StagedProgram:
 
     @functools.cached_property
     def axes_by_variable(self) -> dict[int, int]:
-        """The level of each variable."""
+        """Variable → its array axes, a sum of OUTER, FIRST and SECOND."""
         axes_by_variable = dict(enumerate(self.input_axes))
         for equation in self.equations.equations:
             axes = _union(axes_by_variable[i] for i in equation.inputs if isinstance(i, int))
@@ -61,12 +61,12 @@ class StagedProgram:
         return axes_by_variable
 
     def axes_of(self, atom: Atom) -> int:
-        """The level of a variable; 0 of a constant."""
+        """Return the array axes of a variable, 0 for a constant."""
         return 0 if isinstance(atom, Constant) else self.axes_by_variable[atom]
 
 
 class Stage(NamedTuple):
-    """A function of a level: the variables that it is given and those that it gives."""
+    """A function of the program for some array axes: variables that it takes and that it returns."""
 
     axes: int
     inputs: tuple[int, ...]
@@ -75,14 +75,14 @@ class Stage(NamedTuple):
 
 
 class ScoreOutputs(NamedTuple):
-    """What a design is asked for: its reason, as terms to be added, and its objectives."""
+    """The variables that score a design: its infeasibility reason as terms to be added, and its objectives."""
 
     reasons: tuple[Atom, ...]
     objectives: tuple[Atom, ...]
 
 
 class Group(NamedTuple):
-    """Scores that are computed along the same axes: which of the objectives and of the terms of the reason."""
+    """Scores along the same axes: their stage, and the indices of its objectives and of its terms of the reason."""
 
     stage: Stage
     objectives: tuple[int, ...]
@@ -90,14 +90,21 @@ class Group(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """Stages in the order in which they are run; and of scores their groups, after them."""
+    """Stages in the order in which they are run, then the groups of scores."""
 
     tables: tuple[Stage, ...]
     groups: tuple[Group, ...] = ()
 
 
 def stage_program(program: Program, nest: Nest, structure: jax.tree_util.PyTreeDef, n_base: int) -> StagedProgram:
-    """How the inputs (leaves of the base, then of the axes by path) of a program move in a nest."""
+    """Return a program with the array axes of its inputs in a nest.
+
+    Args:
+        program: what is computed of a design.
+        nest: the outer and inner axes.
+        structure: of the inputs, which are the leaves of the base and then those of the axes by path.
+        n_base: number of leaves of the base.
+    """
     inner = nest.inner
     axes_by_path = dict.fromkeys(nest.grid.columns, OUTER)
     axes_by_path |= {path: FIRST for axis in inner.first for path in nest.axes[axis]}
@@ -106,14 +113,14 @@ def stage_program(program: Program, nest: Nest, structure: jax.tree_util.PyTreeD
 
 
 def score_outputs(program: Program, structure: jax.tree_util.PyTreeDef) -> ScoreOutputs:
-    """The terms of the reason and the objectives among the equations of a program."""
+    """Return the terms of the infeasibility reason and the objectives of a program, as atoms of its equations."""
     equations, structure_of_outputs = equations_of(program, structure)
     metrics, objectives = jax.tree.unflatten(structure_of_outputs, equations.outputs)
     return ScoreOutputs(tuple(_terms(equations, metrics.infeasible_reason)), tuple(objectives))
 
 
 def _terms(equations: Equations, reason: Atom) -> list[Atom]:
-    """Whole numbers of different bits that add up to a reason."""
+    """Return the atoms, integers of different bits, that add up to a reason."""
     equation_by_output = _equation_by_output(equations)
 
     def terms(atom: Atom) -> list[Atom]:
@@ -130,12 +137,12 @@ def _union(bits: Iterable[int]) -> int:
 
 
 def _equation_by_output(equations: Equations) -> dict[int, Equation]:
-    """Variable → the equation that gives it."""
+    """Return variable → the equation that computes it."""
     return {output: equation for equation in equations.equations for output in equation.outputs}
 
 
 def output_stages(staged_program: StagedProgram, outputs: Sequence[Atom]) -> Stages:
-    """Stages that give all outputs, each at the level of what it depends on."""
+    """Return stages that compute all outputs, each along the array axes on which it depends."""
     variables = {atom for atom in outputs if isinstance(atom, int)}
     if _has_effects(staged_program.equations):
         return Stages((_stage(staged_program, _STAGE_AXES[-1], _STAGE_AXES, variables),))
@@ -143,7 +150,7 @@ def output_stages(staged_program: StagedProgram, outputs: Sequence[Atom]) -> Sta
 
 
 def score_stages(staged_program: StagedProgram, outputs: ScoreOutputs, inner: Inner) -> Stages:
-    """Stages up to the scores: one group, or one of each part where the parts stay apart."""
+    """Return stages and groups of scores: one group, or one for each factor where ``inner`` is separable."""
     all_axes = OUTER | (FIRST if inner.first else 0) | (SECOND if inner.second else 0)
     group_axes = (OUTER | FIRST, OUTER | SECOND) if inner.separable else (all_axes,)
     is_one_stage = _has_effects(staged_program.equations)
@@ -156,7 +163,7 @@ def score_stages(staged_program: StagedProgram, outputs: ScoreOutputs, inner: In
     for group_number, axes in enumerate(group_axes):
 
         def select_group(atoms: Sequence[Atom], number: int = group_number) -> tuple[int, ...]:
-            """What is computed in this group: the first that has all axes of it."""
+            """Return the indices of the atoms in this group: the first group with all their array axes."""
             first_groups = (
                 next(j for j, allowed_axes in enumerate(group_axes) if not staged_program.axes_of(atom) & ~allowed_axes)
                 for atom in atoms
@@ -177,7 +184,7 @@ def _has_effects(equations: Equations) -> bool:
 
 
 def _stage(staged_program: StagedProgram, axes: int, computed_axes: Sequence[int], outputs: Iterable[int]) -> Stage:
-    """A stage that computes for these outputs what is of some levels, and is given the rest."""
+    """Return a stage with these outputs that computes variables of ``computed_axes`` and takes all others as inputs."""
 
     def is_computed(variable: int) -> bool:
         return (
@@ -198,7 +205,7 @@ def _stage(staged_program: StagedProgram, axes: int, computed_axes: Sequence[int
 
 
 def _table_stages(staged_program: StagedProgram, axis_sets: Sequence[int], outputs: set[int]) -> tuple[Stage, ...]:
-    """Stages of these levels that give what is wanted: the last is asked first for what it needs of the others."""
+    """Return stages, one for each of ``axis_sets``, whose outputs are these and the inputs of later stages."""
     stages = list[Stage]()
     for axes in reversed(axis_sets):
         variables = {
@@ -215,13 +222,13 @@ def _table_stages(staged_program: StagedProgram, axis_sets: Sequence[int], outpu
 def run_stage(
     staged_program: StagedProgram, stage: Stage, values: Sequence[Array], outputs: Sequence[Atom]
 ) -> list[Any]:
-    """Outputs of a stage, each with the axes of its level.
+    """Return outputs of a stage, each along its array axes.
 
     Args:
         staged_program: the program.
-        stage: its stage.
-        values: of the stage's inputs, each with the axes of its level.
-        outputs: variables or constants.
+        stage: a stage of it.
+        values: values of the stage's inputs, each along its array axes.
+        outputs: variables or constants that are returned.
     """
     equations, input_axes = (
         staged_program.equations.part(stage.inputs, outputs),
@@ -243,26 +250,32 @@ def run_stage(
 
 
 def expand_axes(value: Any, value_axes: int) -> Array:
-    """A value with the axes of its level as [first part, second part, outer], of length 1 where it has none."""
+    """Return a value as [first factor, second factor, outer], of length 1 along array axes that it does not have."""
     present = [axis for axis, bit in enumerate(AXES) if value_axes & bit]
     return jnp.expand_dims(jnp.asarray(value), [axis for axis in range(3) if axis not in present])
 
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """Values along some of [first part, second part, outer]; the same along the others."""
+    """Values along some of [first factor, second factor, outer], the same along the others."""
 
     values: Any
     shape: tuple[int, ...]  #: of three axes, 1 where the values are the same along the axis
 
     def select(self, where: DesignIndices) -> np.ndarray:
-        """[design] the values there."""
+        """Return [design] the values of these designs."""
         flat = np.asarray(self.values).reshape(-1)
         return flat[where.flat_index(self.shape)] if len(flat) > 1 else np.broadcast_to(flat, len(where.outer))
 
 
 class DesignIndices:
-    """Where designs are in a chunk: [design] positions along each axis."""
+    """Designs of a chunk by their [design] indices along its array axes.
+
+    Args:
+        outer: outer index less that of the chunk's start.
+        inner: inner index.
+        factor_sizes: sizes of the first and of the second factor.
+    """
 
     def __init__(self, outer: np.ndarray, inner: np.ndarray, factor_sizes: tuple[int, int]) -> None:
         self.outer = outer
@@ -270,7 +283,7 @@ class DesignIndices:
         self._flat: dict[tuple[int, ...], np.ndarray] = {}
 
     def flat_index(self, shape: tuple[int, ...]) -> np.ndarray:
-        """[design] positions in a flat array of this shape."""
+        """Return [design] indices into a flattened array of this shape, three axes of full length or 1."""
         if shape not in self._flat:
             index = np.zeros(len(self.outer), np.int64)
             for size, digit in zip(shape, self._digits, strict=True):
@@ -280,18 +293,18 @@ class DesignIndices:
 
 
 class Outputs(NamedTuple):
-    """Where the outputs of a program are, stage by stage."""
+    """The variables or constants that the outputs of a program are."""
 
-    sources: tuple[tuple[int | None, Any, int], ...]  #: (variable, or None and a constant, its level)
+    sources: tuple[tuple[int | None, Any, int], ...]  #: (variable, or None; constant; array axes)
     structure: jax.tree_util.PyTreeDef
 
     @property
     def variables(self) -> tuple[int, ...]:
-        """The variables among them, each once."""
+        """The variables among the sources, ascending, each once."""
         return tuple(sorted({variable for variable, *_ in self.sources if variable is not None}))
 
     def from_values(self, values: Mapping[int, Any], shape: tuple[int, int, int]) -> Any:
-        """The outputs of a chunk of this shape, by the values of its variables."""
+        """Return the outputs of a chunk [first factor, second factor, outer] of this shape from variable → values."""
         outputs = []
         for variable, constant, value_axes in self.sources:
             sizes = (size if value_axes & bit else 1 for size, bit in zip(shape, AXES, strict=True))
@@ -302,7 +315,7 @@ class Outputs(NamedTuple):
 def output_sources(
     staged_program: StagedProgram, outputs: Sequence[Atom], structure: jax.tree_util.PyTreeDef
 ) -> Outputs:
-    """Where these outputs are."""
+    """Return the variables or constants of these outputs, with their array axes."""
     sources = [
         (None, np.asarray(atom.value), 0) if isinstance(atom, Constant) else (atom, None, staged_program.axes_of(atom))
         for atom in outputs
