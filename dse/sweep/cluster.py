@@ -61,7 +61,7 @@ _CONNECT_SECONDS, _POLL_SECONDS, _NO_WORKER_SECONDS = 15.0, 2.0, 60.0
 
 
 def evaluate_on_workers(job: Job, stack: contextlib.ExitStack) -> EvaluatedSweep:
-    """All blocks of a sweep, evaluated by workers; until ``stack`` closes, an interruption reports the stored parts."""
+    """Evaluate all blocks by workers; until ``stack`` closes, an interruption reports the stored parts."""
     start = time.perf_counter()
     with stoppable(), _client(job) as client:
         connected, order = time.perf_counter(), _order(job)
@@ -93,7 +93,7 @@ def evaluate_on_workers(job: Job, stack: contextlib.ExitStack) -> EvaluatedSweep
 
 
 def _order(job: Job) -> Order:
-    """Description of a sweep for workers."""
+    """Return the description of a sweep for workers."""
     spec, token = job.grid.spec, f"driver.{secrets.token_hex(8)}.{os.getpid()}.tmp"
     study = None if spec.study in STUDIES.values() else spec.study
     output, chunk = Path(str(job.target)).absolute(), job.options.chunk
@@ -107,7 +107,7 @@ def _write_token(folder: Path, token: str) -> None:
 
 
 def _worker_identity(client: Any, job: Job, order: Order) -> dict[str, str]:
-    """Identity of the workers' computation: their device and versions may differ from the driver's."""
+    """Return the identity of the workers' computation: their device and versions may differ from the driver's."""
     if not client.nthreads():
         logging.getLogger("dse").warning("no workers yet at %s: waiting for the first", job.options.scheduler)
     future = client.submit(identity, order, pure=False)
@@ -123,7 +123,7 @@ def _worker_identity(client: Any, job: Job, order: Order) -> dict[str, str]:
 
 
 def _shards(division: Division, n_workers: int) -> list[Shard]:
-    """Shards of a sweep for a number of workers."""
+    """Return the shards of a sweep for a number of workers."""
     chunks = keeping.count_chunks(division.engine, division.job.keep)
     least = min(n_workers, chunks)
     count = min(_SHARDS_PER_WORKER * n_workers, max(chunks // _CHUNKS_PER_SHARD, least), _MAX_SHARDS)
@@ -148,7 +148,7 @@ class _Run:
         self._total = division.job.grid.n_designs
 
     def outcomes(self, shards: list[Shard]) -> list[ShareOutcome]:
-        """Outcomes of all shards; IncompleteError if some could not be computed."""
+        """Return the outcomes of all shards; IncompleteError if some could not be computed."""
         self._client.subscribe_topic(self._order.token, lambda event: self._news.put(event[1]))
         try:
             share_outcomes, killed = self._run_shards(shards)
@@ -166,7 +166,7 @@ class _Run:
         return share_outcomes
 
     def _run_shards(self, shards: list[Shard]) -> tuple[list[ShareOutcome], list[Shard]]:
-        """Outcomes of shards that run concurrently, and the shards whose workers were lost each time."""
+        """Return the outcomes of shards that run concurrently, and the shards whose workers were lost each time."""
         futures = {}
         for shard in shards:
             name = f"{self._order.token}-{shard.number}-of-{shard.of}-{secrets.token_hex(2)}"
@@ -189,7 +189,7 @@ class _Run:
         return share_outcomes, sorted(killed)
 
     def _next_event(self) -> Any:
-        """Next event: a progress report or a finished shard."""
+        """Return the next event: a progress report or a finished shard."""
         idle_seconds = 0.0
         while True:
             try:
@@ -225,7 +225,7 @@ class _Run:
         return sum(state.done for state in self._states.values())
 
     def _incomplete(self, n_shards: int) -> IncompleteError:
-        """The error for shards that could not be computed, with the cause of the first."""
+        """Return the error for shards that could not be computed, with the cause of the first."""
         first = min(self._failed)
         note = f"; so it is with {counted(len(self._failed) - 1, 'other shard')}" if len(self._failed) > 1 else ""
         error, n_finished = self._failed[first], n_shards - len(self._failed)
@@ -239,7 +239,7 @@ class _Run:
 
 
 def _killer(shard: Shard, division: Division) -> IncompleteError:
-    """The error for a shard that repeatedly loses its workers."""
+    """Return the error for a shard that repeatedly loses its workers."""
     blocks = division.shard_blocks(shard)
     return IncompleteError(
         f"outer indices {blocks[0].start:,} to {blocks[-1].stop - 1:,}",
@@ -276,7 +276,7 @@ def _is_killed(future: Any) -> bool:
 
 
 def _checked(future: Any, job: Job) -> Any:
-    """A completed future; InputErrors are raised again, other failures become an IncompleteError."""
+    """Return a completed future; InputErrors are raised again, other failures become an IncompleteError."""
     if future.status in ("cancelled", "lost"):
         raise _disconnected(job, "the scheduler has gone")
     error = future.exception()
@@ -334,7 +334,7 @@ class ShareOutcome(NamedTuple):
 
 
 def identity(order: Order) -> dict[str, str]:
-    """Identity of this worker's computation: device, versions and code."""
+    """Return the identity of this worker's computation: device, versions and code."""
     with _SHARD_LOCK:
         return _job(order).identity
 
@@ -351,7 +351,7 @@ def compute(order: Order, shard: Shard) -> ShareOutcome:
 
 
 def _division(order: Order) -> Division:
-    """The sweep of an order, divided into blocks; cached for all of its shards."""
+    """Return the sweep of an order, divided into blocks; cached for all of its shards."""
     if order.token not in _DIVISIONS:
         folder = parts_folder(Path(str(order.options.output)))
         if not (folder / order.token).exists():
@@ -383,7 +383,7 @@ def _job(order: Order) -> Job:
 
 
 def _reporter(token: str, shard: Shard) -> Report:
-    """A report of progress to the driver, some times a second."""
+    """Return a report of progress to the driver, some times a second."""
     from distributed import get_worker
 
     worker: Any = get_worker()

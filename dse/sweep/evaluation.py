@@ -87,7 +87,7 @@ class Division(NamedTuple):
         return self.store
 
     def shard_blocks(self, shard: Shard) -> list[range]:
-        """The blocks of a shard, divided at its ends."""
+        """Return the blocks of a shard, divided at its ends."""
         if shard.of == 1:
             return self.blocks
         ends = keeping.share_range(self.engine, self.job.keep, *shard)
@@ -95,7 +95,7 @@ class Division(NamedTuple):
         return [block_range for block_range in ranges_in_shard if block_range]
 
     def n_designs(self, blocks: list[range]) -> int:
-        """Number of designs of blocks."""
+        """Return the number of designs of blocks."""
         return sum(keeping.designs_in(self.engine, self.job.keep, block) for block in blocks)
 
     def evaluate(
@@ -158,7 +158,7 @@ class Division(NamedTuple):
 
 
 def divide_into_blocks(job: Job) -> Division:
-    """A sweep divided into blocks, with a store next to its output if it has one."""
+    """Return a sweep divided into blocks, with a store next to its output if it has one."""
     engine = SweepEngine(job.grid, job.options.chunk)
     blocks = keeping.block_ranges(engine, job.keep)
     store = PartStore(job.target, manifest.key(job.identity, blocks)) if job.target else None
@@ -166,7 +166,7 @@ def divide_into_blocks(job: Job) -> Division:
 
 
 def stored_parts_text(blocks: list[range], store: PartStore | None) -> str:
-    """Text after "interrupted" on the blocks that are stored on disk."""
+    """Return the text after "interrupted" on the blocks that are stored on disk."""
     if not store:
         return "; without an output nothing is kept"
     blocks, ranges_on_disk = store.aligned_blocks(blocks), stored_ranges(store.folder).get(store.key, [])
@@ -180,7 +180,7 @@ def stored_parts_text(blocks: list[range], store: PartStore | None) -> str:
 
 
 def _incomplete(failed: list[tuple[range, Exception]], n_blocks: int, store: PartStore | None) -> IncompleteError:
-    """The error for blocks that could not be computed."""
+    """Return the error for blocks that could not be computed."""
     (block, error), times = failed[0], f" and {len(failed) - 1} more" if len(failed) > 1 else ""
     abort_note = f": after {_MAX_FAILED} of them no more were tried" if len(failed) == _MAX_FAILED else ""
     hint = f"what is finished is kept in {store.folder}" if store else "without an output nothing is kept"
@@ -235,13 +235,13 @@ class Stopwatch:
         self._start, self._compiled = time.perf_counter(), CompileClock.read()
 
     def seconds(self) -> dict[str, float]:
-        """Time for tracing, for compiling, and for all else, s."""
+        """Return the time for tracing, for compiling, and for all else, s."""
         trace, compiled, _ = (now - start for now, start in zip(CompileClock.read(), self._compiled, strict=True))
         run = max(time.perf_counter() - self._start - trace - compiled, 0.0)
         return {"trace": trace, "compile": compiled, "run": run}
 
     def n_programs(self) -> int:
-        """Number of compiled programs."""
+        """Return the number of compiled programs."""
         return CompileClock.read()[2] - self._compiled[2]
 
 
@@ -284,8 +284,9 @@ class Computation:
         self._parts = self._from_here()
 
     def part(self, block: range) -> BlockResult:
-        """The part of a block. One that fails is tried again alone: the next one, begun meanwhile, may have failed.
+        """Return the part of a block.
 
+        A block that fails is tried again alone: the next one, begun meanwhile, may have failed.
         Where the device has no memory left, its chunks are halved until they fit; the part is the same.
         """
         if not self._ahead or block != self._ahead[0]:
@@ -310,7 +311,7 @@ class Computation:
                     raise
 
     def _shorter_chunks(self, error: Exception) -> bool:
-        """Whether memory was short and chunks are half as long from now on."""
+        """True if memory was short and chunks are half as long from now on."""
         halved = _is_out_of_memory(error) and self._engine.halve()
         if halved:
             logging.getLogger("dse").warning("out of memory: %s; going on with chunks half as long", _first_line(error))
@@ -318,7 +319,7 @@ class Computation:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Python's own error, or XLA's, which has no class of its own."""
+    """True for Python's own error, or XLA's, which has no class of its own."""
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 

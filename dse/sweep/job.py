@@ -53,7 +53,7 @@ class RunOptions:
 
     @property
     def on_workers(self) -> bool:
-        """Whether other processes evaluate the sweep."""
+        """True if other processes evaluate the sweep."""
         return self.workers is not None or self.scheduler is not None
 
 
@@ -69,7 +69,7 @@ class Job:
 
     @functools.cached_property
     def is_target_intact(self) -> bool | None:
-        """Whether the existing results are intact; None if there are none of dse."""
+        """True if the existing results are intact; None if there are none of dse."""
         return writing.is_whole(self.target) if self.target else None
 
     @functools.cached_property
@@ -91,7 +91,7 @@ class Job:
 def plan(
     spec: str | Path | SweepSpec | Grid, keep: str | None = None, study: Study | None = None, any_option: bool = False
 ) -> tuple[Grid, Keep]:
-    """The grid of a sweep and the designs it keeps, checked against the limits; allocates nothing large.
+    """Return the grid of a sweep and the designs it keeps, checked against the limits; allocates nothing large.
 
     Args:
         spec: path of a specification, a specification, or a grid, which is returned unchanged.
@@ -146,14 +146,14 @@ def plan(
 
 
 def _composed(spec: SweepSpec) -> Grid:
-    """The grid of a specification; InputError for a stack that does not exist for an accelerator."""
+    """Return the grid of a specification; InputError for a stack that does not exist for an accelerator."""
     grid = compose.build(spec)
     vendors.check(grid)
     return grid
 
 
 def _specification(spec: str | Path | SweepSpec, study: Study | None, any_option: bool) -> SweepSpec:
-    """A specification, read from a path if necessary, with the given study and options."""
+    """Return a specification, read from a path if necessary, with the given study and options."""
     if not isinstance(spec, SweepSpec):
         spec = read(spec, study)
     elif study:
@@ -162,7 +162,7 @@ def _specification(spec: str | Path | SweepSpec, study: Study | None, any_option
 
 
 def prepare_job(spec: str | Path | SweepSpec | Grid, options: RunOptions) -> Job:
-    """The job of a specification; InputError for bad input, before any evaluation."""
+    """Return the job of a specification; InputError for bad input, before any evaluation."""
     if options.chunk is not None and not 1 <= options.chunk <= LONGEST_CHUNK:
         raise InputError("chunk", str(options.chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")
     _check_workers(options)
@@ -182,7 +182,7 @@ def prepare_job(spec: str | Path | SweepSpec | Grid, options: RunOptions) -> Job
 
 
 def _check_workers(options: RunOptions) -> None:
-    """InputError for two kinds of workers, or for workers without an output, whose folder they share."""
+    """Raise InputError for two kinds of workers, or for workers without an output, whose folder they share."""
     if options.workers is not None and options.scheduler is not None:
         raise InputError("workers", "both workers and a scheduler", "one of them", "a scheduler has workers of its own")
     if isinstance(options.workers, int):

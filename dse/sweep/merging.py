@@ -77,7 +77,7 @@ def merge(
 
 
 def join_parts(store: PartStore, grid: Grid, keep: Keep) -> BlockResult:
-    """The joined part of a sweep whose parts are complete."""
+    """Return the joined part of a sweep whose parts are complete."""
     collection = Collection(grid, keep)
     for block in _complete_blocks(store, stored_ranges(store.folder).get(store.key, []), grid.n_outer):
         part = store.load(block)
@@ -88,7 +88,7 @@ def join_parts(store: PartStore, grid: Grid, keep: Keep) -> BlockResult:
 
 
 def _key_and_header(output: Path) -> tuple[str, dict[str, Any]]:
-    """Key and header of the only sweep with parts next to the output."""
+    """Return the key and header of the only sweep with parts next to the output."""
     folder = parts_folder(output)
     ranges_by_key = stored_ranges(folder)
     headers = {path.name[:16]: line for path in sorted(folder.glob("*.jsonl")) for line in _headers(path)}
@@ -118,12 +118,12 @@ def _key_and_header(output: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _headers(path: Path) -> list[dict[str, Any]]:
-    """Headers of a manifest: one line per process that wrote it."""
+    """Return the headers of a manifest: one line per process that wrote it."""
     return [line for line in manifests.lines(path) if _is_header(line)]
 
 
 def _is_header(line: dict[str, Any]) -> bool:
-    """Whether a line is a valid header of a sweep; a manifest may be of another program."""
+    """True if a line is a valid header of a sweep; a manifest may be of another program."""
     sweep, shard, blocks = line.get("sweep"), line.get("shard"), line.get("blocks")
     texts = [line.get("specification"), line.get("file"), *(sweep.values() if isinstance(sweep, dict) else [None])]
     has_identity = isinstance(sweep, dict) and {"keep", "any_option", *_IDENTITY_ATTRIBUTES} <= set(sweep)
@@ -133,7 +133,7 @@ def _is_header(line: dict[str, Any]) -> bool:
 
 
 def _difference(keys: Any, headers: dict[str, dict[str, Any]]) -> str:
-    """Differences between the sweeps of these keys, by their headers."""
+    """Return the differences between the sweeps of these keys, by their headers."""
     identities = [headers[key]["sweep"] for key in keys if key in headers]
     if len(identities) < 2:
         return ""
@@ -142,7 +142,7 @@ def _difference(keys: Any, headers: dict[str, dict[str, Any]]) -> str:
 
 
 def _grid_and_keep(output: Path, header: dict[str, Any], study: Study | None) -> tuple[Grid, Keep]:
-    """The grid of the sweep as composed here; InputError if it differs from that of the shards."""
+    """Return the grid of the sweep as composed here; InputError if it differs from that of the shards."""
     spec = from_text(header["specification"], header["file"], study)
     grid, keep = plan(spec, header["sweep"]["keep"], any_option=header["sweep"]["any_option"] == "yes")
     identity = manifests.identity(grid, keep)
@@ -157,12 +157,12 @@ def _grid_and_keep(output: Path, header: dict[str, Any], study: Study | None) ->
 
 
 def identity_differences(local: dict[str, str], remote: dict[str, str]) -> list[str]:
-    """Attributes that must be equal here and where the parts were computed, but differ."""
+    """Return the attributes that must be equal here and where the parts were computed, but differ."""
     return [name for name in _IDENTITY_ATTRIBUTES if local[name] != remote[name]]
 
 
 def _complete_blocks(store: PartStore, blocks: list[range], n_outer: int) -> list[range]:
-    """Blocks that contain every index exactly once; other divisions of the same sweep may have left more."""
+    """Return the blocks that contain every index exactly once; other divisions of the same sweep may have left more."""
     block_by_start = {
         n_outer: range(n_outer, n_outer)
     }  # index from which the rest is complete → the block that begins there
@@ -178,7 +178,7 @@ def _complete_blocks(store: PartStore, blocks: list[range], n_outer: int) -> lis
 
 
 def _gap(blocks: list[range], n_outer: int) -> range:
-    """The first indices that no block contains, or the gap between two divisions."""
+    """Return the first indices that no block contains, or the gap between two divisions."""
     reached = 0
     for block in blocks:
         if block.start > reached:
@@ -188,7 +188,7 @@ def _gap(blocks: list[range], n_outer: int) -> range:
 
 
 def _incomplete(store: PartStore, block: range, got: str) -> InputError:
-    """The error for missing parts, with the shards that should have written them."""
+    """Return the error for missing parts, with the shards that should have written them."""
     missing = _missing_shards(store, block)
     return InputError(
         f"output {store.output}",
@@ -199,7 +199,7 @@ def _incomplete(store: PartStore, block: range, got: str) -> InputError:
 
 
 def _missing_shards(store: PartStore, block: range) -> str:
-    """Shards that have not run or not finished, by their manifests."""
+    """Return the shards that have not run or not finished, by their manifests."""
     range_by_shard = {
         tuple(map(int, line["shard"].split("/"))): line["blocks"]
         for path in sorted(store.folder.glob(f"{store.key}-*.jsonl"))
@@ -219,5 +219,5 @@ def _missing_shards(store: PartStore, block: range) -> str:
 
 
 def _abbreviated(names: list[str]) -> str:
-    """The first of many names, and their number."""
+    """Return the first of many names, and their number."""
     return ", ".join(names[:20]) + (f" … ({len(names):,} in all)" if len(names) > 20 else "")

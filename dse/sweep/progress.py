@@ -42,7 +42,7 @@ class Progress:
 
 
 def best_so_far(best: float | None, objective: str, units: str) -> str:
-    """Text of the best value of an objective; None: no feasible design yet."""
+    """Return the text of the best value of an objective; None: no feasible design yet."""
     return "none feasible yet" if best is None else f"best {objective.replace('_', ' ')} {quantity(best, units)}"
 
 
@@ -77,7 +77,7 @@ def bar_on_standard_error() -> Iterator[Any]:
 
 
 def time_left(finished: bool, remaining: float | None, elapsed: float | None) -> str:
-    """Text of a bar on time: the time left, or the time taken at the end."""
+    """Return the text of a bar on time: the time left, or the time taken at the end."""
     if finished:
         return f"in {duration(elapsed or 0.0)}"
     return "" if remaining is None else f"{duration(remaining)} left"

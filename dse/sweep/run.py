@@ -150,7 +150,7 @@ def perform_shard(
 
 
 def _evaluate_in_process(job: Job, stack: contextlib.ExitStack) -> EvaluatedSweep:
-    """A sweep evaluated in this process."""
+    """Return a sweep evaluated in this process."""
     clock, collection = Stopwatch(), Collection(job.grid, job.keep)
     division, earlier = _evaluate(job, stack, collection.add)
     part = collection.result()

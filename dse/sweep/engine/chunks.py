@@ -330,7 +330,7 @@ class ChunkPrograms:
         return dict(zip(self._variables, arrays, strict=True)), padded
 
     def scores(self, first: int, count: int, stop: int, pivots: np.ndarray, thresholds: np.ndarray | None) -> Scores:
-        """See :meth:`~dse.sweep.engine.engine.SweepEngine.scores`."""
+        """Dispatch the scores of a chunk, see :meth:`~dse.sweep.engine.engine.SweepEngine.scores`."""
         start, n_valid, padded = self.outer_range(first, count, stop)
         keywords = dict(owners=self.owners, feasible_bit=self.staged_program.program.study.feasible_bit)
         if self._has_outer_program:

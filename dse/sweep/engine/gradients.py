@@ -222,7 +222,7 @@ class Gradient:
         self._programs: collections.OrderedDict[Any, Callable[..., np.ndarray]] = collections.OrderedDict()
 
     def over(self, count: int, by: Mapping[str, Any], *arguments: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Return values [count], and by name the slope [count] of each.
+        """Return the values [count], and by name the slope [count] of each.
 
         Args:
             count: designs.
@@ -315,7 +315,7 @@ _WHERE = "value_and_grad"
 def value_and_grad(
     objective: str | Study | Callable[[Design], Scalar], design: Design, paths: Sequence[str]
 ) -> Callable[[Mapping[str, Any]], tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """A function of many designs that gives a metric of each and its gradient by some of their leaves.
+    """Return a function of many designs that gives a metric of each and its gradient by some of their leaves.
 
     Reverse mode: 5 to 12 times the time of the metric alone, however many leaves there are. Fewer than 512 designs are
     evaluated by NumPy in some hundredths of a second; for more the first call compiles some seconds, and the program is

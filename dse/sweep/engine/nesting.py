@@ -174,7 +174,7 @@ class Nest:
     """A grid turned into outer index x inner product.
 
     Axes are numbered: the grid's dimensions, then the axes of options. The outer index is a mixed-radix number (outer
-    dimensions…, mask row), where a *mask row* is a row of degrees with a value of every outer option that some mapping has.
+    dimensions…, mask row). A *mask row* is a row of degrees with a value of every outer option that some mapping has.
     The inner index is (axes of the first factor…, of the second…). A *line* has one row of degrees and one value of
     every outer dimension: the unit of blocks.
     """

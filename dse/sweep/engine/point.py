@@ -37,14 +37,14 @@ class Program:
         return self.study.is_own
 
     def __str__(self) -> str:
-        """Everything that the program depends on besides the code."""
+        """Return everything that the program depends on besides the code."""
         objectives = [(objective.expression.text, objective.sign) for objective in self.objectives]
         constraints = [constraint.text for constraint in self.constraints]
         return str((self.study.name, constraints, objectives, self.metrics, self.known, self.decided))
 
 
 def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar]) -> tuple[Any, tuple[Scalar, ...]]:
-    """Return metrics and objectives of one design, objectives negated where they are maximised.
+    """Return the metrics and objectives of one design, objectives negated where they are maximised.
 
     Args:
         program: what is computed.
@@ -83,7 +83,7 @@ def neutral(base: Design, columns: Mapping[str, np.ndarray]) -> tuple[tuple[int,
 
 
 def _select_metrics(metrics: Any, names: Container[str]) -> Any:
-    """Return metrics with these names, None for all others."""
+    """Return the metrics with these names, None for all others."""
     removed = [field.name for field in dataclasses.fields(metrics) if field.name not in names]
     return dataclasses.replace(metrics, **dict.fromkeys(removed))
 

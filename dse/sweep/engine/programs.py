@@ -58,7 +58,7 @@ class CompileClock:
 
     @classmethod
     def read(cls) -> tuple[float, float, int]:
-        """(seconds traced, seconds compiled or loaded, programs compiled) since the first reading."""
+        """Return (seconds traced, seconds compiled or loaded, programs compiled) since the first reading."""
         if not cls._listening:
             jax.monitoring.register_event_duration_secs_listener(cls._note)
             cls._listening = True
@@ -262,7 +262,7 @@ def environment_text() -> str:
 
 
 def _processor() -> str:
-    """Name and features of the processor: compiled code uses what the machine has."""
+    """Return the name and features of the processor: compiled code uses what the machine has."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -245,7 +245,7 @@ def _tallies(scores: Array, reason: Array, feasible_bit: int) -> Array:
 
 
 def _full(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
-    """Return sum and carry of three words, bit by bit."""
+    """Return the sum and carry of three words, bit by bit."""
     return a ^ b ^ c, a & b | c & (a ^ b)
 
 

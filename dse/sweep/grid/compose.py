@@ -56,7 +56,7 @@ _MAY_BE_NONE = ("shared_ffn", "n_predict", "redundant_experts", "uneven_layers")
 
 
 def build(spec: SweepSpec) -> Grid:
-    """The grid of a specification; InputError for faults of names, sizes and divisibility."""
+    """Return the grid of a specification; InputError for faults of names, sizes and divisibility."""
     spec_parts = structures.split_by_structure(spec)
     if len(spec_parts) == 1:
         return _grid_of_structure(*spec_parts[0])
@@ -64,7 +64,7 @@ def build(spec: SweepSpec) -> Grid:
 
 
 def _grid_of_part(sweep_spec: SweepSpec, spec: SweepSpec, names: Names) -> Grid:
-    """The grid of the designs of one structure; its InputErrors name those designs."""
+    """Return the grid of the designs of one structure; its InputErrors name those designs."""
     try:
         return _grid_of_structure(spec, names)
     except InputError as error:
@@ -142,7 +142,7 @@ def _missing_note(table: mappings.MappingTable, shapes: tuple[Shape, ...], state
 
 
 def _saturation(spec: SweepSpec, base: Design) -> str:
-    """Note on memory bandwidths above what the accelerator's cores can use; empty otherwise."""
+    """Return the note on memory bandwidths above what the accelerator's cores can use; empty otherwise."""
     axis_by_path = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
     accelerator = base.system.accelerator
     if (
@@ -155,7 +155,7 @@ def _saturation(spec: SweepSpec, base: Design) -> str:
 
 
 def _mesh(spec: SweepSpec, base: Design, names: Names) -> str:
-    """Note on full meshes of another size than built; empty otherwise."""
+    """Return the note on full meshes of another size than built; empty otherwise."""
     axis_by_path = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
     if _DOMAIN not in axis_by_path or {"accelerator", "system", "scale_up"} & set(axis_by_path):
         return ""
@@ -184,7 +184,7 @@ def _check_bills(names: Names, spec: SweepSpec, base: Design, axis_by_path: Mapp
 
 
 def _check_routing(spec: SweepSpec, base: Design, dimensions: tuple[GridDimension, ...]) -> None:
-    """InputError for faults of the routing that all designs have; those of some designs are reasons of these."""
+    """Raise InputError for faults of the routing that all designs have; those of some designs are reasons of these."""
     columns = (column for dimension in dimensions for column in dimension.columns.items())
     varying = {path for path, values in columns if np.any(values != values[0])}
     where_by_path = {path: axis.where for path, axis in spec.fixed.items()}
@@ -193,14 +193,14 @@ def _check_routing(spec: SweepSpec, base: Design, dimensions: tuple[GridDimensio
 
 
 def _check_tiers(spec: SweepSpec, parts: MappingSpec) -> None:
-    """InputError for a fixed share of offloaded data where no mapping offloads any."""
+    """Raise InputError for a fixed share of offloaded data where no mapping offloads any."""
     offloaded = {path: max(parts.axis(path).values, default=0.0) for path in OPTIONS}
     for path, axis in spec.fixed.items():
         check_tiers(path, axis.values[0], offloaded, axis.where)
 
 
 def _capabilities(names: Names, spec: SweepSpec) -> dict[str, float]:
-    """Capability → its maximum over the stacks of a sweep, from their files or the sweep."""
+    """Return capability → its maximum over the stacks of a sweep, from their files or the sweep."""
     values_by_path = {axis.key: axis.values for axis in (*spec.fixed.values(), *spec.axes)}
     stacks = [names.values(names.layers["software"], slug) for slug in names.stacks]
     return {
@@ -226,7 +226,7 @@ def _base(
 
 
 def _groups(spec: SweepSpec) -> list[tuple[Axis, ...]]:
-    """The axes in their order, those that move together as one group in the place of the first."""
+    """Return the axes in their order, those that move together as one group in the place of the first."""
     by_name = {axis.name: axis for axis in spec.axes}
     zipped = {name: group for group in spec.zips for name in group}
     groups = [tuple(by_name[n] for n in zipped.get(axis.name, (axis.name,))) for axis in spec.axes]
@@ -237,12 +237,12 @@ def _groups(spec: SweepSpec) -> list[tuple[Axis, ...]]:
 
 
 def _is_mapping(group: tuple[Axis, ...]) -> bool:
-    """Whether a group is part of the stacked mapping dimension."""
+    """True if a group is part of the stacked mapping dimension."""
     return all(axis.key in ALL_DEGREES + OPTIONS for axis in group)
 
 
 def _check_group(group: tuple[Axis, ...], file: str) -> None:
-    """InputError for a group with axes of the mapping and others, or with a position twice."""
+    """Raise InputError for a group with axes of the mapping and others, or with a position twice."""
     keys = {axis.key for axis in group}
     mixed = _is_mapping(group) and keys & set(ALL_DEGREES) and keys & set(OPTIONS)
     if mixed or (not _is_mapping(group) and keys & set(ALL_DEGREES[1:] + OPTIONS)):
@@ -259,7 +259,7 @@ def _check_group(group: tuple[Axis, ...], file: str) -> None:
 
 
 def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> GridDimension:
-    """An orthogonal dimension; a system or accelerator adds its software stack unless one is given."""
+    """Return an orthogonal dimension; a system or accelerator adds its software stack unless one is given."""
     columns: dict[str, np.ndarray] = {}
     axes = list(group)
     for axis in group:
@@ -279,14 +279,14 @@ def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> GridDi
 
 
 def _splits_hidden(base: Design, dimensions: tuple[GridDimension, ...]) -> bool:
-    """Whether a stack of the sweep can split residuals along the hidden size where tp does not divide the sequence."""
+    """True if a stack of the sweep can split residuals along the hidden size where tp does not divide the sequence."""
     path = "software.splits_hidden"
     swept = [dimension.columns[path] for dimension in dimensions if path in dimension.columns]
     return any(np.any(column) for column in swept) or (not swept and bool(base.software.splits_hidden))
 
 
 def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec) -> list[Shape]:
-    """Every distinct combination of the sizes that the mapping must divide."""
+    """Return every distinct combination of the sizes that the mapping must divide."""
     file, unread_prefix = spec.file, spec.study.unread
     unread_paths = [path for path in EXPERT_SHAPE_PATHS if unread_prefix and path.startswith(unread_prefix)]
     experts, serving = base.workload.experts, base.mapping.serving
@@ -320,7 +320,7 @@ def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec
 
 
 def _mapping_axes(mapping_groups: list[tuple[Axis, ...]], parts: MappingSpec) -> tuple[Axis, ...]:
-    """Parts of the mapping that label results: degrees, degrees derived from them, options."""
+    """Return the parts of the mapping that label results: degrees, degrees derived from them, options."""
     swept = [axis for group in mapping_groups for axis in group]
     degrees = [axis for axis in swept if axis.key in ALL_DEGREES]
     if "mapping.dp" not in parts.axes:
@@ -345,7 +345,7 @@ class Offer(NamedTuple):
 def supported_axes(
     groups: Sequence[tuple[Axis, ...]], fixed: Mapping[str, Axis], can: Mapping[str, float], experts: bool = False
 ) -> Offer:
-    """The axes without values that no stack supports; an axis without supported values is not changed.
+    """Return the axes without values that no stack supports; an axis without supported values is not changed.
 
     Args:
         groups: axes that move together; those outside the mapping are not changed.
@@ -375,7 +375,7 @@ def supported_axes(
 
 
 def _is_unsupported(axis: Axis, can: Mapping[str, float], experts: bool) -> np.ndarray:
-    """[position] whether no stack supports the value of a part of the mapping."""
+    """Return [position] True where no stack supports the value of a part of the mapping."""
     prefix, _, name = axis.key.rpartition(".")
     values: dict[str, Any] = {**_PLAIN, "experts": experts or None, name: np.array(axis.values)}
     if prefix != "mapping" or not axis.values:
@@ -386,7 +386,7 @@ def _is_unsupported(axis: Axis, can: Mapping[str, float], experts: bool) -> np.n
 
 
 def _drop_unsupported(axis: Axis, is_unsupported: np.ndarray, can: Mapping[str, float]) -> Axis:
-    """An axis without these positions; a rule gets an upper limit."""
+    """Return an axis without these positions; a rule gets an upper limit."""
     name = axis.key.rpartition(".")[2]
     if axis.rule:
         limited = name in LIMITED and can[name] < getattr(_ALL_CAPABILITIES, name)
@@ -399,7 +399,7 @@ def _drop_unsupported(axis: Axis, is_unsupported: np.ndarray, can: Mapping[str, 
 
 
 def _unsupported_text(axis: Axis, is_unsupported: np.ndarray) -> str:
-    """An axis and the labels of its unsupported values."""
+    """Return an axis and the labels of its unsupported values."""
     return " ".join([axis.name, *(_label_text(axis.labels[index]) for index in np.flatnonzero(is_unsupported))])
 
 
@@ -410,7 +410,7 @@ def _label_text(label: Label) -> str:
 
 
 def offer_note(offer: Offer, stacks: Sequence[str]) -> str:
-    """Note on unsupported options of a sweep and the flag that allows them; empty where all are supported."""
+    """Return the note on unsupported options of a sweep with the flag that allows them; empty if all are supported."""
     verb = f"{', '.join(dict.fromkeys(stacks))} {'lacks' if len(set(stacks)) == 1 else 'lack'}"
     parts = []
     if offer.left_out:

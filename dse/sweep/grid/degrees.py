@@ -68,7 +68,7 @@ class MappingSpec(NamedTuple):
         return ALL_DEGREES if self.has_experts else DEGREES
 
     def axis(self, path: str) -> Axis:
-        """Axis of a part; by default its neutral value."""
+        """Return the axis of a part; by default its neutral value."""
         plain = (PLAIN_MAPPING | PLAIN_EXPERTS).get(path, 0.0)
         return self.axes.get(path) or Axis(name=path.rpartition(".")[2], key=path, where="", values=(plain,))
 
@@ -78,7 +78,7 @@ _MOST_MAPPINGS = 200_000_000
 
 
 def check_table_size(what: str, count: int) -> None:
-    """InputError with the size of a table of mappings that is too large, before it is built."""
+    """Raise InputError with the size of a table of mappings that is too large, before it is built."""
     if count > _MOST_MAPPINGS:
         raise InputError(
             f"axes: {what}",
@@ -89,13 +89,13 @@ def check_table_size(what: str, count: int) -> None:
 
 
 def divisors(number: int) -> list[int]:
-    """All divisors of a positive integer, ascending."""
+    """Return all divisors of a positive integer, ascending."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
 
 
 def _fault_reason(path: str, value: int, shape: Shape, parts: MappingSpec) -> str:
-    """Reason why a degree fits a shape with no values of the others; "" if it may fit."""
+    """Return the reason why a degree fits a shape with no values of the others; "" if it may fit."""
     devices = shape.n_devices if parts.has_n_devices and N_DEVICES not in parts.axes else 0
     fault = divisibility.fault(_name(path), value, shape.sizes)
     over_devices = path in _OVER_DEVICES and devices % value != 0
@@ -103,12 +103,12 @@ def _fault_reason(path: str, value: int, shape: Shape, parts: MappingSpec) -> st
 
 
 def _name(path: str) -> str:
-    """Field name at the end of a leaf's path."""
+    """Return the field name at the end of a leaf's path."""
     return path.rpartition(".")[2]
 
 
 def _fitting_values(path: str, shape: Shape, parts: MappingSpec) -> list[int]:
-    """All values of a degree that may fit a shape."""
+    """Return all values of a degree that may fit a shape."""
     rule = next(divisibility.rules_of(_name(path), Shape._fields))
     possible = {d for extra in range(rule.extra + 1) for d in divisors(shape.sizes[rule.whole] + extra)}
     if shape.sizes.get(rule.unless):
@@ -118,7 +118,7 @@ def _fitting_values(path: str, shape: Shape, parts: MappingSpec) -> list[int]:
 
 
 def check_listed(axis: Axis, parts: MappingSpec, shapes: list[Shape]) -> None:
-    """InputError for a listed degree that is no integer or fits no shape."""
+    """Raise InputError for a listed degree that is no integer or fits no shape."""
     if axis.rule and axis.key == N_DEVICES:
         raise InputError(axis.where, repr(axis.rule), "a list or a range", "write { from = 8, to = 4096, factor = 2 }")
     for value in axis.values if axis.where else ():
@@ -132,7 +132,7 @@ def check_listed(axis: Axis, parts: MappingSpec, shapes: list[Shape]) -> None:
 
 
 def _named_candidates(path: str, parts: MappingSpec, shape: Shape, removed: Counter[str]) -> tuple[str, np.ndarray]:
-    """A degree and its values that may fit a shape; ``removed`` counts the others by reason."""
+    """Return a degree and its values that may fit a shape; ``removed`` counts the others by reason."""
     axis = parts.axis(path)
     if axis.rule:
         fits = _fitting_values(path, shape, parts)
@@ -148,7 +148,7 @@ def _named_candidates(path: str, parts: MappingSpec, shape: Shape, removed: Coun
 
 
 def _cross(columns: Columns, path: str, values: np.ndarray) -> Columns:
-    """Every row with every value; InputError above the maximum size of a table."""
+    """Return every row with every value; InputError above the maximum size of a table."""
     length = len(next(iter(columns.values()))) if columns else 1
     check_table_size(f"degrees up to {_name(path)}", length * len(values))
     crossed = {name: np.repeat(column, len(values)) for name, column in columns.items()}
@@ -156,13 +156,13 @@ def _cross(columns: Columns, path: str, values: np.ndarray) -> Columns:
 
 
 def _select_rows(columns: Columns, valid: np.ndarray, reason: str, removed: Counter[str]) -> Columns:
-    """The valid rows; ``removed`` counts the others under ``reason``."""
+    """Return the valid rows; ``removed`` counts the others under ``reason``."""
     removed[reason] += int(np.count_nonzero(~valid))
     return {name: column[valid] for name, column in columns.items()}
 
 
 def degree_rows(parts: MappingSpec, shape: Shape, removed: Counter[str]) -> Columns:
-    """The valid combinations of degrees for one shape; ``removed`` counts the others by reason."""
+    """Return the valid combinations of degrees for one shape; ``removed`` counts the others by reason."""
     columns: Columns = {}
     for path in ("mapping.tp", "mapping.cp", "mapping.pp"):
         columns = _cross(columns, *_named_candidates(path, parts, shape, removed))
@@ -184,7 +184,7 @@ def degree_rows(parts: MappingSpec, shape: Shape, removed: Counter[str]) -> Colu
 
 
 def _with_devices(columns: Columns, parts: MappingSpec, shape: Shape, removed: Counter[str]) -> Columns:
-    """The rows with ``dp`` and ``n_devices``: as given, or one derived from the other."""
+    """Return the rows with ``dp`` and ``n_devices``: as given, or one derived from the other."""
 
     def model_parallel() -> np.ndarray:
         return columns["mapping.tp"] * columns["mapping.cp"] * columns["mapping.pp"]
@@ -206,7 +206,7 @@ def _with_devices(columns: Columns, parts: MappingSpec, shape: Shape, removed: C
 
 
 def _with_experts(columns: Columns, parts: MappingSpec, shape: Shape, removed: Counter[str]) -> Columns:
-    """The rows with the degrees of their experts, whose groups are subsets of the devices of a stage."""
+    """Return the rows with the degrees of their experts, whose groups are subsets of the devices of a stage."""
     members = np.ones_like(columns["mapping.tp"])
     for path in EXPERT_DEGREES:
         columns = _cross({**columns, "members": members}, *_named_candidates(path, parts, shape, removed))
@@ -219,7 +219,7 @@ def _with_experts(columns: Columns, parts: MappingSpec, shape: Shape, removed: C
 
 
 def _apply_divisibility(columns: Columns, path: str, shape: Shape, removed: Counter[str]) -> Columns:
-    """The rows whose degrees so far, including ``path``, divide the sizes they split."""
+    """Return the rows whose degrees so far, including ``path``, divide the sizes they split."""
     degrees = {_name(degree_path): column for degree_path, column in columns.items()}
     for rule in divisibility.rules_of(_name(path), Shape._fields):
         applicable = rule._replace(degrees=tuple(name for name in rule.degrees if name in degrees))
@@ -231,14 +231,14 @@ def _apply_divisibility(columns: Columns, path: str, shape: Shape, removed: Coun
 
 
 def _interleaves(columns: Columns, shape: Shape) -> np.ndarray:
-    """[row] whether there is one chunk per stage or a schedule that interleaves several."""
+    """Return [row] True where there is one chunk per stage or a schedule that interleaves several."""
     degrees = {_name(path): column for path, column in columns.items()}
     n_micro_batches = shape.global_batch // (degrees["dp"] * degrees["micro_batch"])
     return divisibility.interleaves(degrees | {"n_micro_batches": n_micro_batches})
 
 
 def matches_zip(columns: list[np.ndarray], axes: tuple[Axis, ...]) -> np.ndarray:
-    """[row] whether the values of zipped axes have a common position."""
+    """Return [row] True where the values of zipped axes have a common position."""
     valid = np.zeros(columns[0].shape, bool)
     for values in zip(*(axis.values for axis in axes), strict=True):
         valid |= np.all([column == value for column, value in zip(columns, values, strict=True)], axis=0)

@@ -1,4 +1,4 @@
-"""A specification as a grid: orthogonal dimensions x the mapping table, and where each design lies in it.
+"""A specification as a grid: orthogonal dimensions x the mapping table, and the index of each design in it.
 
 A design's *outer* index is a mixed-radix number, (dimensions…, row of degrees); its *inner* index
 is the column of options. Designs are numbered point by point, and within a point in the
@@ -31,7 +31,7 @@ class GridDimension:
     """One orthogonal dimension: the axes that move along it and the leaves they set."""
 
     axes: tuple[Axis, ...]
-    columns: dict[str, np.ndarray]  #: leaf path → value at each position
+    columns: dict[str, np.ndarray]  #: leaf path → [size] values
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ class GridDimension:
 
     @property
     def size(self) -> int:
-        """Positions."""
+        """Number of values along the dimension."""
         return len(self.axes[0].values)
 
 
@@ -53,7 +53,7 @@ class Member(NamedTuple):
     mappings: np.ndarray  #: [mapping of the member] its number in the table of the whole
 
     def index_in(self, sweep_grid: Grid, index: np.ndarray) -> np.ndarray:
-        """Indices in the whole of designs of the member; they ascend as these do."""
+        """Return the indices in the whole sweep of designs of the member; they ascend as these do."""
         point, mapping = np.divmod(index, self.grid.table.n_mappings)
         digits = np.unravel_index(point, self.grid.shape) if self.grid.shape else ()
         sweep_digits = [
@@ -64,7 +64,7 @@ class Member(NamedTuple):
         return point * sweep_grid.table.n_mappings + self.mappings[mapping]
 
     def locate(self, sweep_grid: Grid, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in ``index`` of the whole's designs that belong to the member, and their indices in the member."""
+        """Return (rows of ``index`` whose designs belong to the member, their indices in the member)."""
         point, mapping = np.divmod(index, sweep_grid.table.n_mappings)
         digits = np.unravel_index(point, sweep_grid.shape) if sweep_grid.shape else ()
         local_mapping = _inverse(self.mappings, sweep_grid.table.n_mappings)[mapping]
@@ -77,7 +77,7 @@ class Member(NamedTuple):
 
 
 def _inverse(positions: np.ndarray, size: int) -> np.ndarray:
-    """Position → where it is among these, -1 where it is not."""
+    """Return [position] its index in ``positions``, -1 where it is not in these."""
     inverse = np.full(size, -1)
     inverse[positions] = np.arange(len(positions))
     return inverse
@@ -144,7 +144,7 @@ class Grid:
 
     @property
     def n_indices(self) -> int:
-        """Indices that designs may have."""
+        """Number of indices in the product of points and mappings, not all of them designs with several structures."""
         return self.n_points * self.table.n_mappings
 
     @property
@@ -158,7 +158,7 @@ class Grid:
         return tuple(member.grid for member in self.members) or (self,)
 
     def indices(self, ordinals: np.ndarray) -> np.ndarray:
-        """Indices of the designs of these numbers, which count those of each member after the other's."""
+        """Return design indices from ordinals, which count the designs of each member after those of the one before."""
         index, offset = np.array(ordinals, np.int64), 0
         for member in self.members:
             is_member = (ordinals >= offset) & (ordinals < offset + member.grid.n_designs)
@@ -167,7 +167,7 @@ class Grid:
         return index
 
     def by_structure(self, index: np.ndarray) -> list[tuple[np.ndarray, Grid, np.ndarray]]:
-        """(which of these designs, their grid, their indices there) of every structure that some of them have."""
+        """Return (rows of ``index``, grid, indices in that grid) for every structure that these designs have."""
         index = np.asarray(index, np.int64)
         if not self.members:
             return [(np.arange(len(index)), self, index)]
@@ -191,7 +191,7 @@ class Grid:
         return np.concatenate([[0], np.cumsum(self.table.distinct.sum(axis=1))])
 
     def _pairs_of(self, mapping: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(row of degrees, column of options) of mappings: only their rows are looked into."""
+        """Return (row of degrees, column of options) of mappings: only their rows are looked into."""
         row = np.searchsorted(self._mappings_before, mapping, side="right") - 1
         rows, row_number = np.unique(row, return_inverse=True)
         column = np.nonzero(self.table.distinct[rows])[1]
@@ -199,26 +199,26 @@ class Grid:
         return row, column[n_before[row_number] + mapping - self._mappings_before[row]]
 
     def first_design(self, outer: int) -> int:
-        """Number of designs before an outer index."""
+        """Return the number of designs before an outer index."""
         point, row = divmod(outer, self.table.n_rows)
         return point * self.table.n_mappings + int(self._mappings_before[row])
 
     def design_index(self, outer: np.ndarray, column: np.ndarray) -> np.ndarray:
-        """Index of the designs at these outer indices and columns (each of them a mapping)."""
+        """Return the index of the designs at these outer indices and columns (each of them a mapping)."""
         point, row = np.divmod(outer.astype(np.int64), self.table.n_rows)
         rows, row_number = np.unique(row, return_inverse=True)
         mapping = self._mappings_before[row] + np.cumsum(self.table.distinct[rows], axis=1)[row_number, column] - 1
         return point * self.table.n_mappings + mapping
 
     def locate(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(digits [dimension…, row of degrees][design], column of options) of design indices."""
+        """Return (digits [dimension…, row of degrees][design], column of options) of design indices."""
         point, mapping = np.divmod(np.asarray(index, np.int64), self.table.n_mappings)
         digits = np.unravel_index(point, self.shape) if self.shape else ()
         row, column = self._pairs_of(mapping)
         return np.stack([*digits, row]), column
 
     def values(self, index: np.ndarray) -> dict[str, np.ndarray]:
-        """Leaf path → its value at each of these designs, for all leaves that differ from the base's.
+        """Return leaf path → its value at each of these designs, for all leaves that differ from the base's.
 
         Of several structures all leaves, NaN where a design has none.
         """
@@ -238,7 +238,7 @@ class Grid:
         return values_by_path
 
     def mapping_values(self, axis: Axis, mapping: np.ndarray | None = None) -> np.ndarray:
-        """Value of a part of the mapping at each mapping, or at those of these numbers."""
+        """Return the value of a part of the mapping at each mapping, or at those of these numbers."""
         row, column = self.pairs.T if mapping is None else self._pairs_of(mapping)
         if axis.key in self.table.degrees:
             return self.table.degrees[axis.key][row]
@@ -247,7 +247,7 @@ class Grid:
         return np.full(len(row), axis.values[0])
 
     def labels(self, index: int) -> dict[str, Label]:
-        """What the axes are at a design, by axis name."""
+        """Return the axis name → its label at a design."""
         digits, _ = self.locate(np.array([index]))
         mapping = np.array([index % self.table.n_mappings])
         label_by_axis: dict[str, Label] = {}
@@ -257,11 +257,11 @@ class Grid:
         return label_by_axis | {axis.name: part_label(axis, value) for axis, value in parts.items()}
 
     def describe(self) -> str:
-        """The size in one line, before anything is allocated."""
+        """Return the size in one line, before anything is allocated."""
         return f"{' + '.join(grid.product() for grid in self.each)} = {counted(self.n_designs, 'design')}"
 
     def product(self, continuous: Container[str] = ()) -> str:
-        """The sizes of dimensions, those of continuous leaves apart, and mappings, of designs of one structure."""
+        """Return the product of the sizes of dimensions and of mappings as text, without ``continuous`` leaves."""
         sizes = [
             f"{dimension.size:,} {dimension.name}"
             for dimension in self.dimensions
@@ -271,12 +271,12 @@ class Grid:
 
 
 def variable_name(axis: Axis) -> str:
-    """An axis' name in datasets, where a dot would be no attribute."""
+    """Return an axis' name in datasets, where a dot would be no attribute."""
     return axis.name.replace(".", "_")
 
 
 def part_label(axis: Axis, value: float) -> Label:
-    """How results show a part of the mapping: a number (a whole one as such), a name or a truth value."""
+    """Return the label of a part of the mapping in results: an integer, another number, a name or a truth value."""
     if axis.key in OPTIONS and value in axis.values:
         label = axis.labels[axis.values.index(value)]
         return _plain_number(label) if type(label) is float else label

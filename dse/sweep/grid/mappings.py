@@ -78,7 +78,7 @@ class MappingTable:
 
 
 def build(parts: MappingSpec, shapes: Iterable[Shape], constraints: tuple[Expression, ...], where: str) -> MappingTable:
-    """The mappings that are valid for at least one of ``shapes``.
+    """Return the mappings that are valid for at least one of ``shapes``.
 
     ``constraints`` read only parts of the mapping.
 
@@ -117,7 +117,7 @@ def build(parts: MappingSpec, shapes: Iterable[Shape], constraints: tuple[Expres
 def _missing(
     parts: MappingSpec, shapes: Iterable[Shape], options: Columns, constraints: tuple[Expression, ...], degrees: Columns
 ) -> tuple[tuple[str, str], ...]:
-    """Listed degrees that no mapping has, by axis and reason, except values that a constraint removes."""
+    """Return the listed degrees that no mapping has, by axis and reason, except values that a constraint removes."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for path, axis in parts.axes.items():
         for value in axis.values if path in degrees and axis.explicit and axis.where else ():
@@ -135,7 +135,7 @@ def _missing(
 def of_shape(
     parts: MappingSpec, shape: Shape, options: Columns, constraints: tuple[Expression, ...], removed: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """([row, degree] as ``parts.degrees``, mask [row, column]) of a shape; ``removed`` counts invalid rows."""
+    """Return ([row, degree] as ``parts.degrees``, mask [row, column]) of a shape; ``removed`` counts invalid rows."""
     degrees = degree_rows(parts, shape, removed)
     check_table_size("degrees x options", len(degrees[DEGREES[0]]) * len(next(iter(options.values()))))
     rows = np.stack([degrees[path] for path in parts.degrees], axis=1)
@@ -143,7 +143,7 @@ def of_shape(
 
 
 def option_columns(parts: MappingSpec) -> Columns:
-    """The full product of the swept options in their listed order, the first axis slowest.
+    """Return the full product of the swept options in their listed order, the first axis slowest.
 
     An option with one value is no column: all that depends on it would become part of the inner product. If no option
     is left, one is a single column with its value.
@@ -173,7 +173,7 @@ def _mask(
     constraints: tuple[Expression, ...],
     removed: Counter[str],
 ) -> np.ndarray:
-    """[row, column] whether the pair is valid for a shape, meets the constraints and represents its equals."""
+    """Return [row, column] True where a pair is valid for a shape, meets the constraints and represents its equals."""
     mask = distinct_pairs(degrees, options, parts.study)
     rules: list[tuple[Rule, str]] = [
         (
@@ -199,7 +199,7 @@ def _mask(
 
 
 def _evaluate_rule(rule: Rule, degrees: Columns, options: Columns, parts: MappingSpec) -> Any:
-    """[row, column] whether a rule holds; evaluated once for columns with equal values of the options it reads."""
+    """Return [row, column] True where a rule holds, evaluated once for columns equal in the options it reads."""
 
     def lookup(path: str) -> Any:
         if path in degrees:
@@ -220,25 +220,25 @@ def _evaluate_rule(rule: Rule, degrees: Columns, options: Columns, parts: Mappin
         np.stack([options[path] for path in swept], axis=1), axis=0, return_index=True, return_inverse=True
     )
     columns = {path: options[path][first] for path in swept}
-    holds = np.broadcast_to(rule(lookup), (len(next(iter(degrees.values()))), len(first)))
-    return True if holds.all() else np.take(holds, inverse.reshape(-1), axis=1)
+    rule_mask = np.broadcast_to(rule(lookup), (len(next(iter(degrees.values()))), len(first)))
+    return True if rule_mask.all() else np.take(rule_mask, inverse.reshape(-1), axis=1)
 
 
 def _sequence_splits(shape: Shape, lookup: Lookup) -> np.ndarray:
-    """[row, column] whether tp and cp divide the sequence as required by sequence parallelism."""
+    """Return [row, column] True where tp and cp divide the sequence as required by sequence parallelism."""
     values = {name: lookup(f"mapping.{name}") for name in ("tp", "cp", "sequence_parallel")} | shape._asdict()
     return divisibility.splits_sequence(values)
 
 
 def _schedule_runs(shape: Shape, lookup: Lookup) -> Any:
-    """[row, column] whether the schedule can run these numbers of chunks and micro-batches."""
+    """Return [row, column] True where the schedule can run these numbers of chunks and micro-batches."""
     values = {name: lookup(f"mapping.{name}") for name in ("schedule", "pp", "virtual_stages")}
     of_rank = lookup("mapping.dp") * lookup("mapping.micro_batch")
     return divisibility.schedule_runs(values | {"n_micro_batches": shape.global_batch // of_rank})
 
 
 def _check_schedules(parts: MappingSpec, options: Columns, distinct: np.ndarray) -> None:
-    """InputError for a listed schedule that no mapping has."""
+    """Raise InputError for a listed schedule that no mapping has."""
     axis = parts.axis(SCHEDULE)
     has_mapping = np.asarray(distinct.any(axis=0))
     for code, label in zip(axis.values, axis.labels, strict=True) if SCHEDULE in options else ():
@@ -249,7 +249,7 @@ def _check_schedules(parts: MappingSpec, options: Columns, distinct: np.ndarray)
 
 
 def _shards_divide(has_experts: bool, lookup: Lookup) -> Any:
-    """[row, column] whether dp_replicate divides dp and the devices with the same experts.
+    """Return [row, column] True where dp_replicate divides dp and the devices with the same experts.
 
     Above 1 it needs a ZeRO stage: without one nothing is sharded.
     """
@@ -263,13 +263,13 @@ def _shards_divide(has_experts: bool, lookup: Lookup) -> Any:
 
 
 def _recomputes_a_share(lookup: Lookup) -> Any:
-    """[row, column] whether recompute covers a share of the layers; of shares without effect the largest is valid."""
+    """Return [row, column] True where recompute covers a share of the layers; without effect the largest is valid."""
     share = lookup("mapping.recompute_share")
     return (lookup("mapping.recompute") == float(Recompute.full)) | (share == np.max(share))
 
 
 def distinct_pairs(degrees: Columns, options: Columns, study: Study) -> np.ndarray:
-    """[row, column] mask with each distinct mapping once.
+    """Return [row, column] mask with each distinct mapping once.
 
     Columns are equal where they differ only in options without effect (:attr:`dse.doors.study.Study.idle_options`) or
     with the same effect (:attr:`dse.doors.study.Study.same_options`). The one with most of its effective options set
@@ -290,7 +290,7 @@ def distinct_pairs(degrees: Columns, options: Columns, study: Study) -> np.ndarr
 
 
 def _representatives(options: Columns, counts: Mapping[str, Counts]) -> np.ndarray:
-    """[column] whether the column represents all those that are equal in effective values."""
+    """Return [column] True where the column represents all those that are equal in effective values."""
     columns = np.stack(list(options.values()), axis=1)
     effective = np.stack([counts.get(path, np.asarray)(column) for path, column in options.items()], axis=1)
     n_changed = np.count_nonzero(columns != effective, axis=1)

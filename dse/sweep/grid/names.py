@@ -35,7 +35,7 @@ _NODE = ("system.scale_up.", "system.host.", "system.host_power", "system.host_s
 
 
 def _layers(spec: SweepSpec) -> dict[str, Axis]:
-    """The named records of a design, swept or fixed; later ones override earlier ones."""
+    """Return the named records of a design, swept or fixed; later ones override earlier ones."""
     axis_by_key = spec.names | {axis.key: axis for axis in spec.axes if axis.key in NAMED}
     for key in ("workload", "system"):
         if key not in axis_by_key:
@@ -55,7 +55,7 @@ def _layers(spec: SweepSpec) -> dict[str, Axis]:
 
 
 def _accelerators_with_nodes(axis_by_key: dict[str, Axis], spec: SweepSpec) -> frozenset[str]:
-    """The accelerators that are evaluated in their own nodes.
+    """Return the accelerators that are evaluated in their own nodes.
 
     All bring their stacks if one does, none if the stack is fixed. One whose links are not in the catalogue is
     evaluated in the node of the system, with its own stack.
@@ -66,13 +66,13 @@ def _accelerators_with_nodes(axis_by_key: dict[str, Axis], spec: SweepSpec) -> f
 
 
 def _lacks_node(slug: str) -> bool:
-    """Whether a system is a bare accelerator whose links are not in the catalogue."""
+    """True if a system is a bare accelerator whose links are not in the catalogue."""
     entry = catalog.entry("system", slug)
     return entry.kind == "accelerator" and entry.value("node.scale_up") == catalog.NO_NETWORK
 
 
 def _node_values(slug: str) -> Values:
-    """Full path → value of the node of a system or an accelerator: links between devices, and the host."""
+    """Return full path → value of the node of a system or an accelerator: links between devices, and the host."""
     values = catalog.within("system", catalog.values("system", slug))
     return {path: value for path, value in values.items() if path.startswith(_NODE)}
 
@@ -107,7 +107,7 @@ class Names:
         self.of_checkpoint = spec.study.name == "serving" and not set(catalog.SERVED_FORMAT) & set(self._said)
 
     def values(self, axis: Axis, slug: Label) -> Values:
-        """Full path → value of all leaves that a name sets, without optional records that it lacks.
+        """Return full path → value of all leaves that a name sets, without optional records that it lacks.
 
         A leaf that only other names of the axis have is set to the value of its absence.
         """
@@ -123,11 +123,11 @@ class Names:
         )
 
     def format_note(self) -> str:
-        """Note on models that are served in the format of their checkpoint; empty for 16 bits."""
+        """Return the note on models that are served in the format of their checkpoint; empty for 16 bits."""
         return catalog.format_note(map(str, self.layers["workload"].labels)) if self.of_checkpoint else ""
 
     def _absent_along(self, axis: Axis) -> Values:
-        """Path → value of absence, for leaves that some names of an axis set."""
+        """Return path → value of absence, for leaves that some names of an axis set."""
         if len(axis.labels) < 2:
             return {}
         brought = itertools.chain(*(self._axis_values(axis, slug) for slug in axis.labels))
@@ -151,7 +151,7 @@ class Names:
         return {path: value for path, value in values.items() if path == _DOMAIN or not path.startswith(later)}
 
     def columns(self, axis: Axis, owned: set[str]) -> dict[str, np.ndarray]:
-        """Leaf path → values along an axis of names of one structure, without leaves that are set elsewhere."""
+        """Return leaf path → values along an axis of names of one structure, without leaves that are set elsewhere."""
         records = [self.values(axis, slug) for slug in axis.labels]
         return {
             path: np.array([record[path] for record in records])
@@ -160,7 +160,7 @@ class Names:
         }
 
     def by_structure(self, axis: Axis) -> list[list[int]]:
-        """Positions of an axis of names by structure: by leaves, and by number of steps of efficiencies.
+        """Return the positions of an axis of names by structure: by leaves, and by number of steps of efficiencies.
 
         Stacks are also divided by the overlap at the ZeRO stages of the sweep, where the stage decides it for one of
         them: the table of mappings has one overlap per stage.
@@ -176,7 +176,7 @@ class Names:
         return list(groups.values())
 
     def _overlaps(self, stages: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
-        """Stack → its overlap of data-parallel messages at each ZeRO stage, where the mapping leaves it open."""
+        """Return stack → its overlap of data-parallel messages at each ZeRO stage, where the mapping leaves it open."""
         return {
             slug: tuple(catalog.mapping_defaults(slug, zero_stage=stage)["overlap_dp"] for stage in stages)
             for slug in self.stacks
@@ -188,7 +188,7 @@ class Names:
         return tuple(map(str, self.layers["software"].labels))
 
     def mapping_defaults(self, set_paths: Container[str]) -> dict[str, Axis]:
-        """Full path → default of the stacks, for options of the mapping that the sweep does not set.
+        """Return full path → default of the stacks, for options of the mapping that the sweep does not set.
 
         Where stacks differ each design has the default of its own (a column along the stacks), and the table of
         mappings uses the least restrictive one: copies of shards need a ZeRO stage, split sequences a divisor.
@@ -204,7 +204,7 @@ class Names:
         return axis_by_path
 
     def overlap_along(self, axis: Axis, set_paths: Container[str]) -> tuple[Axis, ...]:
-        """Overlap of data-parallel messages along an axis of ZeRO stages, where the stacks decide it by the stage.
+        """Return the overlap of data-parallel messages along an axis of ZeRO stages, where stacks decide it by stage.
 
         Empty where the sweep states the overlap, and where each stack has at all stages the overlap of its column.
         The stacks of one structure have the same one at each stage (:meth:`by_structure`).
@@ -225,7 +225,7 @@ class Names:
         return tuple(pair for pair in pairs if pair[1] != "none")
 
     def base(self) -> Values:
-        """Full path → value set by the first name of every record."""
+        """Return full path → value set by the first name of every record."""
         return dict(self._first)
 
     @functools.cached_property
@@ -246,7 +246,7 @@ class Names:
         return values | _node_values(slug if slug in self.own_nodes else str(self.layers["system"].labels[0]))
 
     def node_note(self) -> str:
-        """Note on the nodes and stacks of swept accelerators; empty if the system has its own accelerator."""
+        """Return the note on nodes and stacks of swept accelerators; empty if the system has its own accelerator."""
         if "accelerator" not in self.layers:
             return ""
         devices, system, stacks = (self.layers[key] for key in ("accelerator", "system", "software"))
@@ -265,7 +265,7 @@ class Names:
         return f"{text}; the network between nodes is that of {system.labels[0]}{common}"
 
     def price_note(self) -> str:
-        """Warning that prices of bought and of generated accelerators differ in kind; empty if there is one kind."""
+        """Return the warning that prices of bought and generated accelerators differ in kind; empty for one kind."""
         if not self.mixed or MONEY not in self._groups:
             return ""
         generated = ", ".join(self.generated)
@@ -280,13 +280,13 @@ class Names:
         return f"{slug} ({', '.join(parts)})" if parts else slug
 
     def check(self) -> None:
-        """InputError for a leaf of a model, network or accelerator that the named records do not have."""
+        """Raise InputError for a leaf of a model, network or accelerator that the named records do not have."""
         said = self._said | {f"{NAMED[key][1]}.": axis.where for key, axis in self.layers.items() if axis.where}
         for path, where in said.items():
             self._check_leaf(path, where)
 
     def has(self, path: str) -> bool:
-        """Whether the designs have a leaf, or the record of an axis of names."""
+        """True if the designs have a leaf, or the record of an axis of names."""
         try:
             self._check_leaf(f"{NAMED[path][1]}." if path in NAMED else path, "")
         except InputError:
@@ -301,10 +301,10 @@ class Names:
 
 
 def _names_text(labels: Iterable[Label]) -> str:
-    """Distinct names after a space, for a note."""
+    """Return the distinct names after a space, for a note."""
     return f" {', '.join(dict.fromkeys(map(str, labels)))}"
 
 
 def _chip_values(values: Values) -> Values:
-    """Values of the chip of a generated accelerator; empty for one with stated rates."""
+    """Return the values of the chip of a generated accelerator; empty for one with stated rates."""
     return {path: value for path, value in values.items() if path.startswith(f"{CHIP}.")}

@@ -39,7 +39,7 @@ _NEUTRAL = 1.0
 
 
 def split_by_structure(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
-    """The specification divided by structure, each part with its names; undivided if its designs have one structure."""
+    """Return the specification divided by structure of designs, each part with its names."""
     cut_parts = _cut_by_structure(spec)
     if len(cut_parts) == 1:
         return cut_parts
@@ -53,7 +53,7 @@ def split_by_structure(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
 
 
 def _check_objectives(spec: SweepSpec, parts: list[Names]) -> None:
-    """InputError for an objective on a leaf that some designs lack, unless the leaf counts as 1 there."""
+    """Raise InputError for an objective on a leaf that some designs lack, unless the leaf counts as 1 there."""
     for objective in spec.objectives:
         for path in objective.expression.names:
             if path in known_leaves() and path not in PLAIN_EXPERTS and not all(names.has(path) for names in parts):
@@ -86,12 +86,12 @@ def _cut_by_structure(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
 
 
 def is_none(axis: Axis) -> bool:
-    """Whether an axis marks a part without the record of its leaf."""
+    """True if an axis marks a part without the record of its leaf."""
     return axis.key in WITHOUT and bool(axis.values) and not any(axis.values)
 
 
 def _restrict(spec: SweepSpec, axis: Axis, positions: Sequence[int]) -> SweepSpec:
-    """The specification at some positions of an axis and of those that move with it."""
+    """Return the specification at some positions of an axis and of those that move with it."""
     name = next(
         candidate.name for candidate in spec.axes if candidate.where == axis.where
     )  # a stack moves with its machine
@@ -101,14 +101,14 @@ def _restrict(spec: SweepSpec, axis: Axis, positions: Sequence[int]) -> SweepSpe
 
 
 def _take(axis: Axis, positions: Iterable[int]) -> Axis:
-    """An axis at the given positions."""
+    """Return an axis at the given positions."""
     indices = list(positions)
     values, labels = tuple(axis.values[i] for i in indices), tuple(axis.labels[i] for i in indices)
     return dataclasses.replace(axis, values=values, labels=labels)
 
 
 def _remove_leaves(spec: SweepSpec, paths: set[str]) -> SweepSpec:
-    """The specification of a part without these leaves; degrees need not fit every part."""
+    """Return the specification of a part without these leaves; degrees need not fit every part."""
     axes = {axis.name: axis for axis in spec.axes if axis.key not in paths}
     zips = [tuple(name for name in group if name in axes) for group in spec.zips]
     for group, remaining in zip(spec.zips, zips, strict=True):
@@ -131,7 +131,7 @@ def _remove_leaves(spec: SweepSpec, paths: set[str]) -> SweepSpec:
 
 
 def join_grids(spec: SweepSpec, grids: list[Grid]) -> Grid:
-    """The grid of designs of several structures, from the grid of each."""
+    """Return the grid of designs of several structures, from the grid of each."""
     _check_degrees(spec, grids)
     sweep_names, groups = Names(spec), _groups(spec, grids)
     axes = _mapping_axes(spec, grids)
@@ -181,7 +181,7 @@ def _distinct(collections: Iterable[Iterable[T]]) -> tuple[T, ...]:
 
 
 def _check_degrees(spec: SweepSpec, grids: list[Grid]) -> None:
-    """InputError for a listed degree that fits no shape of any part."""
+    """Raise InputError for a listed degree that fits no shape of any part."""
     for axis in spec.axes:
         grids_with_axis = [grid for grid in grids if axis.key in grid.parts.axes]
         for value in axis.values if axis.key in ALL_DEGREES and axis.explicit else ():
@@ -196,7 +196,7 @@ def _check_degrees(spec: SweepSpec, grids: list[Grid]) -> None:
 
 
 def _absent(spec: SweepSpec, grids: list[Grid]) -> str:
-    """Note on settings that only some designs have, with the names of the others."""
+    """Return the note on settings that only some designs have, with the names of the others."""
     parts_without: dict[str, list[str]] = {}
     for grid in grids:
         if absent_names := ", ".join(axis.name for axis in lacking(spec, grid.spec)):
@@ -205,14 +205,14 @@ def _absent(spec: SweepSpec, grids: list[Grid]) -> str:
 
 
 def lacking(sweep_spec: SweepSpec, part: SweepSpec) -> list[Axis]:
-    """Axes and fixed values of the whole that the designs of a part do not have."""
+    """Return axes and fixed values of the whole that the designs of a part do not have."""
     keys = {*part.names, *part.fixed, *(axis.key for axis in part.axes)}
     said = (*sweep_spec.names.values(), *sweep_spec.fixed.values(), *sweep_spec.axes)
     return [axis for axis in said if axis.key not in keys]
 
 
 def part_name(sweep_spec: SweepSpec, part: SweepSpec) -> str:
-    """Name of a part: the labels of the axes that were divided."""
+    """Return the name of a part: the labels of the axes that were divided."""
     part_labels, sweep_labels = (
         {axis.name: axis.labels for axis in labelled_spec.axes if axis.key in NAMED or axis.key in WITHOUT}
         for labelled_spec in (part, sweep_spec)
@@ -226,7 +226,7 @@ def part_name(sweep_spec: SweepSpec, part: SweepSpec) -> str:
 
 
 def _missing(spec: SweepSpec, table: MappingTable) -> str:
-    """Note on listed degrees that no mapping of any part has."""
+    """Return the note on listed degrees that no mapping of any part has."""
     notes = []
     for axis in spec.axes:
         if axis.explicit and axis.key in table.degrees:
@@ -239,7 +239,7 @@ def _missing(spec: SweepSpec, table: MappingTable) -> str:
 
 
 def _groups(spec: SweepSpec, grids: list[Grid]) -> list[tuple[Axis, ...]]:
-    """The axes along each dimension of the whole, in the order of the specification."""
+    """Return the axes along each dimension of the whole, in the order of the specification."""
     order = {axis.name: position for position, axis in enumerate(spec.axes)}
     names = {dimension.axes[0].name for grid in grids for dimension in grid.dimensions}
     together = {next((group for group in spec.zips if name in group), (name,)) for name in names}
@@ -248,13 +248,13 @@ def _groups(spec: SweepSpec, grids: list[Grid]) -> list[tuple[Axis, ...]]:
 
 
 def _index(group: tuple[Axis, ...], grid: Grid) -> int:
-    """Index of the dimension of a grid with axes of a group; -1 for none."""
+    """Return the index of the dimension of a grid with axes of a group; -1 for none."""
     names = {axis.name for axis in group}
     return next((i for i, dimension in enumerate(grid.dimensions) if dimension.axes[0].name in names), -1)
 
 
 def _positions(group: tuple[Axis, ...], grid: Grid, index: int) -> np.ndarray:
-    """Positions along a group of the positions of a grid's dimension; the first if the grid has no such dimension."""
+    """Return the indices along a group of a grid's values of the dimension; 0 if the grid lacks the dimension."""
     if index < 0:
         return np.zeros(1, np.int64)
     axes = {axis.name: axis for axis in grid.dimensions[index].axes}
@@ -264,7 +264,7 @@ def _positions(group: tuple[Axis, ...], grid: Grid, index: int) -> np.ndarray:
 
 
 def _dimension(group: tuple[Axis, ...], number: int, members: list[Member]) -> GridDimension:
-    """A dimension of the whole: axes as written, stacks of swept machines, and leaves of all parts."""
+    """Return a dimension of the whole: axes as written, stacks of swept machines, and leaves of all parts."""
     size = len(group[0].labels)
     stacks = np.full(size, "", object)
     columns: dict[str, np.ndarray] = {}
@@ -285,7 +285,7 @@ def _dimension(group: tuple[Axis, ...], number: int, members: list[Member]) -> G
 
 
 def _mapping_axes(spec: SweepSpec, grids: list[Grid]) -> tuple[Axis, ...]:
-    """Parts of the mapping that label the whole: those of any grid, and those that only some grids fix."""
+    """Return the parts of the mapping that label the whole: those of any grid, and those that only some grids fix."""
     axis_by_path = {axis.key: axis for axis in spec.axes}
     axes_by_path: dict[str, Axis] = {}
     for axis in itertools.chain(*(grid.mapping_axes for grid in grids)):
@@ -307,7 +307,7 @@ def _mapping_axes(spec: SweepSpec, grids: list[Grid]) -> tuple[Axis, ...]:
 
 
 def _table(paths: tuple[str, ...], options: list[Axis], grids: list[Grid]) -> tuple[MappingTable, list[np.ndarray]]:
-    """The mappings of all grids, degrees and options in the order of each, and the numbers of the mappings per grid."""
+    """Return the mapping table of all grids, and by grid the index in it of each of its mappings."""
     degrees = [path for path in paths if path in {*EXPERT_DEGREES, *grids[0].table.degrees}]
     varying = [axis for axis in options if _moves(axis, grids)]
     rows, row_of = _distinct_rows([_rows(degrees, grid) for grid in grids])
@@ -325,14 +325,14 @@ def _table(paths: tuple[str, ...], options: list[Axis], grids: list[Grid]) -> tu
 
 
 def _rows(degrees: list[str], grid: Grid) -> np.ndarray:
-    """[row, devices and degrees] of a grid; degrees that it does not have are 1."""
+    """Return [row, devices and degrees] of a grid; degrees that it does not have are 1."""
     degrees_by_path, ones = grid.table.degrees, np.ones(grid.table.n_rows, np.int64)
     devices = math.prod((degrees_by_path[f"mapping.{name}"] for name in ("tp", "cp", "pp", "dp")), start=ones)
     return np.stack([devices, *(degrees_by_path.get(path, ones) for path in degrees)], axis=1)
 
 
 def _columns(options: list[Axis], grid: Grid) -> np.ndarray:
-    """[column, option] positions of a grid's options along their axes; the first for options it does not have."""
+    """Return [column, option] indices of a grid's options along their axes, 0 for options that it lacks."""
     indices = np.zeros((grid.table.n_columns, len(options)), np.int64)
     for i, axis in enumerate(options):
         values = grid.table.options.get(axis.key, grid.parts.axis(axis.key).values[:1])
@@ -341,11 +341,11 @@ def _columns(options: list[Axis], grid: Grid) -> np.ndarray:
 
 
 def _moves(axis: Axis, grids: list[Grid]) -> bool:
-    """Whether an option has several values over all grids."""
+    """True if an option has several values over all grids."""
     return len({value for grid in grids for value in grid.parts.axis(axis.key).values}) > 1
 
 
 def _distinct_rows(arrays: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Distinct rows of several arrays in order of appearance, and the number of each row of each array."""
+    """Return the distinct rows of several arrays in order of appearance, and the number of each row of each array."""
     distinct, number = np.unique(np.concatenate(arrays), axis=0, return_inverse=True)
     return distinct, np.split(number.reshape(-1), np.cumsum([len(array) for array in arrays])[:-1])

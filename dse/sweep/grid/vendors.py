@@ -7,7 +7,7 @@ from dse.sweep.grid.grid import Grid
 
 
 def check(grid: Grid) -> None:
-    """InputError for a stack that does not exist for an accelerator, unless any option is allowed.
+    """Raise InputError for a stack that does not exist for an accelerator, unless any option is allowed.
 
     If both are swept, nothing is refused: their product may be useful although some pairs do not exist; stacks that
     come or move with accelerators are their own. Checked before a sweep runs, not for stored results.

@@ -1,4 +1,4 @@
-"""What is kept of a whole sweep: the parts of its blocks, joined."""
+"""The kept designs of a whole sweep, merged from the results of its blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dse.sweep.reduce.winners import Winners, best_of
 
 
 class Collection:
-    """The parts of a sweep as they come, in order of their blocks; results kept whole go straight to their place."""
+    """The results of blocks in order; with ``keep = "all"`` they are copied into arrays of all designs as they come."""
 
     def __init__(self, grid: Grid, keep: Keep) -> None:
         self.grid, self.keep = grid, keep
@@ -30,7 +30,7 @@ class Collection:
             self._scores = np.empty((n_objectives, grid.n_designs), np.float32)
 
     def add(self, result: BlockResult) -> None:
-        """Take the part of the next block."""
+        """Add the result of the next block."""
         self._reduce(result)
         if self.keep.mode == "all":
             rows = slice(self._filled, self._filled + len(result.index))
@@ -54,7 +54,7 @@ class Collection:
         np.minimum(self._best_scores, result.best_scores, out=self._best_scores)
 
     def result(self) -> BlockResult:
-        """Everything that is kept of the sweep; best first where designs are ranked."""
+        """Return all kept designs of the sweep, best first where designs are ranked."""
         reduced = self._counts, self._best_scores, self._edges, self._histogram
         if self.keep.mode == "all":
             return BlockResult(self._index, self._values, self._scores, *reduced)

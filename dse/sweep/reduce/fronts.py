@@ -1,4 +1,4 @@
-"""Fronts as people read them: what prints alike is one design, and of many designs the ends and some between."""
+"""Fronts for display: designs that print alike are one, and of many designs the ends and some between are shown."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _MIN_MAGNITUDE = 1e-30
 
 
 class Chosen(NamedTuple):
-    """Designs that stand for a front."""
+    """Designs of a front selected for display."""
 
-    positions: np.ndarray  #: in the front, ascending by the first objective
-    best: tuple[int, ...]  #: by objective, where among the positions the design is that has least of it
-    distinct: int  #: designs of the front that differ in the digits that are shown
+    positions: np.ndarray  #: indices into the front, ascending by the first objective
+    best: tuple[int, ...]  #: by objective the index into ``positions`` of the design with the least score
+    distinct: int  #: number of designs of the front that differ in the digits that are shown
 
 
 def chosen(scores: np.ndarray, rounded: tuple[Callable[[float], float], ...], most: int) -> Chosen:
-    """The ends of a front, and designs between them that are as far from each other as can be.
+    """Return the ends of a front, and designs between them that are as far from each other as possible.
 
-    Designs that are equal at the digits that are shown are one. What is equal there in some of the objectives, and
-    worse in another, is not on the front that is read.
+    Designs that are equal in the digits that are shown count as one. A design that is equal in these in some objectives
+    and worse in another is left out.
 
     Args:
         scores: [objective, design] of a front, the smaller the better.
-        rounded: by objective a number as it is shown.
-        most: designs chosen, the ends among them however many these are.
+        rounded: by objective, a function that rounds a number to the digits that are shown.
+        most: number of designs; all ends are included even if there are more.
     """
     rounded_scores = np.stack([_rounded(row, how) for row, how in zip(scores, rounded, strict=True)])
     order = np.lexsort(scores[::-1])
@@ -48,7 +48,7 @@ def _rounded(row: np.ndarray, rounding: Callable[[float], float]) -> np.ndarray:
 
 
 def _spread(scores: np.ndarray, first: list[int], most: int) -> np.ndarray:
-    """Positions, ascending: these first, then always what is farthest from all that are taken (Gonzalez 1985).
+    """Return the indices, ascending, of ``first`` and then always the farthest from all selected ones (Gonzalez 1985).
 
     Distances are in logarithms, as shares of what each objective spans.
     """

@@ -30,29 +30,34 @@ from dse.sweep.reduce.winners import Winners, best_of, dominated, ties_of_best
 #: Chunks of a block when scores alone are looked at.
 _CHUNKS_PER_BLOCK = 16
 
-#: Designs of the front that the device holds others against.
+#: Number of designs of the front with which the device compares others.
 _MAX_PIVOTS = 32
 
-#: Outer indices that are looked into at once for designs of a front.
+#: Number of outer indices whose designs are compared at once with a front.
 _MAX_EXPANDED = 64
 
 
 class BlockResult(NamedTuple):
-    """What is kept of a block, ascending by index."""
+    """The kept designs of a block, ascending by index, with counts, minima and histogram of all its designs."""
 
     index: np.ndarray  # type: ignore[assignment]  #: [design] int64; not the method of tuples
     values: np.ndarray  #: [metric of ``spec.metrics``, design] float32; reasons, below 2^24, are exact
     scores: np.ndarray  #: [objective, design] float32, the smaller the better, infinite when infeasible
     counts: np.ndarray  #: int64: feasible designs, designs by :attr:`~dse.doors.study.Study.reason_bits`, unranked ones
-    best_scores: np.ndarray  #: [objective, position] float32: the block's least scores, see :func:`overview.axes_of`
+    best_scores: np.ndarray  #: [objective, axis value] float32: the block's least scores, see :func:`overview.axes_of`
     edges: np.ndarray  #: [objective, bins + 1] float32: the same for all blocks; no columns without a histogram
     histogram: np.ndarray  #: [objective, bin] int64: feasible designs of the block
 
 
 def block_ranges(engine: SweepEngine, keep: Keep) -> list[range]:
-    """The outer indices of a sweep as contiguous blocks of whole lines; one design is in one block only.
+    """Divide a sweep into blocks of whole lines.
 
-    Of several structures the outer indices of each come after those of the one before it.
+    Args:
+        engine: of the sweep.
+        keep: which designs are kept.
+
+    Returns:
+        Contiguous ranges of the grid's outer indices; those of each structure follow those of the one before it.
     """
     block_ranges, offset = list[range](), 0
     for member_engine in engine.each:
@@ -69,9 +74,9 @@ def block_ranges(engine: SweepEngine, keep: Keep) -> list[range]:
 
 
 def share_range(engine: SweepEngine, keep: Keep, number: int, n_shares: int) -> range:
-    """The outer indices of share ``number``, from 1: as equal numbers of designs as whole lines allow.
+    """Return the range of the grid's outer indices of share ``number``, from 1, of ``n_shares``.
 
-    While there are lines enough, no share is empty.
+    Shares have numbers of designs as equal as whole lines allow; none is empty while there are enough lines.
     """
     lines, stop = _SweepLines(engine, keep), 0
     for i in range(1, number + 1):
@@ -81,7 +86,7 @@ def share_range(engine: SweepEngine, keep: Keep, number: int, n_shares: int) -> 
 
 
 def count_chunks(engine: SweepEngine, keep: Keep) -> int:
-    """Chunks of a sweep: a share that is shorter than one takes as long as one."""
+    """Return the number of chunks of a sweep; a share that is shorter than a chunk takes as long as one."""
     nests = [(member_engine, _nest(member_engine, keep)) for member_engine in engine.each]
     return sum(
         -(-nest.n_lines // member_engine.lines(nest, CHUNK_FULL if _evaluates_all(keep) else CHUNK_SCORES))
@@ -90,12 +95,12 @@ def count_chunks(engine: SweepEngine, keep: Keep) -> int:
 
 
 def designs_in(engine: SweepEngine, keep: Keep, block: range) -> int:
-    """Designs of a block."""
+    """Return the number of designs of a block."""
     return _designs_before(engine, keep, block.stop) - _designs_before(engine, keep, block.start)
 
 
 def _designs_before(engine: SweepEngine, keep: Keep, outer: int) -> int:
-    """Designs before an outer index, at which a line begins: the rows of its lines, at each of their points."""
+    """Return the number of designs before an outer index of the grid at which a line begins."""
     count = 0
     for member_engine in engine.each:
         points_per_line, local_outer = (
@@ -118,7 +123,7 @@ class _SweepLines:
         self.count = sum(nest.n_lines for nest in self._nests)
 
     def outer(self, line: int) -> int:
-        """The outer index at which a line begins."""
+        """Return the outer index of the grid at which a line begins."""
         start = 0
         for nest in self._nests:
             local_line = min(line, nest.n_lines)
@@ -126,7 +131,7 @@ class _SweepLines:
         return start
 
     def nearest(self, designs: int) -> int:
-        """The threshold below which there is about a given number of designs."""
+        """Return the line before which the number of designs is nearest to ``designs``."""
         next_line = bisect.bisect_left(range(self.count), designs, key=self._designs)
         candidates = [line for line in (next_line - 1, next_line) if line >= 0]
         return min(candidates, key=lambda line: abs(self._designs(line) - designs))
@@ -144,7 +149,7 @@ def _evaluates_all(keep: Keep) -> bool:
 
 
 def block_results(engine: SweepEngine, keep: Keep, block_ranges: list[range]) -> Iterator[BlockResult]:
-    """What is kept of each block, in order; the device works on the next one meanwhile."""
+    """Evaluate blocks and yield the result of each, in order, while the device works on the next one."""
     bins, n_objectives = engine.grid.spec.histogram, len(engine.program.objectives)
     edges = overviews.edges(engine, bins) if bins and block_ranges else np.empty((n_objectives, 0), np.float32)
     offset = 0
@@ -159,7 +164,7 @@ def block_results(engine: SweepEngine, keep: Keep, block_ranges: list[range]) ->
 
 
 def _to_sweep(sweep_grid: Grid, number: int, result: BlockResult) -> BlockResult:
-    """A part of the designs of one structure as one of all designs; as it is where they have one structure."""
+    """Return the result of a block of one structure with indices and minima of the sweep of all structures."""
     if not sweep_grid.members:
         return result
     member = sweep_grid.members[number]
@@ -172,7 +177,7 @@ def _to_sweep(sweep_grid: Grid, number: int, result: BlockResult) -> BlockResult
 def _member_results(
     engine: SweepEngine, keep: Keep, block_ranges: list[range], edges: np.ndarray
 ) -> Iterator[BlockResult]:
-    """:func:`parts` of designs of one structure."""
+    """Yield :func:`block_results` of designs of one structure."""
     if not _evaluates_all(keep):
         yield from (_winner_result(engine, keep, block, edges) for block in block_ranges)
         return
@@ -190,12 +195,12 @@ def _member_results(
 
 
 def _chunk_ranges(block: range, length: int) -> list[range]:
-    """A block in pieces of this number of indices: one where it is a chunk."""
+    """Return a block divided into ranges of at most ``length`` lines, one dispatch each."""
     return [range(start, min(start + length, block.stop)) for start in range(block.start, block.stop, length)]
 
 
 def _merge_results(results: list[BlockResult]) -> BlockResult:
-    """The part of a block from those of its pieces."""
+    """Return the result of a block from those of its chunks, in order."""
     if len(results) == 1:
         return results[0]
     index, values, scores = (
@@ -211,11 +216,11 @@ def _merge_results(results: list[BlockResult]) -> BlockResult:
 def _mapping_results(
     nest: Nest, keep: Keep, block: range, edges: np.ndarray, metrics: Any, objectives: tuple[Output, ...]
 ) -> BlockResult:
-    """The mappings among the computed rectangle in the order of their index, or only the feasible ones."""
+    """Return the result of a range of lines from the outputs of all its (outer, inner) index pairs."""
     grid = nest.grid
     rows = np.arange(block.start, block.stop) % grid.table.n_rows
-    position, mask_row, inner = nest.mappings_of(rows)
-    point = (block.start + position) // grid.table.n_rows
+    row_index, mask_row, inner = nest.mappings_of(rows)
+    point = (block.start + row_index) // grid.table.n_rows
     design_indices = DesignIndices(
         point * nest.n_mask_rows + mask_row - nest.line_start(block.start), inner, nest.factor_sizes
     )
@@ -236,7 +241,7 @@ def _mapping_results(
 
 
 def _gather(outputs: Sequence[Output], design_indices: DesignIndices) -> np.ndarray:
-    """[output, design] the values there, as float32."""
+    """Return [output, design] values of the designs, float32."""
     values = np.empty((len(outputs), len(design_indices.outer)), np.float32)
     for row, output in zip(values, outputs, strict=True):
         row[:] = output.select(design_indices)
@@ -244,13 +249,13 @@ def _gather(outputs: Sequence[Output], design_indices: DesignIndices) -> np.ndar
 
 
 def _feasible_scores(objectives: tuple[Output, ...], design_indices: DesignIndices, reason: np.ndarray) -> np.ndarray:
-    """[objective, design] scores, infinite for what is infeasible or no number."""
+    """Return [objective, design] scores, infinite for infeasible designs and values that are no finite number."""
     values = _gather(objectives, design_indices)
     return np.where((reason == 0) & np.isfinite(values), values, np.float32(np.inf))
 
 
 def _best_scores(nest: Nest, block: range, flat_index: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Least scores of a block computed in full."""
+    """Return [objective, axis value] least scores of a range of lines evaluated in full."""
     first = nest.line_start(block.start)
     n_outer = nest.line_start(block.stop) - first
     all_scores = np.full((len(scores), n_outer * nest.n_inner), np.inf, np.float32)
@@ -262,7 +267,7 @@ def _best_scores(nest: Nest, block: range, flat_index: np.ndarray, scores: np.nd
 
 
 def _histogram(grid: Grid, scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Designs by bin of a block computed in full."""
+    """Return [objective, bin] numbers of designs of a range of lines evaluated in full."""
     if not edges.size:
         return np.zeros((len(scores), 0), np.int64)
     n_below = count_below_on_host(scores, overviews.thresholds(edges, grid.spec.objectives))
@@ -270,7 +275,7 @@ def _histogram(grid: Grid, scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 
 def no_counts(study: Study) -> np.ndarray:
-    """Counts of no designs: feasible ones, by reason, feasible ones that cannot be ranked."""
+    """Return counts of zero: feasible designs, designs by reason, feasible designs that cannot be ranked."""
     return np.zeros(2 + len(study.reason_bits), np.int64)
 
 
@@ -278,7 +283,7 @@ def no_counts(study: Study) -> np.ndarray:
 
 
 def _winner_result(engine: SweepEngine, keep: Keep, block: range, edges: np.ndarray) -> BlockResult:
-    """The winners of a block, evaluated in full."""
+    """Return the winners of a block, with all their metrics."""
     nest, objectives = _nest(engine, keep), engine.program.objectives
     length = engine.dispatch_length(nest, CHUNK_SCORES)
     winners = Winners(np.empty(0, np.int64), np.empty((len(objectives), 0), np.float32))
@@ -315,7 +320,7 @@ def _winner_result(engine: SweepEngine, keep: Keep, block: range, edges: np.ndar
 
 
 def _pivots(keep: Keep, winners: Winners) -> np.ndarray:
-    """[pivot, objective] some designs of the front, spread over it; infinite where there are fewer, none for others."""
+    """Return [pivot, objective] scores of designs spread over the front, infinite for missing ones."""
     pivots = np.full((_MAX_PIVOTS if keep.mode == "pareto" else 0, len(winners.scores)), np.inf, np.float32)
     if len(pivots) and len(winners.index):
         order = np.argsort(winners.scores[0])
@@ -327,9 +332,9 @@ def _pivots(keep: Keep, winners: Winners) -> np.ndarray:
 def _challengers(
     engine: SweepEngine, nest: Nest, keep: Keep, winners: Winners, chunk_scores: Scores, start: int
 ) -> Iterator[Winners]:
-    """The designs of a chunk that may win: only outer indices that the device calls candidates are looked into.
+    """Yield the designs of a chunk that may win, from the outer indices that the device calls candidates.
 
-    Of a front those are looked into first that are spread over it: what they find rules out most of the others.
+    Of a front, outer indices spread over it come first: their designs rule out most of the others.
     """
     candidates = np.asarray(chunk_scores.candidates)
     outer_best = np.asarray(chunk_scores.outer_best)
@@ -338,7 +343,7 @@ def _challengers(
     row = np.flatnonzero(candidates)
     if not len(row):
         return
-    if keep.mode == "best":  # one outer index a point and place, and of that the best design
+    if keep.mode == "best":  # one outer index for each point and mask row, of which the best design
         row = row[ties_of_best((start + row) // nest.n_mask_rows, outer_best[0, row])]
     if keep.mode != "pareto":
         yield _winners_at(engine, nest, keep, winners, chunk_scores, start, row)
@@ -359,15 +364,15 @@ def _challengers(
 def _winners_at(
     engine: SweepEngine, nest: Nest, keep: Keep, winners: Winners, chunk_scores: Scores, start: int, row: np.ndarray
 ) -> Winners:
-    """The designs of some outer indices of a chunk that may win."""
+    """Return the designs that may win among those of the outer indices ``row`` of a chunk."""
     scores = engine.inner_scores(nest, chunk_scores, row)
     flat_index = np.flatnonzero(_may_win(keep, winners, scores.reshape(len(scores), -1)))
-    position, inner = np.divmod(flat_index, nest.n_inner)
-    return Winners(nest.design_index(start + row[position], inner), scores[:, position, inner])
+    row_index, inner = np.divmod(flat_index, nest.n_inner)
+    return Winners(nest.design_index(start + row[row_index], inner), scores[:, row_index, inner])
 
 
 def _may_win(keep: Keep, winners: Winners, scores: np.ndarray) -> np.ndarray:
-    """Which of the scores [objective, design] can win; ties can, because their index may be lower."""
+    """Return [design] True where the scores [objective, design] can win; ties can, because their index may be lower."""
     finite = np.isfinite(scores[0])
     if keep.mode == "pareto":
         finite[finite] = ~dominated(winners.scores, scores[:, finite])

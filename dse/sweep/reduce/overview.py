@@ -22,7 +22,7 @@ from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.grid.grid import Grid, Member
 
-#: Digits of fewer positions are reduced column by column, which NumPy does faster than many short rows.
+#: Digits with fewer values are reduced column by column, which NumPy does faster than many short rows.
 _SHORT_ROW = 16
 
 #: Outer indices that are reduced at once, a chunk or several.
@@ -30,18 +30,18 @@ _MIN_REDUCED = 1 << 15
 
 
 def axes_of(grid: Grid) -> list[tuple[Axis, np.ndarray]]:
-    """The axes that have minima, and their values: first the dimensions, then the parts of the mapping."""
+    """Return (axis, its values) of all axes with minima: the dimensions, then the parts of the mapping."""
     dimensions = [(dimension.axes[0], np.arange(dimension.size)) for dimension in grid.dimensions]
     return dimensions + [(axis, np.unique(_mapping_part(grid, axis)[1])) for axis in grid.mapping_axes]
 
 
 def n_axis_values(grid: Grid) -> int:
-    """Positions of all axes together."""
+    """Return the number of values of all axes together."""
     return sum(len(values) for _, values in axes_of(grid))
 
 
 def _mapping_part(grid: Grid, axis: Axis) -> tuple[str, np.ndarray]:
-    """(of the table's "rows", "columns" or "all", values there) of a part of the mapping."""
+    """Return ("rows", "columns" or "all" of the table, values along these) of a part of the mapping."""
     if axis.key in grid.table.degrees:
         return "rows", grid.table.degrees[axis.key]
     if axis.key in grid.table.options:
@@ -59,7 +59,7 @@ class Minima:
         self._first, self._waiting = 0, list[np.ndarray]()
 
     def add(self, first: int, count: int, outer_best: np.ndarray, inner_best: Sequence[np.ndarray]) -> None:
-        """Take the least scores of ``count`` outer indices: of each, and by group at each inner position.
+        """Add the least scores of ``count`` outer indices: of each, and by group of each inner index.
 
         Chunks come one after the other; short ones wait until they are worth the reductions.
         """
@@ -77,7 +77,7 @@ class Minima:
             self._waiting.clear()
 
     def result(self) -> np.ndarray:
-        """[objective, position] along the positions of :func:`axes_of`."""
+        """Return [objective, axis value] minima along the concatenated values of :func:`axes_of`."""
         self._take_waiting()
         nest, grid = self._nest, self._nest.grid
         *dimensions, by_mask_row = self._outer
@@ -102,7 +102,7 @@ class Minima:
         return np.concatenate(columns, axis=1)
 
     def _inner_minima(self) -> dict[int, np.ndarray]:
-        """By inner axis [objective, position] its minima."""
+        """Return inner axis → [objective, value] its minima."""
         minima_by_axis: dict[int, np.ndarray] = {}
         groups = self._nest.groups if self._inner and len(self._inner) > 1 else (self._nest.inner_axes,)
         for number, axes in enumerate(groups):
@@ -114,9 +114,9 @@ class Minima:
 
 
 def to_sweep_minima(sweep_grid: Grid, member: Member, least: np.ndarray) -> np.ndarray:
-    """[objective, position] along the axes of the whole, of those along the axes of a member.
+    """Return [objective, axis value] minima along the axes of the sweep, from those along the axes of a member.
 
-    An axis that the member does not have is at one position there, with the least of all its designs.
+    Along an axis that the member does not have it is at one value, with the least score of all its designs.
     """
     axes = axes_of(member.grid)
     minima_by_axis = np.split(least, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
@@ -141,7 +141,7 @@ def to_sweep_minima(sweep_grid: Grid, member: Member, least: np.ndarray) -> np.n
 
 
 def lower_minima(least: Sequence[np.ndarray], start: Sequence[int], values: np.ndarray) -> None:
-    """Lower ``least`` [objective, position] of every digit to the minima of a run of a mixed-radix number.
+    """Lower ``least`` [objective, value] of every digit to the minima of a run of a mixed-radix number.
 
     Args:
         least: by digit, the most significant first; changed in place.
@@ -161,7 +161,7 @@ def lower_minima(least: Sequence[np.ndarray], start: Sequence[int], values: np.n
 
 
 def outer_and_inner_minima(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Minima of [objective, outer, inner] along the outer and along the inner axis."""
+    """Return the minima of [objective, outer, inner] along the outer axis, and along the inner axis."""
     if values.shape[2] >= _SHORT_ROW:
         return values.min(axis=1), values.min(axis=2)
     columns = [values[:, :, i] for i in range(values.shape[2])]
@@ -169,14 +169,14 @@ def outer_and_inner_minima(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _by_axis(values: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
-    """[objective, position] minima of each axis of a product."""
+    """Return [objective, value] minima of each axis of a product."""
     product = values.reshape(len(values), *shape)
     axes = range(1, product.ndim)
     return [product.min(axis=tuple(other for other in axes if other != axis)) for axis in axes]
 
 
 def _by_value(least: np.ndarray, code: np.ndarray, count: int) -> np.ndarray:
-    """[objective, value] minima of the positions that share one of ``count`` values, by its number."""
+    """Return [objective, code] minima of the columns with each of ``count`` codes."""
     minima = np.full((count, len(least)), np.inf, np.float32)
     np.minimum.at(minima, code, least.T)
     return minima.T
@@ -193,14 +193,14 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def pilot(n_designs: int) -> np.ndarray:
-    """Indices of designs spread evenly over a sweep, ascending; all of a small one."""
+    """Return the indices of designs spread evenly over a sweep, ascending; all of a small one."""
     if n_designs <= _PILOT:
         return np.arange(n_designs)
     return np.unique([(i * _GOLDEN % (1 << 64)) * n_designs >> 64 for i in range(_PILOT)])
 
 
 def edges(engine: SweepEngine, bins: int) -> np.ndarray:
-    """[objective, bins + 1] edges of the bins: what the feasible designs of the pilot span, rounded outwards."""
+    """Return [objective, bins + 1] edges of the bins: the span of feasible designs of a pilot, rounded outwards."""
     index = engine.grid.indices(pilot(engine.grid.n_designs))
     metrics, scores = engine.designs(index)
     feasible = metrics.feasible
@@ -209,7 +209,7 @@ def edges(engine: SweepEngine, bins: int) -> np.ndarray:
 
 
 def _bin_edges(values: np.ndarray, feasible: np.ndarray, bins: int) -> np.ndarray:
-    """Edges of equal ratios, of equal differences where something is not positive."""
+    """Return edges of equal ratios, or of equal differences where not all values are positive."""
     finite = np.isfinite(values)
     usual = values[finite & feasible] if np.any(finite & feasible) else values[finite]
     least, most = (usual.min(), usual.max()) if len(usual) else (0.0, 1.0)
@@ -221,7 +221,7 @@ def _bin_edges(values: np.ndarray, feasible: np.ndarray, bins: int) -> np.ndarra
 
 
 def rounded_edge(value: float, how: np.ufunc) -> float:
-    """Three digits of a number: few enough that all processors agree on them."""
+    """Round a number to three digits, few enough that all processors agree on them."""
     if value == 0.0:
         return 0.0
     unit = 10.0 ** (np.floor(np.log10(abs(value))) - 2)
@@ -229,7 +229,7 @@ def rounded_edge(value: float, how: np.ufunc) -> float:
 
 
 def thresholds(edges: np.ndarray, objectives: tuple[Objective, ...]) -> np.ndarray:
-    """[objective, bins] ascending scores below which designs are counted: the inner edges, and infinity for all.
+    """Return [objective, bin] ascending scores below which designs are counted: the inner edges, and infinity.
 
     A value on an edge belongs to the bin above it, which for what is maximised is the bin of lower scores.
     """
@@ -242,7 +242,7 @@ def thresholds(edges: np.ndarray, objectives: tuple[Objective, ...]) -> np.ndarr
 
 
 def counts(below: np.ndarray, objectives: tuple[Objective, ...]) -> np.ndarray:
-    """[objective, bin] designs in each bin, of how many are below each threshold."""
+    """Return [objective, bin] numbers of designs in each bin from the numbers below each threshold."""
     ascending = np.diff(below, axis=1, prepend=0)
     return np.stack(
         [row if objective.sign > 0 else row[::-1] for row, objective in zip(ascending, objectives, strict=True)]

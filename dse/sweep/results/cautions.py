@@ -60,7 +60,7 @@ def cautions(
     remarks: tuple[str, ...],
     most: float = math.inf,
 ) -> Cautions:
-    """What to know of the best designs: of their metrics; stacks' ranges; models' contexts, and chips' limits.
+    """Return cautions on the best designs: their metrics, stacks' ranges, models' contexts and chips' limits.
 
     Args:
         grid: of the sweep or search.
@@ -98,7 +98,7 @@ def cautions(
 
 
 def named_entries(grid: Grid, part_grid: Any, labels: Mapping[str, Label]) -> dict[str, str]:
-    """Workload, software, accelerator and system of a design of a part of a sweep."""
+    """Return the workload, software, accelerator and system of a design of a part of a sweep."""
     kinds = ("workload", "software", "accelerator", "system")
     fixed = {axis.key: axis.labels[0] for axis in (*grid.fixed, *part_grid.fixed) if axis.key in kinds}
     return {key: str(label) for key, label in {**fixed, **labels}.items() if key in kinds}
@@ -109,7 +109,7 @@ _MAX_EVALUATED = 4096
 
 
 def unmet_notes(grid: Grid) -> tuple[str, ...]:
-    """Per constraint a line with the number of otherwise feasible designs that violate it, and the nearest value.
+    """Return a line for each constraint: number of otherwise feasible designs that violate it, and nearest value.
 
     Above 4,096 designs a sample of this size is evaluated, and the lines say so.
     """
@@ -142,7 +142,7 @@ def unmet_notes(grid: Grid) -> tuple[str, ...]:
 
 
 def _unmet_line(constraint: Expression, lookup: Lookup, count: int) -> str:
-    """The line of one constraint; ``count``: number of otherwise feasible designs."""
+    """Return the line of one constraint; ``count``: number of otherwise feasible designs."""
     missed = count - int(np.count_nonzero(np.broadcast_to(constraint(lookup), count)))
     text = f"{constraint.text}: {missed:,} miss it"
     name, is_upper = constraint.bound or ("", False)

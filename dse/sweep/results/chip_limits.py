@@ -12,7 +12,7 @@ _FULL_SHARE = 1.0 - 1e-5
 
 
 def chip_limits(chip: Chip | None) -> dict[str, str]:
-    """Limit → what it leaves, in words; empty for a chip that none holds, or an accelerator without a chip."""
+    """Return limit of a generated chip → its effect, in words; empty where no limit binds or there is no chip."""
     if chip is None:
         return {}
     limits = {}

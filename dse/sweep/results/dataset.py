@@ -35,7 +35,7 @@ Judge = Callable[[Grid, np.ndarray], Mapping[str, tuple[np.ndarray, dict[str, st
 def build(
     grid: Grid, keep: Keep, result: BlockResult, attributes: dict[str, Any], judge: Judge | None = None
 ) -> Labelled:
-    """The results of a sweep: every variable with units and long name; ``judge``: further ones of ``top:K``."""
+    """Return the results of a sweep: every variable with units and long name; ``judge``: further ones of ``top:K``."""
     layout = {"all": _all_designs, "best": _best_mappings}.get(keep.mode, single_designs)
     results = layout(grid, result)
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in grid.fixed}
@@ -47,7 +47,7 @@ def build(
 
 
 def _all_designs(grid: Grid, result: BlockResult) -> Labelled:
-    """Results along the dimensions of the sweep and ``mapping``."""
+    """Return the results along the dimensions of the sweep and ``mapping``."""
     levels = {
         variable_name(axis): coordinate(("mapping",), axis, part_labels(axis, grid.mapping_values(axis)))
         for axis in grid.mapping_axes
@@ -62,7 +62,7 @@ def _all_designs(grid: Grid, result: BlockResult) -> Labelled:
 
 
 def _at_indices(grid: Grid, result: BlockResult, values: np.ndarray) -> np.ndarray:
-    """Values of all designs at every place of the product of axes; missing, with a reason, where there is no design."""
+    """Return values at every index of the product of axes, missing where there is no design."""
     if not grid.members:
         return values
     missing = {"b": False, "i": grid.spec.study.feasible_bit}.get(values.dtype.kind, np.nan)
@@ -72,7 +72,7 @@ def _at_indices(grid: Grid, result: BlockResult, values: np.ndarray) -> np.ndarr
 
 
 def single_designs(grid: Grid, result: BlockResult) -> Labelled:
-    """Results along ``design`` with every axis as a coordinate, best first if designs are ranked."""
+    """Return the results along ``design`` with every axis as a coordinate, best first if designs are ranked."""
     along = ("design",)
     digits, _ = grid.locate(result.index)
     mapping = result.index % grid.table.n_mappings
@@ -90,7 +90,7 @@ def single_designs(grid: Grid, result: BlockResult) -> Labelled:
 
 
 def _best_mappings(grid: Grid, result: BlockResult) -> Labelled:
-    """The best mapping of each point: metrics and parts of the mapping, missing if no design is feasible."""
+    """Return the best mapping of each point: metrics and parts of the mapping, missing if no design is feasible."""
     dims = tuple(dimension.name for dimension in grid.dimensions)
     point, mapping = np.divmod(result.index, grid.table.n_mappings)
 
@@ -114,7 +114,7 @@ def _best_mappings(grid: Grid, result: BlockResult) -> Labelled:
 
 
 def _metrics(grid: Grid, result: BlockResult) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
-    """(name, values, attributes) of every metric; missing for designs that cannot form a step."""
+    """Return (name, values, attributes) of every metric; missing for designs that cannot form a step."""
     study, rows_by_name = grid.spec.study, dict(zip(grid.spec.metrics, result.values, strict=True))
     no_step = _lacks_step(rows_by_name, study)
     if no_step.any():
@@ -127,14 +127,14 @@ def _metrics(grid: Grid, result: BlockResult) -> list[tuple[str, np.ndarray, dic
 
 
 def _lacks_step(rows_by_name: dict[str, np.ndarray], study: Study) -> np.ndarray:
-    """[design] whether the design cannot form a step; False in results without reasons."""
+    """Return [design] True where the design cannot form a step; False in results without reasons."""
     if "infeasible_reason" not in rows_by_name:
         return np.zeros((), bool)
     return (rows_by_name["infeasible_reason"].astype(np.int32) & study.no_step_bits) != 0
 
 
 def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, dict[str, Any]]:
-    """Values of a metric in the type of results, and its attributes."""
+    """Return the values of a metric in the type of results, and its attributes."""
     attrs = {"units": study.units[name], "long_name": study.long_names[name]}
     if name == "feasible":
         return values != 0, attrs | BOOLEAN
@@ -144,7 +144,7 @@ def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, 
 
 
 def _reason_flags(study: Study, extra_bits: Mapping[str, int] = MappingProxyType({})) -> dict[str, Any]:
-    """CF flags of ``infeasible_reason``: the model's bits, the constraints, and others."""
+    """Return CF flags of ``infeasible_reason``: the model's bits, the constraints, and others."""
     bits = study.reason_bits | dict(extra_bits)
     meanings = study.reason_meanings | dict.fromkeys(
         extra_bits, "no design: it has not all of these parts of a mapping"
@@ -175,7 +175,7 @@ def overview(grid: Grid, result: BlockResult) -> Labelled:
 
 
 def objective_names(objectives: tuple[Objective, ...]) -> list[str]:
-    """Names of the objectives in variables: the text without invalid characters; all distinct."""
+    """Return the names of the objectives in variables: the text without invalid characters; all distinct."""
     names: list[str] = []
     for objective in objectives:
         name = re.sub(r"\W+", "_", objective.expression.text).strip("_")
@@ -184,7 +184,7 @@ def objective_names(objectives: tuple[Objective, ...]) -> list[str]:
 
 
 def _best_by_axis(grid: Grid, best_scores: np.ndarray) -> dict[str, Variable]:
-    """The best value of every objective at every position of every axis."""
+    """Return the best value of every objective at every position of every axis."""
     variables: dict[str, Variable] = {}
     axes = axes_of(grid)
     minima_by_axis = np.split(best_scores, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
@@ -203,7 +203,7 @@ def _best_by_axis(grid: Grid, best_scores: np.ndarray) -> dict[str, Variable]:
 
 
 def _histograms(grid: Grid, result: BlockResult) -> dict[str, Variable]:
-    """Numbers of feasible designs by bin of every objective, with the edges of the bins."""
+    """Return the numbers of feasible designs by bin of every objective, with the edges of the bins."""
     variables: dict[str, Variable] = {}
     objectives = grid.spec.objectives
     rows = zip(objective_names(objectives), objectives, result.edges, result.histogram, strict=True)

@@ -41,7 +41,7 @@ _TEXTS_PER_READ = 1 << 16
 
 
 def check(file: Any, path: Path) -> int:
-    """InputError if a file declares more or other than results can hold.
+    """Raise InputError if a file declares more or other than results can hold.
 
     Args:
         file: the open netCDF4 dataset; netCDF does not support a second one of the same file.
@@ -71,17 +71,17 @@ def check(file: Any, path: Path) -> int:
 
 
 def most_values(path: Path) -> int:
-    """Maximum number of values that a file may declare."""
+    """Return the maximum number of values that a file may declare."""
     return max(FEW_VALUES, VALUES_PER_BYTE * path.stat().st_size)
 
 
 def most_letters(path: Path) -> int:
-    """Maximum number of characters of labels that a file may declare."""
+    """Return the maximum number of characters of labels that a file may declare."""
     return max(FEW_LETTERS, LETTERS_PER_BYTE * path.stat().st_size)
 
 
 def _check_size(path: Path, variables: list[Any], size_of: Callable[[Any, Path], int], what: str, most: int) -> int:
-    """Sum of ``size_of`` over all variables; InputError above the limit."""
+    """Return the sum of ``size_of`` over all variables; InputError above the limit."""
     total, largest = 0, (0, "")
     for variable in variables:
         size = size_of(variable, path)
@@ -93,7 +93,7 @@ def _check_size(path: Path, variables: list[Any], size_of: Callable[[Any, Path],
 
 
 def _values(variable: Any, path: Path) -> int:
-    """Number of values of a variable, or of one of its chunks if that is more."""
+    """Return the number of values of a variable, or of one of its chunks if that is more."""
     chunk, count = variable.chunking() if variable.dimensions else None, math.prod(map(int, variable.shape))
     if isinstance(chunk, list):
         chunk_values = math.prod(map(int, chunk))
@@ -106,7 +106,7 @@ def _values(variable: Any, path: Path) -> int:
 
 
 def _letters(variable: Any, path: Path) -> int:
-    """Number of characters of a variable's texts or flag meanings, each as long as the longest."""
+    """Return the number of characters of a variable's texts or flag meanings, each as long as the longest."""
     count = math.prod(map(int, variable.shape))
     if variable.dtype is not str:
         words = variable.getncattr("flag_meanings").split() if "flag_meanings" in variable.ncattrs() else []
@@ -121,7 +121,7 @@ def _letters(variable: Any, path: Path) -> int:
 
 
 def _text_batches(variable: Any) -> Iterator[list[str]]:
-    """Texts of a variable in pieces, the first text alone: all unwritten texts have its length."""
+    """Yield texts of a variable in pieces, the first text alone: all unwritten texts have its length."""
     shape = tuple(map(int, variable.shape))
     if not all(shape):
         return
@@ -136,7 +136,7 @@ def _text_batches(variable: Any) -> Iterator[list[str]]:
 
 
 def _check_type(variable: Any, where: str) -> None:
-    """InputError for a variable of neither numbers nor texts (compound, variable-length or unknown type)."""
+    """Raise InputError for a variable of neither numbers nor texts (compound, variable-length or unknown type)."""
     kind = "U" if variable.dtype is str else getattr(variable.dtype, "kind", "?")
     plain = isinstance(getattr(variable, "datatype", None), np.dtype) or variable.dtype is str
     if kind not in "iufU" or not plain:
@@ -144,7 +144,7 @@ def _check_type(variable: Any, where: str) -> None:
 
 
 def _check_names(group: Any, where: str) -> None:
-    """InputError for a repeated dimension, and for a coordinate variable with other dimensions than its own."""
+    """Raise InputError for a repeated dimension, and for a coordinate variable with other dimensions than its own."""
     for name, variable in group.variables.items():
         if len(set(variable.dimensions)) < len(variable.dimensions):
             raise wrong(f"{where}: {name}", f"dimensions {', '.join(variable.dimensions)}", "each of them once")
@@ -167,7 +167,7 @@ _Rule = tuple[Callable[[Any], bool], str]
 
 
 def read_attributes(owner: Any, where: str) -> dict[str, Any]:
-    """Attributes of a group or a variable; InputError if netCDF cannot read_attributes one."""
+    """Return the attributes of a group or a variable; InputError if netCDF cannot read one."""
     try:
         return {name: owner.getncattr(name) for name in owner.ncattrs()}
     except (RuntimeError, AttributeError, UnicodeError) as error:
@@ -175,7 +175,7 @@ def read_attributes(owner: Any, where: str) -> dict[str, Any]:
 
 
 def check_variable(attrs: Mapping[str, Any], is_text: bool, where: str) -> None:
-    """InputError for an attribute of a variable, of texts or numbers, of a wrong type."""
+    """Raise InputError for an attribute of a variable, of texts or numbers, of a wrong type."""
     rules = _OF_VARIABLES | (_OF_TEXTS if is_text else {})
     for name, value in attrs.items():
         is_right, allowed = rules.get(name, _ANY)
@@ -191,7 +191,7 @@ def check_variable(attrs: Mapping[str, Any], is_text: bool, where: str) -> None:
 
 
 def check_file(attrs: Mapping[str, Any], where: str) -> None:
-    """InputError for a global attribute of a wrong type."""
+    """Raise InputError for a global attribute of a wrong type."""
     for name, value in attrs.items():
         is_right, allowed = _OF_FILES.get(name, _ANY)
         if not is_right(value):
@@ -203,7 +203,7 @@ def check_file(attrs: Mapping[str, Any], where: str) -> None:
 
 
 def _value_text(value: Any) -> str:
-    """A value in an error; long texts and arrays are abbreviated."""
+    """Return a value in an error; long texts and arrays are abbreviated."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 100 else f"a text of {len(value):,} letters"
     return f"{np.asarray(value).reshape(-1)[:3].tolist()} of type {np.asarray(value).dtype}"
@@ -243,7 +243,7 @@ _OF_VARIABLES: dict[str, _Rule] = {
 #: Checks for variables of texts.
 _OF_TEXTS: dict[str, _Rule] = dict.fromkeys(("_FillValue", "missing_value"), _is_at_most(LONGEST_LABEL))
 
-#: Check of attributes that are not read_attributes.
+#: Check of attributes that are not read.
 _ANY: _Rule = (lambda _: True, "")
 
 
@@ -269,7 +269,7 @@ def _document(is_key: Callable[[Any, Any], bool]) -> Callable[[Any], bool]:
 
 
 def _parsed(value: Any) -> Any:
-    """Content of a JSON text; None if it is invalid."""
+    """Return the content of a JSON text; None if it is invalid."""
     if not isinstance(value, str):
         return None
     try:
@@ -279,18 +279,18 @@ def _parsed(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is a number of JSON; Python accepts more."""
+    """True if a value is a number of JSON; Python accepts more."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _are_designs(value: Any) -> bool:
-    """Whether a value is a text of indices of designs, separated by spaces."""
+    """True if a value is a text of indices of designs, separated by spaces."""
     words = value.split() if isinstance(value, str) else ["?"]
     return all(word.isascii() and word.isdecimal() and len(word) < 20 and int(word) < _INTEGER_LIMIT for word in words)
 
 
 def _are_values(value: Any) -> bool:
-    """Whether a value is a text of numbers, separated by spaces."""
+    """True if a value is a text of numbers, separated by spaces."""
     try:
         return isinstance(value, str) and all(isinstance(float(word), float) for word in value.split())
     except ValueError:
@@ -304,7 +304,7 @@ _TEXTS = (
     "compression_asked", "coordinates", CAUTIONS,
 )  # fmt: skip
 
-#: Global attribute that is read_attributes → (check, description).
+#: Global attribute that is read → (check, description).
 _OF_FILES: dict[str, _Rule] = {
     **dict.fromkeys(_TEXTS, (_is_text, "a text")),
     "title": _is_at_most(LONGEST_TITLE),

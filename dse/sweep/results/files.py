@@ -58,7 +58,7 @@ class Labelled:
 
 
 def to_xarray(results: Labelled) -> xr.Dataset:
-    """The dataset of labelled results, equal to that of :func:`open_results`."""
+    """Return the dataset of labelled results, equal to that of :func:`open_results`."""
     from dse.sweep.results.cautioned import with_cautions
 
     dataset = with_cautions(_indexed(_plain(results)))
@@ -68,7 +68,7 @@ def to_xarray(results: Labelled) -> xr.Dataset:
 
 
 def _plain(results: Labelled) -> xr.Dataset:
-    """Labelled results as a dataset without an index of designs."""
+    """Return labelled results as a dataset without an index of designs."""
     import xarray as xr
 
     data = {name: xr.Variable(*variable) for name, variable in results.data.items()}
@@ -77,7 +77,7 @@ def _plain(results: Labelled) -> xr.Dataset:
 
 
 def open_results(path: str | Path) -> xr.Dataset:
-    """The results of a sweep, lazily loaded, with text labels and designs selectable by label.
+    """Return the results of a sweep, lazily loaded, with text labels and designs selectable by label.
 
     Args:
         path: netCDF4 file of ``dse run``, or of ``to_netcdf`` on a dataset of this function.
@@ -122,7 +122,7 @@ def open_results(path: str | Path) -> xr.Dataset:
 
 
 def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
-    """Overview of all designs of a sweep, kept or not.
+    """Return the overview of all designs of a sweep, kept or not.
 
     Args:
         results: a dataset of :func:`dse.run` or :func:`open_results`, or the path of a results file.
@@ -159,7 +159,7 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
 
 
 def _open_dataset(path: str | Path, group: str | None = None) -> xr.Dataset:
-    """A results file or a group of it, as stored; InputError if it cannot be opened."""
+    """Return a results file or a group of it, as stored; InputError if it cannot be opened."""
     path = Path(path)
     if not path.exists():
         near = nearest(path.name, [p.name for p in path.parent.glob("*.nc")]) if path.parent.is_dir() else []
@@ -205,7 +205,7 @@ def _store(path: Path, group: str | None) -> Any:
 
 
 def _decoded(store: Any, **options: Any) -> xr.Dataset:
-    """A file as xarray decodes it, without dates."""
+    """Return a file as xarray decodes it, without dates."""
     import xarray as xr
 
     return xr.open_dataset(store, decode_times=False, decode_timedelta=False, **options)
@@ -229,7 +229,7 @@ _TRUTH_WORDS = ["false", "true"]
 
 
 def _with_texts(dataset: xr.Dataset, where: str) -> xr.Dataset:
-    """The dataset with flags replaced by their texts."""
+    """Return the dataset with flags replaced by their texts."""
     texts = {
         name: _from_flags(variable, f"{where}: {name}")
         for name, variable in dataset.variables.items()
@@ -242,7 +242,7 @@ def _with_texts(dataset: xr.Dataset, where: str) -> xr.Dataset:
 
 
 def _from_flags(variable: xr.Variable, where: str) -> xr.Variable:
-    """Texts or truth values of the codes of a variable; -1 is missing."""
+    """Return the texts or truth values of the codes of a variable; -1 is missing."""
     codes, words = np.atleast_1d(variable.attrs["flag_values"]), variable.attrs["flag_meanings"].split()
     order = np.argsort(codes, kind="stable")
     values = variable.values
@@ -259,7 +259,7 @@ def _from_flags(variable: xr.Variable, where: str) -> xr.Variable:
 
 
 def _indexed(dataset: xr.Dataset) -> xr.Dataset:
-    """The dataset with an index of all labels of its mappings or designs."""
+    """Return the dataset with an index of all labels of its mappings or designs."""
     import pandas as pd
     import xarray as xr
 
@@ -286,7 +286,7 @@ _NUMBERED = {"units": "1", "long_name": "number of the row"}
 
 
 def _are_numbers(label: Any) -> bool:
-    """Whether a label, or the ends of a slice, are row numbers rather than parts of a mapping (a tuple).
+    """True if a label, or the ends of a slice, are row numbers rather than parts of a mapping (a tuple).
 
     Row numbers from ``idxmin`` are floating-point.
     """
@@ -297,7 +297,7 @@ def _are_numbers(label: Any) -> bool:
 
 @functools.cache
 def _plain_levels() -> Any:
-    """A multi-index of xarray with plain arrays as coordinates, which can be written to a file."""
+    """Return a multi-index of xarray with plain arrays as coordinates, which can be written to a file."""
     import pandas as pd
     import xarray as xr
     from xarray.indexes import PandasIndex, PandasMultiIndex

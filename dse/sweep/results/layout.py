@@ -44,7 +44,7 @@ NO_DESIGN = "not_applicable"
 
 
 def are_designs(results: xr.Dataset) -> np.ndarray:
-    """[place, flattened as ``feasible``] whether the place is a design; True for designs of one structure."""
+    """Return [place, flattened as ``feasible``] True where the place is a design; True for designs of one structure."""
     all_designs = np.ones(results["feasible"].size, bool)
     if "infeasible_reason" not in results:
         return all_designs
@@ -57,7 +57,7 @@ def are_designs(results: xr.Dataset) -> np.ndarray:
 
 
 def check(results: xr.Dataset, where: str) -> None:
-    """InputError if a dataset does not have the layout of results.
+    """Raise InputError if a dataset does not have the layout of results.
 
     Args:
         results: of a file, with text labels.
@@ -76,7 +76,7 @@ def check(results: xr.Dataset, where: str) -> None:
 
 
 def _kinds(name: str, variable: xr.Variable, results: xr.Dataset) -> str:
-    """Allowed kinds of values of a variable, as NumPy's codes."""
+    """Return the allowed kinds of values of a variable, as NumPy's codes."""
     plain, units = name.removeprefix(FRONT), of_metrics(results.variables).units
     if plain == "feasible":
         return "b"
@@ -99,7 +99,7 @@ def _check_kind(variable: xr.Variable, kinds: str, where: str) -> None:
 
 
 def _metrics(results: xr.Dataset, prefix: str = "") -> Iterator[str]:
-    """Names of the metrics of a dataset, with the prefix."""
+    """Return the names of the metrics of a dataset, with the prefix."""
     names = (f"{prefix}{name}" for name in of_metrics(results.variables).units)
     return (name for name in names if name in results.variables)
 
@@ -109,7 +109,7 @@ def _dims_of_metrics(results: xr.Dataset) -> set[Any]:
 
 
 def _check_dims(results: xr.Dataset, where: str) -> None:
-    """InputError unless metrics have common dimensions and labels some of these."""
+    """Raise InputError unless metrics have common dimensions and labels some of these."""
     for prefix in ("", FRONT):
         names = [*_metrics(results, prefix)]
         for name in names:
@@ -126,14 +126,14 @@ def _check_dims(results: xr.Dataset, where: str) -> None:
 
 
 def _check_dims_of_labels(results: xr.Dataset, dims: tuple[Any, ...], where: str) -> None:
-    """InputError for labels along dimensions that the metrics do not have."""
+    """Raise InputError for labels along dimensions that the metrics do not have."""
     for name, variable in results.variables.items():
         if "path" in variable.attrs and not set(variable.dims) <= set(dims):
             raise wrong(f"{where}: {name}", _dims_text(variable.dims), f"some of {_dims_text(dims)}, as of the metrics")
 
 
 def _check_search(results: xr.Dataset, where: str) -> None:
-    """InputError unless a search has best designs by method and seed, or a front."""
+    """Raise InputError unless a search has best designs by method and seed, or a front."""
     front = [str(name) for name in results.data_vars if str(name).startswith(FRONT)]
     if "violation" not in results.data_vars and not front:
         raise wrong(where, "no variable 'violation'", "what a search has found, by method and seed")
@@ -152,7 +152,7 @@ def _dims_text(dims: tuple[Any, ...]) -> str:
 
 
 def _check_labels(variable: xr.Variable, where: str) -> None:
-    """InputError for missing labels: numbers must be finite, texts must be texts."""
+    """Raise InputError for missing labels: numbers must be finite, texts must be texts."""
     values = np.asarray(variable.values)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise wrong(where, "a label that is no finite number", "finite numbers")

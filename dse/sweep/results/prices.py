@@ -26,7 +26,7 @@ class Unstated(NamedTuple):
 
 
 def price_notes(grid: Grid, designs: Iterable[Mapping[str, Label]]) -> str:
-    """Note on estimated prices and dies of the accelerators of these designs; empty if there are none.
+    """Return the note on estimated prices and dies of the accelerators of these designs; empty if there are none.
 
     Args:
         grid: of the sweep; without metrics of money or carbon the note is empty.
@@ -43,7 +43,7 @@ def price_notes(grid: Grid, designs: Iterable[Mapping[str, Label]]) -> str:
 
 
 def constants(grid: Grid) -> Iterator[UnverifiedConstant]:
-    """The estimates for all accelerators of a sweep, as unverified constants."""
+    """Yield the estimates for all accelerators of a sweep, as unverified constants."""
     axes = [*grid.fixed, *(axis for dimension in grid.dimensions for axis in dimension.axes)]
     keys = {axis.key for axis in axes}
     devices = "accelerator" if "accelerator" in keys else "system"
@@ -60,13 +60,13 @@ def constants(grid: Grid) -> Iterator[UnverifiedConstant]:
 
 
 def _accelerators(labels: Mapping[str, Label]) -> list[str]:
-    """Accelerator of a design by its labels."""
+    """Return the accelerator of a design by its labels."""
     slug = str(labels.get("accelerator") or accelerator_of(str(labels["system"])))
     return [slug] if slug else []
 
 
 def _unstated(grid: Grid, slugs: list[str]) -> Unstated:
-    """Accelerators whose metrics need data that neither the catalogue nor the sweep states."""
+    """Return the accelerators whose metrics need data that neither the catalogue nor the sweep states."""
     said = {axis.key for axis in (*grid.spec.fixed.values(), *grid.spec.axes)}
     groups, dies = grid.spec.groups, f"{MADE}.logic_area" in said
     by_watt, by_dies = priced.unpriced(slugs) if MONEY in groups and f"{MADE}.price" not in said else ([], [])
@@ -86,5 +86,5 @@ def _watt_carbon(grid: Grid) -> str:
 
 
 def _is_fixed(grid: Grid, path: str) -> bool:
-    """Whether a leaf is equal in all designs."""
+    """True if a leaf is equal in all designs."""
     return path not in {axis.key for axis in grid.spec.axes}

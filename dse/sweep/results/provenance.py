@@ -17,7 +17,7 @@ from dse.sweep.results import prices, schema
 
 
 def provenance(grid: Grid) -> dict[str, Any]:
-    """Global attributes of what made the results and the data that they use."""
+    """Return the global attributes of what made the results and the data that they use."""
     sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
     return {
         schema.ATTRIBUTE: schema.VERSION,
@@ -52,7 +52,7 @@ def _base_values(grid: Grid) -> dict[str, float]:
 
 
 def bibliography(entries: Iterable[tuple[str, str]]) -> str:
-    """BibTeX of the model's works, and of the sources of each used catalogue entry.
+    """Return BibTeX of the model's works, and of the sources of each used catalogue entry.
 
     Args:
         entries: (kind, slug) of catalogue entries.
@@ -69,5 +69,5 @@ def _entry(kind: str, slug: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text without characters that end a BibTeX field or start a command."""
+    """Return the text without characters that end a BibTeX field or start a command."""
     return text.translate(str.maketrans("{}\\", "()/"))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def grid_of(results: xr.Dataset, study: Study | None = None) -> Grid:
-    """The grid of the sweep that wrote these results, with today's catalogue.
+    """Return the grid of the sweep that wrote these results, with today's catalogue.
 
     Raises:
         InputError: for results without a specification, or with one that is no longer valid.
@@ -41,7 +41,7 @@ def grid_of(results: xr.Dataset, study: Study | None = None) -> Grid:
 
 
 def check_study(results: xr.Dataset, study: Study) -> None:
-    """InputError unless results hold metrics of the study of their specification."""
+    """Raise InputError unless results hold metrics of the study of their specification."""
     if not any(name in results.variables for name in study.totals):
         raise InputError(
             "results",
@@ -52,7 +52,7 @@ def check_study(results: xr.Dataset, study: Study) -> None:
 
 
 def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design]:
-    """Designs of a dataset, in the order of ``rows``.
+    """Return the designs of a dataset, in the order of ``rows``.
 
     Args:
         results: of a sweep, or a selection of them with its coordinates.
@@ -75,7 +75,7 @@ def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design
 
 
 def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Container[str] = ()) -> np.ndarray:
-    """Indices in the sweep of designs of a dataset.
+    """Return the indices in the sweep of designs of a dataset.
 
     Args:
         results: see :func:`singles_at`.
@@ -112,7 +112,7 @@ def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Co
 
 
 def labels_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, axis: Axis) -> np.ndarray:
-    """Values of the labels of an axis at rows of a dataset."""
+    """Return the values of the labels of an axis at rows of a dataset."""
     name = variable_name(axis)
     if name not in results.variables:
         raise InputError("results", f"no variable {name!r}", "what dse run wrote", f"keep {name} in the dataset")
@@ -121,14 +121,14 @@ def labels_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, axis: Axis) -> 
 
 
 def at_rows(variable: xr.Variable, shape: xr.Variable | xr.DataArray, rows: np.ndarray) -> np.ndarray:
-    """Values of a variable at flattened positions of another one with the same or more dimensions."""
+    """Return the values of a variable at flattened positions of another one with the same or more dimensions."""
     indices = dict(zip(shape.dims, np.unravel_index(rows, shape.shape), strict=True)) if shape.ndim else {}
     values = variable.values[tuple(indices[dim] for dim in variable.dims)]
     return np.broadcast_to(values, np.shape(rows))
 
 
 def _matching(columns: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
-    """For each row, the first position where all (known, wanted) columns agree."""
+    """Return for each row the first index of an axis at which all its labels are equal to those of the row."""
     if not columns:
         return np.zeros(shape, np.int64)
     count = len(columns[0][0])

@@ -27,7 +27,7 @@ ATTRIBUTE, VERSION = "dse_schema", 1
 
 
 def version(attributes: Mapping[str, Any]) -> int:
-    """Version of a file from its global attributes; 0 if it is missing or no number."""
+    """Return the version of a file from its global attributes; 0 if it is missing or no number."""
     try:
         return int(attributes.get(ATTRIBUTE, 0))
     except (TypeError, ValueError, OverflowError):
@@ -35,13 +35,13 @@ def version(attributes: Mapping[str, Any]) -> int:
 
 
 def cautions(attributes: Mapping[str, Any]) -> list[str]:
-    """What a reader of results must know, a line each; characters that a terminal would obey are escaped."""
+    """Return the cautions on results, a line each, with characters that a terminal would obey escaped."""
     lines = str(attributes.get(CAUTIONS, "")).splitlines()
     return [visible(line, LAYOUT) for line in lines if line.strip()]
 
 
 def check(attributes: Mapping[str, Any], where: str) -> None:
-    """InputError for a file of a later version than this package's."""
+    """Raise InputError for a file of a later version than this package's."""
     file_version = version(attributes)
     if file_version > VERSION:
         raise InputError(
@@ -53,5 +53,5 @@ def check(attributes: Mapping[str, Any], where: str) -> None:
 
 
 def wrong(where: str, got: str, allowed: str) -> InputError:
-    """The error for a file that is not of dse."""
+    """Return the error for a file that is not of dse."""
     return InputError(where, got, allowed, "run the sweep again, dse run SWEEP.toml, or take an undamaged copy")

@@ -78,7 +78,7 @@ class Summary(Cautions):
 
     @property
     def each_work(self) -> bool:
-        """Whether ``best`` holds one design of each workload: by a step's time the least work would win all."""
+        """True if ``best`` holds one design of each workload: by a step's time the least work would win all."""
         return len({tuple(design.labels[name] for name in self.works) for design in self.best}) > 1
 
     @property
@@ -116,7 +116,7 @@ class Summary(Cautions):
 
 
 def of_part(grid: Grid, keep: Keep, result: BlockResult, **numbers: Any) -> Summary:
-    """The summary of everything that is kept of a sweep."""
+    """Return the summary of everything that is kept of a sweep."""
     best = tuple(_best_designs(grid, result))
     return Summary(
         study=grid.spec.study,
@@ -138,7 +138,7 @@ def of_part(grid: Grid, keep: Keep, result: BlockResult, **numbers: Any) -> Summ
 
 
 def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **numbers: Any) -> Summary:
-    """The summary of a share of a sweep, of which only the numbers are known."""
+    """Return the summary of a share of a sweep, of which only the numbers are known."""
     return Summary(
         study=grid.spec.study,
         n_designs=n_designs,
@@ -171,7 +171,7 @@ _REQUIRED_ATTRIBUTES = (
 
 
 def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
-    """The summary of a sweep whose results are in a file; InputError where the file lacks what a run writes."""
+    """Return the summary of a sweep whose results are in a file; InputError where the file lacks what a run writes."""
     for name in _REQUIRED_ATTRIBUTES:
         if name not in attributes:
             raise InputError(str(target), f"no attribute {name!r}", "what dse run wrote", "run it with --fresh")
@@ -203,12 +203,12 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
 
 
 def _points(grid: Grid) -> tuple[str, ...]:
-    """Names of the axes other than the mapping that have several values."""
+    """Return the names of the axes other than the mapping that have several values."""
     return tuple(axis.name for dimension in grid.dimensions for axis in dimension.axes if dimension.size > 1)
 
 
 def works(grid: Grid) -> tuple[str, ...]:
-    """Names of the axes with several values that move the workload."""
+    """Return the names of the axes with several values that move the workload."""
     return tuple(
         axis.name
         for dimension in grid.dimensions
@@ -219,12 +219,12 @@ def works(grid: Grid) -> tuple[str, ...]:
 
 
 def _by_rate(study: Study, objective: str) -> bool:
-    """Whether unlike workloads are ranked by the study's rate in place of its objective."""
+    """True if unlike workloads are ranked by the study's rate in place of its objective."""
     return bool(study.rate) and objective == study.objective
 
 
 def _cautions(grid: Grid, best: Iterable[BestDesign]) -> Cautions:
-    """:func:`cautions` of the best designs of a sweep."""
+    """Return :func:`cautions` of the best designs of a sweep."""
     designs = list(best)
     design_by_position: dict[int, tuple[Mapping[str, Label], Mapping[str, float], Design]] = {}
     for positions, member_grid, index in grid.by_structure(np.array([design.index for design in designs], np.int64)):
@@ -266,7 +266,7 @@ def _label_text(label: Label | None) -> str:
 
 
 def _best_designs(grid: Grid, result: BlockResult) -> Iterator[BestDesign]:
-    """The best designs by the first objective, of equals the one with the lowest index first.
+    """Yield the best designs by the first objective, of equals the one with the lowest index first.
 
     Where designs of several workloads are kept, the best one of each: the least work would win all places.
     """
@@ -288,7 +288,7 @@ def _best_designs(grid: Grid, result: BlockResult) -> Iterator[BestDesign]:
 
 
 def _work_of(grid: Grid, index: np.ndarray) -> np.ndarray:
-    """Number of the workload of each of these designs."""
+    """Return the number of the workload of each of these designs."""
     sizes = [
         dimension.size if any(is_of_workload(axis.key) for axis in dimension.axes) else 1
         for dimension in grid.dimensions
@@ -300,7 +300,7 @@ def _work_of(grid: Grid, index: np.ndarray) -> np.ndarray:
 
 
 def _least_of_each(group: np.ndarray, scores: np.ndarray, index: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Of each group the row with the least score, of equals the one with the lowest index."""
+    """Return the row of each group with the least score, of equals the one with the lowest index."""
     least = np.full(group.max() + 1, np.inf)
     np.minimum.at(least, group, scores)
     best = np.flatnonzero(scores == least[group].astype(scores.dtype))
@@ -309,7 +309,7 @@ def _least_of_each(group: np.ndarray, scores: np.ndarray, index: np.ndarray, row
 
 
 def _read_designs(grid: Grid, target: Path, value_by_index: dict[int, float]) -> Iterator[BestDesign]:
-    """These designs, by index with the objective's value, as they are in a file."""
+    """Yield these designs, by index with the objective's value, as they are in a file."""
     import netCDF4
 
     try:
@@ -326,7 +326,7 @@ def _read_designs(grid: Grid, target: Path, value_by_index: dict[int, float]) ->
 
 
 def _metrics_at(grid: Grid, file: Any, indices: list[int]) -> dict[str, np.ndarray]:
-    """Metrics of these designs, by name, of an open file; KeyError where it does not have what a run writes."""
+    """Return metric → values at these designs from an open file; KeyError where it lacks what a run writes."""
     names = [name for name in grid.spec.metrics if indices and name in file.variables]
     for name, kinds in {"index": "iu", **dict.fromkeys(names, "biuf")}.items():
         if name in file.variables and np.dtype(file[name].dtype).kind not in kinds:
@@ -342,7 +342,7 @@ def _metrics_at(grid: Grid, file: Any, indices: list[int]) -> dict[str, np.ndarr
 
 
 def _capacity(grid: Grid) -> dict[str, float]:
-    """Usable memory of a device as an attribute; none where axes move it or a chip makes it."""
+    """Return the usable memory of a device as an attribute; none where axes move it or a chip makes it."""
     decides = {"system.accelerator.memory.capacity", "software.reserve", "mapping.serving.memory_share"}
     swept = any(decides & set(dimension.columns) for dimension in grid.dimensions)
     generated = grid.base.system.accelerator.chip is not None

@@ -26,7 +26,7 @@ class WorkLeaf(NamedTuple):
 
 
 def work_leaves(grid: Grid) -> list[WorkLeaf]:
-    """Leaves of the work of a sweep that its study reads; without one that several dimensions move together."""
+    """Return the leaves of the work that the study reads, without those that several dimensions move together."""
     bases = [grid.spec.study.complete(member_grid.base) for member_grid in grid.each]
     paths = dict.fromkeys(path for base in bases for path in grid.spec.study.work_leaves(base))
     leaves = (_work_leaf(grid, path, bases) for path in paths)
@@ -34,7 +34,7 @@ def work_leaves(grid: Grid) -> list[WorkLeaf]:
 
 
 def _work_leaf(grid: Grid, path: str, bases: list[Design]) -> WorkLeaf | None:
-    """A leaf with its values; None where no design has it, and where several dimensions move it together."""
+    """Return a leaf with its values; None where no design has it, and where several dimensions move it together."""
     swept = any(path in dimension.columns for member_grid in grid.each for dimension in member_grid.dimensions)
     base_values = {_number(base, path) for base in bases}
     if not swept and len(base_values) == 1:
@@ -51,7 +51,7 @@ def _work_leaf(grid: Grid, path: str, bases: list[Design]) -> WorkLeaf | None:
 
 
 def _values_along(grid: Grid, number: int, path: str, bases: list[Design]) -> list[float]:
-    """Values at the positions of a dimension; none where a design lacks one or another dimension moves it too."""
+    """Return the values of a leaf along a dimension; none where a design lacks it or another dimension sets it too."""
     values_by_position: list[set[float | None]] = [set() for _ in range(grid.dimensions[number].size)]
     all_positions = tuple(range(len(grid.dimensions))), tuple(np.arange(size) for size in grid.shape)
     members = [(member.grid, member.axes, member.positions) for member in grid.members] or [(grid, *all_positions)]
@@ -71,20 +71,20 @@ def _values_along(grid: Grid, number: int, path: str, bases: list[Design]) -> li
 
 
 def _number(base: Design, path: str) -> float | None:
-    """A leaf as single precision holds it; None where the design has none."""
+    """Return a leaf as single precision holds it; None where the design has none."""
     value = leaf(base, path)
     return None if value is None else float(str(np.float32(value)))
 
 
 def _axis(path: str, values: list[float]) -> Axis:
-    """The values as an axis, with names for those of an enumeration."""
+    """Return the values as an axis, with names for those of an enumeration."""
     enum = known_leaves()[path].get("enum")
     names: tuple[Label, ...] = tuple(choice_name(enum(int(value))) for value in values) if enum else tuple(values)
     return Axis(short_name(path), path, "", tuple(values), names)
 
 
 def work_coordinates(grid: Grid, digits: np.ndarray | None = None) -> dict[str, Variable]:
-    """Coordinates of the work that no axis and no fixed value of the specification has, marked as derived.
+    """Return the coordinates of the work that no axis and no fixed value of the specification has, marked as derived.
 
     Args:
         grid: of the sweep.
@@ -118,7 +118,7 @@ def _unstated(grid: Grid) -> list[WorkLeaf]:
 
 
 def unlike_work(grid: Grid, index: int) -> dict[str, Label]:
-    """Leaves of the work of a design, by name, that differ between designs and that no axis states."""
+    """Return the leaves of the work of a design, by name, that differ between designs and that no axis states."""
     varying = [work_leaf for work_leaf in _unstated(grid) if work_leaf.dimension is not None]
     if not varying:
         return {}
@@ -129,7 +129,7 @@ def unlike_work(grid: Grid, index: int) -> dict[str, Label]:
 
 
 def work_line(grid: Grid) -> str:
-    """The work that all designs of a sweep have, in one line."""
+    """Return the work that all designs of a sweep have, in one line."""
     fixed = {
         work_leaf.axis.key: work_leaf.axis.labels[0] for work_leaf in work_leaves(grid) if work_leaf.dimension is None
     }

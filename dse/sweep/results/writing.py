@@ -70,18 +70,18 @@ def write_making(path: Path, seconds: dict[str, float], force: bool = False) -> 
 
 
 def created(path: Path) -> str:
-    """When results were made, as their note tells, or else the date of the file."""
+    """Return the time at which results were made, from their note, or else the date of the file."""
     noted = outputs.note_of(path).get("created")
     return str(noted or datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds"))
 
 
 def is_whole(path: Path) -> bool | None:
-    """Whether a results file is as it was written; None where dse has not written it, or it is not there."""
+    """True if a results file is as it was written; None where dse has not written it, or it is not there."""
     return is_sealed(path) if path.is_file() else None
 
 
 def attributes(path: Path) -> dict[str, Any]:
-    """Global attributes of a results file, none where there is none, or one that no run can have written."""
+    """Return the global attributes of a results file, none where there is none, or one that no run can have written."""
     try:
         with netCDF4.Dataset(path) as file:
             declared.check(file, path)
@@ -91,7 +91,7 @@ def attributes(path: Path) -> dict[str, Any]:
 
 
 def _disk_says(path: Path) -> str:
-    """Why a file cannot be written to, as far as a write of our own can tell."""
+    """Return the reason why a file cannot be written to, from a write of our own."""
     try:
         with path.open("ab") as file:
             file.write(b"\0" * (1 << 16))
@@ -106,7 +106,7 @@ def _disk_says(path: Path) -> str:
 
 
 def usable(compression: str) -> str:
-    """The compression that ``auto`` stands for here; zstd where it does not work is an InputError."""
+    """Return the compression that ``auto`` stands for here; zstd where it does not work is an InputError."""
     if compression == "auto":
         return "zstd" if _zstd_works() else "zlib"
     if compression == "zstd" and not _zstd_works():
@@ -121,7 +121,7 @@ def usable(compression: str) -> str:
 
 @functools.cache
 def _zstd_works() -> bool:
-    """Whether a variable compressed with zstd can be written here and read again."""
+    """True if a variable compressed with zstd can be written here and read again."""
     if not getattr(netCDF4, "__has_zstandard_support__", False):
         return False
     values = np.arange(1024, dtype=np.float32)
@@ -137,7 +137,7 @@ def _zstd_works() -> bool:
 
 
 def write_rate(results: Labelled, size: float = 5e8, repeats: int = 3) -> dict[str, float]:
-    """Bytes a second, before compression, at which the metrics of ``results`` are written, by compression.
+    """Return the bytes a second, before compression, at which the metrics of ``results`` are written, by compression.
 
     They are repeated to ``size`` bytes, each time by another factor, so that no compressor sees its own history.
     """
@@ -166,7 +166,7 @@ def _rate(results: Labelled, compression: str, repeats: int) -> float:
 
 
 def _fill(file: netCDF4.Dataset, results: Labelled, filters: dict[str, Any]) -> None:
-    """Everything into an open file."""
+    """Write results into an open file or group."""
     file.set_fill_off()
     for name, size in results.sizes.items():
         file.createDimension(name, size)
@@ -196,7 +196,7 @@ def _put(file: netCDF4.Dataset, name: str, variable: Variable, filters: dict[str
 
 
 def _on_disk(name: str, variable: Variable) -> Variable:
-    """Truth values as bytes that xarray reads as such, texts along a dimension as the codes of CF flags."""
+    """Return truth values as bytes that xarray reads as such, texts along a dimension as the codes of CF flags."""
     kind = variable.values.dtype.kind
     if kind == "b":
         return variable._replace(values=variable.values.view(np.int8), attrs=variable.attrs | {"dtype": "bool"})
@@ -204,7 +204,7 @@ def _on_disk(name: str, variable: Variable) -> Variable:
 
 
 def _as_flags(variable: Variable) -> Variable:
-    """Texts as codes, those of an enumeration as it has them; -1 stands for no text."""
+    """Return the texts as codes, those of an enumeration as it has them; -1 stands for no text."""
     words, position = np.unique(variable.values, return_inverse=True)
     enum = known_leaves().get(variable.attrs.get("path", ""), {}).get("enum", ())
     enum_codes = {choice_name(member): int(member) for member in enum}
@@ -215,7 +215,7 @@ def _as_flags(variable: Variable) -> Variable:
 
 
 def _chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Whole trailing dimensions up to about ``_CHUNK`` values."""
+    """Return whole trailing dimensions up to about ``_CHUNK`` values."""
     chunk: list[int] = []
     remaining = _CHUNK
     for size in reversed(shape):

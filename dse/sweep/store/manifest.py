@@ -36,12 +36,12 @@ class Shard(NamedTuple):
 
 
 def identity(grid: Grid, keep: Keep) -> dict[str, str]:
-    """Everything that the results depend on; equal identities give equal results, bit for bit."""
+    """Return everything that the results depend on; equal identities give equal results, bit for bit."""
     return circumstances(grid) | {"keep": str(keep), "histogram": str(grid.spec.histogram or "none")}
 
 
 def circumstances(grid: Grid) -> dict[str, str]:
-    """Everything that the numbers of any design of a grid depend on, whatever is kept of them."""
+    """Return everything that the numbers of any design of a grid depend on, whatever is kept of them."""
     study = grid.spec.study
     return {
         "specification_hash": grid.spec.hash(),
@@ -58,13 +58,13 @@ def circumstances(grid: Grid) -> dict[str, str]:
 
 
 def key(identity: dict[str, str], blocks: list[range]) -> str:
-    """Hash of everything that the content of a part depends on."""
+    """Return the hash of everything that the content of a part depends on."""
     content = [sorted(identity.items()), len(blocks[0])]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def reasons(counts: Any, study: Study) -> dict[str, int]:
-    """Designs by infeasibility reason, those that occur, of the counts of a part."""
+    """Return the designs by infeasibility reason, those that occur, of the counts of a part."""
     return {name: int(count) for name, count in zip(study.reason_bits, counts[1:-1], strict=True) if count}
 
 
@@ -121,7 +121,7 @@ class Manifest:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a manifest, those that are whole and as they were written."""
+    """Return the lines of a manifest, those that are whole and as they were written."""
     records: list[dict[str, Any]] = []
     if not path.is_file():  # a pipe would be waited for
         return records
@@ -134,7 +134,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _checksum(line: dict[str, Any]) -> str:
-    """Of everything else that a line says."""
+    """Return the checksum of everything else in a line."""
     return hashlib.sha256(json.dumps(line).encode()).hexdigest()[:16]
 
 

@@ -40,15 +40,15 @@ class PartStore:
         self.key = key[:_KEY]
 
     def path(self, block: range) -> Path:
-        """The file of a block."""
+        """Return the file of a block."""
         return self.folder / f"{self.key}-{block.start:015d}-{block.stop:015d}.npz"
 
     def has(self, block: range) -> bool:
-        """Whether a part of a block is there; :meth:`load` tells whether it may be believed."""
+        """True if a part of a block is there; :meth:`load` tells whether it may be believed."""
         return self.path(block).is_file()
 
     def load(self, block: range) -> BlockResult | None:
-        """The part of a block, if it is there and as it was saved."""
+        """Return the part of a block, if it is there and as it was saved."""
         path = self.path(block)
         try:
             if not is_sealed(path, path.name):
@@ -67,7 +67,7 @@ class PartStore:
             seal(partial, path.name)
 
     def aligned_blocks(self, blocks: list[range]) -> list[range]:
-        """The same indices, the blocks cut where parts of another division begin and end."""
+        """Return the same indices, the blocks cut where parts of another division begin and end."""
         chosen = _most_indices(stored_ranges(self.folder).get(self.key, []))
         cuts = {cut for part_range in chosen for cut in (part_range.start, part_range.stop)}
         return [block_range for block in blocks for block_range in _cut(block, cuts)]
@@ -97,7 +97,7 @@ class PartStore:
 
 
 def _most_indices(candidates: list[range]) -> list[range]:
-    """Of overlapping ranges a disjoint choice with the most indices (weighted interval scheduling)."""
+    """Return the disjoint choice of overlapping ranges with the most indices (weighted interval scheduling)."""
     candidates = sorted(candidates, key=lambda block: block.stop)
     stops = [block.stop for block in candidates]
     n_covered, n_before = [0], list[int]()
@@ -159,12 +159,12 @@ def _sweep_up(output: Path) -> None:
 
 
 def parts_folder(output: Path) -> Path:
-    """Where the parts of an output are."""
+    """Return the folder of an output's parts."""
     return output.with_name(output.name + ".parts")
 
 
 def stored_ranges(folder: Path) -> dict[str, list[range]]:
-    """Key → blocks of the parts in a folder, ascending."""
+    """Return the key → blocks of the parts in a folder, ascending."""
     ranges_by_key: dict[str, list[range]] = {}
     for file in sorted(folder.glob("*.npz")):
         if name := _NAME.fullmatch(file.name):
@@ -173,7 +173,7 @@ def stored_ranges(folder: Path) -> dict[str, list[range]]:
 
 
 def _cut(block: range, cuts: set[int]) -> list[range]:
-    """A block in pieces."""
+    """Return a block divided at the cuts."""
     limits = sorted({block.start, block.stop} | {cut for cut in cuts if block.start < cut < block.stop})
     return [range(*pair) for pair in itertools.pairwise(limits)]
 
@@ -209,7 +209,7 @@ def _locked(path: Path, shared: bool, output: Path) -> Iterator[None]:
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
-    """Whether the file is the one that was opened: a run that ended meanwhile has removed it."""
+    """True if the file is the one that was opened: a run that ended meanwhile has removed it."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
