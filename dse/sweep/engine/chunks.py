@@ -25,7 +25,15 @@ from dse.sweep.engine.devices import device_sharding
 from dse.sweep.engine.nesting import OUTER, Nest
 from dse.sweep.engine.programs import FAST, PersistentFunction, persistent_jit
 from dse.sweep.engine.reductions import Owners, Scores, count_below, summarise
-from dse.sweep.engine.staging import Group, Stage, StagedProgram, Stages, expand_axes, run_stage, score_outputs
+from dse.sweep.engine.staging import (
+    ProgramStage,
+    ProgramStages,
+    ScoreGroup,
+    StagedProgram,
+    expand_axes,
+    run_stage,
+    score_outputs,
+)
 from dse.sweep.engine.tables import Tables, device_tables, mask_bits
 
 
@@ -35,7 +43,7 @@ def full_chunk(
     start: Array,
     *,
     staged_program: StagedProgram,
-    stages: Stages,
+    stages: ProgramStages,
     variables: tuple[int, ...],
     count: int,
     sharding: NamedSharding,
@@ -53,7 +61,7 @@ def score_chunk(
     masks: Sequence[tuple[Array, Array] | None],
     *,
     staged_program: StagedProgram,
-    stages: Stages,
+    stages: ProgramStages,
     factor_sizes: tuple[tuple[int, int], ...],
     count: int,
     sharding: NamedSharding,
@@ -90,7 +98,7 @@ def outer_chunk(
     n_valid: Array,
     *,
     staged_program: StagedProgram,
-    stages: Stages,
+    stages: ProgramStages,
     count: int,
     sharding: NamedSharding,
 ) -> tuple[dict[tuple[int, ...], Array], Array]:
@@ -116,7 +124,7 @@ def inner_chunk(
     masks: Sequence[tuple[Array, Array] | None],
     *,
     staged_program: StagedProgram,
-    stages: Stages,
+    stages: ProgramStages,
     factor_sizes: tuple[tuple[int, int], ...],
     count: int,
     sharding: NamedSharding,
@@ -130,7 +138,7 @@ def inner_chunk(
     )
 
 
-def _later_stage_inputs(staged_program: StagedProgram, stages: Stages) -> tuple[int, ...]:
+def _later_stage_inputs(staged_program: StagedProgram, stages: ProgramStages) -> tuple[int, ...]:
     """Return inputs of later stages: variables of the outer index, and outputs of the first stage."""
     later_stages = (*stages.tables[1:], *(group.stage for group in stages.groups))
     variables = {i for stage in later_stages for i in stage.inputs}
@@ -141,7 +149,7 @@ def _chunk_values(
     grid: Tables,
     start: Array,
     staged_program: StagedProgram,
-    stages: Sequence[Stage],
+    stages: Sequence[ProgramStage],
     count: int,
     sharding: NamedSharding,
 ) -> tuple[dict[int, Array], Array]:
@@ -162,7 +170,9 @@ def _input_values(values_by_path: dict[str, Array], grid: Tables, staged_program
     }
 
 
-def _run_stages(values: dict[int, Array], staged_program: StagedProgram, stages: Sequence[Stage]) -> dict[int, Array]:
+def _run_stages(
+    values: dict[int, Array], staged_program: StagedProgram, stages: Sequence[ProgramStage]
+) -> dict[int, Array]:
     """Return the values by variable, with those that the stages add."""
     for stage in stages:
         outputs = _call_unfused(
@@ -186,7 +196,7 @@ def _score_groups(
     mask_words: Array,
     masks: Sequence[tuple[Array, Array] | None],
     staged_program: StagedProgram,
-    stages: Stages,
+    stages: ProgramStages,
     factor_sizes: tuple[tuple[int, int], ...],
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """Return scores and reasons by group from the values of variables."""
@@ -215,7 +225,7 @@ def _outer_values(grid: Tables, start: Array, count: int, sharding: NamedShardin
     return lax.with_sharding_constraint((values_at(grid.outer, digits), digits[-1]), sharding)
 
 
-def _run_stage(values: tuple[Array, ...], staged_program: StagedProgram, stage: Stage) -> tuple[Array, ...]:
+def _run_stage(values: tuple[Array, ...], staged_program: StagedProgram, stage: ProgramStage) -> tuple[Array, ...]:
     """Return the outputs of a stage, each along its array axes, from the values of its inputs."""
     pairs = zip(run_stage(staged_program, stage, values, stage.outputs), stage.outputs, strict=True)
     return tuple(
@@ -233,7 +243,7 @@ def _score_group(
     mask_words: Array,
     mask: tuple[Array, Array] | None,
     staged_program: StagedProgram,
-    group: Group,
+    group: ScoreGroup,
     factor_sizes: tuple[int, int],
 ) -> tuple[Array, Array]:
     """Return scores and reasons of a group as :func:`score_chunk` does, from the values of the inputs of its stage."""
@@ -283,7 +293,7 @@ class ChunkPrograms:
     """
 
     def __init__(
-        self, nest: Nest, staged_program: StagedProgram, stages: Stages, variables: tuple[int, ...] = ()
+        self, nest: Nest, staged_program: StagedProgram, stages: ProgramStages, variables: tuple[int, ...] = ()
     ) -> None:
         self.nest, self.staged_program, self.stages, self._variables = nest, staged_program, stages, variables
         self._programs: dict[Hashable, Callable[..., Any]] = {}

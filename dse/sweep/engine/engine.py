@@ -28,8 +28,8 @@ from dse.sweep.engine.programs import persistent_value
 from dse.sweep.engine.reductions import Scores, expand_groups
 from dse.sweep.engine.staging import (
     Outputs,
+    ProgramStages,
     StagedProgram,
-    Stages,
     output_sources,
     output_stages,
     score_outputs,
@@ -196,7 +196,7 @@ class SweepEngine:
         """The stages of all outputs, and the variables that these are."""
         staged_program = self._stage_program(self.full_nest, self.compiled)
 
-        def find() -> tuple[Stages, Outputs]:
+        def find() -> tuple[ProgramStages, Outputs]:
             equations, structure = equations_of(staged_program.program, self._structure)
             return output_stages(staged_program, equations.outputs), output_sources(
                 staged_program, equations.outputs, structure
@@ -214,7 +214,7 @@ class SweepEngine:
                 nest, dataclasses.replace(self._compiled(program), metrics=_SCORE_METRICS)
             )
 
-            def find() -> Stages:
+            def find() -> ProgramStages:
                 return score_stages(staged_program, score_outputs(staged_program.program, self._structure), nest.inner)
 
             self._score_programs[key] = ChunkPrograms(

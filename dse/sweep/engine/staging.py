@@ -65,7 +65,7 @@ class StagedProgram:
         return 0 if isinstance(atom, Constant) else self.axes_by_variable[atom]
 
 
-class Stage(NamedTuple):
+class ProgramStage(NamedTuple):
     """A function of the program for some array axes: variables that it takes and that it returns."""
 
     axes: int
@@ -81,19 +81,19 @@ class ScoreOutputs(NamedTuple):
     objectives: tuple[Atom, ...]
 
 
-class Group(NamedTuple):
+class ScoreGroup(NamedTuple):
     """Scores along the same axes: their stage, and the indices of its objectives and of its terms of the reason."""
 
-    stage: Stage
+    stage: ProgramStage
     objectives: tuple[int, ...]
     reasons: tuple[int, ...]
 
 
-class Stages(NamedTuple):
+class ProgramStages(NamedTuple):
     """Stages in the order in which they are run, then the groups of scores."""
 
-    tables: tuple[Stage, ...]
-    groups: tuple[Group, ...] = ()
+    tables: tuple[ProgramStage, ...]
+    groups: tuple[ScoreGroup, ...] = ()
 
 
 def stage_program(program: Program, nest: Nest, structure: jax.tree_util.PyTreeDef, n_base: int) -> StagedProgram:
@@ -141,15 +141,15 @@ def _equation_by_output(equations: Equations) -> dict[int, Equation]:
     return {output: equation for equation in equations.equations for output in equation.outputs}
 
 
-def output_stages(staged_program: StagedProgram, outputs: Sequence[Atom]) -> Stages:
+def output_stages(staged_program: StagedProgram, outputs: Sequence[Atom]) -> ProgramStages:
     """Return stages that compute all outputs, each along the array axes on which it depends."""
     variables = {atom for atom in outputs if isinstance(atom, int)}
     if _has_effects(staged_program.equations):
-        return Stages((_stage(staged_program, _STAGE_AXES[-1], _STAGE_AXES, variables),))
-    return Stages(_table_stages(staged_program, _STAGE_AXES, variables))
+        return ProgramStages((_stage(staged_program, _STAGE_AXES[-1], _STAGE_AXES, variables),))
+    return ProgramStages(_table_stages(staged_program, _STAGE_AXES, variables))
 
 
-def score_stages(staged_program: StagedProgram, outputs: ScoreOutputs, inner: Inner) -> Stages:
+def score_stages(staged_program: StagedProgram, outputs: ScoreOutputs, inner: Inner) -> ProgramStages:
     """Return stages and groups of scores: one group, or one for each factor where ``inner`` is separable."""
     all_axes = OUTER | (FIRST if inner.first else 0) | (SECOND if inner.second else 0)
     group_axes = (OUTER | FIRST, OUTER | SECOND) if inner.separable else (all_axes,)
@@ -174,16 +174,18 @@ def score_stages(staged_program: StagedProgram, outputs: ScoreOutputs, inner: In
         group_outputs = (*(outputs.reasons[i] for i in reasons), *(outputs.objectives[i] for i in objectives))
         atoms = {atom for atom in group_outputs if isinstance(atom, int)}
         stage = _stage(staged_program, axes, _STAGE_AXES if is_one_stage else (axes,), atoms)
-        groups.append(Group(stage, objectives, reasons))
+        groups.append(ScoreGroup(stage, objectives, reasons))
     table_outputs = {i for group in groups for i in group.stage.inputs}
-    return Stages(_table_stages(staged_program, table_axes, table_outputs), tuple(groups))
+    return ProgramStages(_table_stages(staged_program, table_axes, table_outputs), tuple(groups))
 
 
 def _has_effects(equations: Equations) -> bool:
     return any(equation.has_effect for equation in equations.equations)
 
 
-def _stage(staged_program: StagedProgram, axes: int, computed_axes: Sequence[int], outputs: Iterable[int]) -> Stage:
+def _stage(
+    staged_program: StagedProgram, axes: int, computed_axes: Sequence[int], outputs: Iterable[int]
+) -> ProgramStage:
     """Return a stage with these outputs that computes variables of ``computed_axes`` and takes all others as inputs."""
 
     def is_computed(variable: int) -> bool:
@@ -201,12 +203,14 @@ def _stage(staged_program: StagedProgram, axes: int, computed_axes: Sequence[int
             for atom in equation.inputs:
                 if isinstance(atom, int):
                     (pending if is_computed(atom) else inputs).add(atom)
-    return Stage(axes, tuple(sorted(inputs)), tuple(outputs), n_equations)
+    return ProgramStage(axes, tuple(sorted(inputs)), tuple(outputs), n_equations)
 
 
-def _table_stages(staged_program: StagedProgram, axis_sets: Sequence[int], outputs: set[int]) -> tuple[Stage, ...]:
+def _table_stages(
+    staged_program: StagedProgram, axis_sets: Sequence[int], outputs: set[int]
+) -> tuple[ProgramStage, ...]:
     """Return stages, one for each of ``axis_sets``, whose outputs are these and the inputs of later stages."""
-    stages = list[Stage]()
+    stages = list[ProgramStage]()
     for axes in reversed(axis_sets):
         variables = {
             i
@@ -220,7 +224,7 @@ def _table_stages(staged_program: StagedProgram, axis_sets: Sequence[int], outpu
 
 
 def run_stage(
-    staged_program: StagedProgram, stage: Stage, values: Sequence[Array], outputs: Sequence[Atom]
+    staged_program: StagedProgram, stage: ProgramStage, values: Sequence[Array], outputs: Sequence[Atom]
 ) -> list[Any]:
     """Return outputs of a stage, each along its array axes.
 

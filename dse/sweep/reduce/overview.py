@@ -92,13 +92,13 @@ class Minima:
             kind, values = _mapping_part(grid, axis)
             if kind == "columns":
                 axis_number = next(i for i in range(len(grid.shape), len(nest.sizes)) if axis.key in nest.axes[i])
-                least, values = minima_by_axis[axis_number], nest.axes[axis_number][axis.key]
+                best_scores, values = minima_by_axis[axis_number], nest.axes[axis_number][axis.key]
             elif kind == "rows":
-                least, values = by_mask_row, values[row]
+                best_scores, values = by_mask_row, values[row]
             else:
-                least = by_mask_row.min(axis=1, keepdims=True)
+                best_scores = by_mask_row.min(axis=1, keepdims=True)
             distinct_values, code = np.unique(values, return_inverse=True)
-            columns.append(_by_value(least, code.reshape(-1), len(distinct_values)))
+            columns.append(_by_value(best_scores, code.reshape(-1), len(distinct_values)))
         return np.concatenate(columns, axis=1)
 
     def _inner_minima(self) -> dict[int, np.ndarray]:
@@ -113,20 +113,20 @@ class Minima:
         return minima_by_axis
 
 
-def to_sweep_minima(sweep_grid: Grid, member: Member, least: np.ndarray) -> np.ndarray:
+def to_sweep_minima(sweep_grid: Grid, member: Member, best_scores: np.ndarray) -> np.ndarray:
     """Return [objective, axis value] minima along the axes of the sweep, from those along the axes of a member.
 
     Along an axis that the member does not have it is at one value, with the least score of all its designs.
     """
     axes = axes_of(member.grid)
-    minima_by_axis = np.split(least, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
+    minima_by_axis = np.split(best_scores, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
     n, lowest = len(member.grid.dimensions), minima_by_axis[0].min(axis=1, keepdims=True)
     minima_by_path = {
         axis.key: (values, minima) for (axis, values), minima in zip(axes[n:], minima_by_axis[n:], strict=True)
     }
     columns = []
     for number, (axis, values) in enumerate(axes_of(sweep_grid)):
-        row = np.full((len(least), len(values)), np.inf, np.float32)
+        row = np.full((len(best_scores), len(values)), np.inf, np.float32)
         if number < len(sweep_grid.dimensions):
             member_axis = member.axes[number]
             row[:, member.positions[number]] = minima_by_axis[member_axis] if member_axis >= 0 else lowest
@@ -140,15 +140,15 @@ def to_sweep_minima(sweep_grid: Grid, member: Member, least: np.ndarray) -> np.n
     return np.concatenate(columns, axis=1)
 
 
-def lower_minima(least: Sequence[np.ndarray], start: Sequence[int], values: np.ndarray) -> None:
-    """Lower ``least`` [objective, value] of every digit to the minima of a run of a mixed-radix number.
+def lower_minima(best_scores: Sequence[np.ndarray], start: Sequence[int], values: np.ndarray) -> None:
+    """Lower ``best_scores`` [objective, value] of every digit to the minima of a run of a mixed-radix number.
 
     Args:
-        least: by digit, the most significant first; changed in place.
+        best_scores: by digit, the most significant first; changed in place.
         start: digits of the run's first number.
         values: [objective, number of the run]; past the last number of all, infinite.
     """
-    for target, first in zip(reversed(least), reversed(start), strict=True):
+    for target, first in zip(reversed(best_scores), reversed(start), strict=True):
         radix, length = target.shape[1], values.shape[1]
         if first + length <= radix:  # digits that come before it do not change along the run
             part = target[:, first : first + length]
@@ -175,10 +175,10 @@ def _by_axis(values: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
     return [product.min(axis=tuple(other for other in axes if other != axis)) for axis in axes]
 
 
-def _by_value(least: np.ndarray, code: np.ndarray, count: int) -> np.ndarray:
+def _by_value(best_scores: np.ndarray, code: np.ndarray, count: int) -> np.ndarray:
     """Return [objective, code] minima of the columns with each of ``count`` codes."""
-    minima = np.full((count, len(least)), np.inf, np.float32)
-    np.minimum.at(minima, code, least.T)
+    minima = np.full((count, len(best_scores)), np.inf, np.float32)
+    np.minimum.at(minima, code, best_scores.T)
     return minima.T
 
 
