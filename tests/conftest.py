@@ -148,7 +148,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps are compiled however small they are: those of tests are so small that NumPy would evaluate them."""
     from dse.sweep.engine import engine
 
-    monkeypatch.setattr(engine, "MOST_BY_NUMPY", 0)
+    monkeypatch.setattr(engine, "MAX_NUMPY_DESIGNS", 0)
 
 
 @pytest.fixture

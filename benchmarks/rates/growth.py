@@ -142,7 +142,7 @@ def main(sweep: str, keep: str, chunk: str) -> None:
     from dse.sweep import execute
     from dse.sweep.engine import engine
 
-    engine.MOST_BY_NUMPY = 0
+    engine.MAX_NUMPY_DESIGNS = 0
     runs = [execute(sweep, output=False, keep=keep, chunk=int(chunk) or None)[1] for _ in range(2)]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     seconds = min(run.seconds["run"] for run in runs)

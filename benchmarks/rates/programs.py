@@ -62,7 +62,7 @@ def rates(sweep: Path) -> dict[str, float]:
 
     def flat_full() -> float:
         jax.block_until_ready([output.values for output in jax.tree.leaves(one_by_one.full(0, lines))])
-        return flat.first_of(lines)
+        return flat.line_start(lines)
 
     def flat_scores() -> float:
         jax.block_until_ready(engine.scores(flat, 0, flat_best, np.zeros((0, 1), np.float32)))

@@ -230,7 +230,7 @@ def _shard_cost(folder: Path) -> dict[str, float]:
     code = (
         "import sys, json; from dse.sweep import cluster, perform\n"
         "if __name__ == '__main__':\n"
-        "    cluster._CHUNKS_A_SHARE, cluster._SHARES_A_WORKER = 1, int(sys.argv[1])\n"
+        "    cluster._CHUNKS_PER_SHARD, cluster._SHARDS_PER_WORKER = 1, int(sys.argv[1])\n"
         f"    s = perform(sys.argv[2], sys.argv[3], keep='{_KEEP}', workers=2, fresh=True)[1]\n"
         "    print(json.dumps(s.seconds))\n"
     )

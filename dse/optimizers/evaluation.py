@@ -39,7 +39,7 @@ _SMALLEST = 2048
 
 #: Designs of a search up to which NumPy evaluates all of them: each takes it 0.2 ms in the small batches of methods,
 #: where programs take 15 s to compile and a second to load.
-MOST_BY_NUMPY = 10_000
+MAX_NUMPY_DESIGNS = 10_000
 
 #: Designs of a search up to which its programs are compiled without optimisations: these take longer than they save.
 MOST_QUICKLY = 500_000
@@ -83,7 +83,7 @@ class Evaluator:
     def __init__(self, program: Program, base: Design, largest: int, total: int | None = None) -> None:
         self.program = program
         on_processor = jax.default_backend() == "cpu"
-        self.by_numpy = on_processor and total is not None and total <= MOST_BY_NUMPY
+        self.by_numpy = on_processor and total is not None and total <= MAX_NUMPY_DESIGNS
         self.is_short = total is not None and total <= MOST_QUICKLY  #: whether programs had better be made quickly
         self.size = max(_SMALLEST, 1 << (largest - 1).bit_length())  #: of the arrays that go in and come out
         self._block = _BLOCK if on_processor else self.size

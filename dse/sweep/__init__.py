@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dse.sweep.public import (
         BestDesign,
+        BlockResult,
         Grid,
         Interrupted,
         Keep,
-        Part,
         Progress,
         RunOptions,
         Shard,
@@ -35,8 +35,25 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "BestDesign", "Grid", "Interrupted", "Keep", "Part", "Progress", "RunOptions", "Shard", "Summary", "SweepSpec",
-    "execute", "from_text", "merge", "open_results", "perform", "perform_shard", "plan", "progress_bar", "read",
+    "BestDesign",
+    "BlockResult",
+    "Grid",
+    "Interrupted",
+    "Keep",
+    "Progress",
+    "RunOptions",
+    "Shard",
+    "Summary",
+    "SweepSpec",
+    "execute",
+    "from_text",
+    "merge",
+    "open_results",
+    "perform",
+    "perform_shard",
+    "plan",
+    "progress_bar",
+    "read",
 ]  # fmt: skip
 
 

@@ -31,63 +31,69 @@ from dse.io.workers import library, local_cluster, unreachable, wait_for_start
 from dse.spec.sweep import from_text
 from dse.sweep.evaluation import (
     Division,
-    Earlier,
-    Evaluated,
+    EarlierCounts,
+    EvaluatedSweep,
     Interrupted,
     Report,
     Stopwatch,
-    divided,
-    kept_parts,
+    divide_into_blocks,
     stoppable,
+    stored_parts_text,
 )
-from dse.sweep.job import Job, RunOptions, prepared
-from dse.sweep.merging import different, joined_parts
+from dse.sweep.job import Job, RunOptions, prepare_job
+from dse.sweep.merging import identity_differences, join_parts
 from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.store.manifest import Shard
 from dse.sweep.store.parts import parts_folder
 
 #: Shards per worker: few for low overhead, enough for workers to finish at about the same time.
-_SHARES_A_WORKER = 8
+_SHARDS_PER_WORKER = 8
 
 #: Minimum chunks per shard, if there are enough: the last chunk of a shard is not full.
-_CHUNKS_A_SHARE = 8
+_CHUNKS_PER_SHARD = 8
 
 #: Maximum number of shards of a sweep.
-_MOST_SHARES = 4096
+_MAX_SHARDS = 4096
 
 #: Timeouts in seconds: for a scheduler to answer; between checks for lost workers; without local workers.
-_CONNECTING, _LOOK, _NO_WORKERS = 15.0, 2.0, 60.0
+_CONNECT_SECONDS, _POLL_SECONDS, _NO_WORKER_SECONDS = 15.0, 2.0, 60.0
 
 
-def evaluated(job: Job, stack: contextlib.ExitStack) -> Evaluated:
-    """All blocks of a sweep, evaluated by workers; until ``stack`` closes, an interruption reports the stored parts."""
-    began = time.perf_counter()
+def evaluate_on_workers(job: Job, stack: contextlib.ExitStack) -> EvaluatedSweep:
+    """Evaluate all blocks by workers; until ``stack`` closes, an interruption reports the stored parts."""
+    start = time.perf_counter()
     with stoppable(), _client(job) as client:
-        started, order = time.perf_counter(), _order(job)
+        connected, order = time.perf_counter(), _order(job)
         if job.options.scheduler:
-            job = dataclasses.replace(job, identity=_identity_there(client, job, order))
-        division = divided(job)
+            job = dataclasses.replace(job, identity=_worker_identity(client, job, order))
+        division = divide_into_blocks(job)
         store = division.shared_store
         if job.options.fresh:
             store.remove_parts()
-        _meet(store.folder, order.token)
+        _write_token(store.folder, order.token)
         n_workers = max(len(client.nthreads()), 1)
         shards = _shards(division, n_workers)
-        blocks = [block for shard in shards for block in division.share(shard)]
-        stack.enter_context(telling(lambda: kept_parts(blocks, store)))
+        blocks = [block for shard in shards for block in division.shard_blocks(shard)]
+        stack.enter_context(telling(lambda: stored_parts_text(blocks, store)))
         order = order._replace(identity=job.identity, key=store.key)
         outcomes = _Run(client, order, division, n_workers).outcomes(shards)
         computed = time.perf_counter()
-    part = joined_parts(store, job.grid, job.keep)
-    spent = {name: sum(one.seconds[name] for one in outcomes) / n_workers for name in ("trace", "compile")}
-    seconds = {"start": started - began, **spent, "run": max(computed - started - sum(spent.values()), 0.0)}
-    earlier = Earlier(*(sum(counts) for counts in zip(*(one.earlier for one in outcomes), strict=True)))
-    return Evaluated(part, store, job.identity, earlier, seconds, sum(one.n_programs for one in outcomes))
+    part = join_parts(store, job.grid, job.keep)
+    compile_seconds = {
+        name: sum(outcome.seconds[name] for outcome in outcomes) / n_workers for name in ("trace", "compile")
+    }
+    seconds = {
+        "start": connected - start,
+        **compile_seconds,
+        "run": max(computed - connected - sum(compile_seconds.values()), 0.0),
+    }
+    earlier = EarlierCounts(*(sum(counts) for counts in zip(*(outcome.earlier for outcome in outcomes), strict=True)))
+    return EvaluatedSweep(part, store, job.identity, earlier, seconds, sum(outcome.n_programs for outcome in outcomes))
 
 
 def _order(job: Job) -> Order:
-    """Description of a sweep for workers."""
+    """Return the description of a sweep for workers."""
     spec, token = job.grid.spec, f"driver.{secrets.token_hex(8)}.{os.getpid()}.tmp"
     study = None if spec.study in STUDIES.values() else spec.study
     output, chunk = Path(str(job.target)).absolute(), job.options.chunk
@@ -95,36 +101,39 @@ def _order(job: Job) -> Order:
     return Order(token, spec.text, spec.file, options)
 
 
-def _meet(folder: Path, token: str) -> None:
+def _write_token(folder: Path, token: str) -> None:
     """Write a file by which workers verify that they share this folder."""
     (folder / token).touch()
 
 
-def _identity_there(client: Any, job: Job, order: Order) -> dict[str, str]:
-    """Identity of the workers' computation: their device and versions may differ from the driver's."""
+def _worker_identity(client: Any, job: Job, order: Order) -> dict[str, str]:
+    """Return the identity of the workers' computation: their device and versions may differ from the driver's."""
     if not client.nthreads():
         logging.getLogger("dse").warning("no workers yet at %s: waiting for the first", job.options.scheduler)
     future = client.submit(identity, order, pure=False)
-    found: dict[str, str] = _checked(future, job).result()
-    if differ := different(job.identity, found):
+    remote: dict[str, str] = _checked(future, job).result()
+    if differ := identity_differences(job.identity, remote):
         raise InputError(
-            _named(job),
+            _worker_name(job),
             f"another {', '.join(differ)} than here",
             "the same code and catalogue",
             "start the workers in the environment of this command, with the same DSE_CATALOG",
         )
-    return found
+    return remote
 
 
 def _shards(division: Division, n_workers: int) -> list[Shard]:
-    """Shards of a sweep for a number of workers."""
-    chunks = keeping.most_shares(division.engine, division.job.keep)
+    """Return the shards of a sweep for a number of workers."""
+    chunks = keeping.count_chunks(division.engine, division.job.keep)
     least = min(n_workers, chunks)
-    count = min(_SHARES_A_WORKER * n_workers, max(chunks // _CHUNKS_A_SHARE, least), _MOST_SHARES)
+    count = min(_SHARDS_PER_WORKER * n_workers, max(chunks // _CHUNKS_PER_SHARD, least), _MAX_SHARDS)
     # The same shards as in an earlier run with any number of workers: partial parts would be computed again.
     store = division.shared_store
     names = store.folder.glob(f"{store.key}-*-of-*.jsonl")
-    count = max((of for of in (int(path.stem.rpartition("-of-")[2]) for path in names) if of >= least), default=count)
+    count = max(
+        (n_shards for n_shards in (int(path.stem.rpartition("-of-")[2]) for path in names) if n_shards >= least),
+        default=count,
+    )
     return [Shard(i, count) for i in range(1, count + 1)]
 
 
@@ -139,97 +148,99 @@ class _Run:
         self._total = division.job.grid.n_designs
 
     def outcomes(self, shards: list[Shard]) -> list[ShareOutcome]:
-        """Outcomes of all shards; IncompleteError if some could not be computed."""
+        """Return the outcomes of all shards; IncompleteError if some could not be computed."""
         self._client.subscribe_topic(self._order.token, lambda event: self._news.put(event[1]))
         try:
-            found, killed = self._round(shards)
+            share_outcomes, killed = self._run_shards(shards)
             for shard in killed:  # alone: others may have caused the loss, through memory or a crash
-                done, again = self._round([shard])
-                found += done
-                if again:
+                retried, lost = self._run_shards([shard])
+                share_outcomes += retried
+                if lost:
                     self._failed[shard] = _killer(shard, self._division)
         except KeyboardInterrupt:
-            raise Interrupted(self._done(), self._total, self._division.shared_store.folder) from None
+            raise Interrupted(self._n_done(), self._total, self._division.shared_store.folder) from None
         finally:
             self._client.unsubscribe_topic(self._order.token)
         if self._failed:
             raise self._incomplete(len(shards))
-        return found
+        return share_outcomes
 
-    def _round(self, shards: list[Shard]) -> tuple[list[ShareOutcome], list[Shard]]:
-        """Outcomes of shards that run concurrently, and the shards whose workers were lost each time."""
+    def _run_shards(self, shards: list[Shard]) -> tuple[list[ShareOutcome], list[Shard]]:
+        """Return the outcomes of shards that run concurrently, and the shards whose workers were lost each time."""
         futures = {}
         for shard in shards:
             name = f"{self._order.token}-{shard.number}-of-{shard.of}-{secrets.token_hex(2)}"
             futures[self._client.submit(compute, self._order, shard, key=name, pure=False)] = shard
         for future in futures:
             future.add_done_callback(self._news.put)
-        found, killed = list[ShareOutcome](), list[Shard]()
+        share_outcomes, killed = list[ShareOutcome](), list[Shard]()
         while futures:
-            news = self._next()
+            news = self._next_event()
             if isinstance(news, list | tuple):
-                self._tell(news[0], Progress(**news[1]))
+                self._report(news[0], Progress(**news[1]))
             elif news in futures:
                 shard = futures.pop(news)
                 if _is_killed(news):
                     killed.append(shard)
                 else:
-                    found.append(_checked(news, self._division.job).result())
-                    if failure := found[-1].failure:
+                    share_outcomes.append(_checked(news, self._division.job).result())
+                    if failure := share_outcomes[-1].failure:
                         self._failed[shard] = failure
-        return found, sorted(killed)
+        return share_outcomes, sorted(killed)
 
-    def _next(self) -> Any:
-        """Next event: a progress report or a finished shard."""
-        alone = 0.0
+    def _next_event(self) -> Any:
+        """Return the next event: a progress report or a finished shard."""
+        idle_seconds = 0.0
         while True:
             try:
-                return self._news.get(timeout=_LOOK)
+                return self._news.get(timeout=_POLL_SECONDS)
             except queue.Empty:
-                alone = 0.0 if self._client.nthreads() else alone + _LOOK
+                idle_seconds = 0.0 if self._client.nthreads() else idle_seconds + _POLL_SECONDS
                 if self._client.status not in ("running", "newly-created"):
-                    raise _gone(self._division.job, "the scheduler has gone") from None
-                if self._division.job.options.workers and alone > _NO_WORKERS:
-                    raise _gone(self._division.job, "all workers have died and none starts") from None
+                    raise _disconnected(self._division.job, "the scheduler has gone") from None
+                if self._division.job.options.workers and idle_seconds > _NO_WORKER_SECONDS:
+                    raise _disconnected(self._division.job, "all workers have died and none starts") from None
 
-    def _tell(self, number: int, state: Progress) -> None:
+    def _report(self, number: int, state: Progress) -> None:
         """Report the progress of the sweep from the last state of each shard."""
         self._states[number] = state
         report, states = self._division.job.options.progress, self._states.values()
         if report:
             sign = self._division.job.grid.spec.objectives[0].sign
-            best = min((sign * one.best for one in states if one.best is not None), default=None)
-            sums = {name: sum(getattr(one, name) for one in states) for name in ("done", "feasible", "resumed")}
+            best = min((sign * progress.best for progress in states if progress.best is not None), default=None)
+            sums = {
+                name: sum(getattr(progress, name) for progress in states) for name in ("done", "feasible", "resumed")
+            }
             report(
                 dataclasses.replace(
                     state,
                     total=self._total,
-                    seconds=sum(one.seconds for one in states) / self._n_workers,
+                    seconds=sum(progress.seconds for progress in states) / self._n_workers,
                     best=None if best is None else sign * best,
                     **sums,
                 )
             )
 
-    def _done(self) -> int:
+    def _n_done(self) -> int:
         return sum(state.done for state in self._states.values())
 
-    def _incomplete(self, of: int) -> IncompleteError:
-        """The error for shards that could not be computed, with the cause of the first."""
+    def _incomplete(self, n_shards: int) -> IncompleteError:
+        """Return the error for shards that could not be computed, with the cause of the first."""
         first = min(self._failed)
-        others = f"; so it is with {counted(len(self._failed) - 1, 'other shard')}" if len(self._failed) > 1 else ""
-        error, kept = self._failed[first], of - len(self._failed)
+        note = f"; so it is with {counted(len(self._failed) - 1, 'other shard')}" if len(self._failed) > 1 else ""
+        error, n_finished = self._failed[first], n_shards - len(self._failed)
         return IncompleteError(
-            f"shard {first} ({error.where}){others}",
+            f"shard {first} ({error.where}){note}",
             error.got,
             error.allowed,
-            f"finished and kept: {counted(kept, 'other shard')}, in {self._division.shared_store.folder}: mend "
+            f"finished and kept: {counted(n_finished, 'other shard')}, in {self._division.shared_store.folder}: mend "
             "the cause (memory? fewer workers), then the same command computes what is missing",
         )
 
 
 def _killer(shard: Shard, division: Division) -> IncompleteError:
-    """The error for a shard that repeatedly loses its workers."""
-    blocks = division.share(shard)
+    """Return the error for a shard that repeatedly loses its workers."""
+    blocks = division.shard_blocks(shard)
     return IncompleteError(
         f"outer indices {blocks[0].start:,} to {blocks[-1].stop - 1:,}",
         "every worker that computes it dies",
@@ -251,13 +262,13 @@ def _client(job: Job) -> Iterator[Any]:
         try:
             if local:
                 wait_for_start(local)
-            client = distributed.Client(local or address, timeout=_CONNECTING, set_as_default=False)
+            client = distributed.Client(local or address, timeout=_CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             raise unreachable(address, error) from error
         try:
             yield stack.enter_context(client)
         except (distributed.comm.CommClosedError, asyncio.CancelledError) as error:
-            raise _gone(job, "the scheduler has gone") from error
+            raise _disconnected(job, "the scheduler has gone") from error
 
 
 def _is_killed(future: Any) -> bool:
@@ -265,30 +276,30 @@ def _is_killed(future: Any) -> bool:
 
 
 def _checked(future: Any, job: Job) -> Any:
-    """A completed future; InputErrors are raised again, other failures become an IncompleteError."""
+    """Return a completed future; InputErrors are raised again, other failures become an IncompleteError."""
     if future.status in ("cancelled", "lost"):
-        raise _gone(job, "the scheduler has gone")
+        raise _disconnected(job, "the scheduler has gone")
     error = future.exception()
     if error is None or isinstance(error, InputError):
         return future
     raise InputError(
-        _named(job),
+        _worker_name(job),
         f"{type(error).__name__}: {error}",
         "workers that can compute a share of this sweep",
         "install the same dse where the workers run; what is finished is kept",
     ) from error
 
 
-def _gone(job: Job, what: str) -> IncompleteError:
+def _disconnected(job: Job, what: str) -> IncompleteError:
     return IncompleteError(
-        _named(job),
+        _worker_name(job),
         what,
         "a scheduler and workers until the end",
         "start them again: what is finished is kept, and the same command goes on from there",
     )
 
 
-def _named(job: Job) -> str:
+def _worker_name(job: Job) -> str:
     return f"workers of {job.options.scheduler}" if job.options.scheduler else "workers of this machine"
 
 
@@ -296,7 +307,7 @@ def _named(job: Job) -> str:
 _REPORT_EVERY = 0.2
 
 #: Held by the shard that is evaluated: several threads of a process would share its processors.
-_TURN = threading.Lock()
+_SHARD_LOCK = threading.Lock()
 
 #: Token of a run → its division; of the last run alone.
 _DIVISIONS: dict[str, Division] = {}
@@ -316,22 +327,22 @@ class Order(NamedTuple):
 class ShareOutcome(NamedTuple):
     """Outcome of a shard."""
 
-    earlier: Earlier
+    earlier: EarlierCounts
     seconds: dict[str, float]
     n_programs: int
     failure: IncompleteError | None  #: set if some blocks could not be computed
 
 
 def identity(order: Order) -> dict[str, str]:
-    """Identity of this worker's computation: device, versions and code."""
-    with _TURN:
+    """Return the identity of this worker's computation: device, versions and code."""
+    with _SHARD_LOCK:
         return _job(order).identity
 
 
 def compute(order: Order, shard: Shard) -> ShareOutcome:
     """Compute a shard; failed blocks are part of the outcome, InputErrors are raised."""
-    with _TURN:
-        clock, earlier, failure = Stopwatch(), Earlier(0, 0), None
+    with _SHARD_LOCK:
+        clock, earlier, failure = Stopwatch(), EarlierCounts(0, 0), None
         try:
             earlier = _division(order).evaluate(shard, lambda part: None, _reporter(order.token, shard))
         except IncompleteError as error:
@@ -340,7 +351,7 @@ def compute(order: Order, shard: Shard) -> ShareOutcome:
 
 
 def _division(order: Order) -> Division:
-    """The sweep of an order, divided into blocks; cached for all of its shards."""
+    """Return the sweep of an order, divided into blocks; cached for all of its shards."""
     if order.token not in _DIVISIONS:
         folder = parts_folder(Path(str(order.options.output)))
         if not (folder / order.token).exists():
@@ -349,7 +360,7 @@ def _division(order: Order) -> Division:
                 "an output in a folder that the driver and all workers share",
                 "give --output a path on a shared file system",
             )
-        division = divided(_job(order))
+        division = divide_into_blocks(_job(order))
         computation = division.job.identity
         differ = [name for name, value in (order.identity or {}).items() if computation[name] != value]
         if differ or division.shared_store.key != order.key:
@@ -368,11 +379,11 @@ def _refusal(got: str, allowed: str, fix: str) -> InputError:
 
 
 def _job(order: Order) -> Job:
-    return prepared(from_text(order.text, order.file, order.options.study), order.options)
+    return prepare_job(from_text(order.text, order.file, order.options.study), order.options)
 
 
 def _reporter(token: str, shard: Shard) -> Report:
-    """A report of progress to the driver, some times a second."""
+    """Return a report of progress to the driver, some times a second."""
     from distributed import get_worker
 
     worker: Any = get_worker()

@@ -30,17 +30,17 @@ from dse.sweep.grid.grid import Grid
 from dse.sweep.job import Job
 from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
-from dse.sweep.reduce.keep import Part
+from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.results import writing
 from dse.sweep.results.files import Labelled
 from dse.sweep.store import manifest
 from dse.sweep.store.manifest import Manifest, Shard
-from dse.sweep.store.parts import PartStore, ranges
+from dse.sweep.store.parts import PartStore, stored_ranges
 
 Report = Callable[[Progress], None]
 
 #: Number of failed blocks after which a run stops: with a common cause all would fail.
-_MOST_FAILED = 8
+_MAX_FAILED = 8
 
 
 class Interrupted(Exception):  # noqa: N818 - what happened, not an error
@@ -48,26 +48,26 @@ class Interrupted(Exception):  # noqa: N818 - what happened, not an error
 
     def __init__(self, done: int, total: int, parts: Path | None) -> None:
         self.done, self.total, self.parts = done, total, parts
-        kept = (
+        hint = (
             f"what is finished is in {parts}; run again to continue" if parts else "without an output nothing is kept"
         )
-        super().__init__(f"interrupted after {done:,} of {counted(total, 'design')}; {kept}")
+        super().__init__(f"interrupted after {done:,} of {counted(total, 'design')}; {hint}")
 
 
-class Earlier(NamedTuple):
+class EarlierCounts(NamedTuple):
     """Numbers of designs found from an earlier run."""
 
     resumed: int  #: with intact parts
     redone: int  #: with damaged parts: computed again
 
 
-class Evaluated(NamedTuple):
+class EvaluatedSweep(NamedTuple):
     """A sweep with all blocks evaluated."""
 
-    part: Part  #: the kept designs and the counts of the whole sweep
+    part: BlockResult  #: the kept designs and the counts of the whole sweep
     store: PartStore | None
     identity: dict[str, str]  #: device, versions and code of the computation
-    earlier: Earlier
+    earlier: EarlierCounts
     seconds: dict[str, float]  #: time by purpose, s
     n_programs: int  #: number of compiled programs
 
@@ -86,19 +86,21 @@ class Division(NamedTuple):
         assert self.store
         return self.store
 
-    def share(self, shard: Shard) -> list[range]:
-        """The blocks of a shard, divided at its ends."""
+    def shard_blocks(self, shard: Shard) -> list[range]:
+        """Return the blocks of a shard, divided at its ends."""
         if shard.of == 1:
             return self.blocks
-        ends = keeping.share(self.engine, self.job.keep, *shard)
-        pieces = (range(max(block.start, ends.start), min(block.stop, ends.stop)) for block in self.blocks)
-        return [piece for piece in pieces if piece]
+        ends = keeping.share_range(self.engine, self.job.keep, *shard)
+        ranges_in_shard = (range(max(block.start, ends.start), min(block.stop, ends.stop)) for block in self.blocks)
+        return [block_range for block_range in ranges_in_shard if block_range]
 
     def n_designs(self, blocks: list[range]) -> int:
-        """Number of designs of blocks."""
+        """Return the number of designs of blocks."""
         return sum(keeping.designs_in(self.engine, self.job.keep, block) for block in blocks)
 
-    def evaluate(self, shard: Shard, take: Callable[[Part], object], report: Report | None = None) -> Earlier:
+    def evaluate(
+        self, shard: Shard, take: Callable[[BlockResult], object], report: Report | None = None
+    ) -> EarlierCounts:
         """Evaluate a shard into the store.
 
         Args:
@@ -114,86 +116,90 @@ class Division(NamedTuple):
             Interrupted: when stopped.
         """
         job, store = self.job, self.store
-        blocks = store.fitted(self.share(shard)) if store else self.share(shard)
+        blocks = store.aligned_blocks(self.shard_blocks(shard)) if store else self.shard_blocks(shard)
         finished = {block for block in blocks if store and store.has(block)}
         computed = Computation(self.engine, job.keep, [block for block in blocks if block not in finished])
         failed: list[tuple[range, Exception]] = []
-        kept = _Kept(store, Manifest(store.folder, store.key, shard)) if store else None
-        if kept:
-            kept.record.begin(job.grid, job.identity, blocks, shard)
+        storage = _BlockStorage(store, Manifest(store.folder, store.key, shard)) if store else None
+        if storage:
+            storage.record.begin(job.grid, job.identity, blocks, shard)
         tally = _Tally(job.grid.spec.objectives[0], self.n_designs(blocks), report)
 
         with stoppable(), ThreadPoolExecutor(1) as writer:
             saving = None
             try:
                 for block in blocks:
-                    found = kept.store.load(block) if kept and block in finished else None
-                    again = found is None and block in finished
+                    stored_part = storage.store.load(block) if storage and block in finished else None
+                    is_redone = stored_part is None and block in finished
                     try:
-                        part = found or computed.part(block)
+                        part = stored_part or computed.part(block)
                     except InputError:
                         raise
                     except Exception as error:
                         failed.append((block, error))
-                        if kept:
-                            kept.record.failed(block, error)
-                        if len(failed) == _MOST_FAILED:
+                        if storage:
+                            storage.record.failed(block, error)
+                        if len(failed) == _MAX_FAILED:
                             break
                         continue
-                    if found is None:
+                    if stored_part is None:
                         if saving:
                             saving.result()  # limits the parts that wait in memory to one
-                        saving = writer.submit(kept.save, block, part) if kept else None
+                        saving = writer.submit(storage.save, block, part) if storage else None
                     take(part)
-                    tally.add(self.n_designs([block]), part, found is not None, again)
+                    tally.add(self.n_designs([block]), part, stored_part is not None, is_redone)
                 if saving:
                     saving.result()
             except KeyboardInterrupt:
                 raise Interrupted(tally.done, tally.total, store.folder if store else None) from None
         if failed:
             raise _incomplete(failed, len(blocks), store) from failed[0][1]
-        return Earlier(tally.resumed, tally.redone)
+        return EarlierCounts(tally.resumed, tally.redone)
 
 
-def divided(job: Job) -> Division:
-    """A sweep divided into blocks, with a store next to its output if it has one."""
+def divide_into_blocks(job: Job) -> Division:
+    """Return a sweep divided into blocks, with a store next to its output if it has one."""
     engine = SweepEngine(job.grid, job.options.chunk)
-    blocks = keeping.blocks(engine, job.keep)
+    blocks = keeping.block_ranges(engine, job.keep)
     store = PartStore(job.target, manifest.key(job.identity, blocks)) if job.target else None
     return Division(job, engine, blocks, store)
 
 
-def kept_parts(blocks: list[range], store: PartStore | None) -> str:
-    """Text after "interrupted" on the blocks that are stored on disk."""
+def stored_parts_text(blocks: list[range], store: PartStore | None) -> str:
+    """Return the text after "interrupted" on the blocks that are stored on disk."""
     if not store:
         return "; without an output nothing is kept"
-    blocks, found = store.fitted(blocks), ranges(store.folder).get(store.key, [])
-    done = sum(blocks[0].start <= one.start and one.stop <= blocks[-1].stop for one in found) if blocks else 0
-    kept = f"they are in {store.folder}; the same command continues from there" if done else "nothing is kept"
-    return f" after {done:,} of {counted(len(blocks), 'part')}; {kept}"
+    blocks, ranges_on_disk = store.aligned_blocks(blocks), stored_ranges(store.folder).get(store.key, [])
+    n_stored = (
+        sum(blocks[0].start <= stored.start and stored.stop <= blocks[-1].stop for stored in ranges_on_disk)
+        if blocks
+        else 0
+    )
+    text = f"they are in {store.folder}; the same command continues from there" if n_stored else "nothing is kept"
+    return f" after {n_stored:,} of {counted(len(blocks), 'part')}; {text}"
 
 
 def _incomplete(failed: list[tuple[range, Exception]], n_blocks: int, store: PartStore | None) -> IncompleteError:
-    """The error for blocks that could not be computed."""
+    """Return the error for blocks that could not be computed."""
     (block, error), times = failed[0], f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-    given_up = f": after {_MOST_FAILED} of them no more were tried" if len(failed) == _MOST_FAILED else ""
-    kept = f"what is finished is kept in {store.folder}" if store else "without an output nothing is kept"
+    abort_note = f": after {_MAX_FAILED} of them no more were tried" if len(failed) == _MAX_FAILED else ""
+    hint = f"what is finished is kept in {store.folder}" if store else "without an output nothing is kept"
     return IncompleteError(
-        f"outer indices {block.start:,} to {block.stop - 1:,}{times}, of {n_blocks:,} blocks{given_up}",
+        f"outer indices {block.start:,} to {block.stop - 1:,}{times}, of {n_blocks:,} blocks{abort_note}",
         f"{type(error).__name__}: {error}",
         "blocks that can be computed",
-        f"{kept}: mend the cause, then the same command computes what is missing",
+        f"{hint}: mend the cause, then the same command computes what is missing",
     )
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kept:
+class _BlockStorage:
     """Storage and record of finished blocks."""
 
     store: PartStore
     record: Manifest
 
-    def save(self, block: range, part: Part) -> None:
+    def save(self, block: range, part: BlockResult) -> None:
         """Store the part of a block."""
         self.store.save(block, part)
         self.record.finished(block, part)
@@ -208,7 +214,7 @@ class _Tally:
         self._best = np.inf
         self._report, self._objective, self._clock = report, objective, Stopwatch()
 
-    def add(self, n_designs: int, part: Part, resumed: bool, redone: bool) -> None:
+    def add(self, n_designs: int, part: BlockResult, resumed: bool, redone: bool) -> None:
         """Add a block and report progress."""
         self.done += n_designs
         self.resumed += n_designs * resumed
@@ -229,13 +235,13 @@ class Stopwatch:
         self._start, self._compiled = time.perf_counter(), CompileClock.read()
 
     def seconds(self) -> dict[str, float]:
-        """Time for tracing, for compiling, and for all else, s."""
+        """Return the time for tracing, for compiling, and for all else, s."""
         trace, compiled, _ = (now - start for now, start in zip(CompileClock.read(), self._compiled, strict=True))
         run = max(time.perf_counter() - self._start - trace - compiled, 0.0)
         return {"trace": trace, "compile": compiled, "run": run}
 
     def n_programs(self) -> int:
-        """Number of compiled programs."""
+        """Return the number of compiled programs."""
         return CompileClock.read()[2] - self._compiled[2]
 
 
@@ -243,13 +249,13 @@ def write_results(
     labelled: Labelled, grid: Grid, store: PartStore, seconds: dict[str, float], force: bool = False
 ) -> None:
     """Write the results and their note, then delete the parts; if interrupted before that, all parts remain."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     with stoppable():
         try:
             writing.write(labelled, store.output, grid.spec.compression, force, [grid.spec.file])
         except KeyboardInterrupt:
             raise Interrupted(grid.n_designs, grid.n_designs, store.folder) from None
-    writing.write_making(store.output, seconds | {"write": time.perf_counter() - began}, force)
+    writing.write_making(store.output, seconds | {"write": time.perf_counter() - start}, force)
     store.remove()
 
 
@@ -277,34 +283,35 @@ class Computation:
         self._engine, self._keep, self._ahead = engine, keep, blocks
         self._parts = self._from_here()
 
-    def part(self, block: range) -> Part:
-        """The part of a block. One that fails is tried again alone: the next one, begun meanwhile, may have failed.
+    def part(self, block: range) -> BlockResult:
+        """Return the part of a block.
 
+        A block that fails is tried again alone: the next one, begun meanwhile, may have failed.
         Where the device has no memory left, its chunks are halved until they fit; the part is the same.
         """
         if not self._ahead or block != self._ahead[0]:
-            return self._alone(block)
+            return self._retry(block)
         self._ahead = self._ahead[1:]
         try:
             return next(self._parts)
         except Exception as error:
             self._parts = self._from_here()
             self._shorter_chunks(error)
-            return self._alone(block)
+            return self._retry(block)
 
-    def _from_here(self) -> Iterator[Part]:
-        return keeping.parts(self._engine, self._keep, self._ahead)
+    def _from_here(self) -> Iterator[BlockResult]:
+        return keeping.block_results(self._engine, self._keep, self._ahead)
 
-    def _alone(self, block: range) -> Part:
+    def _retry(self, block: range) -> BlockResult:
         while True:
             try:
-                return next(keeping.parts(self._engine, self._keep, [block]))
+                return next(keeping.block_results(self._engine, self._keep, [block]))
             except Exception as error:
                 if not self._shorter_chunks(error):
                     raise
 
     def _shorter_chunks(self, error: Exception) -> bool:
-        """Whether memory was short and chunks are half as long from now on."""
+        """True if memory was short and chunks are half as long from now on."""
         halved = _is_out_of_memory(error) and self._engine.halve()
         if halved:
             logging.getLogger("dse").warning("out of memory: %s; going on with chunks half as long", _first_line(error))
@@ -312,7 +319,7 @@ class Computation:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Python's own error, or XLA's, which has no class of its own."""
+    """True for Python's own error, or XLA's, which has no class of its own."""
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 

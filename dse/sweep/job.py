@@ -53,7 +53,7 @@ class RunOptions:
 
     @property
     def on_workers(self) -> bool:
-        """Whether other processes evaluate the sweep."""
+        """True if other processes evaluate the sweep."""
         return self.workers is not None or self.scheduler is not None
 
 
@@ -68,14 +68,14 @@ class Job:
     target: Path | None
 
     @functools.cached_property
-    def found_whole(self) -> bool | None:
-        """Whether the existing results are intact; None if there are none of dse."""
+    def is_target_intact(self) -> bool | None:
+        """True if the existing results are intact; None if there are none of dse."""
         return writing.is_whole(self.target) if self.target else None
 
     @functools.cached_property
     def finished(self) -> Summary | None:
         """The summary of an earlier run of the same sweep, if its file exists and ``fresh`` is not set."""
-        if self.options.fresh or self.target is None or not self.found_whole:
+        if self.options.fresh or self.target is None or not self.is_target_intact:
             return None
         attributes = writing.attributes(self.target)
         compression = writing.usable(self.grid.spec.compression)
@@ -91,7 +91,7 @@ class Job:
 def plan(
     spec: str | Path | SweepSpec | Grid, keep: str | None = None, study: Study | None = None, any_option: bool = False
 ) -> tuple[Grid, Keep]:
-    """The grid of a sweep and the designs it keeps, checked against the limits; allocates nothing large.
+    """Return the grid of a sweep and the designs it keeps, checked against the limits; allocates nothing large.
 
     Args:
         spec: path of a specification, a specification, or a grid, which is returned unchanged.
@@ -112,8 +112,8 @@ def plan(
     """
     grid = spec if isinstance(spec, Grid) else _composed(_specification(spec, study, any_option))
     spec = grid.spec
-    kept = spec.keep if keep is None else parse_keep(keep, "keep")
-    if kept.mode == "pareto" and len(spec.objectives) < 2:
+    keep_modes = spec.keep if keep is None else parse_keep(keep, "keep")
+    if keep_modes.mode == "pareto" and len(spec.objectives) < 2:
         raise InputError(
             f"{spec.file}: objective",
             "one objective",
@@ -128,26 +128,32 @@ def plan(
             f"at most {MOST_DESIGNS:,} designs",
             "shorten the axes, or use dse search",
         )
-    largest = {"all": grid.n_places, "feasible": grid.n_designs, "best": grid.n_points, "top": kept.count, "pareto": 0}
-    if largest[kept.mode] > spec.limit:
+    largest = {
+        "all": grid.n_indices,
+        "feasible": grid.n_designs,
+        "best": grid.n_points,
+        "top": keep_modes.count,
+        "pareto": 0,
+    }
+    if largest[keep_modes.mode] > spec.limit:
         raise InputError(
             f"{spec.file}: axes",
-            f"{grid.describe()} with keep = {kept}",
+            f"{grid.describe()} with keep = {keep_modes}",
             f"at most {spec.limit:,} kept",
             "shorten the axes, add constraints, use --keep best or --keep top:1000, or raise output.limit",
         )
-    return grid, kept
+    return grid, keep_modes
 
 
 def _composed(spec: SweepSpec) -> Grid:
-    """The grid of a specification; InputError for a stack that does not exist for an accelerator."""
+    """Return the grid of a specification; InputError for a stack that does not exist for an accelerator."""
     grid = compose.build(spec)
     vendors.check(grid)
     return grid
 
 
 def _specification(spec: str | Path | SweepSpec, study: Study | None, any_option: bool) -> SweepSpec:
-    """A specification, read from a path if necessary, with the given study and options."""
+    """Return a specification, read from a path if necessary, with the given study and options."""
     if not isinstance(spec, SweepSpec):
         spec = read(spec, study)
     elif study:
@@ -155,16 +161,16 @@ def _specification(spec: str | Path | SweepSpec, study: Study | None, any_option
     return dataclasses.replace(spec, any_option=True) if any_option else spec
 
 
-def prepared(spec: str | Path | SweepSpec | Grid, options: RunOptions) -> Job:
-    """The job of a specification; InputError for bad input, before any evaluation."""
+def prepare_job(spec: str | Path | SweepSpec | Grid, options: RunOptions) -> Job:
+    """Return the job of a specification; InputError for bad input, before any evaluation."""
     if options.chunk is not None and not 1 <= options.chunk <= LONGEST_CHUNK:
         raise InputError("chunk", str(options.chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")
     _check_workers(options)
     fuse_outputs()
     reuse_memory()
-    grid, kept = plan(spec, options.keep, options.study, options.any_option)
+    grid, keep = plan(spec, options.keep, options.study, options.any_option)
     target = outputs.target_of(options.output, grid.spec.output)
-    job = Job(grid, kept, options, manifest.identity(grid, kept), target)
+    job = Job(grid, keep, options, manifest.identity(grid, keep), target)
     if target:
         writing.usable(grid.spec.compression)
         try:
@@ -176,7 +182,7 @@ def prepared(spec: str | Path | SweepSpec | Grid, options: RunOptions) -> Job:
 
 
 def _check_workers(options: RunOptions) -> None:
-    """InputError for two kinds of workers, or for workers without an output, whose folder they share."""
+    """Raise InputError for two kinds of workers, or for workers without an output, whose folder they share."""
     if options.workers is not None and options.scheduler is not None:
         raise InputError("workers", "both workers and a scheduler", "one of them", "a scheduler has workers of its own")
     if isinstance(options.workers, int):

@@ -42,7 +42,7 @@ class Progress:
 
 
 def best_so_far(best: float | None, objective: str, units: str) -> str:
-    """Text of the best value of an objective; None: no feasible design yet."""
+    """Return the text of the best value of an objective; None: no feasible design yet."""
     return "none feasible yet" if best is None else f"best {objective.replace('_', ' ')} {quantity(best, units)}"
 
 
@@ -65,18 +65,21 @@ def bar_on_standard_error() -> Iterator[Any]:
             return Text(time_left(task.finished, task.time_remaining, task.finished_time))
 
     share = TextColumn("{task.percentage:>3.0f} %", table_column=Column(no_wrap=True, min_width=5))
-    left = TimeLeft(Column(no_wrap=True, min_width=12))
+    time_column = TimeLeft(Column(no_wrap=True, min_width=12))
     state_text = TextColumn("{task.description}", table_column=Column(overflow="fold", min_width=20), markup=False)
     console = TerminalConsole(stderr=True)
-    drawn = [BarColumn(bar_width=20)] if console.width >= _WIDE else []
-    with Bar(*drawn, share, left, state_text, console=console) as bar, filtered_output():  # rich reads codes in prints
+    bar_columns = [BarColumn(bar_width=20)] if console.width >= _WIDE else []
+    with (
+        Bar(*bar_columns, share, time_column, state_text, console=console) as bar,
+        filtered_output(),
+    ):  # rich reads codes in prints
         yield bar
 
 
-def time_left(finished: bool, remaining: float | None, taken: float | None) -> str:
-    """Text of a bar on time: the time left, or the time taken at the end."""
+def time_left(finished: bool, remaining: float | None, elapsed: float | None) -> str:
+    """Return the text of a bar on time: the time left, or the time taken at the end."""
     if finished:
-        return f"in {duration(taken or 0.0)}"
+        return f"in {duration(elapsed or 0.0)}"
     return "" if remaining is None else f"{duration(remaining)} left"
 
 

@@ -14,12 +14,20 @@ from dse.io.interruption import complete, telling
 from dse.io.outputs import disk_errors
 from dse.spec.sweep import SweepSpec
 from dse.sweep import cluster
-from dse.sweep.evaluation import Division, Earlier, Evaluated, Stopwatch, divided, kept_parts, write_results
+from dse.sweep.evaluation import (
+    Division,
+    EarlierCounts,
+    EvaluatedSweep,
+    Stopwatch,
+    divide_into_blocks,
+    stored_parts_text,
+    write_results,
+)
 from dse.sweep.grid.grid import Grid
-from dse.sweep.job import Job, RunOptions, prepared
+from dse.sweep.job import Job, RunOptions, prepare_job
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.collection import Collection
-from dse.sweep.reduce.keep import Part
+from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.results import dataset as datasets
 from dse.sweep.results import files as results
 from dse.sweep.results import summary as summaries
@@ -55,8 +63,8 @@ def execute(
     """
     labelled, summary = perform(spec, output, **options)
     if labelled is None:
-        with results.open_results(summary.written) as found:
-            return found.load(), summary
+        with results.open_results(summary.written) as dataset:
+            return dataset.load(), summary
     return results.to_xarray(labelled), summary
 
 
@@ -81,26 +89,28 @@ def perform(
     >>> summary.n_designs
     34716
     """
-    began = time.perf_counter()
-    job = prepared(spec, RunOptions(output, **options))
+    start = time.perf_counter()
+    job = prepare_job(spec, RunOptions(output, **options))
     if summary := job.finished:
         complete(summary.written)
         clear_up(job.target)
         return None, summary
-    damaged = job.found_whole is False
-    opening = lock_output(job.target) if job.target else contextlib.nullcontext()
-    with disk_errors(job.target), opening, contextlib.ExitStack() as stack:
-        found = cluster.evaluated(job, stack) if job.options.on_workers else _evaluated(job, stack)
-        evaluated = time.perf_counter()
-        seconds = found.seconds
-        numbers = {"seconds": seconds, "n_programs": found.n_programs, "output": job.target, "damaged": damaged}
-        summary = summaries.of_part(job.grid, job.keep, found.part, **numbers, **found.earlier._asdict())
-        attributes = summaries.attributes(job.grid, summary, found.identity)
-        labelled = datasets.build(job.grid, job.keep, found.part, attributes, job.options.judge)
-        if found.store:
-            write_results(labelled, job.grid, found.store, seconds, job.options.force)
-    ended = time.perf_counter()
-    seconds |= {"write": ended - evaluated, "total": ended - began}
+    damaged = job.is_target_intact is False
+    lock = lock_output(job.target) if job.target else contextlib.nullcontext()
+    with disk_errors(job.target), lock, contextlib.ExitStack() as stack:
+        evaluation = (
+            cluster.evaluate_on_workers(job, stack) if job.options.on_workers else _evaluate_in_process(job, stack)
+        )
+        evaluated_at = time.perf_counter()
+        seconds = evaluation.seconds
+        numbers = {"seconds": seconds, "n_programs": evaluation.n_programs, "output": job.target, "damaged": damaged}
+        summary = summaries.of_part(job.grid, job.keep, evaluation.part, **numbers, **evaluation.earlier._asdict())
+        attributes = summaries.attributes(job.grid, summary, evaluation.identity)
+        labelled = datasets.build(job.grid, job.keep, evaluation.part, attributes, job.options.judge)
+        if evaluation.store:
+            write_results(labelled, job.grid, evaluation.store, seconds, job.options.force)
+    end = time.perf_counter()
+    seconds |= {"write": end - evaluated_at, "total": end - start}
     return labelled, dataclasses.replace(summary, seconds=seconds)
 
 
@@ -122,8 +132,8 @@ def perform_shard(
         InputError: for bad input, before any evaluation.
         Interrupted: when stopped; finished blocks are stored.
     """
-    began = time.perf_counter()
-    job = prepared(spec, RunOptions(output, **options))
+    start = time.perf_counter()
+    job = prepare_job(spec, RunOptions(output, **options))
     if job.target is None:
         raise InputError("output", "none", "a file: shards are joined from what they write", "leave it out")
     if job.options.on_workers:
@@ -133,27 +143,27 @@ def perform_shard(
     clock, counts = Stopwatch(), keeping.no_counts(job.grid.spec.study)
     with disk_errors(job.target), lock_output(job.target, shared=True), contextlib.ExitStack() as stack:
         division, earlier = _evaluate(job, stack, lambda part: counts.__iadd__(part.counts), shard)
-    seconds = clock.seconds() | {"write": 0.0, "total": time.perf_counter() - began}
+    seconds = clock.seconds() | {"write": 0.0, "total": time.perf_counter() - start}
     numbers = {"seconds": seconds, "n_programs": clock.n_programs(), "output": parts_folder(job.target)}
-    n_designs = division.n_designs(division.share(shard))
+    n_designs = division.n_designs(division.shard_blocks(shard))
     return summaries.of_shard(job.grid, counts, n_designs, shard, **numbers, **earlier._asdict())
 
 
-def _evaluated(job: Job, stack: contextlib.ExitStack) -> Evaluated:
-    """A sweep evaluated in this process."""
+def _evaluate_in_process(job: Job, stack: contextlib.ExitStack) -> EvaluatedSweep:
+    """Return a sweep evaluated in this process."""
     clock, collection = Stopwatch(), Collection(job.grid, job.keep)
     division, earlier = _evaluate(job, stack, collection.add)
     part = collection.result()
-    return Evaluated(part, division.store, job.identity, earlier, clock.seconds(), clock.n_programs())
+    return EvaluatedSweep(part, division.store, job.identity, earlier, clock.seconds(), clock.n_programs())
 
 
 def _evaluate(
-    job: Job, stack: contextlib.ExitStack, take: Callable[[Part], object], shard: Shard | None = None
-) -> tuple[Division, Earlier]:
+    job: Job, stack: contextlib.ExitStack, take: Callable[[BlockResult], object], shard: Shard | None = None
+) -> tuple[Division, EarlierCounts]:
     """Evaluate all blocks or those of a shard; until ``stack`` closes, an interruption reports the stored parts."""
-    division = divided(job)
-    store, blocks = division.store, division.share(shard or Shard())
+    division = divide_into_blocks(job)
+    store, blocks = division.store, division.shard_blocks(shard or Shard())
     if store and job.options.fresh:
         store.forget(blocks) if shard else store.remove_parts()
-    stack.enter_context(telling(lambda: kept_parts(blocks, store)))
+    stack.enter_context(telling(lambda: stored_parts_text(blocks, store)))
     return division, division.evaluate(shard or Shard(), take, job.options.progress)

@@ -27,7 +27,7 @@ from dse.errors import IncompleteError
 from dse.io.distribution import install_extra
 from dse.io.workers import local_cluster
 from dse.sweep import perform
-from dse.sweep.engine.chunks import Prepared
+from dse.sweep.engine.chunks import ChunkPrograms
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.store.manifest import lines
 from tests.conftest import SMALL_SWEEP
@@ -75,29 +75,29 @@ def test_a_poisoned_block_is_noted_and_the_rest_finishes(tmp_path, monkeypatch):
 @pytest.mark.parametrize("keep", ["all", "top:20"])
 def test_chunks_that_do_not_fit_into_memory_are_halved(tmp_path, monkeypatch, caplog, keep):
     """Down to what fits; parts and results are the same."""
-    expected, outer, sizes = undisturbed(tmp_path, keep=keep), Prepared.outer, []
+    expected, outer, sizes = undisturbed(tmp_path, keep=keep), ChunkPrograms.outer_range, []
 
     def short(self, first, count, stop):
-        if count * self.nest.n_positions > 200:
+        if count * self.nest.scores_per_outer > 200:
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 12345 bytes.")
         sizes.append(count)
         return outer(self, first, count, stop)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Prepared, "outer", short)
+        patched.setattr(ChunkPrograms, "outer_range", short)
         perform(toy.sweep(), tmp_path / "r.nc", **TOY, keep=keep)
     assert sizes and (tmp_path / "r.nc").read_bytes() == expected
     assert 1 <= caplog.text.count("chunks half as long") <= 4 and "RESOURCE_EXHAUSTED" in caplog.text
 
 
-@pytest.mark.parametrize("way", ["outer", "full"])  # compiled, by NumPy
+@pytest.mark.parametrize("way", ["outer_range", "full"])  # compiled, by NumPy
 def test_memory_that_never_suffices_ends_the_run(tmp_path, monkeypatch, request, way):
     def short(*_):
         raise MemoryError
 
-    if way == "outer":
+    if way == "outer_range":
         request.getfixturevalue("compiled")
-    monkeypatch.setattr(Prepared if way == "outer" else SweepEngine, way, short)
+    monkeypatch.setattr(ChunkPrograms if way == "outer_range" else SweepEngine, way, short)
     with pytest.raises(IncompleteError, match=r"MemoryError.*kept in"):
         perform(toy.sweep(), tmp_path / "r.nc", **TOY)
 

@@ -145,7 +145,7 @@ def test_the_end_is_at_once_while_compiled_code_is_made(tmp_path):
     """Compiling the model takes seconds in one call, out of which no exception comes."""
     document, output = tmp_path / "document.toml", tmp_path / "r.nc"
     document.write_text(SMALL_SWEEP)
-    by_xla = "from dse.sweep.engine import engine; engine.MOST_BY_NUMPY = 0"  # few designs need no compilation
+    by_xla = "from dse.sweep.engine import engine; engine.MAX_NUMPY_DESIGNS = 0"  # few designs need no compilation
     running = start("run", document, "-o", output, kept=tmp_path / "kept", first=by_xla)
     folder = Path(f"{output}.parts")
     while not folder.exists() and running.poll() is None:

@@ -1,10 +1,10 @@
-"""The compiled programs of a sweep: a chunk of outer indices x the inner product, from its number to what is kept.
+"""The compiled programs of a sweep: scores or outputs of a chunk of outer indices x all inner indices.
 
 What an inner axis does not touch is computed once (see :mod:`dse.sweep.engine.staging`). All stages are one program:
 what they hand on, some hundred arrays, never leaves it. Tables, radices and the start are traced: one program serves
 all chunks, and every sweep of the same axes. Of sweeps with few outer indices the stage of these, most equations but
-little of the work, is a program of its own (``outer_chunk``): it is compiled quickly, while the rest is. ``Prepared``
-has the stages of one nest ready to be run: tables on the device, programs at hand.
+little of the work, is a program of its own (``outer_chunk``): it is compiled quickly, while the rest is.
+``ChunkPrograms`` has the stages of one nest ready to be run: tables on the device, programs at hand.
 """
 
 from __future__ import annotations
@@ -21,313 +21,385 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import NamedSharding
 
 from dse.sweep.engine.decoding import decode, values_at
-from dse.sweep.engine.devices import over_devices
+from dse.sweep.engine.devices import device_sharding
 from dse.sweep.engine.nesting import OUTER, Nest
 from dse.sweep.engine.programs import FAST, PersistentFunction, persistent_jit
 from dse.sweep.engine.reductions import Owners, Scores, count_below, summarise
-from dse.sweep.engine.staging import Group, Moving, Stage, Stages, goals, run, spread
-from dse.sweep.engine.tables import Tables, mask_places, tables
+from dse.sweep.engine.staging import (
+    ProgramStage,
+    ProgramStages,
+    ScoreGroup,
+    StagedProgram,
+    expand_axes,
+    run_stage,
+    score_outputs,
+)
+from dse.sweep.engine.tables import Tables, device_tables, mask_bits
 
 
-@persistent_jit("of", "stages", "wanted", "count", "sharding", options=FAST)
+@persistent_jit("staged_program", "stages", "variables", "count", "sharding", options=FAST)
 def full_chunk(
     grid: Tables,
     start: Array,
     *,
-    of: Moving,
-    stages: Stages,
-    wanted: tuple[int, ...],
+    staged_program: StagedProgram,
+    stages: ProgramStages,
+    variables: tuple[int, ...],
     count: int,
     sharding: NamedSharding,
 ) -> tuple[Array, ...]:
-    """The wanted variables of ``count`` outer indices from ``start``, each with the axes of its level."""
-    values, _ = _computed(grid, start, of, stages.tables, count, sharding)
-    return tuple(values[i] for i in wanted)
+    """Return variables of the program for ``count`` outer indices from ``start``, each along its array axes."""
+    values, _ = _chunk_values(grid, start, staged_program, stages.tables, count, sharding)
+    return tuple(values[i] for i in variables)
 
 
-@persistent_jit("of", "stages", "lengths", "count", "sharding", options=FAST)
+@persistent_jit("staged_program", "stages", "factor_sizes", "count", "sharding", options=FAST)
 def score_chunk(
     grid: Tables,
     start: Array,
     n_valid: Array,
     masks: Sequence[tuple[Array, Array] | None],
     *,
-    of: Moving,
-    stages: Stages,
-    lengths: tuple[tuple[int, int], ...],
+    staged_program: StagedProgram,
+    stages: ProgramStages,
+    factor_sizes: tuple[tuple[int, int], ...],
     count: int,
     sharding: NamedSharding,
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Scores and reasons of ``count`` outer indices from ``start``, by group.
+    """Return scores and reasons of ``count`` outer indices from ``start``, by group.
 
     Args:
-        grid: the nest.
+        grid: tables of the nest.
         start: digits of the first outer index.
-        n_valid: past the first so many nothing is a mapping.
-        masks: by group [first part, second part] word and bit of each position; None where no position is an option.
-        of: the program.
+        n_valid: number of outer indices, from the first, that are in the sweep; later ones count as no mapping.
+        masks: by group [first factor, second factor] (word, bit) of the mask for each inner index; None where the group
+            has no option.
+        staged_program: the program.
         stages: its stages, and the groups of its scores.
-        lengths: by group those of the parts of the inner product that it has.
-        count: outer indices.
-        sharding: how these are spread over devices.
+        factor_sizes: by group (size of the first factor, of the second), 1 for a factor that it does not have.
+        count: number of outer indices that are computed.
+        sharding: sharding of outer indices over devices.
 
     Returns:
-        [objective, first part, second part, outer] scores, the smaller the better, infinite for what is infeasible or
-        no mapping.
-        [first part, second part, outer] bits of the reasons, ``Study.feasible_bit`` where there is none, 0 for what is
-        no mapping.
+        By group [objective, first factor, second factor, outer] scores, the smaller the better, infinite for what is
+        infeasible or no mapping. By group [first factor, second factor, outer] bits of the reasons,
+        ``Study.feasible_bit`` where there is none, 0 for what is no mapping.
     """
-    values, place = _computed(grid, start, of, stages.tables, count, sharding)
-    return _scores(values, _words(grid, place, n_valid, sharding), masks, of, stages, lengths)
+    values, mask_row = _chunk_values(grid, start, staged_program, stages.tables, count, sharding)
+    return _score_groups(
+        values, _mask_words(grid, mask_row, n_valid, sharding), masks, staged_program, stages, factor_sizes
+    )
 
 
-@persistent_jit("of", "stages", "count", "sharding", quickly=True)
+@persistent_jit("staged_program", "stages", "count", "sharding", quickly=True)
 def outer_chunk(
-    grid: Tables, start: Array, n_valid: Array, *, of: Moving, stages: Stages, count: int, sharding: NamedSharding
+    grid: Tables,
+    start: Array,
+    n_valid: Array,
+    *,
+    staged_program: StagedProgram,
+    stages: ProgramStages,
+    count: int,
+    sharding: NamedSharding,
 ) -> tuple[dict[tuple[int, ...], Array], Array]:
-    """Of :func:`score_chunk` the first stage, that of the outer index: variables → their values; words of the mask.
+    """Run the first stage of :func:`score_chunk`, that of the outer index.
 
-    Those of a kind are one array: hundreds would take longer to hand on than to compute.
+    Returns:
+        Variables → their values, stacked where shape and type are the same: hundreds of arrays would take longer to
+        hand on than to compute. [outer, word] of the mask.
     """
-    values, place = _computed(grid, start, of, stages.tables[:1], count, sharding)
+    values, mask_row = _chunk_values(grid, start, staged_program, stages.tables[:1], count, sharding)
     kinds: dict[Any, list[int]] = {}
-    for i in _handed_on(of, stages):
+    for i in _later_stage_inputs(staged_program, stages):
         kinds.setdefault((values[i].shape, values[i].dtype), []).append(i)
-    made = {tuple(kind): jnp.stack([values[i] for i in kind]) for kind in kinds.values()}
-    return made, _words(grid, place, n_valid, sharding)
+    stacks = {tuple(variables): jnp.stack([values[i] for i in variables]) for variables in kinds.values()}
+    return stacks, _mask_words(grid, mask_row, n_valid, sharding)
 
 
-@persistent_jit("of", "stages", "lengths", "count", "sharding", options=FAST)
+@persistent_jit("staged_program", "stages", "factor_sizes", "count", "sharding", options=FAST)
 def inner_chunk(
     grid: Tables,
-    outer: dict[tuple[int, ...], Array],
-    words: Array,
+    outer_values: dict[tuple[int, ...], Array],
+    mask_words: Array,
     masks: Sequence[tuple[Array, Array] | None],
     *,
-    of: Moving,
-    stages: Stages,
-    lengths: tuple[tuple[int, int], ...],
+    staged_program: StagedProgram,
+    stages: ProgramStages,
+    factor_sizes: tuple[tuple[int, int], ...],
     count: int,
     sharding: NamedSharding,
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """:func:`score_chunk` from what :func:`outer_chunk` gives."""
-    values = _of_base_and(grid.first | grid.second, grid, of)
-    for kind, made in outer.items():
-        values |= dict(zip(kind, made, strict=True))
-    return _scores(_staged(values, of, stages.tables[1:]), words, masks, of, stages, lengths)
+    """Return the scores and reasons of :func:`score_chunk` from the values and mask words of :func:`outer_chunk`."""
+    values = _input_values(grid.first | grid.second, grid, staged_program)
+    for variables, stacked in outer_values.items():
+        values |= dict(zip(variables, stacked, strict=True))
+    return _score_groups(
+        _run_stages(values, staged_program, stages.tables[1:]), mask_words, masks, staged_program, stages, factor_sizes
+    )
 
 
-def _handed_on(of: Moving, stages: Stages) -> tuple[int, ...]:
-    """The variables that stages after the first are given: of the outer index, and what the first has computed."""
-    later = (*stages.tables[1:], *(group.stage for group in stages.groups))
-    needed = {i for stage in later for i in stage.inputs}
-    return tuple(sorted(i for i in needed if of.level(i) == OUTER or i in stages.tables[0].outputs))
+def _later_stage_inputs(staged_program: StagedProgram, stages: ProgramStages) -> tuple[int, ...]:
+    """Return inputs of later stages: variables of the outer index, and outputs of the first stage."""
+    later_stages = (*stages.tables[1:], *(group.stage for group in stages.groups))
+    variables = {i for stage in later_stages for i in stage.inputs}
+    return tuple(sorted(i for i in variables if staged_program.axes_of(i) == OUTER or i in stages.tables[0].outputs))
 
 
-def _computed(
-    grid: Tables, start: Array, of: Moving, stages: Sequence[Stage], count: int, sharding: NamedSharding
+def _chunk_values(
+    grid: Tables,
+    start: Array,
+    staged_program: StagedProgram,
+    stages: Sequence[ProgramStage],
+    count: int,
+    sharding: NamedSharding,
 ) -> tuple[dict[int, Array], Array]:
-    """By variable the values of a chunk after its stages; and the place of each outer index."""
-    outer, place = _apart(functools.partial(_looked_up, count=count, sharding=sharding), grid, start)
-    return _staged(_of_base_and(grid.first | grid.second | outer, grid, of), of, stages), place
+    """Return variable → values of a chunk after its stages, and [outer] the mask rows."""
+    outer_values, mask_row = _call_unfused(
+        functools.partial(_outer_values, count=count, sharding=sharding), grid, start
+    )
+    return _run_stages(
+        _input_values(grid.first | grid.second | outer_values, grid, staged_program), staged_program, stages
+    ), mask_row
 
 
-def _of_base_and(columns: dict[str, Array], grid: Tables, of: Moving) -> dict[int, Array]:
-    """By variable the values of the inputs: leaves of the base, and of axes by path."""
-    _, numbers = jax.tree.unflatten(of.structure, range(of.structure.num_leaves))
-    return dict(enumerate(jax.tree.leaves(grid.base))) | {numbers[path]: value for path, value in columns.items()}
+def _input_values(values_by_path: dict[str, Array], grid: Tables, staged_program: StagedProgram) -> dict[int, Array]:
+    """Return variable → value of the program's inputs: leaves of the base, then leaves along axes by path."""
+    _, variable_by_path = jax.tree.unflatten(staged_program.structure, range(staged_program.structure.num_leaves))
+    return dict(enumerate(jax.tree.leaves(grid.base))) | {
+        variable_by_path[path]: value for path, value in values_by_path.items()
+    }
 
 
-def _staged(values: dict[int, Array], of: Moving, stages: Sequence[Stage]) -> dict[int, Array]:
-    """By variable the values before and after stages."""
+def _run_stages(
+    values: dict[int, Array], staged_program: StagedProgram, stages: Sequence[ProgramStage]
+) -> dict[int, Array]:
+    """Return the values by variable, with those that the stages add."""
     for stage in stages:
-        made = _apart(functools.partial(_stage, of=of, stage=stage), tuple(values[i] for i in stage.inputs))
-        values = values | dict(zip(stage.outputs, made, strict=True))
+        outputs = _call_unfused(
+            functools.partial(_run_stage, staged_program=staged_program, stage=stage),
+            tuple(values[i] for i in stage.inputs),
+        )
+        values = values | dict(zip(stage.outputs, outputs, strict=True))
     return values
 
 
-def _words(grid: Tables, place: Array, n_valid: Array, sharding: NamedSharding) -> Array:
-    """[outer, word] of the mask of mappings, none past the first so many."""
-    words = grid.mask.at[place].get(mode="promise_in_bounds")
-    return lax.with_sharding_constraint(jnp.where((jnp.arange(len(place)) < n_valid)[:, None], words, 0), sharding)
+def _mask_words(grid: Tables, mask_row: Array, n_valid: Array, sharding: NamedSharding) -> Array:
+    """Return [outer, word] of the mask of mappings, 0 from outer index ``n_valid`` on."""
+    mask_words = grid.mask.at[mask_row].get(mode="promise_in_bounds")
+    return lax.with_sharding_constraint(
+        jnp.where((jnp.arange(len(mask_row)) < n_valid)[:, None], mask_words, 0), sharding
+    )
 
 
-def _scores(
+def _score_groups(
     values: dict[int, Array],
-    words: Array,
+    mask_words: Array,
     masks: Sequence[tuple[Array, Array] | None],
-    of: Moving,
-    stages: Stages,
-    lengths: tuple[tuple[int, int], ...],
+    staged_program: StagedProgram,
+    stages: ProgramStages,
+    factor_sizes: tuple[tuple[int, int], ...],
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Scores and reasons by group, from the values that the groups' stages are given."""
-    found = []
-    for group, mask, shape in zip(stages.groups, masks, lengths, strict=True):
-        scored = functools.partial(_scored, of=of, group=group, lengths=shape)
-        found.append(_apart(scored, tuple(values[i] for i in group.stage.inputs), words, mask))
-    return tuple(scores for scores, _ in found), tuple(reasons for _, reasons in found)
+    """Return scores and reasons by group from the values of variables."""
+    group_results = []
+    for group, mask, sizes in zip(stages.groups, masks, factor_sizes, strict=True):
+        evaluate_group = functools.partial(_score_group, staged_program=staged_program, group=group, factor_sizes=sizes)
+        group_results.append(
+            _call_unfused(evaluate_group, tuple(values[i] for i in group.stage.inputs), mask_words, mask)
+        )
+    return tuple(scores for scores, _ in group_results), tuple(reasons for _, reasons in group_results)
 
 
-def _apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The value of a function that XLA merges with nothing else.
+def _call_unfused(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that XLA merges with nothing else.
 
-    It would look values up at every use, and compute what is of a lower level again at every position of a higher one.
-    Compilers for processors drop barriers early, others cannot call functions.
+    Merged, values would be looked up at every use, and what does not depend on an array axis be computed again along
+    it. Compilers for processors drop barriers early, others cannot call functions.
     """
     with set_xla_metadata(**{"inlineable": "false"} if jax.default_backend() == "cpu" else {}):
         return lax.optimization_barrier(jax.jit(function)(*arguments))
 
 
-def _looked_up(grid: Tables, start: Array, count: int, sharding: NamedSharding) -> tuple[dict[str, Array], Array]:
-    """Leaf path → values of ``count`` outer indices from ``start``, spread over devices; and their places."""
+def _outer_values(grid: Tables, start: Array, count: int, sharding: NamedSharding) -> tuple[dict[str, Array], Array]:
+    """Return leaf path → values of ``count`` outer indices from ``start``, spread over devices; and their mask rows."""
     digits = decode(start, grid.radices, count)
     return lax.with_sharding_constraint((values_at(grid.outer, digits), digits[-1]), sharding)
 
 
-def _stage(values: tuple[Array, ...], of: Moving, stage: Stage) -> tuple[Array, ...]:
-    """The outputs of a stage, each with the axes of its level, from the values of its inputs."""
-    found = zip(run(of, stage, values, stage.outputs), stage.outputs, strict=True)
-    return tuple(_spread_out(value) if of.level(variable) & OUTER else value for value, variable in found)
+def _run_stage(values: tuple[Array, ...], staged_program: StagedProgram, stage: ProgramStage) -> tuple[Array, ...]:
+    """Return the outputs of a stage, each along its array axes, from the values of its inputs."""
+    pairs = zip(run_stage(staged_program, stage, values, stage.outputs), stage.outputs, strict=True)
+    return tuple(
+        _shard_outer(value) if staged_program.axes_of(variable) & OUTER else value for value, variable in pairs
+    )
 
 
-def _spread_out(value: Array) -> Array:
-    """An array whose last axis is the outer index, spread over devices along it."""
-    return lax.with_sharding_constraint(value, over_devices(*[None] * (value.ndim - 1), "outer"))
+def _shard_outer(value: Array) -> Array:
+    """Spread an array over devices along its last axis, the outer index."""
+    return lax.with_sharding_constraint(value, device_sharding(*[None] * (value.ndim - 1), "outer"))
 
 
-def _scored(
+def _score_group(
     values: tuple[Array, ...],
-    words: Array,
+    mask_words: Array,
     mask: tuple[Array, Array] | None,
-    of: Moving,
-    group: Group,
-    lengths: tuple[int, int],
+    staged_program: StagedProgram,
+    group: ScoreGroup,
+    factor_sizes: tuple[int, int],
 ) -> tuple[Array, Array]:
-    """Scores and reasons of a group, from the values of the inputs of its stage: see :func:`score_chunk`."""
-    wanted, feasible_bit = goals(of.program, of.structure), of.program.study.feasible_bit
-    terms = [wanted.reasons[i] for i in group.reasons]
-    atoms = [*terms, *(wanted.objectives[i] for i in group.objectives)]
-    found = [
-        spread(value, of.level(atom)) for value, atom in zip(run(of, group.stage, values, atoms), atoms, strict=True)
+    """Return scores and reasons of a group as :func:`score_chunk` does, from the values of the inputs of its stage."""
+    outputs, feasible_bit = (
+        score_outputs(staged_program.program, staged_program.structure),
+        staged_program.program.study.feasible_bit,
+    )
+    terms = [outputs.reasons[i] for i in group.reasons]
+    atoms = [*terms, *(outputs.objectives[i] for i in group.objectives)]
+    arrays = [
+        expand_axes(value, staged_program.axes_of(atom))
+        for value, atom in zip(run_stage(staged_program, group.stage, values, atoms), atoms, strict=True)
     ]
-    shape = *lengths, len(words)
-    reason = functools.reduce(jnp.add, found[: len(terms)], jnp.zeros((1, 1, 1), jnp.int32))
+    shape = *factor_sizes, len(mask_words)
+    reason = functools.reduce(jnp.add, arrays[: len(terms)], jnp.zeros((1, 1, 1), jnp.int32))
     reason = jnp.where(reason == 0, feasible_bit, reason)
     if mask is not None:
         word, bit = mask
-        held = words.T.at[word].get(mode="promise_in_bounds")  # whole rows along the outer index
-        reason = jnp.where((held >> bit[:, :, None]) & 1 != 0, reason, 0)
+        position_words = mask_words.T.at[word].get(mode="promise_in_bounds")  # whole rows along the outer index
+        reason = jnp.where((position_words >> bit[:, :, None]) & 1 != 0, reason, 0)
     objectives = [
-        jnp.where((reason == feasible_bit) & jnp.isfinite(value), value, jnp.inf) for value in found[len(terms) :]
+        jnp.where((reason == feasible_bit) & jnp.isfinite(value), value, jnp.inf) for value in arrays[len(terms) :]
     ]
-    whole = [jnp.broadcast_to(value, shape) for value in (reason, *objectives)]
-    return jnp.stack(whole[1:]) if objectives else jnp.zeros((0, *shape), jnp.float32), whole[0]
+    full_arrays = [jnp.broadcast_to(value, shape) for value in (reason, *objectives)]
+    return jnp.stack(full_arrays[1:]) if objectives else jnp.zeros((0, *shape), jnp.float32), full_arrays[0]
 
 
-#: Outer indices of a group, the unit of reductions in longer chunks.
-_GROUPED, _GROUP = 256, 16
+#: Outer indices of a short chunk; longer ones are padded to a multiple, the unit of their reductions.
+_SHORT_CHUNK, _LONG_CHUNK_MULTIPLE = 256, 16
 
-#: Outer indices that are computed at least: XLA writes other programs for one than for many, with other last bits.
-_FEWEST = 4
+#: Minimum number of outer indices of a chunk: XLA writes other programs for one than for many, with other last bits.
+_MIN_OUTER = 4
 
 #: Equations times outer indices of a sweep up to which a stage is compiled quickly. It then takes a third of a
 #: nanosecond longer for each, a twentieth of a second, and compiles in a millisecond less for each equation, seconds.
-_LITTLE = 150_000_000
+_QUICK_WORK = 150_000_000
 
 
-class Prepared:
-    """The stages of a program in a nest, with what all chunks share.
+class ChunkPrograms:
+    """The compiled stages of a program in a nest, with the tables on the device that all chunks share.
 
     Args:
-        nest: what the outer index and the inner product are.
-        of: the program, and how its inputs move in the nest.
-        stages: those of all outputs, or of scores.
-        wanted: variables of which the values are asked for.
+        nest: the outer and inner axes.
+        staged_program: the program, and the array axes of its inputs.
+        stages: the stages of all outputs, or of scores.
+        variables: variables that :meth:`values` returns.
     """
 
-    def __init__(self, nest: Nest, of: Moving, stages: Stages, wanted: tuple[int, ...] = ()) -> None:
-        self.nest, self.of, self.stages, self._wanted = nest, of, stages, wanted
+    def __init__(
+        self, nest: Nest, staged_program: StagedProgram, stages: ProgramStages, variables: tuple[int, ...] = ()
+    ) -> None:
+        self.nest, self.staged_program, self.stages, self._variables = nest, staged_program, stages, variables
         self._programs: dict[Hashable, Callable[..., Any]] = {}
         paths = sorted(nest.grid.columns)
-        every = (*stages.tables, *(group.stage for group in stages.groups))
-        given = {*wanted}.union(*(stage.inputs for stage in every))
-        numbered = enumerate(paths, len(of.levels) - len(paths))
-        self._tables: Tables = tables(nest, [path for number, path in numbered if number in given])
-        self._masks, self._lengths = _masks(nest)
-        places = {k: (g, row) for g, group in enumerate(stages.groups) for row, k in enumerate(group.objectives)}
-        self.owners: Owners = tuple(places[k] for k in sorted(places))
+        all_stages = (*stages.tables, *(group.stage for group in stages.groups))
+        used_variables = {*variables}.union(*(stage.inputs for stage in all_stages))
+        numbered_paths = enumerate(paths, len(staged_program.input_axes) - len(paths))
+        self._tables: Tables = device_tables(
+            nest, [path for variable, path in numbered_paths if variable in used_variables]
+        )
+        self._masks, self._factor_sizes = _masks_and_sizes(nest)
+        owner_of_objective = {
+            k: (g, row) for g, group in enumerate(stages.groups) for row, k in enumerate(group.objectives)
+        }
+        self.owners: Owners = tuple(owner_of_objective[k] for k in sorted(owner_of_objective))
 
     def _run(self, function: PersistentFunction, count: int, *arguments: Any, **static: Any) -> Any:
-        """A function's value; its program is looked up once for each count: there are hundreds of arguments."""
+        """Call a function; its program is looked up once for each count, since there are hundreds of arguments."""
         key = function, count
         if key not in self._programs:
-            named = dict(of=self.of, stages=self.stages, count=count, sharding=over_devices("outer"), **static)
-            self._programs[key] = function.compiled(self._tables, *arguments, **named)
+            keywords = dict(
+                staged_program=self.staged_program,
+                stages=self.stages,
+                count=count,
+                sharding=device_sharding("outer"),
+                **static,
+            )
+            self._programs[key] = function.compiled(self._tables, *arguments, **keywords)
         return self._programs[key](self._tables, *arguments)
 
-    def outer(self, first: int, count: int, stop: int) -> tuple[np.ndarray, np.int32, int]:
-        """Digits of the first of ``count`` outer indices, how many are before ``stop``, and how many are computed.
+    def outer_range(self, first: int, count: int, stop: int) -> tuple[np.ndarray, np.int32, int]:
+        """Return (digits of the outer index ``first``, number before ``stop``, number computed) of ``count`` of them.
 
-        A few more than ``count``, for devices to share evenly.
+        A few more than ``count`` are computed, for devices to share evenly.
         """
-        together = len(jax.local_devices()) * (_GROUP if count > _GROUPED else 1)
-        padded = -(-max(count, _FEWEST) // together) * together
+        multiple = len(jax.local_devices()) * (_LONG_CHUNK_MULTIPLE if count > _SHORT_CHUNK else 1)
+        padded = -(-max(count, _MIN_OUTER) // multiple) * multiple
         return np.array(self.nest.start_digits(first), np.int32), np.int32(min(count, stop - first)), padded
 
     def values(self, first: int, count: int, stop: int) -> tuple[dict[int, Array], int]:
-        """Dispatch the wanted variables of a chunk: their values by number, and the outer indices that they have."""
-        start, _, padded = self.outer(first, count, stop)
-        made = self._run(full_chunk, padded, start, wanted=self._wanted)
-        return dict(zip(self._wanted, made, strict=True)), padded
+        """Dispatch the variables of a chunk and return (variable → values, number of outer indices computed)."""
+        start, _, padded = self.outer_range(first, count, stop)
+        arrays = self._run(full_chunk, padded, start, variables=self._variables)
+        return dict(zip(self._variables, arrays, strict=True)), padded
 
     def scores(self, first: int, count: int, stop: int, pivots: np.ndarray, thresholds: np.ndarray | None) -> Scores:
-        """See :meth:`~dse.sweep.engine.engine.SweepEngine.scores`."""
-        start, n_valid, padded = self.outer(first, count, stop)
-        static = dict(owners=self.owners, feasible_bit=self.of.program.study.feasible_bit)
-        if self._in_two:
-            scores, reasons = self._scores_in_two(padded, start, n_valid, pivots, static)
+        """Dispatch the scores of a chunk, see :meth:`~dse.sweep.engine.engine.SweepEngine.scores`."""
+        start, n_valid, padded = self.outer_range(first, count, stop)
+        keywords = dict(owners=self.owners, feasible_bit=self.staged_program.program.study.feasible_bit)
+        if self._has_outer_program:
+            scores, reasons = self._scores_in_two_programs(padded, start, n_valid, pivots, keywords)
         else:
-            scores, reasons = self._run(score_chunk, padded, start, n_valid, self._masks, lengths=self._lengths)
-        made = Scores(scores, reasons, *summarise(scores, reasons, pivots, **static))
+            scores, reasons = self._run(
+                score_chunk, padded, start, n_valid, self._masks, factor_sizes=self._factor_sizes
+            )
+        chunk_scores = Scores(scores, reasons, *summarise(scores, reasons, pivots, **keywords))
         if thresholds is None:
-            return made
-        return made._replace(below=count_below(scores, reasons, thresholds, **static))
+            return chunk_scores
+        return chunk_scores._replace(below=count_below(scores, reasons, thresholds, **keywords))
 
     @functools.cached_property
-    def _in_two(self) -> bool:
-        """Whether the stage of the outer index is a program of its own, compiled quickly: where it has little to do."""
-        first = self.stages.tables[0] if self.stages.tables else None
-        if not first or first.level != OUTER or jax.default_backend() != "cpu" or len(jax.local_devices()) > 1:
+    def _has_outer_program(self) -> bool:
+        """True where the stage of the outer index is a program of its own, compiled quickly: it has little work."""
+        outer_stage = self.stages.tables[0] if self.stages.tables else None
+        if (
+            not outer_stage
+            or outer_stage.axes != OUTER
+            or jax.default_backend() != "cpu"
+            or len(jax.local_devices()) > 1
+        ):
             return False
-        return first.n_equations * self.nest.n_outer < _LITTLE
+        return outer_stage.n_equations * self.nest.n_outer < _QUICK_WORK
 
-    def _scores_in_two(
-        self, count: int, start: np.ndarray, n_valid: np.int32, pivots: np.ndarray, reduced: dict[str, Any]
+    def _scores_in_two_programs(
+        self, count: int, start: np.ndarray, n_valid: np.int32, pivots: np.ndarray, reduction_keywords: dict[str, Any]
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """Scores and reasons; programs that are not kept are compiled side by side, that of the reductions too."""
-        named = dict(of=self.of, stages=self.stages, count=count, sharding=over_devices("outer"))
+        """Return scores and reasons; programs that are not cached are compiled side by side with that of reductions."""
+        keywords = dict(
+            staged_program=self.staged_program, stages=self.stages, count=count, sharding=device_sharding("outer")
+        )
         if (outer_chunk, count) not in self._programs:
-            outer = _zeros(outer_chunk.begin(self._tables, start, n_valid, **named))
-            inner = outer and inner_chunk.begin(self._tables, *outer, self._masks, lengths=self._lengths, **named)
-            if inner:
-                summarise.begin(*_zeros(inner), pivots, **reduced)
-        outer = self._run(outer_chunk, count, start, n_valid)
-        return self._run(inner_chunk, count, *outer, self._masks, lengths=self._lengths)
+            outer_values = _zero_arrays(outer_chunk.begin(self._tables, start, n_valid, **keywords))
+            inner_results = outer_values and inner_chunk.begin(
+                self._tables, *outer_values, self._masks, factor_sizes=self._factor_sizes, **keywords
+            )
+            if inner_results:
+                summarise.begin(*_zero_arrays(inner_results), pivots, **reduction_keywords)
+        outer_values = self._run(outer_chunk, count, start, n_valid)
+        return self._run(inner_chunk, count, *outer_values, self._masks, factor_sizes=self._factor_sizes)
 
 
-def _zeros(shapes: Any) -> Any:
-    """Arrays of these shapes on the device, to compile for; None where there are none."""
-    return shapes and jax.device_put(jax.tree.map(lambda one: np.zeros(one.shape, one.dtype), shapes), over_devices())
-
-
-def _masks(nest: Nest) -> tuple[tuple[Any, ...], tuple[tuple[int, int], ...]]:
-    """By group (word, bit) of each position, None where another group has the options; lengths of its parts."""
-    first, second = nest.parts_shape
-    lengths = ((first, 1), (1, second)) if nest.inner.apart else ((first, second),)
-    own = [bool(set(axes) & set(nest.inner_options)) for axes in nest.groups]
-    with_mask = own.index(True) if any(own) else 0
-    masks = tuple(
-        tuple(place.reshape(shape) for place in mask_places(nest, axes)) if number == with_mask else None
-        for number, (axes, shape) in enumerate(zip(nest.groups, lengths, strict=True))
+def _zero_arrays(shapes: Any) -> Any:
+    """Return zero arrays of these shapes on the device, for compilation; None where there are none."""
+    return shapes and jax.device_put(
+        jax.tree.map(lambda array: np.zeros(array.shape, array.dtype), shapes), device_sharding()
     )
-    return masks, lengths
+
+
+def _masks_and_sizes(nest: Nest) -> tuple[tuple[Any, ...], tuple[tuple[int, int], ...]]:
+    """Return by group (word, bit) of the mask for each inner index, None without options; and the factor sizes."""
+    n_first, n_second = nest.factor_sizes
+    factor_sizes = ((n_first, 1), (1, n_second)) if nest.inner.separable else ((n_first, n_second),)
+    has_options = [bool(set(axes) & set(nest.inner_options)) for axes in nest.groups]
+    masked_group = has_options.index(True) if any(has_options) else 0
+    masks = tuple(
+        tuple(part.reshape(shape) for part in mask_bits(nest, axes)) if group == masked_group else None
+        for group, (axes, shape) in enumerate(zip(nest.groups, factor_sizes, strict=True))
+    )
+    return masks, factor_sizes

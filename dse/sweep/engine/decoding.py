@@ -1,4 +1,4 @@
-"""Designs from their numbers: digits of outer indices, and the values that tables hold there."""
+"""Outer indices to designs: their mixed-radix digits, and the values of leaves in tables."""
 
 from __future__ import annotations
 
@@ -10,52 +10,53 @@ from jax import Array
 
 #: Rows of a table up to which all of them are compared with: processors do that for many designs at once, but fetch
 #: one value at a time.
-FEW = 8
+FEW_ROWS = 8
 
 #: ``start + iota`` is exact in int32 while both stay below this.
 LONGEST_CHUNK = 1 << 21
 
 
 def decode(start: Array, radices: Array, count: int) -> list[Array]:
-    """Mixed-radix digits of ``start + 0 … start + count - 1``, most significant first.
+    """Return the mixed-radix digits of the indices ``start + 0 … start + count - 1``.
 
     Args:
         start: digits of the first index, decoded on the host, so that the index itself may exceed 2^31.
-        radices: the sizes; index and radix may be anything below 2^30.
-        count: how many, at most ``LONGEST_CHUNK``.
+        radices: size of each digit, below 2^30.
+        count: number of indices, at most ``LONGEST_CHUNK``.
 
-    Past the last index the digits begin again at 0.
+    Returns:
+        By digit, the most significant first, [index] int32. Past the last index the digits begin again at 0.
     """
     carry = jnp.arange(count, dtype=jnp.int32)
     digits: list[Array] = []
     for position in reversed(range(radices.shape[0])):
-        carry, digit = _divided(start[position] + carry, radices[position])
+        carry, digit = _divide(start[position] + carry, radices[position])
         digits.append(digit)
     return digits[::-1]
 
 
-def _divided(total: Array, radix: Array) -> tuple[Array, Array]:
-    """Quotient and remainder of whole numbers, the quotient at most ``LONGEST_CHUNK``.
+def _divide(total: Array, radix: Array) -> tuple[Array, Array]:
+    """Return quotient and remainder of whole numbers, the quotient at most ``LONGEST_CHUNK``.
 
     Processors divide many floats at once but no integers: the float quotient is off by one at most, which the
     remainder tells.
     """
     quotient = jnp.floor(total.astype(jnp.float32) * (1.0 / radix.astype(jnp.float32))).astype(jnp.int32)
-    rest = total - quotient * radix
-    off = (rest >= radix).astype(jnp.int32) - (rest < 0).astype(jnp.int32)
-    return quotient + off, rest - off * radix
+    remainder = total - quotient * radix
+    correction = (remainder >= radix).astype(jnp.int32) - (remainder < 0).astype(jnp.int32)
+    return quotient + correction, remainder - correction * radix
 
 
 def values_at(tables: tuple[dict[str, Array], ...], digits: Sequence[Array]) -> dict[str, Array]:
-    """Leaf path → values at outer indices given by their digits."""
+    """Return leaf path → [outer] values, from the table and the [outer] digits of each outer axis."""
     pairs = zip(tables, digits, strict=True)
-    return {path: _value(column, at) for table, at in pairs for path, column in table.items()}
+    return {path: _take_rows(column, index) for table, index in pairs for path, column in table.items()}
 
 
-def _value(column: Array, at: Array) -> Array:
-    """The rows of a table at these positions."""
-    if len(column) > FEW:
-        return column.at[at].get(mode="promise_in_bounds")
+def _take_rows(column: Array, index: Array) -> Array:
+    """Return the rows of a table at these indices."""
+    if len(column) > FEW_ROWS:
+        return column.at[index].get(mode="promise_in_bounds")
     rows = (column[k] for k in range(1, len(column)))
-    first = jnp.broadcast_to(column[0], at.shape)
-    return functools.reduce(lambda found, row: jnp.where(at == row[0], row[1], found), enumerate(rows, 1), first)
+    first = jnp.broadcast_to(column[0], index.shape)
+    return functools.reduce(lambda values, row: jnp.where(index == row[0], row[1], values), enumerate(rows, 1), first)

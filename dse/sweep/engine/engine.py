@@ -1,4 +1,4 @@
-"""Many designs at once: the programs of one grid, called with Python's integers and giving NumPy arrays."""
+"""Many designs at once: the programs of one grid, with Python's integers as arguments and arrays as values."""
 
 from __future__ import annotations
 
@@ -17,20 +17,29 @@ from dse.doors.folding import Decided, decisions
 from dse.doors.ranges import Ranges, are_whole
 from dse.doors.scalars.intervals import Pair
 from dse.sweep.engine import nesting
-from dse.sweep.engine.chunks import Prepared
+from dse.sweep.engine.chunks import ChunkPrograms
 from dse.sweep.engine.decoding import LONGEST_CHUNK
-from dse.sweep.engine.devices import chunk_times
+from dse.sweep.engine.devices import chunk_scale
 from dse.sweep.engine.nesting import Inner, Nest
 from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_outer, joined, score_outer
 from dse.sweep.engine.options import Density, option_axes
 from dse.sweep.engine.point import Program, equations_of, neutral
 from dse.sweep.engine.programs import persistent_value
-from dse.sweep.engine.reductions import Scores, expanded
-from dse.sweep.engine.staging import Moving, Outputs, Stages, goals, moving, outputs_of, staged, staged_scores
+from dse.sweep.engine.reductions import Scores, expand_groups
+from dse.sweep.engine.staging import (
+    Outputs,
+    ProgramStages,
+    StagedProgram,
+    output_sources,
+    output_stages,
+    score_outputs,
+    score_stages,
+    stage_program,
+)
 from dse.sweep.grid.grid import Grid
 
-#: Metrics that scores need.
-_OF_SCORES = ("feasible", "infeasible_reason")
+#: Metrics that scores are computed from.
+_SCORE_METRICS = ("feasible", "infeasible_reason")
 
 #: Designs a chunk, when all outputs are stored and when only scores are; and where designs or sweeps are few.
 CHUNK_FULL = 1 << 18
@@ -39,69 +48,74 @@ CHUNK_SHORT = 1 << 16
 
 #: Designs of a sweep up to which NumPy evaluates all of them on a processor: within a second, where programs take five
 #: or more to compile and a third of one to load.
-MOST_BY_NUMPY = 200_000
+MAX_NUMPY_DESIGNS = 200_000
 
 #: Designs of a chunk that are counted in whole numbers of 32 bits.
-_MOST_COUNTED = 1 << 30
+_MAX_COUNTED = 1 << 30
 
 #: How often chunks may be halved.
-_MOST_HALVINGS = 12
+_MAX_HALVINGS = 12
 
 
 class SweepEngine:
-    """The programs of one grid: of several structures those of each member, which ``each`` has.
+    """The programs of one grid. A grid of several structures has one engine for each member, in ``each``.
 
     Args:
-        grid: the sweep; its specification tells the study, the objectives and the metrics.
+        grid: the sweep; its specification has the study, the objectives and the metrics.
         chunk: designs evaluated at once; by default what suits the sweep.
-        by_numpy: whether nothing is compiled; by default so for small sweeps on processors.
+        by_numpy: True to compile nothing; by default True for small sweeps on processors.
     """
 
     def __init__(self, grid: Grid, chunk: int | None = None, by_numpy: bool | None = None) -> None:
         self.grid = grid
-        is_small = grid.n_designs <= MOST_BY_NUMPY
+        is_small = grid.n_designs <= MAX_NUMPY_DESIGNS
         self.by_numpy = is_small and jax.default_backend() == "cpu" if by_numpy is None else by_numpy
-        known = () if grid.members else neutral(grid.base, grid.columns)
-        self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics, known)
+        neutral_inputs = () if grid.members else neutral(grid.base, grid.columns)
+        self.program = Program(
+            grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics, neutral_inputs
+        )
         self._chunk, self._halvings = chunk, 0
-        self._prepared: dict[Any, Prepared] = {}
+        self._score_programs: dict[Any, ChunkPrograms] = {}
         self._decided: dict[Program, Program] = {}
         self.each: tuple[SweepEngine, ...] = (self,)
         if grid.members:
-            self.each = tuple(SweepEngine(one, chunk, by_numpy) for one in grid.each)
+            self.each = tuple(SweepEngine(structure_grid, chunk, by_numpy) for structure_grid in grid.each)
 
     @functools.cached_property
     def full_nest(self) -> Nest:
-        """What all outputs are computed in: points of the grid stay in their order."""
-        return self._chosen(self.compiled, points_stay=True)
+        """The nest of all outputs: only options are inner axes, so that lines are rows of the grid in their order."""
+        return self._best_nest(self.compiled, options_only=True)
 
     @functools.cached_property
     def _joint_nest(self) -> Nest:
-        program = dataclasses.replace(self.compiled, metrics=_OF_SCORES)
-        return self._chosen(program, points_stay=False)
+        program = dataclasses.replace(self.compiled, metrics=_SCORE_METRICS)
+        return self._best_nest(program, options_only=False)
 
     def score_nest(self, by_point: bool) -> Nest:
-        """What scores are computed in; ``by_point`` keeps the points of the grid apart."""
+        """Return the nest of scores; with ``by_point`` no outer index has several points of the grid."""
         return self.full_nest if by_point else self._joint_nest
 
-    def _chosen(self, program: Program, points_stay: bool) -> Nest:
-        """The nest in which a program takes least work."""
-        plain = Nest(self.grid)
-        axis_of = {path: axis for axis, columns in enumerate(plain.axes) for path in columns}
-        along = [*[None] * self._n_base, *(axis_of.get(path, len(plain.sizes)) for path in sorted(self.grid.columns))]
-        sizes = dict(enumerate(plain.sizes))
+    def _best_nest(self, program: Program, options_only: bool) -> Nest:
+        """Return the nest in which a program takes the least work."""
+        flat_nest = Nest(self.grid)
+        axis_of = {path: axis for axis, columns in enumerate(flat_nest.axes) for path in columns}
+        input_axes = [
+            *[None] * self._n_base,
+            *(axis_of.get(path, len(flat_nest.sizes)) for path in sorted(self.grid.columns)),
+        ]
+        sizes = dict(enumerate(flat_nest.sizes))
         options = {axis: size for axis, size in sizes.items() if axis >= len(self.grid.shape)}
 
         def choose() -> Inner:
-            found, _ = equations_of(program, self._structure)
-            wanted = () if points_stay else itertools.chain(*goals(program, self._structure))
-            depends = nesting.axis_dependence(found, along, tuple(wanted))
-            density = Density(self.grid, plain.sizes)
-            return nesting.choose(depends, options if points_stay else sizes, tuple(options), density)
+            equations, _ = equations_of(program, self._structure)
+            outputs = () if options_only else itertools.chain(*score_outputs(program, self._structure))
+            dependence = nesting.axis_dependence(equations, input_axes, tuple(outputs))
+            density = Density(self.grid, flat_nest.sizes)
+            return nesting.choose_inner(dependence, options if options_only else sizes, tuple(options), density)
 
         table = hashlib.sha256(np.packbits(self.grid.table.distinct).tobytes()).hexdigest()
-        made_from = f"nest {program} {sorted(axis_of.items())} {sizes} {points_stay} {table}"
-        return Nest(self.grid, Inner(*self._kept(made_from, choose)))
+        cache_key = f"nest {program} {sorted(axis_of.items())} {sizes} {options_only} {table}"
+        return Nest(self.grid, Inner(*self._cached(cache_key, choose)))
 
     @property
     def _n_base(self) -> int:
@@ -112,110 +126,120 @@ class SweepEngine:
         """Of the inputs of programs."""
         return jax.tree.structure((self.grid.base, dict.fromkeys(self.grid.columns, 0.0)))
 
-    def _kept(self, made_from: str, find: Callable[[], Any]) -> Any:
-        """What follows from the code and a text alone, kept where the code is the package's own."""
-        return persistent_value(made_from, find) if self.program.can_be_kept else find()
+    def _cached(self, cache_key: str, find: Callable[[], Any]) -> Any:
+        """Return the value of ``find``, from disk if it was computed before by the package's own code for this key."""
+        return persistent_value(cache_key, find) if self.program.can_be_kept else find()
 
     # --- how much at once -------------------------------------------------------------------------------
 
     def length(self, nest: Nest, default: int) -> int:
-        """Outer indices of a chunk, for about ``default`` scores or outputs.
+        """Return the number of outer indices of a chunk, for about ``default`` scores or outputs.
 
         A grid that is smaller than a long chunk has short ones, and no others: programs are shared. So has a nest
         without an inner product: what lies between the operations of single designs must fit into caches. What a chunk
         costs besides its designs (a millisecond) is a fifth of that of 65,536 scores.
         """
-        if nest.n_positions == 1:
+        if nest.scores_per_outer == 1:
             default = CHUNK_SHORT
-        elif nest.n_outer * nest.n_positions < default:
+        elif nest.n_outer * nest.scores_per_outer < default:
             default //= 4
-        length = (self._chunk or default * chunk_times()) // nest.n_positions
-        return max(1, min(length, LONGEST_CHUNK >> 1, _MOST_COUNTED // nest.n_inner))
+        length = (self._chunk or default * chunk_scale()) // nest.scores_per_outer
+        return max(1, min(length, LONGEST_CHUNK >> 1, _MAX_COUNTED // nest.n_inner))
 
     def lines(self, nest: Nest, default: int) -> int:
-        """The most lines that no more than a chunk of outer indices holds, at least one."""
-        return self._lines_within(nest, self.length(nest, default))
+        """Return the number of lines of a chunk: the most whose outer indices fit into one, at least 1."""
+        return self._lines_in(nest, self.length(nest, default))
 
-    def _lines_within(self, nest: Nest, length: int) -> int:
-        return max(1, bisect.bisect_right(range(nest.n_lines + 1), length, key=nest.most_in) - 1)
+    def _lines_in(self, nest: Nest, length: int) -> int:
+        return max(1, bisect.bisect_right(range(nest.n_lines + 1), length, key=nest.max_outer_in) - 1)
 
     def halve(self) -> bool:
-        """Have chunks half as long computed from now on; False where they have been halved too often."""
-        for one in self.each:
-            one._halvings += 1
-        return self.each[0]._halvings <= _MOST_HALVINGS
+        """Halve the chunks from now on; False where they have been halved too often."""
+        for engine in self.each:
+            engine._halvings += 1
+        return self.each[0]._halvings <= _MAX_HALVINGS
 
-    def length_at_once(self, nest: Nest, default: int) -> int:
-        """Outer indices that are computed at once: those of a chunk, fewer once memory was short."""
+    def dispatch_length(self, nest: Nest, default: int) -> int:
+        """Return the number of outer indices of a dispatch: those of a chunk, fewer once memory was short."""
         return max(1, self.length(nest, default) >> self._halvings)
 
-    def lines_at_once(self, nest: Nest, default: int) -> int:
-        """Lines that are computed at once."""
-        return self._lines_within(nest, self.length_at_once(nest, default))
+    def dispatch_lines(self, nest: Nest, default: int) -> int:
+        """Return the number of lines of a dispatch."""
+        return self._lines_in(nest, self.dispatch_length(nest, default))
 
     # --- what is computed -------------------------------------------------------------------------------
 
     @property
     def compiled(self) -> Program:
-        """The program as it is compiled: without what the ranges of the sweep's values decide."""
+        """The program as it is compiled: equations that the ranges of the sweep's values decide are constants."""
         return self._compiled(self.program)
 
     def _compiled(self, program: Program) -> Program:
         if self.by_numpy:
             return program
         if program not in self._decided:
-            whole, blocks = dataclasses.replace(program, metrics=None), Blocks(self.grid)
+            full_program, cells = dataclasses.replace(program, metrics=None), GridCells(self.grid)
 
             def find() -> tuple[Decided, ...]:
-                found, _ = equations_of(dataclasses.replace(whole, known=()), self._structure)
-                return decisions(found, dict(program.known), blocks.ranges())
+                equations, _ = equations_of(dataclasses.replace(full_program, known=()), self._structure)
+                return decisions(equations, dict(program.known), cells.ranges())
 
-            decided = self._kept(f"decided {whole} {self._structure} {blocks.digest}", find)
+            decided = self._cached(f"decided {full_program} {self._structure} {cells.digest}", find)
             self._decided[program] = dataclasses.replace(program, decided=decided)
         return self._decided[program]
 
-    def _moving(self, nest: Nest, program: Program) -> Moving:
-        return moving(program, nest, self._structure, self._n_base)
+    def _stage_program(self, nest: Nest, program: Program) -> StagedProgram:
+        return stage_program(program, nest, self._structure, self._n_base)
 
     @functools.cached_property
-    def _outputs(self) -> tuple[Prepared, Outputs]:
-        """The stages of all outputs, and where these are."""
-        of = self._moving(self.full_nest, self.compiled)
+    def _outputs(self) -> tuple[ChunkPrograms, Outputs]:
+        """The stages of all outputs, and the variables that these are."""
+        staged_program = self._stage_program(self.full_nest, self.compiled)
 
-        def find() -> tuple[Stages, Outputs]:
-            found, structure = equations_of(of.program, self._structure)
-            return staged(of, found.outputs), outputs_of(of, found.outputs, structure)
+        def find() -> tuple[ProgramStages, Outputs]:
+            equations, structure = equations_of(staged_program.program, self._structure)
+            return output_stages(staged_program, equations.outputs), output_sources(
+                staged_program, equations.outputs, structure
+            )
 
-        stages, outputs = self._kept(f"stages {of}", find)
-        return Prepared(self.full_nest, of, stages, outputs.variables), outputs
+        stages, outputs = self._cached(f"stages {staged_program}", find)
+        return ChunkPrograms(self.full_nest, staged_program, stages, outputs.variables), outputs
 
-    def prepared_scores(self, nest: Nest, n_objectives: int) -> Prepared:
-        """The stages of the scores by the first objectives."""
+    def score_programs(self, nest: Nest, n_objectives: int) -> ChunkPrograms:
+        """Return the compiled stages of the scores by the first ``n_objectives`` objectives."""
         key = nest.inner, n_objectives
-        if key not in self._prepared:
+        if key not in self._score_programs:
             program = dataclasses.replace(self.program, objectives=self.program.objectives[:n_objectives])
-            of = self._moving(nest, dataclasses.replace(self._compiled(program), metrics=_OF_SCORES))
+            staged_program = self._stage_program(
+                nest, dataclasses.replace(self._compiled(program), metrics=_SCORE_METRICS)
+            )
 
-            def find() -> Stages:
-                return staged_scores(of, goals(of.program, self._structure), nest.inner)
+            def find() -> ProgramStages:
+                return score_stages(staged_program, score_outputs(staged_program.program, self._structure), nest.inner)
 
-            self._prepared[key] = Prepared(nest, of, self._kept(f"scores {of} {nest.inner}", find))
-        return self._prepared[key]
+            self._score_programs[key] = ChunkPrograms(
+                nest, staged_program, self._cached(f"scores {staged_program} {nest.inner}", find)
+            )
+        return self._score_programs[key]
 
     def full(self, line: int, count: int) -> tuple[Any, tuple[Any, ...]]:
         """Dispatch all outputs of ``count`` lines from ``line``.
 
+        Args:
+            line: the first line of the full nest.
+            count: number of lines.
+
         Returns:
-            Metrics and objectives, an :class:`~dse.sweep.engine.staging.Output` each.
+            The study's record of metrics and the objectives, an :class:`~dse.sweep.engine.staging.Output` each.
         """
         nest = self.full_nest
-        first, stop = nest.first_of(line), nest.first_of(min(line + count, nest.n_lines))
+        first, stop = nest.line_start(line), nest.line_start(min(line + count, nest.n_lines))
         if self.by_numpy:
             return evaluate_outer(nest, range(first, stop), program=self.program)
-        prepared, outputs = self._outputs
-        length = max(self.length_at_once(nest, CHUNK_FULL), nest.most_in(count))
-        values, padded = prepared.values(first, length, stop)
-        return outputs.of(values, (*nest.parts_shape, padded))
+        programs, outputs = self._outputs
+        length = max(self.dispatch_length(nest, CHUNK_FULL), nest.max_outer_in(count))
+        values, padded = programs.values(first, length, stop)
+        return outputs.from_values(values, (*nest.factor_sizes, padded))
 
     def scores(
         self,
@@ -226,92 +250,106 @@ class SweepEngine:
         thresholds: np.ndarray | None = None,
         stop: int | None = None,
     ) -> Scores:
-        """Dispatch the scores of ``count`` outer indices from ``first``, by as many objectives as the pivots have.
+        """Dispatch the scores of a chunk, by as many objectives as the pivots have.
 
-        Nothing is a mapping from the index ``stop`` on. ``thresholds`` [objective, threshold] asks how many scores are
-        below each.
+        Args:
+            nest: the nest of the scores.
+            first: first outer index.
+            count: number of outer indices.
+            pivots: [pivot, objective] scores of known designs that rule out others.
+            thresholds: [objective, threshold] below which scores are counted; None for no counts.
+            stop: outer index from which on nothing counts as a mapping; by default the end of the sweep.
+
+        Returns:
+            The scores with their minima and counts, on the device.
         """
         stop = nest.n_outer if stop is None else stop
         if self.by_numpy:
             outer = range(first, min(first + count, stop))
             return score_outer(nest, outer, count, pivots.shape[1], thresholds, program=self.program)
-        return self.prepared_scores(nest, pivots.shape[1]).scores(first, count, stop, pivots, thresholds)
+        return self.score_programs(nest, pivots.shape[1]).scores(first, count, stop, pivots, thresholds)
 
-    def expanded(self, nest: Nest, found: Scores, rows: np.ndarray) -> np.ndarray:
-        """[objective, row, inner] the scores at some outer indices of a chunk."""
-        apart = nest.inner.apart and not self.by_numpy
-        owners = self.prepared_scores(nest, len(found.outer_best)).owners if apart else ()
-        return expanded(found, rows, owners, self.program.study.feasible_bit)
+    def inner_scores(self, nest: Nest, chunk_scores: Scores, rows: np.ndarray) -> np.ndarray:
+        """Return [objective, row, inner] scores of the outer indices ``rows``, counted from the start of the chunk."""
+        is_separable = nest.inner.separable and not self.by_numpy
+        owners = self.score_programs(nest, len(chunk_scores.outer_best)).owners if is_separable else ()
+        return expand_groups(chunk_scores, rows, owners, self.program.study.feasible_bit)
 
     def designs(self, index: np.ndarray) -> tuple[Any, tuple[np.ndarray, ...]]:
-        """All outputs of the designs at these indices."""
+        """Return all metrics and the objectives, arrays [design], of the designs with these indices."""
         if not self.grid.members:
             return evaluate_few(self.grid.base, self.grid.values(index), program=self.program)
         engines = dict(zip(map(id, self.grid.each), self.each, strict=True))
-        found = [(places, engines[id(grid)].designs(own)) for places, grid, own in self.grid.by_structure(index)]
-        return joined(found)
+        outputs = [
+            (positions, engines[id(grid)].designs(local_index))
+            for positions, grid, local_index in self.grid.by_structure(index)
+        ]
+        return joined(outputs)
 
 
-#: Blocks, and blocks where the rows of degrees alone are more: what follows from degrees alone (divisors, ceilings) had
-#: better be known exactly, since it decides most.
-_BLOCKS, _MOST_ROWS = 4096, 16384
+#: Maximum number of cells, and of rows of degrees that are cells of their own: what follows from degrees alone
+#: (divisors, ceilings) decides most and is best known exactly.
+_MAX_CELLS, _MAX_ROWS = 4096, 16384
 
 
-class Blocks:
-    """All designs of a grid of one structure in blocks: each axis is cut into parts."""
+class GridCells:
+    """The designs of a grid of one structure in cells of a coarser grid, for interval arithmetic over each cell."""
 
     def __init__(self, grid: Grid) -> None:
         self._base = [np.float32(leaf) for leaf in jax.tree.leaves(grid.base)]
-        self._axes = [grid.table.degrees, *(one.columns for one in grid.dimensions), *option_axes(grid)]
+        self._axes = [grid.table.degrees, *(dimension.columns for dimension in grid.dimensions), *option_axes(grid)]
         self._paths = sorted(grid.columns)
 
     @property
     def digest(self) -> str:
-        """Of all values."""
-        made_from = hashlib.sha256(np.array(self._base).tobytes())
+        """Digest of the values of all leaves."""
+        hasher = hashlib.sha256(np.array(self._base).tobytes())
         for axis in self._axes:
             for path, values in axis.items():
-                made_from.update(f"{path} {len(values)} ".encode() + values.astype(np.float32).tobytes())
-            made_from.update(b"axis ")
-        return made_from.hexdigest()
+                hasher.update(f"{path} {len(values)} ".encode() + values.astype(np.float32).tobytes())
+            hasher.update(b"axis ")
+        return hasher.hexdigest()
 
     def ranges(self) -> Ranges:
-        """Of the inputs of the grid's programs: leaves of the base, then of the axes by path."""
+        """Return [cell] least and largest values of the programs' inputs: of the base, then of axes by path."""
         sizes = [max(map(len, axis.values()), default=1) for axis in self._axes]
-        of_path = {
-            path: _along(values, parts, i, len(sizes))
-            for i, (axis, count) in enumerate(zip(self._axes, _counts(sizes), strict=True))
-            for parts in [_parts(axis, sizes[i], count)]
+        range_of_path = {
+            path: _cell_bounds(values, starts, i, len(sizes))
+            for i, (axis, count) in enumerate(zip(self._axes, _cells_by_axis(sizes), strict=True))
+            for starts in [_cell_starts(axis, sizes[i], count)]
             for path, values in axis.items()
         }
-        of_base = (value.reshape((1,) * len(sizes)) for value in self._base)
-        inputs = [(value, value) for value in of_base]
+        base_values = (value.reshape((1,) * len(sizes)) for value in self._base)
+        inputs = [(value, value) for value in base_values]
         values = [*self._base, *(axis[path] for path in self._paths for axis in self._axes if path in axis)]
-        whole = [number for number, one in enumerate(values) if are_whole(np.asarray(one, np.float32))]
-        return Ranges(dict(enumerate([*inputs, *(of_path[path] for path in self._paths)])), whole)
+        integer_inputs = [position for position, array in enumerate(values) if are_whole(np.asarray(array, np.float32))]
+        return Ranges(dict(enumerate([*inputs, *(range_of_path[path] for path in self._paths)])), integer_inputs)
 
 
-def _counts(sizes: Sequence[int]) -> list[int]:
-    """Into how many parts axes are cut: degrees first, then the shortest."""
-    counts = [min(sizes[0], _MOST_ROWS)] + [1] * (len(sizes) - 1)
-    left = _BLOCKS // counts[0]
+def _cells_by_axis(sizes: Sequence[int]) -> list[int]:
+    """Return the number of cells along each axis: as many as allowed for degrees, then for the shortest axes."""
+    counts = [min(sizes[0], _MAX_ROWS)] + [1] * (len(sizes) - 1)
+    remaining = _MAX_CELLS // counts[0]
     for axis in sorted(range(1, len(sizes)), key=lambda axis: sizes[axis]):
-        counts[axis] = max(1, min(sizes[axis], left))
-        left //= counts[axis]
+        counts[axis] = max(1, min(sizes[axis], remaining))
+        remaining //= counts[axis]
     return counts
 
 
-def _parts(axis: Mapping[str, np.ndarray], size: int, count: int) -> np.ndarray:
-    """Where the parts of an axis begin: all are as long, or grow by one factor where it is of one leaf that grows."""
-    values = next(iter(axis.values()), np.ones(1))
-    if count < size and len(axis) == 1 and values[0] > 0.0 and (np.diff(values) > 0.0).all():
+def _cell_starts(columns: Mapping[str, np.ndarray], size: int, count: int) -> np.ndarray:
+    """Return the index at which each cell of an axis starts.
+
+    Cells have equal lengths, or equal ratios where the axis has one leaf with ascending positive values.
+    """
+    values = next(iter(columns.values()), np.ones(1))
+    if count < size and len(columns) == 1 and values[0] > 0.0 and (np.diff(values) > 0.0).all():
         return np.unique(np.searchsorted(values, np.geomspace(values[0], values[-1], count + 1)[:-1]))
     return np.arange(count) * size // count
 
 
-def _along(values: np.ndarray, parts: np.ndarray, axis: int, n_axes: int) -> Pair:
-    """Least and most of each part of an axis."""
+def _cell_bounds(values: np.ndarray, starts: np.ndarray, axis: int, n_axes: int) -> Pair:
+    """Return the least and the largest value in each cell of an axis."""
     values = values.astype(np.float32)
-    shape = [len(parts) if i == axis else 1 for i in range(n_axes)]
-    low, high = (of.reduceat(values, parts).reshape(shape) for of in (np.minimum, np.maximum))
+    shape = [len(starts) if i == axis else 1 for i in range(n_axes)]
+    low, high = (reduction.reduceat(values, starts).reshape(shape) for reduction in (np.minimum, np.maximum))
     return (low, low) if (low == high).all() else (low, high)

@@ -41,7 +41,7 @@ BLOCK = 512
 
 #: (blocks, designs of a block) of a call of the program, on processors and elsewhere: as measured, blocks half or twice
 #: as long take as long or longer. A thread begins for every call.
-_SHAPE, _SHAPE_ELSEWHERE = (64, 64), (256, 512)
+_CPU_BLOCKS, _DEVICE_BLOCKS = (64, 64), (256, 512)
 
 #: Options of XLA for processors: loops by the older of its emitters too, half as many of them.
 _OPTIONS = FAST | {"xla_cpu_use_fusion_emitters": False}
@@ -50,26 +50,26 @@ _OPTIONS = FAST | {"xla_cpu_use_fusion_emitters": False}
 _AS_ONE = {"inlineable": "false", "xla_cpu_small_call": "true"}
 
 #: Functions of shared numbers that are kept at hand.
-_MOST_KEPT = 8
+_MAX_PROGRAMS = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Differentiated:
-    """Operations of which the first output is differentiated by their first ``n_by`` inputs, as a static argument.
+    """Operations, as a static argument, of which the first output is differentiated by the first inputs.
 
-    Two are equal whose operations are, whatever the numbers are that all designs share.
+    Two are equal where their operations are, whatever numbers all designs share.
     """
 
     operations: Operations
-    n_by: int
+    n_differentiated: int
     can_be_kept = True
 
     @functools.cached_property
     def _text(self) -> str:
-        found = self.operations
-        literals = [(str(value.dtype), value.item()) for value in found.constants[: found.n_literals]]
-        made_from = literals, *found[1:4], found.precision, self.n_by
-        return hashlib.sha256(str(made_from).encode()).hexdigest()
+        operations = self.operations
+        literals = [(str(value.dtype), value.item()) for value in operations.constants[: operations.n_literals]]
+        description = literals, *operations[1:4], operations.precision, self.n_differentiated
+        return hashlib.sha256(str(description).encode()).hexdigest()
 
     def __str__(self) -> str:
         return self._text
@@ -84,29 +84,29 @@ class Differentiated:
         return self._text < str(other)
 
     def __call__(self, rows: Sequence[Any], shared: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The outputs of one design, and the slopes of the first; ``shared``: the constants that are no literals."""
+        """Return the outputs of one design, and the slopes of the first; ``shared``: constants that are no literals."""
         number = jax.ShapeDtypeStruct((), self.operations.precision)
-        whole, structure = recording.trace(self._forth_and_back, [number] * len(rows), [number] * len(shared))
-        outputs, slopes = jax.tree.unflatten(structure, folded(whole, {})(*rows, *shared))
+        equations, structure = recording.trace(self._forth_and_back, [number] * len(rows), [number] * len(shared))
+        outputs, slopes = jax.tree.unflatten(structure, folded(equations, {})(*rows, *shared))
         return outputs, slopes
 
     def _forth_and_back(self, rows: Sequence[Any], shared: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        found, by, target = self.operations, range(self.n_by), self.operations.outputs[0]
-        values: dict[int, Any] = dict(enumerate((*rows, *found.constants[: found.n_literals], *shared)))
-        for name, given, inputs, output in found.operations:
-            values[output] = _in_jax(name, given)(*(values[i] for i in inputs))
-        values[target] = jnp.asarray(values[target], found.precision)
+        operations, by, target = self.operations, range(self.n_differentiated), self.operations.outputs[0]
+        values: dict[int, Any] = dict(enumerate((*rows, *operations.constants[: operations.n_literals], *shared)))
+        for name, parameters, inputs, output in operations.operations:
+            values[output] = _jax_operation(name, parameters)(*(values[i] for i in inputs))
+        values[target] = jnp.asarray(values[target], operations.precision)
         slopes: dict[int, Any] = {target: jnp.ones_like(values[target])}
-        for inputs, output, rules in backward_steps(found, by, target, _rules):
+        for inputs, output, rules in backward_steps(operations, by, target, _rules):
             slope = slopes.get(output) if output in by else slopes.pop(output, None)
             for i, rule in rules if slope is not None else ():
                 part = rule(slope, values[output], *(values[k] for k in inputs))
                 slopes[i] = slopes[i] + part if i in slopes else part
-        return [values[i] for i in found.outputs], [slopes.get(i, jnp.zeros_like(values[target])) for i in by]
+        return [values[i] for i in operations.outputs], [slopes.get(i, jnp.zeros_like(values[target])) for i in by]
 
 
 #: Operations that JAX names otherwise, or composes.
-_OTHERWISE: dict[str, Callable[..., Any]] = {
+_JAX_OPERATIONS: dict[str, Callable[..., Any]] = {
     "and": lax.bitwise_and,
     "or": lax.bitwise_or,
     "xor": lax.bitwise_xor,
@@ -121,27 +121,27 @@ _OTHERWISE: dict[str, Callable[..., Any]] = {
 }
 
 
-def _in_jax(name: str, given: tuple[Any, ...]) -> Callable[..., Any]:
-    """What computes an operation of :mod:`dse.doors.scalars.operations` by JAX."""
-    function = _OTHERWISE.get(name) or getattr(lax, name)
-    return lambda *inputs: function(*inputs, *given)
+def _jax_operation(name: str, parameters: tuple[Any, ...]) -> Callable[..., Any]:
+    """Return the function of JAX for an operation of :mod:`dse.doors.scalars.operations`."""
+    function = _JAX_OPERATIONS.get(name) or getattr(lax, name)
+    return lambda *inputs: function(*inputs, *parameters)
 
 
-def _where(chosen: Any, equal: Any, chosen_slope: Any, otherwise: Any, g: Any) -> Any:
-    """The slope of an operand that is chosen or not; half of it where both are equal."""
-    return jnp.where(chosen, chosen_slope, jnp.where(equal, 0.5 * g, otherwise))
+def _choice_slope(is_chosen: Any, is_equal: Any, chosen_slope: Any, other_slope: Any, g: Any) -> Any:
+    """Return the slope of an operand of a maximum or minimum, half of ``g`` where both operands are equal."""
+    return jnp.where(is_chosen, chosen_slope, jnp.where(is_equal, 0.5 * g, other_slope))
 
 
-def _case(i: int) -> Rule:
+def _case_rule(i: int) -> Rule:
     return lambda g, _, which, *cases: jnp.where(which.astype(jnp.int32) == i, g, 0.0)
 
 
-def _by_jax(name: str, given: tuple[Any, ...], i: int) -> Rule:
-    """The rule that JAX has."""
+def _jax_rule(name: str, parameters: tuple[Any, ...], i: int) -> Rule:
+    """Return JAX's rule for input ``i`` of an operation."""
 
     def rule(g: Any, _: Any, *inputs: Any) -> Any:
         def of_input(value: Any) -> Any:
-            return _in_jax(name, given)(*inputs[:i], value, *inputs[i + 1 :])
+            return _jax_operation(name, parameters)(*inputs[:i], value, *inputs[i + 1 :])
 
         return jax.vjp(of_input, jnp.asarray(inputs[i]))[1](g)[0]
 
@@ -149,55 +149,69 @@ def _by_jax(name: str, given: tuple[Any, ...], i: int) -> Rule:
 
 
 #: Operations whose rules hold for arrays of NumPy and JAX alike.
-_SHARED = ("add", "add_any", "sub", "mul", "div", "neg", "exp", "log", "square", "copy")
+_COMMON_RULES = ("add", "add_any", "sub", "mul", "div", "neg", "exp", "log", "square", "copy")
 
-_OWN: dict[str, tuple[Rule, ...]] = {
-    "max": (lambda g, _, x, y: _where(x > y, x == y, g, 0.0, g), lambda g, _, x, y: _where(x > y, x == y, 0.0, g, g)),
-    "min": (lambda g, _, x, y: _where(x < y, x == y, g, 0.0, g), lambda g, _, x, y: _where(x < y, x == y, 0.0, g, g)),
+_CHOICE_RULES: dict[str, tuple[Rule, ...]] = {
+    "max": (
+        lambda g, _, x, y: _choice_slope(x > y, x == y, g, 0.0, g),
+        lambda g, _, x, y: _choice_slope(x > y, x == y, 0.0, g, g),
+    ),
+    "min": (
+        lambda g, _, x, y: _choice_slope(x < y, x == y, g, 0.0, g),
+        lambda g, _, x, y: _choice_slope(x < y, x == y, 0.0, g, g),
+    ),
 }
 
 
-def _rules(name: str, given: tuple[Any, ...], n_inputs: int) -> Sequence[Rule | None]:
-    """The rule of each input of an operation; None where there is no slope."""
-    if name in FLAT or (name == "convert_element_type" and np.dtype(*given).kind != "f"):
+def _rules(name: str, parameters: tuple[Any, ...], n_inputs: int) -> Sequence[Rule | None]:
+    """Return the rule of each input of an operation, None where there is no slope."""
+    if name in FLAT or (name == "convert_element_type" and np.dtype(*parameters).kind != "f"):
         return (None,) * n_inputs
     if name == "select_n":
-        return [None, *map(_case, range(n_inputs - 1))]
-    return RULES[name] if name in _SHARED else _OWN.get(name) or [_by_jax(name, given, i) for i in range(n_inputs)]
+        return [None, *map(_case_rule, range(n_inputs - 1))]
+    return (
+        RULES[name]
+        if name in _COMMON_RULES
+        else _CHOICE_RULES.get(name) or [_jax_rule(name, parameters, i) for i in range(n_inputs)]
+    )
 
 
 @persistent_jit("target", "as_one", options=_OPTIONS)
 def value_and_slopes(shared: Array, columns: Array, n_blocks: Array, *, target: Differentiated, as_one: bool) -> Array:
-    """[1 + leaf, block, design] values, and slopes by each of the first leaves, of the first ``n_blocks`` blocks.
+    """Return [1 + leaf, block, design] values, and slopes by the first leaves, of the first ``n_blocks`` blocks.
 
     Args:
         shared: [constant] numbers that all designs share.
         columns: [leaf, block, design].
-        n_blocks: how many are computed.
-        target: what.
-        as_one: whether XLA makes one function of it, for a processor.
+        n_blocks: number of blocks that are computed.
+        target: operations that are evaluated and differentiated.
+        as_one: True for one function of XLA, for a processor.
     """
     with set_xla_metadata(**_AS_ONE if as_one else {}):
-        found: Array = jax.jit(_by_block, static_argnames="target")(shared, columns, n_blocks, target=target)
-    return found
+        values_and_slopes: Array = jax.jit(_evaluate_blocks, static_argnames="target")(
+            shared, columns, n_blocks, target=target
+        )
+    return values_and_slopes
 
 
-def _by_block(shared: Array, columns: Array, n_blocks: Array, target: Differentiated) -> Array:
+def _evaluate_blocks(shared: Array, columns: Array, n_blocks: Array, target: Differentiated) -> Array:
     numbers, (_, blocks, designs) = tuple(shared), columns.shape
 
-    def of_block(i: Array, found: Array) -> Array:
+    def of_block(i: Array, carry: Array) -> Array:
         rows = tuple(lax.dynamic_index_in_dim(columns, i, 1, keepdims=False))
         (value, *_), slopes = jax.vmap(lambda *rows: target(rows, numbers))(*rows)
-        for number, part in enumerate((value, *slopes)):  # stacked, each would be computed from the beginning
-            place = (jnp.int32(number), jnp.int32(i), jnp.int32(0))
-            found = lax.dynamic_update_slice(found, part[None, None], place)
-        return found
+        for number, row in enumerate((value, *slopes)):  # stacked, each would be computed from the beginning
+            offset = (jnp.int32(number), jnp.int32(i), jnp.int32(0))
+            carry = lax.dynamic_update_slice(carry, row[None, None], offset)
+        return carry
 
-    return lax.fori_loop(0, n_blocks, of_block, jnp.zeros((1 + target.n_by, blocks, designs), columns.dtype))
+    return lax.fori_loop(
+        0, n_blocks, of_block, jnp.zeros((1 + target.n_differentiated, blocks, designs), columns.dtype)
+    )
 
 
 class Gradient:
-    """A function of scalars that gives one number first, with its gradient, over many designs.
+    """A function of scalars whose first output is differentiated, over many designs.
 
     Args:
         function: as :class:`ScalarFunction` has it, by whose NumPy fewer than :data:`BLOCK` designs are differentiated.
@@ -205,77 +219,84 @@ class Gradient:
 
     def __init__(self, function: ScalarFunction) -> None:
         self._function = function
-        self._kept: collections.OrderedDict[Any, Callable[..., np.ndarray]] = collections.OrderedDict()
+        self._programs: collections.OrderedDict[Any, Callable[..., np.ndarray]] = collections.OrderedDict()
 
-    def over(self, count: int, by: Mapping[str, Any], *others: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Values [count], and by name the slope [count] of each.
+    def over(self, count: int, by: Mapping[str, Any], *arguments: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return the values [count], and by name the slope [count] of each.
 
         Args:
             count: designs.
             by: name → numbers [count], or one for all; the function's first argument.
-            others: pytrees of its further arguments, whose leaves are arrays [count] or numbers for all.
+            arguments: pytrees of its further arguments, whose leaves are arrays [count] or numbers for all.
         """
-        leaves, structure = jax.tree.flatten((dict(by), *others))
-        opened = tuple(i for i, value in enumerate(leaves) if i < len(by) or np.ndim(value))
-        made = self.compiled(leaves, structure, opened, len(by)) if count >= BLOCK else None
-        if made is None:
-            numbers, slopes = self._function.slopes_over(0, count, dict(by), *others)
+        leaves, structure = jax.tree.flatten((dict(by), *arguments))
+        varying = tuple(i for i, value in enumerate(leaves) if i < len(by) or np.ndim(value))
+        run = self.compiled(leaves, structure, varying, len(by)) if count >= BLOCK else None
+        if run is None:
+            numbers, slopes = self._function.slopes_over(0, count, dict(by), *arguments)
             return jax.tree.leaves(numbers)[0], slopes
-        found = made([leaves[i] for i in opened], count)
-        return found[0], dict(zip(sorted(by), found[1:], strict=True))
+        outputs = run([leaves[i] for i in varying], count)
+        return outputs[0], dict(zip(sorted(by), outputs[1:], strict=True))
 
     def compiled(
-        self, leaves: Sequence[Any], structure: Any, opened: tuple[int, ...], n_by: int
+        self, leaves: Sequence[Any], structure: Any, varying: tuple[int, ...], n_by: int
     ) -> Callable[[Sequence[Any], int], np.ndarray] | None:
-        """A function of (the leaves that are opened, count) → [1 + leaf, design]; None for operations unknown to NumPy.
+        """Return a function of (varying leaves, count) → [1 + leaf, design]; None for operations that NumPy lacks.
 
-        The first ``n_by`` of the leaves are those by which it is differentiated, ``opened`` these and others.
+        Args:
+            leaves: numbers of all leaves.
+            structure: of the leaves.
+            varying: indices of the leaves that are arguments; the others are constants.
+            n_by: number of leaves, the first ones, by which it is differentiated.
         """
-        held = tuple(float(value) for i, value in enumerate(leaves) if i not in opened)
-        key = structure, opened, held, jnp.zeros(()).dtype
-        if key not in self._kept:
-            while len(self._kept) >= _MOST_KEPT:
-                self._kept.popitem(last=False)
-            found = self._function.folded(leaves, structure, opened)
-            if found is None:
+        constants = tuple(float(value) for i, value in enumerate(leaves) if i not in varying)
+        key = structure, varying, constants, jnp.zeros(()).dtype
+        if key not in self._programs:
+            while len(self._programs) >= _MAX_PROGRAMS:
+                self._programs.popitem(last=False)
+            operations = self._function.folded(leaves, structure, varying)
+            if operations is None:
                 return None
-            shared = jax.device_put(np.array(found.constants[found.n_literals :], found.precision))
-            self._kept[key] = functools.partial(_in_blocks, Differentiated(found, n_by), shared)
-        return self._kept[key]
+            shared = jax.device_put(np.array(operations.constants[operations.n_literals :], operations.precision))
+            self._programs[key] = functools.partial(_evaluate_in_threads, Differentiated(operations, n_by), shared)
+        return self._programs[key]
 
 
-def _in_blocks(target: Differentiated, shared: Array, columns: Sequence[Any], count: int) -> np.ndarray:
-    """[1 + leaf, design] values and slopes: blocks side by side in as many threads as there are processors."""
+def _evaluate_in_threads(target: Differentiated, shared: Array, columns: Sequence[Any], count: int) -> np.ndarray:
+    """Return [1 + leaf, design] values and slopes, blocks computed in as many threads as there are processors."""
     on_processors, precision = jax.default_backend() == "cpu", target.operations.precision
-    (most, width), threads = (_SHAPE, processors()) if on_processors else (_SHAPE_ELSEWHERE, 1)
-    blocks = -(-count // width)
-    by_block = [_padded(column, count, width).reshape(blocks, width) for column in columns]
-    found = np.empty((1 + target.n_by, blocks, width), precision)
-    run = _program(target, len(shared), (len(columns), most, width), on_processors)
+    (max_blocks, block_size), threads = (_CPU_BLOCKS, processors()) if on_processors else (_DEVICE_BLOCKS, 1)
+    blocks = -(-count // block_size)
+    block_columns = [_padded(column, count, block_size).reshape(blocks, block_size) for column in columns]
+    rows = np.empty((1 + target.n_differentiated, blocks, block_size), precision)
+    run = _program(target, len(shared), (len(columns), max_blocks, block_size), on_processors)
 
     def share(thread: int) -> None:
-        for first in range(thread * most, blocks, threads * most):
-            given, n = np.empty((len(columns), most, width), precision), min(most, blocks - first)
-            for number, column in enumerate(by_block):
-                given[number, :n] = column[first : first + n]
-            found[:, first : first + n] = np.asarray(run(shared, given, np.int32(n)))[:, :n]
+        for first in range(thread * max_blocks, blocks, threads * max_blocks):
+            padded_columns, n = (
+                np.empty((len(columns), max_blocks, block_size), precision),
+                min(max_blocks, blocks - first),
+            )
+            for number, column in enumerate(block_columns):
+                padded_columns[number, :n] = column[first : first + n]
+            rows[:, first : first + n] = np.asarray(run(shared, padded_columns, np.int32(n)))[:, :n]
 
-    others = [_threads().submit(share, thread) for thread in range(1, min(threads, -(-blocks // most)))]
+    futures = [_threads().submit(share, thread) for thread in range(1, min(threads, -(-blocks // max_blocks)))]
     share(0)
-    for other in others:
-        other.result()
-    return found.reshape(1 + target.n_by, -1)[:, :count]
+    for future in futures:
+        future.result()
+    return rows.reshape(1 + target.n_differentiated, -1)[:, :count]
 
 
-def _padded(column: Any, count: int, width: int) -> np.ndarray:
-    """A column of designs, or one number for all, padded with its last value to whole blocks."""
+def _padded(column: Any, count: int, block_size: int) -> np.ndarray:
+    """Return a column of designs, or one number for all, padded with its last value to whole blocks."""
     column = column if np.ndim(column) else np.full(count, column)
-    return np.concatenate([column, np.full(-count % width, column[-1])]) if count % width else column
+    return np.concatenate([column, np.full(-count % block_size, column[-1])]) if count % block_size else column
 
 
-@functools.lru_cache(maxsize=_MOST_KEPT)
+@functools.lru_cache(maxsize=_MAX_PROGRAMS)
 def _program(target: Differentiated, n_shared: int, shape: tuple[int, ...], as_one: bool) -> Callable[..., Array]:
-    """The program for a number of shared values and [leaf, block, design] others, looked up once."""
+    """Return the program for a number of shared values and [leaf, block, design] others, looked up once."""
     precision = target.operations.precision
     shared, columns = (np.zeros(size, precision) for size in (n_shared, shape))
     return value_and_slopes.compiled(jax.device_put(shared), columns, np.int32(0), target=target, as_one=as_one)
@@ -294,7 +315,7 @@ _WHERE = "value_and_grad"
 def value_and_grad(
     objective: str | Study | Callable[[Design], Scalar], design: Design, paths: Sequence[str]
 ) -> Callable[[Mapping[str, Any]], tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """A function of many designs that gives a metric of each and its gradient by some of their leaves.
+    """Return a function of many designs that gives a metric of each and its gradient by some of their leaves.
 
     Reverse mode: 5 to 12 times the time of the metric alone, however many leaves there are. Fewer than 512 designs are
     evaluated by NumPy in some hundredths of a second; for more the first call compiles some seconds, and the program is
@@ -325,72 +346,74 @@ def value_and_grad(
     """
     fuse_outputs()
     reuse_memory()
-    gradient, known = _gradient(objective), leaves_of(design)
+    gradient, leaf_info = _gradient(objective), leaves_of(design)
 
     @functools.cache
     def path_of(name: str) -> str:
         path = leaf_path(name, _WHERE)
-        if path not in known or leaf(design, path) is None:
+        if path not in leaf_info or leaf(design, path) is None:
             raise InputError(_WHERE, repr(name), "leaves that the design has", "give the design a value of it")
         return path
 
-    by = {name: path_of(name) for name in paths}
-    for name, path in by.items():
-        if "enum" in known[path]:
+    path_by_name = {name: path_of(name) for name in paths}
+    for name, path in path_by_name.items():
+        if "enum" in leaf_info[path]:
             raise InputError(_WHERE, repr(name), "leaves that are numbers", "evaluate each of its choices")
-    plain = {path: leaf(design, path) for path in sorted(by.values())}
+    base_values = {path: leaf(design, path) for path in sorted(path_by_name.values())}
 
     @functools.cache
-    def compiled(others: tuple[str, ...]) -> Callable[[Sequence[Any], int], np.ndarray] | None:
-        """What is compiled for designs that differ in these leaves too."""
-        leaves, structure = jax.tree.flatten((plain, {path: leaf(design, path) for path in others}, design))
-        return gradient.compiled(leaves, structure, tuple(range(len(plain) + len(others))), len(plain))
+    def compiled(extra_paths: tuple[str, ...]) -> Callable[[Sequence[Any], int], np.ndarray] | None:
+        """Return the program for designs that also differ in these leaves."""
+        leaves, structure = jax.tree.flatten((base_values, {path: leaf(design, path) for path in extra_paths}, design))
+        return gradient.compiled(leaves, structure, tuple(range(len(base_values) + len(extra_paths))), len(base_values))
 
-    def found(values: Mapping[str, Any]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        given = {path_of(name): np.asarray(value) for name, value in values.items()}
-        lengths = {value.shape for value in given.values()} - {()}
-        if len(lengths) > 1 or any(len(shape) != 1 for shape in lengths):
-            raise InputError(_WHERE, f"arrays of shapes {sorted(lengths)}", "arrays [n] of one length", "stack them")
-        count = lengths.pop()[0] if lengths else 1
-        moved = {path: given.pop(path, value) for path, value in plain.items()}
-        others = dict(sorted(given.items()))
-        run = compiled(tuple(others)) if count >= BLOCK else None
+    def evaluate(values: Mapping[str, Any]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        arrays = {path_of(name): np.asarray(value) for name, value in values.items()}
+        shapes = {value.shape for value in arrays.values()} - {()}
+        if len(shapes) > 1 or any(len(shape) != 1 for shape in shapes):
+            raise InputError(_WHERE, f"arrays of shapes {sorted(shapes)}", "arrays [n] of one length", "stack them")
+        count = shapes.pop()[0] if shapes else 1
+        gradient_values = {path: arrays.pop(path, value) for path, value in base_values.items()}
+        other_values = dict(sorted(arrays.items()))
+        run = compiled(tuple(other_values)) if count >= BLOCK else None
         if run is None:
-            value, slopes = gradient.over(count, moved, others, design)
+            value, slopes = gradient.over(count, gradient_values, other_values, design)
         else:
-            value, *rows = run([*moved.values(), *others.values()], count)
-            slopes = dict(zip(moved, rows, strict=True))
-        return value, {name: slopes[path] for name, path in by.items()}
+            value, *rows = run([*gradient_values.values(), *other_values.values()], count)
+            slopes = dict(zip(gradient_values, rows, strict=True))
+        return value, {name: slopes[path] for name, path in path_by_name.items()}
 
-    return found
+    return evaluate
 
 
 @functools.lru_cache(maxsize=32)
 def _gradient(objective: str | Study | Callable[[Design], Scalar]) -> Gradient:
-    """The gradient of a function of (leaves by path, further leaves, the design that has the others)."""
+    """Return the gradient of a function of (leaves by path, further leaves, the design that has the others)."""
     if callable(objective):
-        return Gradient(ScalarFunction(_at_leaves(objective), None))
+        return Gradient(ScalarFunction(_function_of_leaves(objective), None))
     study, metric = _metric_of(objective)
 
-    def value(one: Design) -> Scalar:
-        return getattr(study.evaluate(one), metric)
+    def value(design: Design) -> Scalar:
+        return getattr(study.evaluate(design), metric)
 
-    return Gradient(ScalarFunction(_at_leaves(value), f"{study.name} {metric}" if study.is_own else None))
+    return Gradient(ScalarFunction(_function_of_leaves(value), f"{study.name} {metric}" if study.is_own else None))
 
 
 def _metric_of(objective: str | Study) -> tuple[Study, str]:
-    """The study and the name of the metric that is meant."""
+    """Return the study and the name of its metric."""
     if isinstance(objective, Study):
         return objective, objective.objective
-    study = next((one for one in STUDIES.values() if objective in one.smooth), None)
+    study = next((candidate for candidate in STUDIES.values() if objective in candidate.smooth), None)
     if study is None:
-        known = {name for one in STUDIES.values() for name in one.smooth}
-        raise unknown_name(_WHERE, objective, known, "metrics that vary smoothly")
+        metrics = {name for candidate in STUDIES.values() for name in candidate.smooth}
+        raise unknown_name(_WHERE, objective, metrics, "metrics that vary smoothly")
     return study, objective
 
 
-def _at_leaves(function: Callable[[Design], Scalar]) -> Callable[..., tuple[tuple[Scalar], None]]:
-    def value(by: dict[str, Scalar], others: dict[str, Scalar], design: Design) -> tuple[tuple[Scalar], None]:
-        return (function(replace(design, by | others)),), None
+def _function_of_leaves(function: Callable[[Design], Scalar]) -> Callable[..., tuple[tuple[Scalar], None]]:
+    def value(
+        gradient_values: dict[str, Scalar], other_values: dict[str, Scalar], design: Design
+    ) -> tuple[tuple[Scalar], None]:
+        return (function(replace(design, gradient_values | other_values)),), None
 
     return value

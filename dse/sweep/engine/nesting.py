@@ -1,9 +1,9 @@
-"""Which axes of a sweep are the inner product, in which parts it is computed, and where each design then lies.
+"""Which axes of a sweep are the inner product, its two factors, and the index of each design in the nest.
 
 A sweep is evaluated as outer index x inner product. An equation is computed once for each combination of what it
-depends on: the outer index alone, the outer index and one of two parts of the inner axes, or all of them. A walk over
-the model's equations tells on which axes each one depends; every choice of inner axes and parts is then costed. Where
-no score or reason depends on both parts they stay *apart*: what is asked of their product (the least, the counts)
+depends on: the outer index alone, the outer index and one of two factors of the inner axes, or all of them. A walk over
+the model's equations tells on which axes each one depends; every choice of inner axes and factors is then costed. Where
+no score or reason depends on both factors they are *separable*: what is asked of their product (the least, the counts)
 follows from each, and the product is never computed.
 """
 
@@ -24,136 +24,141 @@ from dse.doors.equations import Atom, Equations
 from dse.sweep.engine.options import option_axes
 from dse.sweep.grid.grid import Grid
 
-#: A part of the inner product longer than this no longer shares enough to pay for its memory; and both together.
-LONGEST_PART, LONGEST_INNER = 1000, 4000
+#: Maximum size of a factor of the inner product, and of the product: longer ones share too little for their memory.
+MAX_FACTOR, MAX_INNER = 1000, 4000
 
-#: A shorter product shares too little for what stages hand on: such a sweep is evaluated flat, in one.
-_SHORTEST_INNER = 16
+#: Minimum size of the inner product: a shorter one shares too little for what stages hand on.
+_MIN_INNER = 16
 
 #: What an equation of the outer index costs against one of the inner product: it divides more, and its result goes
 #: through memory (measured on two cores; anything from 2 to 8 chooses alike).
 _OUTER_COST = 3.0
 
-#: What a value that one part hands to the product costs against an equation there, to be written and read.
-_PASSED_COST = 8.0
+#: Cost of a value that one factor hands to the product, to be written and read, in equations of the product.
+_TRANSFER_COST = 8.0
 
-#: What a position of a part or of the product costs besides its equations: masks, the least, counts.
-_POSITION_COST = 8.0
+#: Cost of an index of a factor or of the product besides its equations (masks, minima, counts), in equations.
+_INNER_INDEX_COST = 8.0
 
-#: More axes than this are not all tried as inner ones, only those on which the fewest equations depend.
-_MOST_TRIED = 8
+#: Maximum number of axes that are tried as inner ones, those on which the fewest equations depend.
+_MAX_CANDIDATES = 8
 
-#: Levels: the outer index and both parts of the inner axes. What depends on several has the sum of them.
+#: Array axes: the outer index and both factors of the inner axes. What depends on several has the sum of them.
 OUTER, FIRST, SECOND = 1, 2, 4
 
 
 class Inner(NamedTuple):
-    """Inner axes: their parts, and whether these stay apart."""
+    """Inner axes: those of each factor, and whether no score depends on both factors."""
 
     first: tuple[int, ...] = ()
     second: tuple[int, ...] = ()
-    apart: bool = False
+    separable: bool = False
 
 
 class Dependence(NamedTuple):
-    """On which axes equations depend, as sums of ``1 << axis``, and what they are asked for."""
+    """The axes on which equations and outputs depend, as sums of ``1 << axis``."""
 
     counts: Counter[int]  #: equations by the axes that they depend on
     passed: Counter[tuple[int, int]]  #: values by their axes and all axes of what they are used for
-    goals: frozenset[int]  #: axes of each score and reason
+    outputs: frozenset[int]  #: axes of each score and reason
 
 
-def axis_dependence(equations: Equations, axes: Sequence[int | None], goals: Sequence[Atom] = ()) -> Dependence:
-    """On which axes the equations depend that the goals need; all that the outputs need without any.
+def axis_dependence(equations: Equations, axes: Sequence[int | None], outputs: Sequence[Atom] = ()) -> Dependence:
+    """Return the axes on which the equations depend that the outputs need.
 
     Args:
-        equations: the model's.
-        axes: the axis that each input moves along, None for none.
-        goals: scores and reasons.
+        equations: of the model.
+        axes: the axis along which each input varies, None for none.
+        outputs: scores and reasons; by default all outputs of the equations.
     """
-    goals = goals or equations.outputs
-    along = {i: 0 if axis is None else 1 << axis for i, axis in enumerate(axes)}
+    outputs = outputs or equations.outputs
+    axis_bits = {i: 0 if axis is None else 1 << axis for i, axis in enumerate(axes)}
     counts: Counter[int] = Counter()
     users: dict[int, int] = {}
-    for equation in equations.part((), goals).equations:
-        used = [atom for atom in equation.inputs if isinstance(atom, int)]
-        depends = functools.reduce(operator.or_, (along[atom] for atom in used), 0)
-        along |= dict.fromkeys(equation.outputs, depends)
-        counts[depends] += 1
-        for atom in used:
-            users[atom] = users.get(atom, 0) | depends
-    passed = Counter((along[atom], by) for atom, by in users.items() if atom >= equations.n_inputs)
-    return Dependence(counts, passed, frozenset(along[atom] for atom in goals if isinstance(atom, int)))
+    for equation in equations.part((), outputs).equations:
+        variables = [atom for atom in equation.inputs if isinstance(atom, int)]
+        bits = functools.reduce(operator.or_, (axis_bits[atom] for atom in variables), 0)
+        axis_bits |= dict.fromkeys(equation.outputs, bits)
+        counts[bits] += 1
+        for atom in variables:
+            users[atom] = users.get(atom, 0) | bits
+    passed = Counter((axis_bits[atom], user_bits) for atom, user_bits in users.items() if atom >= equations.n_inputs)
+    return Dependence(counts, passed, frozenset(axis_bits[atom] for atom in outputs if isinstance(atom, int)))
 
 
-def work(found: Dependence, inner: Inner, sizes: Mapping[int, int], density: float = 1.0) -> float:
-    """Work of a design, in equations of the inner product.
+def work_per_design(dependence: Dependence, inner: Inner, sizes: Mapping[int, int], density: float = 1.0) -> float:
+    """Return the work of a design, in equations of the inner product.
 
-    Equations of the outer index are shared among the whole product, those of a part among the other part. ``density``
-    is the share of what is computed that are designs.
+    Equations of the outer index are shared among the product, those of a factor among the other factor.
+
+    Args:
+        dependence: see :func:`axis_dependence`.
+        inner: the inner axes.
+        sizes: size of each axis.
+        density: share of (outer, inner) index pairs that are designs.
     """
     first, second = _bits(inner.first), _bits(inner.second)
-    lengths = [math.prod(sizes[axis] for axis in part) for part in (inner.first, inner.second)]
-    positions = np.array([1, lengths[0], lengths[1], lengths[0] * lengths[1]], np.float64)
+    factor_sizes = [math.prod(sizes[axis] for axis in factor) for factor in (inner.first, inner.second)]
+    n_indices = np.array([1, factor_sizes[0], factor_sizes[1], factor_sizes[0] * factor_sizes[1]], np.float64)
 
-    def level(axes: np.ndarray) -> np.ndarray:
-        return np.minimum(axes & first, 1) + 2 * np.minimum(axes & second, 1)
+    def level(bits: np.ndarray) -> np.ndarray:
+        return np.minimum(bits & first, 1) + 2 * np.minimum(bits & second, 1)
 
-    axes, counts = np.array([*found.counts.items()], np.int64).reshape(-1, 2).T
+    axes, counts = np.array([*dependence.counts.items()], np.int64).reshape(-1, 2).T
     cost = np.where(axes == 0, 0.0, np.where(level(axes) == 0, _OUTER_COST, 1.0))
-    total = float((counts * cost * positions[level(axes)]).sum())
+    total = float((counts * cost * n_indices[level(axes)]).sum())
     if second:
-        axes, users, counts = np.array([(*key, n) for key, n in found.passed.items()], np.int64).reshape(-1, 3).T
+        axes, users, counts = np.array([(*key, n) for key, n in dependence.passed.items()], np.int64).reshape(-1, 3).T
         is_passed = (level(axes) > 0) & (level(users) != level(axes))
-        total += _PASSED_COST * float((counts * positions[level(axes)])[is_passed].sum())
+        total += _TRANSFER_COST * float((counts * n_indices[level(axes)])[is_passed].sum())
     if first:
-        total += _POSITION_COST * (sum(lengths) if inner.apart else positions[-1])
-    return total / float(positions[-1]) / density
+        total += _INNER_INDEX_COST * (sum(factor_sizes) if inner.separable else n_indices[-1])
+    return total / float(n_indices[-1]) / density
 
 
 def _bits(axes: Iterable[int]) -> int:
     return sum(1 << axis for axis in axes)
 
 
-def choose(
-    found: Dependence,
+def choose_inner(
+    dependence: Dependence,
     sizes: Mapping[int, int],
-    together: Sequence[int] = (),
+    unsplit_axes: Sequence[int] = (),
     density: Callable[[tuple[int, ...]], float] = lambda _: 1.0,
 ) -> Inner:
-    """The inner axes and their parts that make the least work; none when even those do not pay.
+    """Return the inner axes and factors with the least work per design; no inner axes where none saves work.
 
     Args:
-        found: see :func:`axis_dependence`.
+        dependence: see :func:`axis_dependence`.
         sizes: length of each axis that may be an inner one.
-        together: axes that parts which stay apart must not divide.
-        density: gives the share of what is computed that are designs, at most 1, by the inner axes.
+        unsplit_axes: axes that must be in one factor where the factors are separable.
+        density: function of the inner axes that returns the share of index pairs that are designs, at most 1.
     """
-    weight = {axis: sum(n for axes, n in found.counts.items() if axes >> axis & 1) for axis in sizes}
-    tried = sorted(sizes, key=lambda axis: (weight[axis], axis))[:_MOST_TRIED]
-    best, least = _FLAT, work(found, _FLAT, sizes, density(()))
-    for inner in _ways(tried, sizes, {*found.goals, _bits(together)}):
-        at_best = work(found, inner, sizes)
-        if at_best < least and (total := at_best / density((*inner.first, *inner.second))) < least:
-            best, least = inner, total
+    weight = {axis: sum(n for axes, n in dependence.counts.items() if axes >> axis & 1) for axis in sizes}
+    candidates = sorted(sizes, key=lambda axis: (weight[axis], axis))[:_MAX_CANDIDATES]
+    best, best_work = _FLAT, work_per_design(dependence, _FLAT, sizes, density(()))
+    for inner in _inner_choices(candidates, sizes, {*dependence.outputs, _bits(unsplit_axes)}):
+        min_work = work_per_design(dependence, inner, sizes)
+        if min_work < best_work and (total := min_work / density((*inner.first, *inner.second))) < best_work:
+            best, best_work = inner, total
     return best
 
 
-def _ways(tried: list[int], sizes: Mapping[int, int], goals: set[int]) -> Iterator[Inner]:
-    """Every choice of inner axes and of their parts, within the lengths that are allowed."""
-    for axes in map(sorted, _subsets(tried)):
+def _inner_choices(candidates: list[int], sizes: Mapping[int, int], output_axes: set[int]) -> Iterator[Inner]:
+    """Yield every choice of inner axes and of their factors within the maximum sizes."""
+    for axes in map(sorted, _subsets(candidates)):
         length = math.prod(sizes[axis] for axis in axes)
-        if length < _SHORTEST_INNER:
+        if length < _MIN_INNER:
             continue
-        if length <= LONGEST_PART:
+        if length <= MAX_FACTOR:
             yield Inner(tuple(axes))
         for second in _subsets(axes[1:]):
             first = tuple(axis for axis in axes if axis not in second)
-            lengths = [math.prod(sizes[axis] for axis in part) for part in (first, second)]
-            if second and max(lengths) <= LONGEST_PART:
-                apart = not any(goal & _bits(first) and goal & _bits(second) for goal in goals)
-                if apart or length <= LONGEST_INNER:
-                    yield Inner(first, second, apart)
+            factor_sizes = [math.prod(sizes[axis] for axis in factor) for factor in (first, second)]
+            if second and max(factor_sizes) <= MAX_FACTOR:
+                separable = not any(bits & _bits(first) and bits & _bits(second) for bits in output_axes)
+                if separable or length <= MAX_INNER:
+                    yield Inner(first, second, separable)
 
 
 def _subsets(items: list[int]) -> Iterator[tuple[int, ...]]:
@@ -169,9 +174,9 @@ class Nest:
     """A grid turned into outer index x inner product.
 
     Axes are numbered: the grid's dimensions, then the axes of options. The outer index is a mixed-radix number (outer
-    dimensions…, place), where a *place* is a row of degrees with one position of every outer option that some mapping
-    has. The inner index is (axes of the first part…, of the second…). A *line* has one row and one position of every
-    outer dimension: the unit of blocks.
+    dimensions…, mask row). A *mask row* is a row of degrees with a value of every outer option that some mapping has.
+    The inner index is (axes of the first factor…, of the second…). A *line* has one row of degrees and one value of
+    every outer dimension: the unit of blocks.
     """
 
     grid: Grid
@@ -184,7 +189,7 @@ class Nest:
 
     @functools.cached_property
     def sizes(self) -> list[int]:
-        """Positions of each axis."""
+        """Number of values of each axis."""
         n = len(self.grid.shape)
         return [*self.grid.shape, *(len(next(iter(axis.values()))) for axis in self.axes[n:])]
 
@@ -195,10 +200,10 @@ class Nest:
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The axes that scores are computed along together: the parts where they stay apart, else all inner ones."""
-        return (self.inner.first, self.inner.second) if self.inner.apart else (self.inner_axes,)
+        """The inner axes by group of scores: each factor where they are separable, else all in one group."""
+        return (self.inner.first, self.inner.second) if self.inner.separable else (self.inner_axes,)
 
-    def _others(self, options: bool) -> tuple[int, ...]:
+    def _outer_axes(self, options: bool) -> tuple[int, ...]:
         n = len(self.grid.shape)
         axes = range(n, len(self.sizes)) if options else range(n)
         return tuple(axis for axis in axes if axis not in self.inner_axes)
@@ -206,15 +211,15 @@ class Nest:
     @functools.cached_property
     def outer_dimensions(self) -> tuple[int, ...]:
         """The dimensions that are not inner ones."""
-        return self._others(options=False)
+        return self._outer_axes(options=False)
 
     @functools.cached_property
     def outer_options(self) -> tuple[int, ...]:
         """The axes of options that are not inner ones."""
-        return self._others(options=True)
+        return self._outer_axes(options=True)
 
-    def lengths(self, axes: Sequence[int]) -> tuple[int, ...]:
-        """Positions of these axes."""
+    def axis_sizes(self, axes: Sequence[int]) -> tuple[int, ...]:
+        """Return the number of values of each of these axes."""
         return tuple(self.sizes[axis] for axis in axes)
 
     @functools.cached_property
@@ -225,94 +230,94 @@ class Nest:
     @property
     def inner_shape(self) -> tuple[int, ...]:
         """Radices of the inner index."""
-        return self.lengths(self.inner_axes)
+        return self.axis_sizes(self.inner_axes)
 
     @property
     def n_inner(self) -> int:
-        """Length of the inner product."""
+        """Number of inner indices."""
         return math.prod(self.inner_shape)
 
     @functools.cached_property
-    def parts_shape(self) -> tuple[int, int]:
-        """Lengths of both parts of the inner product."""
-        return math.prod(self.lengths(self.inner.first)), math.prod(self.lengths(self.inner.second))
+    def factor_sizes(self) -> tuple[int, int]:
+        """Sizes of both factors of the inner product."""
+        return math.prod(self.axis_sizes(self.inner.first)), math.prod(self.axis_sizes(self.inner.second))
 
     @functools.cached_property
-    def n_positions(self) -> int:
-        """Scores that are computed for an outer index."""
-        return sum(math.prod(self.lengths(axes)) for axes in self.groups)
+    def scores_per_outer(self) -> int:
+        """Number of inner indices over all groups, for which an outer index has scores."""
+        return sum(math.prod(self.axis_sizes(axes)) for axes in self.groups)
 
-    # --- places -----------------------------------------------------------------------------------------
+    # --- mask rows --------------------------------------------------------------------------------------
 
     @functools.cached_property
     def _column_order(self) -> np.ndarray:
-        """[outer options, inner options] the column of the mapping table there."""
+        """[outer options, inner options] column of the mapping table."""
         n = len(self.grid.shape)
         columns = np.arange(self.grid.table.n_columns).reshape(self.sizes[n:])
         order = [axis - n for axis in (*self.outer_options, *self.inner_options)]
-        return columns.transpose(order).reshape(math.prod(self.lengths(self.outer_options)), -1)
+        return columns.transpose(order).reshape(math.prod(self.axis_sizes(self.outer_options)), -1)
 
     @functools.cached_property
-    def places(self) -> tuple[np.ndarray, ...]:
-        """Digits (row of degrees, position of each outer option…) of the places, by number."""
-        return self._found[0]
+    def mask_row_digits(self) -> tuple[np.ndarray, ...]:
+        """By digit (row of degrees, value of each outer option…) [mask row] its index."""
+        return self._mask_table[0]
 
     @functools.cached_property
     def mask(self) -> np.ndarray:
-        """[place, inner options] which are mappings."""
-        return self._found[1]
+        """[mask row, inner options] True for a mapping."""
+        return self._mask_table[1]
 
     @functools.cached_property
-    def _found(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    def _mask_table(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         distinct = np.take(self.grid.table.distinct, self._column_order, axis=1)
         row, option = np.nonzero(distinct.any(axis=-1))
-        options = np.unravel_index(option, self.lengths(self.outer_options)) if self.outer_options else ()
+        options = np.unravel_index(option, self.axis_sizes(self.outer_options)) if self.outer_options else ()
         return (row, *options), distinct[row, option]
 
     @property
-    def n_places(self) -> int:
-        """Places of the mapping table."""
-        return len(self.places[0])
+    def n_mask_rows(self) -> int:
+        """Number of mask rows."""
+        return len(self.mask_row_digits[0])
 
     @functools.cached_property
-    def _before_row(self) -> np.ndarray:
-        """Places before each row of degrees, and their total at the end."""
-        return np.searchsorted(self.places[0], np.arange(self.grid.table.n_rows + 1))
+    def _mask_rows_before(self) -> np.ndarray:
+        """Number of mask rows before each row of degrees, and their total at the end."""
+        return np.searchsorted(self.mask_row_digits[0], np.arange(self.grid.table.n_rows + 1))
 
     @functools.cached_property
     def outer_shape(self) -> tuple[int, ...]:
         """Radices of the outer index."""
-        return (*self.lengths(self.outer_dimensions), self.n_places)
+        return (*self.axis_sizes(self.outer_dimensions), self.n_mask_rows)
 
     @functools.cached_property
     def n_outer(self) -> int:
-        """Outer indices."""
+        """Number of outer indices."""
         return math.prod(self.outer_shape)
 
     @functools.cached_property
-    def points_a_line(self) -> int:
-        """Points of the grid that a line runs through: the product of the inner dimensions."""
+    def points_per_line(self) -> int:
+        """Number of points of the grid in a line: the product of the inner dimensions."""
         return math.prod(self.sizes[axis] for axis in self.inner_axes if axis < len(self.grid.shape))
 
     @property
     def n_lines(self) -> int:
-        """Lines of the sweep; one line is ``points_a_line`` of the grid's outer indices."""
-        return self.grid.n_outer // self.points_a_line
+        """Number of lines of the sweep; a line is ``points_per_line`` rows of the grid (``Grid.n_outer``)."""
+        return self.grid.n_outer // self.points_per_line
 
-    def first_of(self, line: int) -> int:
-        """The outer index at which a line begins."""
+    def line_start(self, line: int) -> int:
+        """Return the outer index at which a line begins."""
         point, row = divmod(line, self.grid.table.n_rows)
-        return point * self.n_places + int(self._before_row[row])
+        return point * self.n_mask_rows + int(self._mask_rows_before[row])
 
-    def most_in(self, lines: int) -> int:
-        """The most outer indices that this number of lines has, wherever they begin."""
+    def max_outer_in(self, n_lines: int) -> int:
+        """Return the largest number of outer indices that ``n_lines`` consecutive lines have."""
         n_rows = self.grid.table.n_rows
-        whole, rest = divmod(lines, n_rows)
-        twice = np.concatenate([self._before_row, self.n_places + self._before_row[1:]])
-        return whole * self.n_places + int((twice[rest:] - twice[: len(twice) - rest]).max())
+        n_points, n_rest = divmod(n_lines, n_rows)
+        twice = np.concatenate([self._mask_rows_before, self.n_mask_rows + self._mask_rows_before[1:]])
+        return n_points * self.n_mask_rows + int((twice[n_rest:] - twice[: len(twice) - n_rest]).max())
 
     def start_digits(self, outer: int) -> list[int]:
-        """Digits of an outer index, in Python's integers: no size is too large."""
+        """Return the digits of an outer index as Python's integers, for which no size is too large."""
         digits = []
         for radix in reversed(self.outer_shape):
             outer, digit = divmod(outer, radix)
@@ -322,35 +327,35 @@ class Nest:
     # --- values -----------------------------------------------------------------------------------------
 
     def outer_columns(self) -> list[dict[str, np.ndarray]]:
-        """By digit of the outer index: leaf path → value at each position."""
-        row, *options = self.places
-        found = {path: values[row] for path, values in self.grid.table.degrees.items()}
-        for axis, position in zip(self.outer_options, options, strict=True):
-            found |= {path: values[position] for path, values in self.axes[axis].items()}
-        return [*(self.axes[axis] for axis in self.outer_dimensions), found]
+        """Return by digit of the outer index: leaf path → its value for each digit."""
+        row, *options = self.mask_row_digits
+        mapping_columns = {path: values[row] for path, values in self.grid.table.degrees.items()}
+        for axis, index in zip(self.outer_options, options, strict=True):
+            mapping_columns |= {path: values[index] for path, values in self.axes[axis].items()}
+        return [*(self.axes[axis] for axis in self.outer_dimensions), mapping_columns]
 
     def columns_along(self, axes: Sequence[int]) -> dict[str, np.ndarray]:
-        """Leaf path → values along the product of axes."""
-        shape = self.lengths(axes)
+        """Return leaf path → values along the product of axes."""
+        shape = self.axis_sizes(axes)
         digits = np.unravel_index(np.arange(math.prod(shape)), shape) if axes else ()
         tables = zip((self.axes[axis] for axis in axes), digits, strict=True)
-        return {path: values[at] for table, at in tables for path, values in table.items()}
+        return {path: values[index] for table, index in tables for path, values in table.items()}
 
     def mask_columns(self, axes: Sequence[int]) -> np.ndarray:
-        """[position along the product of axes] column of the mask; the first where none of them is an option."""
-        shape = self.lengths(axes)
+        """Return [index along the product of axes] the column of the mask, 0 where none of them is an option."""
+        shape = self.axis_sizes(axes)
         digits = dict(zip(axes, np.unravel_index(np.arange(math.prod(shape)), shape) if axes else (), strict=True))
         options = [axis for axis in self.inner_options if axis in digits]
         if not options:
             return np.zeros(math.prod(shape), np.int64)
-        return np.ravel_multi_index([digits[axis] for axis in options], self.lengths(options))
+        return np.ravel_multi_index([digits[axis] for axis in options], self.axis_sizes(options))
 
     # --- designs ----------------------------------------------------------------------------------------
 
     def design_index(self, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
-        """Index of the designs at these outer and inner indices (each of them a mapping)."""
-        *dimensions, place = np.unravel_index(outer.astype(np.int64), self.outer_shape)
-        row, *options = (digits[place] for digits in self.places)
+        """Return [design] design indices from [design] outer and inner indices, each pair a mapping."""
+        *dimensions, mask_row = np.unravel_index(outer.astype(np.int64), self.outer_shape)
+        row, *options = (digits[mask_row] for digits in self.mask_row_digits)
         digits = dict(zip(self.outer_dimensions, dimensions, strict=True))
         digits |= dict(zip(self.outer_options, options, strict=True))
         if self.inner_axes:
@@ -361,19 +366,19 @@ class Nest:
         return self.grid.design_index(np.ravel_multi_index(of_grid, (*self.grid.shape, self.grid.table.n_rows)), column)
 
     def mappings_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(position in ``rows``, place, inner index) of all mappings of these rows, in the order of designs.
+        """Return [mapping] (index into ``rows``, mask row, inner index) of all mappings of some rows of degrees.
 
-        The nest has no inner dimensions.
+        Mappings are in the order of designs. The nest must have no inner dimensions.
         """
-        at, column = np.nonzero(self.grid.table.distinct[rows])
+        row_index, column = np.nonzero(self.grid.table.distinct[rows])
         option, inner = np.divmod(np.argsort(self._column_order.reshape(-1))[column], self._column_order.shape[1])
-        return at, self._number[rows[at], option], inner
+        return row_index, self._mask_row_numbers[rows[row_index], option], inner
 
     @functools.cached_property
-    def _number(self) -> np.ndarray:
-        """[row, outer options] number of each place; nothing of use where there is none."""
-        row, *options = self.places
-        lengths = self.lengths(self.outer_options)
-        found = np.zeros((self.grid.table.n_rows, math.prod(lengths)), np.int64)
-        found[row, np.ravel_multi_index(options, lengths) if options else 0] = np.arange(len(row))
-        return found
+    def _mask_row_numbers(self) -> np.ndarray:
+        """[row of degrees, outer options] its mask row, 0 where no mapping has them."""
+        row, *options = self.mask_row_digits
+        sizes = self.axis_sizes(self.outer_options)
+        numbers = np.zeros((self.grid.table.n_rows, math.prod(sizes)), np.int64)
+        numbers[row, np.ravel_multi_index(options, sizes) if options else 0] = np.arange(len(row))
+        return numbers

@@ -22,7 +22,7 @@ from dse.types import Design, Scalar
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What is compiled: a model, and the constraints and objectives on top of it."""
+    """What is compiled for one design: a study, and the constraints and objectives on its metrics."""
 
     study: Study
     constraints: tuple[Expression, ...] = ()
@@ -33,18 +33,18 @@ class Program:
 
     @property
     def can_be_kept(self) -> bool:
-        """Whether its code is the package's own, so that the code's digest tells of every change."""
+        """True for the package's own code, whose digest changes with every change."""
         return self.study.is_own
 
     def __str__(self) -> str:
-        """All that it depends on besides the code."""
+        """Return everything that the program depends on besides the code."""
         objectives = [(objective.expression.text, objective.sign) for objective in self.objectives]
         constraints = [constraint.text for constraint in self.constraints]
         return str((self.study.name, constraints, objectives, self.metrics, self.known, self.decided))
 
 
 def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar]) -> tuple[Any, tuple[Scalar, ...]]:
-    """Metrics and objectives (negated where they are maximised) of one design.
+    """Return the metrics and objectives of one design, objectives negated where they are maximised.
 
     Args:
         program: what is computed.
@@ -52,8 +52,8 @@ def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar])
         values: full path → value of leaves, in SI units.
 
     Returns:
-        The study's record of metrics, in which ``feasible`` and ``infeasible_reason`` tell of constraints too and
-        what the program leaves out is None; and one scalar an objective, the smaller the better.
+        The study's record of metrics, in which ``feasible`` and ``infeasible_reason`` include the constraints and
+        metrics that the program leaves out are None; and one scalar an objective, the smaller the better.
     """
     design, study = replace(base, values), program.study
     metrics = (recording.once(study.evaluate) if program.can_be_kept else study.evaluate)(design)
@@ -64,28 +64,28 @@ def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar])
     metrics = dataclasses.replace(metrics, feasible=reason == 0, infeasible_reason=reason)
     objectives = tuple(objective.sign * objective.expression(lookup) for objective in program.objectives)
     if program.metrics is not None:
-        metrics = _without(metrics, program.metrics)
+        metrics = _select_metrics(metrics, program.metrics)
     return metrics, objectives
 
 
 def neutral(base: Design, columns: Mapping[str, np.ndarray]) -> tuple[tuple[int, float], ...]:
-    """(number, value) of the inputs that are 0, 1 or infinite for all designs.
+    """Return (index, value) of the inputs of programs that are 0, 1 or infinite for all designs.
 
     Args:
         base: the design that has every leaf that is not in ``columns``.
         columns: full path → all values that the leaf takes.
     """
-    found = []
-    for number, leaf in enumerate(jax.tree.leaves((base, dict(columns)))):
+    pairs = []
+    for position, leaf in enumerate(jax.tree.leaves((base, dict(columns)))):
         values = np.asarray(leaf, np.float32)
-        found += [(number, value) for value in folding.NEUTRAL if np.all(values == value)]
-    return tuple(found)
+        pairs += [(position, value) for value in folding.NEUTRAL if np.all(values == value)]
+    return tuple(pairs)
 
 
-def _without(metrics: Any, kept: Container[str]) -> Any:
-    """Metrics of which the others are left out."""
-    left_out = [field.name for field in dataclasses.fields(metrics) if field.name not in kept]
-    return dataclasses.replace(metrics, **dict.fromkeys(left_out))
+def _select_metrics(metrics: Any, names: Container[str]) -> Any:
+    """Return the metrics with these names, None for all others."""
+    removed = [field.name for field in dataclasses.fields(metrics) if field.name not in names]
+    return dataclasses.replace(metrics, **dict.fromkeys(removed))
 
 
 def _is_atom(value: Any) -> bool:
@@ -94,17 +94,18 @@ def _is_atom(value: Any) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equations, jax.tree_util.PyTreeDef]:
-    """:func:`evaluate_point` as equations, for inputs of this structure; traced once for all programs of a sweep.
+    """Return the equations of :func:`evaluate_point` and the structure of its outputs, for inputs of this structure.
 
-    What the known inputs make neutral is left out, and what is decided.
+    Traced once for all programs of a sweep. Operations that known inputs make neutral are left out, decided ones are
+    constants.
     """
     if program.known or program.decided:
-        whole, outputs = equations_of(dataclasses.replace(program, known=(), decided=()), inputs)
-        return folding.folded(whole, dict(program.known), program.decided), outputs
+        equations, outputs = equations_of(dataclasses.replace(program, known=(), decided=()), inputs)
+        return folding.folded(equations, dict(program.known), program.decided), outputs
     if program.metrics is not None:
-        whole, outputs = equations_of(dataclasses.replace(program, metrics=None), inputs)
-        metrics, objectives = jax.tree.unflatten(outputs, whole.outputs)
-        wanted, outputs = jax.tree.flatten((_without(metrics, program.metrics), objectives), is_leaf=_is_atom)
-        return whole.part((), wanted), outputs
+        equations, outputs = equations_of(dataclasses.replace(program, metrics=None), inputs)
+        metrics, objectives = jax.tree.unflatten(outputs, equations.outputs)
+        atoms, outputs = jax.tree.flatten((_select_metrics(metrics, program.metrics), objectives), is_leaf=_is_atom)
+        return equations.part((), atoms), outputs
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
     return recording.trace(functools.partial(evaluate_point, program), *scalars)

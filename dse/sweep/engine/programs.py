@@ -41,8 +41,8 @@ _QUICKLY = {
 #: has none.
 FAST = {"xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True}
 
-#: What is left of them for versions of XLA that do not know all.
-_KNOWN_BY_ALL = {"xla_backend_optimization_level": 0}
+#: Those of them that all versions of XLA have.
+_COMMON_OPTIONS = {"xla_backend_optimization_level": 0}
 
 #: Threads in which XLA compiles, and how their names begin.
 _THREADS = "compiling"
@@ -58,7 +58,7 @@ class CompileClock:
 
     @classmethod
     def read(cls) -> tuple[float, float, int]:
-        """(seconds traced, seconds compiled or loaded, programs compiled) since the first reading."""
+        """Return (seconds traced, seconds compiled or loaded, programs compiled) since the first reading."""
         if not cls._listening:
             jax.monitoring.register_event_duration_secs_listener(cls._note)
             cls._listening = True
@@ -81,18 +81,17 @@ class CompileClock:
     @contextlib.contextmanager
     def loading(cls) -> Iterator[None]:
         """Count the time as compilation."""
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             yield
         finally:
-            cls._count("compile", time.perf_counter() - began)
+            cls._count("compile", time.perf_counter() - start)
 
 
 class PersistentFunction:
-    """A jitted function whose compiled forms are kept.
+    """A jitted function whose compiled programs are kept on disk.
 
-    Called with positional arguments, which are traced, and named ones, which are not: these are part of what the
-    program is, and tell it by ``str``.
+    Positional arguments are traced. Keyword arguments are static: their ``str`` is part of a program's key.
     """
 
     def __init__(self, function: Callable[..., Any], static: tuple[str, ...], options: dict[str, Any]) -> None:
@@ -103,12 +102,12 @@ class PersistentFunction:
         self._loaded: dict[Hashable, Future[Callable[..., Any]]] = {}
 
     def __call__(self, *arguments: Any, **static: Any) -> Any:
-        """The function's value."""
+        """Return the function's value."""
         return self.compiled(*arguments, **static)(*arguments)
 
     def compiled(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
-        """The program for arguments like these, to be called with them alone and without another look at them."""
-        if not self._is_kept(static) and not self._options():
+        """Return the program for arguments of these shapes, to be called with positional arguments alone."""
+        if not self._is_cacheable(static) and not self._options():
             return functools.partial(self.jitted, **static)
         program = self._program(arguments, static)[0]
         with CompileClock.loading():
@@ -121,25 +120,27 @@ class PersistentFunction:
         """
         return self._program(arguments, static)[1] if self._options() else None
 
-    def _is_kept(self, static: dict[str, Any]) -> bool:
+    def _is_cacheable(self, static: dict[str, Any]) -> bool:
         return cache.folder() is not None and all(getattr(value, "can_be_kept", True) for value in static.values())
 
     def _program(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> tuple[Future[Callable[..., Any]], Any]:
-        """The program, which may be on its way, and the shapes of its value where this call lets it be compiled."""
+        """Return the program, maybe still compiling, and the shapes of its value if this call started that."""
         leaves, structure = jax.tree.flatten(arguments)
         shapes = tuple(map(jax.typeof, leaves))
         key = (structure, shapes, *sorted(static.items()))
-        begun = self._loaded.get(key)
-        if begun and not (begun.done() and begun.exception()):
-            return begun, None
-        named = ((name, str(static[name])) for name in sorted(static))
+        future = self._loaded.get(key)
+        if future and not (future.done() and future.exception()):
+            return future, None
+        static_texts = ((name, str(static[name])) for name in sorted(static))
         name = self._function.__module__, self._function.__qualname__
-        made_from = circumstances() + str((*name, self._options(), self._digest, structure, shapes, *named))
-        self._loaded[key], given = self._found(made_from if self._is_kept(static) else None, arguments, static)
-        return self._loaded[key], given
+        cache_key = environment_text() + str((*name, self._options(), self._digest, structure, shapes, *static_texts))
+        self._loaded[key], output_shapes = self._load_or_compile(
+            cache_key if self._is_cacheable(static) else None, arguments, static
+        )
+        return self._loaded[key], output_shapes
 
     def forget(self) -> None:
-        """Let go of the programs that this process holds: each takes dozens of its memory maps."""
+        """Release the programs that this process holds: each takes dozens of its memory maps."""
         self._loaded.clear()
         self.jitted.clear_cache()
 
@@ -151,68 +152,68 @@ class PersistentFunction:
         """Digest of the files besides the function's own; files outside of the model count by ``code_digest``."""
         return folder_digest(folder_of(self._function))
 
-    def _found(
-        self, made_from: str | None, arguments: tuple[Any, ...], static: dict[str, Any]
+    def _load_or_compile(
+        self, cache_key: str | None, arguments: tuple[Any, ...], static: dict[str, Any]
     ) -> tuple[Future[Callable[..., Any]], Any]:
-        """The kept program, else a new one, which is kept, and the shapes of its value; None for one that is not."""
+        """Return the program from disk and None, or else a new one, saved there, and the shapes of its value."""
         with CompileClock.loading():
-            found = cache.load(made_from) if made_from else None
-            if found is not None:
+            serialized = cache.load(cache_key) if cache_key else None
+            if serialized is not None:
                 with contextlib.suppress(Exception):  # of another machine's making, say: then it is made again
                     loaded = Future[Callable[..., Any]]()
-                    loaded.set_result(serialize_executable.deserialize_and_load(*found))
+                    loaded.set_result(serialize_executable.deserialize_and_load(*serialized))
                     return loaded, None
         traced = self.jitted.trace(*arguments, **static)
         lowered, options, calls_back = traced.lower(), self._options(), bool(traced.jaxpr.effects)
 
-        def made() -> Callable[..., Any]:
-            with compiling_anew():
-                compiled = _compiled(lowered, options)
-            if made_from and not calls_back:  # into this process
+        def compile_and_save() -> Callable[..., Any]:
+            with compiling_uncached():
+                compiled = _compile(lowered, options)
+            if cache_key and not calls_back:  # into this process
                 with contextlib.suppress(Exception):  # some devices' programs cannot be kept: it only costs time
-                    cache.save(made_from, serialize_executable.serialize(compiled))
+                    cache.save(cache_key, serialize_executable.serialize(compiled))
             return compiled
 
-        return _COMPILING.submit(made), traced.out_info
+        return _COMPILING.submit(compile_and_save), traced.out_info
 
 
-def _compiled(lowered: Any, options: dict[str, Any] | None) -> Any:
-    """The program of what is lowered, with those of the options that this XLA knows."""
+def _compile(lowered: Any, options: dict[str, Any] | None) -> Any:
+    """Compile what is lowered, with those of the options that this XLA has."""
     try:
         return lowered.compile(options)
     except jax.errors.JaxRuntimeError:
-        if not options or options.items() <= _KNOWN_BY_ALL.items():
+        if not options or options.items() <= _COMMON_OPTIONS.items():
             raise
-        return lowered.compile({name: value for name, value in options.items() if name in _KNOWN_BY_ALL})
+        return lowered.compile({name: value for name, value in options.items() if name in _COMMON_OPTIONS})
 
 
-class _Anew:
-    """Threads that compile without JAX's cache; its setting is one for all of them."""
+class _UncachedCompilation:
+    """Number of threads that compile without JAX's cache, and the setting to restore after the last."""
 
     lock: ClassVar[threading.Lock] = threading.Lock()
     threads: ClassVar[int] = 0
-    kept: ClassVar[bool] = False
+    setting: ClassVar[bool] = False
 
 
 @contextlib.contextmanager
-def compiling_anew() -> Iterator[None]:
-    """Without JAX's cache of compilations: what was loaded from there once cannot be saved again on CPUs."""
-    with _Anew.lock:
-        if not _Anew.threads:
-            _Anew.kept = _setting("jax_enable_compilation_cache")
+def compiling_uncached() -> Iterator[None]:
+    """Compile without JAX's cache of compilations: a program loaded from there cannot be saved again on CPUs."""
+    with _UncachedCompilation.lock:
+        if not _UncachedCompilation.threads:
+            _UncachedCompilation.setting = _setting("jax_enable_compilation_cache")
             _use_cache(False)
-        _Anew.threads += 1
+        _UncachedCompilation.threads += 1
     try:
         yield
     finally:
-        with _Anew.lock:
-            _Anew.threads -= 1
-            if not _Anew.threads:
-                _use_cache(_Anew.kept)
+        with _UncachedCompilation.lock:
+            _UncachedCompilation.threads -= 1
+            if not _UncachedCompilation.threads:
+                _use_cache(_UncachedCompilation.setting)
 
 
-def _use_cache(wanted: bool) -> None:
-    jax.config.update("jax_enable_compilation_cache", wanted)
+def _use_cache(enabled: bool) -> None:
+    jax.config.update("jax_enable_compilation_cache", enabled)
     compilation_cache.reset_cache()
 
 
@@ -221,27 +222,29 @@ def persistent_jit(
     quickly: bool = False,
     options: dict[str, Any] = {},  # noqa: B006
 ) -> Callable[[Callable[..., Any]], PersistentFunction]:
-    """Decorator: ``jax.jit`` with these static arguments, whose compiled programs are kept on disk.
+    """Decorate a function like ``jax.jit``, with its compiled programs kept on disk.
 
-    ``quickly`` is for programs that run a few times only: they compile in half the time and run slower;
-    ``options`` are further ones of XLA for processors.
+    Args:
+        *static: names of static keyword arguments, whose ``str`` must tell their values apart.
+        quickly: for programs that run a few times only: they compile in half the time and run slower.
+        options: options of XLA for processors.
     """
     return functools.partial(PersistentFunction, static=static, options=_QUICKLY if quickly else options)
 
 
-def persistent_value(made_from: str, find: Callable[[], Any]) -> Any:
-    """A picklable value that depends on nothing but the code and ``made_from``."""
-    return cache.value(circumstances() + made_from, find)
+def persistent_value(cache_key: str, find: Callable[[], Any]) -> Any:
+    """Return the value of ``find``, from disk if computed before; it depends on the code and ``cache_key`` alone."""
+    return cache.value(environment_text() + cache_key, find)
 
 
 def _setting(name: str) -> Any:
-    """JAX makes its settings attributes when it is imported."""
+    """Return a setting of JAX, which makes them attributes when it is imported."""
     return getattr(jax.config, name)
 
 
 @functools.cache
-def circumstances() -> str:
-    """All that a program depends on besides its own description."""
+def environment_text() -> str:
+    """Return a text of all that a program depends on besides its description: code, versions, flags, device."""
     device = jax.devices()[0]
     return str(
         (
@@ -259,7 +262,7 @@ def circumstances() -> str:
 
 
 def _processor() -> str:
-    """Name and features of the processor: compiled code uses what the machine has."""
+    """Return the name and features of the processor: compiled code uses what the machine has."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,8 +1,8 @@
-"""The model as stages: what each computes of the outer index and the parts of the inner product, once for each.
+"""The model as stages: each computes the variables of the same array axes, once for each index along these.
 
-A stage is a function that XLA merges with no other: it would compute what lies at a lower level again for each position
-of a higher one. It is given the values of variables and gives those that later stages need; arrays have the axes of
-what the variable depends on, of [first part, second part, outer]: the outer index is the long one, along which
+A stage is a function that XLA merges with no other: merged, a variable would be computed again along axes on which it
+does not depend. It takes the values of variables and returns those that later stages need. Arrays have the axes on
+which the variable depends, of [first factor, second factor, outer]: the outer index is the long one, along which
 processors compute many values at once, whatever else a value depends on.
 """
 
@@ -26,17 +26,17 @@ from dse.sweep.engine.point import Program, equations_of
 #: The axes of arrays, in their order.
 AXES = (FIRST, SECOND, OUTER)
 
-#: The levels of stages, each after those whose values it may need.
-_STAGES = (OUTER, OUTER | FIRST, OUTER | SECOND, OUTER | FIRST | SECOND)
+#: The array axes of stages, each after those whose values it may need.
+_STAGE_AXES = (OUTER, OUTER | FIRST, OUTER | SECOND, OUTER | FIRST | SECOND)
 
 
 @dataclasses.dataclass(frozen=True)
-class Moving:
-    """A program and how its inputs move: what the stages follow from."""
+class StagedProgram:
+    """A program with the array axes of its inputs, from which its stages follow."""
 
     program: Program
     structure: jax.tree_util.PyTreeDef  #: of the inputs
-    levels: tuple[int, ...]  #: of each input, 0 where it is the same for all designs
+    input_axes: tuple[int, ...]  #: array axes of each input, 0 where it is the same for all designs
 
     @property
     def can_be_kept(self) -> bool:
@@ -44,7 +44,7 @@ class Moving:
         return self.program.can_be_kept
 
     def __str__(self) -> str:
-        return f"{self.program} {self.structure} {self.levels}"
+        return f"{self.program} {self.structure} {self.input_axes}"
 
     @property
     def equations(self) -> Equations:
@@ -52,75 +52,82 @@ class Moving:
         return equations_of(self.program, self.structure)[0]
 
     @functools.cached_property
-    def of_variables(self) -> dict[int, int]:
-        """The level of each variable."""
-        found = dict(enumerate(self.levels))
+    def axes_by_variable(self) -> dict[int, int]:
+        """Variable → its array axes, a sum of OUTER, FIRST and SECOND."""
+        axes_by_variable = dict(enumerate(self.input_axes))
         for equation in self.equations.equations:
-            level = _union(found[i] for i in equation.inputs if isinstance(i, int))
-            found |= dict.fromkeys(equation.outputs, level)
-        return found
+            axes = _union(axes_by_variable[i] for i in equation.inputs if isinstance(i, int))
+            axes_by_variable |= dict.fromkeys(equation.outputs, axes)
+        return axes_by_variable
 
-    def level(self, atom: Atom) -> int:
-        """The level of a variable; 0 of a constant."""
-        return 0 if isinstance(atom, Constant) else self.of_variables[atom]
+    def axes_of(self, atom: Atom) -> int:
+        """Return the array axes of a variable, 0 for a constant."""
+        return 0 if isinstance(atom, Constant) else self.axes_by_variable[atom]
 
 
-class Stage(NamedTuple):
-    """A function of a level: the variables that it is given and those that it gives."""
+class ProgramStage(NamedTuple):
+    """A function of the program for some array axes: variables that it takes and that it returns."""
 
-    level: int
+    axes: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     n_equations: int
 
 
-class Goals(NamedTuple):
-    """What a design is asked for: its reason, as terms to be added, and its objectives."""
+class ScoreOutputs(NamedTuple):
+    """The variables that score a design: its infeasibility reason as terms to be added, and its objectives."""
 
     reasons: tuple[Atom, ...]
     objectives: tuple[Atom, ...]
 
 
-class Group(NamedTuple):
-    """Scores that are computed along the same axes: which of the objectives and of the terms of the reason."""
+class ScoreGroup(NamedTuple):
+    """Scores along the same axes: their stage, and the indices of its objectives and of its terms of the reason."""
 
-    stage: Stage
+    stage: ProgramStage
     objectives: tuple[int, ...]
     reasons: tuple[int, ...]
 
 
-class Stages(NamedTuple):
-    """Stages in the order in which they are run; and of scores their groups, after them."""
+class ProgramStages(NamedTuple):
+    """Stages in the order in which they are run, then the groups of scores."""
 
-    tables: tuple[Stage, ...]
-    groups: tuple[Group, ...] = ()
+    tables: tuple[ProgramStage, ...]
+    groups: tuple[ScoreGroup, ...] = ()
 
 
-def moving(program: Program, nest: Nest, structure: jax.tree_util.PyTreeDef, n_base: int) -> Moving:
-    """How the inputs (leaves of the base, then of the axes by path) of a program move in a nest."""
+def stage_program(program: Program, nest: Nest, structure: jax.tree_util.PyTreeDef, n_base: int) -> StagedProgram:
+    """Return a program with the array axes of its inputs in a nest.
+
+    Args:
+        program: what is computed of a design.
+        nest: the outer and inner axes.
+        structure: of the inputs, which are the leaves of the base and then those of the axes by path.
+        n_base: number of leaves of the base.
+    """
     inner = nest.inner
-    of_path = dict.fromkeys(nest.grid.columns, OUTER)
-    of_path |= {path: FIRST for axis in inner.first for path in nest.axes[axis]}
-    of_path |= {path: SECOND for axis in inner.second for path in nest.axes[axis]}
-    return Moving(program, structure, (*[0] * n_base, *(of_path[path] for path in sorted(of_path))))
+    axes_by_path = dict.fromkeys(nest.grid.columns, OUTER)
+    axes_by_path |= {path: FIRST for axis in inner.first for path in nest.axes[axis]}
+    axes_by_path |= {path: SECOND for axis in inner.second for path in nest.axes[axis]}
+    return StagedProgram(program, structure, (*[0] * n_base, *(axes_by_path[path] for path in sorted(axes_by_path))))
 
 
-def goals(program: Program, structure: jax.tree_util.PyTreeDef) -> Goals:
-    """The terms of the reason and the objectives among the equations of a program."""
-    found, outputs = equations_of(program, structure)
-    metrics, objectives = jax.tree.unflatten(outputs, found.outputs)
-    return Goals(tuple(_terms(found, metrics.infeasible_reason)), tuple(objectives))
+def score_outputs(program: Program, structure: jax.tree_util.PyTreeDef) -> ScoreOutputs:
+    """Return the terms of the infeasibility reason and the objectives of a program, as atoms of its equations."""
+    equations, structure_of_outputs = equations_of(program, structure)
+    metrics, objectives = jax.tree.unflatten(structure_of_outputs, equations.outputs)
+    return ScoreOutputs(tuple(_terms(equations, metrics.infeasible_reason)), tuple(objectives))
 
 
-def _terms(found: Equations, reason: Atom) -> list[Atom]:
-    """Whole numbers of different bits that add up to a reason."""
-    made = _made(found)
+def _terms(equations: Equations, reason: Atom) -> list[Atom]:
+    """Return the atoms, integers of different bits, that add up to a reason."""
+    equation_by_output = _equation_by_output(equations)
 
     def terms(atom: Atom) -> list[Atom]:
-        equation = None if isinstance(atom, Constant) else made.get(atom)
+        equation = None if isinstance(atom, Constant) else equation_by_output.get(atom)
         if equation is None or equation.primitive.name not in ("add", "or"):
             return [atom]
-        return [term for part in equation.inputs for term in terms(part)]
+        return [term for operand in equation.inputs for term in terms(operand)]
 
     return terms(reason)
 
@@ -129,158 +136,192 @@ def _union(bits: Iterable[int]) -> int:
     return functools.reduce(operator.or_, bits, 0)
 
 
-def _made(found: Equations) -> dict[int, Equation]:
-    """Variable → the equation that gives it."""
-    return {output: equation for equation in found.equations for output in equation.outputs}
+def _equation_by_output(equations: Equations) -> dict[int, Equation]:
+    """Return variable → the equation that computes it."""
+    return {output: equation for equation in equations.equations for output in equation.outputs}
 
 
-def staged(of: Moving, outputs: Sequence[Atom]) -> Stages:
-    """Stages that give all outputs, each at the level of what it depends on."""
-    wanted = {atom for atom in outputs if isinstance(atom, int)}
-    if _has_effects(of.equations):
-        return Stages((_stage(of, _STAGES[-1], _STAGES, wanted),))
-    return Stages(_tables(of, _STAGES, wanted))
+def output_stages(staged_program: StagedProgram, outputs: Sequence[Atom]) -> ProgramStages:
+    """Return stages that compute all outputs, each along the array axes on which it depends."""
+    variables = {atom for atom in outputs if isinstance(atom, int)}
+    if _has_effects(staged_program.equations):
+        return ProgramStages((_stage(staged_program, _STAGE_AXES[-1], _STAGE_AXES, variables),))
+    return ProgramStages(_table_stages(staged_program, _STAGE_AXES, variables))
 
 
-def staged_scores(of: Moving, wanted: Goals, inner: Inner) -> Stages:
-    """Stages up to the scores: one group, or one of each part where the parts stay apart."""
-    joined = OUTER | (FIRST if inner.first else 0) | (SECOND if inner.second else 0)
-    last = (OUTER | FIRST, OUTER | SECOND) if inner.apart else (joined,)
-    at_once = _has_effects(of.equations)
-    before = [level for level in _STAGES if all(level != whole and not level & ~whole for whole in last)]
+def score_stages(staged_program: StagedProgram, outputs: ScoreOutputs, inner: Inner) -> ProgramStages:
+    """Return stages and groups of scores: one group, or one for each factor where ``inner`` is separable."""
+    all_axes = OUTER | (FIRST if inner.first else 0) | (SECOND if inner.second else 0)
+    group_axes = (OUTER | FIRST, OUTER | SECOND) if inner.separable else (all_axes,)
+    is_one_stage = _has_effects(staged_program.equations)
+    table_axes = [
+        axes
+        for axes in _STAGE_AXES
+        if all(axes != allowed_axes and not axes & ~allowed_axes for allowed_axes in group_axes)
+    ]
     groups = []
-    for number, level in enumerate(last):
+    for group_number, axes in enumerate(group_axes):
 
-        def own(atoms: Sequence[Atom], number: int = number) -> tuple[int, ...]:
-            """What is computed in this group: the first that has all axes of it."""
-            first = (next(j for j, whole in enumerate(last) if not of.level(atom) & ~whole) for atom in atoms)
-            return tuple(i for i, group in enumerate(first) if group == number)
+        def select_group(atoms: Sequence[Atom], number: int = group_number) -> tuple[int, ...]:
+            """Return the indices of the atoms in this group: the first group with all their array axes."""
+            first_groups = (
+                next(j for j, allowed_axes in enumerate(group_axes) if not staged_program.axes_of(atom) & ~allowed_axes)
+                for atom in atoms
+            )
+            return tuple(i for i, group in enumerate(first_groups) if group == number)
 
-        reasons, objectives = own(wanted.reasons), own(wanted.objectives)
-        wanted_here = (*(wanted.reasons[i] for i in reasons), *(wanted.objectives[i] for i in objectives))
-        atoms = {atom for atom in wanted_here if isinstance(atom, int)}
-        stage = _stage(of, level, _STAGES if at_once else (level,), atoms)
-        groups.append(Group(stage, objectives, reasons))
-    needed = {i for group in groups for i in group.stage.inputs}
-    return Stages(_tables(of, before, needed), tuple(groups))
+        reasons, objectives = select_group(outputs.reasons), select_group(outputs.objectives)
+        group_outputs = (*(outputs.reasons[i] for i in reasons), *(outputs.objectives[i] for i in objectives))
+        atoms = {atom for atom in group_outputs if isinstance(atom, int)}
+        stage = _stage(staged_program, axes, _STAGE_AXES if is_one_stage else (axes,), atoms)
+        groups.append(ScoreGroup(stage, objectives, reasons))
+    table_outputs = {i for group in groups for i in group.stage.inputs}
+    return ProgramStages(_table_stages(staged_program, table_axes, table_outputs), tuple(groups))
 
 
 def _has_effects(equations: Equations) -> bool:
     return any(equation.has_effect for equation in equations.equations)
 
 
-def _stage(of: Moving, level: int, computed: Sequence[int], outputs: Iterable[int]) -> Stage:
-    """A stage that computes for these outputs what is of some levels, and is given the rest."""
+def _stage(
+    staged_program: StagedProgram, axes: int, computed_axes: Sequence[int], outputs: Iterable[int]
+) -> ProgramStage:
+    """Return a stage with these outputs that computes variables of ``computed_axes`` and takes all others as inputs."""
 
-    def is_own(variable: int) -> bool:
-        return variable >= of.equations.n_inputs and of.of_variables[variable] | OUTER in computed
+    def is_computed(variable: int) -> bool:
+        return (
+            variable >= staged_program.equations.n_inputs
+            and staged_program.axes_by_variable[variable] | OUTER in computed_axes
+        )
 
     outputs = sorted(outputs)
-    wanted = {i for i in outputs if is_own(i)}
-    inputs, n_equations = set(outputs) - wanted, 0
-    for equation in reversed(of.equations.equations):
-        if equation.has_effect or wanted.intersection(equation.outputs):
+    pending = {i for i in outputs if is_computed(i)}
+    inputs, n_equations = set(outputs) - pending, 0
+    for equation in reversed(staged_program.equations.equations):
+        if equation.has_effect or pending.intersection(equation.outputs):
             n_equations += 1
             for atom in equation.inputs:
                 if isinstance(atom, int):
-                    (wanted if is_own(atom) else inputs).add(atom)
-    return Stage(level, tuple(sorted(inputs)), tuple(outputs), n_equations)
+                    (pending if is_computed(atom) else inputs).add(atom)
+    return ProgramStage(axes, tuple(sorted(inputs)), tuple(outputs), n_equations)
 
 
-def _tables(of: Moving, levels: Sequence[int], wanted: set[int]) -> tuple[Stage, ...]:
-    """Stages of these levels that give what is wanted: the last is asked first for what it needs of the others."""
-    found = list[Stage]()
-    for level in reversed(levels):
-        own = {i for i in wanted if i >= of.equations.n_inputs and of.of_variables[i] | OUTER == level}
-        if own:
-            found.append(_stage(of, level, (level,), own))
-            wanted = wanted | set(found[-1].inputs)
-    return tuple(found[::-1])
+def _table_stages(
+    staged_program: StagedProgram, axis_sets: Sequence[int], outputs: set[int]
+) -> tuple[ProgramStage, ...]:
+    """Return stages, one for each of ``axis_sets``, whose outputs are these and the inputs of later stages."""
+    stages = list[ProgramStage]()
+    for axes in reversed(axis_sets):
+        variables = {
+            i
+            for i in outputs
+            if i >= staged_program.equations.n_inputs and staged_program.axes_by_variable[i] | OUTER == axes
+        }
+        if variables:
+            stages.append(_stage(staged_program, axes, (axes,), variables))
+            outputs = outputs | set(stages[-1].inputs)
+    return tuple(stages[::-1])
 
 
-def run(of: Moving, stage: Stage, values: Sequence[Array], outputs: Sequence[Atom]) -> list[Any]:
-    """Outputs of a stage, each with the axes of its level.
+def run_stage(
+    staged_program: StagedProgram, stage: ProgramStage, values: Sequence[Array], outputs: Sequence[Atom]
+) -> list[Any]:
+    """Return outputs of a stage, each along its array axes.
 
     Args:
-        of: the program.
-        stage: its stage.
-        values: of the stage's inputs, each with the axes of its level.
-        outputs: variables or constants.
+        staged_program: the program.
+        stage: a stage of it.
+        values: values of the stage's inputs, each along its array axes.
+        outputs: variables or constants that are returned.
     """
-    part, given = of.equations.part(stage.inputs, outputs), [of.level(i) for i in stage.inputs]
+    equations, input_axes = (
+        staged_program.equations.part(stage.inputs, outputs),
+        [staged_program.axes_of(i) for i in stage.inputs],
+    )
 
     def function(*scalars: Any) -> list[Any]:
-        return part.run(dict(zip(stage.inputs, scalars, strict=True)))
+        return equations.run(dict(zip(stage.inputs, scalars, strict=True)))
 
-    made = [of.level(atom) for atom in outputs]
+    output_axes = [staged_program.axes_of(atom) for atom in outputs]
     for axis in reversed(AXES):
-        if any(level & axis for level in given):
-            along = [[0 if level & axis else None for level in levels] for levels in (given, made)]
-            function = jax.vmap(function, tuple(along[0]), along[1])
+        if any(value_axes & axis for value_axes in input_axes):
+            vmap_axes = [
+                [0 if value_axes & axis else None for value_axes in axis_sets]
+                for axis_sets in (input_axes, output_axes)
+            ]
+            function = jax.vmap(function, tuple(vmap_axes[0]), vmap_axes[1])
     return function(*values)
 
 
-def spread(value: Any, level: int) -> Array:
-    """A value with the axes of its level as [first part, second part, outer], of length 1 where it has none."""
-    present = [axis for axis, part in enumerate(AXES) if level & part]
+def expand_axes(value: Any, value_axes: int) -> Array:
+    """Return a value as [first factor, second factor, outer], of length 1 along array axes that it does not have."""
+    present = [axis for axis, bit in enumerate(AXES) if value_axes & bit]
     return jnp.expand_dims(jnp.asarray(value), [axis for axis in range(3) if axis not in present])
 
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """Values along some of [first part, second part, outer]; the same along the others."""
+    """Values along some of [first factor, second factor, outer], the same along the others."""
 
     values: Any
     shape: tuple[int, ...]  #: of three axes, 1 where the values are the same along the axis
 
-    def at(self, where: Where) -> np.ndarray:
-        """[design] the values there."""
+    def select(self, where: DesignIndices) -> np.ndarray:
+        """Return [design] the values of these designs."""
         flat = np.asarray(self.values).reshape(-1)
-        return flat[where.flat(self.shape)] if len(flat) > 1 else np.broadcast_to(flat, len(where.outer))
+        return flat[where.flat_index(self.shape)] if len(flat) > 1 else np.broadcast_to(flat, len(where.outer))
 
 
-class Where:
-    """Where designs are in a chunk: [design] positions along each axis."""
+class DesignIndices:
+    """Designs of a chunk by their [design] indices along its array axes.
 
-    def __init__(self, outer: np.ndarray, inner: np.ndarray, parts: tuple[int, int]) -> None:
+    Args:
+        outer: outer index less that of the chunk's start.
+        inner: inner index.
+        factor_sizes: sizes of the first and of the second factor.
+    """
+
+    def __init__(self, outer: np.ndarray, inner: np.ndarray, factor_sizes: tuple[int, int]) -> None:
         self.outer = outer
-        self._digits = *np.divmod(inner, parts[1]), outer
+        self._digits = *np.divmod(inner, factor_sizes[1]), outer
         self._flat: dict[tuple[int, ...], np.ndarray] = {}
 
-    def flat(self, shape: tuple[int, ...]) -> np.ndarray:
-        """[design] positions in a flat array of this shape."""
+    def flat_index(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return [design] indices into a flattened array of this shape, three axes of full length or 1."""
         if shape not in self._flat:
-            found = np.zeros(len(self.outer), np.int64)
+            index = np.zeros(len(self.outer), np.int64)
             for size, digit in zip(shape, self._digits, strict=True):
-                found = found * size + digit if size > 1 else found
-            self._flat[shape] = found
+                index = index * size + digit if size > 1 else index
+            self._flat[shape] = index
         return self._flat[shape]
 
 
 class Outputs(NamedTuple):
-    """Where the outputs of a program are, stage by stage."""
+    """The variables or constants that the outputs of a program are."""
 
-    places: tuple[tuple[int | None, Any, int], ...]  #: (variable, or None and a constant, its level)
+    sources: tuple[tuple[int | None, Any, int], ...]  #: (variable, or None; constant; array axes)
     structure: jax.tree_util.PyTreeDef
 
     @property
     def variables(self) -> tuple[int, ...]:
-        """The variables among them, each once."""
-        return tuple(sorted({variable for variable, *_ in self.places if variable is not None}))
+        """The variables among the sources, ascending, each once."""
+        return tuple(sorted({variable for variable, *_ in self.sources if variable is not None}))
 
-    def of(self, values: Mapping[int, Any], shape: tuple[int, int, int]) -> Any:
-        """The outputs of a chunk of this shape, by the values of its variables."""
-        found = []
-        for variable, constant, level in self.places:
-            sizes = (size if level & part else 1 for size, part in zip(shape, AXES, strict=True))
-            found.append(Output(constant if variable is None else values[variable], tuple(sizes)))
-        return jax.tree.unflatten(self.structure, found)
+    def from_values(self, values: Mapping[int, Any], shape: tuple[int, int, int]) -> Any:
+        """Return the outputs of a chunk [first factor, second factor, outer] of this shape from variable → values."""
+        outputs = []
+        for variable, constant, value_axes in self.sources:
+            sizes = (size if value_axes & bit else 1 for size, bit in zip(shape, AXES, strict=True))
+            outputs.append(Output(constant if variable is None else values[variable], tuple(sizes)))
+        return jax.tree.unflatten(self.structure, outputs)
 
 
-def outputs_of(of: Moving, outputs: Sequence[Atom], structure: jax.tree_util.PyTreeDef) -> Outputs:
-    """Where these outputs are."""
-    places = [
-        (None, np.asarray(atom.value), 0) if isinstance(atom, Constant) else (atom, None, of.level(atom))
+def output_sources(
+    staged_program: StagedProgram, outputs: Sequence[Atom], structure: jax.tree_util.PyTreeDef
+) -> Outputs:
+    """Return the variables or constants of these outputs, with their array axes."""
+    sources = [
+        (None, np.asarray(atom.value), 0) if isinstance(atom, Constant) else (atom, None, staged_program.axes_of(atom))
         for atom in outputs
     ]
-    return Outputs(tuple(places), structure)
+    return Outputs(tuple(sources), structure)

@@ -1,4 +1,4 @@
-"""A nest on the device: the tables that its designs are made from."""
+"""A nest on the device: tables of leaf values along its axes, and the mask of mappings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import jax
 import numpy as np
 from jax import Array
 
-from dse.sweep.engine.decoding import FEW
-from dse.sweep.engine.devices import over_devices
+from dse.sweep.engine.decoding import FEW_ROWS
+from dse.sweep.engine.devices import device_sharding
 from dse.sweep.engine.nesting import Nest
 from dse.types import Design
 
 #: Tables that are longer than a few rows are padded to this length at least.
-SHORTEST = 1024
+MIN_TABLE_ROWS = 1024
 
 #: Bits of a word of the mask of mappings.
 _WORD = 32
@@ -25,15 +25,15 @@ class Tables(NamedTuple):
     """A nest on the device. Tables are padded to few lengths, so that most grids share their programs."""
 
     base: Design
-    outer: tuple[dict[str, Array], ...]  #: by digit: leaf path → value at each position
-    first: dict[str, Array]  #: leaf path → values along the first part of the inner product
-    second: dict[str, Array]  #: and along the second
+    outer: tuple[dict[str, Array], ...]  #: by digit of the outer index: leaf path → its value for each digit
+    first: dict[str, Array]  #: leaf path → values along the first factor of the inner product
+    second: dict[str, Array]  #: leaf path → values along the second factor
     radices: Array  #: of the outer index
-    mask: Array  #: [place, word] bits of which inner options are mappings there
+    mask: Array  #: [mask row, word] bits of the inner options that are mappings
 
 
-def tables(nest: Nest, paths: Container[str]) -> Tables:
-    """The tables of a nest, in float32, of the leaves that are needed."""
+def device_tables(nest: Nest, paths: Container[str]) -> Tables:
+    """Return the tables of a nest on the device, in float32, of the leaves in ``paths``."""
     first, second = (nest.columns_along(axes) for axes in (nest.inner.first, nest.inner.second))
     host: dict[str, Any] = dict(
         base=nest.grid.base,
@@ -41,28 +41,28 @@ def tables(nest: Nest, paths: Container[str]) -> Tables:
         first={path: values.astype(np.float32) for path, values in first.items()},
         second={path: values.astype(np.float32) for path, values in second.items()},
         radices=np.array(nest.outer_shape, np.int32),
-        mask=_padded(_packed(nest.mask)),
+        mask=_padded(_pack_bits(nest.mask)),
     )
-    return Tables(**jax.device_put(host, over_devices()))
+    return Tables(**jax.device_put(host, device_sharding()))
 
 
-def mask_places(nest: Nest, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(word of the mask, its bit) of each position along a group's axes."""
+def mask_bits(nest: Nest, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return (word of the mask, bit of the word) for each index along the product of a group's axes."""
     column = nest.mask_columns(axes).astype(np.int32)
     return column // _WORD, column % _WORD
 
 
-def _packed(flags: np.ndarray) -> np.ndarray:
-    """Flags along the last axis as bits of 32-bit words."""
+def _pack_bits(flags: np.ndarray) -> np.ndarray:
+    """Pack flags along the last axis into 32-bit words."""
     words = np.zeros((*flags.shape[:-1], -(-flags.shape[-1] // _WORD)), np.uint32)
-    for position in range(flags.shape[-1]):
-        words[..., position // _WORD] |= flags[..., position].astype(np.uint32) << np.uint32(position % _WORD)
+    for i in range(flags.shape[-1]):
+        words[..., i // _WORD] |= flags[..., i].astype(np.uint32) << np.uint32(i % _WORD)
     return words.view(np.int32)
 
 
 def _padded(column: np.ndarray) -> np.ndarray:
-    """A table with its last row repeated up to a power of two, 1024 at least if not few; no index ever points there."""
-    extra = max(1 << (len(column) - 1).bit_length(), SHORTEST if len(column) > FEW else 1) - len(column)
+    """Pad a table with its last row to a power of two rows, at least ``MIN_TABLE_ROWS`` unless it has few."""
+    extra = max(1 << (len(column) - 1).bit_length(), MIN_TABLE_ROWS if len(column) > FEW_ROWS else 1) - len(column)
     return np.pad(column, [(0, extra)] + [(0, 0)] * (column.ndim - 1), mode="edge")
 
 

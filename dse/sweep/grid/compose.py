@@ -38,7 +38,7 @@ from dse.spec.axes import Axis, Label
 from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec
 from dse.sweep.grid import mappings, structures
-from dse.sweep.grid.degrees import ALL_DEGREES, OPTIONS, Parts
+from dse.sweep.grid.degrees import ALL_DEGREES, OPTIONS, MappingSpec
 from dse.sweep.grid.grid import Grid, GridDimension
 from dse.sweep.grid.names import Names
 from dse.types import Capabilities, Design
@@ -56,45 +56,50 @@ _MAY_BE_NONE = ("shared_ffn", "n_predict", "redundant_experts", "uneven_layers")
 
 
 def build(spec: SweepSpec) -> Grid:
-    """The grid of a specification; InputError for faults of names, sizes and divisibility."""
-    found = structures.separated(spec)
-    if len(found) == 1:
-        return _of_one_structure(*found[0])
-    return structures.joined(spec, [_of_part(spec, *one) for one in found])
+    """Return the grid of a specification; InputError for faults of names, sizes and divisibility."""
+    spec_parts = structures.split_by_structure(spec)
+    if len(spec_parts) == 1:
+        return _grid_of_structure(*spec_parts[0])
+    return structures.join_grids(spec, [_grid_of_part(spec, *part) for part in spec_parts])
 
 
-def _of_part(whole: SweepSpec, spec: SweepSpec, names: Names) -> Grid:
-    """The grid of the designs of one structure; its InputErrors name those designs."""
+def _grid_of_part(sweep_spec: SweepSpec, spec: SweepSpec, names: Names) -> Grid:
+    """Return the grid of the designs of one structure; its InputErrors name those designs."""
     try:
-        return _of_one_structure(spec, names)
+        return _grid_of_structure(spec, names)
     except InputError as error:
-        where = f"{error.where} ({structures.named(whole, spec)})"
+        where = f"{error.where} ({structures.part_name(sweep_spec, spec)})"
         raise InputError(where, error.got, error.allowed, error.fix) from None
 
 
-def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
+def _grid_of_structure(spec: SweepSpec, names: Names) -> Grid:
     names.check()
-    offer = offered(_groups(spec), spec.fixed, _capabilities(names, spec), names.has_experts)
-    given = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes) if not structures.is_none(axis)}
-    groups = [(*group, *(one for axis in group for one in names.overlap_along(axis, given))) for group in offer.groups]
-    stacked = [group for group in groups if _is_mapping(group)]
-    orthogonal = [group for group in groups if not _is_mapping(group)]
-    parts = Parts(
-        axes=names.mapping_defaults(given)
-        | {axis.key: axis for group in stacked for axis in group}
+    offer = supported_axes(_groups(spec), spec.fixed, _capabilities(names, spec), names.has_experts)
+    axis_by_path = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes) if not structures.is_none(axis)}
+    groups = [
+        (*group, *(overlap_axis for axis in group for overlap_axis in names.overlap_along(axis, axis_by_path)))
+        for group in offer.groups
+    ]
+    mapping_groups = [group for group in groups if _is_mapping(group)]
+    dimension_groups = [group for group in groups if not _is_mapping(group)]
+    parts = MappingSpec(
+        axes=names.mapping_defaults(axis_by_path)
+        | {axis.key: axis for group in mapping_groups for axis in group}
         | {path: axis for path, axis in spec.fixed.items() if path in ALL_DEGREES[1:] + OPTIONS},
-        zips=tuple(group for group in stacked if len(group) > 1 and len(group[0].values) > 1),
-        n_devices_given="mapping.dp" not in given or N_DEVICES in given,
+        zips=tuple(group for group in mapping_groups if len(group) > 1 and len(group[0].values) > 1),
+        has_n_devices="mapping.dp" not in axis_by_path or N_DEVICES in axis_by_path,
         study=spec.study,
         has_experts=names.has_experts,
     )
-    owned = {*given, *assumed(given)} | (set() if parts.n_devices_given else {N_DEVICES})
-    dimensions = tuple(_dimension(group, names, owned) for group in orthogonal)
-    moving = {axis.key for dimension in dimensions for axis in dimension.axes}  # includes stacks of swept machines
-    base = _base(names, spec, parts, dimensions, assumed(given))
+    set_paths = {*axis_by_path, *assumed(axis_by_path)} | (set() if parts.has_n_devices else {N_DEVICES})
+    dimensions = tuple(_dimension(group, names, set_paths) for group in dimension_groups)
+    varying = {axis.key for dimension in dimensions for axis in dimension.axes}  # includes stacks of swept machines
+    base = _base(names, spec, parts, dimensions, assumed(axis_by_path))
     parts = parts._replace(splits_hidden=_splits_hidden(base, dimensions))
-    check_load(given[LOAD].values if LOAD in given else (), REQUEST_RATE in given, f"{spec.file}: load")
-    _check_bills(names, spec, base, given)
+    check_load(
+        axis_by_path[LOAD].values if LOAD in axis_by_path else (), REQUEST_RATE in axis_by_path, f"{spec.file}: load"
+    )
+    _check_bills(names, spec, base, axis_by_path)
     _check_routing(spec, base, dimensions)
     _check_tiers(spec, parts)
     orthogonal_paths = {path for dimension in dimensions for path in dimension.columns}
@@ -104,95 +109,108 @@ def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
     return Grid(
         spec=spec,
         base=base,
-        fixed=(*(axis for key, axis in names.layers.items() if key not in {*given, *moving}), *spec.fixed.values()),
+        fixed=(
+            *(axis for key, axis in names.layers.items() if key not in {*axis_by_path, *varying}),
+            *spec.fixed.values(),
+        ),
         dimensions=dimensions,
         table=table,
-        mapping_axes=_mapping_axes(stacked, parts),
+        mapping_axes=_mapping_axes(mapping_groups, parts),
         constraints=tuple(c for c in spec.constraints if c not in settled),
         settled=settled,
         parts=parts,
         shapes=shapes,
-        used=names.used,
+        used=names.catalog_entries,
         lacks=offer_note(offer, names.stacks),
-        tokens=tokens_note(given) or names.format_note(),
+        tokens=tokens_note(axis_by_path) or names.format_note(),
         nodes=names.node_note(),
         kinds=names.price_note(),
-        missing=_missing_note(table, shapes, N_DEVICES in given or not parts.n_devices_given),
+        missing=_missing_note(table, shapes, N_DEVICES in axis_by_path or not parts.has_n_devices),
         saturates="; ".join(filter(None, (_saturation(spec, base), _mesh(spec, base, names)))),
         trains=calibrated.without_engine(names.stacks) if spec.study.name == "serving" else "",
     )
 
 
-def _missing_note(table: mappings.MappingTable, shapes: tuple[Shape, ...], said: bool) -> str:
-    """Note on listed degrees that no mapping has, with reasons; ``said``: whether the sweep states ``n_devices``."""
+def _missing_note(table: mappings.MappingTable, shapes: tuple[Shape, ...], states_devices: bool) -> str:
+    """Note on listed degrees that no mapping has, with reasons; ``states_devices``: True if ``n_devices`` is stated."""
     if not table.missing:
         return ""
-    listed = "; ".join(f"{values} ({reason})" for values, reason in table.missing)
+    texts = "; ".join(f"{values} ({reason})" for values, reason in table.missing)
     devices = " or ".join(f"{count:,}" for count in sorted({shape.n_devices for shape in shapes}))
-    hint = "" if said else f"; the sweep says no n_devices: {devices}, those of one node, are used"
-    return f"in no mapping: {listed}{hint}"
+    hint = "" if states_devices else f"; the sweep says no n_devices: {devices}, those of one node, are used"
+    return f"in no mapping: {texts}{hint}"
 
 
 def _saturation(spec: SweepSpec, base: Design) -> str:
-    """Note on memory bandwidths above what the accelerator's cores can use; empty otherwise."""
-    said = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
+    """Return the note on memory bandwidths above what the accelerator's cores can use; empty otherwise."""
+    axis_by_path = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
     accelerator = base.system.accelerator
-    if accelerator.chip is not None or {_FEED, "accelerator", "system"} & set(said) or _BANDWIDTH not in said:
+    if (
+        accelerator.chip is not None
+        or {_FEED, "accelerator", "system"} & set(axis_by_path)
+        or _BANDWIDTH not in axis_by_path
+    ):
         return ""
-    return saturation_note(max(said[_BANDWIDTH].values), float(accelerator.power.feed))
+    return saturation_note(max(axis_by_path[_BANDWIDTH].values), float(accelerator.power.feed))
 
 
 def _mesh(spec: SweepSpec, base: Design, names: Names) -> str:
-    """Note on full meshes of another size than built; empty otherwise."""
-    said = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
-    if _DOMAIN not in said or {"accelerator", "system", "scale_up"} & set(said):
+    """Return the note on full meshes of another size than built; empty otherwise."""
+    axis_by_path = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
+    if _DOMAIN not in axis_by_path or {"accelerator", "system", "scale_up"} & set(axis_by_path):
         return ""
     network = base.system.scale_up
-    return mesh_note(float(network.mesh), float(network.bandwidth), names.base()[_DOMAIN], *said[_DOMAIN].values)
+    return mesh_note(
+        float(network.mesh), float(network.bandwidth), names.base()[_DOMAIN], *axis_by_path[_DOMAIN].values
+    )
 
 
-def _check_bills(names: Names, spec: SweepSpec, base: Design, given: Mapping[str, Axis]) -> None:
+def _check_bills(names: Names, spec: SweepSpec, base: Design, axis_by_path: Mapping[str, Axis]) -> None:
     """InputError for an objective or constraint on ``device_cost`` of accelerators of unknown dies: it would be 0."""
-    read = {name for one in (*spec.constraints, *(o.expression for o in spec.objectives)) for name in one.names}
-    asked = next((name for name in sorted(read) if name.startswith("device_cost")), None)
-    if asked is None or base.system.accelerator.chip is not None or f"{MADE}.logic_area" in given:
+    read_names = {
+        name
+        for expression in (*spec.constraints, *(o.expression for o in spec.objectives))
+        for name in expression.names
+    }
+    cost_name = next((name for name in sorted(read_names) if name.startswith("device_cost")), None)
+    if cost_name is None or base.system.accelerator.chip is not None or f"{MADE}.logic_area" in axis_by_path:
         return
     axis = names.layers.get("accelerator", names.layers["system"])
     unknown = [str(slug) for slug in dict.fromkeys(axis.labels) if not catalog.made(str(slug))["logic_area"]]
     if unknown:
         allowed = "accelerators whose files have dies (made.node, physical.die_area)"
         fix = "leave these out, rank by device_price, or state system.accelerator.made.logic_area"
-        raise InputError(f"{spec.file}: {asked}", f"{', '.join(unknown)}, without a stated bill", allowed, fix)
+        raise InputError(f"{spec.file}: {cost_name}", f"{', '.join(unknown)}, without a stated bill", allowed, fix)
 
 
 def _check_routing(spec: SweepSpec, base: Design, dimensions: tuple[GridDimension, ...]) -> None:
-    """InputError for faults of the routing that all designs have; those of some designs are reasons of these."""
+    """Raise InputError for faults of the routing that all designs have; those of some designs are reasons of these."""
     columns = (column for dimension in dimensions for column in dimension.columns.items())
-    moving = {path for path, values in columns if np.any(values != values[0])}
-    where = {path: axis.where for path, axis in spec.fixed.items()}
+    varying = {path for path, values in columns if np.any(values != values[0])}
+    where_by_path = {path: axis.where for path, axis in spec.fixed.items()}
     if base.workload.experts is not None:
-        check_routing(base.workload.experts, where, f"{spec.file}: workload", moving)
+        check_routing(base.workload.experts, where_by_path, f"{spec.file}: workload", varying)
 
 
-def _check_tiers(spec: SweepSpec, parts: Parts) -> None:
-    """InputError for a fixed share of offloaded data where no mapping offloads any."""
+def _check_tiers(spec: SweepSpec, parts: MappingSpec) -> None:
+    """Raise InputError for a fixed share of offloaded data where no mapping offloads any."""
     offloaded = {path: max(parts.axis(path).values, default=0.0) for path in OPTIONS}
     for path, axis in spec.fixed.items():
         check_tiers(path, axis.values[0], offloaded, axis.where)
 
 
 def _capabilities(names: Names, spec: SweepSpec) -> dict[str, float]:
-    """Capability → its maximum over the stacks of a sweep, from their files or the sweep."""
-    stated = {axis.key: axis.values for axis in (*spec.fixed.values(), *spec.axes)}
+    """Return capability → its maximum over the stacks of a sweep, from their files or the sweep."""
+    values_by_path = {axis.key: axis.values for axis in (*spec.fixed.values(), *spec.axes)}
     stacks = [names.values(names.layers["software"], slug) for slug in names.stacks]
     return {
-        field: max(stated.get(CAN + field, [stack.get(CAN + field, about["default"]) for stack in stacks]))
+        field: max(values_by_path.get(CAN + field, [stack.get(CAN + field, about["default"]) for stack in stacks]))
         for field, about in leaves(Capabilities).items()
     }
 
 
 def _base(
-    names: Names, spec: SweepSpec, parts: Parts, dimensions: tuple[GridDimension, ...], assumed: dict[str, float]
+    names: Names, spec: SweepSpec, parts: MappingSpec, dimensions: tuple[GridDimension, ...], assumed: dict[str, float]
 ) -> Design:
     """The base design: values of names, defaults, fixed values; axes add the optional records of their leaves."""
     values = PLAIN_MAPPING | (PLAIN_EXPERTS if names.has_experts else {}) | names.base()
@@ -208,7 +226,7 @@ def _base(
 
 
 def _groups(spec: SweepSpec) -> list[tuple[Axis, ...]]:
-    """The axes in their order, those that move together as one group in the place of the first."""
+    """Return the axes in their order, those that move together as one group in the place of the first."""
     by_name = {axis.name: axis for axis in spec.axes}
     zipped = {name: group for group in spec.zips for name in group}
     groups = [tuple(by_name[n] for n in zipped.get(axis.name, (axis.name,))) for axis in spec.axes]
@@ -219,12 +237,12 @@ def _groups(spec: SweepSpec) -> list[tuple[Axis, ...]]:
 
 
 def _is_mapping(group: tuple[Axis, ...]) -> bool:
-    """Whether a group is part of the stacked mapping dimension."""
+    """True if a group is part of the stacked mapping dimension."""
     return all(axis.key in ALL_DEGREES + OPTIONS for axis in group)
 
 
 def _check_group(group: tuple[Axis, ...], file: str) -> None:
-    """InputError for a group with axes of the mapping and others, or with a position twice."""
+    """Raise InputError for a group with axes of the mapping and others, or with a position twice."""
     keys = {axis.key for axis in group}
     mixed = _is_mapping(group) and keys & set(ALL_DEGREES) and keys & set(OPTIONS)
     if mixed or (not _is_mapping(group) and keys & set(ALL_DEGREES[1:] + OPTIONS)):
@@ -241,7 +259,7 @@ def _check_group(group: tuple[Axis, ...], file: str) -> None:
 
 
 def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> GridDimension:
-    """An orthogonal dimension; a system or accelerator adds its software stack unless one is given."""
+    """Return an orthogonal dimension; a system or accelerator adds its software stack unless one is given."""
     columns: dict[str, np.ndarray] = {}
     axes = list(group)
     for axis in group:
@@ -253,28 +271,28 @@ def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> GridDi
             columns |= {} if structures.is_none(axis) else {axis.key: np.array(axis.values)}
             continue
         columns |= names.columns(axis, owned)
-        own_software = names.layers["software"]
-        if axis.key in ("system", "accelerator") and own_software.where == axis.where:
-            columns |= names.columns(own_software, owned)
-            axes.append(own_software)
+        software_axis = names.layers["software"]
+        if axis.key in ("system", "accelerator") and software_axis.where == axis.where:
+            columns |= names.columns(software_axis, owned)
+            axes.append(software_axis)
     return GridDimension(tuple(axes), columns)
 
 
 def _splits_hidden(base: Design, dimensions: tuple[GridDimension, ...]) -> bool:
-    """Whether a stack of the sweep can split residuals along the hidden size where tp does not divide the sequence."""
+    """True if a stack of the sweep can split residuals along the hidden size where tp does not divide the sequence."""
     path = "software.splits_hidden"
     swept = [dimension.columns[path] for dimension in dimensions if path in dimension.columns]
     return any(np.any(column) for column in swept) or (not swept and bool(base.software.splits_hidden))
 
 
 def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec) -> list[Shape]:
-    """Every distinct combination of the sizes that the mapping must divide."""
-    file, unread = spec.file, spec.study.unread
-    not_held = [path for path in EXPERT_SHAPE_PATHS if unread and path.startswith(unread)]
+    """Return every distinct combination of the sizes that the mapping must divide."""
+    file, unread_prefix = spec.file, spec.study.unread
+    unread_paths = [path for path in EXPERT_SHAPE_PATHS if unread_prefix and path.startswith(unread_prefix)]
     experts, serving = base.workload.experts, base.mapping.serving
-    left_out = (*(EXPERT_SHAPE_PATHS if experts is None else ()), *(() if experts and serving else (COPIES_PATH,)))
+    absent_paths = (*(EXPERT_SHAPE_PATHS if experts is None else ()), *(() if experts and serving else (COPIES_PATH,)))
     fields = dict(zip(Shape._fields, SHAPE_PATHS, strict=True))
-    plain = {path: float(leaf(base, path) or 0.0) for path in SHAPE_PATHS if path not in left_out}
+    base_values = {path: float(leaf(base, path) or 0.0) for path in SHAPE_PATHS if path not in absent_paths}
     choices = []
     for dimension in dimensions:
         paths = [path for path in SHAPE_PATHS if path in dimension.columns]
@@ -291,8 +309,8 @@ def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec
         )
     shapes = []
     for combination in itertools.product(*choices):
-        values = functools.reduce(operator.or_, combination, plain)
-        values |= {path: 0.0 for path in not_held if path in values}
+        values = functools.reduce(operator.or_, combination, base_values)
+        values |= {path: 0.0 for path in unread_paths if path in values}
         for path, value in values.items():
             if not is_whole(value, least=0 if path.endswith(_MAY_BE_NONE) else 1):
                 name = path.rpartition(".")[2]
@@ -301,18 +319,18 @@ def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec
     return shapes
 
 
-def _mapping_axes(stacked: list[tuple[Axis, ...]], parts: Parts) -> tuple[Axis, ...]:
-    """Parts of the mapping that label results: degrees, degrees derived from them, options."""
-    swept = [axis for group in stacked for axis in group]
+def _mapping_axes(mapping_groups: list[tuple[Axis, ...]], parts: MappingSpec) -> tuple[Axis, ...]:
+    """Return the parts of the mapping that label results: degrees, degrees derived from them, options."""
+    swept = [axis for group in mapping_groups for axis in group]
     degrees = [axis for axis in swept if axis.key in ALL_DEGREES]
     if "mapping.dp" not in parts.axes:
         degrees.append(Axis(name="dp", key="mapping.dp", where=""))
-    if not parts.n_devices_given:
+    if not parts.has_n_devices:
         degrees.append(Axis(name="n_devices", key=N_DEVICES, where=""))
     return (*degrees, *(axis for axis in swept if axis.key in OPTIONS))
 
 
-_EVERYTHING = Capabilities()
+_ALL_CAPABILITIES = Capabilities()
 _PLAIN = {path.removeprefix("mapping."): value for path, value in PLAIN_MAPPING.items()}
 
 
@@ -321,13 +339,13 @@ class Offer(NamedTuple):
 
     groups: list[tuple[Axis, ...]]  #: the axes by group, without values that no stack supports
     left_out: tuple[str, ...] = ()  #: axis and removed values
-    asked: tuple[str, ...] = ()  #: axis and unsupported values that stay because no others are listed
+    requested: tuple[str, ...] = ()  #: axis and unsupported values that stay because no others are listed
 
 
-def offered(
+def supported_axes(
     groups: Sequence[tuple[Axis, ...]], fixed: Mapping[str, Axis], can: Mapping[str, float], experts: bool = False
 ) -> Offer:
-    """The axes without values that no stack supports; an axis without supported values is not changed.
+    """Return the axes without values that no stack supports; an axis without supported values is not changed.
 
     Args:
         groups: axes that move together; those outside the mapping are not changed.
@@ -335,60 +353,68 @@ def offered(
         can: capability (a field of :class:`dse.types.Capabilities`) → its maximum over the stacks.
         experts: whether the model has experts.
     """
-    kept, left_out = [], []
-    asked = [_listed(axis, lacks) for axis in fixed.values() if (lacks := _lacks(axis, can, experts)).any()]
+    supported, left_out = [], []
+    requested = [
+        _unsupported_text(axis, is_unsupported)
+        for axis in fixed.values()
+        if (is_unsupported := _is_unsupported(axis, can, experts)).any()
+    ]
     for group in groups:
-        lacks = np.any([_lacks(axis, can, experts) for axis in group], axis=0)
-        lacking_here = [_listed(axis, own) for axis in group if (own := _lacks(axis, can, experts)).any()]
-        if not lacks.all() or not lacks.size:
-            left_out += lacking_here
-            group = tuple(_without(axis, lacks, can) for axis in group)
+        is_unsupported = np.any([_is_unsupported(axis, can, experts) for axis in group], axis=0)
+        unsupported_texts = [
+            _unsupported_text(axis, mask) for axis in group if (mask := _is_unsupported(axis, can, experts)).any()
+        ]
+        if not is_unsupported.all() or not is_unsupported.size:
+            left_out += unsupported_texts
+            group = tuple(_drop_unsupported(axis, is_unsupported, can) for axis in group)
         else:
-            asked += lacking_here
-        kept.append(group)
+            requested += unsupported_texts
+        supported.append(group)
         left_out += [f"{axis.name} above {axis.most:g}" for axis in group if math.isfinite(axis.most)]
-    return Offer(kept, tuple(left_out), tuple(asked))
+    return Offer(supported, tuple(left_out), tuple(requested))
 
 
-def _lacks(axis: Axis, can: Mapping[str, float], experts: bool) -> np.ndarray:
-    """[position] whether no stack supports the value of a part of the mapping."""
+def _is_unsupported(axis: Axis, can: Mapping[str, float], experts: bool) -> np.ndarray:
+    """Return [position] True where no stack supports the value of a part of the mapping."""
     prefix, _, name = axis.key.rpartition(".")
     values: dict[str, Any] = {**_PLAIN, "experts": experts or None, name: np.array(axis.values)}
     if prefix != "mapping" or not axis.values:
         return np.zeros(len(axis.values), bool)
-    return np.any([np.broadcast_to(lacks, len(axis.values)) for lacks in lacking(values, can).values()], axis=0)
+    return np.any(
+        [np.broadcast_to(is_unsupported, len(axis.values)) for is_unsupported in lacking(values, can).values()], axis=0
+    )
 
 
-def _without(axis: Axis, lacks: np.ndarray, can: Mapping[str, float]) -> Axis:
-    """An axis without these positions; a rule gets an upper limit."""
+def _drop_unsupported(axis: Axis, is_unsupported: np.ndarray, can: Mapping[str, float]) -> Axis:
+    """Return an axis without these positions; a rule gets an upper limit."""
     name = axis.key.rpartition(".")[2]
     if axis.rule:
-        limited = name in LIMITED and can[name] < getattr(_EVERYTHING, name)
+        limited = name in LIMITED and can[name] < getattr(_ALL_CAPABILITIES, name)
         return dataclasses.replace(axis, most=can[name]) if limited else axis
-    if not lacks.any():
+    if not is_unsupported.any():
         return axis
-    kept = np.flatnonzero(~lacks)
-    values, labels = tuple(axis.values[i] for i in kept), tuple(axis.labels[i] for i in kept)
+    indices = np.flatnonzero(~is_unsupported)
+    values, labels = tuple(axis.values[i] for i in indices), tuple(axis.labels[i] for i in indices)
     return dataclasses.replace(axis, values=values, labels=labels)
 
 
-def _listed(axis: Axis, lacks: np.ndarray) -> str:
-    """An axis and the labels of its unsupported values."""
-    return " ".join([axis.name, *(_text(axis.labels[position]) for position in np.flatnonzero(lacks))])
+def _unsupported_text(axis: Axis, is_unsupported: np.ndarray) -> str:
+    """Return an axis and the labels of its unsupported values."""
+    return " ".join([axis.name, *(_label_text(axis.labels[index]) for index in np.flatnonzero(is_unsupported))])
 
 
-def _text(label: Label) -> str:
+def _label_text(label: Label) -> str:
     if isinstance(label, bool):
         return "yes" if label else "no"
     return f"{label:g}" if isinstance(label, float) else str(label)
 
 
 def offer_note(offer: Offer, stacks: Sequence[str]) -> str:
-    """Note on unsupported options of a sweep and the flag that allows them; empty where all are supported."""
+    """Return the note on unsupported options of a sweep with the flag that allows them; empty if all are supported."""
     verb = f"{', '.join(dict.fromkeys(stacks))} {'lacks' if len(set(stacks)) == 1 else 'lack'}"
     parts = []
     if offer.left_out:
         parts.append(f"{verb} {', '.join(offer.left_out)}: left out")
-    if offer.asked:
-        parts.append(f"{verb} {', '.join(offer.asked)}, which the sweep asks for: such designs cannot run")
+    if offer.requested:
+        parts.append(f"{verb} {', '.join(offer.requested)}, which the sweep asks for: such designs cannot run")
     return f"{'; '.join(parts)} (--any-option offers everything)" if parts else ""

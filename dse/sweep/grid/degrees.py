@@ -52,12 +52,12 @@ _OVER_DEVICES = ("mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp", *EXPERT
 Columns = dict[str, np.ndarray]
 
 
-class Parts(NamedTuple):
+class MappingSpec(NamedTuple):
     """The mapping in a specification, by leaf path."""
 
     axes: Mapping[str, Axis]  #: swept or fixed parts
     zips: tuple[tuple[Axis, ...], ...]  #: axes that move together
-    n_devices_given: bool  #: whether the number of devices is known before the degrees
+    has_n_devices: bool  #: whether the number of devices is known before the degrees
     study: Study  #: defines which options have no effect at which degrees
     has_experts: bool = False
     splits_hidden: bool = False  #: whether a stack can split along the hidden size where tp does not divide
@@ -68,7 +68,7 @@ class Parts(NamedTuple):
         return ALL_DEGREES if self.has_experts else DEGREES
 
     def axis(self, path: str) -> Axis:
-        """Axis of a part; by default its neutral value."""
+        """Return the axis of a part; by default its neutral value."""
         plain = (PLAIN_MAPPING | PLAIN_EXPERTS).get(path, 0.0)
         return self.axes.get(path) or Axis(name=path.rpartition(".")[2], key=path, where="", values=(plain,))
 
@@ -78,7 +78,7 @@ _MOST_MAPPINGS = 200_000_000
 
 
 def check_table_size(what: str, count: int) -> None:
-    """InputError with the size of a table of mappings that is too large, before it is built."""
+    """Raise InputError with the size of a table of mappings that is too large, before it is built."""
     if count > _MOST_MAPPINGS:
         raise InputError(
             f"axes: {what}",
@@ -89,156 +89,156 @@ def check_table_size(what: str, count: int) -> None:
 
 
 def divisors(number: int) -> list[int]:
-    """All divisors of a positive integer, ascending."""
+    """Return all divisors of a positive integer, ascending."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
 
 
-def _fault(path: str, value: int, shape: Shape, parts: Parts) -> str:
-    """Reason why a degree fits a shape with no values of the others; "" if it may fit."""
-    devices = shape.n_devices if parts.n_devices_given and N_DEVICES not in parts.axes else 0
+def _fault_reason(path: str, value: int, shape: Shape, parts: MappingSpec) -> str:
+    """Return the reason why a degree fits a shape with no values of the others; "" if it may fit."""
+    devices = shape.n_devices if parts.has_n_devices and N_DEVICES not in parts.axes else 0
     fault = divisibility.fault(_name(path), value, shape.sizes)
     over_devices = path in _OVER_DEVICES and devices % value != 0
     return fault or (f"does not divide {counted(devices, 'device')}" if over_devices else "")
 
 
 def _name(path: str) -> str:
-    """Field name at the end of a leaf's path."""
+    """Return the field name at the end of a leaf's path."""
     return path.rpartition(".")[2]
 
 
-def _possible(path: str, shape: Shape, parts: Parts) -> list[int]:
-    """All values of a degree that may fit a shape."""
+def _fitting_values(path: str, shape: Shape, parts: MappingSpec) -> list[int]:
+    """Return all values of a degree that may fit a shape."""
     rule = next(divisibility.rules_of(_name(path), Shape._fields))
-    possible = {d for more in range(rule.extra + 1) for d in divisors(shape.sizes[rule.whole] + more)}
+    possible = {d for extra in range(rule.extra + 1) for d in divisors(shape.sizes[rule.whole] + extra)}
     if shape.sizes.get(rule.unless):
         possible |= set(range(1, shape.sizes[rule.whole] + rule.extra + 1))
     most = parts.axis(path).most
-    return [d for d in sorted(possible) if d <= most and not _fault(path, d, shape, parts)]
+    return [d for d in sorted(possible) if d <= most and not _fault_reason(path, d, shape, parts)]
 
 
-def check_listed(axis: Axis, parts: Parts, shapes: list[Shape]) -> None:
-    """InputError for a listed degree that is no integer or fits no shape."""
+def check_listed(axis: Axis, parts: MappingSpec, shapes: list[Shape]) -> None:
+    """Raise InputError for a listed degree that is no integer or fits no shape."""
     if axis.rule and axis.key == N_DEVICES:
         raise InputError(axis.where, repr(axis.rule), "a list or a range", "write { from = 8, to = 4096, factor = 2 }")
     for value in axis.values if axis.where else ():
         if value != int(value) or value < 1:
             raise InputError(axis.where, f"{value:g}", "whole numbers, 1 or more", "degrees count devices or sequences")
-        faults = [_fault(axis.key, int(value), shape, parts) for shape in shapes]
+        faults = [_fault_reason(axis.key, int(value), shape, parts) for shape in shapes]
         if axis.explicit and all(faults):
-            fits = sorted({d for shape in shapes for d in _possible(axis.key, shape, parts)})
-            shown = " ".join(map(str, fits[:32])) + (" …" if len(fits) > 32 else "")
-            raise InputError(axis.where, f"{value:g}, which {faults[0]}", shown, f'or write {axis.name} = "divisors"')
+            fits = sorted({d for shape in shapes for d in _fitting_values(axis.key, shape, parts)})
+            allowed = " ".join(map(str, fits[:32])) + (" …" if len(fits) > 32 else "")
+            raise InputError(axis.where, f"{value:g}, which {faults[0]}", allowed, f'or write {axis.name} = "divisors"')
 
 
-def _named_candidates(path: str, parts: Parts, shape: Shape, removed: Counter[str]) -> tuple[str, np.ndarray]:
-    """A degree and its values that may fit a shape; ``removed`` counts the others by reason."""
+def _named_candidates(path: str, parts: MappingSpec, shape: Shape, removed: Counter[str]) -> tuple[str, np.ndarray]:
+    """Return a degree and its values that may fit a shape; ``removed`` counts the others by reason."""
     axis = parts.axis(path)
     if axis.rule:
-        fits = _possible(path, shape, parts)
+        fits = _fitting_values(path, shape, parts)
         return path, np.array([d for d in fits if axis.rule == "divisors" or d & (d - 1) == 0], np.int64)
-    kept = []
+    valid = []
     for value in map(int, axis.values):
-        fault = _fault(path, value, shape, parts)
+        fault = _fault_reason(path, value, shape, parts)
         if fault:
             removed[f"{axis.name} = {value} {fault}"] += 1
         else:
-            kept.append(value)
-    return path, np.array(kept, np.int64)
+            valid.append(value)
+    return path, np.array(valid, np.int64)
 
 
 def _cross(columns: Columns, path: str, values: np.ndarray) -> Columns:
-    """Every row with every value; InputError above the maximum size of a table."""
+    """Return every row with every value; InputError above the maximum size of a table."""
     length = len(next(iter(columns.values()))) if columns else 1
     check_table_size(f"degrees up to {_name(path)}", length * len(values))
     crossed = {name: np.repeat(column, len(values)) for name, column in columns.items()}
     return {**crossed, path: np.tile(values, length)}
 
 
-def _where(columns: Columns, valid: np.ndarray, reason: str, removed: Counter[str]) -> Columns:
-    """The valid rows; ``removed`` counts the others under ``reason``."""
+def _select_rows(columns: Columns, valid: np.ndarray, reason: str, removed: Counter[str]) -> Columns:
+    """Return the valid rows; ``removed`` counts the others under ``reason``."""
     removed[reason] += int(np.count_nonzero(~valid))
     return {name: column[valid] for name, column in columns.items()}
 
 
-def degree_rows(parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
-    """The valid combinations of degrees for one shape; ``removed`` counts the others by reason."""
+def degree_rows(parts: MappingSpec, shape: Shape, removed: Counter[str]) -> Columns:
+    """Return the valid combinations of degrees for one shape; ``removed`` counts the others by reason."""
     columns: Columns = {}
     for path in ("mapping.tp", "mapping.cp", "mapping.pp"):
         columns = _cross(columns, *_named_candidates(path, parts, shape, removed))
     columns = _with_devices(columns, parts, shape, removed)
-    columns = _ruled(columns, "mapping.dp", shape, removed)
+    columns = _apply_divisibility(columns, "mapping.dp", shape, removed)
     for path in ("mapping.micro_batch", "mapping.virtual_stages"):
         columns = _cross(columns, *_named_candidates(path, parts, shape, removed))
-        columns = _ruled(columns, path, shape, removed)
+        columns = _apply_divisibility(columns, path, shape, removed)
     if SCHEDULE not in parts.axes:  # a swept schedule is an option: checked with the columns
         reason = "virtual stages need pp > 1 and micro-batches that pp divides"
-        columns = _where(columns, _interleaves(columns, shape), reason, removed)
+        columns = _select_rows(columns, _interleaves(columns, shape), reason, removed)
     if parts.has_experts:
         columns = _with_experts(columns, parts, shape, removed)
     for axes in parts.zips:
         if all(axis.key in ALL_DEGREES for axis in axes):
-            valid = together([columns[axis.key] for axis in axes], axes)
-            columns = _where(columns, valid, "not a zipped combination", removed)
+            valid = matches_zip([columns[axis.key] for axis in axes], axes)
+            columns = _select_rows(columns, valid, "not a zipped combination", removed)
     return columns
 
 
-def _with_devices(columns: Columns, parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
-    """The rows with ``dp`` and ``n_devices``: as given, or one derived from the other."""
+def _with_devices(columns: Columns, parts: MappingSpec, shape: Shape, removed: Counter[str]) -> Columns:
+    """Return the rows with ``dp`` and ``n_devices``: as given, or one derived from the other."""
 
     def model_parallel() -> np.ndarray:
         return columns["mapping.tp"] * columns["mapping.cp"] * columns["mapping.pp"]
 
     if N_DEVICES in parts.axes:
         columns = _cross(columns, N_DEVICES, np.array(parts.axes[N_DEVICES].values, np.int64))
-    elif parts.n_devices_given:
+    elif parts.has_n_devices:
         columns = _cross(columns, N_DEVICES, np.array([shape.n_devices], np.int64))
     if "mapping.dp" not in parts.axes:
         valid = columns[N_DEVICES] % model_parallel() == 0
-        columns = _where(columns, valid, "tp x cp x pp does not divide the number of devices", removed)
+        columns = _select_rows(columns, valid, "tp x cp x pp does not divide the number of devices", removed)
         return {**columns, "mapping.dp": columns[N_DEVICES] // model_parallel()}
     columns = _cross(columns, *_named_candidates("mapping.dp", parts, shape, removed))
     total = model_parallel() * columns["mapping.dp"]
     if N_DEVICES not in columns:
         return {**columns, N_DEVICES: total}
     valid = total == columns[N_DEVICES]
-    return _where(columns, valid, "tp x cp x pp x dp is not the number of devices", removed)
+    return _select_rows(columns, valid, "tp x cp x pp x dp is not the number of devices", removed)
 
 
-def _with_experts(columns: Columns, parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
-    """The rows with the degrees of their experts, whose groups are subsets of the devices of a stage."""
+def _with_experts(columns: Columns, parts: MappingSpec, shape: Shape, removed: Counter[str]) -> Columns:
+    """Return the rows with the degrees of their experts, whose groups are subsets of the devices of a stage."""
     members = np.ones_like(columns["mapping.tp"])
     for path in EXPERT_DEGREES:
         columns = _cross({**columns, "members": members}, *_named_candidates(path, parts, shape, removed))
         members = columns.pop("members") * columns[path]
         stage = columns["mapping.tp"] * columns["mapping.cp"] * columns["mapping.dp"]
         valid = divisibility.expert_members_fit({"ep": members, "etp": 1, "dp_replicate": 1, "stage_devices": stage})
-        columns = _where(columns, valid, "ep x etp does not divide tp x cp x dp", removed)
+        columns = _select_rows(columns, valid, "ep x etp does not divide tp x cp x dp", removed)
         members = members[valid]
     return columns
 
 
-def _ruled(columns: Columns, path: str, shape: Shape, removed: Counter[str]) -> Columns:
-    """The rows whose degrees so far, including ``path``, divide the sizes they split."""
-    degrees = {_name(known): column for known, column in columns.items()}
+def _apply_divisibility(columns: Columns, path: str, shape: Shape, removed: Counter[str]) -> Columns:
+    """Return the rows whose degrees so far, including ``path``, divide the sizes they split."""
+    degrees = {_name(degree_path): column for degree_path, column in columns.items()}
     for rule in divisibility.rules_of(_name(path), Shape._fields):
-        known = rule._replace(degrees=tuple(name for name in rule.degrees if name in degrees))
-        valid = known.holds({**shape.sizes, **degrees}, divisibility.remainder_is_zero)
-        whole = shape.sizes[rule.whole]
-        reason = f"{' x '.join(known.degrees)} does not divide {whole} {rule.what.partition(' of ')[0]}"
-        columns = _where(columns, valid, reason, removed)
+        applicable = rule._replace(degrees=tuple(name for name in rule.degrees if name in degrees))
+        valid = applicable.holds({**shape.sizes, **degrees}, divisibility.remainder_is_zero)
+        size = shape.sizes[rule.whole]
+        reason = f"{' x '.join(applicable.degrees)} does not divide {size} {rule.what.partition(' of ')[0]}"
+        columns = _select_rows(columns, valid, reason, removed)
     return columns
 
 
 def _interleaves(columns: Columns, shape: Shape) -> np.ndarray:
-    """[row] whether there is one chunk per stage or a schedule that interleaves several."""
+    """Return [row] True where there is one chunk per stage or a schedule that interleaves several."""
     degrees = {_name(path): column for path, column in columns.items()}
     n_micro_batches = shape.global_batch // (degrees["dp"] * degrees["micro_batch"])
     return divisibility.interleaves(degrees | {"n_micro_batches": n_micro_batches})
 
 
-def together(columns: list[np.ndarray], axes: tuple[Axis, ...]) -> np.ndarray:
-    """[row] whether the values of zipped axes have a common position."""
+def matches_zip(columns: list[np.ndarray], axes: tuple[Axis, ...]) -> np.ndarray:
+    """Return [row] True where the values of zipped axes have a common position."""
     valid = np.zeros(columns[0].shape, bool)
     for values in zip(*(axis.values for axis in axes), strict=True):
         valid |= np.all([column == value for column, value in zip(columns, values, strict=True)], axis=0)

@@ -1,4 +1,4 @@
-"""A specification as a grid: orthogonal dimensions x the mapping table, and where each design lies in it.
+"""A specification as a grid: orthogonal dimensions x the mapping table, and the index of each design in it.
 
 A design's *outer* index is a mixed-radix number, (dimensions…, row of degrees); its *inner* index
 is the column of options. Designs are numbered point by point, and within a point in the
@@ -21,7 +21,7 @@ from dse.model.divisibility import Shape
 from dse.spec.axes import Axis, Label
 from dse.spec.expression import Expression
 from dse.spec.sweep import SweepSpec
-from dse.sweep.grid.degrees import OPTIONS, Parts
+from dse.sweep.grid.degrees import OPTIONS, MappingSpec
 from dse.sweep.grid.mappings import MappingTable
 from dse.types import Design
 
@@ -31,7 +31,7 @@ class GridDimension:
     """One orthogonal dimension: the axes that move along it and the leaves they set."""
 
     axes: tuple[Axis, ...]
-    columns: dict[str, np.ndarray]  #: leaf path → value at each position
+    columns: dict[str, np.ndarray]  #: leaf path → [size] values
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ class GridDimension:
 
     @property
     def size(self) -> int:
-        """Positions."""
+        """Number of values along the dimension."""
         return len(self.axes[0].values)
 
 
@@ -52,35 +52,35 @@ class Member(NamedTuple):
     positions: tuple[np.ndarray, ...]  #: by dimension of the whole, where in it the member's positions are
     mappings: np.ndarray  #: [mapping of the member] its number in the table of the whole
 
-    def index_in(self, whole: Grid, index: np.ndarray) -> np.ndarray:
-        """Indices in the whole of designs of the member; they ascend as these do."""
+    def index_in(self, sweep_grid: Grid, index: np.ndarray) -> np.ndarray:
+        """Return the indices in the whole sweep of designs of the member; they ascend as these do."""
         point, mapping = np.divmod(index, self.grid.table.n_mappings)
         digits = np.unravel_index(point, self.grid.shape) if self.grid.shape else ()
-        places = [
-            at[digits[axis]] if axis >= 0 else np.full(len(index), at[0])
-            for axis, at in zip(self.axes, self.positions, strict=True)
+        sweep_digits = [
+            positions[digits[axis]] if axis >= 0 else np.full(len(index), positions[0])
+            for axis, positions in zip(self.axes, self.positions, strict=True)
         ]
-        point = np.ravel_multi_index(places, whole.shape) if places else np.zeros_like(point)
-        return point * whole.table.n_mappings + self.mappings[mapping]
+        point = np.ravel_multi_index(sweep_digits, sweep_grid.shape) if sweep_digits else np.zeros_like(point)
+        return point * sweep_grid.table.n_mappings + self.mappings[mapping]
 
-    def locate(self, whole: Grid, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in ``index`` of the whole's designs that belong to the member, and their indices in the member."""
-        point, mapping = np.divmod(index, whole.table.n_mappings)
-        digits = np.unravel_index(point, whole.shape) if whole.shape else ()
-        own = _inverse(self.mappings, whole.table.n_mappings)[mapping]
-        of_axes = zip(self.positions, whole.shape, digits, strict=True)
-        places = [_inverse(at, size)[digit] for at, size, digit in of_axes]
-        found = np.flatnonzero(np.min([own, *places], axis=0) >= 0)
-        local = [place[found] for place, axis in zip(places, self.axes, strict=True) if axis >= 0]
-        point = np.ravel_multi_index(local, self.grid.shape) if local else np.zeros_like(found)
-        return found, point * self.grid.table.n_mappings + own[found]
+    def locate(self, sweep_grid: Grid, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (rows of ``index`` whose designs belong to the member, their indices in the member)."""
+        point, mapping = np.divmod(index, sweep_grid.table.n_mappings)
+        digits = np.unravel_index(point, sweep_grid.shape) if sweep_grid.shape else ()
+        local_mapping = _inverse(self.mappings, sweep_grid.table.n_mappings)[mapping]
+        axes = zip(self.positions, sweep_grid.shape, digits, strict=True)
+        local_digits = [_inverse(positions, size)[digit] for positions, size, digit in axes]
+        rows = np.flatnonzero(np.min([local_mapping, *local_digits], axis=0) >= 0)
+        local = [digit_column[rows] for digit_column, axis in zip(local_digits, self.axes, strict=True) if axis >= 0]
+        point = np.ravel_multi_index(local, self.grid.shape) if local else np.zeros_like(rows)
+        return rows, point * self.grid.table.n_mappings + local_mapping[rows]
 
 
 def _inverse(positions: np.ndarray, size: int) -> np.ndarray:
-    """Position → where it is among these, -1 where it is not."""
-    found = np.full(size, -1)
-    found[positions] = np.arange(len(positions))
-    return found
+    """Return [position] its index in ``positions``, -1 where it is not in these."""
+    inverse = np.full(size, -1)
+    inverse[positions] = np.arange(len(positions))
+    return inverse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Grid:
     mapping_axes: tuple[Axis, ...]  #: swept parts of the mapping, and dp where it is derived
     constraints: tuple[Expression, ...]  #: constraints that the table has not settled
     settled: tuple[Expression, ...]  #: constraints that it has settled
-    parts: Parts  #: what the specification says of the mapping
+    parts: MappingSpec  #: what the specification says of the mapping
     shapes: tuple[Shape, ...]  #: what mappings must divide, by distinct sizes along the dimensions, the last fastest
     used: tuple[tuple[str, str], ...]  #: (kind, slug) of the catalogue entries
     kinds: str = ""  #: what figures of generated accelerators are not to be compared with, in one line
@@ -115,8 +115,17 @@ class Grid:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader must know of the grid before anything is computed, a line each."""
-        own = (self.absent, self.nodes, self.kinds, self.saturates, self.missing, self.trains, self.lacks, self.tokens)
-        return tuple(filter(None, (*self.spec.notes, *own)))
+        notes = (
+            self.absent,
+            self.nodes,
+            self.kinds,
+            self.saturates,
+            self.missing,
+            self.trains,
+            self.lacks,
+            self.tokens,
+        )
+        return tuple(filter(None, (*self.spec.notes, *notes)))
 
     @functools.cached_property
     def shape(self) -> tuple[int, ...]:
@@ -131,17 +140,17 @@ class Grid:
     @functools.cached_property
     def n_outer(self) -> int:
         """Outer indices: points x rows of degrees, of each member after those of the one before it."""
-        return sum(one.n_outer for one in self.each) if self.members else self.n_points * self.table.n_rows
+        return sum(grid.n_outer for grid in self.each) if self.members else self.n_points * self.table.n_rows
 
     @property
-    def n_places(self) -> int:
-        """Indices that designs may have."""
+    def n_indices(self) -> int:
+        """Number of indices in the product of points and mappings, not all of them designs with several structures."""
         return self.n_points * self.table.n_mappings
 
     @property
     def n_designs(self) -> int:
         """Designs of the sweep."""
-        return sum(one.n_designs for one in self.each) if self.members else self.n_places
+        return sum(grid.n_designs for grid in self.each) if self.members else self.n_indices
 
     @property
     def each(self) -> tuple[Grid, ...]:
@@ -149,26 +158,26 @@ class Grid:
         return tuple(member.grid for member in self.members) or (self,)
 
     def indices(self, ordinals: np.ndarray) -> np.ndarray:
-        """Indices of the designs of these numbers, which count those of each member after the other's."""
-        found, first = np.array(ordinals, np.int64), 0
+        """Return design indices from ordinals, which count the designs of each member after those of the one before."""
+        index, offset = np.array(ordinals, np.int64), 0
         for member in self.members:
-            own = (ordinals >= first) & (ordinals < first + member.grid.n_designs)
-            found[own] = member.index_in(self, ordinals[own] - first)
-            first += member.grid.n_designs
-        return found
+            is_member = (ordinals >= offset) & (ordinals < offset + member.grid.n_designs)
+            index[is_member] = member.index_in(self, ordinals[is_member] - offset)
+            offset += member.grid.n_designs
+        return index
 
     def by_structure(self, index: np.ndarray) -> list[tuple[np.ndarray, Grid, np.ndarray]]:
-        """(which of these designs, their grid, their indices there) of every structure that some of them have."""
+        """Return (rows of ``index``, grid, indices in that grid) for every structure that these designs have."""
         index = np.asarray(index, np.int64)
         if not self.members:
             return [(np.arange(len(index)), self, index)]
-        found = [(member.grid, *member.locate(self, index)) for member in self.members]
-        return [(places, grid, local) for grid, places, local in found if len(places)]
+        located = [(member.grid, *member.locate(self, index)) for member in self.members]
+        return [(positions, grid, local) for grid, positions, local in located if len(positions)]
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
         """Leaf path → the values that an axis gives it, of every leaf that differs from the base's."""
-        tables = [*(one.columns for one in self.dimensions), self.table.degrees, self.table.options]
+        tables = [*(dimension.columns for dimension in self.dimensions), self.table.degrees, self.table.options]
         return {path: values for table in tables for path, values in table.items()}
 
     @functools.cached_property
@@ -177,59 +186,59 @@ class Grid:
         return np.argwhere(self.table.distinct)
 
     @functools.cached_property
-    def _before_row(self) -> np.ndarray:
+    def _mappings_before(self) -> np.ndarray:
         """Mappings before each row of degrees, and their total at the end."""
         return np.concatenate([[0], np.cumsum(self.table.distinct.sum(axis=1))])
 
     def _pairs_of(self, mapping: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(row of degrees, column of options) of mappings: only their rows are looked into."""
-        row = np.searchsorted(self._before_row, mapping, side="right") - 1
-        rows, at = np.unique(row, return_inverse=True)
+        """Return (row of degrees, column of options) of mappings: only their rows are looked into."""
+        row = np.searchsorted(self._mappings_before, mapping, side="right") - 1
+        rows, row_number = np.unique(row, return_inverse=True)
         column = np.nonzero(self.table.distinct[rows])[1]
-        before = np.concatenate([[0], np.cumsum(np.diff(self._before_row)[rows])])
-        return row, column[before[at] + mapping - self._before_row[row]]
+        n_before = np.concatenate([[0], np.cumsum(np.diff(self._mappings_before)[rows])])
+        return row, column[n_before[row_number] + mapping - self._mappings_before[row]]
 
     def first_design(self, outer: int) -> int:
-        """Number of designs before an outer index."""
+        """Return the number of designs before an outer index."""
         point, row = divmod(outer, self.table.n_rows)
-        return point * self.table.n_mappings + int(self._before_row[row])
+        return point * self.table.n_mappings + int(self._mappings_before[row])
 
     def design_index(self, outer: np.ndarray, column: np.ndarray) -> np.ndarray:
-        """Index of the designs at these outer indices and columns (each of them a mapping)."""
+        """Return the index of the designs at these outer indices and columns (each of them a mapping)."""
         point, row = np.divmod(outer.astype(np.int64), self.table.n_rows)
-        rows, at = np.unique(row, return_inverse=True)
-        number = self._before_row[row] + np.cumsum(self.table.distinct[rows], axis=1)[at, column] - 1
-        return point * self.table.n_mappings + number
+        rows, row_number = np.unique(row, return_inverse=True)
+        mapping = self._mappings_before[row] + np.cumsum(self.table.distinct[rows], axis=1)[row_number, column] - 1
+        return point * self.table.n_mappings + mapping
 
     def locate(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(digits [dimension…, row of degrees][design], column of options) of design indices."""
+        """Return (digits [dimension…, row of degrees][design], column of options) of design indices."""
         point, mapping = np.divmod(np.asarray(index, np.int64), self.table.n_mappings)
         digits = np.unravel_index(point, self.shape) if self.shape else ()
         row, column = self._pairs_of(mapping)
         return np.stack([*digits, row]), column
 
     def values(self, index: np.ndarray) -> dict[str, np.ndarray]:
-        """Leaf path → its value at each of these designs, for all leaves that differ from the base's.
+        """Return leaf path → its value at each of these designs, for all leaves that differ from the base's.
 
         Of several structures all leaves, NaN where a design has none.
         """
         if self.members:
             return self._values_by_structure(index)
         digits, column = self.locate(index)
-        tables = zip([*(one.columns for one in self.dimensions), self.table.degrees], digits, strict=True)
-        found = {path: values[at] for table, at in tables for path, values in table.items()}
-        return found | {path: values[column] for path, values in self.table.options.items()}
+        tables = zip([*(dimension.columns for dimension in self.dimensions), self.table.degrees], digits, strict=True)
+        values_by_path = {path: values[digit] for table, digit in tables for path, values in table.items()}
+        return values_by_path | {path: values[column] for path, values in self.table.options.items()}
 
     def _values_by_structure(self, index: np.ndarray) -> dict[str, np.ndarray]:
-        found: dict[str, np.ndarray] = {}
-        for places, grid, local in self.by_structure(index):
+        values_by_path: dict[str, np.ndarray] = {}
+        for positions, grid, local in self.by_structure(index):
             base = {path: leaf(grid.base, path) for path in leaves_of(grid.base)}
             for path, values in (base | grid.values(local)).items():
-                found.setdefault(path, np.full(len(index), np.nan))[places] = values
-        return found
+                values_by_path.setdefault(path, np.full(len(index), np.nan))[positions] = values
+        return values_by_path
 
     def mapping_values(self, axis: Axis, mapping: np.ndarray | None = None) -> np.ndarray:
-        """Value of a part of the mapping at each mapping, or at those of these numbers."""
+        """Return the value of a part of the mapping at each mapping, or at those of these numbers."""
         row, column = self.pairs.T if mapping is None else self._pairs_of(mapping)
         if axis.key in self.table.degrees:
             return self.table.degrees[axis.key][row]
@@ -238,37 +247,41 @@ class Grid:
         return np.full(len(row), axis.values[0])
 
     def labels(self, index: int) -> dict[str, Label]:
-        """What the axes are at a design, by axis name."""
+        """Return the axis name → its label at a design."""
         digits, _ = self.locate(np.array([index]))
         mapping = np.array([index % self.table.n_mappings])
-        found: dict[str, Label] = {}
+        label_by_axis: dict[str, Label] = {}
         for dimension, digit in zip(self.dimensions, digits[:-1, 0], strict=True):
-            found |= {axis.name: axis.labels[digit] for axis in dimension.axes}
+            label_by_axis |= {axis.name: axis.labels[digit] for axis in dimension.axes}
         parts = {axis: self.mapping_values(axis, mapping)[0] for axis in self.mapping_axes}
-        return found | {axis.name: part_label(axis, value) for axis, value in parts.items()}
+        return label_by_axis | {axis.name: part_label(axis, value) for axis, value in parts.items()}
 
     def describe(self) -> str:
-        """The size in one line, before anything is allocated."""
-        return f"{' + '.join(one.product() for one in self.each)} = {counted(self.n_designs, 'design')}"
+        """Return the size in one line, before anything is allocated."""
+        return f"{' + '.join(grid.product() for grid in self.each)} = {counted(self.n_designs, 'design')}"
 
     def product(self, continuous: Container[str] = ()) -> str:
-        """The sizes of dimensions, those of continuous leaves apart, and mappings, of designs of one structure."""
-        sizes = [f"{one.size:,} {one.name}" for one in self.dimensions if one.axes[0].key not in continuous]
+        """Return the product of the sizes of dimensions and of mappings as text, without ``continuous`` leaves."""
+        sizes = [
+            f"{dimension.size:,} {dimension.name}"
+            for dimension in self.dimensions
+            if dimension.axes[0].key not in continuous
+        ]
         return " x ".join([*sizes, counted(self.table.n_mappings, "mapping")])
 
 
 def variable_name(axis: Axis) -> str:
-    """An axis' name in datasets, where a dot would be no attribute."""
+    """Return an axis' name in datasets, where a dot would be no attribute."""
     return axis.name.replace(".", "_")
 
 
 def part_label(axis: Axis, value: float) -> Label:
-    """How results show a part of the mapping: a number (a whole one as such), a name or a truth value."""
+    """Return the label of a part of the mapping in results: an integer, another number, a name or a truth value."""
     if axis.key in OPTIONS and value in axis.values:
         label = axis.labels[axis.values.index(value)]
-        return _whole(label) if type(label) is float else label
-    return _whole(value)
+        return _plain_number(label) if type(label) is float else label
+    return _plain_number(value)
 
 
-def _whole(value: float) -> float | int:
+def _plain_number(value: float) -> float | int:
     return int(value) if value == int(value) else value

@@ -28,11 +28,11 @@ from dse.sweep.grid.degrees import (
     OPTIONS,
     SCHEDULE,
     Columns,
-    Parts,
+    MappingSpec,
     check_listed,
     check_table_size,
     degree_rows,
-    together,
+    matches_zip,
 )
 from dse.types import Recompute, Schedule
 
@@ -40,10 +40,10 @@ from dse.types import Recompute, Schedule
 Counts = Callable[[np.ndarray], np.ndarray]
 
 #: Number of workload shapes that are tried for the reason why a degree is in no mapping.
-_SHAPES_ASKED = 16
+_MAX_SHAPES_TRIED = 16
 
 #: Start of the reasons that are constraints.
-_OF_CONSTRAINT = "constraint "
+_CONSTRAINT_PREFIX = "constraint "
 
 #: Reads values of a part of the mapping.
 Lookup = Callable[[str], Any]
@@ -77,8 +77,8 @@ class MappingTable:
         return int(np.count_nonzero(self.distinct))
 
 
-def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, ...], where: str) -> MappingTable:
-    """The mappings that are valid for at least one of ``shapes``.
+def build(parts: MappingSpec, shapes: Iterable[Shape], constraints: tuple[Expression, ...], where: str) -> MappingTable:
+    """Return the mappings that are valid for at least one of ``shapes``.
 
     ``constraints`` read only parts of the mapping.
 
@@ -92,56 +92,58 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
     removed: Counter[str] = Counter()
     rows, masks = [], []
     for shape in shapes:
-        found, mask = of_shape(parts, shape, options, constraints, removed)
-        rows.append(found)
+        shape_rows, mask = of_shape(parts, shape, options, constraints, removed)
+        rows.append(shape_rows)
         masks.append(mask)
     unique, inverse = np.unique(np.concatenate(rows), axis=0, return_inverse=True)
     check_table_size("degrees x options", len(unique) * len(next(iter(options.values()))))
     distinct = np.zeros((len(unique), len(next(iter(options.values())))), bool)
-    ends = np.cumsum([len(found) for found in rows])
-    for places, mask in zip(np.split(inverse.reshape(-1), ends[:-1]), masks, strict=True):
-        distinct[places] = distinct[places] | mask if len(masks) > 1 else mask  # rows of one shape are distinct
+    ends = np.cumsum([len(shape_rows) for shape_rows in rows])
+    for row_numbers, mask in zip(np.split(inverse.reshape(-1), ends[:-1]), masks, strict=True):
+        distinct[row_numbers] = (
+            distinct[row_numbers] | mask if len(masks) > 1 else mask
+        )  # rows of one shape are distinct
     if not distinct.any():
-        raise _nothing_left(removed, where)
+        raise _empty_table(removed, where)
     _check_schedules(parts, options, distinct)
-    used = distinct.any(axis=1)
-    degrees = dict(zip(parts.degrees, unique[used].T, strict=True))
+    is_used = distinct.any(axis=1)
+    degrees = dict(zip(parts.degrees, unique[is_used].T, strict=True))
     missing = _missing(parts, shapes, options, constraints, degrees)
-    if parts.n_devices_given and N_DEVICES not in parts.axes:
+    if parts.has_n_devices and N_DEVICES not in parts.axes:
         del degrees[N_DEVICES]  # a value of the design: the same in all rows of a point
-    return MappingTable(degrees, options, distinct[used], missing)
+    return MappingTable(degrees, options, distinct[is_used], missing)
 
 
 def _missing(
-    parts: Parts, shapes: Iterable[Shape], options: Columns, constraints: tuple[Expression, ...], found: Columns
+    parts: MappingSpec, shapes: Iterable[Shape], options: Columns, constraints: tuple[Expression, ...], degrees: Columns
 ) -> tuple[tuple[str, str], ...]:
-    """Listed degrees that no mapping has, by axis and reason, except values that a constraint removes."""
+    """Return the listed degrees that no mapping has, by axis and reason, except values that a constraint removes."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for path, axis in parts.axes.items():
-        for value in axis.values if path in found and axis.explicit and axis.where else ():
-            if not np.any(found[path] == value):
+        for value in axis.values if path in degrees and axis.explicit and axis.where else ():
+            if not np.any(degrees[path] == value):
                 removed: Counter[str] = Counter()
-                alone = parts._replace(axes={**parts.axes, path: dataclasses.replace(axis, values=(value,))})
-                for shape in itertools.islice(shapes, _SHAPES_ASKED):
-                    of_shape(alone, shape, options, constraints, removed)
+                single_value = parts._replace(axes={**parts.axes, path: dataclasses.replace(axis, values=(value,))})
+                for shape in itertools.islice(shapes, _MAX_SHAPES_TRIED):
+                    of_shape(single_value, shape, options, constraints, removed)
                 reason = max(removed, key=lambda reason: removed[reason])
                 by_reason.setdefault((axis.name, reason), []).append(f"{value:g}")
-    reported = {key: values for key, values in by_reason.items() if not key[1].startswith(_OF_CONSTRAINT)}
+    reported = {key: values for key, values in by_reason.items() if not key[1].startswith(_CONSTRAINT_PREFIX)}
     return tuple((f"{name} {', '.join(values)}", reason) for (name, reason), values in reported.items())
 
 
 def of_shape(
-    parts: Parts, shape: Shape, options: Columns, constraints: tuple[Expression, ...], removed: Counter[str]
+    parts: MappingSpec, shape: Shape, options: Columns, constraints: tuple[Expression, ...], removed: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """([row, degree] as ``parts.degrees``, mask [row, column]) of a shape; ``removed`` counts invalid rows."""
-    found = degree_rows(parts, shape, removed)
-    check_table_size("degrees x options", len(found[DEGREES[0]]) * len(next(iter(options.values()))))
-    rows = np.stack([found[path] for path in parts.degrees], axis=1)
-    return rows, _mask(found, options, parts, shape, constraints, removed)
+    """Return ([row, degree] as ``parts.degrees``, mask [row, column]) of a shape; ``removed`` counts invalid rows."""
+    degrees = degree_rows(parts, shape, removed)
+    check_table_size("degrees x options", len(degrees[DEGREES[0]]) * len(next(iter(options.values()))))
+    rows = np.stack([degrees[path] for path in parts.degrees], axis=1)
+    return rows, _mask(degrees, options, parts, shape, constraints, removed)
 
 
-def option_columns(parts: Parts) -> Columns:
-    """The full product of the swept options in their listed order, the first axis slowest.
+def option_columns(parts: MappingSpec) -> Columns:
+    """Return the full product of the swept options in their listed order, the first axis slowest.
 
     An option with one value is no column: all that depends on it would become part of the inner product. If no option
     is left, one is a single column with its value.
@@ -158,7 +160,7 @@ def option_columns(parts: Parts) -> Columns:
     columns = {axis.key: table[:, i] for i, axis in enumerate(axes)}
     for zipped in parts.zips:
         if all(axis.key in OPTIONS for axis in zipped):
-            valid = together([columns[axis.key] for axis in zipped], zipped)
+            valid = matches_zip([columns[axis.key] for axis in zipped], zipped)
             columns = {path: column[valid] for path, column in columns.items()}
     return columns
 
@@ -166,12 +168,12 @@ def option_columns(parts: Parts) -> Columns:
 def _mask(
     degrees: Columns,
     options: Columns,
-    parts: Parts,
+    parts: MappingSpec,
     shape: Shape,
     constraints: tuple[Expression, ...],
     removed: Counter[str],
 ) -> np.ndarray:
-    """[row, column] whether the pair is valid for a shape, meets the constraints and represents its equals."""
+    """Return [row, column] True where a pair is valid for a shape, meets the constraints and represents its equals."""
     mask = distinct_pairs(degrees, options, parts.study)
     rules: list[tuple[Rule, str]] = [
         (
@@ -179,7 +181,7 @@ def _mask(
             "dp_replicate does not divide dp, or no state is sharded that could be replicated",
         ),
         (_recomputes_a_share, "recompute_share changes nothing without full recompute"),
-        *((expression, f"{_OF_CONSTRAINT}{expression.text!r}") for expression in constraints),
+        *((expression, f"{_CONSTRAINT_PREFIX}{expression.text!r}") for expression in constraints),
     ]
     if not parts.splits_hidden:  # otherwise the model decides which designs cannot run
         reason = f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)"
@@ -187,17 +189,17 @@ def _mask(
     if SCHEDULE in parts.axes:
         reason = "the schedule needs other chunks, pp or micro-batches (zb-v and dualpipev: virtual_stages = 2; these "
         rules.insert(0, (functools.partial(_schedule_runs, shape), f"{reason}and dualpipe: 2 pp micro-batches)"))
-    before = int(np.count_nonzero(mask))
+    n_before = int(np.count_nonzero(mask))
     for rule, reason in rules:
-        mask &= _held(rule, degrees, options, parts)
-        after = int(np.count_nonzero(mask))
-        removed[reason] += before - after
-        before = after
+        mask &= _evaluate_rule(rule, degrees, options, parts)
+        n_after = int(np.count_nonzero(mask))
+        removed[reason] += n_before - n_after
+        n_before = n_after
     return mask
 
 
-def _held(rule: Rule, degrees: Columns, options: Columns, parts: Parts) -> Any:
-    """[row, column] whether a rule holds; evaluated once for columns with equal values of the options it reads."""
+def _evaluate_rule(rule: Rule, degrees: Columns, options: Columns, parts: MappingSpec) -> Any:
+    """Return [row, column] True where a rule holds, evaluated once for columns equal in the options it reads."""
 
     def lookup(path: str) -> Any:
         if path in degrees:
@@ -218,25 +220,25 @@ def _held(rule: Rule, degrees: Columns, options: Columns, parts: Parts) -> Any:
         np.stack([options[path] for path in swept], axis=1), axis=0, return_index=True, return_inverse=True
     )
     columns = {path: options[path][first] for path in swept}
-    held = np.broadcast_to(rule(lookup), (len(next(iter(degrees.values()))), len(first)))
-    return True if held.all() else np.take(held, inverse.reshape(-1), axis=1)
+    rule_mask = np.broadcast_to(rule(lookup), (len(next(iter(degrees.values()))), len(first)))
+    return True if rule_mask.all() else np.take(rule_mask, inverse.reshape(-1), axis=1)
 
 
 def _sequence_splits(shape: Shape, lookup: Lookup) -> np.ndarray:
-    """[row, column] whether tp and cp divide the sequence as required by sequence parallelism."""
+    """Return [row, column] True where tp and cp divide the sequence as required by sequence parallelism."""
     values = {name: lookup(f"mapping.{name}") for name in ("tp", "cp", "sequence_parallel")} | shape._asdict()
     return divisibility.splits_sequence(values)
 
 
 def _schedule_runs(shape: Shape, lookup: Lookup) -> Any:
-    """[row, column] whether the schedule can run these numbers of chunks and micro-batches."""
+    """Return [row, column] True where the schedule can run these numbers of chunks and micro-batches."""
     values = {name: lookup(f"mapping.{name}") for name in ("schedule", "pp", "virtual_stages")}
     of_rank = lookup("mapping.dp") * lookup("mapping.micro_batch")
     return divisibility.schedule_runs(values | {"n_micro_batches": shape.global_batch // of_rank})
 
 
-def _check_schedules(parts: Parts, options: Columns, distinct: np.ndarray) -> None:
-    """InputError for a listed schedule that no mapping has."""
+def _check_schedules(parts: MappingSpec, options: Columns, distinct: np.ndarray) -> None:
+    """Raise InputError for a listed schedule that no mapping has."""
     axis = parts.axis(SCHEDULE)
     has_mapping = np.asarray(distinct.any(axis=0))
     for code, label in zip(axis.values, axis.labels, strict=True) if SCHEDULE in options else ():
@@ -247,7 +249,7 @@ def _check_schedules(parts: Parts, options: Columns, distinct: np.ndarray) -> No
 
 
 def _shards_divide(has_experts: bool, lookup: Lookup) -> Any:
-    """[row, column] whether dp_replicate divides dp and the devices with the same experts.
+    """Return [row, column] True where dp_replicate divides dp and the devices with the same experts.
 
     Above 1 it needs a ZeRO stage: without one nothing is sharded.
     """
@@ -261,13 +263,13 @@ def _shards_divide(has_experts: bool, lookup: Lookup) -> Any:
 
 
 def _recomputes_a_share(lookup: Lookup) -> Any:
-    """[row, column] whether recompute covers a share of the layers; of shares without effect the largest is valid."""
+    """Return [row, column] True where recompute covers a share of the layers; without effect the largest is valid."""
     share = lookup("mapping.recompute_share")
     return (lookup("mapping.recompute") == float(Recompute.full)) | (share == np.max(share))
 
 
 def distinct_pairs(degrees: Columns, options: Columns, study: Study) -> np.ndarray:
-    """[row, column] mask with each distinct mapping once.
+    """Return [row, column] mask with each distinct mapping once.
 
     Columns are equal where they differ only in options without effect (:attr:`dse.doors.study.Study.idle_options`) or
     with the same effect (:attr:`dse.doors.study.Study.same_options`). The one with most of its effective options set
@@ -275,12 +277,12 @@ def distinct_pairs(degrees: Columns, options: Columns, study: Study) -> np.ndarr
     """
     n_rows, n_columns = len(degrees["mapping.tp"]), len(next(iter(options.values())))
     rules: list[tuple[str, IdleRule, Counts]]
-    rules = [(one.path, one.where, one.counts) for one in study.same_options if one.path in options]
+    rules = [(same.path, same.where, same.counts) for same in study.same_options if same.path in options]
     rules += [(path, where, np.zeros_like) for path, where in study.idle_options.items() if path in options]
-    holds = [np.broadcast_to(where(degrees), n_rows) for _, where, _ in rules]
+    conditions = [np.broadcast_to(where(degrees), n_rows) for _, where, _ in rules]
     mask = np.ones((n_rows, n_columns), bool)
     for pattern in itertools.product([False, True], repeat=len(rules)):
-        rows = np.all([held == wanted for held, wanted in zip(holds, pattern, strict=True)], axis=0)
+        rows = np.all([condition == expected for condition, expected in zip(conditions, pattern, strict=True)], axis=0)
         if np.any(rows):
             counts = {path: count for (path, _, count), active in zip(rules, pattern, strict=True) if active}
             mask[rows] = _representatives(options, counts)
@@ -288,18 +290,18 @@ def distinct_pairs(degrees: Columns, options: Columns, study: Study) -> np.ndarr
 
 
 def _representatives(options: Columns, counts: Mapping[str, Counts]) -> np.ndarray:
-    """[column] whether the column represents all those that are equal in effective values."""
+    """Return [column] True where the column represents all those that are equal in effective values."""
     columns = np.stack(list(options.values()), axis=1)
     effective = np.stack([counts.get(path, np.asarray)(column) for path, column in options.items()], axis=1)
-    away = np.count_nonzero(columns != effective, axis=1)
-    order = np.lexsort((np.arange(len(columns)), away))
+    n_changed = np.count_nonzero(columns != effective, axis=1)
+    order = np.lexsort((np.arange(len(columns)), n_changed))
     _, first = np.unique(effective[order], axis=0, return_index=True)
     mask = np.zeros(len(columns), bool)
     mask[order[first]] = True
     return mask
 
 
-def _nothing_left(removed: Counter[str], where: str) -> InputError:
+def _empty_table(removed: Counter[str], where: str) -> InputError:
     counts = [f"{count:,} x {reason}" for reason, count in removed.most_common() if count > 0]
     got = "no valid mapping; removed: " + ("; ".join(counts[:8]) or "nothing, the axes are empty")
     return InputError(where, got, "one valid mapping or more", "widen the axes or change what they must divide")

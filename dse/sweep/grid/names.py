@@ -35,46 +35,46 @@ _NODE = ("system.scale_up.", "system.host.", "system.host_power", "system.host_s
 
 
 def _layers(spec: SweepSpec) -> dict[str, Axis]:
-    """The named records of a design, swept or fixed; later ones override earlier ones."""
-    named = spec.names | {axis.key: axis for axis in spec.axes if axis.key in NAMED}
+    """Return the named records of a design, swept or fixed; later ones override earlier ones."""
+    axis_by_key = spec.names | {axis.key: axis for axis in spec.axes if axis.key in NAMED}
     for key in ("workload", "system"):
-        if key not in named:
+        if key not in axis_by_key:
             raise InputError(
                 f"{spec.file}: {key}.name", "nothing", f"a {key} of the catalogue", f"see: dse catalog list {key}"
             )
-    if "software" not in named:
-        brings = named["accelerator" if _in_own_nodes(named, spec) else "system"]
+    if "software" not in axis_by_key:
+        owner = axis_by_key["accelerator" if _accelerators_with_nodes(axis_by_key, spec) else "system"]
         serving = spec.study.name == "serving"
-        works = str(named["workload"].labels[0])  # of one structure, once the sweep is divided
+        works = str(axis_by_key["workload"].labels[0])  # of one structure, once the sweep is divided
         stacks = tuple(
-            catalog.default_software(str(slug), brings.where, serving=serving, workload=works) for slug in brings.labels
+            catalog.default_software(str(slug), owner.where, serving=serving, workload=works) for slug in owner.labels
         )
-        named["software"] = dataclasses.replace(brings, name="software", key="software", labels=stacks)
+        axis_by_key["software"] = dataclasses.replace(owner, name="software", key="software", labels=stacks)
     order = ("workload", "system", "accelerator", "node", "memory", "scale_up", "scale_out", "software")
-    return {key: named[key] for key in order if key in named}
+    return {key: axis_by_key[key] for key in order if key in axis_by_key}
 
 
-def _in_own_nodes(named: dict[str, Axis], spec: SweepSpec) -> frozenset[str]:
-    """The accelerators that are evaluated in their own nodes.
+def _accelerators_with_nodes(axis_by_key: dict[str, Axis], spec: SweepSpec) -> frozenset[str]:
+    """Return the accelerators that are evaluated in their own nodes.
 
     All bring their stacks if one does, none if the stack is fixed. One whose links are not in the catalogue is
     evaluated in the node of the system, with its own stack.
     """
-    if "accelerator" not in {axis.key for axis in spec.axes} or len(named["system"].labels) > 1:
+    if "accelerator" not in {axis.key for axis in spec.axes} or len(axis_by_key["system"].labels) > 1:
         return frozenset()
-    return frozenset(slug for slug in map(str, named["accelerator"].labels) if not _without_node(slug))
+    return frozenset(slug for slug in map(str, axis_by_key["accelerator"].labels) if not _lacks_node(slug))
 
 
-def _without_node(slug: str) -> bool:
-    """Whether a system is a bare accelerator whose links are not in the catalogue."""
-    found = catalog.entry("system", slug)
-    return found.kind == "accelerator" and found.value("node.scale_up") == catalog.NO_NETWORK
+def _lacks_node(slug: str) -> bool:
+    """True if a system is a bare accelerator whose links are not in the catalogue."""
+    entry = catalog.entry("system", slug)
+    return entry.kind == "accelerator" and entry.value("node.scale_up") == catalog.NO_NETWORK
 
 
-def _node(slug: str) -> Values:
-    """Full path → value of the node of a system or an accelerator: links between devices, and the host."""
-    found = catalog.within("system", catalog.values("system", slug))
-    return {path: value for path, value in found.items() if path.startswith(_NODE)}
+def _node_values(slug: str) -> Values:
+    """Return full path → value of the node of a system or an accelerator: links between devices, and the host."""
+    values = catalog.within("system", catalog.values("system", slug))
+    return {path: value for path, value in values.items() if path.startswith(_NODE)}
 
 
 #: Reason why prices of generated and of bought accelerators cannot be compared.
@@ -90,61 +90,68 @@ class Names:
         self._groups = set(spec.groups)
         self._absent: Callable[[Axis], Values] = functools.cache(self._absent_along)
         self.priced = bool({MONEY, CARBON} & self._groups)  #: whether designs have the parts of accelerators
-        self.own_nodes = _in_own_nodes(self.layers, spec)  #: accelerators that are evaluated in their own nodes
+        self.own_nodes = _accelerators_with_nodes(
+            self.layers, spec
+        )  #: accelerators that are evaluated in their own nodes
         self.device = self.layers.get("accelerator", self.layers["system"])  #: the axis that names the accelerator
-        chips = {slug: _chip_of(self._brought(self.device, slug)) for slug in map(str, self.device.labels)}
+        chips = {slug: _chip_values(self._entry_values(self.device, slug)) for slug in map(str, self.device.labels)}
         self.generated = [slug for slug, chip in chips.items() if chip]
         self.mixed = 0 < len(self.generated) < len(chips)
         models = self.layers["workload"]
-        self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # equal for all: see by_structure
+        self.has_experts = has_experts(
+            self._entry_values(models, str(models.labels[0]))
+        )  # equal for all: see by_structure
         said = (*spec.fixed.values(), *spec.axes)
         self._said = {axis.key: axis.where for axis in said if axis.key not in NAMED}
         self._stages = tuple(float(stage) for axis in said if axis.key == _ZERO_STAGE for stage in axis.values)
         self.of_checkpoint = spec.study.name == "serving" and not set(catalog.SERVED_FORMAT) & set(self._said)
 
     def values(self, axis: Axis, slug: Label) -> Values:
-        """Full path → value of all leaves that a name sets, without optional records that it lacks.
+        """Return full path → value of all leaves that a name sets, without optional records that it lacks.
 
         A leaf that only other names of the axis have is set to the value of its absence.
         """
-        return self._absent(axis) | self._own(axis, slug)
+        return self._absent(axis) | self._axis_values(axis, slug)
 
     @functools.cached_property
     def _any_device(self) -> Values:
         """Values of the first accelerator with 8-bit products, else of the first."""
-        all_of = [self._brought(self.device, str(slug)) for slug in self.device.labels]
-        return next((one for one in all_of if one.get("system.accelerator.matrix_rate.fp8")), all_of[0])
+        values_by_device = [self._entry_values(self.device, str(slug)) for slug in self.device.labels]
+        return next(
+            (values for values in values_by_device if values.get("system.accelerator.matrix_rate.fp8")),
+            values_by_device[0],
+        )
 
     def format_note(self) -> str:
-        """Note on models that are served in the format of their checkpoint; empty for 16 bits."""
+        """Return the note on models that are served in the format of their checkpoint; empty for 16 bits."""
         return catalog.format_note(map(str, self.layers["workload"].labels)) if self.of_checkpoint else ""
 
     def _absent_along(self, axis: Axis) -> Values:
-        """Path → value of absence, for leaves that some names of an axis set."""
+        """Return path → value of absence, for leaves that some names of an axis set."""
         if len(axis.labels) < 2:
             return {}
-        brought = itertools.chain(*(self._own(axis, slug) for slug in axis.labels))
+        brought = itertools.chain(*(self._axis_values(axis, slug) for slug in axis.labels))
         about = {path: known_leaves().get(path, {}) for path in brought}
         return {path: leaf["absent"] for path, leaf in about.items() if "absent" in leaf}
 
-    def _own(self, axis: Axis, slug: Label) -> Values:
+    def _axis_values(self, axis: Axis, slug: Label) -> Values:
         if axis.key == "software":
             stage = next(iter(self._stages), None)  # of several see overlap_along
-            own = stack_values(str(slug), axis.where, self.any_option, self.has_experts, stage)
-            return {path: value for path, value in own.items() if not (self.of_checkpoint and path in _FORMAT)}
-        found = self._brought(axis, str(slug))
+            values = stack_values(str(slug), axis.where, self.any_option, self.has_experts, stage)
+            return {path: value for path, value in values.items() if not (self.of_checkpoint and path in _FORMAT)}
+        values = self._entry_values(axis, str(slug))
         if axis.key == "workload" and self.of_checkpoint:
-            found |= catalog.served_format(str(slug), self._any_device)
+            values |= catalog.served_format(str(slug), self._any_device)
         if axis.key == "scale_up":  # the number of devices in a node is the system's, whatever the links
-            del found[_DOMAIN]
+            del values[_DOMAIN]
         order = list(self.layers)
         later = tuple(f"{NAMED[key][1]}." for key in order[order.index(axis.key) + 1 :])
         if axis.key == "system" and self.own_nodes:
             later += _NODE
-        return {path: value for path, value in found.items() if path == _DOMAIN or not path.startswith(later)}
+        return {path: value for path, value in values.items() if path == _DOMAIN or not path.startswith(later)}
 
     def columns(self, axis: Axis, owned: set[str]) -> dict[str, np.ndarray]:
-        """Leaf path → values along an axis of names of one structure, without leaves that are set elsewhere."""
+        """Return leaf path → values along an axis of names of one structure, without leaves that are set elsewhere."""
         records = [self.values(axis, slug) for slug in axis.labels]
         return {
             path: np.array([record[path] for record in records])
@@ -153,7 +160,7 @@ class Names:
         }
 
     def by_structure(self, axis: Axis) -> list[list[int]]:
-        """Positions of an axis of names by structure: by leaves, and by number of steps of efficiencies.
+        """Return the positions of an axis of names by structure: by leaves, and by number of steps of efficiencies.
 
         Stacks are also divided by the overlap at the ZeRO stages of the sweep, where the stage decides it for one of
         them: the table of mappings has one overlap per stage.
@@ -169,7 +176,7 @@ class Names:
         return list(groups.values())
 
     def _overlaps(self, stages: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
-        """Stack → its overlap of data-parallel messages at each ZeRO stage, where the mapping leaves it open."""
+        """Return stack → its overlap of data-parallel messages at each ZeRO stage, where the mapping leaves it open."""
         return {
             slug: tuple(catalog.mapping_defaults(slug, zero_stage=stage)["overlap_dp"] for stage in stages)
             for slug in self.stacks
@@ -180,29 +187,29 @@ class Names:
         """Slugs of the software stacks."""
         return tuple(map(str, self.layers["software"].labels))
 
-    def mapping_defaults(self, given: Container[str]) -> dict[str, Axis]:
-        """Full path → default of the stacks, for options of the mapping that the sweep does not set.
+    def mapping_defaults(self, set_paths: Container[str]) -> dict[str, Axis]:
+        """Return full path → default of the stacks, for options of the mapping that the sweep does not set.
 
         Where stacks differ each design has the default of its own (a column along the stacks), and the table of
         mappings uses the least restrictive one: copies of shards need a ZeRO stage, split sequences a divisor.
         """
         axis = self.layers["software"]
-        found = {}
+        axis_by_path = {}
         for option in catalog.LEFT_OPEN:
             path = f"mapping.{option}"
             values = {self.values(axis, slug)[path] for slug in axis.labels}
-            easiest = min(values) if option == "sequence_parallel" else max(values)
-            if path not in given:
-                found[path] = Axis(name=option, key=path, where="", values=(easiest,))
-        return found
+            least_restrictive = min(values) if option == "sequence_parallel" else max(values)
+            if path not in set_paths:
+                axis_by_path[path] = Axis(name=option, key=path, where="", values=(least_restrictive,))
+        return axis_by_path
 
-    def overlap_along(self, axis: Axis, given: Container[str]) -> tuple[Axis, ...]:
-        """Overlap of data-parallel messages along an axis of ZeRO stages, where the stacks decide it by the stage.
+    def overlap_along(self, axis: Axis, set_paths: Container[str]) -> tuple[Axis, ...]:
+        """Return the overlap of data-parallel messages along an axis of ZeRO stages, where stacks decide it by stage.
 
         Empty where the sweep states the overlap, and where each stack has at all stages the overlap of its column.
         The stacks of one structure have the same one at each stage (:meth:`by_structure`).
         """
-        if axis.key != _ZERO_STAGE or _OVERLAP in given or axis.rule or not axis.values:
+        if axis.key != _ZERO_STAGE or _OVERLAP in set_paths or axis.rule or not axis.values:
             return ()
         overlaps = self._overlaps(tuple(map(float, axis.values)))
         stacks = self.layers["software"]
@@ -212,13 +219,13 @@ class Names:
         return (Axis("overlap_dp", _OVERLAP, axis.where, values, tuple(value > 0.0 for value in values)),)
 
     @property
-    def used(self) -> tuple[tuple[str, str], ...]:
+    def catalog_entries(self) -> tuple[tuple[str, str], ...]:
         """(kind, slug) of the named entries."""
-        named = ((NAMED[key][0], str(slug)) for key, axis in self.layers.items() for slug in axis.labels)
-        return tuple(pair for pair in named if pair[1] != "none")
+        pairs = ((NAMED[key][0], str(slug)) for key, axis in self.layers.items() for slug in axis.labels)
+        return tuple(pair for pair in pairs if pair[1] != "none")
 
     def base(self) -> Values:
-        """Full path → value set by the first name of every record."""
+        """Return full path → value set by the first name of every record."""
         return dict(self._first)
 
     @functools.cached_property
@@ -226,60 +233,60 @@ class Names:
         brought = (self.values(axis, axis.labels[0]) for axis in self.layers.values())
         return functools.reduce(operator.or_, brought, dict[str, Any]())
 
-    def _brought(self, axis: Axis, slug: str) -> Values:
+    def _entry_values(self, axis: Axis, slug: str) -> Values:
         kind, prefix = NAMED[axis.key]
-        own = catalog.values(kind, slug, axis.where)
+        entry_values = catalog.values(kind, slug, axis.where)
         if axis.key == "scale_out":
-            catalog.check_between(own, axis.where, slug)
-        found = catalog.within(prefix, own)
+            catalog.check_between(entry_values, axis.where, slug)
+        values = catalog.within(prefix, entry_values)
         if self.priced and kind in ("system", "accelerator"):
-            found |= catalog.within(MADE, catalog.made(slug, axis.where))
+            values |= catalog.within(MADE, catalog.made(slug, axis.where))
         if axis.key != "accelerator" or not self.own_nodes:
-            return found
-        return found | _node(slug if slug in self.own_nodes else str(self.layers["system"].labels[0]))
+            return values
+        return values | _node_values(slug if slug in self.own_nodes else str(self.layers["system"].labels[0]))
 
     def node_note(self) -> str:
-        """Note on the nodes and stacks of swept accelerators; empty if the system has its own accelerator."""
+        """Return the note on nodes and stacks of swept accelerators; empty if the system has its own accelerator."""
         if "accelerator" not in self.layers:
             return ""
         devices, system, stacks = (self.layers[key] for key in ("accelerator", "system", "software"))
         slugs = dict.fromkeys(map(str, devices.labels))
-        whose = "its system" if len(system.labels) > 1 else str(system.labels[0])
+        node_owner = "its system" if len(system.labels) > 1 else str(system.labels[0])
         if not self.own_nodes:
-            stack = f" and its stack{_named(stacks.labels)}" if stacks.where == system.where else ""
-            return f"{', '.join(slugs)}: in the nodes of {whose}, with its links{stack}"
-        own = [self._node_of(slug, stacks, devices) for slug in slugs if slug in self.own_nodes]
+            stack = f" and its stack{_names_text(stacks.labels)}" if stacks.where == system.where else ""
+            return f"{', '.join(slugs)}: in the nodes of {node_owner}, with its links{stack}"
+        slugs_with_node = [self._node_of(slug, stacks, devices) for slug in slugs if slug in self.own_nodes]
         guests = [self._node_of(slug, stacks, devices) for slug in slugs if slug not in self.own_nodes]
-        text = f"{'each accelerator' if not guests else 'each'} in its own node: {', '.join(own)}"
+        text = f"{'each accelerator' if not guests else 'each'} in its own node: {', '.join(slugs_with_node)}"
         if guests:
-            text += f"; in the nodes of {whose}, with its links: {', '.join(guests)} (their own are not known)"
+            text += f"; in the nodes of {node_owner}, with its links: {', '.join(guests)} (their own are not known)"
         shared = stacks.where != devices.where and len(set(stacks.labels)) == 1
-        common = f"; software{_named(stacks.labels)} for all" if shared else ""
+        common = f"; software{_names_text(stacks.labels)} for all" if shared else ""
         return f"{text}; the network between nodes is that of {system.labels[0]}{common}"
 
     def price_note(self) -> str:
-        """Warning that prices of bought and of generated accelerators differ in kind; empty if there is one kind."""
+        """Return the warning that prices of bought and generated accelerators differ in kind; empty for one kind."""
         if not self.mixed or MONEY not in self._groups:
             return ""
-        made = ", ".join(self.generated)
-        return f"{made}: compare prices with those of generated chips, not of bought ones ({_TWO_KINDS})"
+        generated = ", ".join(self.generated)
+        return f"{generated}: compare prices with those of generated chips, not of bought ones ({_TWO_KINDS})"
 
     def _node_of(self, slug: str, stacks: Axis, devices: Axis) -> str:
-        own = dict(zip(map(str, devices.labels), map(str, stacks.labels), strict=False))
-        parts = [own[slug]] if stacks.where == devices.where else []
+        stack_by_device = dict(zip(map(str, devices.labels), map(str, stacks.labels), strict=False))
+        parts = [stack_by_device[slug]] if stacks.where == devices.where else []
         if slug in self.own_nodes:
             links = [] if "scale_up" in self.layers else [catalog.entry("accelerator", slug).value("node.scale_up")]
-            parts = [f"{_node(slug)[_DOMAIN]:g} a node", *links, *parts]
+            parts = [f"{_node_values(slug)[_DOMAIN]:g} a node", *links, *parts]
         return f"{slug} ({', '.join(parts)})" if parts else slug
 
     def check(self) -> None:
-        """InputError for a leaf of a model, network or accelerator that the named records do not have."""
+        """Raise InputError for a leaf of a model, network or accelerator that the named records do not have."""
         said = self._said | {f"{NAMED[key][1]}.": axis.where for key, axis in self.layers.items() if axis.where}
         for path, where in said.items():
             self._check_leaf(path, where)
 
     def has(self, path: str) -> bool:
-        """Whether the designs have a leaf, or the record of an axis of names."""
+        """True if the designs have a leaf, or the record of an axis of names."""
         try:
             self._check_leaf(f"{NAMED[path][1]}." if path in NAMED else path, "")
         except InputError:
@@ -288,16 +295,16 @@ class Names:
 
     def _check_leaf(self, path: str, where: str) -> None:
         models = self.layers["workload"]
-        check_experts(path, self._brought(models, str(models.labels[0])), where)
+        check_experts(path, self._entry_values(models, str(models.labels[0])), where)
         check_networks(path, self._first, self._said, where)
         check_chip(path, bool(self.generated), where)
 
 
-def _named(labels: Iterable[Label]) -> str:
-    """Distinct names after a space, for a note."""
+def _names_text(labels: Iterable[Label]) -> str:
+    """Return the distinct names after a space, for a note."""
     return f" {', '.join(dict.fromkeys(map(str, labels)))}"
 
 
-def _chip_of(values: Values) -> Values:
-    """Values of the chip of a generated accelerator; empty for one with stated rates."""
+def _chip_values(values: Values) -> Values:
+    """Return the values of the chip of a generated accelerator; empty for one with stated rates."""
     return {path: value for path, value in values.items() if path.startswith(f"{CHIP}.")}

@@ -38,22 +38,22 @@ _NEUTRAL = 1.0
 # --- parts ------------------------------------------------------------------------------------------------
 
 
-def separated(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
-    """The specification divided by structure, each part with its names; undivided if its designs have one structure."""
-    found = _cut(spec)
-    if len(found) == 1:
-        return found
+def split_by_structure(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
+    """Return the specification divided by structure of designs, each part with its names."""
+    cut_parts = _cut_by_structure(spec)
+    if len(cut_parts) == 1:
+        return cut_parts
     read = {name for constraint in spec.constraints for name in constraint.names} & known_leaves().keys()
     said = {*spec.names, *spec.fixed, *(axis.key for axis in spec.axes), *read}
-    has = [{path for path in said if names.has(path)} for _, names in found]
+    has = [{path for path in said if names.has(path)} for _, names in cut_parts]
     anywhere = set[str]().union(*has)
-    _check_objectives(spec, [names for _, names in found])
-    parts = (_without(part, anywhere - own) for (part, _), own in zip(found, has, strict=True))
+    _check_objectives(spec, [names for _, names in cut_parts])
+    parts = (_remove_leaves(part, anywhere - part_paths) for (part, _), part_paths in zip(cut_parts, has, strict=True))
     return [(part, Names(part)) for part in parts]
 
 
 def _check_objectives(spec: SweepSpec, parts: list[Names]) -> None:
-    """InputError for an objective on a leaf that some designs lack, unless the leaf counts as 1 there."""
+    """Raise InputError for an objective on a leaf that some designs lack, unless the leaf counts as 1 there."""
     for objective in spec.objectives:
         for path in objective.expression.names:
             if path in known_leaves() and path not in PLAIN_EXPERTS and not all(names.has(path) for names in parts):
@@ -65,68 +65,75 @@ def _check_objectives(spec: SweepSpec, parts: list[Names]) -> None:
                 )
 
 
-def _cut(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
+def _cut_by_structure(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
     names = Names(spec)
     for axis in names.layers.values():
         groups = names.by_structure(axis) if len(axis.labels) > 1 else []
         if len(groups) > 1:
-            return [part for group in groups for part in _cut(_at(spec, axis, group))]
+            return [part for group in groups for part in _cut_by_structure(_restrict(spec, axis, group))]
     for axis in spec.axes:
         zero = [position for position, value in enumerate(axis.values) if axis.key in WITHOUT and not value]
         record = {path for path in known_leaves() if zero and path.startswith(f"{WITHOUT[axis.key]}.")} - {axis.key}
-        if is_none(axis) and record & {*spec.fixed, *(one.key for one in spec.axes)}:
-            return _cut(_without(spec, record))
+        if is_none(axis) and record & {*spec.fixed, *(other.key for other in spec.axes)}:
+            return _cut_by_structure(_remove_leaves(spec, record))
         if zero and any(axis.values):
-            others = [position for position, value in enumerate(axis.values) if value]
-            return [*_cut(_without(_at(spec, axis, zero), record)), *_cut(_at(spec, axis, others))]
+            nonzero = [position for position, value in enumerate(axis.values) if value]
+            return [
+                *_cut_by_structure(_remove_leaves(_restrict(spec, axis, zero), record)),
+                *_cut_by_structure(_restrict(spec, axis, nonzero)),
+            ]
     return [(spec, names)]
 
 
 def is_none(axis: Axis) -> bool:
-    """Whether an axis marks a part without the record of its leaf."""
+    """True if an axis marks a part without the record of its leaf."""
     return axis.key in WITHOUT and bool(axis.values) and not any(axis.values)
 
 
-def _at(spec: SweepSpec, axis: Axis, positions: Sequence[int]) -> SweepSpec:
-    """The specification at some positions of an axis and of those that move with it."""
-    name = next(one.name for one in spec.axes if one.where == axis.where)  # a stack moves with its machine
+def _restrict(spec: SweepSpec, axis: Axis, positions: Sequence[int]) -> SweepSpec:
+    """Return the specification at some positions of an axis and of those that move with it."""
+    name = next(
+        candidate.name for candidate in spec.axes if candidate.where == axis.where
+    )  # a stack moves with its machine
     together = next((group for group in spec.zips if name in group), (name,))
-    axes = (_taken(one, positions) if one.name in together else one for one in spec.axes)
+    axes = (_take(candidate, positions) if candidate.name in together else candidate for candidate in spec.axes)
     return dataclasses.replace(spec, axes=tuple(axes))
 
 
-def _taken(axis: Axis, positions: Iterable[int]) -> Axis:
-    """An axis at the given positions."""
-    places = list(positions)
-    values, labels = tuple(axis.values[i] for i in places), tuple(axis.labels[i] for i in places)
+def _take(axis: Axis, positions: Iterable[int]) -> Axis:
+    """Return an axis at the given positions."""
+    indices = list(positions)
+    values, labels = tuple(axis.values[i] for i in indices), tuple(axis.labels[i] for i in indices)
     return dataclasses.replace(axis, values=values, labels=labels)
 
 
-def _without(spec: SweepSpec, paths: set[str]) -> SweepSpec:
-    """The specification of a part without these leaves; degrees need not fit every part."""
+def _remove_leaves(spec: SweepSpec, paths: set[str]) -> SweepSpec:
+    """Return the specification of a part without these leaves; degrees need not fit every part."""
     axes = {axis.name: axis for axis in spec.axes if axis.key not in paths}
     zips = [tuple(name for name in group if name in axes) for group in spec.zips]
-    for group, left in zip(spec.zips, zips, strict=True):
-        if 0 < len(left) < len(group):  # positions that differed only in removed axes are merged
-            rows = list(zip(*(axes[name].labels for name in left), strict=True))
-            axes |= {name: _taken(axes[name], sorted(map(rows.index, dict.fromkeys(rows)))) for name in left}
+    for group, remaining in zip(spec.zips, zips, strict=True):
+        if 0 < len(remaining) < len(group):  # positions that differed only in removed axes are merged
+            rows = list(zip(*(axes[name].labels for name in remaining), strict=True))
+            axes |= {name: _take(axes[name], sorted(map(rows.index, dict.fromkeys(rows)))) for name in remaining}
     return dataclasses.replace(
         spec,
         axes=tuple(dataclasses.replace(a, explicit=a.explicit and a.key not in ALL_DEGREES) for a in axes.values()),
         names={key: axis for key, axis in spec.names.items() if key not in paths},
         fixed={path: axis for path, axis in spec.fixed.items() if path not in paths},
         zips=tuple(group for group in zips if len(group) > 1),
-        constraints=tuple(one for one in spec.constraints if not (paths - PLAIN_EXPERTS.keys()) & {*one.names}),
+        constraints=tuple(
+            constraint for constraint in spec.constraints if not (paths - PLAIN_EXPERTS.keys()) & {*constraint.names}
+        ),
     )
 
 
 # --- whole ------------------------------------------------------------------------------------------------
 
 
-def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
-    """The grid of designs of several structures, from the grid of each."""
+def join_grids(spec: SweepSpec, grids: list[Grid]) -> Grid:
+    """Return the grid of designs of several structures, from the grid of each."""
     _check_degrees(spec, grids)
-    whole, groups = Names(spec), _groups(spec, grids)
+    sweep_names, groups = Names(spec), _groups(spec, grids)
     axes = _mapping_axes(spec, grids)
     parts = grids[0].parts._replace(
         axes={path: axis for grid in reversed(grids) for path, axis in grid.parts.axes.items()},
@@ -135,13 +142,13 @@ def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
     table, numbers = _table(parts.degrees, [axis for axis in axes if axis.key in OPTIONS], grids)
     members = []
     for grid, number in zip(grids, numbers, strict=True):
-        own = tuple(_index(group, grid) for group in groups)
-        places = (_positions(group, grid, at) for group, at in zip(groups, own, strict=True))
-        members.append(Member(grid, own, tuple(places), number))
+        dimension_indices = tuple(_index(group, grid) for group in groups)
+        positions = (_positions(group, grid, index) for group, index in zip(groups, dimension_indices, strict=True))
+        members.append(Member(grid, dimension_indices, tuple(positions), number))
     dimensions = tuple(_dimension(group, i, members) for i, group in enumerate(groups))
-    moving = {axis.key for one in dimensions for axis in one.axes} | {axis.key for axis in axes}
-    lines = {name: _distinct([getattr(grid, name)] for grid in grids) for name in _NOTES}
-    notes: dict[str, Any] = {name: "; ".join(filter(None, texts)) for name, texts in lines.items()}
+    varying_keys = {axis.key for dimension in dimensions for axis in dimension.axes} | {axis.key for axis in axes}
+    texts_by_note = {name: _distinct([getattr(grid, name)] for grid in grids) for name in _NOTES}
+    notes: dict[str, Any] = {name: "; ".join(filter(None, texts)) for name, texts in texts_by_note.items()}
     return dataclasses.replace(
         grids[0],
         spec=spec,
@@ -150,15 +157,17 @@ def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
         mapping_axes=axes,
         parts=parts,
         members=tuple(members),
-        fixed=tuple({axis.key: axis for grid in grids for axis in grid.fixed if axis.key not in moving}.values()),
+        fixed=tuple({axis.key: axis for grid in grids for axis in grid.fixed if axis.key not in varying_keys}.values()),
         constraints=_distinct(grid.constraints for grid in grids),
-        settled=tuple(one for one in spec.constraints if all(one in grid.settled for grid in grids)),
+        settled=tuple(
+            constraint for constraint in spec.constraints if all(constraint in grid.settled for grid in grids)
+        ),
         shapes=_distinct(grid.shapes for grid in grids),
         used=_distinct(grid.used for grid in grids),
         absent=_absent(spec, grids),
         missing=_missing(spec, table),
-        kinds=whole.price_note(),
-        nodes=whole.node_note(),
+        kinds=sweep_names.price_note(),
+        nodes=sweep_names.node_note(),
         **notes,
     )
 
@@ -167,53 +176,57 @@ def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
 _NOTES = ("saturates", "trains", "lacks", "tokens")
 
 
-def _distinct(every: Iterable[Iterable[T]]) -> tuple[T, ...]:
-    return tuple(dict.fromkeys(itertools.chain(*every)))
+def _distinct(collections: Iterable[Iterable[T]]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(itertools.chain(*collections)))
 
 
 def _check_degrees(spec: SweepSpec, grids: list[Grid]) -> None:
-    """InputError for a listed degree that fits no shape of any part."""
+    """Raise InputError for a listed degree that fits no shape of any part."""
     for axis in spec.axes:
-        own = [grid for grid in grids if axis.key in grid.parts.axes]
+        grids_with_axis = [grid for grid in grids if axis.key in grid.parts.axes]
         for value in axis.values if axis.key in ALL_DEGREES and axis.explicit else ():
             faults = []
-            for grid in own:
+            for grid in grids_with_axis:
                 try:
                     check_listed(dataclasses.replace(axis, values=(value,)), grid.parts, list(grid.shapes))
                 except InputError as error:
                     faults.append(error)
-            if own and len(faults) == len(own):
+            if grids_with_axis and len(faults) == len(grids_with_axis):
                 raise faults[0]
 
 
 def _absent(spec: SweepSpec, grids: list[Grid]) -> str:
-    """Note on settings that only some designs have, with the names of the others."""
+    """Return the note on settings that only some designs have, with the names of the others."""
     parts_without: dict[str, list[str]] = {}
     for grid in grids:
-        if lacks := ", ".join(axis.name for axis in lacking(spec, grid.spec)):
-            parts_without.setdefault(lacks, []).append(named(spec, grid.spec))
+        if absent_names := ", ".join(axis.name for axis in lacking(spec, grid.spec)):
+            parts_without.setdefault(absent_names, []).append(part_name(spec, grid.spec))
     return "; ".join(f"without {names}: {', '.join(parts)}" for names, parts in parts_without.items())
 
 
-def lacking(whole: SweepSpec, part: SweepSpec) -> list[Axis]:
-    """Axes and fixed values of the whole that the designs of a part do not have."""
-    has = {*part.names, *part.fixed, *(axis.key for axis in part.axes)}
-    said = (*whole.names.values(), *whole.fixed.values(), *whole.axes)
-    return [axis for axis in said if axis.key not in has]
+def lacking(sweep_spec: SweepSpec, part: SweepSpec) -> list[Axis]:
+    """Return axes and fixed values of the whole that the designs of a part do not have."""
+    keys = {*part.names, *part.fixed, *(axis.key for axis in part.axes)}
+    said = (*sweep_spec.names.values(), *sweep_spec.fixed.values(), *sweep_spec.axes)
+    return [axis for axis in said if axis.key not in keys]
 
 
-def named(whole: SweepSpec, part: SweepSpec) -> str:
-    """Name of a part: the labels of the axes that were divided."""
-    own, every = (
-        {axis.name: axis.labels for axis in one.axes if axis.key in NAMED or axis.key in WITHOUT}
-        for one in (part, whole)
+def part_name(sweep_spec: SweepSpec, part: SweepSpec) -> str:
+    """Return the name of a part: the labels of the axes that were divided."""
+    part_labels, sweep_labels = (
+        {axis.name: axis.labels for axis in labelled_spec.axes if axis.key in NAMED or axis.key in WITHOUT}
+        for labelled_spec in (part, sweep_spec)
     )
-    cut = {name: ", ".join(map(str, dict.fromkeys(labels))) for name, labels in own.items() if labels != every[name]}
+    cut = {
+        name: ", ".join(map(str, dict.fromkeys(labels)))
+        for name, labels in part_labels.items()
+        if labels != sweep_labels[name]
+    }
     return " ".join(text if name in NAMED else f"{name} {text}" for name, text in cut.items())
 
 
 def _missing(spec: SweepSpec, table: MappingTable) -> str:
-    """Note on listed degrees that no mapping of any part has."""
+    """Return the note on listed degrees that no mapping of any part has."""
     notes = []
     for axis in spec.axes:
         if axis.explicit and axis.key in table.degrees:
@@ -226,41 +239,41 @@ def _missing(spec: SweepSpec, table: MappingTable) -> str:
 
 
 def _groups(spec: SweepSpec, grids: list[Grid]) -> list[tuple[Axis, ...]]:
-    """The axes along each dimension of the whole, in the order of the specification."""
-    order = {axis.name: place for place, axis in enumerate(spec.axes)}
-    names = {one.axes[0].name for grid in grids for one in grid.dimensions}
+    """Return the axes along each dimension of the whole, in the order of the specification."""
+    order = {axis.name: position for position, axis in enumerate(spec.axes)}
+    names = {dimension.axes[0].name for grid in grids for dimension in grid.dimensions}
     together = {next((group for group in spec.zips if name in group), (name,)) for name in names}
     groups = [tuple(spec.axes[order[name]] for name in group) for group in together]
     return sorted(groups, key=lambda group: min(order[axis.name] for axis in group))
 
 
 def _index(group: tuple[Axis, ...], grid: Grid) -> int:
-    """Index of the dimension of a grid with axes of a group; -1 for none."""
+    """Return the index of the dimension of a grid with axes of a group; -1 for none."""
     names = {axis.name for axis in group}
-    return next((i for i, one in enumerate(grid.dimensions) if one.axes[0].name in names), -1)
+    return next((i for i, dimension in enumerate(grid.dimensions) if dimension.axes[0].name in names), -1)
 
 
-def _positions(group: tuple[Axis, ...], grid: Grid, at: int) -> np.ndarray:
-    """Positions along a group of the positions of a grid's dimension; the first if the grid has no such dimension."""
-    if at < 0:
+def _positions(group: tuple[Axis, ...], grid: Grid, index: int) -> np.ndarray:
+    """Return the indices along a group of a grid's values of the dimension; 0 if the grid lacks the dimension."""
+    if index < 0:
         return np.zeros(1, np.int64)
-    axes = {axis.name: axis for axis in grid.dimensions[at].axes}
+    axes = {axis.name: axis for axis in grid.dimensions[index].axes}
     shared = [axis for axis in group if axis.name in axes]
-    known = list(zip(*(axis.labels for axis in shared), strict=True))
-    return np.array([known.index(row) for row in zip(*(axes[axis.name].labels for axis in shared), strict=True)])
+    rows = list(zip(*(axis.labels for axis in shared), strict=True))
+    return np.array([rows.index(row) for row in zip(*(axes[axis.name].labels for axis in shared), strict=True)])
 
 
 def _dimension(group: tuple[Axis, ...], number: int, members: list[Member]) -> GridDimension:
-    """A dimension of the whole: axes as written, stacks of swept machines, and leaves of all parts."""
+    """Return a dimension of the whole: axes as written, stacks of swept machines, and leaves of all parts."""
     size = len(group[0].labels)
     stacks = np.full(size, "", object)
     columns: dict[str, np.ndarray] = {}
     for grid, axes, positions, _ in members:
-        own = grid.dimensions[axes[number]] if axes[number] >= 0 else GridDimension((), {})
-        for path, column in own.columns.items():
+        part_dimension = grid.dimensions[axes[number]] if axes[number] >= 0 else GridDimension((), {})
+        for path, column in part_dimension.columns.items():
             columns.setdefault(path, np.full(size, _NEUTRAL))[positions[number]] = column
-        for axis in own.axes:
-            if axis.name not in {one.name for one in group}:
+        for axis in part_dimension.axes:
+            if axis.name not in {group_axis.name for group_axis in group}:
                 stacks[positions[number]] = axis.labels
     if not stacks.all():
         return GridDimension(group, columns)
@@ -272,35 +285,38 @@ def _dimension(group: tuple[Axis, ...], number: int, members: list[Member]) -> G
 
 
 def _mapping_axes(spec: SweepSpec, grids: list[Grid]) -> tuple[Axis, ...]:
-    """Parts of the mapping that label the whole: those of any grid, and those that only some grids fix."""
-    written = {axis.key: axis for axis in spec.axes}
-    found: dict[str, Axis] = {}
+    """Return the parts of the mapping that label the whole: those of any grid, and those that only some grids fix."""
+    axis_by_path = {axis.key: axis for axis in spec.axes}
+    axes_by_path: dict[str, Axis] = {}
     for axis in itertools.chain(*(grid.mapping_axes for grid in grids)):
-        stated, listed = written.get(axis.key, axis), {v for g in grids for v in g.parts.axis(axis.key).values}
-        found[axis.key] = (
-            stated
+        swept_axis, swept_values = (
+            axis_by_path.get(axis.key, axis),
+            {v for g in grids for v in g.parts.axis(axis.key).values},
+        )
+        axes_by_path[axis.key] = (
+            swept_axis
             if axis.key in ALL_DEGREES
-            else _taken(stated, (i for i, value in enumerate(stated.values) if value in listed))
+            else _take(swept_axis, (i for i, value in enumerate(swept_axis.values) if value in swept_values))
         )
     for path, axis in spec.fixed.items():
         if path in ALL_DEGREES[1:] + OPTIONS and any(path not in grid.spec.fixed for grid in grids):
-            found[path] = axis
+            axes_by_path[path] = axis
     order = [axis.key for axis in spec.axes]
-    place = {path: order.index(path) if path in order else len(order) for path in found}
-    return tuple(sorted(found.values(), key=lambda axis: (axis.key in OPTIONS, place[axis.key])))
+    place = {path: order.index(path) if path in order else len(order) for path in axes_by_path}
+    return tuple(sorted(axes_by_path.values(), key=lambda axis: (axis.key in OPTIONS, place[axis.key])))
 
 
 def _table(paths: tuple[str, ...], options: list[Axis], grids: list[Grid]) -> tuple[MappingTable, list[np.ndarray]]:
-    """The mappings of all grids, degrees and options in the order of each, and the numbers of the mappings per grid."""
+    """Return the mapping table of all grids, and by grid the index in it of each of its mappings."""
     degrees = [path for path in paths if path in {*EXPERT_DEGREES, *grids[0].table.degrees}]
-    moving = [axis for axis in options if _moves(axis, grids)]
-    rows, row_of = _numbered([_rows(degrees, grid) for grid in grids])
-    columns, column_of = _numbered([_columns(moving, grid) for grid in grids])
+    varying = [axis for axis in options if _moves(axis, grids)]
+    rows, row_of = _distinct_rows([_rows(degrees, grid) for grid in grids])
+    columns, column_of = _distinct_rows([_columns(varying, grid) for grid in grids])
     distinct = np.zeros((len(rows), len(columns)), bool)
     for grid, row, column in zip(grids, row_of, column_of, strict=True):
         np.logical_or.at(distinct, np.ix_(row, column), grid.table.distinct)  # a grid may have equal columns
     number = np.cumsum(distinct.reshape(-1)).reshape(distinct.shape) - 1
-    values = {axis.key: np.array(axis.values)[columns[:, i]] for i, axis in enumerate(moving)}
+    values = {axis.key: np.array(axis.values)[columns[:, i]] for i, axis in enumerate(varying)}
     table = MappingTable(
         dict(zip(degrees, rows[:, 1:].T, strict=True)), values or dict(grids[0].table.options), distinct
     )
@@ -309,27 +325,27 @@ def _table(paths: tuple[str, ...], options: list[Axis], grids: list[Grid]) -> tu
 
 
 def _rows(degrees: list[str], grid: Grid) -> np.ndarray:
-    """[row, devices and degrees] of a grid; degrees that it does not have are 1."""
-    own, one = grid.table.degrees, np.ones(grid.table.n_rows, np.int64)
-    devices = math.prod((own[f"mapping.{name}"] for name in ("tp", "cp", "pp", "dp")), start=one)
-    return np.stack([devices, *(own.get(path, one) for path in degrees)], axis=1)
+    """Return [row, devices and degrees] of a grid; degrees that it does not have are 1."""
+    degrees_by_path, ones = grid.table.degrees, np.ones(grid.table.n_rows, np.int64)
+    devices = math.prod((degrees_by_path[f"mapping.{name}"] for name in ("tp", "cp", "pp", "dp")), start=ones)
+    return np.stack([devices, *(degrees_by_path.get(path, ones) for path in degrees)], axis=1)
 
 
 def _columns(options: list[Axis], grid: Grid) -> np.ndarray:
-    """[column, option] positions of a grid's options along their axes; the first for options it does not have."""
-    found = np.zeros((grid.table.n_columns, len(options)), np.int64)
+    """Return [column, option] indices of a grid's options along their axes, 0 for options that it lacks."""
+    indices = np.zeros((grid.table.n_columns, len(options)), np.int64)
     for i, axis in enumerate(options):
         values = grid.table.options.get(axis.key, grid.parts.axis(axis.key).values[:1])
-        found[:, i] = [axis.values.index(value) if value in axis.values else 0 for value in values]
-    return found
+        indices[:, i] = [axis.values.index(value) if value in axis.values else 0 for value in values]
+    return indices
 
 
 def _moves(axis: Axis, grids: list[Grid]) -> bool:
-    """Whether an option has several values over all grids."""
+    """True if an option has several values over all grids."""
     return len({value for grid in grids for value in grid.parts.axis(axis.key).values}) > 1
 
 
-def _numbered(every: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Distinct rows of several arrays in order of appearance, and the number of each row of each array."""
-    distinct, number = np.unique(np.concatenate(every), axis=0, return_inverse=True)
-    return distinct, np.split(number.reshape(-1), np.cumsum([len(one) for one in every])[:-1])
+def _distinct_rows(arrays: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the distinct rows of several arrays in order of appearance, and the number of each row of each array."""
+    distinct, number = np.unique(np.concatenate(arrays), axis=0, return_inverse=True)
+    return distinct, np.split(number.reshape(-1), np.cumsum([len(array) for array in arrays])[:-1])

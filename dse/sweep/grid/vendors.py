@@ -7,12 +7,14 @@ from dse.sweep.grid.grid import Grid
 
 
 def check(grid: Grid) -> None:
-    """InputError for a stack that does not exist for an accelerator, unless any option is allowed.
+    """Raise InputError for a stack that does not exist for an accelerator, unless any option is allowed.
 
     If both are swept, nothing is refused: their product may be useful although some pairs do not exist; stacks that
     come or move with accelerators are their own. Checked before a sweep runs, not for stored results.
     """
-    axes = {axis.key: axis for axis in (*grid.fixed, *(axis for one in grid.dimensions for axis in one.axes))}
+    axes = {
+        axis.key: axis for axis in (*grid.fixed, *(axis for dimension in grid.dimensions for axis in dimension.axes))
+    }
     devices, stacks = axes.get("accelerator", axes["system"]), axes["software"]
     names = [list(dict.fromkeys(map(str, axis.labels))) for axis in (devices, stacks)]
     if grid.spec.any_option or min(map(len, names)) > 1:

@@ -1,4 +1,4 @@
-"""Fronts as people read them: what prints alike is one design, and of many designs the ends and some between."""
+"""Fronts for display: designs that print alike are one, and of many designs the ends and some between are shown."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ import numpy as np
 from dse.sweep.reduce.winners import pareto_front
 
 #: Logarithms are of no smaller numbers.
-_TINY = 1e-30
+_MIN_MAGNITUDE = 1e-30
 
 
 class Chosen(NamedTuple):
-    """Designs that stand for a front."""
+    """Designs of a front selected for display."""
 
-    positions: np.ndarray  #: in the front, ascending by the first objective
-    best: tuple[int, ...]  #: by objective, where among the positions the design is that has least of it
-    distinct: int  #: designs of the front that differ in the digits that are shown
+    positions: np.ndarray  #: indices into the front, ascending by the first objective
+    best: tuple[int, ...]  #: by objective the index into ``positions`` of the design with the least score
+    distinct: int  #: number of designs of the front that differ in the digits that are shown
 
 
 def chosen(scores: np.ndarray, rounded: tuple[Callable[[float], float], ...], most: int) -> Chosen:
-    """The ends of a front, and designs between them that are as far from each other as can be.
+    """Return the ends of a front, and designs between them that are as far from each other as possible.
 
-    Designs that are equal at the digits that are shown are one. What is equal there in some of the objectives, and
-    worse in another, is not on the front that is read.
+    Designs that are equal in the digits that are shown count as one. A design that is equal in these in some objectives
+    and worse in another is left out.
 
     Args:
         scores: [objective, design] of a front, the smaller the better.
-        rounded: by objective a number as it is shown.
-        most: designs chosen, the ends among them however many these are.
+        rounded: by objective, a function that rounds a number to the digits that are shown.
+        most: number of designs; all ends are included even if there are more.
     """
-    read = np.stack([_rounded(row, how) for row, how in zip(scores, rounded, strict=True)])
+    rounded_scores = np.stack([_rounded(row, how) for row, how in zip(scores, rounded, strict=True)])
     order = np.lexsort(scores[::-1])
-    kept = pareto_front(read, np.argsort(order))
-    kept = kept[np.lexsort((*scores[::-1, kept], *read[::-1, kept]))]
-    read = read[:, kept]
-    ends = [int(np.lexsort((*read[::-1], row))[0]) for row in read]
-    found = _spread(read, ends, most)
-    return Chosen(kept[found], tuple(int(np.searchsorted(found, end)) for end in ends), len(kept))
+    on_front = pareto_front(rounded_scores, np.argsort(order))
+    on_front = on_front[np.lexsort((*scores[::-1, on_front], *rounded_scores[::-1, on_front]))]
+    rounded_scores = rounded_scores[:, on_front]
+    ends = [int(np.lexsort((*rounded_scores[::-1], row))[0]) for row in rounded_scores]
+    selection = _spread(rounded_scores, ends, most)
+    return Chosen(on_front[selection], tuple(int(np.searchsorted(selection, end)) for end in ends), len(on_front))
 
 
-def _rounded(row: np.ndarray, how: Callable[[float], float]) -> np.ndarray:
-    known, places = np.unique(row, return_inverse=True)
-    return np.array([how(value) for value in known.tolist()])[places.reshape(-1)]
+def _rounded(row: np.ndarray, rounding: Callable[[float], float]) -> np.ndarray:
+    distinct_values, inverse = np.unique(row, return_inverse=True)
+    return np.array([rounding(value) for value in distinct_values.tolist()])[inverse.reshape(-1)]
 
 
 def _spread(scores: np.ndarray, first: list[int], most: int) -> np.ndarray:
-    """Positions, ascending: these first, then always what is farthest from all that are taken (Gonzalez 1985).
+    """Return the indices, ascending, of ``first`` and then always the farthest from all selected ones (Gonzalez 1985).
 
     Distances are in logarithms, as shares of what each objective spans.
     """
-    size = np.sign(scores) * np.log(np.maximum(np.abs(scores), _TINY))
+    size = np.sign(scores) * np.log(np.maximum(np.abs(scores), _MIN_MAGNITUDE))
     span = np.ptp(size, axis=1, keepdims=True)
-    places = size / np.where(span > 0.0, span, 1.0)
-    taken = list(dict.fromkeys(first))
-    away = np.min([_away(places, at) for at in taken], axis=0)
-    while len(taken) < most and away.max() > 0.0:
-        taken.append(int(away.argmax()))
-        away = np.minimum(away, _away(places, taken[-1]))
-    return np.array(sorted(taken))
+    coordinates = size / np.where(span > 0.0, span, 1.0)
+    selected = list(dict.fromkeys(first))
+    distance = np.min([_distances(coordinates, index) for index in selected], axis=0)
+    while len(selected) < most and distance.max() > 0.0:
+        selected.append(int(distance.argmax()))
+        distance = np.minimum(distance, _distances(coordinates, selected[-1]))
+    return np.array(sorted(selected))
 
 
-def _away(places: np.ndarray, at: int) -> np.ndarray:
-    return np.linalg.norm(places - places[:, at, None], axis=0)
+def _distances(coordinates: np.ndarray, index: int) -> np.ndarray:
+    return np.linalg.norm(coordinates - coordinates[:, index, None], axis=0)

@@ -20,319 +20,359 @@ from dse.doors.study import Study
 from dse.spec.output import Keep
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, SweepEngine
 from dse.sweep.engine.nesting import Nest
-from dse.sweep.engine.reductions import Scores, below, counted
-from dse.sweep.engine.staging import Output, Where
+from dse.sweep.engine.reductions import Scores, count_below_on_host, count_on_host
+from dse.sweep.engine.staging import DesignIndices, Output
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce import overview as overviews
-from dse.sweep.reduce.overview import Minima, both_ways, minima_in
+from dse.sweep.reduce.overview import Minima, outer_and_inner_minima, to_sweep_minima
 from dse.sweep.reduce.winners import Winners, best_of, dominated, ties_of_best
 
 #: Chunks of a block when scores alone are looked at.
-_CHUNKS_A_BLOCK = 16
+_CHUNKS_PER_BLOCK = 16
 
-#: Designs of the front that the device holds others against.
-_PIVOTS = 32
+#: Number of designs of the front with which the device compares others.
+_MAX_PIVOTS = 32
 
-#: Outer indices that are looked into at once for designs of a front.
-_LOOKED_INTO = 64
+#: Number of outer indices whose designs are compared at once with a front.
+_MAX_EXPANDED = 64
 
 
-class Part(NamedTuple):
-    """What is kept of a block, ascending by index."""
+class BlockResult(NamedTuple):
+    """The kept designs of a block, ascending by index, with counts, minima and histogram of all its designs."""
 
     index: np.ndarray  # type: ignore[assignment]  #: [design] int64; not the method of tuples
     values: np.ndarray  #: [metric of ``spec.metrics``, design] float32; reasons, below 2^24, are exact
     scores: np.ndarray  #: [objective, design] float32, the smaller the better, infinite when infeasible
     counts: np.ndarray  #: int64: feasible designs, designs by :attr:`~dse.doors.study.Study.reason_bits`, unranked ones
-    least: np.ndarray  #: [objective, position] float32: the block's least scores, see :func:`overview.axes_of`
+    best_scores: np.ndarray  #: [objective, axis value] float32: the block's least scores, see :func:`overview.axes_of`
     edges: np.ndarray  #: [objective, bins + 1] float32: the same for all blocks; no columns without a histogram
     histogram: np.ndarray  #: [objective, bin] int64: feasible designs of the block
 
 
-def blocks(engine: SweepEngine, keep: Keep) -> list[range]:
-    """The outer indices of a sweep as contiguous blocks of whole lines; one design is in one block only.
+def block_ranges(engine: SweepEngine, keep: Keep) -> list[range]:
+    """Divide a sweep into blocks of whole lines.
 
-    Of several structures the outer indices of each come after those of the one before it.
+    Args:
+        engine: of the sweep.
+        keep: which designs are kept.
+
+    Returns:
+        Contiguous ranges of the grid's outer indices; those of each structure follow those of the one before it.
     """
-    found, first = list[range](), 0
-    for one in engine.each:
-        nest = _nest(one, keep)
-        step = one.lines(nest, CHUNK_FULL) if _in_full(keep) else one.lines(nest, CHUNK_SCORES) * _CHUNKS_A_BLOCK
-        total, step = first + one.grid.n_outer, step * nest.points_a_line
-        found += [range(start, min(start + step, total)) for start in range(first, total, step)]
-        first = total
-    return found
+    block_ranges, offset = list[range](), 0
+    for member_engine in engine.each:
+        nest = _nest(member_engine, keep)
+        step = (
+            member_engine.lines(nest, CHUNK_FULL)
+            if _evaluates_all(keep)
+            else member_engine.lines(nest, CHUNK_SCORES) * _CHUNKS_PER_BLOCK
+        )
+        total, step = offset + member_engine.grid.n_outer, step * nest.points_per_line
+        block_ranges += [range(start, min(start + step, total)) for start in range(offset, total, step)]
+        offset = total
+    return block_ranges
 
 
-def share(engine: SweepEngine, keep: Keep, number: int, of: int) -> range:
-    """The outer indices of share ``number``, from 1: as equal numbers of designs as whole lines allow.
+def share_range(engine: SweepEngine, keep: Keep, number: int, n_shares: int) -> range:
+    """Return the range of the grid's outer indices of share ``number``, from 1, of ``n_shares``.
 
-    While there are lines enough, no share is empty.
+    Shares have numbers of designs as equal as whole lines allow; none is empty while there are enough lines.
     """
-    whole, reached = _Lines(engine, keep), 0
+    lines, stop = _SweepLines(engine, keep), 0
     for i in range(1, number + 1):
-        first, ideal = reached, whole.nearest(engine.grid.n_designs * i // of)
-        reached = min(max(ideal, first + 1), min(whole.count, i + max(whole.count - of, 0)))
-    return range(whole.outer(first), whole.outer(reached))
+        first, ideal = stop, lines.nearest(engine.grid.n_designs * i // n_shares)
+        stop = min(max(ideal, first + 1), min(lines.count, i + max(lines.count - n_shares, 0)))
+    return range(lines.outer(first), lines.outer(stop))
 
 
-def most_shares(engine: SweepEngine, keep: Keep) -> int:
-    """Chunks of a sweep: a share that is shorter than one takes as long as one."""
-    nests = [(one, _nest(one, keep)) for one in engine.each]
-    return sum(-(-n.n_lines // one.lines(n, CHUNK_FULL if _in_full(keep) else CHUNK_SCORES)) for one, n in nests)
+def count_chunks(engine: SweepEngine, keep: Keep) -> int:
+    """Return the number of chunks of a sweep; a share that is shorter than a chunk takes as long as one."""
+    nests = [(member_engine, _nest(member_engine, keep)) for member_engine in engine.each]
+    return sum(
+        -(-nest.n_lines // member_engine.lines(nest, CHUNK_FULL if _evaluates_all(keep) else CHUNK_SCORES))
+        for member_engine, nest in nests
+    )
 
 
 def designs_in(engine: SweepEngine, keep: Keep, block: range) -> int:
-    """Designs of a block."""
+    """Return the number of designs of a block."""
     return _designs_before(engine, keep, block.stop) - _designs_before(engine, keep, block.start)
 
 
 def _designs_before(engine: SweepEngine, keep: Keep, outer: int) -> int:
-    """Designs before an outer index, at which a line begins: the rows of its lines, at each of their points."""
-    found = 0
-    for one in engine.each:
-        points, own = _nest(one, keep).points_a_line, min(outer, one.grid.n_outer)
-        found, outer = found + one.grid.first_design(own // points) * points, outer - own
-    return found
+    """Return the number of designs before an outer index of the grid at which a line begins."""
+    count = 0
+    for member_engine in engine.each:
+        points_per_line, local_outer = (
+            _nest(member_engine, keep).points_per_line,
+            min(outer, member_engine.grid.n_outer),
+        )
+        count, outer = (
+            count + member_engine.grid.first_design(local_outer // points_per_line) * points_per_line,
+            outer - local_outer,
+        )
+    return count
 
 
-class _Lines:
+class _SweepLines:
     """The lines of a sweep, those of each structure after those of the one before it."""
 
     def __init__(self, engine: SweepEngine, keep: Keep) -> None:
         self._engine, self._keep = engine, keep
-        self._nests = [_nest(one, keep) for one in engine.each]
+        self._nests = [_nest(member_engine, keep) for member_engine in engine.each]
         self.count = sum(nest.n_lines for nest in self._nests)
 
     def outer(self, line: int) -> int:
-        """The outer index at which a line begins."""
-        found = 0
+        """Return the outer index of the grid at which a line begins."""
+        start = 0
         for nest in self._nests:
-            own = min(line, nest.n_lines)
-            found, line = found + own * nest.points_a_line, line - own
-        return found
+            local_line = min(line, nest.n_lines)
+            start, line = start + local_line * nest.points_per_line, line - local_line
+        return start
 
     def nearest(self, designs: int) -> int:
-        """The threshold below which there is about a given number of designs."""
-        after = bisect.bisect_left(range(self.count), designs, key=self._designs)
-        around = [line for line in (after - 1, after) if line >= 0]
-        return min(around, key=lambda line: abs(self._designs(line) - designs))
+        """Return the line before which the number of designs is nearest to ``designs``."""
+        next_line = bisect.bisect_left(range(self.count), designs, key=self._designs)
+        candidates = [line for line in (next_line - 1, next_line) if line >= 0]
+        return min(candidates, key=lambda line: abs(self._designs(line) - designs))
 
     def _designs(self, line: int) -> int:
         return _designs_before(self._engine, self._keep, self.outer(line))
 
 
 def _nest(engine: SweepEngine, keep: Keep) -> Nest:
-    return engine.full_nest if _in_full(keep) else engine.score_nest(by_point=keep.mode == "best")
+    return engine.full_nest if _evaluates_all(keep) else engine.score_nest(by_point=keep.mode == "best")
 
 
-def _in_full(keep: Keep) -> bool:
+def _evaluates_all(keep: Keep) -> bool:
     return keep.mode in ("all", "feasible")
 
 
-def parts(engine: SweepEngine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
-    """What is kept of each block, in order; the device works on the next one meanwhile."""
+def block_results(engine: SweepEngine, keep: Keep, block_ranges: list[range]) -> Iterator[BlockResult]:
+    """Evaluate blocks and yield the result of each, in order, while the device works on the next one."""
     bins, n_objectives = engine.grid.spec.histogram, len(engine.program.objectives)
-    edges = overviews.edges(engine, bins) if bins and wanted else np.empty((n_objectives, 0), np.float32)
-    first = 0
-    for number, one in enumerate(engine.each):
-        own = [block for block in wanted if first <= block.start < first + one.grid.n_outer]
-        if own:
-            found = _parts(one, keep, [range(block.start - first, block.stop - first) for block in own], edges)
-            yield from (_of_whole(engine.grid, number, part) for part in found)
-        first += one.grid.n_outer
+    edges = overviews.edges(engine, bins) if bins and block_ranges else np.empty((n_objectives, 0), np.float32)
+    offset = 0
+    for number, member_engine in enumerate(engine.each):
+        local_blocks = [block for block in block_ranges if offset <= block.start < offset + member_engine.grid.n_outer]
+        if local_blocks:
+            results = _member_results(
+                member_engine, keep, [range(block.start - offset, block.stop - offset) for block in local_blocks], edges
+            )
+            yield from (_to_sweep(engine.grid, number, result) for result in results)
+        offset += member_engine.grid.n_outer
 
 
-def _of_whole(whole: Grid, number: int, part: Part) -> Part:
-    """A part of the designs of one structure as one of all designs; as it is where they have one structure."""
-    if not whole.members:
-        return part
-    member = whole.members[number]
-    return part._replace(index=member.index_in(whole, part.index), least=minima_in(whole, member, part.least))
+def _to_sweep(sweep_grid: Grid, number: int, result: BlockResult) -> BlockResult:
+    """Return the result of a block of one structure with indices and minima of the sweep of all structures."""
+    if not sweep_grid.members:
+        return result
+    member = sweep_grid.members[number]
+    return result._replace(
+        index=member.index_in(sweep_grid, result.index),
+        best_scores=to_sweep_minima(sweep_grid, member, result.best_scores),
+    )
 
 
-def _parts(engine: SweepEngine, keep: Keep, wanted: list[range], edges: np.ndarray) -> Iterator[Part]:
-    """:func:`parts` of designs of one structure."""
-    if not _in_full(keep):
-        yield from (_winning(engine, keep, block, edges) for block in wanted)
+def _member_results(
+    engine: SweepEngine, keep: Keep, block_ranges: list[range], edges: np.ndarray
+) -> Iterator[BlockResult]:
+    """Yield :func:`block_results` of designs of one structure."""
+    if not _evaluates_all(keep):
+        yield from (_winner_result(engine, keep, block, edges) for block in block_ranges)
         return
-    rows = engine.lines_at_once(engine.full_nest, CHUNK_FULL)
-    pieces = [piece for block in wanted for piece in _pieces(block, rows)]
-    ends, done = {block.stop for block in wanted}, list[Part]()
-    ahead = None
-    for this, following in zip(pieces, [*pieces[1:], None], strict=True):
-        found = ahead or engine.full(this.start, rows)
-        ahead = engine.full(following.start, rows) if following else None
-        done.append(_selected(engine.full_nest, keep, this, edges, *found))
-        if this.stop in ends:
-            yield _joined(done)
-            done = []
+    n_lines = engine.dispatch_lines(engine.full_nest, CHUNK_FULL)
+    chunks = [chunk for block in block_ranges for chunk in _chunk_ranges(block, n_lines)]
+    ends, chunk_results = {block.stop for block in block_ranges}, list[BlockResult]()
+    dispatched = None
+    for chunk, next_chunk in zip(chunks, [*chunks[1:], None], strict=True):
+        outputs = dispatched or engine.full(chunk.start, n_lines)
+        dispatched = engine.full(next_chunk.start, n_lines) if next_chunk else None
+        chunk_results.append(_mapping_results(engine.full_nest, keep, chunk, edges, *outputs))
+        if chunk.stop in ends:
+            yield _merge_results(chunk_results)
+            chunk_results = []
 
 
-def _pieces(block: range, length: int) -> list[range]:
-    """A block in pieces of this number of indices: one where it is a chunk."""
+def _chunk_ranges(block: range, length: int) -> list[range]:
+    """Return a block divided into ranges of at most ``length`` lines, one dispatch each."""
     return [range(start, min(start + length, block.stop)) for start in range(block.start, block.stop, length)]
 
 
-def _joined(pieces: list[Part]) -> Part:
-    """The part of a block from those of its pieces."""
-    if len(pieces) == 1:
-        return pieces[0]
+def _merge_results(results: list[BlockResult]) -> BlockResult:
+    """Return the result of a block from those of its chunks, in order."""
+    if len(results) == 1:
+        return results[0]
     index, values, scores = (
-        np.concatenate([getattr(piece, name) for piece in pieces], axis=-1) for name in ("index", "values", "scores")
+        np.concatenate([getattr(result, name) for result in results], axis=-1) for name in ("index", "values", "scores")
     )
-    counts, histogram = (np.sum([getattr(piece, name) for piece in pieces], axis=0) for name in ("counts", "histogram"))
-    least = np.min([piece.least for piece in pieces], axis=0)
-    return Part(index, values, scores, counts, least, pieces[0].edges, histogram)
+    counts, histogram = (
+        np.sum([getattr(result, name) for result in results], axis=0) for name in ("counts", "histogram")
+    )
+    best_scores = np.min([result.best_scores for result in results], axis=0)
+    return BlockResult(index, values, scores, counts, best_scores, results[0].edges, histogram)
 
 
-def _selected(
+def _mapping_results(
     nest: Nest, keep: Keep, block: range, edges: np.ndarray, metrics: Any, objectives: tuple[Output, ...]
-) -> Part:
-    """The mappings among the computed rectangle in the order of their index, or only the feasible ones."""
+) -> BlockResult:
+    """Return the result of a range of lines from the outputs of all its (outer, inner) index pairs."""
     grid = nest.grid
     rows = np.arange(block.start, block.stop) % grid.table.n_rows
-    at, place, inner = nest.mappings_of(rows)
-    point = (block.start + at) // grid.table.n_rows
-    where = Where(point * nest.n_places + place - nest.first_of(block.start), inner, nest.parts_shape)
-    reason = metrics.infeasible_reason.at(where)
-    scores = _scored(objectives, where, reason)
-    counts = counted(reason, np.isfinite(scores).all(axis=0), grid.spec.study)
-    least = _least(nest, block, where.outer * nest.n_inner + inner, scores)
-    reduced = counts, least, edges, _histogram(grid, scores, edges)
-    index = grid.first_design(block.start) + np.arange(len(place))
+    row_index, mask_row, inner = nest.mappings_of(rows)
+    point = (block.start + row_index) // grid.table.n_rows
+    design_indices = DesignIndices(
+        point * nest.n_mask_rows + mask_row - nest.line_start(block.start), inner, nest.factor_sizes
+    )
+    reason = metrics.infeasible_reason.select(design_indices)
+    scores = _feasible_scores(objectives, design_indices, reason)
+    counts = count_on_host(reason, np.isfinite(scores).all(axis=0), grid.spec.study)
+    best_scores = _best_scores(nest, block, design_indices.outer * nest.n_inner + inner, scores)
+    reduced = counts, best_scores, edges, _histogram(grid, scores, edges)
+    index = grid.first_design(block.start) + np.arange(len(mask_row))
     if keep.mode == "feasible":
-        fits = reason == 0
-        where, index, scores = Where(where.outer[fits], inner[fits], nest.parts_shape), index[fits], scores[:, fits]
-    return Part(index, _gathered(jax.tree.leaves(metrics), where), scores, *reduced)
+        is_feasible = reason == 0
+        design_indices, index, scores = (
+            DesignIndices(design_indices.outer[is_feasible], inner[is_feasible], nest.factor_sizes),
+            index[is_feasible],
+            scores[:, is_feasible],
+        )
+    return BlockResult(index, _gather(jax.tree.leaves(metrics), design_indices), scores, *reduced)
 
 
-def _gathered(outputs: Sequence[Output], where: Where) -> np.ndarray:
-    """[output, design] the values there, as float32."""
-    values = np.empty((len(outputs), len(where.outer)), np.float32)
+def _gather(outputs: Sequence[Output], design_indices: DesignIndices) -> np.ndarray:
+    """Return [output, design] values of the designs, float32."""
+    values = np.empty((len(outputs), len(design_indices.outer)), np.float32)
     for row, output in zip(values, outputs, strict=True):
-        row[:] = output.at(where)
+        row[:] = output.select(design_indices)
     return values
 
 
-def _scored(objectives: tuple[Output, ...], where: Where, reason: np.ndarray) -> np.ndarray:
-    """[objective, design] scores, infinite for what is infeasible or no number."""
-    values = _gathered(objectives, where)
+def _feasible_scores(objectives: tuple[Output, ...], design_indices: DesignIndices, reason: np.ndarray) -> np.ndarray:
+    """Return [objective, design] scores, infinite for infeasible designs and values that are no finite number."""
+    values = _gather(objectives, design_indices)
     return np.where((reason == 0) & np.isfinite(values), values, np.float32(np.inf))
 
 
-def _least(nest: Nest, block: range, place: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Least scores of a block computed in full."""
-    first = nest.first_of(block.start)
-    n_outer = nest.first_of(block.stop) - first
-    whole = np.full((len(scores), n_outer * nest.n_inner), np.inf, np.float32)
-    whole[:, place] = scores
-    along_outer, along_inner = both_ways(whole.reshape(len(scores), -1, nest.n_inner))
+def _best_scores(nest: Nest, block: range, flat_index: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return [objective, axis value] least scores of a range of lines evaluated in full."""
+    first = nest.line_start(block.start)
+    n_outer = nest.line_start(block.stop) - first
+    all_scores = np.full((len(scores), n_outer * nest.n_inner), np.inf, np.float32)
+    all_scores[:, flat_index] = scores
+    along_outer, along_inner = outer_and_inner_minima(all_scores.reshape(len(scores), -1, nest.n_inner))
     minima = Minima(nest, len(scores))
     minima.add(first, n_outer, along_inner, (along_outer,))
     return minima.result()
 
 
 def _histogram(grid: Grid, scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Designs by bin of a block computed in full."""
+    """Return [objective, bin] numbers of designs of a range of lines evaluated in full."""
     if not edges.size:
         return np.zeros((len(scores), 0), np.int64)
-    fewer = below(scores, overviews.thresholds(edges, grid.spec.objectives))
-    return overviews.counts(fewer, grid.spec.objectives)
+    n_below = count_below_on_host(scores, overviews.thresholds(edges, grid.spec.objectives))
+    return overviews.counts(n_below, grid.spec.objectives)
 
 
 def no_counts(study: Study) -> np.ndarray:
-    """Counts of no designs: feasible ones, by reason, feasible ones that cannot be ranked."""
+    """Return counts of zero: feasible designs, designs by reason, feasible designs that cannot be ranked."""
     return np.zeros(2 + len(study.reason_bits), np.int64)
 
 
 # --- winners ----------------------------------------------------------------------------------------------
 
 
-def _winning(engine: SweepEngine, keep: Keep, block: range, edges: np.ndarray) -> Part:
-    """The winners of a block, evaluated in full."""
+def _winner_result(engine: SweepEngine, keep: Keep, block: range, edges: np.ndarray) -> BlockResult:
+    """Return the winners of a block, with all their metrics."""
     nest, objectives = _nest(engine, keep), engine.program.objectives
-    length = engine.length_at_once(nest, CHUNK_SCORES)
+    length = engine.dispatch_length(nest, CHUNK_SCORES)
     winners = Winners(np.empty(0, np.int64), np.empty((len(objectives), 0), np.float32))
     counts, minima = no_counts(engine.program.study), Minima(nest, len(objectives))
     thresholds = overviews.thresholds(edges, objectives) if edges.size else None
-    fewer = np.zeros((len(objectives), engine.grid.spec.histogram), np.int64)
-    stop = nest.first_of(block.stop // nest.points_a_line)
-    starts = range(nest.first_of(block.start // nest.points_a_line), stop, length)
+    n_below = np.zeros((len(objectives), engine.grid.spec.histogram), np.int64)
+    stop = nest.line_start(block.stop // nest.points_per_line)
+    starts = range(nest.line_start(block.start // nest.points_per_line), stop, length)
 
     def dispatch(first: int) -> Scores:
         return engine.scores(nest, first, length, _pivots(keep, winners), thresholds, stop)
 
-    ahead = [dispatch(first) for first in starts[:1]]
-    for this, following in zip(starts, [*starts[1:], None], strict=True):
-        found = ahead.pop()
-        if following is not None:
-            ahead.append(dispatch(following))
-        counts += np.asarray(found.counts)
-        minima.add(this, min(length, stop - this), np.asarray(found.outer_best), [*map(np.asarray, found.inner_best)])
-        if found.below is not None:
-            fewer += np.asarray(found.below)
-        for challengers in _challengers(engine, nest, keep, winners, found, this):
+    dispatched = [dispatch(first) for first in starts[:1]]
+    for start, next_start in zip(starts, [*starts[1:], None], strict=True):
+        chunk_scores = dispatched.pop()
+        if next_start is not None:
+            dispatched.append(dispatch(next_start))
+        counts += np.asarray(chunk_scores.counts)
+        minima.add(
+            start,
+            min(length, stop - start),
+            np.asarray(chunk_scores.outer_best),
+            [*map(np.asarray, chunk_scores.inner_best)],
+        )
+        if chunk_scores.below is not None:
+            n_below += np.asarray(chunk_scores.below)
+        for challengers in _challengers(engine, nest, keep, winners, chunk_scores, start):
             winners = best_of(engine.grid, keep, winners, challengers)
     order = np.argsort(winners.index)
     index = winners.index[order]
     values = np.stack([*map(np.asarray, jax.tree.leaves(engine.designs(index)[0]))]).astype(np.float32)
-    histogram = overviews.counts(fewer, objectives)
-    return Part(index, values, winners.scores[:, order], counts, minima.result(), edges, histogram)
+    histogram = overviews.counts(n_below, objectives)
+    return BlockResult(index, values, winners.scores[:, order], counts, minima.result(), edges, histogram)
 
 
 def _pivots(keep: Keep, winners: Winners) -> np.ndarray:
-    """[pivot, objective] some designs of the front, spread over it; infinite where there are fewer, none for others."""
-    pivots = np.full((_PIVOTS if keep.mode == "pareto" else 0, len(winners.scores)), np.inf, np.float32)
+    """Return [pivot, objective] scores of designs spread over the front, infinite for missing ones."""
+    pivots = np.full((_MAX_PIVOTS if keep.mode == "pareto" else 0, len(winners.scores)), np.inf, np.float32)
     if len(pivots) and len(winners.index):
         order = np.argsort(winners.scores[0])
-        chosen = order[np.unique(np.linspace(0, len(order) - 1, _PIVOTS).astype(int))]
+        chosen = order[np.unique(np.linspace(0, len(order) - 1, _MAX_PIVOTS).astype(int))]
         pivots[: len(chosen)] = winners.scores[:, chosen].T
     return pivots
 
 
 def _challengers(
-    engine: SweepEngine, nest: Nest, keep: Keep, winners: Winners, found: Scores, start: int
+    engine: SweepEngine, nest: Nest, keep: Keep, winners: Winners, chunk_scores: Scores, start: int
 ) -> Iterator[Winners]:
-    """The designs of a chunk that may win: only outer indices that the device calls candidates are looked into.
+    """Yield the designs of a chunk that may win, from the outer indices that the device calls candidates.
 
-    Of a front those are looked into first that are spread over it: what they find rules out most of the others.
+    Of a front, outer indices spread over it come first: their designs rule out most of the others.
     """
-    candidates = np.asarray(found.candidates)
-    least = np.asarray(found.outer_best)
+    candidates = np.asarray(chunk_scores.candidates)
+    outer_best = np.asarray(chunk_scores.outer_best)
     if keep.mode == "top" and len(winners.index) >= keep.count:
-        candidates = candidates & (least[0] <= winners.scores[0].max())
+        candidates = candidates & (outer_best[0] <= winners.scores[0].max())
     row = np.flatnonzero(candidates)
     if not len(row):
         return
-    if keep.mode == "best":  # one outer index a point and place, and of that the best design
-        row = row[ties_of_best((start + row) // nest.n_places, least[0, row])]
+    if keep.mode == "best":  # one outer index for each point and mask row, of which the best design
+        row = row[ties_of_best((start + row) // nest.n_mask_rows, outer_best[0, row])]
     if keep.mode != "pareto":
-        yield _looked_into(engine, nest, keep, winners, found, start, row)
+        yield _winners_at(engine, nest, keep, winners, chunk_scores, start, row)
         return
-    row = row[np.argsort(least[0, row], kind="stable")]
+    row = row[np.argsort(outer_best[0, row], kind="stable")]
     while len(row):
-        row = row[~dominated(winners.scores, least[:, row])]
+        row = row[~dominated(winners.scores, outer_best[:, row])]
         if not len(row):
             return
-        now = np.unique(np.linspace(0, len(row) - 1, min(_LOOKED_INTO, len(row))).astype(int))
-        winners = best_of(engine.grid, keep, winners, _looked_into(engine, nest, keep, winners, found, start, row[now]))
+        batch = np.unique(np.linspace(0, len(row) - 1, min(_MAX_EXPANDED, len(row))).astype(int))
+        winners = best_of(
+            engine.grid, keep, winners, _winners_at(engine, nest, keep, winners, chunk_scores, start, row[batch])
+        )
         yield winners
-        row = np.delete(row, now)
+        row = np.delete(row, batch)
 
 
-def _looked_into(
-    engine: SweepEngine, nest: Nest, keep: Keep, winners: Winners, found: Scores, start: int, row: np.ndarray
+def _winners_at(
+    engine: SweepEngine, nest: Nest, keep: Keep, winners: Winners, chunk_scores: Scores, start: int, row: np.ndarray
 ) -> Winners:
-    """The designs of some outer indices of a chunk that may win."""
-    scores = engine.expanded(nest, found, row)
-    place = np.flatnonzero(_may_win(keep, winners, scores.reshape(len(scores), -1)))
-    at, inner = np.divmod(place, nest.n_inner)
-    return Winners(nest.design_index(start + row[at], inner), scores[:, at, inner])
+    """Return the designs that may win among those of the outer indices ``row`` of a chunk."""
+    scores = engine.inner_scores(nest, chunk_scores, row)
+    flat_index = np.flatnonzero(_may_win(keep, winners, scores.reshape(len(scores), -1)))
+    row_index, inner = np.divmod(flat_index, nest.n_inner)
+    return Winners(nest.design_index(start + row[row_index], inner), scores[:, row_index, inner])
 
 
 def _may_win(keep: Keep, winners: Winners, scores: np.ndarray) -> np.ndarray:
-    """Which of the scores [objective, design] can win; ties can, because their index may be lower."""
+    """Return [design] True where the scores [objective, design] can win; ties can, because their index may be lower."""
     finite = np.isfinite(scores[0])
     if keep.mode == "pareto":
         finite[finite] = ~dominated(winners.scores, scores[:, finite])

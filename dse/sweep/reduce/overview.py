@@ -22,26 +22,26 @@ from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.grid.grid import Grid, Member
 
-#: Digits of fewer positions are reduced column by column, which NumPy does faster than many short rows.
+#: Digits with fewer values are reduced column by column, which NumPy does faster than many short rows.
 _SHORT_ROW = 16
 
 #: Outer indices that are reduced at once, a chunk or several.
-_WORTHWHILE = 1 << 15
+_MIN_REDUCED = 1 << 15
 
 
 def axes_of(grid: Grid) -> list[tuple[Axis, np.ndarray]]:
-    """The axes that have minima, and their values: first the dimensions, then the parts of the mapping."""
+    """Return (axis, its values) of all axes with minima: the dimensions, then the parts of the mapping."""
     dimensions = [(dimension.axes[0], np.arange(dimension.size)) for dimension in grid.dimensions]
-    return dimensions + [(axis, np.unique(_parts(grid, axis)[1])) for axis in grid.mapping_axes]
+    return dimensions + [(axis, np.unique(_mapping_part(grid, axis)[1])) for axis in grid.mapping_axes]
 
 
-def n_positions(grid: Grid) -> int:
-    """Positions of all axes together."""
+def n_axis_values(grid: Grid) -> int:
+    """Return the number of values of all axes together."""
     return sum(len(values) for _, values in axes_of(grid))
 
 
-def _parts(grid: Grid, axis: Axis) -> tuple[str, np.ndarray]:
-    """(of the table's "rows", "columns" or "all", values there) of a part of the mapping."""
+def _mapping_part(grid: Grid, axis: Axis) -> tuple[str, np.ndarray]:
+    """Return ("rows", "columns" or "all" of the table, values along these) of a part of the mapping."""
     if axis.key in grid.table.degrees:
         return "rows", grid.table.degrees[axis.key]
     if axis.key in grid.table.options:
@@ -59,92 +59,96 @@ class Minima:
         self._first, self._waiting = 0, list[np.ndarray]()
 
     def add(self, first: int, count: int, outer_best: np.ndarray, inner_best: Sequence[np.ndarray]) -> None:
-        """Take the least scores of ``count`` outer indices: of each, and by group at each inner position.
+        """Add the least scores of ``count`` outer indices: of each, and by group of each inner index.
 
         Chunks come one after the other; short ones wait until they are worth the reductions.
         """
-        known = self._inner or inner_best
-        self._inner = [np.minimum(mine, new) for mine, new in zip(known, inner_best, strict=True)]
+        previous = self._inner or inner_best
+        self._inner = [np.minimum(minimum, other) for minimum, other in zip(previous, inner_best, strict=True)]
         if not self._waiting:
             self._first = first
         self._waiting.append(outer_best[:, :count])
-        if sum(best.shape[1] for best in self._waiting) > _WORTHWHILE:
+        if sum(best.shape[1] for best in self._waiting) > _MIN_REDUCED:
             self._take_waiting()
 
     def _take_waiting(self) -> None:
         if self._waiting:
-            take_run(self._outer, self._nest.start_digits(self._first), np.concatenate(self._waiting, axis=1))
+            lower_minima(self._outer, self._nest.start_digits(self._first), np.concatenate(self._waiting, axis=1))
             self._waiting.clear()
 
     def result(self) -> np.ndarray:
-        """[objective, position] along the positions of :func:`axes_of`."""
+        """Return [objective, axis value] minima along the concatenated values of :func:`axes_of`."""
         self._take_waiting()
         nest, grid = self._nest, self._nest.grid
-        *dimensions, by_place = self._outer
-        of_axis = dict(zip(nest.outer_dimensions, dimensions, strict=True)) | self._of_inner()
-        row, *options = nest.places
-        of_axis |= {
-            axis: _by_value(by_place, position, nest.sizes[axis])
-            for axis, position in zip(nest.outer_options, options, strict=True)
+        *dimensions, by_mask_row = self._outer
+        minima_by_axis = dict(zip(nest.outer_dimensions, dimensions, strict=True)) | self._inner_minima()
+        row, *options = nest.mask_row_digits
+        minima_by_axis |= {
+            axis: _by_value(by_mask_row, index, nest.sizes[axis])
+            for axis, index in zip(nest.outer_options, options, strict=True)
         }
-        found = [np.empty((self._n_objectives, 0), np.float32), *(of_axis[i] for i in range(len(grid.shape)))]
+        columns = [np.empty((self._n_objectives, 0), np.float32), *(minima_by_axis[i] for i in range(len(grid.shape)))]
         for axis in grid.mapping_axes:
-            kind, values = _parts(grid, axis)
+            kind, values = _mapping_part(grid, axis)
             if kind == "columns":
-                number = next(i for i in range(len(grid.shape), len(nest.sizes)) if axis.key in nest.axes[i])
-                least, values = of_axis[number], nest.axes[number][axis.key]
+                axis_number = next(i for i in range(len(grid.shape), len(nest.sizes)) if axis.key in nest.axes[i])
+                best_scores, values = minima_by_axis[axis_number], nest.axes[axis_number][axis.key]
             elif kind == "rows":
-                least, values = by_place, values[row]
+                best_scores, values = by_mask_row, values[row]
             else:
-                least = by_place.min(axis=1, keepdims=True)
-            known, code = np.unique(values, return_inverse=True)
-            found.append(_by_value(least, code.reshape(-1), len(known)))
-        return np.concatenate(found, axis=1)
+                best_scores = by_mask_row.min(axis=1, keepdims=True)
+            distinct_values, code = np.unique(values, return_inverse=True)
+            columns.append(_by_value(best_scores, code.reshape(-1), len(distinct_values)))
+        return np.concatenate(columns, axis=1)
 
-    def _of_inner(self) -> dict[int, np.ndarray]:
-        """By inner axis [objective, position] its minima."""
-        found: dict[int, np.ndarray] = {}
+    def _inner_minima(self) -> dict[int, np.ndarray]:
+        """Return inner axis → [objective, value] its minima."""
+        minima_by_axis: dict[int, np.ndarray] = {}
         groups = self._nest.groups if self._inner and len(self._inner) > 1 else (self._nest.inner_axes,)
         for number, axes in enumerate(groups):
-            shape = self._nest.lengths(axes)
+            shape = self._nest.axis_sizes(axes)
             empty = np.full((self._n_objectives, math.prod(shape)), np.inf, np.float32)
             values = self._inner[number] if self._inner else empty
-            found |= dict(zip(axes, _by_axis(values, shape), strict=True))
-        return found
+            minima_by_axis |= dict(zip(axes, _by_axis(values, shape), strict=True))
+        return minima_by_axis
 
 
-def minima_in(whole: Grid, member: Member, least: np.ndarray) -> np.ndarray:
-    """[objective, position] along the axes of the whole, of those along the axes of a member.
+def to_sweep_minima(sweep_grid: Grid, member: Member, best_scores: np.ndarray) -> np.ndarray:
+    """Return [objective, axis value] minima along the axes of the sweep, from those along the axes of a member.
 
-    An axis that the member does not have is at one position there, with the least of all its designs.
+    Along an axis that the member does not have it is at one value, with the least score of all its designs.
     """
     axes = axes_of(member.grid)
-    pieces = np.split(least, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
-    n, lowest = len(member.grid.dimensions), pieces[0].min(axis=1, keepdims=True)
-    of_path = {axis.key: (values, piece) for (axis, values), piece in zip(axes[n:], pieces[n:], strict=True)}
-    found = []
-    for number, (axis, values) in enumerate(axes_of(whole)):
-        row = np.full((len(least), len(values)), np.inf, np.float32)
-        if number < len(whole.dimensions):
-            own = member.axes[number]
-            row[:, member.positions[number]] = pieces[own] if own >= 0 else lowest
+    minima_by_axis = np.split(best_scores, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
+    n, lowest = len(member.grid.dimensions), minima_by_axis[0].min(axis=1, keepdims=True)
+    minima_by_path = {
+        axis.key: (values, minima) for (axis, values), minima in zip(axes[n:], minima_by_axis[n:], strict=True)
+    }
+    columns = []
+    for number, (axis, values) in enumerate(axes_of(sweep_grid)):
+        row = np.full((len(best_scores), len(values)), np.inf, np.float32)
+        if number < len(sweep_grid.dimensions):
+            member_axis = member.axes[number]
+            row[:, member.positions[number]] = minima_by_axis[member_axis] if member_axis >= 0 else lowest
         else:
-            known, piece = of_path.get(axis.key, (values[:1], lowest))
-            known = known if len(known) > 1 else whole.mapping_values(axis, member.mappings[:1])
-            row[:, np.searchsorted(values, known)] = piece
-        found.append(row)
-    return np.concatenate(found, axis=1)
+            member_values, minima = minima_by_path.get(axis.key, (values[:1], lowest))
+            member_values = (
+                member_values if len(member_values) > 1 else sweep_grid.mapping_values(axis, member.mappings[:1])
+            )
+            row[:, np.searchsorted(values, member_values)] = minima
+        columns.append(row)
+    return np.concatenate(columns, axis=1)
 
 
-def take_run(least: Sequence[np.ndarray], start: Sequence[int], values: np.ndarray) -> None:
-    """Lower ``least`` [objective, position] of every digit to the minima of a run of a mixed-radix number.
+def lower_minima(best_scores: Sequence[np.ndarray], start: Sequence[int], values: np.ndarray) -> None:
+    """Lower ``best_scores`` [objective, value] of every digit to the minima of a run of a mixed-radix number.
 
     Args:
-        least: by digit, the most significant first; changed in place.
+        best_scores: by digit, the most significant first; changed in place.
         start: digits of the run's first number.
         values: [objective, number of the run]; past the last number of all, infinite.
     """
-    for target, first in zip(reversed(least), reversed(start), strict=True):
+    for target, first in zip(reversed(best_scores), reversed(start), strict=True):
         radix, length = target.shape[1], values.shape[1]
         if first + length <= radix:  # digits that come before it do not change along the run
             part = target[:, first : first + length]
@@ -152,12 +156,12 @@ def take_run(least: Sequence[np.ndarray], start: Sequence[int], values: np.ndarr
             values = values.min(axis=1, keepdims=True)
             continue
         padded = np.pad(values, [(0, 0), (first, -(first + length) % radix)], constant_values=np.inf)
-        by_digit, values = both_ways(padded.reshape(len(values), -1, radix))
+        by_digit, values = outer_and_inner_minima(padded.reshape(len(values), -1, radix))
         np.minimum(target, by_digit, out=target)
 
 
-def both_ways(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Minima of [objective, outer, inner] along the outer and along the inner axis."""
+def outer_and_inner_minima(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the minima of [objective, outer, inner] along the outer axis, and along the inner axis."""
     if values.shape[2] >= _SHORT_ROW:
         return values.min(axis=1), values.min(axis=2)
     columns = [values[:, :, i] for i in range(values.shape[2])]
@@ -165,17 +169,17 @@ def both_ways(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _by_axis(values: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
-    """[objective, position] minima of each axis of a product."""
+    """Return [objective, value] minima of each axis of a product."""
     product = values.reshape(len(values), *shape)
     axes = range(1, product.ndim)
     return [product.min(axis=tuple(other for other in axes if other != axis)) for axis in axes]
 
 
-def _by_value(least: np.ndarray, code: np.ndarray, count: int) -> np.ndarray:
-    """[objective, value] minima of the positions that share one of ``count`` values, by its number."""
-    found = np.full((count, len(least)), np.inf, np.float32)
-    np.minimum.at(found, code, least.T)
-    return found.T
+def _by_value(best_scores: np.ndarray, code: np.ndarray, count: int) -> np.ndarray:
+    """Return [objective, code] minima of the columns with each of ``count`` codes."""
+    minima = np.full((count, len(best_scores)), np.inf, np.float32)
+    np.minimum.at(minima, code, best_scores.T)
+    return minima.T
 
 
 #: Designs of the pilot.
@@ -189,23 +193,23 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def pilot(n_designs: int) -> np.ndarray:
-    """Indices of designs spread evenly over a sweep, ascending; all of a small one."""
+    """Return the indices of designs spread evenly over a sweep, ascending; all of a small one."""
     if n_designs <= _PILOT:
         return np.arange(n_designs)
     return np.unique([(i * _GOLDEN % (1 << 64)) * n_designs >> 64 for i in range(_PILOT)])
 
 
 def edges(engine: SweepEngine, bins: int) -> np.ndarray:
-    """[objective, bins + 1] edges of the bins: what the feasible designs of the pilot span, rounded outwards."""
+    """Return [objective, bins + 1] edges of the bins: the span of feasible designs of a pilot, rounded outwards."""
     index = engine.grid.indices(pilot(engine.grid.n_designs))
     metrics, scores = engine.designs(index)
     feasible = metrics.feasible
     signs = [objective.sign for objective in engine.grid.spec.objectives]
-    return np.stack([_spaced(sign * row, feasible, bins) for sign, row in zip(signs, scores, strict=True)])
+    return np.stack([_bin_edges(sign * row, feasible, bins) for sign, row in zip(signs, scores, strict=True)])
 
 
-def _spaced(values: np.ndarray, feasible: np.ndarray, bins: int) -> np.ndarray:
-    """Edges of equal ratios, of equal differences where something is not positive."""
+def _bin_edges(values: np.ndarray, feasible: np.ndarray, bins: int) -> np.ndarray:
+    """Return edges of equal ratios, or of equal differences where not all values are positive."""
     finite = np.isfinite(values)
     usual = values[finite & feasible] if np.any(finite & feasible) else values[finite]
     least, most = (usual.min(), usual.max()) if len(usual) else (0.0, 1.0)
@@ -217,7 +221,7 @@ def _spaced(values: np.ndarray, feasible: np.ndarray, bins: int) -> np.ndarray:
 
 
 def rounded_edge(value: float, how: np.ufunc) -> float:
-    """Three digits of a number: few enough that all processors agree on them."""
+    """Round a number to three digits, few enough that all processors agree on them."""
     if value == 0.0:
         return 0.0
     unit = 10.0 ** (np.floor(np.log10(abs(value))) - 2)
@@ -225,7 +229,7 @@ def rounded_edge(value: float, how: np.ufunc) -> float:
 
 
 def thresholds(edges: np.ndarray, objectives: tuple[Objective, ...]) -> np.ndarray:
-    """[objective, bins] ascending scores below which designs are counted: the inner edges, and infinity for all.
+    """Return [objective, bin] ascending scores below which designs are counted: the inner edges, and infinity.
 
     A value on an edge belongs to the bin above it, which for what is maximised is the bin of lower scores.
     """
@@ -238,7 +242,7 @@ def thresholds(edges: np.ndarray, objectives: tuple[Objective, ...]) -> np.ndarr
 
 
 def counts(below: np.ndarray, objectives: tuple[Objective, ...]) -> np.ndarray:
-    """[objective, bin] designs in each bin, of how many are below each threshold."""
+    """Return [objective, bin] numbers of designs in each bin from the numbers below each threshold."""
     ascending = np.diff(below, axis=1, prepend=0)
     return np.stack(
         [row if objective.sign > 0 else row[::-1] for row, objective in zip(ascending, objectives, strict=True)]

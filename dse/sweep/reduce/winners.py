@@ -12,26 +12,31 @@ if TYPE_CHECKING:
 
 
 class Winners(NamedTuple):
-    """Designs by index and the scores they won with."""
+    """Winning designs by index, with their scores."""
 
     index: np.ndarray  # type: ignore[assignment]  #: [design] int64; not the method of tuples
     scores: np.ndarray  #: [objective, design] float32
 
 
 def dominated(front: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Which points [objective, point] some point of ``front`` dominates: better in one objective, worse in none."""
+    """Return [point] True where a point of ``front`` dominates ``points``: better in one objective, worse in none.
+
+    Args:
+        front: [objective, point] scores, the smaller the better.
+        points: [objective, point] scores.
+    """
     if len(front) == 2 and front.shape[1]:
         front = front[:, pareto_front(front, np.arange(front.shape[1]))]  # ascending, its second objective descending
         nearest = np.searchsorted(front[0], points[0], side="right") - 1
         return (nearest >= 0) & (front[1, nearest] <= points[1]) & np.any(front[:, nearest] != points, axis=0)
-    covered = np.zeros(points.shape[1], bool)
+    is_dominated = np.zeros(points.shape[1], bool)
     for point in front.T:
-        covered |= np.all(points >= point[:, None], axis=0) & np.any(points > point[:, None], axis=0)
-    return covered
+        is_dominated |= np.all(points >= point[:, None], axis=0) & np.any(points > point[:, None], axis=0)
+    return is_dominated
 
 
 def best_of(grid: Grid, keep: Keep, *groups: Winners) -> Winners:
-    """The winners among several groups; of equals the one with the lowest index wins."""
+    """Return the winners among several groups, of equals the one with the lowest index."""
     index = np.concatenate([group.index for group in groups])
     scores = np.concatenate([group.scores for group in groups], axis=1)
     if keep.mode == "top":
@@ -45,7 +50,7 @@ def best_of(grid: Grid, keep: Keep, *groups: Winners) -> Winners:
 
 
 def ties_of_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Positions of what equals the best of its group; groups ascend."""
+    """Return the indices of scores that equal the best of their group; groups ascend."""
     if not len(group):
         return np.arange(0)
     starts = np.flatnonzero(np.diff(group, prepend=-1))
@@ -54,13 +59,13 @@ def ties_of_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
 
 
 def _first_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Position of the best of each group, the first of equals, in order of the groups."""
+    """Return the index of the best score of each group, the first of equals, in order of the groups."""
     order = np.lexsort((np.arange(len(group)), score, group))
     return order[np.unique(group[order], return_index=True)[1]]
 
 
 def pareto_front(scores: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Positions of the designs that no other dominates, one of equal designs.
+    """Return the indices into ``index`` of the designs that no other dominates, one of equal designs.
 
     Args:
         scores: [objective, design], the smaller the better.
@@ -69,8 +74,8 @@ def pareto_front(scores: np.ndarray, index: np.ndarray) -> np.ndarray:
     order = np.lexsort((index, *scores[::-1]))  # nothing is dominated by what comes after it
     if len(scores) == 2:
         second = scores[1, order]
-        before = np.concatenate([[np.inf], np.minimum.accumulate(second)[:-1]])
-        return order[second < before]
+        best_before = np.concatenate([[np.inf], np.minimum.accumulate(second)[:-1]])
+        return order[second < best_before]
     front = []
     while len(order):
         front.append(order[0])

@@ -22,13 +22,13 @@ class CautionedDataset(xr.Dataset):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        """Representation of xarray, then the cautions, a line each."""
+        """Return the representation of xarray, then the cautions, a line each."""
         lines = [f"    {line}" for line in cautions(self.attrs)]
         text = "\n".join([super().__repr__(), *(["Cautions:", *lines] if lines else [])])
         return visible(text, LAYOUT)
 
     def _repr_html_(self) -> str:
-        """The cautions in a box above xarray's representation."""
+        """Return the cautions in a box above xarray's representation."""
         items = "".join(f"<li>{escape(line)}</li>" for line in cautions(self.attrs))
         box = f'<div style="{_STYLE}"><b>Cautions</b><ul style="margin: 0">{items}</ul></div>' if items else ""
         return visible(f"{box}{super()._repr_html_()}", LAYOUT)
@@ -38,8 +38,8 @@ CautionedDataset.__name__ = xr.Dataset.__name__  # xarray shows it
 
 
 def with_cautions(dataset: xr.Dataset) -> CautionedDataset:
-    """The same dataset, shown with its cautions; what a terminal would obey or hide is escaped."""
+    """Return the same dataset, shown with its cautions; what a terminal would obey or hide is escaped."""
     data = {name: dataset.variables[name] for name in dataset.data_vars}
-    made = CautionedDataset(data, dataset.coords, dataset.attrs)
-    made.encoding = dataset.encoding
-    return made
+    cautioned = CautionedDataset(data, dataset.coords, dataset.attrs)
+    cautioned.encoding = dataset.encoding
+    return cautioned

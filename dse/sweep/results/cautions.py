@@ -60,7 +60,7 @@ def cautions(
     remarks: tuple[str, ...],
     most: float = math.inf,
 ) -> Cautions:
-    """What to know of the best designs: of their metrics; stacks' ranges; models' contexts, and chips' limits.
+    """Return cautions on the best designs: their metrics, stacks' ranges, models' contexts and chips' limits.
 
     Args:
         grid: of the sweep or search.
@@ -69,77 +69,80 @@ def cautions(
         remarks: on the whole of the results.
         most: cautions of metrics at most, each of which may take an evaluation of the model.
     """
-    parts = [(one.base, one) for one in grid.each]
-    outside: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
+    parts = [(member_grid.base, member_grid) for member_grid in grid.each]
+    ranges_by_stack: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
     context: dict[str, None] = {}
     chips, design_cautions = [], list[str]()
-    for at, numbers, base in designs:
+    for design_labels, numbers, base in designs:
         design = replace(base, {path: numbers[path] for path in leaves_of(base) if path in numbers})
         if len(design_cautions) < most and (line := grid.spec.study.caution_on(numbers, design)):
             design_cautions.append(line)
-        own = next((one for made, one in parts if made is base), grid)
-        named = named_entries(grid, own, at)
+        design_grid = next((member_grid for member_base, member_grid in parts if member_base is base), grid)
+        entries = named_entries(grid, design_grid, design_labels)
         lookup = calibrated.lookup_of(base, numbers)
         chips.append(design.system.accelerator.chip)
-        if "workload" in named and (note := calibrated.beyond_context(named["workload"], lookup)):
+        if "workload" in entries and (note := calibrated.beyond_context(entries["workload"], lookup)):
             context[note] = None
-        if "software" in named and {"system", "accelerator"} & named.keys():
-            chip = named.get("accelerator") or calibrated.accelerator_of(named["system"])
-            found = calibrated.beyond(named["software"], lookup, chip)
-            outside.setdefault(named["software"], {}).update(dict.fromkeys(found))
-    beyond = calibrated.range_notes({stack: [*texts] for stack, texts in outside.items()})
+        if "software" in entries and {"system", "accelerator"} & entries.keys():
+            chip = entries.get("accelerator") or calibrated.accelerator_of(entries["system"])
+            range_texts = calibrated.beyond(entries["software"], lookup, chip)
+            ranges_by_stack.setdefault(entries["software"], {}).update(dict.fromkeys(range_texts))
+    outside_note = calibrated.range_notes({stack: [*texts] for stack, texts in ranges_by_stack.items()})
     return Cautions(
         design_cautions=tuple(design_cautions),
-        outside=beyond,
+        outside=outside_note,
         context="; ".join([*context, *limit_notes(chips)]),
         prices=price_notes(grid, [*labels]),
         remarks=remarks,
     )
 
 
-def named_entries(grid: Grid, own: Any, labels: Mapping[str, Label]) -> dict[str, str]:
-    """Workload, software, accelerator and system of a design of a part of a sweep."""
+def named_entries(grid: Grid, part_grid: Any, labels: Mapping[str, Label]) -> dict[str, str]:
+    """Return the workload, software, accelerator and system of a design of a part of a sweep."""
     kinds = ("workload", "software", "accelerator", "system")
-    fixed = {axis.key: axis.labels[0] for axis in (*grid.fixed, *own.fixed) if axis.key in kinds}
+    fixed = {axis.key: axis.labels[0] for axis in (*grid.fixed, *part_grid.fixed) if axis.key in kinds}
     return {key: str(label) for key, label in {**fixed, **labels}.items() if key in kinds}
 
 
 #: Maximum number of designs that are evaluated, evenly spaced over the sweep.
-_MOST = 4096
+_MAX_EVALUATED = 4096
 
 
 def unmet_notes(grid: Grid) -> tuple[str, ...]:
-    """Per constraint a line with the number of otherwise feasible designs that violate it, and the nearest value.
+    """Return a line for each constraint: number of otherwise feasible designs that violate it, and nearest value.
 
     Above 4,096 designs a sample of this size is evaluated, and the lines say so.
     """
     if not grid.constraints:
         return ()
-    count, study = min(grid.n_designs, _MOST), grid.spec.study
+    count, study = min(grid.n_designs, _MAX_EVALUATED), grid.spec.study
     index = grid.indices(np.linspace(0, grid.n_designs - 1, count).astype(np.int64))
     values = grid.values(index)
     metrics, _ = joined(
         [
-            (places, evaluate_few(one.base, one.values(own), program=Program(study)))
-            for places, one, own in grid.by_structure(index)
+            (positions, evaluate_few(member_grid.base, member_grid.values(local_index), program=Program(study)))
+            for positions, member_grid, local_index in grid.by_structure(index)
         ]
     )
-    runs = np.flatnonzero(np.broadcast_to(np.asarray(metrics.infeasible_reason) == 0, count))
+    feasible_rows = np.flatnonzero(np.broadcast_to(np.asarray(metrics.infeasible_reason) == 0, count))
 
     def lookup(name: str) -> Any:
-        found = getattr(metrics, name) if name in study.units else values.get(name)
-        if name in PLAIN_EXPERTS and found is not None:
-            found = np.where(np.isnan(found), PLAIN_EXPERTS[name], found)
-        return np.broadcast_to(leaf(grid.base, name) if found is None else found, count)[runs]
+        value = getattr(metrics, name) if name in study.units else values.get(name)
+        if name in PLAIN_EXPERTS and value is not None:
+            value = np.where(np.isnan(value), PLAIN_EXPERTS[name], value)
+        return np.broadcast_to(leaf(grid.base, name) if value is None else value, count)[feasible_rows]
 
     spread = "" if count == grid.n_designs else " spread over the sweep"
-    of = f"{len(runs):,} of {counted(count, 'design')}{spread}"
-    head = f"{of} can run but for the constraints{':' if len(runs) else ''}"
-    return (head, *(_of_one(constraint, lookup, len(runs)) for constraint in grid.constraints if len(runs)))
+    share_text = f"{len(feasible_rows):,} of {counted(count, 'design')}{spread}"
+    head = f"{share_text} can run but for the constraints{':' if len(feasible_rows) else ''}"
+    return (
+        head,
+        *(_unmet_line(constraint, lookup, len(feasible_rows)) for constraint in grid.constraints if len(feasible_rows)),
+    )
 
 
-def _of_one(constraint: Expression, lookup: Lookup, count: int) -> str:
-    """The line of one constraint; ``count``: number of otherwise feasible designs."""
+def _unmet_line(constraint: Expression, lookup: Lookup, count: int) -> str:
+    """Return the line of one constraint; ``count``: number of otherwise feasible designs."""
     missed = count - int(np.count_nonzero(np.broadcast_to(constraint(lookup), count)))
     text = f"{constraint.text}: {missed:,} miss it"
     name, is_upper = constraint.bound or ("", False)

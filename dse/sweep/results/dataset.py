@@ -21,7 +21,7 @@ from dse.doors.study import Study
 from dse.spec.output import Keep
 from dse.spec.sweep import Objective
 from dse.sweep.grid.grid import Grid, variable_name
-from dse.sweep.reduce.keep import Part
+from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.reduce.overview import axes_of
 from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import BOOLEAN, coordinate, labels, part_labels
@@ -32,20 +32,22 @@ from dse.sweep.results.work import work_coordinates
 Judge = Callable[[Grid, np.ndarray], Mapping[str, tuple[np.ndarray, dict[str, str]]]]
 
 
-def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any], judge: Judge | None = None) -> Labelled:
-    """The results of a sweep: every variable with units and long name; ``judge``: further ones of ``top:K``."""
-    layout = {"all": _whole, "best": _best}.get(keep.mode, single_designs)
-    found = layout(grid, part)
+def build(
+    grid: Grid, keep: Keep, result: BlockResult, attributes: dict[str, Any], judge: Judge | None = None
+) -> Labelled:
+    """Return the results of a sweep: every variable with units and long name; ``judge``: further ones of ``top:K``."""
+    layout = {"all": _all_designs, "best": _best_mappings}.get(keep.mode, single_designs)
+    results = layout(grid, result)
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in grid.fixed}
-    summary = overview(grid, part)
+    summary = overview(grid, result)
     if judge and keep.mode == "top":
-        further = judge(grid, part.index).items()
-        found.data.update({name: Variable(("design",), values, about) for name, (values, about) in further})
-    return dataclasses.replace(found, coords=fixed | found.coords, attrs=attributes, overview=summary)
+        judged = judge(grid, result.index).items()
+        results.data.update({name: Variable(("design",), values, about) for name, (values, about) in judged})
+    return dataclasses.replace(results, coords=fixed | results.coords, attrs=attributes, overview=summary)
 
 
-def _whole(grid: Grid, part: Part) -> Labelled:
-    """Results along the dimensions of the sweep and ``mapping``."""
+def _all_designs(grid: Grid, result: BlockResult) -> Labelled:
+    """Return the results along the dimensions of the sweep and ``mapping``."""
     levels = {
         variable_name(axis): coordinate(("mapping",), axis, part_labels(axis, grid.mapping_values(axis)))
         for axis in grid.mapping_axes
@@ -53,29 +55,29 @@ def _whole(grid: Grid, part: Part) -> Labelled:
     dims = (*(dimension.name for dimension in grid.dimensions), "mapping")
     shape = (*grid.shape, grid.table.n_mappings)
     data = {
-        name: Variable(dims, _placed(grid, part, values).reshape(shape), attrs)
-        for name, values, attrs in _metrics(grid, part)
+        name: Variable(dims, _at_indices(grid, result, values).reshape(shape), attrs)
+        for name, values, attrs in _metrics(grid, result)
     }
     return Labelled(data, _dimension_coordinates(grid) | work_coordinates(grid) | levels)
 
 
-def _placed(grid: Grid, part: Part, values: np.ndarray) -> np.ndarray:
-    """Values of all designs at every place of the product of axes; missing, with a reason, where there is no design."""
+def _at_indices(grid: Grid, result: BlockResult, values: np.ndarray) -> np.ndarray:
+    """Return values at every index of the product of axes, missing where there is no design."""
     if not grid.members:
         return values
-    none = {"b": False, "i": grid.spec.study.feasible_bit}.get(values.dtype.kind, np.nan)
-    whole = np.full(grid.n_places, none, values.dtype)
-    whole[part.index] = values
-    return whole
+    missing = {"b": False, "i": grid.spec.study.feasible_bit}.get(values.dtype.kind, np.nan)
+    all_values = np.full(grid.n_indices, missing, values.dtype)
+    all_values[result.index] = values
+    return all_values
 
 
-def single_designs(grid: Grid, part: Part) -> Labelled:
-    """Results along ``design`` with every axis as a coordinate, best first if designs are ranked."""
+def single_designs(grid: Grid, result: BlockResult) -> Labelled:
+    """Return the results along ``design`` with every axis as a coordinate, best first if designs are ranked."""
     along = ("design",)
-    digits, _ = grid.locate(part.index)
-    mapping = part.index % grid.table.n_mappings
+    digits, _ = grid.locate(result.index)
+    mapping = result.index % grid.table.n_mappings
     number = {"units": "1", "long_name": "index of the design in the sweep"}
-    coordinates = {"index": Variable(along, part.index, number)}
+    coordinates = {"index": Variable(along, result.index, number)}
     for position, dimension in enumerate(grid.dimensions):
         for axis in dimension.axes:
             coordinates[variable_name(axis)] = coordinate(along, axis, labels(axis)[digits[position]])
@@ -83,22 +85,22 @@ def single_designs(grid: Grid, part: Part) -> Labelled:
         parts = part_labels(axis, grid.mapping_values(axis, mapping))
         coordinates[variable_name(axis)] = coordinate(along, axis, parts)
     coordinates |= work_coordinates(grid, digits)
-    data = {name: Variable(along, values, attrs) for name, values, attrs in _metrics(grid, part)}
+    data = {name: Variable(along, values, attrs) for name, values, attrs in _metrics(grid, result)}
     return Labelled(data, coordinates)
 
 
-def _best(grid: Grid, part: Part) -> Labelled:
-    """The best mapping of each point: metrics and parts of the mapping, missing if no design is feasible."""
+def _best_mappings(grid: Grid, result: BlockResult) -> Labelled:
+    """Return the best mapping of each point: metrics and parts of the mapping, missing if no design is feasible."""
     dims = tuple(dimension.name for dimension in grid.dimensions)
-    point, mapping = np.divmod(part.index, grid.table.n_mappings)
+    point, mapping = np.divmod(result.index, grid.table.n_mappings)
 
     def spread(values: np.ndarray, missing: Any) -> np.ndarray:
-        whole = np.full(grid.n_points, missing, np.result_type(values))
-        whole[point] = values
-        return whole.reshape(grid.shape)
+        all_values = np.full(grid.n_points, missing, np.result_type(values))
+        all_values[point] = values
+        return all_values.reshape(grid.shape)
 
     data: dict[str, Variable] = {}
-    for name, values, attrs in _metrics(grid, part):
+    for name, values, attrs in _metrics(grid, result):
         if name != "infeasible_reason":  # each mapping of the point has its own
             data[name] = Variable(dims, spread(values, False if values.dtype == bool else np.nan), attrs)
     for axis in grid.mapping_axes:
@@ -111,28 +113,28 @@ def _best(grid: Grid, part: Part) -> Labelled:
 # --- pieces -----------------------------------------------------------------------------------------------
 
 
-def _metrics(grid: Grid, part: Part) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
-    """(name, values, attributes) of every metric; missing for designs that cannot form a step."""
-    study, named = grid.spec.study, dict(zip(grid.spec.metrics, part.values, strict=True))
-    no_step = _without_step(named, study)
+def _metrics(grid: Grid, result: BlockResult) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
+    """Return (name, values, attributes) of every metric; missing for designs that cannot form a step."""
+    study, rows_by_name = grid.spec.study, dict(zip(grid.spec.metrics, result.values, strict=True))
+    no_step = _lacks_step(rows_by_name, study)
     if no_step.any():
-        left_out = {name for name in named if not study.holds_without_step(name)}
-        named |= {name: np.where(no_step, np.float32(np.nan), named[name]) for name in left_out}
-    found = {name: described(name, row, study) for name, row in named.items()}
-    if grid.members and "infeasible_reason" in found:
-        found["infeasible_reason"][1].update(_reason_flags(study, {NO_DESIGN: study.feasible_bit}))
-    return [(name, *about) for name, about in found.items()]
+        left_out = {name for name in rows_by_name if not study.holds_without_step(name)}
+        rows_by_name |= {name: np.where(no_step, np.float32(np.nan), rows_by_name[name]) for name in left_out}
+    metrics = {name: described(name, row, study) for name, row in rows_by_name.items()}
+    if grid.members and "infeasible_reason" in metrics:
+        metrics["infeasible_reason"][1].update(_reason_flags(study, {NO_DESIGN: study.feasible_bit}))
+    return [(name, *about) for name, about in metrics.items()]
 
 
-def _without_step(named: dict[str, np.ndarray], study: Study) -> np.ndarray:
-    """[design] whether the design cannot form a step; False in results without reasons."""
-    if "infeasible_reason" not in named:
+def _lacks_step(rows_by_name: dict[str, np.ndarray], study: Study) -> np.ndarray:
+    """Return [design] True where the design cannot form a step; False in results without reasons."""
+    if "infeasible_reason" not in rows_by_name:
         return np.zeros((), bool)
-    return (named["infeasible_reason"].astype(np.int32) & study.no_step_bits) != 0
+    return (rows_by_name["infeasible_reason"].astype(np.int32) & study.no_step_bits) != 0
 
 
 def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, dict[str, Any]]:
-    """Values of a metric in the type of results, and its attributes."""
+    """Return the values of a metric in the type of results, and its attributes."""
     attrs = {"units": study.units[name], "long_name": study.long_names[name]}
     if name == "feasible":
         return values != 0, attrs | BOOLEAN
@@ -141,10 +143,12 @@ def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, 
     return values, attrs
 
 
-def _reason_flags(study: Study, others: Mapping[str, int] = MappingProxyType({})) -> dict[str, Any]:
-    """CF flags of ``infeasible_reason``: the model's bits, the constraints, and others."""
-    bits = study.reason_bits | dict(others)
-    meanings = study.reason_meanings | dict.fromkeys(others, "no design: it has not all of these parts of a mapping")
+def _reason_flags(study: Study, extra_bits: Mapping[str, int] = MappingProxyType({})) -> dict[str, Any]:
+    """Return CF flags of ``infeasible_reason``: the model's bits, the constraints, and others."""
+    bits = study.reason_bits | dict(extra_bits)
+    meanings = study.reason_meanings | dict.fromkeys(
+        extra_bits, "no design: it has not all of these parts of a mapping"
+    )
     return {
         "flag_masks": np.array([*bits.values()], np.int32),
         "flag_meanings": " ".join(bits),
@@ -163,51 +167,51 @@ def _dimension_coordinates(grid: Grid) -> dict[str, Variable]:
 # --- overview ---------------------------------------------------------------------------------------------
 
 
-def overview(grid: Grid, part: Part) -> Labelled:
+def overview(grid: Grid, result: BlockResult) -> Labelled:
     """Of all designs: ``best_<objective>_by_<axis>`` along ``by_<axis>``, ``count_by_<objective>`` along ``bin``."""
-    found = _best_by_axis(grid, part.least) | (_histograms(grid, part) if part.edges.size else {})
-    along = {name: variable for name, variable in found.items() if name in variable.dims}
-    return Labelled({name: variable for name, variable in found.items() if name not in along}, along)
+    variables = _best_by_axis(grid, result.best_scores) | (_histograms(grid, result) if result.edges.size else {})
+    along = {name: variable for name, variable in variables.items() if name in variable.dims}
+    return Labelled({name: variable for name, variable in variables.items() if name not in along}, along)
 
 
 def objective_names(objectives: tuple[Objective, ...]) -> list[str]:
-    """Names of the objectives in variables: the text without invalid characters; all distinct."""
-    found: list[str] = []
+    """Return the names of the objectives in variables: the text without invalid characters; all distinct."""
+    names: list[str] = []
     for objective in objectives:
         name = re.sub(r"\W+", "_", objective.expression.text).strip("_")
-        found.append(name if name not in found else f"{name}_{len(found) + 1}")
-    return found
+        names.append(name if name not in names else f"{name}_{len(names) + 1}")
+    return names
 
 
-def _best_by_axis(grid: Grid, least: np.ndarray) -> dict[str, Variable]:
-    """The best value of every objective at every position of every axis."""
-    found: dict[str, Variable] = {}
+def _best_by_axis(grid: Grid, best_scores: np.ndarray) -> dict[str, Variable]:
+    """Return the best value of every objective at every position of every axis."""
+    variables: dict[str, Variable] = {}
     axes = axes_of(grid)
-    pieces = np.split(least, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
-    for i, ((axis, values), piece) in enumerate(zip(axes, pieces, strict=True)):
+    minima_by_axis = np.split(best_scores, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
+    for i, ((axis, values), minima) in enumerate(zip(axes, minima_by_axis, strict=True)):
         along = f"by_{variable_name(axis)}"
         names = labels(axis) if i < len(grid.dimensions) else part_labels(axis, values)
-        found[along] = coordinate((along,), axis, names)
+        variables[along] = coordinate((along,), axis, names)
         objectives = grid.spec.objectives
-        for name, objective, row in zip(objective_names(objectives), objectives, piece, strict=True):
+        for name, objective, row in zip(objective_names(objectives), objectives, minima, strict=True):
             best = np.where(np.isfinite(row), np.float32(objective.sign) * row, np.float32(np.nan))
             which = "least" if objective.sign > 0 else "largest"
             about = f"{which} {objective.expression.text} of the feasible designs by {axis.name}, missing where none is"
             attrs = {"units": objective.expression.units, "long_name": about}
-            found[f"best_{name}_{along}"] = Variable((along,), best, attrs)
-    return found
+            variables[f"best_{name}_{along}"] = Variable((along,), best, attrs)
+    return variables
 
 
-def _histograms(grid: Grid, part: Part) -> dict[str, Variable]:
-    """Numbers of feasible designs by bin of every objective, with the edges of the bins."""
-    found: dict[str, Variable] = {}
+def _histograms(grid: Grid, result: BlockResult) -> dict[str, Variable]:
+    """Return the numbers of feasible designs by bin of every objective, with the edges of the bins."""
+    variables: dict[str, Variable] = {}
     objectives = grid.spec.objectives
-    rows = zip(objective_names(objectives), objectives, part.edges, part.histogram, strict=True)
+    rows = zip(objective_names(objectives), objectives, result.edges, result.histogram, strict=True)
     for name, objective, edges, counts in rows:
         text, along = objective.expression.text, ("bin",)
         about = f"feasible designs by {text}; the first and the last bin also hold what lies beyond"
-        found[f"count_by_{name}"] = Variable(along, counts, {"units": "1", "long_name": about})
+        variables[f"count_by_{name}"] = Variable(along, counts, {"units": "1", "long_name": about})
         for word, values, bound in (("from", edges[:-1], "least"), ("to", edges[1:], "just above the largest")):
             attrs = {"units": objective.expression.units, "long_name": f"{bound} {text} of a bin"}
-            found[f"bin_of_{name}_{word}"] = Variable(along, values, attrs)
-    return found
+            variables[f"bin_of_{name}_{word}"] = Variable(along, values, attrs)
+    return variables

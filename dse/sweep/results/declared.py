@@ -22,10 +22,10 @@ from dse.spec.sweep import LONGEST_TITLE
 from dse.sweep.results.schema import CAUTIONS, OVERVIEW, wrong
 
 #: Maximum values per byte of a file, and values that any file may declare.
-VALUES_A_BYTE, FEW_VALUES = 600, 8 << 20
+VALUES_PER_BYTE, FEW_VALUES = 600, 8 << 20
 
 #: The same for characters of labels, which files of dse store as codes.
-LETTERS_A_BYTE, FEW_LETTERS = 2_500, 16 << 20
+LETTERS_PER_BYTE, FEW_LETTERS = 2_500, 16 << 20
 
 #: Maximum size of a chunk in bytes, which is decompressed as a whole; files of dse have 256 KiB.
 LARGEST_CHUNK = 256 << 20
@@ -34,14 +34,14 @@ LARGEST_CHUNK = 256 << 20
 MOST_VARIABLES = 2_000
 
 #: Size of the reference to a variable-length text in a file, bytes.
-_PLACE = 16
+_REFERENCE_BYTES = 16
 
 #: Number of texts that are read at once.
-_AT_ONCE = 1 << 16
+_TEXTS_PER_READ = 1 << 16
 
 
 def check(file: Any, path: Path) -> int:
-    """InputError if a file declares more or other than results can hold.
+    """Raise InputError if a file declares more or other than results can hold.
 
     Args:
         file: the open netCDF4 dataset; netCDF does not support a second one of the same file.
@@ -50,16 +50,16 @@ def check(file: Any, path: Path) -> int:
     Returns:
         Number of declared values.
     """
-    groups = [file, *(one for name, one in file.groups.items() if name == OVERVIEW)]
-    variables = [one for group in groups for one in group.variables.values()]
+    groups = [file, *(subgroup for name, subgroup in file.groups.items() if name == OVERVIEW)]
+    variables = [variable for group in groups for variable in group.variables.values()]
     if len(variables) > MOST_VARIABLES:
         raise wrong(str(path), f"{len(variables):,} variables", f"at most {MOST_VARIABLES:,}")
-    for one in variables:
-        _check_type(one, f"{path}: {one.name}")
+    for variable in variables:
+        _check_type(variable, f"{path}: {variable.name}")
     values = _check_size(path, variables, _values, "values", most_values(path))
-    for one in variables:
-        where = f"{path}: {one.name}"
-        check_variable(read_attributes(one, where), one.dtype is str, where)
+    for variable in variables:
+        where = f"{path}: {variable.name}"
+        check_variable(read_attributes(variable, where), variable.dtype is str, where)
     _check_size(path, variables, _letters, "letters of labels", most_letters(path))
     for group in groups:
         _check_names(group, str(path))
@@ -71,21 +71,21 @@ def check(file: Any, path: Path) -> int:
 
 
 def most_values(path: Path) -> int:
-    """Maximum number of values that a file may declare."""
-    return max(FEW_VALUES, VALUES_A_BYTE * path.stat().st_size)
+    """Return the maximum number of values that a file may declare."""
+    return max(FEW_VALUES, VALUES_PER_BYTE * path.stat().st_size)
 
 
 def most_letters(path: Path) -> int:
-    """Maximum number of characters of labels that a file may declare."""
-    return max(FEW_LETTERS, LETTERS_A_BYTE * path.stat().st_size)
+    """Return the maximum number of characters of labels that a file may declare."""
+    return max(FEW_LETTERS, LETTERS_PER_BYTE * path.stat().st_size)
 
 
 def _check_size(path: Path, variables: list[Any], size_of: Callable[[Any, Path], int], what: str, most: int) -> int:
-    """Sum of ``size_of`` over all variables; InputError above the limit."""
+    """Return the sum of ``size_of`` over all variables; InputError above the limit."""
     total, largest = 0, (0, "")
-    for one in variables:
-        size = size_of(one, path)
-        total, largest = total + size, max(largest, (size, one.name))
+    for variable in variables:
+        size = size_of(variable, path)
+        total, largest = total + size, max(largest, (size, variable.name))
         if total > most:
             got = f"{total:,} {what} or more, {largest[0]:,} of them {largest[1]}, in {path.stat().st_size:,} bytes"
             raise wrong(str(path), got, f"{most:,} in a file of that size")
@@ -93,26 +93,26 @@ def _check_size(path: Path, variables: list[Any], size_of: Callable[[Any, Path],
 
 
 def _values(variable: Any, path: Path) -> int:
-    """Number of values of a variable, or of one of its chunks if that is more."""
+    """Return the number of values of a variable, or of one of its chunks if that is more."""
     chunk, count = variable.chunking() if variable.dimensions else None, math.prod(map(int, variable.shape))
     if isinstance(chunk, list):
-        a_chunk = math.prod(map(int, chunk))
-        size = a_chunk * (_PLACE if variable.dtype is str else variable.dtype.itemsize)
+        chunk_values = math.prod(map(int, chunk))
+        size = chunk_values * (_REFERENCE_BYTES if variable.dtype is str else variable.dtype.itemsize)
         if size > LARGEST_CHUNK:
-            got, allowed = (f"{one / 2**20:,.0f} MiB" for one in (size, LARGEST_CHUNK))
+            got, allowed = (f"{n_bytes / 2**20:,.0f} MiB" for n_bytes in (size, LARGEST_CHUNK))
             raise wrong(f"{path}: {variable.name}", f"chunks of {got}", f"at most {allowed}")
-        count = max(count, a_chunk)
+        count = max(count, chunk_values)
     return count
 
 
 def _letters(variable: Any, path: Path) -> int:
-    """Number of characters of a variable's texts or flag meanings, each as long as the longest."""
+    """Return the number of characters of a variable's texts or flag meanings, each as long as the longest."""
     count = math.prod(map(int, variable.shape))
     if variable.dtype is not str:
         words = variable.getncattr("flag_meanings").split() if "flag_meanings" in variable.ncattrs() else []
         return count * max(map(len, words), default=0)
     longest = 0
-    for texts in _pieces(variable):
+    for texts in _text_batches(variable):
         longest = max(longest, max(map(len, texts), default=0))
         if longest > LONGEST_LABEL:
             got = f"a text of {longest:,} letters"
@@ -120,23 +120,23 @@ def _letters(variable: Any, path: Path) -> int:
     return count * longest
 
 
-def _pieces(variable: Any) -> Iterator[list[str]]:
-    """Texts of a variable in pieces, the first text alone: all unwritten texts have its length."""
+def _text_batches(variable: Any) -> Iterator[list[str]]:
+    """Yield texts of a variable in pieces, the first text alone: all unwritten texts have its length."""
     shape = tuple(map(int, variable.shape))
     if not all(shape):
         return
     yield [str(variable[(0,) * len(shape)] if shape else variable[...])]
     *outer, last = shape or (1,)
-    for place in np.ndindex(*outer) if shape else ():
-        for start in range(0, last, _AT_ONCE):
-            yield [str(one) for one in np.ravel(variable[(*place, slice(start, start + _AT_ONCE))])]
+    for position in np.ndindex(*outer) if shape else ():
+        for start in range(0, last, _TEXTS_PER_READ):
+            yield [str(text) for text in np.ravel(variable[(*position, slice(start, start + _TEXTS_PER_READ))])]
 
 
 # --- types ------------------------------------------------------------------------------------------------
 
 
 def _check_type(variable: Any, where: str) -> None:
-    """InputError for a variable of neither numbers nor texts (compound, variable-length or unknown type)."""
+    """Raise InputError for a variable of neither numbers nor texts (compound, variable-length or unknown type)."""
     kind = "U" if variable.dtype is str else getattr(variable.dtype, "kind", "?")
     plain = isinstance(getattr(variable, "datatype", None), np.dtype) or variable.dtype is str
     if kind not in "iufU" or not plain:
@@ -144,7 +144,7 @@ def _check_type(variable: Any, where: str) -> None:
 
 
 def _check_names(group: Any, where: str) -> None:
-    """InputError for a repeated dimension, and for a coordinate variable with other dimensions than its own."""
+    """Raise InputError for a repeated dimension, and for a coordinate variable with other dimensions than its own."""
     for name, variable in group.variables.items():
         if len(set(variable.dimensions)) < len(variable.dimensions):
             raise wrong(f"{where}: {name}", f"dimensions {', '.join(variable.dimensions)}", "each of them once")
@@ -160,27 +160,27 @@ def _check_names(group: Any, where: str) -> None:
 LONGEST_LABEL, LONGEST_UNITS = 500, 5_000
 
 #: Integers in a file are below this.
-_WHOLE = 2**63
+_INTEGER_LIMIT = 2**63
 
 #: Check of an attribute, with its description.
 _Rule = tuple[Callable[[Any], bool], str]
 
 
-def read_attributes(of: Any, where: str) -> dict[str, Any]:
-    """Attributes of a group or a variable; InputError if netCDF cannot read_attributes one."""
+def read_attributes(owner: Any, where: str) -> dict[str, Any]:
+    """Return the attributes of a group or a variable; InputError if netCDF cannot read one."""
     try:
-        return {name: of.getncattr(name) for name in of.ncattrs()}
+        return {name: owner.getncattr(name) for name in owner.ncattrs()}
     except (RuntimeError, AttributeError, UnicodeError) as error:
         raise wrong(where, f"an attribute that cannot be read ({error})", "attributes as dse wrote them") from None
 
 
 def check_variable(attrs: Mapping[str, Any], is_text: bool, where: str) -> None:
-    """InputError for an attribute of a variable, of texts or numbers, of a wrong type."""
+    """Raise InputError for an attribute of a variable, of texts or numbers, of a wrong type."""
     rules = _OF_VARIABLES | (_OF_TEXTS if is_text else {})
     for name, value in attrs.items():
         is_right, allowed = rules.get(name, _ANY)
         if not is_right(value):
-            raise wrong(f"{where}: attribute {name}", _shown(value), allowed)
+            raise wrong(f"{where}: attribute {name}", _value_text(value), allowed)
     words = attrs.get("flag_meanings", "").split()
     for name in ("flag_values", "flag_masks"):
         if name in attrs and np.size(attrs[name]) != len(words):
@@ -191,19 +191,19 @@ def check_variable(attrs: Mapping[str, Any], is_text: bool, where: str) -> None:
 
 
 def check_file(attrs: Mapping[str, Any], where: str) -> None:
-    """InputError for a global attribute of a wrong type."""
+    """Raise InputError for a global attribute of a wrong type."""
     for name, value in attrs.items():
         is_right, allowed = _OF_FILES.get(name, _ANY)
         if not is_right(value):
-            raise wrong(f"{where}: attribute {name}", _shown(value), allowed)
-    listed = [len(attrs.get(name, "").split()) for name in ("best_designs", "best_values")]
-    if listed[0] != listed[1] and {"best_designs", "best_values"} <= set(attrs):
-        got = f"{listed[0]:,} best_designs and {listed[1]:,} best_values"
+            raise wrong(f"{where}: attribute {name}", _value_text(value), allowed)
+    counts = [len(attrs.get(name, "").split()) for name in ("best_designs", "best_values")]
+    if counts[0] != counts[1] and {"best_designs", "best_values"} <= set(attrs):
+        got = f"{counts[0]:,} best_designs and {counts[1]:,} best_values"
         raise wrong(where, got, "a value for each")
 
 
-def _shown(value: Any) -> str:
-    """A value in an error; long texts and arrays are abbreviated."""
+def _value_text(value: Any) -> str:
+    """Return a value in an error; long texts and arrays are abbreviated."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 100 else f"a text of {len(value):,} letters"
     return f"{np.asarray(value).reshape(-1)[:3].tolist()} of type {np.asarray(value).dtype}"
@@ -225,7 +225,7 @@ def _is_at_most(letters: int) -> _Rule:
     return (lambda value: _is_text(value) and len(value) <= letters), f"a text of at most {letters:,} letters"
 
 
-def _are_whole(value: Any) -> bool:
+def _are_integers(value: Any) -> bool:
     return np.ndim(value) <= 1 and np.asarray(value).dtype.kind in "iu"
 
 
@@ -234,7 +234,7 @@ _OF_VARIABLES: dict[str, _Rule] = {
     **dict.fromkeys(("path", "dtype"), _is_at_most(LONGEST_LABEL)),
     "units": _is_at_most(LONGEST_UNITS),
     **dict.fromkeys(("long_name", "comment", "coordinates", "flag_meanings"), (_is_text, "a text")),
-    **dict.fromkeys(("flag_values", "flag_masks"), (_are_whole, "whole numbers")),
+    **dict.fromkeys(("flag_values", "flag_masks"), (_are_integers, "whole numbers")),
     **dict.fromkeys(("scale_factor", "add_offset", "missing_value", "_FillValue"), (_is_number, "a number")),
     "_Unsigned": (lambda value: value in ("true", "false"), "true or false"),
     "_Encoding": (lambda value: value == "utf-8", "utf-8"),
@@ -243,7 +243,7 @@ _OF_VARIABLES: dict[str, _Rule] = {
 #: Checks for variables of texts.
 _OF_TEXTS: dict[str, _Rule] = dict.fromkeys(("_FillValue", "missing_value"), _is_at_most(LONGEST_LABEL))
 
-#: Check of attributes that are not read_attributes.
+#: Check of attributes that are not read.
 _ANY: _Rule = (lambda _: True, "")
 
 
@@ -251,7 +251,7 @@ _ANY: _Rule = (lambda _: True, "")
 
 
 def _is_count(value: Any) -> bool:
-    return _is_number(value) and bool(np.isfinite(value)) and 0 <= int(value) < _WHOLE and int(value) == value
+    return _is_number(value) and bool(np.isfinite(value)) and 0 <= int(value) < _INTEGER_LIMIT and int(value) == value
 
 
 def _is_size(value: Any) -> bool:
@@ -262,14 +262,14 @@ def _document(is_key: Callable[[Any, Any], bool]) -> Callable[[Any], bool]:
     """Check for a JSON object whose keys and values are valid."""
 
     def is_right(value: Any) -> bool:
-        found = _parsed(value)
-        return isinstance(found, dict) and all(is_key(key, one) for key, one in found.items())
+        document = _parsed(value)
+        return isinstance(document, dict) and all(is_key(key, item) for key, item in document.items())
 
     return is_right
 
 
 def _parsed(value: Any) -> Any:
-    """Content of a JSON text; None if it is invalid."""
+    """Return the content of a JSON text; None if it is invalid."""
     if not isinstance(value, str):
         return None
     try:
@@ -279,18 +279,18 @@ def _parsed(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is a number of JSON; Python accepts more."""
+    """True if a value is a number of JSON; Python accepts more."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _are_designs(value: Any) -> bool:
-    """Whether a value is a text of indices of designs, separated by spaces."""
+    """True if a value is a text of indices of designs, separated by spaces."""
     words = value.split() if isinstance(value, str) else ["?"]
-    return all(word.isascii() and word.isdecimal() and len(word) < 20 and int(word) < _WHOLE for word in words)
+    return all(word.isascii() and word.isdecimal() and len(word) < 20 and int(word) < _INTEGER_LIMIT for word in words)
 
 
 def _are_values(value: Any) -> bool:
-    """Whether a value is a text of numbers, separated by spaces."""
+    """True if a value is a text of numbers, separated by spaces."""
     try:
         return isinstance(value, str) and all(isinstance(float(word), float) for word in value.split())
     except ValueError:
@@ -304,7 +304,7 @@ _TEXTS = (
     "compression_asked", "coordinates", CAUTIONS,
 )  # fmt: skip
 
-#: Global attribute that is read_attributes → (check, description).
+#: Global attribute that is read → (check, description).
 _OF_FILES: dict[str, _Rule] = {
     **dict.fromkeys(_TEXTS, (_is_text, "a text")),
     "title": _is_at_most(LONGEST_TITLE),
@@ -315,7 +315,7 @@ _OF_FILES: dict[str, _Rule] = {
     "best_designs": (_are_designs, "indices of designs with spaces between them"),
     "best_values": (_are_values, "numbers with spaces between them"),
     "infeasible_by_reason": (
-        _document(lambda _, value: isinstance(value, int) and 0 <= value < _WHOLE),
+        _document(lambda _, value: isinstance(value, int) and 0 <= value < _INTEGER_LIMIT),
         "a JSON object of counts by reason",
     ),
     "catalog_entries": (_document(lambda _, value: isinstance(value, str)), "a JSON object of digests by entry"),

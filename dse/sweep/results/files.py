@@ -58,7 +58,7 @@ class Labelled:
 
 
 def to_xarray(results: Labelled) -> xr.Dataset:
-    """The dataset of labelled results, equal to that of :func:`open_results`."""
+    """Return the dataset of labelled results, equal to that of :func:`open_results`."""
     from dse.sweep.results.cautioned import with_cautions
 
     dataset = with_cautions(_indexed(_plain(results)))
@@ -68,7 +68,7 @@ def to_xarray(results: Labelled) -> xr.Dataset:
 
 
 def _plain(results: Labelled) -> xr.Dataset:
-    """Labelled results as a dataset without an index of designs."""
+    """Return labelled results as a dataset without an index of designs."""
     import xarray as xr
 
     data = {name: xr.Variable(*variable) for name, variable in results.data.items()}
@@ -77,7 +77,7 @@ def _plain(results: Labelled) -> xr.Dataset:
 
 
 def open_results(path: str | Path) -> xr.Dataset:
-    """The results of a sweep, lazily loaded, with text labels and designs selectable by label.
+    """Return the results of a sweep, lazily loaded, with text labels and designs selectable by label.
 
     Args:
         path: netCDF4 file of ``dse run``, or of ``to_netcdf`` on a dataset of this function.
@@ -108,21 +108,21 @@ def open_results(path: str | Path) -> xr.Dataset:
     """
     from dse.sweep.results.cautioned import with_cautions
 
-    found = _opened(path)
+    stored = _open_dataset(path)
     try:
-        schema.check(found.attrs, str(path))
-        results = _with_texts(found, str(path))
+        schema.check(stored.attrs, str(path))
+        results = _with_texts(stored, str(path))
         layout.check(results, str(path))
         results = with_cautions(_indexed(results))
     except BaseException:
-        found.close()
+        stored.close()
         raise
-    results.set_close(found.close)  # otherwise the file stays open until garbage collection
+    results.set_close(stored.close)  # otherwise the file stays open until garbage collection
     return results
 
 
 def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
-    """Overview of all designs of a sweep, kept or not.
+    """Return the overview of all designs of a sweep, kept or not.
 
     Args:
         results: a dataset of :func:`dse.run` or :func:`open_results`, or the path of a results file.
@@ -145,8 +145,8 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
     path = results if isinstance(results, str | Path) else results.encoding.get("source")
     if path:
         try:
-            with _opened(path, OVERVIEW) as found:
-                return found.load()
+            with _open_dataset(path, OVERVIEW) as stored:
+                return stored.load()
         except InputError:
             open_results(path).close()  # raises the fault of the whole file, if there is one
             raise
@@ -158,8 +158,8 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
     )
 
 
-def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
-    """A results file or a group of it, as stored; InputError if it cannot be opened."""
+def _open_dataset(path: str | Path, group: str | None = None) -> xr.Dataset:
+    """Return a results file or a group of it, as stored; InputError if it cannot be opened."""
     path = Path(path)
     if not path.exists():
         near = nearest(path.name, [p.name for p in path.parent.glob("*.nc")]) if path.parent.is_dir() else []
@@ -176,7 +176,7 @@ def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
             count = declared.check(root, path)
             if sealed is None or count <= declared.FEW_VALUES:
                 _check_readable(store, path)
-            found = _decoded(store)
+            dataset = _decoded(store)
         except BaseException:
             store.close()
             raise
@@ -188,8 +188,8 @@ def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
         ) from None
     except Exception as error:  # libraries raise anything on files they have not written
         raise _damaged(path, f"{type(error).__name__}: {error}") from None
-    found.encoding["source"] = str(path)
-    return found
+    dataset.encoding["source"] = str(path)
+    return dataset
 
 
 def _store(path: Path, group: str | None) -> Any:
@@ -205,7 +205,7 @@ def _store(path: Path, group: str | None) -> Any:
 
 
 def _decoded(store: Any, **options: Any) -> xr.Dataset:
-    """A file as xarray decodes it, without dates."""
+    """Return a file as xarray decodes it, without dates."""
     import xarray as xr
 
     return xr.open_dataset(store, decode_times=False, decode_timedelta=False, **options)
@@ -225,11 +225,11 @@ def _damaged(path: Path, why: str) -> InputError:
 
 
 #: Meanings of the codes 0 and 1 of a truth value.
-_TRUTH = ["false", "true"]
+_TRUTH_WORDS = ["false", "true"]
 
 
 def _with_texts(dataset: xr.Dataset, where: str) -> xr.Dataset:
-    """The dataset with flags replaced by their texts."""
+    """Return the dataset with flags replaced by their texts."""
     texts = {
         name: _from_flags(variable, f"{where}: {name}")
         for name, variable in dataset.variables.items()
@@ -242,38 +242,38 @@ def _with_texts(dataset: xr.Dataset, where: str) -> xr.Dataset:
 
 
 def _from_flags(variable: xr.Variable, where: str) -> xr.Variable:
-    """Texts or truth values of the codes of a variable; -1 is missing."""
+    """Return the texts or truth values of the codes of a variable; -1 is missing."""
     codes, words = np.atleast_1d(variable.attrs["flag_values"]), variable.attrs["flag_meanings"].split()
     order = np.argsort(codes, kind="stable")
     values = variable.values
-    place = np.searchsorted(codes, values, sorter=order).clip(max=max(len(codes) - 1, 0))
-    position = np.where(values == -1, len(codes), order[place] if len(codes) else -1)
-    known = np.append(codes, -1)
-    if not (known[position] == values).all():
-        wrong = values[known[position] != values].reshape(-1)[0]
+    insertion = np.searchsorted(codes, values, sorter=order).clip(max=max(len(codes) - 1, 0))
+    position = np.where(values == -1, len(codes), order[insertion] if len(codes) else -1)
+    valid_codes = np.append(codes, -1)
+    if not (valid_codes[position] == values).all():
+        wrong = values[valid_codes[position] != values].reshape(-1)[0]
         raise schema.wrong(where, f"a code {wrong} that has no meaning", ", ".join(map(str, codes[:20])))
-    if words == _TRUTH and codes.tolist() == [0, 1]:
+    if words == _TRUTH_WORDS and codes.tolist() == [0, 1]:
         return type(variable)(variable.dims, values == 1, variable.attrs)
     attrs = {key: value for key, value in variable.attrs.items() if not key.startswith("flag_")}
     return type(variable)(variable.dims, np.array([*words, ""])[position], attrs)
 
 
 def _indexed(dataset: xr.Dataset) -> xr.Dataset:
-    """The dataset with an index of all labels of its mappings or designs."""
+    """Return the dataset with an index of all labels of its mappings or designs."""
     import pandas as pd
     import xarray as xr
 
     index_class = _plain_levels()
     for dim in SINGLE:
-        along = (str(name) for name, values in dataset.coords.items() if values.dims == (dim,))
-        levels = [name for name in along if name not in _NUMBERS]
+        coordinates = (str(name) for name, values in dataset.coords.items() if values.dims == (dim,))
+        levels = [name for name in coordinates if name not in _NUMBERS]
         if not levels:
             continue
         variables = {name: dataset.variables[name].load() for name in levels}
         index = pd.MultiIndex.from_arrays([variable.values for variable in variables.values()], names=levels)
-        made = index_class(index, dim, level_coords_dtype={name: v.dtype for name, v in variables.items()})
+        label_index = index_class(index, dim, level_coords_dtype={name: v.dtype for name, v in variables.items()})
         variables[dim] = xr.IndexVariable(dim, np.arange(len(index)), _NUMBERED)
-        coords = xr.Coordinates(variables, indexes=dict.fromkeys(variables, made))
+        coords = xr.Coordinates(variables, indexes=dict.fromkeys(variables, label_index))
         dataset = dataset.drop_vars([*levels, dim], errors="ignore").assign_coords(coords)
     return dataset
 
@@ -286,7 +286,7 @@ _NUMBERED = {"units": "1", "long_name": "number of the row"}
 
 
 def _are_numbers(label: Any) -> bool:
-    """Whether a label, or the ends of a slice, are row numbers rather than parts of a mapping (a tuple).
+    """True if a label, or the ends of a slice, are row numbers rather than parts of a mapping (a tuple).
 
     Row numbers from ``idxmin`` are floating-point.
     """
@@ -297,7 +297,7 @@ def _are_numbers(label: Any) -> bool:
 
 @functools.cache
 def _plain_levels() -> Any:
-    """A multi-index of xarray with plain arrays as coordinates, which can be written to a file."""
+    """Return a multi-index of xarray with plain arrays as coordinates, which can be written to a file."""
     import pandas as pd
     import xarray as xr
     from xarray.indexes import PandasIndex, PandasMultiIndex
@@ -312,13 +312,13 @@ def _plain_levels() -> Any:
             return super().sel(labels, method, tolerance)
 
         def create_variables(self, variables: Any = None) -> Any:
-            made = super().create_variables(variables)
+            level_variables = super().create_variables(variables)
             count = np.arange(len(self.index))
             return {
                 name: xr.IndexVariable(level.dims, count, _NUMBERED)
                 if name == self.dim
                 else xr.Variable(level.dims, np.asarray(level.values), level.attrs)
-                for name, level in made.items()
+                for name, level in level_variables.items()
             }
 
     return PlainLevels

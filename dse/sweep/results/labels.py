@@ -17,7 +17,7 @@ BOOLEAN = {"flag_values": np.array([0, 1], np.int8), "flag_meanings": "false tru
 
 
 def coordinate(dims: tuple[str, ...], axis: Axis, labels: Any) -> Variable:
-    """Labels of an axis, or of designs along it, with attributes."""
+    """Return the labels of an axis, or of designs along it, with attributes."""
     labels = np.asarray(labels)
     attrs = {"long_name": axis.long_name, "path": axis.key}
     if axis.units:
@@ -26,16 +26,18 @@ def coordinate(dims: tuple[str, ...], axis: Axis, labels: Any) -> Variable:
 
 
 def labels(axis: Axis) -> np.ndarray:
-    """The labels of an axis as an array: integers, numbers or texts."""
+    """Return the labels of an axis as an array: integers, numbers or texts."""
     labels = np.array(axis.labels)
-    whole = labels.dtype.kind == "f" and known_leaves()[axis.key]["units"] == "1" and np.all(labels == np.round(labels))
-    return labels.astype(np.int64) if whole else labels
+    are_integers = (
+        labels.dtype.kind == "f" and known_leaves()[axis.key]["units"] == "1" and np.all(labels == np.round(labels))
+    )
+    return labels.astype(np.int64) if are_integers else labels
 
 
 def part_labels(axis: Axis, values: np.ndarray) -> np.ndarray:
-    """Labels of a part of the mapping: numbers (integers if all are whole), names or truth values."""
+    """Return the labels of a part of the mapping: numbers (integers if all are whole), names or truth values."""
     if axis.key in ALL_DEGREES:
         return values.astype(np.int32)
-    known, code = np.unique(values, return_inverse=True)
-    labels = np.array([part_label(axis, float(value)) for value in known])
+    distinct_values, code = np.unique(values, return_inverse=True)
+    labels = np.array([part_label(axis, float(value)) for value in distinct_values])
     return (labels.astype(np.int32) if labels.dtype.kind == "i" else labels)[code]

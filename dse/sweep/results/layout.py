@@ -25,7 +25,7 @@ SINGLE = ("mapping", "design")
 OF_SEARCH, FRONT = ("searcher", "seed"), "front_"
 
 #: Variables of a search: measures of quality and counts of work.
-_FOUND = ("violation", "best_violation", "best_objective", "feasible_share")
+_QUALITY = ("violation", "best_violation", "best_objective", "feasible_share")
 _WORK = ("evaluations", "total_evaluations")
 
 #: Descriptions of NumPy's kinds of values.
@@ -44,20 +44,20 @@ NO_DESIGN = "not_applicable"
 
 
 def are_designs(results: xr.Dataset) -> np.ndarray:
-    """[place, flattened as ``feasible``] whether the place is a design; True for designs of one structure."""
-    whole = np.ones(results["feasible"].size, bool)
+    """Return [place, flattened as ``feasible``] True where the place is a design; True for designs of one structure."""
+    all_designs = np.ones(results["feasible"].size, bool)
     if "infeasible_reason" not in results:
-        return whole
+        return all_designs
     reason = results["infeasible_reason"].transpose(*results["feasible"].dims)
     words, masks = reason.attrs.get("flag_meanings", "").split(), np.atleast_1d(reason.attrs.get("flag_masks", ()))
     if NO_DESIGN not in words or len(words) != len(masks):
-        return whole
-    found: np.ndarray = (reason.values.reshape(-1) & masks[words.index(NO_DESIGN)]) == 0
-    return found
+        return all_designs
+    is_design: np.ndarray = (reason.values.reshape(-1) & masks[words.index(NO_DESIGN)]) == 0
+    return is_design
 
 
 def check(results: xr.Dataset, where: str) -> None:
-    """InputError if a dataset does not have the layout of results.
+    """Raise InputError if a dataset does not have the layout of results.
 
     Args:
         results: of a file, with text labels.
@@ -76,13 +76,13 @@ def check(results: xr.Dataset, where: str) -> None:
 
 
 def _kinds(name: str, variable: xr.Variable, results: xr.Dataset) -> str:
-    """Allowed kinds of values of a variable, as NumPy's codes."""
+    """Return the allowed kinds of values of a variable, as NumPy's codes."""
     plain, units = name.removeprefix(FRONT), of_metrics(results.variables).units
     if plain == "feasible":
         return "b"
     if plain in ("infeasible_reason", "index") or name in _WORK:
         return "iu"
-    if plain in units or name in _FOUND:
+    if plain in units or name in _QUALITY:
         return "f"
     path = variable.attrs.get("path")
     if path in known_leaves():
@@ -99,9 +99,9 @@ def _check_kind(variable: xr.Variable, kinds: str, where: str) -> None:
 
 
 def _metrics(results: xr.Dataset, prefix: str = "") -> Iterator[str]:
-    """Names of the metrics of a dataset, with the prefix."""
-    own = (f"{prefix}{name}" for name in of_metrics(results.variables).units)
-    return (name for name in own if name in results.variables)
+    """Return the names of the metrics of a dataset, with the prefix."""
+    names = (f"{prefix}{name}" for name in of_metrics(results.variables).units)
+    return (name for name in names if name in results.variables)
 
 
 def _dims_of_metrics(results: xr.Dataset) -> set[Any]:
@@ -109,15 +109,15 @@ def _dims_of_metrics(results: xr.Dataset) -> set[Any]:
 
 
 def _check_dims(results: xr.Dataset, where: str) -> None:
-    """InputError unless metrics have common dimensions and labels some of these."""
+    """Raise InputError unless metrics have common dimensions and labels some of these."""
     for prefix in ("", FRONT):
         names = [*_metrics(results, prefix)]
         for name in names:
             if name in results.coords:
                 raise wrong(f"{where}: {name}", "a label", "a metric, named by no attribute 'coordinates'")
-            dims, others = results.variables[name].dims, results.variables[names[0]].dims
-            if set(dims) != set(others):
-                raise wrong(f"{where}: {name}", _shown(dims), f"{_shown(others)}, as of {names[0]}")
+            dims, reference_dims = results.variables[name].dims, results.variables[names[0]].dims
+            if set(dims) != set(reference_dims):
+                raise wrong(f"{where}: {name}", _dims_text(dims), f"{_dims_text(reference_dims)}, as of {names[0]}")
     if OF_SEARCH[0] in results.dims:
         _check_search(results, where)
     metrics = [*_metrics(results)]
@@ -126,14 +126,14 @@ def _check_dims(results: xr.Dataset, where: str) -> None:
 
 
 def _check_dims_of_labels(results: xr.Dataset, dims: tuple[Any, ...], where: str) -> None:
-    """InputError for labels along dimensions that the metrics do not have."""
+    """Raise InputError for labels along dimensions that the metrics do not have."""
     for name, variable in results.variables.items():
         if "path" in variable.attrs and not set(variable.dims) <= set(dims):
-            raise wrong(f"{where}: {name}", _shown(variable.dims), f"some of {_shown(dims)}, as of the metrics")
+            raise wrong(f"{where}: {name}", _dims_text(variable.dims), f"some of {_dims_text(dims)}, as of the metrics")
 
 
 def _check_search(results: xr.Dataset, where: str) -> None:
-    """InputError unless a search has best designs by method and seed, or a front."""
+    """Raise InputError unless a search has best designs by method and seed, or a front."""
     front = [str(name) for name in results.data_vars if str(name).startswith(FRONT)]
     if "violation" not in results.data_vars and not front:
         raise wrong(where, "no variable 'violation'", "what a search has found, by method and seed")
@@ -141,10 +141,10 @@ def _check_search(results: xr.Dataset, where: str) -> None:
     for dims, names in ((OF_SEARCH, best), (("design",), front)):
         for name in names:
             if set(results.variables[name].dims) != set(dims):
-                raise wrong(f"{where}: {name}", _shown(results.variables[name].dims), _shown(dims))
+                raise wrong(f"{where}: {name}", _dims_text(results.variables[name].dims), _dims_text(dims))
 
 
-def _shown(dims: tuple[Any, ...]) -> str:
+def _dims_text(dims: tuple[Any, ...]) -> str:
     return f"dimensions {', '.join(map(str, dims))}" if dims else "no dimension"
 
 
@@ -152,9 +152,9 @@ def _shown(dims: tuple[Any, ...]) -> str:
 
 
 def _check_labels(variable: xr.Variable, where: str) -> None:
-    """InputError for missing labels: numbers must be finite, texts must be texts."""
+    """Raise InputError for missing labels: numbers must be finite, texts must be texts."""
     values = np.asarray(variable.values)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise wrong(where, "a label that is no finite number", "finite numbers")
-    if values.dtype.kind == "O" and not all(isinstance(one, str) for one in values.reshape(-1)):
+    if values.dtype.kind == "O" and not all(isinstance(text, str) for text in values.reshape(-1)):
         raise wrong(where, "a label that is no text", "texts")

@@ -26,15 +26,15 @@ class Unstated(NamedTuple):
 
 
 def price_notes(grid: Grid, designs: Iterable[Mapping[str, Label]]) -> str:
-    """Note on estimated prices and dies of the accelerators of these designs; empty if there are none.
+    """Return the note on estimated prices and dies of the accelerators of these designs; empty if there are none.
 
     Args:
         grid: of the sweep; without metrics of money or carbon the note is empty.
         designs: axis → label of each design.
     """
     fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.labels}
-    found = _unstated(grid, [slug for labels in designs for slug in _accelerators({**fixed, **labels})])
-    parts = zip(found, (
+    unstated = _unstated(grid, [slug for labels in designs for slug in _accelerators({**fixed, **labels})])
+    parts = zip(unstated, (
         ("price of {}, not stated", f"{_watt_price(grid)} of the power limit"),
         ("price of {}, not stated", "cost of dies and memory over 1 - margin"),
         ("embodied carbon of {}, dies not stated", f"{_watt_carbon(grid)} of the power limit"),
@@ -43,30 +43,30 @@ def price_notes(grid: Grid, designs: Iterable[Mapping[str, Label]]) -> str:
 
 
 def constants(grid: Grid) -> Iterator[UnverifiedConstant]:
-    """The estimates for all accelerators of a sweep, as unverified constants."""
-    axes = [*grid.fixed, *(axis for one in grid.dimensions for axis in one.axes)]
+    """Yield the estimates for all accelerators of a sweep, as unverified constants."""
+    axes = [*grid.fixed, *(axis for dimension in grid.dimensions for axis in dimension.axes)]
     keys = {axis.key for axis in axes}
     devices = "accelerator" if "accelerator" in keys else "system"
-    named = [{devices: label} for axis in axes if axis.key == devices for label in axis.labels]
-    found = _unstated(grid, [slug for labels in named for slug in _accelerators(labels)])
+    labels_by_device = [{devices: label} for axis in axes if axis.key == devices for label in axis.labels]
+    unstated = _unstated(grid, [slug for labels in labels_by_device for slug in _accelerators(labels)])
     texts = (
         ("made.price", f"{_watt_price(grid)} of its power limit"),
         ("made.price", "cost of dies and memory over 1 - margin"),
         ("made.logic_area", f"not known: carbon is {_watt_carbon(grid)} of its power limit"),
     )
-    for slugs, (field, text) in zip(found, texts, strict=True):
+    for slugs, (field, text) in zip(unstated, texts, strict=True):
         for slug in slugs:
             yield UnverifiedConstant(f"accelerator/{slug}", field, text, "default", "no entry states it")
 
 
 def _accelerators(labels: Mapping[str, Label]) -> list[str]:
-    """Accelerator of a design by its labels."""
+    """Return the accelerator of a design by its labels."""
     slug = str(labels.get("accelerator") or accelerator_of(str(labels["system"])))
     return [slug] if slug else []
 
 
 def _unstated(grid: Grid, slugs: list[str]) -> Unstated:
-    """Accelerators whose metrics need data that neither the catalogue nor the sweep states."""
+    """Return the accelerators whose metrics need data that neither the catalogue nor the sweep states."""
     said = {axis.key for axis in (*grid.spec.fixed.values(), *grid.spec.axes)}
     groups, dies = grid.spec.groups, f"{MADE}.logic_area" in said
     by_watt, by_dies = priced.unpriced(slugs) if MONEY in groups and f"{MADE}.price" not in said else ([], [])
@@ -86,5 +86,5 @@ def _watt_carbon(grid: Grid) -> str:
 
 
 def _is_fixed(grid: Grid, path: str) -> bool:
-    """Whether a leaf is equal in all designs."""
+    """True if a leaf is equal in all designs."""
     return path not in {axis.key for axis in grid.spec.axes}

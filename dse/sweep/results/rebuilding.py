@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def grid_of(results: xr.Dataset, study: Study | None = None) -> Grid:
-    """The grid of the sweep that wrote these results, with today's catalogue.
+    """Return the grid of the sweep that wrote these results, with today's catalogue.
 
     Raises:
         InputError: for results without a specification, or with one that is no longer valid.
@@ -41,7 +41,7 @@ def grid_of(results: xr.Dataset, study: Study | None = None) -> Grid:
 
 
 def check_study(results: xr.Dataset, study: Study) -> None:
-    """InputError unless results hold metrics of the study of their specification."""
+    """Raise InputError unless results hold metrics of the study of their specification."""
     if not any(name in results.variables for name in study.totals):
         raise InputError(
             "results",
@@ -52,7 +52,7 @@ def check_study(results: xr.Dataset, study: Study) -> None:
 
 
 def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design]:
-    """Designs of a dataset, in the order of ``rows``.
+    """Return the designs of a dataset, in the order of ``rows``.
 
     Args:
         results: of a sweep, or a selection of them with its coordinates.
@@ -65,17 +65,17 @@ def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design
     Raises:
         InputError: where the labels of a row are not in the grid.
     """
-    found: dict[int, Design] = {}
-    for places, own, index in grid.by_structure(indices_at(results, rows, grid)):
-        values = own.values(index)
-        for i, place in enumerate(places.tolist()):
-            design = replace(own.base, {path: column[i] for path, column in values.items()})
-            found[place] = jax.tree.map(np.float32, design)
-    return [found[place] for place in sorted(found)]
+    design_by_position: dict[int, Design] = {}
+    for positions, member_grid, index in grid.by_structure(indices_at(results, rows, grid)):
+        values = member_grid.values(index)
+        for i, position in enumerate(positions.tolist()):
+            design = replace(member_grid.base, {path: column[i] for path, column in values.items()})
+            design_by_position[position] = jax.tree.map(np.float32, design)
+    return [design_by_position[position] for position in sorted(design_by_position)]
 
 
 def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Container[str] = ()) -> np.ndarray:
-    """Indices in the sweep of designs of a dataset.
+    """Return the indices in the sweep of designs of a dataset.
 
     Args:
         results: see :func:`singles_at`.
@@ -87,18 +87,20 @@ def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Co
         InputError: if the labels of a row are not in the grid.
     """
 
-    def wanted(axis: Axis) -> np.ndarray:
+    def row_labels(axis: Axis) -> np.ndarray:
         return labels_at(results, rows, grid, axis)
 
     digits = [
-        _matching([(labels(axis), wanted(axis)) for axis in one.axes if axis.key not in continuous], np.shape(rows))
-        for one in grid.dimensions
+        _matching(
+            [(labels(axis), row_labels(axis)) for axis in dimension.axes if axis.key not in continuous], np.shape(rows)
+        )
+        for dimension in grid.dimensions
     ]
     degrees, options = grid.table.degrees, grid.table.options
     same = {axis.key: np.array(axis.values[:1]) for axis in grid.mapping_axes if axis.key not in degrees | options}
     row, column, _ = (
         _matching(
-            [(part_labels(axis, part[axis.key]), wanted(axis)) for axis in grid.mapping_axes if axis.key in part],
+            [(part_labels(axis, part[axis.key]), row_labels(axis)) for axis in grid.mapping_axes if axis.key in part],
             np.shape(rows),
         )
         for part in (degrees, options, same)
@@ -110,7 +112,7 @@ def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Co
 
 
 def labels_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, axis: Axis) -> np.ndarray:
-    """Values of the labels of an axis at rows of a dataset."""
+    """Return the values of the labels of an axis at rows of a dataset."""
     name = variable_name(axis)
     if name not in results.variables:
         raise InputError("results", f"no variable {name!r}", "what dse run wrote", f"keep {name} in the dataset")
@@ -119,26 +121,26 @@ def labels_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, axis: Axis) -> 
 
 
 def at_rows(variable: xr.Variable, shape: xr.Variable | xr.DataArray, rows: np.ndarray) -> np.ndarray:
-    """Values of a variable at flattened positions of another one with the same or more dimensions."""
-    places = dict(zip(shape.dims, np.unravel_index(rows, shape.shape), strict=True)) if shape.ndim else {}
-    found = variable.values[tuple(places[dim] for dim in variable.dims)]
-    return np.broadcast_to(found, np.shape(rows))
+    """Return the values of a variable at flattened positions of another one with the same or more dimensions."""
+    indices = dict(zip(shape.dims, np.unravel_index(rows, shape.shape), strict=True)) if shape.ndim else {}
+    values = variable.values[tuple(indices[dim] for dim in variable.dims)]
+    return np.broadcast_to(values, np.shape(rows))
 
 
 def _matching(columns: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
-    """For each row, the first position where all (known, wanted) columns agree."""
+    """Return for each row the first index of an axis at which all its labels are equal to those of the row."""
     if not columns:
         return np.zeros(shape, np.int64)
     count = len(columns[0][0])
     key = np.zeros(count + math.prod(shape), np.int64)  # one number for all labels of a position or row
-    for known, wanted in columns:
-        _, code = np.unique(np.concatenate([known, wanted.reshape(-1)]), return_inverse=True)
+    for axis_labels, label_at_row in columns:
+        _, code = np.unique(np.concatenate([axis_labels, label_at_row.reshape(-1)]), return_inverse=True)
         _, key = np.unique(key * (code.max(initial=0) + 1) + code, return_inverse=True)
-    known, first = np.unique(key[:count], return_index=True)
-    found = np.searchsorted(known, key[count:]).clip(max=len(known) - 1)
-    if not (known[found] == key[count:]).all():
+    keys, first = np.unique(key[:count], return_index=True)
+    position = np.searchsorted(keys, key[count:]).clip(max=len(keys) - 1)
+    if not (keys[position] == key[count:]).all():
         raise _no_such_design()
-    return first[found].reshape(shape)
+    return first[position].reshape(shape)
 
 
 def _no_such_design() -> InputError:

@@ -27,7 +27,7 @@ ATTRIBUTE, VERSION = "dse_schema", 1
 
 
 def version(attributes: Mapping[str, Any]) -> int:
-    """Version of a file from its global attributes; 0 if it is missing or no number."""
+    """Return the version of a file from its global attributes; 0 if it is missing or no number."""
     try:
         return int(attributes.get(ATTRIBUTE, 0))
     except (TypeError, ValueError, OverflowError):
@@ -35,23 +35,23 @@ def version(attributes: Mapping[str, Any]) -> int:
 
 
 def cautions(attributes: Mapping[str, Any]) -> list[str]:
-    """What a reader of results must know, a line each; characters that a terminal would obey are escaped."""
+    """Return the cautions on results, a line each, with characters that a terminal would obey escaped."""
     lines = str(attributes.get(CAUTIONS, "")).splitlines()
     return [visible(line, LAYOUT) for line in lines if line.strip()]
 
 
 def check(attributes: Mapping[str, Any], where: str) -> None:
-    """InputError for a file of a later version than this package's."""
-    found = version(attributes)
-    if found > VERSION:
+    """Raise InputError for a file of a later version than this package's."""
+    file_version = version(attributes)
+    if file_version > VERSION:
         raise InputError(
             where,
-            f"results of version {found}, written by {attributes.get('source', 'a later dse')}",
+            f"results of version {file_version}, written by {attributes.get('source', 'a later dse')}",
             f"versions up to {VERSION}",
             "install the version of dse that wrote it, or a later one",
         )
 
 
 def wrong(where: str, got: str, allowed: str) -> InputError:
-    """The error for a file that is not of dse."""
+    """Return the error for a file that is not of dse."""
     return InputError(where, got, allowed, "run the sweep again, dse run SWEEP.toml, or take an undamaged copy")

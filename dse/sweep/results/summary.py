@@ -19,7 +19,7 @@ from dse.io.quantities import counted
 from dse.spec.axes import Label
 from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
-from dse.sweep.reduce.keep import Part
+from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.results import writing
 from dse.sweep.results.cautions import Cautions, cautions, named_entries, unmet_notes
 from dse.sweep.results.provenance import provenance
@@ -78,7 +78,7 @@ class Summary(Cautions):
 
     @property
     def each_work(self) -> bool:
-        """Whether ``best`` holds one design of each workload: by a step's time the least work would win all."""
+        """True if ``best`` holds one design of each workload: by a step's time the least work would win all."""
         return len({tuple(design.labels[name] for name in self.works) for design in self.best}) > 1
 
     @property
@@ -91,13 +91,13 @@ class Summary(Cautions):
             rate = self.study.rate.replace("_", " ")
             order = f", most {rate} first" if _by_rate(self.study, self.objective) else ""
             return f"the best of each workload ({names}){order}"
-        at = {name: self.best[0].labels[name] for name in self.works}
-        texts = (f"{label:g}" if isinstance(label, float) else str(label) for label in at.values())
-        one = ", ".join(map(" ".join, zip(at, texts, strict=True)))
+        labels = {name: self.best[0].labels[name] for name in self.works}
+        texts = (f"{label:g}" if isinstance(label, float) else str(label) for label in labels.values())
+        workload_text = ", ".join(map(" ".join, zip(labels, texts, strict=True)))
         if self.keep.partition(":")[0] not in ("top", "pareto"):
-            return f"{one}: designs of no other workload can run"
+            return f"{workload_text}: designs of no other workload can run"
         other = f'; maximize = "{self.study.rate}" compares workloads' if _by_rate(self.study, self.objective) else ""
-        return f'all designs that are kept have {one}{other}; keep = "best" keeps the best of each'
+        return f'all designs that are kept have {workload_text}{other}; keep = "best" keeps the best of each'
 
     @property
     def caution(self) -> str:
@@ -115,30 +115,30 @@ class Summary(Cautions):
         return (self.n_designs - self.resumed) / max(self.seconds.get("run", 0.0), 1e-9)
 
 
-def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
-    """The summary of everything that is kept of a sweep."""
-    best = tuple(_best_designs(grid, part))
+def of_part(grid: Grid, keep: Keep, result: BlockResult, **numbers: Any) -> Summary:
+    """Return the summary of everything that is kept of a sweep."""
+    best = tuple(_best_designs(grid, result))
     return Summary(
         study=grid.spec.study,
         n_designs=grid.n_designs,
-        n_feasible=int(part.counts[0]),
-        reasons=reasons(part.counts, grid.spec.study),
-        n_unranked=int(part.counts[-1]),
+        n_feasible=int(result.counts[0]),
+        reasons=reasons(result.counts, grid.spec.study),
+        n_unranked=int(result.counts[-1]),
         best=best,
         **vars(_cautions(grid, best)),
-        unmet=() if part.counts[0] else unmet_notes(grid),
+        unmet=() if result.counts[0] else unmet_notes(grid),
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
         points=_points(grid),
         works=works(grid),
         lacks=grid.lacks,
         work=work_line(grid),
-        **others,
+        **numbers,
     )
 
 
-def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **others: Any) -> Summary:
-    """The summary of a share of a sweep, of which only the numbers are known."""
+def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **numbers: Any) -> Summary:
+    """Return the summary of a share of a sweep, of which only the numbers are known."""
     return Summary(
         study=grid.spec.study,
         n_designs=n_designs,
@@ -154,12 +154,12 @@ def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **oth
         remarks=grid.remarks,
         work=work_line(grid),
         shard=str(shard),
-        **others,
+        **numbers,
     )
 
 
 #: Attributes of a file without which it cannot be shown again.
-_SHOWN_AGAIN = (
+_REQUIRED_ATTRIBUTES = (
     "best_designs",
     "best_values",
     "designs",
@@ -171,13 +171,13 @@ _SHOWN_AGAIN = (
 
 
 def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
-    """The summary of a sweep whose results are in a file; InputError where the file lacks what a run writes."""
-    for name in _SHOWN_AGAIN:
+    """Return the summary of a sweep whose results are in a file; InputError where the file lacks what a run writes."""
+    for name in _REQUIRED_ATTRIBUTES:
         if name not in attributes:
             raise InputError(str(target), f"no attribute {name!r}", "what dse run wrote", "run it with --fresh")
-    listed = [int(index) for index in attributes["best_designs"].split()]
+    indices = [int(index) for index in attributes["best_designs"].split()]
     values = map(float, attributes["best_values"].split())
-    best = tuple(_read_designs(grid, target, dict(zip(listed, values, strict=True))))
+    best = tuple(_read_designs(grid, target, dict(zip(indices, values, strict=True))))
     return Summary(
         study=grid.spec.study,
         n_designs=int(attributes["designs"]),
@@ -203,79 +203,96 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
 
 
 def _points(grid: Grid) -> tuple[str, ...]:
-    """Names of the axes other than the mapping that have several values."""
-    return tuple(axis.name for one in grid.dimensions for axis in one.axes if one.size > 1)
+    """Return the names of the axes other than the mapping that have several values."""
+    return tuple(axis.name for dimension in grid.dimensions for axis in dimension.axes if dimension.size > 1)
 
 
 def works(grid: Grid) -> tuple[str, ...]:
-    """Names of the axes with several values that move the workload."""
-    return tuple(axis.name for one in grid.dimensions if one.size > 1 for axis in one.axes if is_of_workload(axis.key))
+    """Return the names of the axes with several values that move the workload."""
+    return tuple(
+        axis.name
+        for dimension in grid.dimensions
+        if dimension.size > 1
+        for axis in dimension.axes
+        if is_of_workload(axis.key)
+    )
 
 
 def _by_rate(study: Study, objective: str) -> bool:
-    """Whether unlike workloads are ranked by the study's rate in place of its objective."""
+    """True if unlike workloads are ranked by the study's rate in place of its objective."""
     return bool(study.rate) and objective == study.objective
 
 
 def _cautions(grid: Grid, best: Iterable[BestDesign]) -> Cautions:
-    """:func:`cautions` of the best designs of a sweep."""
+    """Return :func:`cautions` of the best designs of a sweep."""
     designs = list(best)
-    found: dict[int, tuple[Mapping[str, Label], Mapping[str, float], Design]] = {}
-    for places, own, index in grid.by_structure(np.array([design.index for design in designs], np.int64)):
-        columns = own.values(index)
-        for row, place in enumerate(places.tolist()):
+    design_by_position: dict[int, tuple[Mapping[str, Label], Mapping[str, float], Design]] = {}
+    for positions, member_grid, index in grid.by_structure(np.array([design.index for design in designs], np.int64)):
+        columns = member_grid.values(index)
+        for row, position in enumerate(positions.tolist()):
             leaves = {path: float(column[row]) for path, column in columns.items()}
-            found[place] = designs[place].labels, designs[place].metrics | leaves, own.base
-    in_order = [found[place] for place in range(len(designs))]
+            design_by_position[position] = (
+                designs[position].labels,
+                designs[position].metrics | leaves,
+                member_grid.base,
+            )
+    in_order = [design_by_position[position] for position in range(len(designs))]
     return cautions(grid, in_order, [design.labels for design in designs], grid.remarks)
 
 
 def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design, str, str, str, str]]:
     """Designs of a sweep: labels that tell them apart, design, and names of stack, accelerator, workload, system."""
-    found: dict[int, tuple[str, Design, str, str, str, str]] = {}
-    listed = [grid.labels(index) for index in indices]
-    apart = [name for name in (listed[0] if listed else ()) if len({labels.get(name) for labels in listed}) > 1]
-    for places, own, index in grid.by_structure(np.array(indices, np.int64)):
-        columns = own.values(index)
-        for row, place in enumerate(places.tolist()):
-            design = replace(own.base, {path: np.float32(column[row]) for path, column in columns.items()})
-            named = named_entries(grid, own, listed[place])
-            chip = named.get("accelerator") or calibrated.accelerator_of(named.get("system", ""))
-            name = ", ".join(f"{axis} {_said(listed[place].get(axis))}" for axis in apart)
-            model, system = named.get("workload", ""), named.get("system", "")
-            found[place] = (name, design, named.get("software", ""), chip, model, system)
-    return [found[place] for place in range(len(listed))]
+    design_by_position: dict[int, tuple[str, Design, str, str, str, str]] = {}
+    labels_by_design = [grid.labels(index) for index in indices]
+    distinct_axes = [
+        name
+        for name in (labels_by_design[0] if labels_by_design else ())
+        if len({labels.get(name) for labels in labels_by_design}) > 1
+    ]
+    for positions, member_grid, index in grid.by_structure(np.array(indices, np.int64)):
+        columns = member_grid.values(index)
+        for row, position in enumerate(positions.tolist()):
+            design = replace(member_grid.base, {path: np.float32(column[row]) for path, column in columns.items()})
+            entries = named_entries(grid, member_grid, labels_by_design[position])
+            chip = entries.get("accelerator") or calibrated.accelerator_of(entries.get("system", ""))
+            name = ", ".join(f"{axis} {_label_text(labels_by_design[position].get(axis))}" for axis in distinct_axes)
+            model, system = entries.get("workload", ""), entries.get("system", "")
+            design_by_position[position] = (name, design, entries.get("software", ""), chip, model, system)
+    return [design_by_position[position] for position in range(len(labels_by_design))]
 
 
-def _said(label: Label | None) -> str:
+def _label_text(label: Label | None) -> str:
     return f"{label:g}" if isinstance(label, float) else str(label)
 
 
-def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:
-    """The best designs by the first objective, of equals the one with the lowest index first.
+def _best_designs(grid: Grid, result: BlockResult) -> Iterator[BestDesign]:
+    """Yield the best designs by the first objective, of equals the one with the lowest index first.
 
     Where designs of several workloads are kept, the best one of each: the least work would win all places.
     """
-    scores, study, objective = part.scores[0], grid.spec.study, grid.spec.objectives[0]
-    near = np.flatnonzero(np.isfinite(scores))
-    works = _work_of(grid, part.index[near])
-    if len(near) and np.ptp(works) > 0:
-        near = _least_of_each(works, scores[near], part.index[near], near)
+    scores, study, objective = result.scores[0], grid.spec.study, grid.spec.objectives[0]
+    candidates = np.flatnonzero(np.isfinite(scores))
+    works = _work_of(grid, result.index[candidates])
+    if len(candidates) and np.ptp(works) > 0:
+        candidates = _least_of_each(works, scores[candidates], result.index[candidates], candidates)
         if _by_rate(study, objective.expression.text):
-            scores = -part.values[grid.spec.metrics.index(study.rate)]
-    if len(near) > _BEST_SHOWN:
-        bound = np.partition(scores[near], _BEST_SHOWN)[_BEST_SHOWN]
-        near = near[scores[near] <= bound]
-    for position in near[np.lexsort((part.index[near], scores[near]))][:_BEST_SHOWN]:
-        metrics = dict(zip(grid.spec.metrics, map(float, part.values[:, position]), strict=True))
-        index = int(part.index[position])
-        value = objective.sign * float(part.scores[0, position])
+            scores = -result.values[grid.spec.metrics.index(study.rate)]
+    if len(candidates) > _BEST_SHOWN:
+        bound = np.partition(scores[candidates], _BEST_SHOWN)[_BEST_SHOWN]
+        candidates = candidates[scores[candidates] <= bound]
+    for position in candidates[np.lexsort((result.index[candidates], scores[candidates]))][:_BEST_SHOWN]:
+        metrics = dict(zip(grid.spec.metrics, map(float, result.values[:, position]), strict=True))
+        index = int(result.index[position])
+        value = objective.sign * float(result.scores[0, position])
         yield BestDesign(index, grid.labels(index), metrics, value, unlike_work(grid, index))
 
 
 def _work_of(grid: Grid, index: np.ndarray) -> np.ndarray:
-    """Number of the workload of each of these designs."""
-    sizes = [one.size if any(is_of_workload(axis.key) for axis in one.axes) else 1 for one in grid.dimensions]
+    """Return the number of the workload of each of these designs."""
+    sizes = [
+        dimension.size if any(is_of_workload(axis.key) for axis in dimension.axes) else 1
+        for dimension in grid.dimensions
+    ]
     if math.prod(sizes) == 1:
         return np.zeros(len(index), int)
     digits = np.unravel_index(index // grid.table.n_mappings, grid.shape)
@@ -283,7 +300,7 @@ def _work_of(grid: Grid, index: np.ndarray) -> np.ndarray:
 
 
 def _least_of_each(group: np.ndarray, scores: np.ndarray, index: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Of each group the row with the least score, of equals the one with the lowest index."""
+    """Return the row of each group with the least score, of equals the one with the lowest index."""
     least = np.full(group.max() + 1, np.inf)
     np.minimum.at(least, group, scores)
     best = np.flatnonzero(scores == least[group].astype(scores.dtype))
@@ -291,41 +308,41 @@ def _least_of_each(group: np.ndarray, scores: np.ndarray, index: np.ndarray, row
     return rows[best[np.unique(group[best], return_index=True)[1]]]
 
 
-def _read_designs(grid: Grid, target: Path, wanted: dict[int, float]) -> Iterator[BestDesign]:
-    """These designs, by index with the objective's value, as they are in a file."""
+def _read_designs(grid: Grid, target: Path, value_by_index: dict[int, float]) -> Iterator[BestDesign]:
+    """Yield these designs, by index with the objective's value, as they are in a file."""
     import netCDF4
 
     try:
         with netCDF4.Dataset(target) as file:
             file.set_auto_mask(False)
-            found = _metrics_at(grid, file, list(wanted))
+            metric_values = _metrics_at(grid, file, list(value_by_index))
     except (RuntimeError, IndexError, KeyError) as error:
         raise InputError(
             str(target), f"not its best designs ({error})", "what dse run wrote", "run it with --fresh"
         ) from None
-    for i, (index, value) in enumerate(wanted.items()):
-        metrics = {name: float(found[name][i]) if name in found else 0.0 for name in grid.spec.metrics}
+    for i, (index, value) in enumerate(value_by_index.items()):
+        metrics = {name: float(metric_values[name][i]) if name in metric_values else 0.0 for name in grid.spec.metrics}
         yield BestDesign(index, grid.labels(index), metrics, value, unlike_work(grid, index))
 
 
-def _metrics_at(grid: Grid, file: Any, wanted: list[int]) -> dict[str, np.ndarray]:
-    """Metrics of these designs, by name, of an open file; KeyError where it does not have what a run writes."""
-    names = [name for name in grid.spec.metrics if wanted and name in file.variables]
+def _metrics_at(grid: Grid, file: Any, indices: list[int]) -> dict[str, np.ndarray]:
+    """Return metric → values at these designs from an open file; KeyError where it lacks what a run writes."""
+    names = [name for name in grid.spec.metrics if indices and name in file.variables]
     for name, kinds in {"index": "iu", **dict.fromkeys(names, "biuf")}.items():
         if name in file.variables and np.dtype(file[name].dtype).kind not in kinds:
             raise KeyError(f"{name} of type {file[name].dtype}")
     if "index" in file.variables:
         order = {int(index): position for position, index in enumerate(file["index"][...].reshape(-1))}
-        places = [order[index] for index in wanted]
+        rows = [order[index] for index in indices]
     elif "mapping" in file.dimensions:
-        places = wanted
+        rows = indices
     else:
-        places = [index // grid.table.n_mappings for index in wanted]
-    return {name: file[name][...].reshape(-1)[places] for name in names}
+        rows = [index // grid.table.n_mappings for index in indices]
+    return {name: file[name][...].reshape(-1)[rows] for name in names}
 
 
 def _capacity(grid: Grid) -> dict[str, float]:
-    """Usable memory of a device as an attribute; none where axes move it or a chip makes it."""
+    """Return the usable memory of a device as an attribute; none where axes move it or a chip makes it."""
     decides = {"system.accelerator.memory.capacity", "software.reserve", "mapping.serving.memory_share"}
     swept = any(decides & set(dimension.columns) for dimension in grid.dimensions)
     generated = grid.base.system.accelerator.chip is not None
@@ -343,7 +360,7 @@ def attributes(grid: Grid, summary: Summary, identity: dict[str, str]) -> dict[s
         **_capacity(grid),
         "objective": summary.objective,
         "designs": summary.n_designs,
-        **({"places": grid.n_places} if grid.members else {}),
+        **({"places": grid.n_indices} if grid.members else {}),
         "feasible_designs": summary.n_feasible,
         "infeasible_by_reason": json.dumps(summary.reasons),
         **({"unranked_designs": summary.n_unranked} if summary.n_unranked else {}),

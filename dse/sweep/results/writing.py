@@ -48,14 +48,14 @@ def write(
     results: Labelled, path: Path, compression: str = "auto", force: bool = False, inputs: Iterable[str | Path] = ()
 ) -> None:
     """Write netCDF4: the file is whole or not there. See :func:`dse.io.outputs.checked` for what is replaced."""
-    used = usable(compression)
-    results = dataclasses.replace(results, attrs=results.attrs | {COMPRESSION: used})
+    algorithm = usable(compression)
+    results = dataclasses.replace(results, attrs=results.attrs | {COMPRESSION: algorithm})
     with outputs.replacing(path, force, inputs) as partial:
         cache = netCDF4.get_chunk_cache()
         try:
             netCDF4.set_chunk_cache(_CHUNK * 8)  # one chunk a variable: they are written once, in order
             with netCDF4.Dataset(partial, "w", format="NETCDF4") as file:
-                _fill(file, results, _FILTERS[used] | {"fletcher32": True})
+                _fill(file, results, _FILTERS[algorithm] | {"fletcher32": True})
         except RuntimeError as error:  # netCDF's own, whatever the disk has said
             raise OSError(f"{_disk_says(partial)}: {error}") from error
         finally:
@@ -65,23 +65,23 @@ def write(
 
 def write_making(path: Path, seconds: dict[str, float], force: bool = False) -> None:
     """Write the note of when, where and in how many seconds results were made."""
-    made = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "host": socket.gethostname()}
-    outputs.write_note(path, made | {"seconds": {name: round(value, 3) for name, value in seconds.items()}}, force)
+    note = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "host": socket.gethostname()}
+    outputs.write_note(path, note | {"seconds": {name: round(value, 3) for name, value in seconds.items()}}, force)
 
 
 def created(path: Path) -> str:
-    """When results were made, as their note tells, or else the date of the file."""
+    """Return the time at which results were made, from their note, or else the date of the file."""
     noted = outputs.note_of(path).get("created")
     return str(noted or datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds"))
 
 
 def is_whole(path: Path) -> bool | None:
-    """Whether a results file is as it was written; None where dse has not written it, or it is not there."""
+    """True if a results file is as it was written; None where dse has not written it, or it is not there."""
     return is_sealed(path) if path.is_file() else None
 
 
 def attributes(path: Path) -> dict[str, Any]:
-    """Global attributes of a results file, none where there is none, or one that no run can have written."""
+    """Return the global attributes of a results file, none where there is none, or one that no run can have written."""
     try:
         with netCDF4.Dataset(path) as file:
             declared.check(file, path)
@@ -91,7 +91,7 @@ def attributes(path: Path) -> dict[str, Any]:
 
 
 def _disk_says(path: Path) -> str:
-    """Why a file cannot be written to, as far as a write of our own can tell."""
+    """Return the reason why a file cannot be written to, from a write of our own."""
     try:
         with path.open("ab") as file:
             file.write(b"\0" * (1 << 16))
@@ -106,7 +106,7 @@ def _disk_says(path: Path) -> str:
 
 
 def usable(compression: str) -> str:
-    """The compression that ``auto`` stands for here; zstd where it does not work is an InputError."""
+    """Return the compression that ``auto`` stands for here; zstd where it does not work is an InputError."""
     if compression == "auto":
         return "zstd" if _zstd_works() else "zlib"
     if compression == "zstd" and not _zstd_works():
@@ -121,7 +121,7 @@ def usable(compression: str) -> str:
 
 @functools.cache
 def _zstd_works() -> bool:
-    """Whether a variable compressed with zstd can be written here and read again."""
+    """True if a variable compressed with zstd can be written here and read again."""
     if not getattr(netCDF4, "__has_zstandard_support__", False):
         return False
     values = np.arange(1024, dtype=np.float32)
@@ -137,45 +137,45 @@ def _zstd_works() -> bool:
 
 
 def write_rate(results: Labelled, size: float = 5e8, repeats: int = 3) -> dict[str, float]:
-    """Bytes a second, before compression, at which the metrics of ``results`` are written, by compression.
+    """Return the bytes a second, before compression, at which the metrics of ``results`` are written, by compression.
 
     They are repeated to ``size`` bytes, each time by another factor, so that no compressor sees its own history.
     """
     metrics = {name: v for name, v in results.data.items() if v.values.dtype == np.float32 and v.values.size > 1}
-    once = sum(v.values.nbytes for v in metrics.values())
-    factors = 1.0 + np.linspace(0.0, 1.0, max(1, round(size / once)), dtype=np.float32)
+    n_bytes = sum(v.values.nbytes for v in metrics.values())
+    factors = 1.0 + np.linspace(0.0, 1.0, max(1, round(size / n_bytes)), dtype=np.float32)
     data = {
         name: Variable(("design",), np.concatenate([v.values.reshape(-1) * f for f in factors]), v.attrs)
         for name, v in metrics.items()
     }
-    many = Labelled(data, {})
-    return {name: _rate(many, name, repeats) for name in _FILTERS if name != "zstd" or _zstd_works()}
+    repeated = Labelled(data, {})
+    return {name: _rate(repeated, name, repeats) for name in _FILTERS if name != "zstd" or _zstd_works()}
 
 
 def _rate(results: Labelled, compression: str, repeats: int) -> float:
-    taken = []
+    seconds = []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(repeats):
-            began = time.perf_counter()
+            start = time.perf_counter()
             write(results, Path(folder) / "rate.nc", compression)
-            taken.append(time.perf_counter() - began)
-    return sum(v.values.nbytes for v in results.data.values()) / statistics.median(taken)
+            seconds.append(time.perf_counter() - start)
+    return sum(v.values.nbytes for v in results.data.values()) / statistics.median(seconds)
 
 
 # --- the content of a file --------------------------------------------------------------------------------
 
 
 def _fill(file: netCDF4.Dataset, results: Labelled, filters: dict[str, Any]) -> None:
-    """Everything into an open file."""
+    """Write results into an open file or group."""
     file.set_fill_off()
     for name, size in results.sizes.items():
         file.createDimension(name, size)
     for name, variable in results.coords.items():
         _put(file, name, variable, filters)
     for name, variable in results.data.items():
-        own = [n for n, v in results.coords.items() if n not in v.dims and set(v.dims) <= set(variable.dims)]
-        named = {"coordinates": " ".join(own)} if own else {}
-        _put(file, name, variable._replace(attrs=variable.attrs | named), filters)
+        names = [n for n, v in results.coords.items() if n not in v.dims and set(v.dims) <= set(variable.dims)]
+        coordinates = {"coordinates": " ".join(names)} if names else {}
+        _put(file, name, variable._replace(attrs=variable.attrs | coordinates), filters)
     file.setncatts(results.attrs)
     if results.overview:
         _fill(file.createGroup(OVERVIEW), results.overview, filters)
@@ -184,19 +184,19 @@ def _fill(file: netCDF4.Dataset, results: Labelled, filters: dict[str, Any]) -> 
 def _put(file: netCDF4.Dataset, name: str, variable: Variable, filters: dict[str, Any]) -> None:
     dims, values, attrs = _on_disk(name, variable)
     if values.dtype.kind == "U":
-        made = file.createVariable(name, str, dims)
+        file_variable = file.createVariable(name, str, dims)
         values = values.astype(object)
     else:
         missing = np.float32(np.nan) if values.dtype.kind == "f" and np.isnan(values).any() else False
         layout = filters | {"chunksizes": _chunk_shape(values.shape)} if values.size > 1 else {}
-        made = file.createVariable(name, values.dtype, dims, fill_value=missing, **layout)
-        made.set_auto_maskandscale(False)
-    made.setncatts(attrs)
-    made[...] = values
+        file_variable = file.createVariable(name, values.dtype, dims, fill_value=missing, **layout)
+        file_variable.set_auto_maskandscale(False)
+    file_variable.setncatts(attrs)
+    file_variable[...] = values
 
 
 def _on_disk(name: str, variable: Variable) -> Variable:
-    """Truth values as bytes that xarray reads as such, texts along a dimension as the codes of CF flags."""
+    """Return truth values as bytes that xarray reads as such, texts along a dimension as the codes of CF flags."""
     kind = variable.values.dtype.kind
     if kind == "b":
         return variable._replace(values=variable.values.view(np.int8), attrs=variable.attrs | {"dtype": "bool"})
@@ -204,21 +204,21 @@ def _on_disk(name: str, variable: Variable) -> Variable:
 
 
 def _as_flags(variable: Variable) -> Variable:
-    """Texts as codes, those of an enumeration as it has them; -1 stands for no text."""
+    """Return the texts as codes, those of an enumeration as it has them; -1 stands for no text."""
     words, position = np.unique(variable.values, return_inverse=True)
     enum = known_leaves().get(variable.attrs.get("path", ""), {}).get("enum", ())
-    known = {choice_name(member): int(member) for member in enum}
-    codes = known or {word: code for code, word in enumerate(word for word in words if word)}
+    enum_codes = {choice_name(member): int(member) for member in enum}
+    codes = enum_codes or {word: code for code, word in enumerate(word for word in words if word)}
     code = np.array([codes[word] if word else -1 for word in words], np.int32)[position.reshape(variable.values.shape)]
     flags = {"flag_values": np.array([*codes.values()], np.int32), "flag_meanings": " ".join(codes)}
     return Variable(variable.dims, code, variable.attrs | flags)
 
 
 def _chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Whole trailing dimensions up to about ``_CHUNK`` values."""
+    """Return whole trailing dimensions up to about ``_CHUNK`` values."""
     chunk: list[int] = []
-    left = _CHUNK
+    remaining = _CHUNK
     for size in reversed(shape):
-        chunk.append(max(1, min(size, left)))
-        left //= chunk[-1]
+        chunk.append(max(1, min(size, remaining)))
+        remaining //= chunk[-1]
     return tuple(reversed(chunk))

@@ -19,7 +19,7 @@ from dse.doors.study import Study
 from dse.io.files import code_digest
 from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
-from dse.sweep.reduce.keep import Part
+from dse.sweep.reduce.keep import BlockResult
 
 #: Name of the checksum in a line.
 _CHECK = "check"
@@ -36,12 +36,12 @@ class Shard(NamedTuple):
 
 
 def identity(grid: Grid, keep: Keep) -> dict[str, str]:
-    """Everything that the results depend on; equal identities give equal results, bit for bit."""
+    """Return everything that the results depend on; equal identities give equal results, bit for bit."""
     return circumstances(grid) | {"keep": str(keep), "histogram": str(grid.spec.histogram or "none")}
 
 
 def circumstances(grid: Grid) -> dict[str, str]:
-    """Everything that the numbers of any design of a grid depend on, whatever is kept of them."""
+    """Return everything that the numbers of any design of a grid depend on, whatever is kept of them."""
     study = grid.spec.study
     return {
         "specification_hash": grid.spec.hash(),
@@ -58,13 +58,13 @@ def circumstances(grid: Grid) -> dict[str, str]:
 
 
 def key(identity: dict[str, str], blocks: list[range]) -> str:
-    """Hash of everything that the content of a part depends on."""
-    depends = [sorted(identity.items()), len(blocks[0])]
-    return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
+    """Return the hash of everything that the content of a part depends on."""
+    content = [sorted(identity.items()), len(blocks[0])]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def reasons(counts: Any, study: Study) -> dict[str, int]:
-    """Designs by infeasibility reason, those that occur, of the counts of a part."""
+    """Return the designs by infeasibility reason, those that occur, of the counts of a part."""
     return {name: int(count) for name, count in zip(study.reason_bits, counts[1:-1], strict=True) if count}
 
 
@@ -96,7 +96,7 @@ class Manifest:
         )
         self._last = time.perf_counter()
 
-    def finished(self, block: range, part: Part) -> None:
+    def finished(self, block: range, part: BlockResult) -> None:
         """Tell that the part of a block is on disk."""
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
         counts = {"feasible": int(part.counts[0]), "infeasible_by_reason": reasons(part.counts, self._study)}
@@ -121,20 +121,20 @@ class Manifest:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a manifest, those that are whole and as they were written."""
-    found: list[dict[str, Any]] = []
+    """Return the lines of a manifest, those that are whole and as they were written."""
+    records: list[dict[str, Any]] = []
     if not path.is_file():  # a pipe would be waited for
-        return found
+        return records
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with contextlib.suppress(ValueError, RecursionError):
             line = json.loads(text)
             if isinstance(line, dict) and line.pop(_CHECK, None) == _checksum(line):
-                found.append(line)
-    return found
+                records.append(line)
+    return records
 
 
 def _checksum(line: dict[str, Any]) -> str:
-    """Of everything else that a line says."""
+    """Return the checksum of everything else in a line."""
     return hashlib.sha256(json.dumps(line).encode()).hexdigest()[:16]
 
 

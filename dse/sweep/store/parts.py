@@ -22,13 +22,13 @@ import numpy as np
 from dse.errors import InputError
 from dse.io.files import is_sealed, seal, unique_suffix, whole_or_absent
 from dse.io.outputs import resolved
-from dse.sweep.reduce.keep import Part
+from dse.sweep.reduce.keep import BlockResult
 
 _NAME = re.compile(r"([0-9a-f]{16})-(\d{15})-(\d{15})\.npz")
 _KEY = 16  # digits of the hash in names
 
 #: Names of what dse leaves in a folder of parts; whatever else is there is not touched.
-_OWN = re.compile(rf"{_NAME.pattern}|[0-9a-f]{{16}}-\d{{5,}}-of-\d{{5,}}\.jsonl|search-\w+\.npz|.*\.\d+\.tmp")
+_FILE_NAMES = re.compile(rf"{_NAME.pattern}|[0-9a-f]{{16}}-\d{{5,}}-of-\d{{5,}}\.jsonl|search-\w+\.npz|.*\.\d+\.tmp")
 
 
 class PartStore:
@@ -40,25 +40,25 @@ class PartStore:
         self.key = key[:_KEY]
 
     def path(self, block: range) -> Path:
-        """The file of a block."""
+        """Return the file of a block."""
         return self.folder / f"{self.key}-{block.start:015d}-{block.stop:015d}.npz"
 
     def has(self, block: range) -> bool:
-        """Whether a part of a block is there; :meth:`load` tells whether it may be believed."""
+        """True if a part of a block is there; :meth:`load` tells whether it may be believed."""
         return self.path(block).is_file()
 
-    def load(self, block: range) -> Part | None:
-        """The part of a block, if it is there and as it was saved."""
+    def load(self, block: range) -> BlockResult | None:
+        """Return the part of a block, if it is there and as it was saved."""
         path = self.path(block)
         try:
             if not is_sealed(path, path.name):
                 return None
             with path.open("rb") as file, np.load(file) as arrays:
-                return Part(*(arrays[name] for name in Part._fields))
+                return BlockResult(*(arrays[name] for name in BlockResult._fields))
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
 
-    def save(self, block: range, part: Part) -> None:
+    def save(self, block: range, part: BlockResult) -> None:
         """Write the part of a block."""
         path = self.path(block)
         with whole_or_absent(path) as partial:
@@ -66,26 +66,26 @@ class PartStore:
                 np.savez(file, **part._asdict())
             seal(partial, path.name)
 
-    def fitted(self, blocks: list[range]) -> list[range]:
-        """The same indices, the blocks cut where parts of another division begin and end."""
-        chosen = _most_indices(ranges(self.folder).get(self.key, []))
-        cuts = {cut for found in chosen for cut in (found.start, found.stop)}
-        return [piece for block in blocks for piece in _cut(block, cuts)]
+    def aligned_blocks(self, blocks: list[range]) -> list[range]:
+        """Return the same indices, the blocks cut where parts of another division begin and end."""
+        chosen = _most_indices(stored_ranges(self.folder).get(self.key, []))
+        cuts = {cut for part_range in chosen for cut in (part_range.start, part_range.stop)}
+        return [block_range for block in blocks for block_range in _cut(block, cuts)]
 
     def forget(self, blocks: list[range]) -> None:
         """Remove the parts of these blocks, and of every sweep but this one."""
         unwanted = {self.path(block).name for block in blocks}
         for file in self.folder.glob("*.npz"):
-            if file.name in unwanted or (_OWN.fullmatch(file.name) and not file.name.startswith(self.key)):
+            if file.name in unwanted or (_FILE_NAMES.fullmatch(file.name) and not file.name.startswith(self.key)):
                 file.unlink(missing_ok=True)
         for file in self.folder.glob("*.jsonl"):
-            if _OWN.fullmatch(file.name) and not file.name.startswith(self.key):
+            if _FILE_NAMES.fullmatch(file.name) and not file.name.startswith(self.key):
                 file.unlink(missing_ok=True)
 
     def remove_parts(self) -> None:
         """Remove all parts with their manifests."""
         for file in self.folder.iterdir():
-            if _OWN.fullmatch(file.name):
+            if _FILE_NAMES.fullmatch(file.name):
                 file.unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -96,19 +96,19 @@ class PartStore:
             self.folder.rmdir()
 
 
-def _most_indices(found: list[range]) -> list[range]:
-    """Of overlapping ranges a disjoint choice with the most indices (weighted interval scheduling)."""
-    found = sorted(found, key=lambda one: one.stop)
-    stops = [one.stop for one in found]
-    most, before = [0], list[int]()
-    for i, one in enumerate(found):
-        before.append(bisect.bisect_right(stops, one.start, hi=i))
-        most.append(max(most[i], most[before[i]] + len(one)))
-    chosen, i = list[range](), len(found)
+def _most_indices(candidates: list[range]) -> list[range]:
+    """Return the disjoint choice of overlapping ranges with the most indices (weighted interval scheduling)."""
+    candidates = sorted(candidates, key=lambda block: block.stop)
+    stops = [block.stop for block in candidates]
+    n_covered, n_before = [0], list[int]()
+    for i, block in enumerate(candidates):
+        n_before.append(bisect.bisect_right(stops, block.start, hi=i))
+        n_covered.append(max(n_covered[i], n_covered[n_before[i]] + len(block)))
+    chosen, i = list[range](), len(candidates)
     while i:
-        taken = most[i] > most[i - 1]
-        chosen += [found[i - 1]] if taken else []
-        i = before[i - 1] if taken else i - 1
+        is_chosen = n_covered[i] > n_covered[i - 1]
+        chosen += [candidates[i - 1]] if is_chosen else []
+        i = n_before[i - 1] if is_chosen else i - 1
     return chosen
 
 
@@ -154,28 +154,28 @@ def _sweep_up(output: Path) -> None:
     target = resolved(output)
     unfinished = target.parent.glob(f".{glob.escape(target.name)}.*.tmp")
     for file in (*unfinished, *parts_folder(output).glob("*.tmp")):
-        if _OWN.fullmatch(file.name):
+        if _FILE_NAMES.fullmatch(file.name):
             file.unlink(missing_ok=True)
 
 
 def parts_folder(output: Path) -> Path:
-    """Where the parts of an output are."""
+    """Return the folder of an output's parts."""
     return output.with_name(output.name + ".parts")
 
 
-def ranges(folder: Path) -> dict[str, list[range]]:
-    """Key → blocks of the parts in a folder, ascending."""
-    found: dict[str, list[range]] = {}
+def stored_ranges(folder: Path) -> dict[str, list[range]]:
+    """Return the key → blocks of the parts in a folder, ascending."""
+    ranges_by_key: dict[str, list[range]] = {}
     for file in sorted(folder.glob("*.npz")):
         if name := _NAME.fullmatch(file.name):
-            found.setdefault(name[1], []).append(range(int(name[2]), int(name[3])))
-    return found
+            ranges_by_key.setdefault(name[1], []).append(range(int(name[2]), int(name[3])))
+    return ranges_by_key
 
 
 def _cut(block: range, cuts: set[int]) -> list[range]:
-    """A block in pieces."""
-    ends = sorted({block.start, block.stop} | {cut for cut in cuts if block.start < cut < block.stop})
-    return [range(*pair) for pair in itertools.pairwise(ends)]
+    """Return a block divided at the cuts."""
+    limits = sorted({block.start, block.stop} | {cut for cut in cuts if block.start < cut < block.stop})
+    return [range(*pair) for pair in itertools.pairwise(limits)]
 
 
 @contextlib.contextmanager
@@ -209,7 +209,7 @@ def _locked(path: Path, shared: bool, output: Path) -> Iterator[None]:
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
-    """Whether the file is the one that was opened: a run that ended meanwhile has removed it."""
+    """True if the file is the one that was opened: a run that ended meanwhile has removed it."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

@@ -19,9 +19,9 @@ LONGEST, LARGEST = 10.0, 2 * 2**30
 
 def sweep(path: Path) -> None:
     """A sweep, as far as ``dse run`` looks before it computes."""
-    from dse.sweep.job import RunOptions, prepared
+    from dse.sweep.job import RunOptions, prepare_job
 
-    prepared(path, RunOptions(output=False))
+    prepare_job(path, RunOptions(output=False))
 
 
 def search(path: Path) -> None:

@@ -16,8 +16,8 @@ from dse.errors import IncompleteError, InputError
 from dse.io import workers
 from dse.io.distribution import install_extra
 from dse.sweep import Interrupted, Shard, cluster, perform, perform_shard, plan
-from dse.sweep.evaluation import divided
-from dse.sweep.job import RunOptions, prepared
+from dse.sweep.evaluation import divide_into_blocks
+from dse.sweep.job import RunOptions, prepare_job
 from dse.sweep.reduce import keep
 from dse.sweep.store.manifest import lines
 from tests.contract.sweep.test_run import interrupt_after, names_in, raise_interrupt
@@ -118,9 +118,9 @@ def test_blocks_that_fail_are_noted_and_the_rest_is_kept(tmp_path, scheduler):
 def designs_cut(output, shard):
     """Designs in parts of a shard that shares of the workers end within: those are computed again."""
     options = RunOptions(output, keep="pareto", chunk=chunk("pareto"), study=toy.STUDY)
-    division = divided(prepared(spec(), options))
-    ends = {block.start for share in cluster._shards(division, 2) for block in division.share(share)[:1]}
-    cut = [part for part in division.share(shard) if any(part.start < end < part.stop for end in ends)]
+    division = divide_into_blocks(prepare_job(spec(), options))
+    ends = {block.start for share in cluster._shards(division, 2) for block in division.shard_blocks(share)[:1]}
+    cut = [part for part in division.shard_blocks(shard) if any(part.start < end < part.stop for end in ends)]
     return sum(keep.designs_in(division.engine, division.job.keep, part) for part in cut)
 
 
@@ -142,7 +142,7 @@ def test_an_interrupted_run_goes_on_and_shards_of_its_own_are_taken(tmp_path, sc
     ({"scheduler": "nonsense"}, "running Dask scheduler"),
 ])  # fmt: skip
 def test_what_cannot_be_is_told(tmp_path, scheduler, monkeypatch, options, told):
-    monkeypatch.setattr(cluster, "_CONNECTING", 0.3)
+    monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 0.3)
     options = {"scheduler": scheduler[0], "output": tmp_path / "r.nc"} | options
     with pytest.raises(InputError, match=told):
         perform(spec(), study=toy.STUDY, **options)
@@ -154,7 +154,7 @@ def test_workers_of_other_code_or_without_the_folder_are_refused(tmp_path, sched
         patched.setattr("dse.sweep.store.manifest.code_digest", lambda: "other")
         on_workers(scheduler, tmp_path / "r.nc")
     with monkeypatch.context() as patched, pytest.raises(InputError, match=r"worker on .* is not there as the driver"):
-        patched.setattr(cluster, "_meet", lambda *_: None)
+        patched.setattr(cluster, "_write_token", lambda *_: None)
         on_workers(scheduler, tmp_path / "r.nc")
 
 

@@ -100,7 +100,7 @@ def flip_results(folder):
 def test_single_flipped_bits(tmp_path, flips):
     """In a process of its own, which a library that is given nonsense may end."""
     program = (
-        "import sys; from pathlib import Path; import dse.sweep.reduce.keep as keep; keep._CHUNKS_A_BLOCK = 1; "
+        "import sys; from pathlib import Path; import dse.sweep.reduce.keep as keep; keep._CHUNKS_PER_BLOCK = 1; "
         "from tests.contract.sweep import test_damage; test_damage.FLIPS = int(sys.argv[3]); "
         "getattr(test_damage, sys.argv[2])(Path(sys.argv[1]))"
     )

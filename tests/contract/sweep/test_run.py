@@ -47,7 +47,7 @@ def send_sigterm():
 @pytest.mark.parametrize("how", [raise_interrupt, send_sigterm])
 @pytest.mark.parametrize("keep", ["all", "feasible", "top:5"])
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch, how, keep):
-    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 1)
+    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_PER_BLOCK", 1)
     whole, _ = toy_run(False, keep=keep)
     output = tmp_path / "out" / "r.nc"
     handler = signal.getsignal(signal.SIGTERM)

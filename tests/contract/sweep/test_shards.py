@@ -29,7 +29,7 @@ MORE = '[objective]\nminimize = ["step_time", "peak_memory"]\n[output]\nhistogra
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch):
-    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 1)
+    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_PER_BLOCK", 1)
 
 
 def spec(**options):
@@ -75,10 +75,10 @@ def test_shares_are_equal_and_whole(keep):
     """To within a line, the least that can be evaluated; every design is in one share; none is empty without need."""
     grid, kept = plan(spec(), keep, study=toy.STUDY)
     engine = SweepEngine(grid)
-    lines = keeping.share(engine, kept, 1, 10**6).stop  # one line: no share could be smaller
+    lines = keeping.share_range(engine, kept, 1, 10**6).stop  # one line: no share could be smaller
     largest = max(keeping.designs_in(engine, kept, range(i, i + lines)) for i in range(0, grid.n_outer, lines))
     for of in (1, 2, 3, 4, 7, grid.n_outer // lines, grid.n_outer // lines + 3):
-        shares = [keeping.share(engine, kept, i, of) for i in range(1, of + 1)]
+        shares = [keeping.share_range(engine, kept, i, of) for i in range(1, of + 1)]
         sizes = [keeping.designs_in(engine, kept, one) for one in shares]
         assert shares[0].start == 0 and shares[-1].stop == grid.n_outer and sum(sizes) == grid.n_designs
         assert all(one.stop == other.start for one, other in itertools.pairwise(shares))
@@ -171,7 +171,7 @@ def test_failures_are_recorded(tmp_path, monkeypatch):
         raise RuntimeError("out of memory")
         yield
 
-    monkeypatch.setattr("dse.sweep.reduce.keep.parts", failing)
+    monkeypatch.setattr("dse.sweep.reduce.keep.block_results", failing)
     with pytest.raises(RuntimeError):
         shard(tmp_path / "r.nc", 1, 1)
     (path,) = (tmp_path / "r.nc.parts").glob("*.jsonl")
@@ -198,7 +198,7 @@ from dse.sweep import perform
 from dse.sweep.store.parts import PartStore
 from tests.contract.sweep import test_shards
 from tests.unit.sweep import toy
-dse.sweep.reduce.keep._CHUNKS_A_BLOCK = 1
+dse.sweep.reduce.keep._CHUNKS_PER_BLOCK = 1
 save, put = PartStore.save, dse.sweep.results.writing._put
 def slow_save(self, block, part):
     time.sleep(0.01)

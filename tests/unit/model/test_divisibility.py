@@ -18,7 +18,7 @@ from dse.model.choice import divides
 from dse.model.divisibility import COPIES_PATH, EXPERT_RULES, RULES, SHAPE_PATHS, fits
 from dse.model.layout import lay_out
 from dse.spec.axes import Axis
-from dse.sweep.grid.degrees import Parts, Shape, degree_rows
+from dse.sweep.grid.degrees import MappingSpec, Shape, degree_rows
 
 DIVISIBLE = sum({int(rule.reason) for rule in (*RULES, *EXPERT_RULES)})
 DESIGN = dse.design("mixtral-8x7b", "selene", tp=8)
@@ -56,7 +56,7 @@ def bits(values):
 @given(shape=sizes)
 def test_the_table_of_mappings_is_what_the_model_calls_divisible(shape):
     axes = {path: Axis(path, path, "", tuple(map(float, values))) for path, values in DEGREE_VALUES.items()}
-    parts = Parts(axes, (), True, TRAINING, has_experts=True)
+    parts = MappingSpec(axes, (), True, TRAINING, has_experts=True)
     rows = degree_rows(parts, shape, Counter())
     found = set(zip(*(rows[path].tolist() for path in parts.degrees), strict=True))
     drawn = [dict(zip(DEGREE_VALUES, values, strict=True)) for values in itertools.product(*DEGREE_VALUES.values())]

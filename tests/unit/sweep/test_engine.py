@@ -19,7 +19,7 @@ from dse.sweep.engine.decoding import decode
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SHORT, SweepEngine
 from dse.sweep.engine.nesting import Inner, Nest
 from dse.sweep.engine.programs import CompileClock
-from dse.sweep.engine.tables import tables
+from dse.sweep.engine.tables import device_tables
 from tests.programs import compiled
 from tests.unit.sweep import toy
 from tests.unit.sweep.toy import sweep
@@ -56,7 +56,7 @@ def test_start_digits_are_exact_beyond_any_integer():
     nest = Nest(grid, options)
     outer = nest.n_outer - 1
     assert outer > 2**63
-    assert nest.start_digits(outer) == [size - 1 for size in (*grid.shape, nest.n_places)]
+    assert nest.start_digits(outer) == [size - 1 for size in (*grid.shape, nest.n_mask_rows)]
 
 
 def one_by_one(grid, model):
@@ -116,7 +116,7 @@ def test_chunks_are_as_long_for_any_grid_of_the_same_options():
     engines = [SweepEngine(plan(sweep(system=f"n_devices = {n}"), study=toy.STUDY)[0]) for n in (2, 8, 16)]
     (inner,) = {engine.full_nest.inner for engine in engines}
     lengths = {engine.length(engine.full_nest, CHUNK_FULL) for engine in engines}
-    assert inner != Inner() and lengths == {CHUNK_SHORT // engines[0].full_nest.n_positions}
+    assert inner != Inner() and lengths == {CHUNK_SHORT // engines[0].full_nest.scores_per_outer}
 
 
 def test_catalogue_names_set_every_leaf_less_what_is_said_apart():
@@ -130,7 +130,7 @@ def test_catalogue_names_set_every_leaf_less_what_is_said_apart():
     assert not by_name["accelerator"] & by_name["system"]
     assert "system.accelerator.vector_rate" in by_name["accelerator"]
     assert "system.scale_out.bandwidth" in by_name["system"] and "software.host_time" in by_name["system"]
-    assert tables(Nest(grid), grid.columns).outer[0].keys() == by_name["accelerator"]
+    assert device_tables(Nest(grid), grid.columns).outer[0].keys() == by_name["accelerator"]
     grid, _ = plan(spec)
     system, bandwidth = grid.dimensions
     assert "system.scale_up.bandwidth" not in system.columns and "system.scale_up.domain" in system.columns
@@ -145,7 +145,7 @@ import jax
 from dse.sweep import execute
 from dse.sweep.engine import engine
 from tests.unit.sweep import toy
-engine.MOST_BY_NUMPY = 0
+engine.MAX_NUMPY_DESIGNS = 0
 objective = '[objective]\\nminimize = ["step_time", "peak_memory"]\\n[output]\\nhistogram = 12'
 for keep in ("all", "feasible", "best", "top:20", "pareto"):
     axes = toy.MAPPING_AXES + 'memory.capacity = ["1 GB", "30 GB", "90 GB"]'
@@ -180,14 +180,14 @@ import jax
 import numpy as np
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.staging import Where
+from dse.sweep.engine.staging import DesignIndices
 from tests.unit.sweep import toy
 grid, _ = plan(toy.sweep())
 engine = SweepEngine(grid, by_numpy=False)
 metrics, _ = engine.full(0, grid.table.n_rows)
 at, place, inner = engine.full_nest.mappings_of(np.arange(grid.table.n_rows))
-where = Where(place, inner, engine.full_nest.parts_shape)
-sys.stdout.buffer.write(np.stack([m.at(where).astype(np.float32) for m in jax.tree.leaves(metrics)]).tobytes())
+where = DesignIndices(place, inner, engine.full_nest.factor_sizes)
+sys.stdout.buffer.write(np.stack([m.select(where).astype(np.float32) for m in jax.tree.leaves(metrics)]).tobytes())
 """
     found = []
     for environment in (os.environ | {"XLA_FLAGS": ""}, {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}):

@@ -19,7 +19,7 @@ MORE = '[objective]\nminimize = ["step_time", "peak_memory"]\n[output]\nhistogra
 def both_ways(monkeypatch, run):
     """What ``run`` gives by NumPy, then by compiled programs."""
     plain = run()
-    monkeypatch.setattr(engine, "MOST_BY_NUMPY", 0)
+    monkeypatch.setattr(engine, "MAX_NUMPY_DESIGNS", 0)
     return plain, run()
 
 
@@ -45,7 +45,7 @@ def test_a_small_sweep_compiles_nothing_and_a_larger_one_does(monkeypatch):
     compiled = CompileClock.read()[2]
     execute(grid, output=False, keep="top:3")
     assert CompileClock.read()[2] == compiled and SweepEngine(grid).by_numpy
-    monkeypatch.setattr(engine, "MOST_BY_NUMPY", grid.n_designs - 1)
+    monkeypatch.setattr(engine, "MAX_NUMPY_DESIGNS", grid.n_designs - 1)
     assert not SweepEngine(grid).by_numpy
     assert SweepEngine(grid, by_numpy=True).by_numpy
 

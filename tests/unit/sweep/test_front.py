@@ -8,7 +8,7 @@ from dse.sweep import plan
 from dse.sweep.engine.engine import CHUNK_SCORES, SweepEngine
 from dse.sweep.engine.reductions import gathered, padded_rows
 from dse.sweep.reduce.collection import Collection
-from dse.sweep.reduce.keep import blocks, parts
+from dse.sweep.reduce.keep import block_ranges, block_results
 from tests.conftest import slow
 from tests.unit.sweep import toy
 from tests.unit.sweep.toy import sweep
@@ -40,7 +40,7 @@ def all_scores(engine):
     index, scores = [], []
     for first in range(0, nest.n_outer, length):
         scored = engine.scores(nest, first, length, np.full((1, n), np.inf, np.float32))
-        found = engine.expanded(nest, scored, np.arange(min(length, nest.n_outer - first)))
+        found = engine.inner_scores(nest, scored, np.arange(min(length, nest.n_outer - first)))
         outer, inner = np.nonzero(np.isfinite(found[0]))
         index.append(nest.design_index(first + outer, inner))
         scores.append(found[:, outer, inner])
@@ -72,9 +72,9 @@ def test_the_front_is_exact(monkeypatch, n_objectives, chunks_a_block):
         return found
 
     monkeypatch.setattr(SweepEngine, "scores", noting)
-    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", chunks_a_block)
+    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_PER_BLOCK", chunks_a_block)
     found = Collection(engine.grid, keep)
-    for part in parts(engine, keep, blocks(engine, keep)):
+    for part in block_results(engine, keep, block_ranges(engine, keep)):
         found.add(part)
     front = found.result()
     np.testing.assert_array_equal(np.sort(front.index), expected)
@@ -92,7 +92,7 @@ def test_of_equal_designs_the_lowest_index_is_on_the_front():
     index, scores = all_scores(engine)
     _, code, counts = np.unique(scores, axis=1, return_inverse=True, return_counts=True)
     assert (counts > 1).any(), "there are ties"
-    (part,) = [found for block in [range(engine.grid.n_outer)] for found in parts(engine, keep, [block])]
+    (part,) = [found for block in [range(engine.grid.n_outer)] for found in block_results(engine, keep, [block])]
     for number in part.index:
         equals = index[code.reshape(-1) == code.reshape(-1)[index == number]]
         assert number == equals.min()
@@ -105,7 +105,7 @@ def test_ties_go_to_the_lowest_index(mode):
         grid, keep = plan(sweep(AXES, more=f'[objective]\nminimize = "{wanted}"'), mode, toy.STUDY)
         engine = SweepEngine(grid, chunk, by_numpy=False)
         found = Collection(grid, keep)
-        for part in parts(engine, keep, blocks(engine, keep)):
+        for part in block_results(engine, keep, block_ranges(engine, keep)):
             found.add(part)
         index, scores = all_scores(engine)
         order = np.lexsort((index, scores[0]))

@@ -9,10 +9,10 @@ from dse.errors import InputError
 from dse.sweep import execute, from_text, plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.programs import CompileClock
-from dse.sweep.engine.reductions import below, count_below
+from dse.sweep.engine.reductions import count_below, count_below_on_host
 from dse.sweep.reduce import overview as overviews
 from dse.sweep.reduce.collection import Collection
-from dse.sweep.reduce.keep import blocks, parts
+from dse.sweep.reduce.keep import block_ranges, block_results
 from tests.conftest import slow
 from tests.unit.sweep import toy
 from tests.unit.sweep.toy import MAPPING_AXES, sweep
@@ -62,7 +62,7 @@ def test_modes_and_chunks_count_alike(monkeypatch, mode):
         for word, end in (("count_by_", ""), ("bin_of_", "_from"), ("bin_of_", "_to"))
     ]
     whole = dse.overview(found_by("all")[0])[names].drop_attrs()
-    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 2)
+    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_PER_BLOCK", 2)
     for chunk in (None, 700, 5000):
         xr.testing.assert_identical(dse.overview(found_by(mode, chunk)[0])[names].drop_attrs(), whole)
 
@@ -118,7 +118,7 @@ def test_the_device_counts_as_the_host_does(n_thresholds):
     scores[random.random(scores.shape) < 0.3] = np.inf
     thresholds = np.sort(random.integers(-2, 25, (2, n_thresholds)), axis=1).astype(np.float32)
     thresholds[:, -1] = np.inf
-    expected = below(scores.reshape(2, -1), thresholds)
+    expected = count_below_on_host(scores.reshape(2, -1), thresholds)
     one, computed = {"owners": ((0, 0), (0, 1)), "feasible_bit": 2}, scores.reshape(2, 37, 40, 25)
     np.testing.assert_array_equal(count_below((computed,), (computed[0] < np.inf,), thresholds, **one), expected)
     np.testing.assert_array_equal(expected[:, -1], np.isfinite(scores).sum(axis=(1, 2)))
@@ -127,7 +127,7 @@ def test_the_device_counts_as_the_host_does(n_thresholds):
 def test_parts_of_different_edges_are_not_added():
     grid, keep = plan(spec(), "top:3", toy.STUDY)
     engine = SweepEngine(grid)
-    (part,) = parts(engine, keep, blocks(engine, keep)[:1])
+    (part,) = block_results(engine, keep, block_ranges(engine, keep)[:1])
     found = Collection(grid, keep)
     found.add(part)
     with pytest.raises(InputError, match="different edges"):

@@ -12,8 +12,8 @@ import dse
 from dse.designs.leaves import leaf
 from dse.sweep import plan
 from dse.sweep.engine import gradients
-from dse.sweep.engine.chunks import Prepared
-from dse.sweep.engine.devices import times_within
+from dse.sweep.engine.chunks import ChunkPrograms
+from dse.sweep.engine.devices import scale_in_memory
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.programs import PersistentFunction
 from tests.conftest import slow
@@ -41,7 +41,7 @@ def modules(monkeypatch):
 
 @pytest.mark.parametrize("sweep", ["megatron_1t_4096_a100", "llama3_70b_serving", slow("deepseek_v3_2048_h800")])
 def test_programs_of_sweeps(sweep, modules, monkeypatch):
-    monkeypatch.setattr(Prepared, "_in_two", False)  # as on devices that are no processors
+    monkeypatch.setattr(ChunkPrograms, "_has_outer_program", False)  # as on devices that are no processors
     engine = SweepEngine(plan(f"sweeps/{sweep}.toml", "top:1")[0], by_numpy=False).each[0]
     engine.full(0, 1)
     engine.scores(engine.score_nest(by_point=False), 0, 64, np.zeros((2, 1), np.float32), np.zeros((1, 5), np.float32))
@@ -61,4 +61,4 @@ def test_programs_of_gradients(name, metric, modules):
 
 
 def test_chunks_of_gpus_are_as_long_as_their_memory_allows():
-    assert [times_within(memory << 30) for memory in (1, 16, 40, 80, 192)] == [1, 8, 16, 32, 64]
+    assert [scale_in_memory(memory << 30) for memory in (1, 16, 40, 80, 192)] == [1, 8, 16, 32, 64]

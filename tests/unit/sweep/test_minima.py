@@ -12,7 +12,7 @@ import dse
 from dse.sweep import execute, open_results, plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import Inner, Nest
-from dse.sweep.reduce.overview import take_run
+from dse.sweep.reduce.overview import lower_minima
 from tests.conftest import slow
 from tests.unit.sweep import toy
 from tests.unit.sweep.toy import MAPPING_AXES, sweep
@@ -67,7 +67,7 @@ def test_chunks_and_nests_change_no_bit(monkeypatch, mode):
     whole = dse.overview(found_by(mode)[0])
     for chunk in (123, 5000):
         xr.testing.assert_identical(dse.overview(found_by(mode, chunk)[0]), whole)
-    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 1)
+    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_PER_BLOCK", 1)
     xr.testing.assert_identical(dse.overview(found_by(mode, 700)[0]), whole)
     grid, _ = plan(sweep(AXES, more=OBJECTIVE))
     for inner in [Inner(), Inner((2, 4)) if mode == "best" else Inner((1, 2), (4,)), Inner((2, 3, 4), (5, 6))]:
@@ -124,6 +124,6 @@ def test_a_run_of_a_mixed_radix_number(radices, seed, data):
     for least, digit in zip(expected, digits, strict=True):
         np.minimum.at(least.T, digit, values.T)
     padded = np.pad(values, [(0, 0), (0, extra)], constant_values=np.inf)
-    take_run(found, [int(digit[0]) for digit in digits], padded)
+    lower_minima(found, [int(digit[0]) for digit in digits], padded)
     for least, wanted in zip(found, expected, strict=True):
         np.testing.assert_array_equal(least, wanted)

@@ -25,7 +25,7 @@ import jax
 from dse.sweep import execute
 from dse.sweep.engine import engine
 from tests.unit.sweep import toy
-engine.MOST_BY_NUMPY = 0
+engine.MAX_NUMPY_DESIGNS = 0
 for keep in ("all", "top:20"):
     dataset, summary = execute(toy.sweep(), output=False, keep=keep, chunk=701)
     for name in dataset.data_vars:
@@ -108,13 +108,13 @@ def test_a_program_depends_on_constraints_objectives_and_circumstances(monkeypat
         )
         == 5
     )
-    before = programs.circumstances()
+    before = programs.environment_text()
     for name, value in (("code_digest", lambda: "other"), ("_processor", lambda: "other")):
-        programs.circumstances.cache_clear()
+        programs.environment_text.cache_clear()
         with monkeypatch.context() as patched:
             patched.setattr(programs, name, value)
-            assert programs.circumstances() != before
-    programs.circumstances.cache_clear()
+            assert programs.environment_text() != before
+    programs.environment_text.cache_clear()
 
 
 def test_a_disk_that_refuses_keeps_nothing(tmp_path, monkeypatch):
@@ -145,11 +145,11 @@ def test_devices_that_do_not_tell_their_memory_have_chunks(monkeypatch):
 
     device = types.SimpleNamespace(platform="other", memory_stats=refuse)
     monkeypatch.setattr(jax, "local_devices", lambda: [device])
-    devices.chunk_times.cache_clear()
+    devices.chunk_scale.cache_clear()
     try:
-        assert devices.chunk_times() == devices.times_within(1 << 34)
+        assert devices.chunk_scale() == devices.scale_in_memory(1 << 34)
     finally:
-        devices.chunk_times.cache_clear()
+        devices.chunk_scale.cache_clear()
 
 
 def test_without_a_folder_programs_are_plain_jit(monkeypatch):
@@ -163,7 +163,7 @@ def test_threads_that_compile_at_once_leave_jax_its_cache(monkeypatch):
     before, together, seen = jax.config.jax_enable_compilation_cache, threading.Barrier(2), []
 
     def compiling():
-        with programs.compiling_anew():
+        with programs.compiling_uncached():
             together.wait(timeout=60)
             seen.append(jax.config.jax_enable_compilation_cache)
             together.wait(timeout=60)
@@ -190,9 +190,9 @@ def test_options_that_this_xla_does_not_know_are_left_out(tmp_path, monkeypatch)
 
 
 def test_options_hold_where_nothing_is_kept(monkeypatch):
-    asked, compiled = [], programs._compiled
+    asked, compiled = [], programs._compile
     monkeypatch.setenv("DSE_CACHE", "0")
-    monkeypatch.setattr(programs, "_compiled", lambda *given: (asked.append(given[1]), compiled(*given))[1])
+    monkeypatch.setattr(programs, "_compile", lambda *given: (asked.append(given[1]), compiled(*given))[1])
     double = programs.persistent_jit(options={"xla_backend_optimization_level": 0})(lambda x: 2.0 * x)
     assert [float(double(np.float32(x))) for x in (3.0, 4.0)] == [6.0, 8.0]
     assert asked == [{"xla_backend_optimization_level": 0}]

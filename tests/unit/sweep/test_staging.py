@@ -13,10 +13,20 @@ from dse.doors import recording
 from dse.doors.equations import Constant
 from dse.sweep import plan
 from dse.sweep.engine import reductions
-from dse.sweep.engine.chunks import Prepared
+from dse.sweep.engine.chunks import ChunkPrograms
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import FIRST, OUTER, SECOND, Inner, Nest
-from dse.sweep.engine.staging import AXES, Moving, Where, goals, outputs_of, run, spread, staged, staged_scores
+from dse.sweep.engine.staging import (
+    AXES,
+    DesignIndices,
+    StagedProgram,
+    expand_axes,
+    output_sources,
+    output_stages,
+    run_stage,
+    score_outputs,
+    score_stages,
+)
 from tests.unit.sweep import toy
 from tests.unit.sweep.toy import sweep
 
@@ -42,12 +52,12 @@ def made(choices):
     return function
 
 
-class Fixed(Moving):
+class Fixed(StagedProgram):
     """A program that is a list of equations."""
 
     def __init__(self, found, levels):
         object.__setattr__(self, "_found", found)
-        object.__setattr__(self, "levels", levels)
+        object.__setattr__(self, "input_axes", levels)
 
     equations = property(lambda self: self._found)
 
@@ -67,29 +77,31 @@ def test_stages_give_what_the_whole_gives(choices, levels):
         for level in levels
     ]
     values = dict(enumerate(inputs))
-    stages = staged(of, found.outputs)
+    stages = output_stages(of, found.outputs)
     for stage in stages.tables:
-        assert all(of.level(i) & ~stage.level == 0 for i in (*stage.inputs, *stage.outputs))
-        made_here = run(of, stage, [values[i] for i in stage.inputs], stage.outputs)
+        assert all(of.axes_of(i) & ~stage.axes == 0 for i in (*stage.inputs, *stage.outputs))
+        made_here = run_stage(of, stage, [values[i] for i in stage.inputs], stage.outputs)
         values |= dict(zip(stage.outputs, made_here, strict=True))
     computed = [{*stage.outputs} for stage in stages.tables]
     assert not any(a & b for a, b in itertools.combinations(computed, 2)), "nothing is computed twice"
-    spreads = [np.broadcast_to(spread(value, level), _LENGTHS) for value, level in zip(inputs, levels, strict=True)]
+    spreads = [
+        np.broadcast_to(expand_axes(value, level), _LENGTHS) for value, level in zip(inputs, levels, strict=True)
+    ]
     expected = jax.vmap(function)(*[value.reshape(-1) for value in spreads])
     inner, outer = np.divmod(np.arange(24), 3)
-    outputs = outputs_of(of, found.outputs, structure).of(values, _LENGTHS)
+    outputs = output_sources(of, found.outputs, structure).from_values(values, _LENGTHS)
     for output, wanted in zip(outputs, expected, strict=True):
-        np.testing.assert_allclose(output.at(Where(outer, inner, (4, 2))), wanted, rtol=1e-6)
+        np.testing.assert_allclose(output.select(DesignIndices(outer, inner, (4, 2))), wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("inner", [Inner(), Inner((3,)), Inner((0, 3), (1, 4)), Inner((3,), (4, 5))])
 def test_a_design_has_every_term_of_its_reason_once(inner):
     engine = SweepEngine(plan(sweep(toy.MAPPING_AXES + "memory.capacity = ['1 GB', '2 GB', '30 GB']"), study=None)[0])
     nest = Nest(engine.grid, inner)
-    of = engine.prepared_scores(nest, 1).of
-    wanted = goals(of.program, of.structure)
+    of = engine.score_programs(nest, 1).staged_program
+    wanted = score_outputs(of.program, of.structure)
     assert len(wanted.reasons) > 5
-    stages = staged_scores(of, wanted, inner)
+    stages = score_stages(of, wanted, inner)
     assert sorted(i for group in stages.groups for i in group.reasons) == list(range(len(wanted.reasons)))
     assert sorted(i for group in stages.groups for i in group.objectives) == [0]
 
@@ -97,7 +109,7 @@ def test_a_design_has_every_term_of_its_reason_once(inner):
 def test_one_program_and_two_score_alike(monkeypatch):
     found = []
     for in_two in (True, False):
-        monkeypatch.setattr(Prepared, "_in_two", in_two)
+        monkeypatch.setattr(ChunkPrograms, "_has_outer_program", in_two)
         axes = toy.MAPPING_AXES + "memory.capacity = ['1 GB', '2 GB', '30 GB']"
         engine = SweepEngine(plan(sweep(axes), study=None)[0], by_numpy=False)
         nest = Nest(engine.grid, Inner((3,), (4, 5)))
@@ -120,7 +132,7 @@ def test_what_is_the_same_for_all_is_a_constant():
     found, _ = recording.trace(lambda x: (x, 2.0), jax.ShapeDtypeStruct((), jnp.float32))
     assert isinstance(found.outputs[1], Constant)
     of = Fixed(found, (OUTER,))
-    assert staged(of, found.outputs).tables == ()
-    outputs = outputs_of(of, found.outputs, jax.tree.structure((0, 0))).of({0: np.arange(3.0)}, (1, 1, 3))
-    where = Where(np.array([2, 0]), np.array([0, 0]), (1, 1))
-    assert [output.at(where).tolist() for output in outputs] == [[2.0, 0.0], [2.0, 2.0]]
+    assert output_stages(of, found.outputs).tables == ()
+    outputs = output_sources(of, found.outputs, jax.tree.structure((0, 0))).from_values({0: np.arange(3.0)}, (1, 1, 3))
+    where = DesignIndices(np.array([2, 0]), np.array([0, 0]), (1, 1))
+    assert [output.select(where).tolist() for output in outputs] == [[2.0, 0.0], [2.0, 2.0]]

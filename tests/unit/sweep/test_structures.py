@@ -142,7 +142,7 @@ def toy_run(output, **options):
 
 @pytest.fixture
 def short_blocks(monkeypatch):
-    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 1)
+    monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_PER_BLOCK", 1)
 
 
 @pytest.mark.usefixtures("short_blocks")
@@ -175,7 +175,7 @@ def test_an_interrupted_run_goes_on(tmp_path, keep, share):
 @pytest.mark.parametrize("keep", ["all", "best", "top:20", "pareto"])
 def test_compiled_programs_keep_the_same(tmp_path, monkeypatch, keep):
     toy_run(tmp_path / "numpy.nc", keep=keep)
-    monkeypatch.setattr("dse.sweep.engine.engine.MOST_BY_NUMPY", 0)
+    monkeypatch.setattr("dse.sweep.engine.engine.MAX_NUMPY_DESIGNS", 0)
     toy_run(tmp_path / "compiled.nc", keep=keep)
     one, other = (dse.open_results(tmp_path / f"{name}.nc").load() for name in ("numpy", "compiled"))
     for name in one.variables:

@@ -10,7 +10,7 @@ import xarray as xr
 from dse.spec.output import Keep
 from dse.sweep import plan
 from dse.sweep.grid.grid import Grid
-from dse.sweep.reduce.keep import Part
+from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.results.dataset import single_designs
 from dse.sweep.results.files import to_xarray
 
@@ -47,7 +47,7 @@ def planned(text_or_path, count: int) -> tuple[xr.Dataset, Grid, np.ndarray]:
     values[0] = rng.uniform(1.0, 2.0, len(index))
     values[grid.spec.metrics.index("infeasible_reason")] = 0.0
     nothing = np.zeros((1, 1))
-    part = Part(index, values, nothing, nothing, nothing, nothing, nothing)
+    part = BlockResult(index, values, nothing, nothing, nothing, nothing, nothing)
     found = single_designs(grid, part)
     attributes = {"title": grid.spec.title, "specification": grid.spec.text, "keep": str(Keep("top", count))}
     return to_xarray(found).assign_attrs(attributes), grid, index
