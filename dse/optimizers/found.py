@@ -9,11 +9,11 @@ import numpy as np
 
 from dse.designs.leaves import short_name
 from dse.optimizers import space as spaces
-from dse.optimizers.checkpoint import Progressed
+from dse.optimizers.checkpoint import MethodProgress
 from dse.optimizers.codesign.chip import Chip
 from dse.optimizers.codesign.descent import Trace
 from dse.optimizers.driver import Best
-from dse.optimizers.judging import Evaluation, weights_of, worth
+from dse.optimizers.judging import Evaluation, scalar_by_numpy, weights_of
 from dse.optimizers.pareto import Front
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point
@@ -29,7 +29,7 @@ class MethodResult(NamedTuple):
 
     method: str
     batch: int
-    progressed: Progressed
+    progressed: MethodProgress
     best: Best  #: [seed] before the polish, as the method found it
     polished: Best  #: [seed] after it; the same where there was none
     polish_evaluations: np.ndarray  #: [seed]
@@ -52,17 +52,17 @@ class MethodResult(NamedTuple):
         return self.evaluations * seeds + int(self.polish_evaluations.sum()) + self.end_evaluations
 
 
-def nothing(task: Problem) -> Progressed:
+def no_progress(task: Problem) -> MethodProgress:
     """What a method has done that has not begun."""
     n, m, space = len(task.spec.seeds), task.n_objectives, task.space
     history = {name: np.zeros((0, n), np.float32) for name in ("violation", "value")}
     history |= {"objectives": np.zeros((0, n, m), np.float32), "feasible": np.zeros((0, n), np.int32)}
     empty = np.zeros((0, len(space.sizes)), np.int32), np.zeros((0, len(space.paths)), np.float32)
     reasons = np.zeros(len(task.study.reason_bits), np.int64)
-    return Progressed(0, [], history, reasons, *empty, np.zeros((0, m), np.float32), None)
+    return MethodProgress(0, [], history, reasons, *empty, np.zeros((0, m), np.float32), None)
 
 
-def of_proof(task: Problem, points: Point[np.ndarray], designs: int) -> MethodResult:
+def proof_result(task: Problem, points: Point[np.ndarray], designs: int) -> MethodResult:
     """The best designs that a proof knows, as a method of one step whose seeds have found the best by their weights.
 
     Args:
@@ -73,37 +73,46 @@ def of_proof(task: Problem, points: Point[np.ndarray], designs: int) -> MethodRe
     seeds, metrics, objectives = task.spec.seeds, *task.plain(points)
     values = np.stack(objectives, axis=1)
     weights = weights_of(seeds, task.n_objectives)
-    value = np.stack([worth(values, own) for own in weights])
-    at, none = value.argmin(axis=1), np.zeros(len(seeds), int)
-    able = (metrics.infeasible_reason == 0).astype(np.int32)
-    violation = np.float32(1.0) - able[at]  # rounding of a continuous axis may lie across a limit
-    chosen = Evaluation(values[at], violation, metrics.infeasible_reason[at])
-    best = Best(jax.tree.map(lambda array: array[at], points), chosen, value[np.arange(len(at)), at])
-    rows = {"violation": violation, "value": best.value, "objectives": chosen.objectives, "feasible": able[at]}
-    done = nothing(task)._replace(steps=1, history={name: row[None] for name, row in rows.items()})
-    front = Front(done.digits, done.reals, done.objectives)
+    value = np.stack([scalar_by_numpy(values, seed_weights) for seed_weights in weights])
+    best_indices, zeros = value.argmin(axis=1), np.zeros(len(seeds), int)
+    can_run = (metrics.infeasible_reason == 0).astype(np.int32)
+    violation = np.float32(1.0) - can_run[best_indices]  # rounding of a continuous axis may lie across a limit
+    evaluation = Evaluation(values[best_indices], violation, metrics.infeasible_reason[best_indices])
+    best = Best(
+        jax.tree.map(lambda array: array[best_indices], points),
+        evaluation,
+        value[np.arange(len(best_indices)), best_indices],
+    )
+    rows = {
+        "violation": violation,
+        "value": best.value,
+        "objectives": evaluation.objectives,
+        "feasible": can_run[best_indices],
+    }
+    progress = no_progress(task)._replace(steps=1, history={name: row[None] for name, row in rows.items()})
+    front = Front(progress.digits, progress.reals, progress.objectives)
     if task.n_objectives > 1:
-        kept = able == 1
-        front = Front(points.digits[kept], points.reals[kept], values[kept])
-    each = -(-designs // len(seeds))
-    return MethodResult(PROOF, each, done, best, best, none, front, 0, metrics={}, seeds=seeds)
+        feasible = can_run == 1
+        front = Front(points.digits[feasible], points.reals[feasible], values[feasible])
+    evaluations_per_seed = -(-designs // len(seeds))
+    return MethodResult(PROOF, evaluations_per_seed, progress, best, best, zeros, front, 0, metrics={}, seeds=seeds)
 
 
-def best_in_words(task: Problem, best: Best) -> dict[str, Any]:
+def best_as_document(task: Problem, best: Best) -> dict[str, Any]:
     """The best design of all seeds: its objectives, whether it can run, and its axes."""
-    at = int(np.lexsort((best.value, best.evaluation.violation))[0])
-    columns = axis_columns(task, jax.tree.map(lambda array: array[at : at + 1], best.point))
-    values = zip(task.program.objectives, best.evaluation.objectives[at].tolist(), strict=True)
+    best_index = int(np.lexsort((best.value, best.evaluation.violation))[0])
+    columns = axis_columns(task, jax.tree.map(lambda array: array[best_index : best_index + 1], best.point))
+    values = zip(task.program.objectives, best.evaluation.objectives[best_index].tolist(), strict=True)
     return {
-        "objectives": {one.expression.text: one.sign * value for one, value in values},
-        "can_run": bool(best.evaluation.violation[at] == 0.0),
+        "objectives": {objective.expression.text: objective.sign * value for objective, value in values},
+        "can_run": bool(best.evaluation.violation[best_index] == 0.0),
         "axes": {axis.name: column[0].item() for axis, column in columns},
     }
 
 
-def best_points(found: list[MethodResult]) -> Point:
+def best_points(method_results: list[MethodResult]) -> Point:
     """The best design of each seed of each method, [method x seed]."""
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *(one.polished.point for one in found))
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *(result.polished.point for result in method_results))
 
 
 def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray]]:
@@ -111,13 +120,13 @@ def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray
     grid, space = problem.grid, problem.space
     digits = np.asarray(points.digits)
     reals = jax.tree.map(np.asarray, spaces.real_values(space, points.reals))
-    found = []
+    columns = []
     for position, dimension in enumerate(grid.dimensions):
         for axis in dimension.axes:
             moves = axis.key in reals
-            found.append((axis, reals.pop(axis.key) if moves else labels(axis)[digits[:, position]]))
+            columns.append((axis, reals.pop(axis.key) if moves else labels(axis)[digits[:, position]]))
     for path, column in reals.items():  # of a descent, whose grid holds mappings and workloads alone
-        found.append((listed(short_name(path), path, [float(column[0])], "descent"), column))
+        columns.append((listed(short_name(path), path, [float(column[0])], "descent"), column))
     row, options = digits[:, space.row_digit], digits[:, space.row_digit + 1 :]
     column = np.ravel_multi_index(options.T, space.sizes[space.row_digit + 1 :])
     for axis in grid.mapping_axes:
@@ -127,5 +136,5 @@ def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray
             values = grid.table.options[axis.key][column]
         else:
             values = np.full(len(row), axis.values[0])
-        found.append((axis, part_labels(axis, values)))
-    return found
+        columns.append((axis, part_labels(axis, values)))
+    return columns

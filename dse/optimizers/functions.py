@@ -33,7 +33,7 @@ from dse.types import Design, Scalar
 _LEAST = 1e-6
 
 #: Programs whose functions of scalars a process holds.
-_MOST_HELD = 4
+_MAX_PROGRAMS = 4
 
 
 class Penalty(NamedTuple):
@@ -44,55 +44,59 @@ class Penalty(NamedTuple):
     stiffness: Array  #: [design]
 
 
-def evaluated(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
+def evaluate(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
     """Objectives, violation and reasons of one design; differentiable."""
-    objectives, far, reason = _judged(program, base, values)
-    return Evaluation(jnp.stack(objectives), far, reason)
+    objectives, distance, reason = _evaluate_scalars(program, base, values)
+    return Evaluation(jnp.stack(objectives), distance, reason)
 
 
-def _judged(program: Program, base: Design, values: dict[str, Scalar]) -> tuple[tuple[Scalar, ...], Scalar, Scalar]:
-    """:func:`evaluated` in scalars."""
+def _evaluate_scalars(
+    program: Program, base: Design, values: dict[str, Scalar]
+) -> tuple[tuple[Scalar, ...], Scalar, Scalar]:
+    """:func:`evaluate` in scalars."""
     metrics, objectives = evaluate_point(dataclasses.replace(program, metrics=None), base, values)
-    far = violation(program, replace(base, values), metrics)
-    return objectives, far, metrics.infeasible_reason
+    distance = violation(program, replace(base, values), metrics)
+    return objectives, distance, metrics.infeasible_reason
 
 
-@functools.lru_cache(maxsize=_MOST_HELD)
+@functools.lru_cache(maxsize=_MAX_PROGRAMS)
 def numbers(program: Program) -> ScalarFunction:
     """The evaluation of designs by NumPy."""
-    return _kept("evaluations of a search", program, functools.partial(_judged, program))
+    return _scalar_function("evaluations of a search", program, functools.partial(_evaluate_scalars, program))
 
 
-@functools.lru_cache(maxsize=_MOST_HELD)
+@functools.lru_cache(maxsize=_MAX_PROGRAMS)
 def penalised(program: Program) -> ScalarFunction:
     """What slopes are of, then the evaluation, of designs by NumPy; weights are a tuple."""
-    return _kept("slopes of a search", program, functools.partial(_penalised, program))
+    return _scalar_function("slopes of a search", program, functools.partial(_penalised, program))
 
 
-def _penalised(program: Program, base: Design, values: dict[str, Scalar], own: Penalty) -> Any:
-    found = _judged(program, base, values)
-    objectives, far, _ = found
+def _penalised(program: Program, base: Design, values: dict[str, Scalar], penalty: Penalty) -> Any:
+    outputs = _evaluate_scalars(program, base, values)
+    objectives, distance, _ = outputs
     value = objectives[0]
     if len(objectives) > 1:  # the weighted geometric mean, as :func:`~dse.optimizers.judging.scalar` has it
-        logarithms = [logarithm(one) * weight for one, weight in zip(objectives, own.weights, strict=True)]
+        logarithms = [
+            logarithm(objective) * weight for objective, weight in zip(objectives, penalty.weights, strict=True)
+        ]
         value = jnp.exp(functools.reduce(operator.add, logarithms))
-    total = logarithm(value) + own.multiplier * far
-    return total + 0.5 * own.stiffness * far * far, found
+    total = logarithm(value) + penalty.multiplier * distance
+    return total + 0.5 * penalty.stiffness * distance * distance, outputs
 
 
-def _kept(name: str, program: Program, function: Callable[..., Any]) -> ScalarFunction:
+def _scalar_function(name: str, program: Program, function: Callable[..., Any]) -> ScalarFunction:
     """A function of scalars by NumPy, in single precision as programs are."""
 
-    def traced(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
+    def trace(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
         scalars = [jax.ShapeDtypeStruct((), jnp.float32)] * structure.num_leaves
         return *recording.trace(function, *jax.tree.unflatten(structure, scalars)), None
 
-    made_from = f"{name} {search_digest()} {program}" if program.can_be_kept else None
-    return ScalarFunction(lambda *arguments: (function(*arguments), None), made_from, traced)
+    cache_key = f"{name} {search_digest()} {program}" if program.can_be_kept else None
+    return ScalarFunction(lambda *arguments: (function(*arguments), None), cache_key, trace)
 
 
 def stacked(judged: tuple[Any, ...]) -> Evaluation:
-    """What :func:`_judged` gives of many designs, as arrays [design, ...]."""
+    """What :func:`_evaluate_scalars` gives of many designs, as arrays [design, ...]."""
     objectives, violation, reason = judged
     return Evaluation(np.stack(objectives, axis=1), violation, reason)
 
@@ -116,42 +120,42 @@ def violation(program: Program, design: Design, metrics: Any) -> Array:
 
 
 def by_equations(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
-    """:func:`evaluated` in a form that compiles faster; pure, for use under ``jit``, ``vmap`` and ``grad``."""
+    """:func:`evaluate` in a form that compiles faster; pure, for use under ``jit``, ``vmap`` and ``grad``."""
     inputs, structure = jax.tree.flatten((base, values))
-    run, outputs = _equations(functools.partial(evaluated, program), structure, program.known)
+    run, outputs = _equations(functools.partial(evaluate, program), structure, program.known)
     return jax.tree.unflatten(outputs, run(*(jnp.asarray(value, jnp.float32) for value in inputs)))
 
 
 def _equations(
-    function: Callable[..., Any], inputs: jax.tree_util.PyTreeDef, known: Iterable[tuple[int, float]]
+    function: Callable[..., Any], inputs: jax.tree_util.PyTreeDef, constants: Iterable[tuple[int, float]]
 ) -> tuple[Equations, jax.tree_util.PyTreeDef]:
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
-    whole, outputs = recording.trace(function, *scalars)
-    return folded(whole, dict(known)), outputs
+    equations, outputs = recording.trace(function, *scalars)
+    return folded(equations, dict(constants)), outputs
 
 
 def with_slopes(
-    program: Program, base: Design, values: dict[str, Scalar], own: Penalty
+    program: Program, base: Design, values: dict[str, Scalar], penalty: Penalty
 ) -> tuple[Evaluation, dict[str, Scalar]]:
     """The evaluation of one design and slopes of what :class:`Penalty` says, by rules of our own where they are known.
 
     With those of JAX alone the program takes several times as long to trace and to compile.
     """
-    arguments = values, base, own._replace(weights=tuple(own.weights))
-    given, structure = jax.tree.flatten(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), arguments))
+    arguments = values, base, penalty._replace(weights=tuple(penalty.weights))
+    inputs, structure = jax.tree.flatten(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), arguments))
 
-    def function(values: dict[str, Scalar], base: Design, own: Penalty) -> Any:
-        return _penalised(program, base, values, own)
+    def function(values: dict[str, Scalar], base: Design, penalty: Penalty) -> Any:
+        return _penalised(program, base, values, penalty)
 
-    whole, outputs = _equations(function, structure, [(len(values) + i, value) for i, value in program.known])
+    equations, outputs = _equations(function, structure, [(len(values) + i, value) for i, value in program.known])
     try:
-        numbers, slopes = Differentiated(lowered(whole, outputs, None, "float32"), len(values))(given, ())
+        numbers, slopes = Differentiated(lowered(equations, outputs, None, "float32"), len(values))(inputs, ())
     except UnknownPrimitiveError:
 
-        def value(by: list[Any]) -> tuple[Any, list[Any]]:
-            numbers = whole(*by, *given[len(values) :])
+        def value(variables: list[Any]) -> tuple[Any, list[Any]]:
+            numbers = equations(*variables, *inputs[len(values) :])
             return numbers[0], numbers
 
-        slopes, numbers = jax.grad(value, has_aux=True)(given[: len(values)])
-    _, (objectives, far, reason) = jax.tree.unflatten(outputs, numbers)
-    return Evaluation(jnp.stack(objectives), far, reason), dict(zip(sorted(values), slopes, strict=True))
+        slopes, numbers = jax.grad(value, has_aux=True)(inputs[: len(values)])
+    _, (objectives, distance, reason) = jax.tree.unflatten(outputs, numbers)
+    return Evaluation(jnp.stack(objectives), distance, reason), dict(zip(sorted(values), slopes, strict=True))

@@ -31,9 +31,9 @@ class Judgement(NamedTuple):
     value: Array  #: small is good
 
 
-def better(one: tuple[ArrayT, ArrayT], other: tuple[ArrayT, ArrayT]) -> ArrayT:
+def better(candidate: tuple[ArrayT, ArrayT], incumbent: tuple[ArrayT, ArrayT]) -> ArrayT:
     """Whether (violation, value) is better: less violation, then the smaller value (constraint domination)."""
-    return (one[0] < other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
+    return (candidate[0] < incumbent[0]) | ((candidate[0] == incumbent[0]) & (candidate[1] < incumbent[1]))
 
 
 def order(violation: Array, value: Array) -> Array:
@@ -43,12 +43,12 @@ def order(violation: Array, value: Array) -> Array:
 
 def best_position(violation: np.ndarray, value: np.ndarray, digits: np.ndarray) -> np.ndarray:
     """Position of the best of [..., point]: of equals the one with the lowest digits [..., digit], then the first."""
-    left = violation == violation.min(axis=-1, keepdims=True)
+    is_best = violation == violation.min(axis=-1, keepdims=True)
     for key in (value, *np.moveaxis(digits, -1, 0)):
         worst = np.inf if np.issubdtype(key.dtype, np.floating) else np.iinfo(key.dtype).max
-        masked = np.where(left, key, worst)
-        left = left & (masked == masked.min(axis=-1, keepdims=True))
-    return left.argmax(axis=-1)
+        masked = np.where(is_best, key, worst)
+        is_best = is_best & (masked == masked.min(axis=-1, keepdims=True))
+    return is_best.argmax(axis=-1)
 
 
 def logarithm(value: Scalar) -> Scalar:
@@ -67,7 +67,7 @@ def scalar(objectives: Array, weights: Array) -> Array:
     return jnp.exp((jnp.sign(objectives) * size) @ weights)
 
 
-def worth(objectives: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def scalar_by_numpy(objectives: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """:func:`scalar` of NumPy arrays; elementwise, so that it says the same of a design in any batch."""
     if objectives.shape[-1] == 1:
         return objectives[..., 0]
@@ -83,5 +83,5 @@ def weights_of(seeds: Sequence[int], n_objectives: int) -> np.ndarray:
     if n_objectives == 2:
         first = [((seed * 0.6180339887498949) + 0.5) % 1.0 for seed in seeds]  # golden ratio: even for any count
         return np.array([(share, 1.0 - share) for share in first], np.float32)
-    drawn = [np.random.default_rng([n_objectives, seed]).dirichlet(np.ones(n_objectives)) for seed in seeds]
-    return np.array(drawn, np.float32)
+    weights = [np.random.default_rng([n_objectives, seed]).dirichlet(np.ones(n_objectives)) for seed in seeds]
+    return np.array(weights, np.float32)

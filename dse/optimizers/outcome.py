@@ -75,87 +75,89 @@ class Outcome(Cautions):
         return any(design.violation == 0.0 for design in self.designs)
 
 
-def with_metrics(problem: Problem, found: list[MethodResult]) -> list[MethodResult]:
+def with_metrics(problem: Problem, method_results: list[MethodResult]) -> list[MethodResult]:
     """The same with the metrics of their best designs."""
-    n = len(found[0].seeds)
-    metrics = problem.metrics(best_points(found))
+    n = len(method_results[0].seeds)
+    metrics = problem.metrics(best_points(method_results))
     return [
-        one._replace(metrics={name: column[i * n : (i + 1) * n] for name, column in metrics.items()})
-        for i, one in enumerate(found)
+        result._replace(metrics={name: column[i * n : (i + 1) * n] for name, column in metrics.items()})
+        for i, result in enumerate(method_results)
     ]
 
 
-def of_methods(
+def build_outcome(
     problem: Problem,
-    found: list[MethodResult],
+    method_results: list[MethodResult],
     seconds: dict[str, float],
     output: Path | None,
     proof: Proof | None = None,
 ) -> Outcome:
     """The outcome of the methods' results, and of a proof of them."""
-    reasons = np.sum([f.progressed.reasons for f in found], axis=0)
-    designs, whole = _designs(problem, found), several.front(found)
-    front, distinct = several.front_designs(problem, found, whole)
-    labels = [*(one.labels for one in front), *(one.labels for one in designs)]
-    chip = found[0].chip
-    told = cautions(problem.grid, _numbered(problem, found), labels, problem.remarks, most=1)
+    reasons = np.sum([result.progressed.reasons for result in method_results], axis=0)
+    designs, merged_front = _designs(problem, method_results), several.front(method_results)
+    front, distinct = several.front_designs(problem, method_results, merged_front)
+    labels = [*(design.labels for design in front), *(design.labels for design in designs)]
+    chip = method_results[0].chip
+    design_cautions = cautions(
+        problem.grid, _feasible_designs(problem, method_results), labels, problem.remarks, most=1
+    )
     return Outcome(
         size=problem.space.size,
         n_designs=problem.space.n_designs,
         designs=designs,
-        evaluations={f.method: f.all_evaluations for f in found},
-        feasible={f.method: int(f.progressed.history["feasible"].sum()) for f in found},
+        evaluations={result.method: result.all_evaluations for result in method_results},
+        feasible={result.method: int(result.progressed.history["feasible"].sum()) for result in method_results},
         reasons={name: int(count) for name, count in zip(problem.study.reason_bits, reasons, strict=True) if count},
         objectives=several.texts(problem),
-        front_size=len(whole.objectives),
+        front_size=len(merged_front.objectives),
         front_distinct=distinct,
         front=front,
-        fronts=several.of_each(problem, found),
-        best={several.texts(problem)[0]: chip.value} if chip else several.best(problem, found),
+        fronts=several.method_fronts(problem, method_results),
+        best={several.texts(problem)[0]: chip.value} if chip else several.best(problem, method_results),
         seconds=seconds,
         output=output,
         chip=chip,
-        **vars(told),
+        **vars(design_cautions),
         work=work_line(problem.grid),
         proof=proof,
     )
 
 
-def _designs(problem: Problem, found: list[MethodResult]) -> tuple[BestOfSeed, ...]:
+def _designs(problem: Problem, method_results: list[MethodResult]) -> tuple[BestOfSeed, ...]:
     """The best of each seed, best first; of equals the first method and seed."""
     signs, least = several.signs(problem), None
     if problem.n_objectives == 1 and not problem.descent:  # of several, the best by one is the end of a front
-        feasible = [one.polished.evaluation for one in found]
+        feasible = [result.polished.evaluation for result in method_results]
         least = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)
     designs: list[tuple[tuple[float, float], BestOfSeed]] = []
-    for one in found:
-        best = one.polished
+    for result in method_results:
+        best = result.polished
         columns = axis_columns(problem, best.point)
-        for i, seed in enumerate(one.seeds):
+        for i, seed in enumerate(result.seeds):
             design = BestOfSeed(
-                method=one.method,
+                method=result.method,
                 seed=seed,
-                evaluations=one.evaluations + int(one.polish_evaluations[i]),
+                evaluations=result.evaluations + int(result.polish_evaluations[i]),
                 objectives=tuple(map(float, signs * best.evaluation.objectives[i])),
                 violation=float(best.evaluation.violation[i]),
                 gap=_gap(best, i, least),
-                gap_unpolished=_gap(one.best, i, least),
+                gap_unpolished=_gap(result.best, i, least),
                 labels={axis.name: column[i].item() for axis, column in columns},
-                metrics={name: float(values[i]) for name, values in one.metrics.items()},
+                metrics={name: float(values[i]) for name, values in result.metrics.items()},
             )
             designs.append(((design.violation, float(best.value[i])), design))
     return tuple(design for _, design in sorted(designs, key=lambda pair: pair[0]))
 
 
-def _numbered(
-    problem: Problem, found: list[MethodResult]
+def _feasible_designs(
+    problem: Problem, method_results: list[MethodResult]
 ) -> Iterator[tuple[dict[str, Label], dict[str, float], Design]]:
     """Labels, metrics and leaves by name, and the base design of its structure, of the best designs that can run."""
-    for one in found:
-        best, columns = one.polished, axis_columns(problem, one.polished.point)
+    for result in method_results:
+        best, columns = result.polished, axis_columns(problem, result.polished.point)
         leaves = spaces.values(problem.space, best.point)
         structure = np.asarray(leaves.pop(spaces.STRUCTURE, np.zeros(len(best.point.digits))), int)
-        numbers = one.metrics | {path: np.asarray(column) for path, column in leaves.items()}
+        numbers = result.metrics | {path: np.asarray(column) for path, column in leaves.items()}
         for i in np.flatnonzero(best.evaluation.violation == 0.0):
             labels = {axis.name: column[i].item() for axis, column in columns}
             base = problem.grid.each[structure[i]].base
@@ -171,9 +173,9 @@ def _gap(best: Best, seed: int, least: float | None) -> float | None:
 
 def verify(problem: Problem, best: Best) -> None:
     """Hold each design [seed] to the model by NumPy: it says what the search did, to rounding, or MismatchError."""
-    metrics, found = problem.plain(best.point)
+    metrics, objectives = problem.plain(best.point)
     for position, objective in enumerate(problem.program.objectives):
-        pairs = zip(found[position].tolist(), best.evaluation.objectives[:, position].tolist(), strict=True)
+        pairs = zip(objectives[position].tolist(), best.evaluation.objectives[:, position].tolist(), strict=True)
         for plain, searched in pairs:
             if not abs(plain - searched) <= ROUNDING * max(abs(plain), abs(searched)):
                 raise MismatchError(f"{objective.expression.text}: the search says {searched}, the model {plain}")

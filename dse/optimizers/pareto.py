@@ -27,17 +27,17 @@ class Front(NamedTuple):
         return Point(self.digits, self.reals)
 
 
-def of_evaluated(points: Point[np.ndarray], found: Evaluation[np.ndarray]) -> Front:
+def of_evaluated(points: Point[np.ndarray], evaluation: Evaluation[np.ndarray]) -> Front:
     """The front of evaluated designs [...]."""
-    feasible = found.reason == 0
-    return joined(Front(points.digits[feasible], points.reals[feasible], found.objectives[feasible]))
+    feasible = evaluation.reason == 0
+    return merge_fronts(Front(points.digits[feasible], points.reals[feasible], evaluation.objectives[feasible]))
 
 
-def joined(*fronts: Front) -> Front:
+def merge_fronts(*fronts: Front) -> Front:
     """The front of several fronts; of equal designs the first."""
-    every = [np.concatenate(arrays) for arrays in zip(*fronts, strict=True)]
-    kept = front(every[2])
-    return Front(*(array[kept] for array in every))
+    columns = [np.concatenate(arrays) for arrays in zip(*fronts, strict=True)]
+    indices = front(columns[2])
+    return Front(*(array[indices] for array in columns))
 
 
 def front(objectives: np.ndarray) -> np.ndarray:
@@ -81,9 +81,9 @@ def shares(fronts: list[np.ndarray]) -> list[float | None]:
 
     None where there are too many objectives, or too many designs, to say so exactly, and where there is no box.
     """
-    every = np.concatenate(fronts).astype(float)
-    if not len(every) or len(every) > _MOST_BY_OBJECTIVES.get(every.shape[1], 0):
+    all_objectives = np.concatenate(fronts).astype(float)
+    if not len(all_objectives) or len(all_objectives) > _MOST_BY_OBJECTIVES.get(all_objectives.shape[1], 0):
         return [None] * len(fronts)
-    bound = reference(every[front(every)])
-    box = float(np.prod(bound - every.min(axis=0)))
-    return [hypervolume(one, bound) / box if box > 0.0 else None for one in fronts]
+    bound = reference(all_objectives[front(all_objectives)])
+    box = float(np.prod(bound - all_objectives.min(axis=0)))
+    return [hypervolume(objectives, bound) / box if box > 0.0 else None for objectives in fronts]

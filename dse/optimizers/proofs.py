@@ -67,7 +67,7 @@ class Prover(Protocol):
     def prove(
         self,
         task: Problem,
-        known: Point | None,
+        start_points: Point | None,
         identity: Mapping[str, str],
         options: ProofOptions,
         output: Path | None,
@@ -93,7 +93,7 @@ def prover() -> Prover:
             "a distribution with an entry point dse.provers",
             "install the package again: its own prover is one",
         )
-    found: Prover = plugins.load(entries[0])
-    if not all(callable(getattr(found, name, None)) for name in ("prove", "check")):
+    module: Prover = plugins.load(entries[0])
+    if not all(callable(getattr(module, name, None)) for name in ("prove", "check")):
         raise plugins.refused(entries[0], entries[0].value, "a module with prove and check")
-    return found
+    return module

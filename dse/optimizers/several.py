@@ -21,7 +21,7 @@ from dse.spec.sweep import Objective
 from dse.sweep.reduce import fronts
 
 #: Designs of a front that are printed: its ends, and some between.
-MOST = 12
+MAX_PRINTED = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,37 +54,45 @@ def signs(problem: Problem) -> np.ndarray:
     return np.array([objective.sign for objective in problem.program.objectives])
 
 
-def front(found: list[MethodResult]) -> Front:
+def front(method_results: list[MethodResult]) -> Front:
     """The designs that none dominates among all that were evaluated, best by the first objective first."""
-    whole = pareto.joined(*(one.front for one in found))
-    order = np.argsort(whole.objectives[:, 0], kind="stable")
-    return Front(*(array[order] for array in whole))
+    merged = pareto.merge_fronts(*(result.front for result in method_results))
+    order = np.argsort(merged.objectives[:, 0], kind="stable")
+    return Front(*(array[order] for array in merged))
 
 
-def ends(whole: Front) -> Best:
+def ends(front: Front) -> Best:
     """The best designs of a front by each objective, [objective]."""
-    at = whole.objectives.argmin(axis=0)
-    objectives, none = whole.objectives[at], np.zeros(len(at), np.float32)
+    best_indices = front.objectives.argmin(axis=0)
+    objectives, zeros = front.objectives[best_indices], np.zeros(len(best_indices), np.float32)
     return Best(
-        jax.tree.map(lambda array: array[at], whole.points), Evaluation(objectives, none, none.astype(np.int32)), none
+        jax.tree.map(lambda array: array[best_indices], front.points),
+        Evaluation(objectives, zeros, zeros.astype(np.int32)),
+        zeros,
     )
 
 
-def front_designs(problem: Problem, found: list[MethodResult], whole: Front) -> tuple[tuple[FrontDesign, ...], int]:
+def front_designs(
+    problem: Problem, method_results: list[MethodResult], front: Front
+) -> tuple[tuple[FrontDesign, ...], int]:
     """Designs of a front to print, and the number of designs that differ at the printed digits."""
-    if not len(whole.objectives):
+    if not len(front.objectives):
         return (), 0
-    chosen = fronts.chosen(whole.objectives.T, tuple(map(_shown, problem.program.objectives)), MOST)
-    points = Point(whole.digits[chosen.positions], whole.reals[chosen.positions])
+    chosen = fronts.chosen(front.objectives.T, tuple(map(_display_rounding, problem.program.objectives)), MAX_PRINTED)
+    points = Point(front.digits[chosen.positions], front.reals[chosen.positions])
     columns, metrics = axis_columns(problem, points), problem.metrics(points)
     designs = []
-    for i, objectives in enumerate(whole.objectives[chosen.positions]):
+    for i, objectives in enumerate(front.objectives[chosen.positions]):
         designs.append(
             FrontDesign(
                 objectives=tuple(map(float, signs(problem) * objectives)),
-                best_in=tuple(text for text, at in zip(texts(problem), chosen.best, strict=True) if at == i),
+                best_in=tuple(
+                    text for text, best_position in zip(texts(problem), chosen.best, strict=True) if best_position == i
+                ),
                 methods=tuple(
-                    one.method for one in found if np.any(np.all(one.front.objectives == objectives, axis=1))
+                    result.method
+                    for result in method_results
+                    if np.any(np.all(result.front.objectives == objectives, axis=1))
                 ),
                 labels={axis.name: column[i].item() for axis, column in columns},
                 metrics={name: float(values[i]) for name, values in metrics.items()},
@@ -93,37 +101,39 @@ def front_designs(problem: Problem, found: list[MethodResult], whole: Front) -> 
     return tuple(designs), chosen.distinct
 
 
-def _shown(objective: Objective) -> Callable[[float], float]:
+def _display_rounding(objective: Objective) -> Callable[[float], float]:
     """Of an objective, made small, a value as it is shown."""
     sign, units = objective.sign, objective.expression.units
 
-    def shown(value: float) -> float:
+    def rounded(value: float) -> float:
         return sign * quantities.shown(sign * value, units)
 
-    return shown
+    return rounded
 
 
-def of_each(problem: Problem, found: list[MethodResult]) -> dict[str, MethodFront]:
+def method_fronts(problem: Problem, method_results: list[MethodResult]) -> dict[str, MethodFront]:
     """How far each method has come, of several objectives."""
     if problem.n_objectives == 1:
         return {}
-    every = [one.front.objectives for one in found]
+    objectives_by_method = [result.front.objectives for result in method_results]
     return {
-        one.method: MethodFront(len(own), share, _least(problem, own))
-        for one, own, share in zip(found, every, pareto.shares(every), strict=True)
+        result.method: MethodFront(len(objectives), share, _best_values(problem, objectives))
+        for result, objectives, share in zip(
+            method_results, objectives_by_method, pareto.shares(objectives_by_method), strict=True
+        )
     }
 
 
-def _least(problem: Problem, objectives: np.ndarray) -> tuple[float, ...]:
+def _best_values(problem: Problem, objectives: np.ndarray) -> tuple[float, ...]:
     """The best of each objective of designs [design, objective], as it is written; empty where there are none."""
     return tuple(map(float, signs(problem) * objectives.min(axis=0))) if len(objectives) else ()
 
 
-def best(problem: Problem, found: list[MethodResult]) -> dict[str, float]:
+def best(problem: Problem, method_results: list[MethodResult]) -> dict[str, float]:
     """The best of each objective, by its text."""
     if problem.n_objectives > 1:
-        objectives = np.concatenate([one.front.objectives for one in found])
+        objectives = np.concatenate([result.front.objectives for result in method_results])
     else:
-        every = [one.polished.evaluation for one in found]
-        objectives = np.concatenate([evaluation.objectives[evaluation.violation == 0.0] for evaluation in every])
-    return dict(zip(texts(problem), _least(problem, objectives), strict=False))
+        evaluations = [result.polished.evaluation for result in method_results]
+        objectives = np.concatenate([evaluation.objectives[evaluation.violation == 0.0] for evaluation in evaluations])
+    return dict(zip(texts(problem), _best_values(problem, objectives), strict=False))

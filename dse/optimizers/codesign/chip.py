@@ -21,10 +21,17 @@ from dse.sweep.engine.numpy_backend import evaluate_few
 from dse.types import Design
 
 #: Metrics of each workload that are told with the objective.
-TOLD = ("step_time", "mfu", "tokens_per_second_per_device", "peak_memory", "energy_per_step", "average_power")
+REPORTED_METRICS = (
+    "step_time",
+    "mfu",
+    "tokens_per_second_per_device",
+    "peak_memory",
+    "energy_per_step",
+    "average_power",
+)
 
 #: The model alone must give the objective of the search to this, relative.
-_SAME = 1e-4
+_TOLERANCE = 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +70,7 @@ class Chip:
     #: cannot be built or runs nothing
 
 
-class Solution(NamedTuple):
+class DescentSolution(NamedTuple):
     """A chip, and where it is in the space of the search."""
 
     chip: Chip
@@ -72,43 +79,50 @@ class Solution(NamedTuple):
     metrics: dict[str, np.ndarray]  #: [workload] by name
 
 
-def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = ()) -> Solution:
+def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = ()) -> DescentSolution:
     """The chip of a finished descent, with these metrics of its workloads."""
-    trace = roomy(problem, trace)
-    tried = rounded(problem, trace) if problem.whole_stacks else []
-    trace = better(trace, tried)
-    spec, at = problem.inner.grid.spec, trace.coordinates
-    points = descent.leaves(problem.hardware, {path: np.array([value], np.float32) for path, value in at.items()})
+    trace = without_excess_stacks(problem, trace)
+    variants = integer_stack_chips(problem, trace) if problem.whole_stacks else []
+    trace = better(trace, variants)
+    spec, coordinates = problem.inner.grid.spec, trace.coordinates
+    points = descent.leaves(
+        problem.hardware, {path: np.array([value], np.float32) for path, value in coordinates.items()}
+    )
     hardware = {path: float(value[0]) for path, value in points.items()}
     sign = spec.objectives[0].sign
-    mappings = [mapping for mapping, _ in descent.best_mappings(problem, at)]
-    found, objectives = _evaluated(problem, hardware, mappings, (*TOLD, *metrics))
+    mappings = [mapping for mapping, _ in descent.best_mappings(problem, coordinates)]
+    metric_values, objectives = _evaluate(problem, hardware, mappings, (*REPORTED_METRICS, *metrics))
     value = float(np.exp(problem.weights @ np.log(objectives)))
     expected = trace.best**sign
-    assert abs(value / expected - 1.0) < _SAME, f"re-evaluated to {value:g}, searched {expected:g}"
+    assert abs(value / expected - 1.0) < _TOLERANCE, f"re-evaluated to {value:g}, searched {expected:g}"
     workloads = [
-        Mapped(name, objective, problem.inner.labels(mapping), {told: float(found[told][i]) for told in TOLD})
+        Mapped(
+            name,
+            objective,
+            problem.inner.labels(mapping),
+            {metric: float(metric_values[metric][i]) for metric in REPORTED_METRICS},
+        )
         for i, (name, objective, mapping) in enumerate(zip(_names(problem), objectives, mappings, strict=True))
     ]
     chip = Chip(
         value=value,
         hardware=[Leaf(short_name(path), number, known_leaves()[path]["units"]) for path, number in hardware.items()],
-        cost=float(problem.hardware.cost(at)) if problem.hardware.priced else None,
-        active=[_shortened(text) for text in problem.hardware.active(at)],
+        cost=float(problem.hardware.cost(coordinates)) if problem.hardware.priced else None,
+        active=[_with_short_name(text) for text in problem.hardware.active(coordinates)],
         workloads=workloads,
         elasticities=[
             dataclasses.replace(row, leaf=short_name(row.leaf))
-            for row in descent.elasticities(problem, at)
+            for row in descent.elasticities(problem, coordinates)
             if abs(row.elasticity) > 1e-4 or abs(row.remapped or 0.0) > 1e-4
         ],
         starts=[float(best) ** sign for best in trace.objective.min(axis=0)],
         evaluations=int(trace.evaluations[-1]),
-        whole_stacks=[one.as_dict() for one in tried],
+        whole_stacks=[variant.as_dict() for variant in variants],
     )
-    return Solution(chip, hardware, mappings, found)
+    return DescentSolution(chip, hardware, mappings, metric_values)
 
 
-def of_document(document: dict[str, Any]) -> Chip:
+def from_document(document: dict[str, Any]) -> Chip:
     """The chip that :func:`dataclasses.asdict` has told."""
     lists = {
         "hardware": [Leaf(**row) for row in document["hardware"]],
@@ -118,7 +132,7 @@ def of_document(document: dict[str, Any]) -> Chip:
     return Chip(**document | lists)
 
 
-def _evaluated(
+def _evaluate(
     problem: DescentProblem, hardware: dict[str, float], mappings: list[int], names: tuple[str, ...]
 ) -> tuple[dict[str, np.ndarray], list[float]]:
     """Metrics [workload] by name and objectives of the workloads with their mappings, by the model alone."""
@@ -141,16 +155,16 @@ def _names(problem: DescentProblem) -> list[str]:
     return [" ".join(str(d.axes[0].labels[i]) for d, i in zip(grid.dimensions, row, strict=True)) for row in digits]
 
 
-def _shortened(text: str) -> str:
-    path, _, rest = text.partition(" ")
-    return f"{short_name(path)} {rest}" if path in known_leaves() else text
+def _with_short_name(text: str) -> str:
+    path, _, remainder = text.partition(" ")
+    return f"{short_name(path)} {remainder}" if path in known_leaves() else text
 
 
 #: A chip may cost so much more than its budget, relative, by rounding.
 _ROUNDING = 1e-5
 
 
-class Whole(NamedTuple):
+class IntegerStackChip(NamedTuple):
     """A chip with a whole number of stacks, and what that costs."""
 
     stacks: int
@@ -160,28 +174,28 @@ class Whole(NamedTuple):
 
     def as_dict(self) -> dict[str, float | None]:
         """What a report says of it; an objective that is none is None."""
-        known = math.isfinite(self.objective)
-        return {"stacks": self.stacks, "loss": self.loss if known else None}
+        is_finite = math.isfinite(self.objective)
+        return {"stacks": self.stacks, "loss": self.loss if is_finite else None}
 
 
-def roomy(problem: DescentProblem, trace: Trace) -> Trace:
+def without_excess_stacks(problem: DescentProblem, trace: Trace) -> Trace:
     """The same chip without the stacks that find no room, which are neither built nor paid."""
     if STACKS not in problem.hardware.bounds:
         return trace
     least, _ = problem.hardware.bounds[STACKS]
-    built = max(_built(problem.hardware, problem.inner.grid.base, trace.coordinates), least)
+    built = max(_stacks_with_room(problem.hardware, problem.inner.grid.base, trace.coordinates), least)
     return dataclasses.replace(trace, coordinates=trace.coordinates | {STACKS: math.log(built)})
 
 
-def _built(hardware: Hardware, base: Design, at: Mapping[str, Any]) -> float:
+def _stacks_with_room(hardware: Hardware, base: Design, coordinates: Mapping[str, Any]) -> float:
     """Stacks of a chip that find room."""
-    leaves = {path: float(value) for path, value in hardware.leaves(dict(at)).items()}
+    leaves = {path: float(value) for path, value in hardware.leaves(dict(coordinates)).items()}
     chip = replace(base, hardware.fixed | leaves).system.accelerator.chip
     assert chip is not None  # stacks are those of a generated chip
     return float(memory_units(chip))
 
 
-def rounded(problem: DescentProblem, trace: Trace) -> list[Whole]:
+def integer_stack_chips(problem: DescentProblem, trace: Trace) -> list[IntegerStackChip]:
     """The best chip that a search met with its stacks rounded down and up, where bounds allow it.
 
     Everything else stays, but a die that cannot be paid with one more stack shrinks, and other shares of the area give
@@ -189,38 +203,38 @@ def rounded(problem: DescentProblem, trace: Trace) -> list[Whole]:
     """
     stacks = math.exp(trace.coordinates[STACKS])
     low, high = problem.hardware.bounds[STACKS]
-    wanted = {math.floor(stacks * (1.0 + _ROUNDING)), math.ceil(stacks * (1.0 - _ROUNDING))}
-    return [_with(problem, trace, count) for count in sorted(wanted) if low <= count <= high]
+    counts = {math.floor(stacks * (1.0 + _ROUNDING)), math.ceil(stacks * (1.0 - _ROUNDING))}
+    return [_with_stacks(problem, trace, count) for count in sorted(counts) if low <= count <= high]
 
 
-def _with(problem: DescentProblem, trace: Trace, count: int) -> Whole:
+def _with_stacks(problem: DescentProblem, trace: Trace, count: int) -> IntegerStackChip:
     bounds = {path: ends for path, ends in problem.hardware.bounds.items() if path != STACKS}
     fixed = problem.hardware.fixed | {STACKS: float(count)}
     hardware = dataclasses.replace(problem.hardware, bounds=bounds, fixed=fixed)
     start: Coordinates = {**trace.coordinates, STACKS: math.log(count)}
-    at = {path: float(value) for path, value in hardware.project(start).items()}
-    at = _with_room(hardware, problem.inner.grid.base, at, count)
-    paid = hardware.priced is None or float(hardware.cost(at)) <= hardware.budget * (1.0 + _ROUNDING)
-    fits = _built(hardware, problem.inner.grid.base, at) >= count * (1.0 - _ROUNDING)
-    met = objective_at(problem, at) if paid and fits else math.inf
-    return Whole(count, met, met / trace.best - 1.0, at)
+    coordinates = {path: float(value) for path, value in hardware.project(start).items()}
+    coordinates = _with_room(hardware, problem.inner.grid.base, coordinates, count)
+    is_affordable = hardware.priced is None or float(hardware.cost(coordinates)) <= hardware.budget * (1.0 + _ROUNDING)
+    fits = _stacks_with_room(hardware, problem.inner.grid.base, coordinates) >= count * (1.0 - _ROUNDING)
+    objective = objective_at(problem, coordinates) if is_affordable and fits else math.inf
+    return IntegerStackChip(count, objective, objective / trace.best - 1.0, coordinates)
 
 
-def _with_room(hardware: Hardware, base: Design, at: Mapping[str, float], count: int) -> dict[str, float]:
+def _with_room(hardware: Hardware, base: Design, coordinates: Mapping[str, float], count: int) -> dict[str, float]:
     """The chip with the area share of a number of memory stacks, at the cost of the other shares."""
-    found = dict(at)
+    adjusted = dict(coordinates)
     for simplex, total in zip(hardware.simplices, hardware.totals, strict=True):
         if MEMORY_AREA in simplex:
-            share = float(hardware.leaves(dict(at))[MEMORY_AREA]) / total
-            wanted = share * max(count / _built(hardware, base, at), 1.0) * (1.0 + _ROUNDING)
-            if share < wanted < 1.0:
-                found[MEMORY_AREA] += math.log(wanted * (1.0 - share) / (share * (1.0 - wanted)))
-    return found
+            share = float(hardware.leaves(dict(coordinates))[MEMORY_AREA]) / total
+            target_share = share * max(count / _stacks_with_room(hardware, base, coordinates), 1.0) * (1.0 + _ROUNDING)
+            if share < target_share < 1.0:
+                adjusted[MEMORY_AREA] += math.log(target_share * (1.0 - share) / (share * (1.0 - target_share)))
+    return adjusted
 
 
-def better(trace: Trace, tried: list[Whole]) -> Trace:
+def better(trace: Trace, variants: list[IntegerStackChip]) -> Trace:
     """The search with its best chip taken from those tried; as it is where none of them can be built."""
-    least = min(tried, key=lambda one: one.objective, default=None)
+    least = min(variants, key=lambda chip: chip.objective, default=None)
     if least is None or not math.isfinite(least.objective):
         return trace
     return dataclasses.replace(trace, coordinates=least.coordinates, best=least.objective)

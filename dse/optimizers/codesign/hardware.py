@@ -30,7 +30,10 @@ Leaves = dict[str, Scalar]
 STACKS, MEMORY_AREA = f"{CHIP}.stacks", f"{CHIP}.memory_area"
 
 #: Leaves that a chip's bill counts, and how those of what it is made of begin.
-_PAID, _MADE = (f"{CHIP}.die_area", f"{CHIP}.base_area", STACKS), (f"{MADE}.", "system.accelerator.fab.")
+_BILLED_LEAVES, _BILLED_RECORDS = (
+    (f"{CHIP}.die_area", f"{CHIP}.base_area", STACKS),
+    (f"{MADE}.", "system.accelerator.fab."),
+)
 
 _DEVICE = "system.accelerator."
 
@@ -62,57 +65,59 @@ class Hardware:
         """Degrees of freedom: a simplex of n shares has n - 1."""
         return len(self.bounds) + sum(len(simplex) - 1 for simplex in self.simplices)
 
-    def leaves(self, at: Coordinates) -> Leaves:
+    def leaves(self, coordinates: Coordinates) -> Leaves:
         """Values of the variables."""
-        found: Leaves = {path: jnp.exp(at[path]) for path in self.bounds}
+        values: Leaves = {path: jnp.exp(coordinates[path]) for path in self.bounds}
         for simplex, total in zip(self.simplices, self.totals, strict=True):
-            largest = at[simplex[0]]
+            largest = coordinates[simplex[0]]
             for path in simplex[1:]:
-                largest = jnp.maximum(largest, at[path])
+                largest = jnp.maximum(largest, coordinates[path])
             largest = jax.lax.stop_gradient(largest)  # softmax does not change by what all logits share
-            weights = {path: jnp.exp(at[path] - largest) for path in simplex}
-            whole = sum(weights.values())
-            found |= {path: total * weight / whole for path, weight in weights.items()}
-        return found
+            weights = {path: jnp.exp(coordinates[path] - largest) for path in simplex}
+            weight_sum = sum(weights.values())
+            values |= {path: total * weight / weight_sum for path, weight in weights.items()}
+        return values
 
-    def cost(self, at: Mapping[str, Scalar]) -> Scalar:
+    def cost(self, coordinates: Mapping[str, Scalar]) -> Scalar:
         """USD of making the accelerator; 0 where no budget of money is given."""
         if self.priced is None:
-            return jnp.zeros_like(next(iter(at.values())))
+            return jnp.zeros_like(next(iter(coordinates.values())))
         values = {path: jnp.asarray(value) for path, value in self.fixed.items()}
-        values |= {path: jnp.exp(at[path]) for path in self.paid}
+        values |= {path: jnp.exp(coordinates[path]) for path in self.billed_paths}
         return bill(replace(self.priced, {path.removeprefix(_DEVICE): value for path, value in values.items()})).total
 
     @property
-    def paid(self) -> tuple[str, ...]:
+    def billed_paths(self) -> tuple[str, ...]:
         """The variables that a bill counts."""
-        return tuple(path for path in self.bounds if path in _PAID or path.startswith(_MADE))
+        return tuple(path for path in self.bounds if path in _BILLED_LEAVES or path.startswith(_BILLED_RECORDS))
 
-    def project(self, at: Coordinates) -> Coordinates:
+    def project(self, coordinates: Coordinates) -> Coordinates:
         """The nearest coordinates within bounds and budget: boxes, and half-spaces of the linearised price.
 
         The bill is nearly convex in the logarithms, so that each half-space holds every chip that can be paid.
         """
-        at = self._centred(self._boxed(at))
+        coordinates = self._centred(self._boxed(coordinates))
         if self.priced is None:
-            return at
-        paid = self.paid
+            return coordinates
+        billed = self.billed_paths
         goal = math.log(self.budget) - _SPARE
 
-        def over(part: Coordinates) -> Scalar:
-            return jnp.log(self.cost(at | part)) - goal
+        def log_excess(part: Coordinates) -> Scalar:
+            return jnp.log(self.cost(coordinates | part)) - goal
 
         for _ in range(_CUTS):
-            part = {path: at[path] for path in paid}
-            excess, slope = jax.value_and_grad(over)(part)
-            slope = {path: jnp.where(at[path] <= self._box[0][path], 1e-9, slope[path]) for path in paid}
-            level = sum(slope[path] * part[path] for path in paid) - excess
-            nearer = optax.projections.projection_halfspace(part, slope, level)
-            dear = excess > 0.0
-            at = self._boxed(at | {path: jnp.where(dear, nearer[path], part[path]) for path in paid})
-        return at
+            billed_coordinates = {path: coordinates[path] for path in billed}
+            excess, slope = jax.value_and_grad(log_excess)(billed_coordinates)
+            slope = {path: jnp.where(coordinates[path] <= self._box[0][path], 1e-9, slope[path]) for path in billed}
+            level = sum(slope[path] * billed_coordinates[path] for path in billed) - excess
+            nearer = optax.projections.projection_halfspace(billed_coordinates, slope, level)
+            is_dear = excess > 0.0
+            coordinates = self._boxed(
+                coordinates | {path: jnp.where(is_dear, nearer[path], billed_coordinates[path]) for path in billed}
+            )
+        return coordinates
 
-    def reduced(self, at: Coordinates, slope: Coordinates) -> Coordinates:
+    def reduced(self, coordinates: Coordinates, slope: Coordinates) -> Coordinates:
         """The part of a gradient that bounds and budget leave: steps along it are not undone by the projection.
 
         Adam scales every coordinate by itself; what is normal to an active budget would bend its steps.
@@ -120,32 +125,35 @@ class Hardware:
         low, high = self._box
         free = {
             path: jnp.where(
-                ((at[path] <= low[path]) & (slope[path] > 0.0)) | ((at[path] >= high[path]) & (slope[path] < 0.0)),
+                ((coordinates[path] <= low[path]) & (slope[path] > 0.0))
+                | ((coordinates[path] >= high[path]) & (slope[path] < 0.0)),
                 0.0,
                 1.0,
             )
             for path in self.bounds
         }
         slope = slope | {path: slope[path] * free[path] for path in free}
-        paid = self.paid
-        if self.priced is None or not paid:
+        billed = self.billed_paths
+        if self.priced is None or not billed:
             return slope
-        cost, normal = jax.value_and_grad(lambda part: jnp.log(self.cost(at | part)))({p: at[p] for p in paid})
-        normal = {path: normal[path] * free[path] for path in paid}
-        along = sum(normal[path] * slope[path] for path in paid)
+        cost, normal = jax.value_and_grad(lambda part: jnp.log(self.cost(coordinates | part)))(
+            {p: coordinates[p] for p in billed}
+        )
+        normal = {path: normal[path] * free[path] for path in billed}
+        along = sum(normal[path] * slope[path] for path in billed)
         at_budget = (cost > math.log(self.budget) - _ACTIVE) & (along < 0.0)
         share = jnp.where(at_budget, along / jnp.maximum(sum(n * n for n in normal.values()), 1e-12), 0.0)
-        return slope | {path: slope[path] - share * normal[path] for path in paid}
+        return slope | {path: slope[path] - share * normal[path] for path in billed}
 
-    def active(self, at: dict[str, float]) -> list[str]:
+    def active(self, coordinates: dict[str, float]) -> list[str]:
         """Which bounds and budgets hold this point: ``chip.die_area at its most``, say."""
-        found = []
+        texts = []
         for path, (low, high) in self.bounds.items():
-            found += [f"{path} at its least"] * (at[path] <= math.log(low) + 1e-3)
-            found += [f"{path} at its most"] * (at[path] >= math.log(high) - 1e-3)
-        if self.priced is not None and float(self.cost(at)) >= self.budget * (1.0 - _ACTIVE):
-            found.append("cost at its budget")
-        return found
+            texts += [f"{path} at its least"] * (coordinates[path] <= math.log(low) + 1e-3)
+            texts += [f"{path} at its most"] * (coordinates[path] >= math.log(high) - 1e-3)
+        if self.priced is not None and float(self.cost(coordinates)) >= self.budget * (1.0 - _ACTIVE):
+            texts.append("cost at its budget")
+        return texts
 
     def random(self, seed: int, count: int) -> dict[str, np.ndarray]:
         """Coordinates of random points within the budgets: [point].
@@ -154,13 +162,13 @@ class Hardware:
         parameter 1).
         """
         draw = np.random.default_rng(seed)
-        found: dict[str, np.ndarray] = {}
+        coordinates: dict[str, np.ndarray] = {}
         for simplex, total in zip(self.simplices, self.totals, strict=True):
             shares = total * draw.dirichlet(np.ones(len(simplex)), size=count)
-            found |= dict(zip(simplex, np.log(np.maximum(shares, 1e-4 * total)).T, strict=True))
+            coordinates |= dict(zip(simplex, np.log(np.maximum(shares, 1e-4 * total)).T, strict=True))
         for path, (low, high) in self.bounds.items():
-            found[path] = draw.uniform(math.log(low), math.log(high), count)
-        points = {path: found[path].astype(np.float32) for path in self.names}
+            coordinates[path] = draw.uniform(math.log(low), math.log(high), count)
+        points = {path: coordinates[path].astype(np.float32) for path in self.names}
         return {path: np.asarray(values) for path, values in jax.jit(jax.vmap(self.project))(points).items()}
 
     @property
@@ -169,11 +177,13 @@ class Hardware:
         low = {path: math.log(low) + _SPARE for path, (low, _) in self.bounds.items()}
         return low, {path: math.log(high) - _SPARE for path, (_, high) in self.bounds.items()}
 
-    def _boxed(self, at: Coordinates) -> Coordinates:
-        bounded = {path: at[path] for path in self.bounds}
-        return at | optax.projections.projection_box(bounded, *self._box)
+    def _boxed(self, coordinates: Coordinates) -> Coordinates:
+        bounded = {path: coordinates[path] for path in self.bounds}
+        return coordinates | optax.projections.projection_box(bounded, *self._box)
 
-    def _centred(self, at: Coordinates) -> Coordinates:
+    def _centred(self, coordinates: Coordinates) -> Coordinates:
         """Logits whose shares they name: each the logarithm of its share."""
-        leaves = self.leaves(at)
-        return at | {path: jnp.log(jnp.maximum(leaves[path], 1e-6)) for simplex in self.simplices for path in simplex}
+        leaves = self.leaves(coordinates)
+        return coordinates | {
+            path: jnp.log(jnp.maximum(leaves[path], 1e-6)) for simplex in self.simplices for path in simplex
+        }

@@ -81,10 +81,10 @@ def _equations(
 def _point(program: Program, base: Design, values: dict[str, Scalar]) -> InnerPoint:
     metrics, (objective,) = evaluate_point(program, base, values)
     sign, study = program.objectives[0].sign, program.study
-    usable, taken = study.capacity(generated(replace(base, values))), getattr(metrics, study.memory)
+    usable, memory = study.capacity(generated(replace(base, values))), getattr(metrics, study.memory)
     return InnerPoint(
         sign * jnp.log(jnp.maximum(sign * objective, 1e-30)),
-        jnp.log(taken / jnp.maximum(usable, 1.0)),
+        jnp.log(memory / jnp.maximum(usable, 1.0)),
         metrics.infeasible_reason,
     )
 
@@ -101,16 +101,18 @@ def _all_mappings(
 ) -> InnerPoint:
     """Hardware x workloads x degrees x options: arrays [hardware, workload x row, column]."""
     sizes = tuple(len(next(iter(axis.values()))) for axis in (hardware, workloads, degrees))
-    outer: dict[str, Array] = {}
+    grid_columns: dict[str, Array] = {}
     for place, axis in enumerate((hardware, workloads, degrees)):
         shape = [size if i == place else 1 for i, size in enumerate(sizes)]
-        outer |= {path: jnp.broadcast_to(column.reshape(shape), sizes).reshape(-1) for path, column in axis.items()}
+        grid_columns |= {
+            path: jnp.broadcast_to(column.reshape(shape), sizes).reshape(-1) for path, column in axis.items()
+        }
 
     def point(values: dict[str, Array], option: dict[str, Array]) -> InnerPoint:
         return objective.point(base, values | option)
 
-    found = jax.vmap(jax.vmap(point, in_axes=(None, 0)), in_axes=(0, None))(outer, options)
-    return jax.tree.map(lambda array: array.reshape(sizes[0], sizes[1] * sizes[2], -1), found)
+    points = jax.vmap(jax.vmap(point, in_axes=(None, 0)), in_axes=(0, None))(grid_columns, options)
+    return jax.tree.map(lambda array: array.reshape(sizes[0], sizes[1] * sizes[2], -1), points)
 
 
 @functools.lru_cache(maxsize=4)
@@ -123,11 +125,11 @@ def _relaxed(program: Program) -> Gradient:
         point = _point(program, base, hardware | mapping)
         return (point.objective + stiffness * jnp.maximum(point.excess, 0.0),), None
 
-    made_from = f"relaxed {search_digest()} {program}" if program.can_be_kept else None
-    return Gradient(ScalarFunction(relaxed, made_from))
+    cache_key = f"relaxed {search_digest()} {program}" if program.can_be_kept else None
+    return Gradient(ScalarFunction(relaxed, cache_key))
 
 
-class Inner:
+class InnerProblem:
     """The inner problem of a grid whose points are workloads: hardware points in, best mappings and slopes out.
 
     Args:
@@ -146,23 +148,23 @@ class Inner:
         self.degrees, self.options = grid.table.degrees, grid.table.options
         digits = np.unravel_index(np.arange(grid.n_points), grid.shape) if grid.shape else ()
         self.workloads = {
-            path: column[at]
-            for dimension, at in zip(grid.dimensions, digits, strict=True)
+            path: column[digit]
+            for dimension, digit in zip(grid.dimensions, digits, strict=True)
             for path, column in dimension.columns.items()
         } or {"workload.n_layers": np.array([float(grid.base.workload.n_layers)])}
         self.evaluations = 0  #: of the model so far, a gradient as GRADIENT_COST of them
 
     @property
-    def evaluations_a_point(self) -> int:
+    def evaluations_per_point(self) -> int:
         """Evaluations of the model that the exact minimum of one hardware point takes, for all workloads."""
         return self.grid.n_points * self.grid.table.distinct.size
 
-    def evaluations_a_step(self, points: int) -> int:
+    def evaluations_per_step(self, points: int) -> int:
         """Evaluations of the model per step: the exact minimum of its points, and slopes of the best."""
-        kept = min(self.k, self.grid.table.distinct.size)
-        return points * (self.evaluations_a_point + GRADIENT_COST * self.grid.n_points * kept)
+        n_gradients = min(self.k, self.grid.table.distinct.size)
+        return points * (self.evaluations_per_point + GRADIENT_COST * self.grid.n_points * n_gradients)
 
-    def stated(self, leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def all_leaves(self, leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """All hardware leaves at points of which ``leaves`` are given; the others as in the base design."""
         count = len(next(iter(leaves.values())))
         plain = {p: np.full(count, leaf(self.grid.base, p)) for p in self.hardware if p not in leaves}
@@ -171,16 +173,16 @@ class Inner:
     def best(self, leaves: dict[str, np.ndarray], stiffness: float = 0.0) -> BestMappings:
         """The best mappings at hardware points; ``stiffness`` is the penalty of a logarithm of too much memory."""
         count = len(next(iter(leaves.values())))
-        self.evaluations += count * self.evaluations_a_point
+        self.evaluations += count * self.evaluations_per_point
         columns = map(self._array, (self.workloads, self.degrees, self.options))
-        found = _all_mappings(self._base(), self.stated(leaves), *columns, objective=self.objective)
-        objective, excess, reason = (np.asarray(array).reshape(count, self.grid.n_points, -1) for array in found)
+        points = _all_mappings(self._base(), self.all_leaves(leaves), *columns, objective=self.objective)
+        objective, excess, reason = (np.asarray(array).reshape(count, self.grid.n_points, -1) for array in points)
         is_mapping = self.grid.table.distinct.reshape(-1)
         can_run = is_mapping & (reason == 0)
         exact = np.where(can_run, objective, np.inf)
         mapping = exact.argmin(axis=2)
         penalty = np.asarray(stiffness, objective.dtype) * np.maximum(excess, 0.0)
-        otherwise_runs = is_mapping & ((reason & ~self._of_memory) == 0)
+        otherwise_runs = is_mapping & ((reason & ~self._memory_reasons) == 0)
         relaxed = np.where(otherwise_runs, objective + penalty, np.inf)
         k = min(self.k, relaxed.shape[2])
         nearest = np.sort(np.argpartition(relaxed, k - 1, axis=2)[..., :k], axis=2)  # ties in the table's order
@@ -205,7 +207,7 @@ class Inner:
         """
         shape = mappings.shape
         self.evaluations += GRADIENT_COST * mappings.size
-        hardware = {path: np.broadcast_to(v[:, None, None], shape) for path, v in self.stated(leaves).items()}
+        hardware = {path: np.broadcast_to(v[:, None, None], shape) for path, v in self.all_leaves(leaves).items()}
         row, column = np.divmod(mappings, self.grid.table.n_columns)
         values = {path: np.broadcast_to(v[None, :, None], shape) for path, v in self.workloads.items()}
         values |= {path: v[row] for path, v in self.degrees.items()}
@@ -230,11 +232,11 @@ class Inner:
         return values | {path: float(v[column]) for path, v in self.options.items()}
 
     @property
-    def _of_memory(self) -> int:
+    def _memory_reasons(self) -> int:
         """Bits of the reasons that less memory removes: its capacity, and constraints on whether it fits."""
         bits, constraints = self.grid.spec.study.reason_bits, self.grid.constraints
-        only = all(set(one.names) <= {"fits_probability"} for one in constraints)
-        return bits["memory"] | (bits["constraint"] if only else 0)
+        only_memory = all(set(constraint.names) <= {"fits_probability"} for constraint in constraints)
+        return bits["memory"] | (bits["constraint"] if only_memory else 0)
 
     def _base(self) -> Design:
         dtype = jnp.zeros(()).dtype

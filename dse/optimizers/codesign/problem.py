@@ -16,7 +16,7 @@ from dse.designs.records import CHIP, LINKS, MADE, OPTIONAL, PACKAGE, PODS
 from dse.errors import InputError
 from dse.optimizers.codesign.descent import DescentProblem, DescentSchedule
 from dse.optimizers.codesign.hardware import STACKS, Hardware, Leaves
-from dse.optimizers.codesign.inner import Inner
+from dse.optimizers.codesign.inner import InnerProblem
 from dse.spec.codesign import DESCENT, SECTION
 from dse.spec.continuous import DEVICE_COST, Interval, Limit, hardware_path
 from dse.spec.search import SearchSpec
@@ -58,19 +58,19 @@ WATCHED = (
 
 
 #: Options of a descent that are not of its schedule.
-_NOT_OF_SCHEDULE = ("shares", "weights", "whole_stacks")
+_OTHER_OPTIONS = ("shares", "weights", "whole_stacks")
 
 
 def build(spec: SearchSpec, grid: Grid) -> DescentProblem:
     """The problem of a specification of a descent on its grid of mappings; bad names and limits are InputErrors."""
     where, options = f"{spec.sweep.file}: {spec.section}", spec.options[DESCENT]
     _check(grid, spec.sweep.file)
-    listed = options.get("shares", ())
-    simplices = tuple(tuple(hardware_path(name, f"{where}.shares") for name in names) for names in listed)
+    share_lists = options.get("shares", ())
+    simplices = tuple(tuple(hardware_path(name, f"{where}.shares") for name in names) for names in share_lists)
     grid = _with_records(grid, spec, simplices)
     hardware = _hardware(spec, grid, simplices)
-    schedule = DescentSchedule(**{key: value for key, value in options.items() if key not in _NOT_OF_SCHEDULE})
-    inner = Inner(grid, tuple(dict.fromkeys((*hardware.names, *WATCHED))), schedule.k)
+    schedule = DescentSchedule(**{key: value for key, value in options.items() if key not in _OTHER_OPTIONS})
+    inner = InnerProblem(grid, tuple(dict.fromkeys((*hardware.names, *WATCHED))), schedule.k)
     whole_stacks = options.get("whole_stacks", False)
     if whole_stacks and STACKS not in hardware.bounds:
         fix = f"give it a range under [axes], or under [{SECTION}.between]"
@@ -121,7 +121,7 @@ def _check(grid: Grid, file: str) -> None:
 def _with_records(grid: Grid, spec: SearchSpec, simplices: tuple[tuple[str, ...], ...]) -> Grid:
     """The grid whose base has the records of all variables, which a sweep that reads none of them leaves out."""
     added: dict[str, Any] = {}
-    for path in (*(one.path for one in spec.intervals), *itertools.chain(*simplices)):
+    for path in (*(interval.path for interval in spec.intervals), *itertools.chain(*simplices)):
         record = next((record for record in OPTIONAL if path.startswith(f"{record}.")), "")
         if not record or record in added or leaf(grid.base, record) is not None:
             continue
@@ -137,7 +137,10 @@ def _with_records(grid: Grid, spec: SearchSpec, simplices: tuple[tuple[str, ...]
 
 def _hardware(spec: SearchSpec, grid: Grid, simplices: tuple[tuple[str, ...], ...]) -> Hardware:
     """Variables and their limits."""
-    where, bounds = f"{spec.sweep.file}: {spec.section}", {one.path: (one.low, one.high) for one in spec.intervals}
+    where, bounds = (
+        f"{spec.sweep.file}: {spec.section}",
+        {interval.path: (interval.low, interval.high) for interval in spec.intervals},
+    )
     shares = list(itertools.chain(*simplices))
     for path in shares:
         if shares.count(path) > 1 or path in bounds:
@@ -176,17 +179,19 @@ def _cap(bounds: dict[str, tuple[float, float]], limit: Limit, grid: Grid) -> No
 
 def _priced(grid: Grid) -> Accelerator:
     """The accelerator whose bill is held against a budget: that of the sweep, made as its file says."""
-    accelerator, used = grid.base.system.accelerator, dict(grid.used)
+    accelerator, files_by_section = grid.base.system.accelerator, dict(grid.used)
     if accelerator.made is not None:
         return accelerator
-    return dataclasses.replace(accelerator, made=built(Made, catalog.made(used.get("accelerator", used["system"]))))
+    return dataclasses.replace(
+        accelerator, made=built(Made, catalog.made(files_by_section.get("accelerator", files_by_section["system"])))
+    )
 
 
 def _check_cheapest(hardware: Hardware, where: str) -> None:
     if hardware.priced is None:
         return
-    at = {path: math.log(low) for path, (low, _) in hardware.bounds.items()}
-    least = float(hardware.cost({**dict.fromkeys(hardware.names, 0.0), **at}))
+    coordinates = {path: math.log(low) for path, (low, _) in hardware.bounds.items()}
+    least = float(hardware.cost({**dict.fromkeys(hardware.names, 0.0), **coordinates}))
     if least > hardware.budget:
         raise InputError(
             where, f"{hardware.budget:g} USD", f"{least:.0f} USD or more", "raise the budget, or lower from"

@@ -23,7 +23,7 @@ from dse.optimizers.space import Point, Space
 from dse.spec.search import METHOD_OPTIONS
 
 
-class Worth(NamedTuple):
+class Fitness(NamedTuple):
     """What a step's points are worth."""
 
     judgement: Judgement
@@ -35,7 +35,7 @@ class Searcher(NamedTuple):
 
     init: Callable[[Array, Space], Any]
     propose: Callable[[Array, Any, Space], tuple[Any, Point]]
-    update: Callable[[Array, Any, Space, Point, Worth], Any]
+    update: Callable[[Array, Any, Space, Point, Fitness], Any]
     batch: int  #: evaluations of a step
     penalty: Callable[[Any], tuple[Array, Array]] | None = None
     #: state → multiplier and stiffness [batch] of what slopes are of; see :class:`~dse.optimizers.functions.Penalty`

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jax import Array
 
 from dse.optimizers import space as spaces
-from dse.optimizers.methods.base import Method, Searcher, Worth
+from dse.optimizers.methods.base import Fitness, Method, Searcher
 from dse.optimizers.space import Point, Space
 
 
@@ -18,7 +18,7 @@ def searcher(population: int) -> Searcher:
     def propose(key: Array, state: tuple[()], space: Space) -> tuple[tuple[()], Point]:
         return state, spaces.sample(space, key, (population,))
 
-    def update(key: Array, state: tuple[()], space: Space, points: Point, found: Worth) -> tuple[()]:
+    def update(key: Array, state: tuple[()], space: Space, points: Point, fitness: Fitness) -> tuple[()]:
         return state
 
     return Searcher(init, propose, update, population)
