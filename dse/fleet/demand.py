@@ -33,7 +33,7 @@ class Demand(NamedTuple):
     def metrics(self) -> tuple[str, str]:
         """Metrics that the limits are of."""
         limits = ("time_to_first_token", self.first_token_statistic), ("time_per_output_token", self.token_statistic)
-        first, token = (name if of == "mean" else f"{of}_{name}" for name, of in limits)
+        first, token = (name if statistic == "mean" else f"{statistic}_{name}" for name, statistic in limits)
         return first, token
 
     @property
@@ -102,7 +102,7 @@ class Fleet(NamedTuple):
     @property
     def devices(self) -> int:
         """Devices of all workers."""
-        return sum(one.number * one.devices for one in self.workers)
+        return sum(group.number * group.devices for group in self.workers)
 
     def margins(self, demand: Demand) -> dict[str, float]:
         """Share by which limits, as far as there are, and rate may change before the fleet no longer serves them."""
@@ -122,12 +122,14 @@ def precision_of(design: Design) -> str:
     'bf16, 0.53 B per weight of experts'
     """
     serving = design.mapping.serving or Serving()
-    held = ((serving.weight_bytes, "weight"), (serving.expert_bytes, "weight of experts"))
+    weight_sizes = ((serving.weight_bytes, "weight"), (serving.expert_bytes, "weight of experts"))
     name = choice_name(Precision(int(design.mapping.precision)))
-    return ", ".join([name, *(f"{float(size):.2g} B per {of}" for size, of in held if size)])
+    return ", ".join(
+        [name, *(f"{float(size):.2g} B per {parameter_kind}" for size, parameter_kind in weight_sizes if size)]
+    )
 
 
-def outside(accelerator: str, software: str, workers: Workers, parameters: float, demand: Demand) -> str:
+def extrapolations(accelerator: str, software: str, workers: Workers, parameters: float, demand: Demand) -> str:
     """What of the workers that decode lies outside of the rows of their engine, in words."""
     values = {
         "system.n_devices": float(workers.devices),

@@ -139,58 +139,58 @@ def fleets(matches: Iterable[Match], devices: dict[str, int], utilisation: float
         utilisation: share of what a fleet can serve that is asked of it.
         later: output tokens after the first one, mean.
     """
-    for one in matches:
-        splits = [workers for workers in _splits(one, devices) if all(workers)]
+    for match in matches:
+        splits = [workers for workers in _splits(match, devices) if all(workers)]
         if not splits:
             continue
 
-        def served(workers: tuple[int, ...], one: Match = one) -> float:
-            return min(count * part.rate for count, part in zip(workers, one.parts, strict=True))
+        def capacity(workers: tuple[int, ...], match: Match = match) -> float:
+            return min(count * part.rate for count, part in zip(workers, match.parts, strict=True))
 
-        rate = max(map(served, splits))
-        least = tuple(math.ceil(rate / part.rate - 1e-9) for part in one.parts)
-        asked = utilisation * rate
+        rate = max(map(capacity, splits))
+        counts = tuple(math.ceil(rate / part.rate - 1e-9) for part in match.parts)
+        offered_rate = utilisation * rate
         waits = tuple(
-            wait(part, count, asked, place == 0 and one.decode is not None)[1]
-            for place, (part, count) in enumerate(zip(one.parts, least, strict=True))
+            wait(part, count, offered_rate, index == 0 and match.decode is not None)[1]
+            for index, (part, count) in enumerate(zip(match.parts, counts, strict=True))
         )
-        yield PoolFleet(one, least, asked, waits, max(later, 1.0))
+        yield PoolFleet(match, counts, offered_rate, waits, max(later, 1.0))
 
 
-def _splits(one: Match, devices: dict[str, int]) -> Iterator[tuple[int, ...]]:
+def _splits(match: Match, devices: dict[str, int]) -> Iterator[tuple[int, ...]]:
     """Numbers of workers that the devices allow; of a total those next to the balance."""
     total = devices.get("")
     if total is None:
-        own = [devices.get(part.accelerator, 0) for part in one.parts]
-        if len(own) == 1 or one.parts[0].accelerator != one.parts[1].accelerator:
-            yield tuple(int(count // part.devices) for count, part in zip(own, one.parts, strict=True))
+        devices_by_pool = [devices.get(part.accelerator, 0) for part in match.parts]
+        if len(devices_by_pool) == 1 or match.parts[0].accelerator != match.parts[1].accelerator:
+            yield tuple(int(count // part.devices) for count, part in zip(devices_by_pool, match.parts, strict=True))
             return
-        total = own[0]
-    first = one.parts[0].devices
-    if one.decode is None:
+        total = devices_by_pool[0]
+    first = match.parts[0].devices
+    if match.decode is None:
         yield (int(total // first),)
         return
-    balanced = int(one.share * total / first)
+    balanced = int(match.share * total / first)
     for count in range(max(balanced - 1, 1), balanced + 3):
-        yield count, int(max(total - count * first, 0.0) // one.decode.devices)
+        yield count, int(max(total - count * first, 0.0) // match.decode.devices)
 
 
-def wait(part: Candidate, workers: int, rate: float, prompts: bool) -> tuple[float, float]:
+def wait(part: Candidate, workers: int, rate: float, is_prefill: bool) -> tuple[float, float]:
     """Share of requests that wait for a place of a pool, and the mean wait of all, s.
 
     A worker for prompts is a place for a batch, one that decodes has a place for each of its sequences.
     """
     batch = float(part.labels.get("concurrency", 1.0))
-    places = workers if prompts else workers * batch
-    rho, held = rate / (workers * part.rate), (batch / part.rate)
-    share = float(waiting_share(rho, places))
-    return share, share * held / (2.0 * places * (1.0 - rho))
+    slots = workers if is_prefill else workers * batch
+    rho, residence = rate / (workers * part.rate), (batch / part.rate)
+    share = float(waiting_share(rho, slots))
+    return share, share * residence / (2.0 * slots * (1.0 - rho))
 
 
 def best_fleets(found: list[PoolFleet]) -> list[PoolFleet]:
     """Fleets that no other one beats in TTFT, TPOT and rate at once, by TPOT."""
-    kept: list[PoolFleet] = []
-    for one in sorted(found, key=lambda fleet: (fleet.token, fleet.first_token, -fleet.rate)):
-        if not any(other.first_token <= one.first_token and other.rate >= one.rate for other in kept):
-            kept.append(one)
-    return kept
+    front: list[PoolFleet] = []
+    for candidate in sorted(found, key=lambda fleet: (fleet.token, fleet.first_token, -fleet.rate)):
+        if not any(other.first_token <= candidate.first_token and other.rate >= candidate.rate for other in front):
+            front.append(candidate)
+    return front

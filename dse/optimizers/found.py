@@ -17,7 +17,7 @@ from dse.optimizers.judging import Evaluation, scalar_by_numpy, weights_of
 from dse.optimizers.pareto import Front
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point
-from dse.spec.axes import Axis, listed
+from dse.spec.axes import Axis, values_axis
 from dse.sweep.results.labels import labels, part_labels
 
 #: What stands for a proof among the methods.
@@ -126,7 +126,7 @@ def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray
             moves = axis.key in reals
             columns.append((axis, reals.pop(axis.key) if moves else labels(axis)[digits[:, position]]))
     for path, column in reals.items():  # of a descent, whose grid holds mappings and workloads alone
-        columns.append((listed(short_name(path), path, [float(column[0])], "descent"), column))
+        columns.append((values_axis(short_name(path), path, [float(column[0])], "descent"), column))
     row, options = digits[:, space.row_digit], digits[:, space.row_digit + 1 :]
     column = np.ravel_multi_index(options.T, space.sizes[space.row_digit + 1 :])
     for axis in grid.mapping_axes:

@@ -54,7 +54,7 @@ class Axis:
 def find_leaf(
     name: str,
     where: str,
-    others: Iterable[str],
+    other_names: Iterable[str],
     what: str,
     kind: str = "leaves",
     begins: tuple[str, ...] = ("",),
@@ -65,7 +65,7 @@ def find_leaf(
     Args:
         name: a leaf's path or a dotted ending of it.
         where: place of the name, for errors.
-        others: further valid names, for suggestions.
+        other_names: further valid names, for suggestions.
         what: plural of the valid names, for errors.
         kind: of ``dse list``, for errors.
         begins: starts of the paths that are suggested before all others.
@@ -79,7 +79,7 @@ def find_leaf(
     except InputError as error:
         if name in _endings():  # ambiguous: the message says how to tell them apart
             raise
-        raise _unknown_leaf(error.where, name, frozenset(others), what, kind, begins) from None
+        raise _unknown_leaf(error.where, name, frozenset(other_names), what, kind, begins) from None
     if path == LIMIT_AS_SOLD:
         raise InputError(
             where,
@@ -91,14 +91,14 @@ def find_leaf(
 
 
 def _unknown_leaf(
-    where: str, name: str, others: frozenset[str], what: str, kind: str, begins: tuple[str, ...]
+    where: str, name: str, other_names: frozenset[str], what: str, kind: str, begins: tuple[str, ...]
 ) -> InputError:
     """The error of an unknown name, with the term of another tool or the nearest names as a suggestion."""
-    every = others | _endings()
-    inside = {ending for path in known_leaves() if path.startswith(begins) for ending in path_endings(path)}
-    is_theirs = any(ours in every for ours in ELSEWHERE.get(plain(name), ()))
-    known = every if is_theirs or not nearest(name, others | inside) else others | inside
-    return unknown_name(where, name, known, what, f"dse list {kind}")
+    all_names = other_names | _endings()
+    suggested = {ending for path in known_leaves() if path.startswith(begins) for ending in path_endings(path)}
+    is_foreign = any(ours in all_names for ours in ELSEWHERE.get(plain(name), ()))
+    names = all_names if is_foreign or not nearest(name, other_names | suggested) else other_names | suggested
+    return unknown_name(where, name, names, what, f"dse list {kind}")
 
 
 def is_leaf(name: str) -> bool:
@@ -147,7 +147,7 @@ def is_range(value: Any) -> bool:
     return isinstance(value, dict) and ("from" in value or "to" in value)
 
 
-def named(name: str, kind: str, value: Any, where: str) -> Axis:
+def catalogue_axis(name: str, kind: str, value: Any, where: str) -> Axis:
     """An axis of catalogue names; InputError with the nearest known names for an unknown one."""
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
@@ -158,13 +158,15 @@ def named(name: str, kind: str, value: Any, where: str) -> Axis:
     )
 
 
-def leaf(name: str, path: str, value: Any, where: str) -> Axis:
+def leaf_axis(name: str, path: str, value: Any, where: str) -> Axis:
     """An axis of one leaf from its TOML value: a list, a range or a rule."""
     if isinstance(value, list):
-        return listed(name, path, value, where, none=path in WITHOUT)
+        return values_axis(name, path, value, where, none=path in WITHOUT)
     if is_range(value):
         note = reading_note(name, path, *(value.get(key) for key in ("from", "to", "step")))
-        return dataclasses.replace(listed(name, path, _spread(path, value, where), where, explicit=False), note=note)
+        return dataclasses.replace(
+            values_axis(name, path, _range_values(path, value, where), where, explicit=False), note=note
+        )
     if isinstance(value, str) and value in RULES:
         return Axis(name=name, key=path, where=where, rule=value)
     if isinstance(value, str) and value.replace("_", "").isalpha() and "enum" not in known_leaves()[path]:
@@ -178,7 +180,7 @@ def leaf(name: str, path: str, value: Any, where: str) -> Axis:
     )
 
 
-def listed(name: str, path: str, values: list[Any], where: str, explicit: bool = True, none: bool = False) -> Axis:
+def values_axis(name: str, path: str, values: list[Any], where: str, explicit: bool = True, none: bool = False) -> Axis:
     """An axis of one leaf with the given values; with ``none`` 0 is allowed."""
     if not values:
         raise InputError(where, "an empty list", "one value or more", "list some values, or remove the axis")
@@ -196,13 +198,13 @@ def _label(path: str, number: float) -> Label:
     return choice_name(enum(int(number))) if enum else number
 
 
-def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
+def _range_values(path: str, table: dict[str, Any], where: str) -> list[float]:
     """Values of a range, both ends included, by factor, step or count."""
     for key in table:
         if key not in RANGE_KEYS:
             raise unknown_name(where, key, RANGE_KEYS, "keys of a range")
-    ways = [key for key in ("factor", "step", "count") if key in table]
-    if not {"from", "to"} <= set(table) or len(ways) != 1:
+    keys = [key for key in ("factor", "step", "count") if key in table]
+    if not {"from", "to"} <= set(table) or len(keys) != 1:
         raise InputError(
             where,
             repr(table),
@@ -214,28 +216,33 @@ def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
     first, last = (leaf_value(path, table[key], f"{where}.{key}") for key in ("from", "to"))
     if last < first:
         raise InputError(where, f"to = {table['to']}", f"at least from = {table['from']}", "swap them")
-    how = ways[0]
-    by = leaf_value(path, table[how], f"{where}.{how}") if how == "step" else table[how]
-    return _points(first, last, how, by, where)
+    how = keys[0]
+    increment = leaf_value(path, table[how], f"{where}.{how}") if how == "step" else table[how]
+    return _spaced_values(first, last, how, increment, where)
 
 
-def _points(first: float, last: float, how: str, by: Any, where: str) -> list[float]:
+def _spaced_values(first: float, last: float, key: str, increment: Any, where: str) -> list[float]:
     """Points from ``first`` to ``last``; the end is included if it is met to rounding."""
-    smallest = {"factor": 1.0, "step": 0.0, "count": 1.0}[how]
-    whole = how != "count" or isinstance(by, int)
-    if isinstance(by, bool) or not isinstance(by, int | float) or not smallest < by < math.inf or not whole:
-        raise InputError(f"{where}.{how}", repr(by), f"a finite number above {smallest:g}", "check the range")
-    if how == "count":
-        count = int(by)
-    elif how == "step":
-        count = int((last - first) / by * (1 + 1e-9)) + 1
+    smallest = {"factor": 1.0, "step": 0.0, "count": 1.0}[key]
+    is_valid_count = key != "count" or isinstance(increment, int)
+    if (
+        isinstance(increment, bool)
+        or not isinstance(increment, int | float)
+        or not smallest < increment < math.inf
+        or not is_valid_count
+    ):
+        raise InputError(f"{where}.{key}", repr(increment), f"a finite number above {smallest:g}", "check the range")
+    if key == "count":
+        count = int(increment)
+    elif key == "step":
+        count = int((last - first) / increment * (1 + 1e-9)) + 1
     elif first > 0:
-        count = int(math.log(last / first) / math.log(by) + 1e-9) + 1
+        count = int(math.log(last / first) / math.log(increment) + 1e-9) + 1
     else:
         raise InputError(f"{where}.from", repr(first), "a number above 0", "multiplying 0 by a factor gives 0 again")
     if count > _LONGEST:
         raise InputError(where, f"{count:,} values", f"at most {_LONGEST:,}", "take a larger step")
-    if how == "factor":
-        return [first * by**i for i in range(count)]
-    width = by if how == "step" else (last - first) / (count - 1)
+    if key == "factor":
+        return [first * increment**i for i in range(count)]
+    width = increment if key == "step" else (last - first) / (count - 1)
     return [first + width * i for i in range(count)]

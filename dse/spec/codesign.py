@@ -25,8 +25,8 @@ from dse.designs import catalog
 from dse.designs.leaves import leaf_value, reading_note
 from dse.designs.records import CHIP
 from dse.errors import InputError
-from dse.spec.continuous import DEVICE_COST, Interval, Limit, between
-from dse.spec.document import Natural, Positive, Section, Truth, checked, counted
+from dse.spec.continuous import DEVICE_COST, Interval, Limit, descent_interval
+from dse.spec.document import NaturalCount, Positive, Section, Truth, checked, counted
 from dse.spec.space import flat
 
 SECTION = "codesign"
@@ -48,7 +48,7 @@ class DescentSection(Section):
     whole_stacks: Truth = False
     starts: counted(1, 10_000) | None = None  # type: ignore[valid-type]
     steps: counted(1, 100_000) | None = None  # type: ignore[valid-type]
-    seed: Natural | None = None
+    seed: NaturalCount | None = None
     k: counted(1, 10_000) | None = None  # type: ignore[valid-type]
     rate: Positive | None = None
     last_rate: Positive | None = None
@@ -84,7 +84,7 @@ class Descent(NamedTuple):
 def read(table: Any, file: str) -> Descent:
     """A section ``[codesign]`` as options, continuous axes and limits."""
     section = checked(CodesignSection, table, f"{file}: {SECTION}")
-    intervals = tuple(_interval(*one, f"{file}: {SECTION}.between") for one in flat(section.between))
+    intervals = tuple(_interval(*entry, f"{file}: {SECTION}.between") for entry in flat(section.between))
     budget = section.budget.model_dump(exclude_none=True).items()
     limits = tuple(_limit(key, value, f"{file}: {SECTION}.budget") for key, value in budget)
     return Descent(section.model_dump(exclude_none=True, exclude={"between", "budget"}), intervals, limits)
@@ -94,7 +94,7 @@ def _interval(name: str, value: Any, where: str) -> Interval:
     if not isinstance(value, dict) or set(value) != {"from", "to"}:
         fix = 'write { from = "200 mm2", to = "800 mm2" }'
         raise InputError(f"{where}.{name}", repr(value), "{ from, to }", fix)
-    return between(name, value["from"], value["to"], f"{where}.{name}")
+    return descent_interval(name, value["from"], value["to"], f"{where}.{name}")
 
 
 def _limit(key: str, value: Any, where: str) -> Limit:

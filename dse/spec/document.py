@@ -39,8 +39,8 @@ def counted(least: int, most: int) -> Any:
     return Annotated[int, _checking(lambda v: is_whole(v, least, most), f"a whole number, {least:,} to {most:,}")]
 
 
-Whole = counted(1, MOST)
-Natural = counted(0, MOST)
+PositiveCount = counted(1, MOST)
+NaturalCount = counted(0, MOST)
 Positive = Annotated[
     float, _checking(lambda v: is_number(v) and 0 < v <= LARGEST, f"a number above 0, up to {LARGEST:g}")
 ]
@@ -77,17 +77,17 @@ def _input_error(error: ValidationError, model: type[Section] | None, where: str
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     field = None
     for step in problem["loc"]:
-        known = None if model is None else model.model_fields
-        if known is None or (step not in known and problem["type"] != "extra_forbidden"):
+        fields = None if model is None else model.model_fields
+        if fields is None or (step not in fields and problem["type"] != "extra_forbidden"):
             break
-        if step not in known:
-            return unknown_name(where, str(step), known, f"keys of [{where.rpartition(' ')[2]}]")
-        field, where = known[step], f"{where}.{step}"
+        if step not in fields:
+            return unknown_name(where, str(step), fields, f"keys of [{where.rpartition(' ')[2]}]")
+        field, where = fields[step], f"{where}.{step}"
         model = _section_of(field.annotation)
     inner = problem.get("ctx", {}).get("error")
     if isinstance(inner, InputError):
-        known_fix = field.title if field and field.title and not inner.fix.startswith("did you mean") else inner.fix
-        return InputError(where, inner.got, inner.allowed, known_fix)
+        suggestion = field.title if field and field.title and not inner.fix.startswith("did you mean") else inner.fix
+        return InputError(where, inner.got, inner.allowed, suggestion)
     if model is not None:
         return _no_table(where, problem["input"])
     allowed, fix = (field.description, field.title) if field else (None, None)
@@ -100,7 +100,7 @@ def _section_of(kind: Any) -> type[Section] | None:
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
 
 
-def stated(option: str, fixed: Mapping[str, Any]) -> str:
+def option_text(option: str, fixed: Mapping[str, Any]) -> str:
     """An option with what it states.
 
     >>> stated("--train", {"tp": 4, "overlap_tp": True})
@@ -121,7 +121,7 @@ def errors_of_option(option: str, fixed: Mapping[str, Any]) -> Iterator[None]:
         if not fixed or not (name in fixed or error.where == f"{file}axes"):
             raise
         got = f"{name}, which the command sets" if error.got.endswith(" twice") else error.got
-        own = error.fix.partition("; --")[0]  # without options of other commands
-        fix = own if name and got == error.got and "divisors" not in own else "leave it out"
-        said = {name: fixed[name]} if name else fixed
-        raise InputError(stated(option, said), got, error.allowed, fix) from None
+        suggestion = error.fix.partition("; --")[0]  # without options of other commands
+        fix = suggestion if name and got == error.got and "divisors" not in suggestion else "leave it out"
+        options = {name: fixed[name]} if name else fixed
+        raise InputError(option_text(option, options), got, error.allowed, fix) from None

@@ -127,7 +127,7 @@ class Expression:
 
         ``a <= b`` gives (a - b) / (|a| + |b|), at most 1; ``and`` adds, ``or`` takes the minimum.
         """
-        return Reading(self.study, lookup, self.where).excess(_tree(self.text), wanted=True)
+        return Reading(self.study, lookup, self.where).excess(_tree(self.text), expected=True)
 
 
 @functools.lru_cache(maxsize=256)
@@ -161,7 +161,7 @@ def parse(text: Any, where: str, study: Study) -> Expression:
         tree = _tree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.args[0] if error.args else "nested too deep"
-        raise InputError(where, repr(text), ALLOWED, _mended(text, reason)) from None
+        raise InputError(where, repr(text), ALLOWED, _correction(text, reason)) from None
     if _is_deeper(tree, _DEEPEST):
         raise InputError(where, repr(text), f"at most {_DEEPEST} levels of nesting", _SPLIT)
     names: dict[str, None] = {}
@@ -180,7 +180,7 @@ def parse(text: Any, where: str, study: Study) -> Expression:
     return Expression(text, tuple(names), study, where)
 
 
-def _mended(text: str, reason: str) -> str:
+def _correction(text: str, reason: str) -> str:
     """Suggested correction of a text with syntax of another language."""
     if bare := _BARE.search(text):
         return f"write a number with its unit as a string: {bare[1]}{bare[2]!r}"
@@ -201,7 +201,7 @@ def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
     """Check that added terms have the same units; a bare number takes those of the other term."""
     reading = Reading(study, lambda _: 1.0, where)
     left, right = (reading.dimension(side) for side in (node.left, node.right))
-    weighted = any(isinstance(one, ast.Constant) for one in ast.walk(node))
+    weighted = any(isinstance(child, ast.Constant) for child in ast.walk(node))
     if left is not None and right is not None and left != right and not weighted:
         added = " and ".join(catalog.written(side) if side else "plain numbers" for side in (left, right))
         raise InputError(
@@ -217,7 +217,7 @@ def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
     reading = Reading(study, lambda _: 1.0, where)
     for pair in itertools.pairwise((node.left, *node.comparators)):
         left, right = (None if is_text(side) else reading.dimension(side) for side in pair)
-        weighted = any(isinstance(one, ast.Constant) for side in pair for one in ast.walk(side))
+        weighted = any(isinstance(child, ast.Constant) for side in pair for child in ast.walk(side))
         if left is not None and right is not None and left != right and not weighted:
             compared = " with ".join(catalog.written(side) if side else "a plain number" for side in (left, right))
             raise InputError(

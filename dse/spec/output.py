@@ -66,11 +66,11 @@ def histogram_of(value: Any, where: str) -> int:
     raise InputError(where, repr(value), f"{FEWEST_BINS} to {MOST_BINS} bins", "leave it out for no histogram")
 
 
-def is_wanted(value: Any, used: set[str], where: str, study: Study, group: str) -> bool:
+def is_group_computed(value: Any, names: set[str], where: str, study: Study, group: str) -> bool:
     """Whether a group of metrics is computed: as stated, by default if the sweep names one of its metrics or leaves."""
     if value is None:
         metrics, leaves = study.group(group), study.optional.get(group, ())
-        return any(name in metrics or name.startswith(leaves) for name in used)
+        return any(name in metrics or name.startswith(leaves) for name in names)
     return truth_of(value, where, group)
 
 

@@ -22,7 +22,16 @@ from dse.errors import InputError, nearest, unknown_name
 from dse.io import examples, inputs, toml
 from dse.spec.axes import Axis
 from dse.spec.expression import Expression, parse
-from dse.spec.output import DEFAULT_LIMIT, Keep, compression_of, histogram_of, is_wanted, limit_of, parse_keep, truth_of
+from dse.spec.output import (
+    DEFAULT_LIMIT,
+    Keep,
+    compression_of,
+    histogram_of,
+    is_group_computed,
+    limit_of,
+    parse_keep,
+    truth_of,
+)
 from dse.spec.space import (
     ANY_OPTION,
     SECTIONS,
@@ -48,12 +57,12 @@ KEYS = {
     "output": ("keep", "file", "limit", "compression", "histogram", *GROUPS),
 }
 #: Sections that only ``dse search`` reads → the specifications they belong to.
-_OF_SEARCHES = {"search": "searches", "codesign": "co-designs"}
+_SEARCH_SECTIONS = {"search": "searches", "codesign": "co-designs"}
 #: Maximum length of a title, in characters.
 LONGEST_TITLE = 2_000
 
 #: Sections that only ``dse pools`` reads.
-_OF_POOLS = ("prefill", "decode", "together", "pools")
+_POOL_SECTIONS = ("prefill", "decode", "together", "pools")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +104,8 @@ class SweepSpec:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on values without units."""
-        read = (axis.note for axis in (*self.fixed.values(), *self.axes) if axis.note)
-        return (*read, *dict.fromkeys(note for constraint in self.constraints for note in constraint.notes))
+        axis_notes = (axis.note for axis in (*self.fixed.values(), *self.axes) if axis.note)
+        return (*axis_notes, *dict.fromkeys(note for constraint in self.constraints for note in constraint.notes))
 
     def hash(self) -> str:
         """SHA-256 of the sweep's inputs, without title and output."""
@@ -132,10 +141,10 @@ def text_of(path: str | Path) -> str:
         fix = "write the specification to a file, or read its text by dse.sweep.from_text"
         raise InputError("specification", type(path).__name__, "the path of a TOML file", fix)
     path = examples.located(path)
-    return inputs.text(path, "a TOML file", "check the path" if path.exists() else _instead(path))
+    return inputs.text(path, "a TOML file", "check the path" if path.exists() else _path_suggestion(path))
 
 
-def _instead(path: Path) -> str:
+def _path_suggestion(path: Path) -> str:
     """Suggestion for a file that does not exist."""
     if path.stem in examples.names():
         return f"it comes with dse: {examples.PREFIX}{path.stem}"
@@ -185,11 +194,11 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
     study = study or of_document(document)
     serves = study.name == "serving"
     for key in document:
-        if key in _OF_POOLS:
+        if key in _POOL_SECTIONS:
             raise InputError(f"{file}: {key}", "a section of pools", "those of a sweep", "run dse pools instead")
-        if key in _OF_SEARCHES:
+        if key in _SEARCH_SECTIONS:
             raise InputError(
-                f"{file}: {key}", f"a section of {_OF_SEARCHES[key]}", "those of a sweep", "run dse search instead"
+                f"{file}: {key}", f"a section of {_SEARCH_SECTIONS[key]}", "those of a sweep", "run dse search instead"
             )
         if key not in ("title", *KEYS):
             raise unknown_name(file, key, ("title", *KEYS), "sections")
@@ -204,8 +213,8 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
     check_keys(output, KEYS["output"], f"{file}: output")
     constraints = _constraints(document.get("constraints", {}), f"{file}: constraints", study)
     objectives = _objectives(document.get("objective", {}), f"{file}: objective", study)
-    used = {*fixed, *(axis.key for axis in axes), *itertools.chain(*(c.names for c in constraints))}
-    used.update(*(objective.expression.names for objective in objectives))
+    names_read = {*fixed, *(axis.key for axis in axes), *itertools.chain(*(c.names for c in constraints))}
+    names_read.update(*(objective.expression.names for objective in objectives))
     return SweepSpec(
         study=study,
         file=file,
@@ -223,7 +232,9 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
         compression=compression_of(output.get("compression", "auto"), f"{file}: output.compression"),
         histogram=histogram_of(output.get("histogram", 0), f"{file}: output.histogram"),
         any_option=truth_of(any_option, f"{file}: software.{ANY_OPTION}", ANY_OPTION),
-        groups=tuple(g for g in GROUPS if is_wanted(output.get(g), used, f"{file}: output.{g}", study, g)),
+        groups=tuple(
+            g for g in GROUPS if is_group_computed(output.get(g), names_read, f"{file}: output.{g}", study, g)
+        ),
     )
 
 
@@ -237,17 +248,17 @@ def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expre
     texts = table.get("all", [])
     if not isinstance(texts, list):
         raise InputError(f"{where}.all", repr(texts), "a list of strings", 'write all = ["tp <= 8"]')
-    found = tuple(parse(text, f"{where}.all[{i}]", study) for i, text in enumerate(texts))
-    for expression in found:
+    constraints = tuple(parse(text, f"{where}.all[{i}]", study) for i, text in enumerate(texts))
+    for expression in constraints:
         if not expression.is_comparison:
             raise InputError(expression.where, repr(expression.text), "a comparison", "write what must hold: 'tp <= 8'")
-    return found
+    return constraints
 
 
 def _expect_no_key(table: dict[str, Any], where: str, study: Study) -> None:
     """InputError for a leaf as a key of ``[constraints]``, with the constraint as it should be written."""
-    stated = [(key, value) for key, value in flat(table) if key not in KEYS["constraints"]]
-    for key, value in stated[:1]:
+    leaf_keys = [(key, value) for key, value in flat(table) if key not in KEYS["constraints"]]
+    for key, value in leaf_keys[:1]:
         number = f"{value}".lstrip("<>=! ")
         sign = f"{value}".removesuffix(number).strip() or "=="
         is_plain = re.fullmatch(r"[\d.e+-]+", number) or _is_expression(f"{key} {sign} {number}", study)
@@ -271,7 +282,7 @@ def _is_expression(text: str, study: Study) -> bool:
 
 def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Objective, ...]:
     check_keys(table, KEYS["objective"], where)
-    found = []
+    objectives = []
     for key, sign in (("minimize", 1.0), ("maximize", -1.0)):
         texts = table.get(key, [])
         for text in texts if isinstance(texts, list) else [texts]:
@@ -290,5 +301,5 @@ def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Object
                     "an expression with a metric",
                     f"name a metric such as {study.objective}",
                 )
-            found.append(Objective(expression, sign))
-    return tuple(found) or (Objective(parse(study.objective, where, study), 1.0),)
+            objectives.append(Objective(expression, sign))
+    return tuple(objectives) or (Objective(parse(study.objective, where, study), 1.0),)

@@ -49,11 +49,11 @@ def varint(value: int) -> bytes:
     >>> varint(300).hex()
     'ac02'
     """
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes((*found, value))
+    return bytes((*encoded, value))
 
 
 def integer(field: int, value: int) -> bytes:
@@ -74,7 +74,7 @@ def packed(field: int, values: Iterable[int]) -> bytes:
 
 
 #: Nodes of all ranks, about a hundred bytes each.
-MOST_NODES = 5_000_000
+MAX_NODES = 5_000_000
 
 _VERSION = "0.0.4"
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7  # NodeType
@@ -94,7 +94,7 @@ class ChakraNode(NamedTuple):
     number: int
     name: str
     kind: int
-    after: tuple[int, ...]
+    dependencies: tuple[int, ...]
     start: int
     duration: int
     attributes: tuple[bytes, ...] = ()
@@ -107,10 +107,10 @@ class ChakraNode(NamedTuple):
                 integer(1, self.number),
                 sized(2, self.name),
                 integer(3, self.kind),
-                packed(5, self.after),
+                packed(5, self.dependencies),
                 integer(6, self.start),
                 integer(7, self.duration),
-                *(sized(10, one) for one in self.attributes),
+                *(sized(10, attribute) for attribute in self.attributes),
             )
         )
 
@@ -122,22 +122,22 @@ def write(step: Step, design: Design, about: str, output: Path, force: bool = Fa
         Numbers of ranks and of nodes.
 
     Raises:
-        InputError: for more than ``MOST_NODES`` nodes, and for files that must not be written.
+        InputError: for more than ``MAX_NODES`` nodes, and for files that must not be written.
     """
     prefix = output.with_suffix("") if output.suffix in (".et", ".json") else output
     place, stages = place_of(design), stage_nodes(step, design)
     count = place.of_stage * sum(map(len, stages))
-    if count > MOST_NODES:
+    if count > MAX_NODES:
         raise InputError(
             "trace",
             f"{count:,} nodes of {place.world:,} ranks",
-            f"at most {MOST_NODES:,}",
+            f"at most {MAX_NODES:,}",
             "a smaller global_batch and fewer replicas (dp) show the same pattern",
         )
     groups: dict[tuple[int, ...], str] = {}
     for rank in range(place.world):
-        own = place_of(design, rank)
-        content = b"".join(_of_rank(stages[own.stage], own, groups, about))
+        rank_place = place_of(design, rank)
+        content = b"".join(_rank_messages(stages[rank_place.stage], rank_place, groups, about))
         with outputs.replacing(prefix.with_name(f"{prefix.name}.{rank}.et"), force) as partial:
             partial.write_bytes(content)
     with outputs.replacing(prefix.with_name(f"{prefix.name}.json"), force) as partial:
@@ -145,7 +145,7 @@ def write(step: Step, design: Design, about: str, output: Path, force: bool = Fa
     return place.world, count
 
 
-def _of_rank(
+def _rank_messages(
     nodes: Sequence[tuple[ChakraNode, bytes]], place: RankPlace, groups: dict[tuple[int, ...], str], about: str
 ) -> Iterator[bytes]:
     """The messages of a file, each after its length."""
@@ -155,11 +155,11 @@ def _of_rank(
     for node, body in nodes:
         key = node.kind, node.target
         if key not in ends:
-            ends[key] = b"".join(sized(10, one) for one in _ends(node, place, groups))
+            ends[key] = b"".join(sized(10, attribute) for attribute in _rank_attributes(node, place, groups))
         yield varint(len(body) + len(ends[key])) + body + ends[key]
 
 
-def _ends(node: ChakraNode, place: RankPlace, groups: dict[tuple[int, ...], str]) -> list[bytes]:
+def _rank_attributes(node: ChakraNode, place: RankPlace, groups: dict[tuple[int, ...], str]) -> list[bytes]:
     """Attributes of a rank's own: the group of a collective, source and destination of another message."""
     if node.target is None:
         return []
@@ -177,23 +177,27 @@ def _ends(node: ChakraNode, place: RankPlace, groups: dict[tuple[int, ...], str]
 
 def stage_nodes(step: Step, design: Design) -> list[list[tuple[ChakraNode, bytes]]]:
     """Nodes of the ranks of each stage with their messages, what they send matched by what others receive."""
-    found = [device_step(design, stage, step) for stage in range(len(step.plan.orders))]
-    sent = {
+    devices = [device_step(design, stage, step) for stage in range(len(step.plan.orders))]
+    kernels_by_receiver = {
         (stage + kernel.peer, kernel.number): kernel
-        for stage, device in enumerate(found)
+        for stage, device in enumerate(devices)
         for kernel in device.kernels
         if kernel.peer and kernel.family == "message"
     }
     stages = []
-    for stage, device in enumerate(found):
-        named = {k.number for k in device.kernels if k.family == "wait" and k.peer and (stage, k.number) in sent}
-        late = [
+    for stage, device in enumerate(devices):
+        awaited = {
+            k.number
+            for k in device.kernels
+            if k.family == "wait" and k.peer and (stage, k.number) in kernels_by_receiver
+        }
+        missing_waits = [
             kernel._replace(label="stage_input", family="wait", stream=INPUTS, peer=-kernel.peer)
-            for (to, number), kernel in sent.items()
-            if to == stage and number not in named
+            for (to, number), kernel in kernels_by_receiver.items()
+            if to == stage and number not in awaited
         ]
-        kept = [k for k in device.kernels if k.family != "wait" or (k.number in named and k.peer)]
-        kernels = sorted([*kept, *late], key=lambda kernel: kernel.start)
+        device_kernels = [k for k in device.kernels if k.family != "wait" or (k.number in awaited and k.peer)]
+        kernels = sorted([*device_kernels, *missing_waits], key=lambda kernel: kernel.start)
         builder = _Builder(design, DeviceStep(stage, kernels, device.total), step)
         stages.append([(node, node.body()) for node in builder.nodes()])
     return stages
@@ -205,7 +209,7 @@ class _Builder:
     def __init__(self, design: Design, device: DeviceStep, step: Step) -> None:
         self.design, self.device, self.step = design, device, step
         self.of_stage, self.last_stage = place_of(design).of_stage, len(step.plan.orders) - 1
-        self.made: list[ChakraNode] = []
+        self.chakra_nodes: list[ChakraNode] = []
         self.run: list[TraceKernel] = []  #: compute kernels without a message between them
         self.computed: list[tuple[float, int]] = []  #: end and number of the nodes of compute
         self.pending: list[tuple[float, int]] = []  #: those of messages that no compute waited for
@@ -224,44 +228,51 @@ class _Builder:
                 self._flush()
             self.run.append(kernel)
         self._flush()
-        return self.made
+        return self.chakra_nodes
 
     def _flush(self, until: float = float("inf")) -> None:
         """A node of the kernels before ``until``, at which one that is running is cut."""
         run = [part for kernel in self.run for part in _cut(kernel, until)]
-        ended = [kernel for kernel in run if kernel.end <= until + _ROUNDING]
-        self.run = run[len(ended) :]
-        if not ended:
+        finished = [kernel for kernel in run if kernel.end <= until + _ROUNDING]
+        self.run = run[len(finished) :]
+        if not finished:
             return
-        start, end, waits_for_all = ended[0].start, ended[-1].end, ended[0].family == "optimizer"
-        waited = [one for one in self.pending if waits_for_all or one[0] <= start + _ROUNDING]
-        self.pending = [one for one in self.pending if one not in waited]
-        before = [*self.computed[-1:], *waited]
-        after, ready = [number for _, number in before], max((ends for ends, _ in before), default=0.0)
+        start, end, waits_for_all = finished[0].start, finished[-1].end, finished[0].family == "optimizer"
+        awaited = [
+            pending_message
+            for pending_message in self.pending
+            if waits_for_all or pending_message[0] <= start + _ROUNDING
+        ]
+        self.pending = [pending_message for pending_message in self.pending if pending_message not in awaited]
+        predecessors = [*self.computed[-1:], *awaited]
+        dependencies, ready = (
+            [number for _, number in predecessors],
+            max((ends for ends, _ in predecessors), default=0.0),
+        )
         if start - ready > _ROUNDING and not waits_for_all:
-            after = [self._add("host", _COMPUTE, after, ready, start, (_flag("is_cpu_op", False),))]
-        works = [kernel.shape for kernel in ended if kernel.shape is not None]
-        label = ended[0].label if len(ended) == 1 else f"{ended[0].label} to {ended[-1].label}"
-        of_pass = f"{ended[0].of_pass} {ended[0].micro_batch}: " if ended[0].of_pass else ""
+            dependencies = [self._add("host", _COMPUTE, dependencies, ready, start, (_flag("is_cpu_op", False),))]
+        works = [kernel.shape for kernel in finished if kernel.shape is not None]
+        label = finished[0].label if len(finished) == 1 else f"{finished[0].label} to {finished[-1].label}"
+        of_pass = f"{finished[0].of_pass} {finished[0].micro_batch}: " if finished[0].of_pass else ""
         work = (
             _flag("is_cpu_op", False),
             _number("num_ops", round(sum(work.flops for work in works)), _INT64),
             _number("tensor_size", round(sum(work.bytes for work in works)), _UINT64),
         )
-        self.computed.append((end, self._add(of_pass + label, _COMPUTE, after, start, end, work)))
-        self.passes[_pass(ended[0])] = self.computed[-1][1]
+        self.computed.append((end, self._add(of_pass + label, _COMPUTE, dependencies, start, end, work)))
+        self.passes[_pass(finished[0])] = self.computed[-1][1]
 
     def _message(self, kernel: TraceKernel) -> None:
         """Nodes of a message: a collective, or what is sent or received."""
         message = kernel.message
         if message is None or (not kernel.peer and message.ranks < 2.0):
             return
-        place = bisect.bisect_right(self.computed, kernel.start + _ROUNDING, key=lambda one: one[0])
-        after = {self.streams[kernel.stream]} if kernel.stream in self.streams else set[int]()
+        place = bisect.bisect_right(self.computed, kernel.start + _ROUNDING, key=lambda compute: compute[0])
+        dependencies = {self.streams[kernel.stream]} if kernel.stream in self.streams else set[int]()
         if kernel.family == "message" and kernel.peer:  # of a pass, which may have ended before the lane is free
-            after.add(self.passes[kernel.micro_batch, kernel.number % 2 == 0])
+            dependencies.add(self.passes[kernel.micro_batch, kernel.number % 2 == 0])
         elif place:
-            after.add(self.computed[place - 1][1])
+            dependencies.add(self.computed[place - 1][1])
         sending = self.step.message if kernel.family == "wait" else kernel.seconds
         for kind, target, tag in self._parts(kernel, message):
             attributes = [_flag("is_cpu_op", False), _number("comm_size", _bytes_of(message), _INT64)]
@@ -270,7 +281,7 @@ class _Builder:
             else:
                 attributes.append(_number("comm_tag", tag, _INT32))
             end = kernel.start + sending
-            number = self._add(kernel.label, kind, list(after), kernel.start, end, tuple(attributes), target)
+            number = self._add(kernel.label, kind, list(dependencies), kernel.start, end, tuple(attributes), target)
             self.pending.append((kernel.end, number))
             self.streams[kernel.stream] = number
 
@@ -295,21 +306,21 @@ class _Builder:
         self,
         name: str,
         kind: int,
-        after: Sequence[int],
+        dependencies: Sequence[int],
         start: float,
         end: float,
         attributes: tuple[bytes, ...],
         target: Target | None = None,
     ) -> int:
-        begun, number = round(start * MICROSECONDS), len(self.made)
-        self.made.append(
+        start_us, number = round(start * MICROSECONDS), len(self.chakra_nodes)
+        self.chakra_nodes.append(
             ChakraNode(
                 number,
                 name,
                 kind,
-                tuple(sorted(after)),
-                begun,
-                round(end * MICROSECONDS) - begun,
+                tuple(sorted(dependencies)),
+                start_us,
+                round(end * MICROSECONDS) - start_us,
                 attributes,
                 target,
             )
@@ -322,13 +333,13 @@ def _pass(kernel: TraceKernel) -> tuple[int, bool]:
     return kernel.micro_batch, kernel.of_pass == FORWARD
 
 
-def _cut(kernel: TraceKernel, at: float) -> Iterator[TraceKernel]:
-    """A kernel, or where it runs ``at`` a time its parts before and after that."""
-    before = (at - kernel.start) / kernel.seconds if kernel.seconds > 0.0 else 0.0
-    if not _ROUNDING < at - kernel.start < kernel.seconds - _ROUNDING:
+def _cut(kernel: TraceKernel, time: float) -> Iterator[TraceKernel]:
+    """A kernel, or where it runs ``time`` a time its parts before and after that."""
+    share_before = (time - kernel.start) / kernel.seconds if kernel.seconds > 0.0 else 0.0
+    if not _ROUNDING < time - kernel.start < kernel.seconds - _ROUNDING:
         yield kernel
         return
-    for share, start in ((before, kernel.start), (1.0 - before, at)):
+    for share, start in ((share_before, kernel.start), (1.0 - share_before, time)):
         work = kernel.shape
         work = work and work._replace(flops=share * work.flops, bytes=share * work.bytes)
         yield kernel._replace(start=start, seconds=share * kernel.seconds, shape=work)

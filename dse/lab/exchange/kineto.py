@@ -57,11 +57,11 @@ _NAMES = {
 
 
 #: Ranks of a group that are listed.
-_SHOWN = 64
+_LISTED_RANKS = 64
 
 
 def write(
-    found: DeviceStep,
+    step: DeviceStep,
     design: Design,
     rank: int,
     path: str | Path,
@@ -72,7 +72,7 @@ def write(
     """Write the step of a rank.
 
     Args:
-        found: the step of a device of the rank's stage.
+        step: the step of a device of the rank's stage.
         design: its design.
         rank: the rank.
         path: JSON file.
@@ -86,10 +86,10 @@ def write(
         "deviceProperties": [{"id": 0, "name": device}],
         "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": place.world},
     }
-    chrome_trace.write(events(found, design, place), about or {}, path, force, head)
+    chrome_trace.write(events(step, design, place), about or {}, path, force, head)
 
 
-def events(found: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict[str, Any]]:
+def events(step: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict[str, Any]]:
     """Events of a rank: names, the step, operators of the host and kernels of the device."""
     for pid, name in ((_HOST["pid"], "python"), (0, "python")):
         yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": _START, "args": {"name": name}}
@@ -99,10 +99,10 @@ def events(found: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict
         "name": f"ProfilerStep#{_STEP}",
         **_HOST,
         "ts": _START,
-        "dur": _us(found.total),
+        "dur": _us(step.total),
         "args": {"External id": 1},
     }
-    for number, kernel in enumerate(found.kernels, 2):
+    for number, kernel in enumerate(step.kernels, 2):
         if kernel.shape is not None and kernel.family in ("matrix", "attention"):
             yield _host_operator(kernel, number)
         args: dict[str, Any] = {"External id": number, "device": 0, "context": 1, "stream": kernel.stream}
@@ -186,34 +186,36 @@ def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[s
     """What NCCL records of a collective or of a message to another stage."""
     message = kernel.message
     if message is None:  # the norm of all gradients
-        return _recorded("allreduce", 1, 1, "Float", range(place.world), "norm")
+        return _nccl_args("allreduce", 1, 1, "Float", range(place.world), "norm")
     element, dtype = _element(message.scope, design)
     count = max(round(message.size / element), 1)
     name = _COLLECTIVES[message.kind][1]
     if kernel.peer:
         other = place.neighbour(kernel.peer)
         ends = (other, place.rank) if kernel.family == "wait" else (place.rank, other)
-        found = _recorded("recv" if kernel.family == "wait" else "send", count, count, dtype, sorted(ends), "pp")
-        return found | {"Src Rank": ends[0], "Dst Rank": ends[1], "Seq": kernel.number}
+        args = _nccl_args("recv" if kernel.family == "wait" else "send", count, count, dtype, sorted(ends), "pp")
+        return args | {"Src Rank": ends[0], "Dst Rank": ends[1], "Seq": kernel.number}
     if message.scope is Scope.tied_embedding:  # of the first and the last stage
         first = place.rank % place.of_stage
-        return _recorded("allreduce", count, count, dtype, [first, first + place.world - place.of_stage], "embedding")
+        return _nccl_args("allreduce", count, count, dtype, [first, first + place.world - place.of_stage], "embedding")
     ranks = group_of(message, design, place.stage).members(place)
     part = max(round(count / message.ranks), 1)
-    sent, received = {"all_gather": (part, count), "reduce_scatter": (count, part)}.get(message.kind, (count, count))
-    return _recorded(name, sent, received, dtype, ranks, f"{message.dimension.name} {message.scope.name}")
+    n_sent, n_received = {"all_gather": (part, count), "reduce_scatter": (count, part)}.get(
+        message.kind, (count, count)
+    )
+    return _nccl_args(name, n_sent, n_received, dtype, ranks, f"{message.dimension.name} {message.scope.name}")
 
 
-def _recorded(name: str, sent: int, received: int, dtype: str, ranks: Sequence[int], group: str) -> dict[str, Any]:
-    written = ", ".join(map(str, ranks[:_SHOWN])) + (", ..." if len(ranks) > _SHOWN else "")
+def _nccl_args(name: str, n_sent: int, n_received: int, dtype: str, ranks: Sequence[int], group: str) -> dict[str, Any]:
+    rank_list = ", ".join(map(str, ranks[:_LISTED_RANKS])) + (", ..." if len(ranks) > _LISTED_RANKS else "")
     return {
         "Collective name": name,
-        "In msg nelems": sent,
-        "Out msg nelems": received,
+        "In msg nelems": n_sent,
+        "Out msg nelems": n_received,
         "dtype": dtype,
         "Group size": len(ranks),
         "Process Group Name": group,
-        "Process Group Ranks": f"[{written}]",
+        "Process Group Ranks": f"[{rank_list}]",
     }
 
 

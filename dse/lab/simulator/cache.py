@@ -6,27 +6,27 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 
-class Tier:
+class CacheTier:
     """A cache beyond device memory, of what the tier above it evicts."""
 
     def __init__(self, blocks: int, seconds: float) -> None:
         self.blocks, self.seconds, self.used = blocks, seconds, 0  # seconds: to load a block
-        self.held: OrderedDict[int, int] = OrderedDict()  # key → blocks
+        self.blocks_by_key: OrderedDict[int, int] = OrderedDict()  # key → blocks
 
     def put(self, key: int, count: int) -> None:
         """Add the blocks of a key."""
         self.pop(key)
-        self.held[key] = count
+        self.blocks_by_key[key] = count
         self.used += count
 
     def pop(self, key: int) -> int:
         """Take the blocks of a key out."""
-        count = self.held.pop(key, 0)
+        count = self.blocks_by_key.pop(key, 0)
         self.used -= count
         return count
 
 
-class Found(NamedTuple):
+class CacheHit(NamedTuple):
     """Blocks of an admitted request."""
 
     hit: int  # blocks of its prefix and its session's context that were there
@@ -45,8 +45,8 @@ class BlockCache:
     def __init__(self, blocks: int, tiers: tuple[tuple[int, float], ...] = ()) -> None:
         self.blocks, self.used, self.most = blocks, 0, 0
         self.set_aside = 0  # blocks for the sequences that decode in the next step
-        self.tiers = [Tier(*tier) for tier in tiers]
-        self._held: dict[int, list[int]] = {}  # prefix in use → blocks, requests
+        self.tiers = [CacheTier(*tier) for tier in tiers]
+        self._prefixes_in_use: dict[int, list[int]] = {}  # prefix in use → blocks, requests
         self._idle: OrderedDict[int, int] = OrderedDict()  # prefix or context that nobody uses → blocks
         self._idle_blocks = 0
 
@@ -56,7 +56,7 @@ class BlockCache:
         return self.blocks - self.used + self._idle_blocks - self.set_aside
 
     @property
-    def taken(self) -> int:
+    def occupied(self) -> int:
         """Blocks of requests in the engine."""
         return self.used - self._idle_blocks
 
@@ -70,7 +70,7 @@ class BlockCache:
             self.used -= freed
             self._lower(0, key, freed)
         self.used += count
-        self.most = max(self.most, self.taken)
+        self.most = max(self.most, self.occupied)
         return True
 
     def release(self, count: int) -> None:
@@ -83,19 +83,19 @@ class BlockCache:
         self._idle[key] = count
         self._idle_blocks += count
 
-    def take_with_prefix(self, prefix: int, shared: int, count: int) -> Found | None:
+    def take_with_prefix(self, prefix: int, shared: int, count: int) -> CacheHit | None:
         """Take ``count`` blocks of which the first ``shared`` are those of a prefix.
 
         Returns:
             Blocks of the prefix that were there already, and all of its blocks that the request refers to; None, and
             nothing changes, where there are too few.
         """
-        if held := self._held.get(prefix):
-            hit = min(shared, held[0])
+        if entry := self._prefixes_in_use.get(prefix):
+            hit = min(shared, entry[0])
             if not self.take(count - hit):
                 return None
-            held[1] += 1
-            return Found(hit, hit, 0.0)
+            entry[1] += 1
+            return CacheHit(hit, hit, 0.0)
         blocks = self._forget(prefix)  # not to be evicted for its own request
         hit = min(shared, blocks)
         if self.take(count - hit):
@@ -103,38 +103,40 @@ class BlockCache:
             if not blocks:
                 blocks, seconds = self._loaded(prefix)
                 hit = min(shared, blocks)
-            self._held[prefix] = [max(blocks, hit) or shared, 1]
-            return Found(hit, hit or shared, seconds)
+            self._prefixes_in_use[prefix] = [max(blocks, hit) or shared, 1]
+            return CacheHit(hit, hit or shared, seconds)
         if blocks:
             self._idle[prefix] = blocks
             self._idle_blocks += blocks
         return None
 
-    def take_with_context(self, key: int, most: int, count: int, prefix: int, shared: int) -> Found | None:
+    def take_with_context(self, key: int, most: int, count: int, prefix: int, shared: int) -> CacheHit | None:
         """Take ``count`` blocks of which up to ``most`` are the context of a session, behind those of a prefix."""
         blocks = self._forget(key)
-        found = (
+        prefix_hit = (
             self.take_with_prefix(prefix, shared, count - blocks)
             if shared
-            else (Found(0, 0, 0.0) if self.take(count - blocks) else None)
+            else (CacheHit(0, 0, 0.0) if self.take(count - blocks) else None)
         )
-        if found is None:
+        if prefix_hit is None:
             if blocks:
                 self._idle[key] = blocks
                 self._idle_blocks += blocks
             return None
-        behind = found.hit == shared  # without its prefix a context is of no use
-        hit, seconds = (blocks, 0.0) if blocks else self._loaded(key) if behind else (0, 0.0)
-        return Found(found.hit + min(hit, most) * behind, found.common, found.seconds + seconds)
+        follows_prefix = prefix_hit.hit == shared  # without its prefix a context is of no use
+        hit, seconds = (blocks, 0.0) if blocks else self._loaded(key) if follows_prefix else (0, 0.0)
+        return CacheHit(
+            prefix_hit.hit + min(hit, most) * follows_prefix, prefix_hit.common, prefix_hit.seconds + seconds
+        )
 
     def leave(self, prefix: int) -> None:
         """A request ends that uses a prefix; after the last one it is idle."""
-        held = self._held[prefix]
-        held[1] -= 1
-        if not held[1]:
-            del self._held[prefix]
-            self._idle[prefix] = held[0]
-            self._idle_blocks += held[0]
+        entry = self._prefixes_in_use[prefix]
+        entry[1] -= 1
+        if not entry[1]:
+            del self._prefixes_in_use[prefix]
+            self._idle[prefix] = entry[0]
+            self._idle_blocks += entry[0]
 
     def _forget(self, key: int) -> int:
         """Blocks of an idle prefix or context, which are taken from now on."""
@@ -149,7 +151,7 @@ class BlockCache:
         tier = self.tiers[place]
         tier.put(key, count)
         while tier.used > tier.blocks:
-            old = next(iter(tier.held))
+            old = next(iter(tier.blocks_by_key))
             self._lower(place + 1, old, tier.pop(old))
 
     def _loaded(self, key: int) -> tuple[int, float]:

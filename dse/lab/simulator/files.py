@@ -30,7 +30,7 @@ _COLUMNS = {
 }  # fmt: skip
 
 #: Requests drawn in a timeline, and its steps.
-_MOST = 20_000
+_MAX_EVENTS = 20_000
 
 
 def format_of(path: Path) -> str:
@@ -40,9 +40,9 @@ def format_of(path: Path) -> str:
     return path.suffix.lower()
 
 
-def write(found: Simulation, path: Path, about: dict[str, Any], force: bool = False) -> None:
+def write(simulation: Simulation, path: Path, about: dict[str, Any], force: bool = False) -> None:
     """Write a value per request and column, in the order of arrival; InputError where it must not be written."""
-    columns = {name: found.column(of) for name, (of, *_) in _COLUMNS.items()} | latencies(found)
+    columns = {name: simulation.column(column) for name, (column, *_) in _COLUMNS.items()} | latencies(simulation)
     with outputs.replacing(path, force) as partial:
         if format_of(path) == ".csv":
             _write_csv(partial, columns)
@@ -69,20 +69,20 @@ def _write_netcdf(path: Path, columns: dict[str, Floats], about: dict[str, Any])
         file.setncatts({"note": MARK, **{name: value for name, value in about.items() if value is not None}})
 
 
-def write_timeline(found: Simulation, path: Path, about: dict[str, Any], force: bool = False) -> None:
+def write_timeline(simulation: Simulation, path: Path, about: dict[str, Any], force: bool = False) -> None:
     """Write steps and requests as a Chrome trace (ui.perfetto.dev): a process per rank, its first 20,000 events."""
-    events = (event for place, rank in enumerate(found.ranks) for event in _rank_events(place, rank))
+    events = (event for place, rank in enumerate(simulation.ranks) for event in _rank_events(place, rank))
     chrome_trace.write(events, about, path, force)
 
 
 def _rank_events(place: int, rank: RankResult) -> Iterator[dict[str, Any]]:
     yield {"ph": "M", "name": "process_name", "pid": place, "args": {"name": f"rank {place}"}}
     yield {"ph": "M", "name": "thread_name", "pid": place, "tid": 0, "args": {"name": "steps"}}
-    for record in rank.records[:_MOST]:
+    for record in rank.records[:_MAX_EVENTS]:
         yield from _step_events(place, record)
     columns = (rank.requests.arrival, rank.admitted, rank.first, rank.finish)
     for number, (arrival, admitted, first, finish) in enumerate(zip(*columns, strict=True)):
-        if number >= _MOST or (rank.records and arrival > rank.records[:_MOST][-1].start):
+        if number >= _MAX_EVENTS or (rank.records and arrival > rank.records[:_MAX_EVENTS][-1].start):
             break
         parts = (("queue", arrival, admitted), ("prefill", admitted, first), ("decode", first, finish))
         for name, start, end in parts:
@@ -106,5 +106,5 @@ def _step_events(place: int, record: StepRecord) -> Iterator[dict[str, Any]]:
         "args": work,
     }
     counts = {"decoding": record.sequences, "waiting": record.waiting, "running": record.running}
-    for counter, value in (counts | {"cache blocks": record.used}).items():
+    for counter, value in (counts | {"cache blocks": record.blocks}).items():
         yield {"ph": "C", "name": counter, "pid": place, "ts": start, "args": {"value": value}}

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.lab.simulator.cache import BlockCache, Found
-from dse.lab.simulator.limits import BLOCK, Limits
+from dse.lab.simulator.cache import BlockCache, CacheHit
+from dse.lab.simulator.limits import BLOCK, SchedulerLimits
 from dse.lab.simulator.load import Floats, Integers, RequestList
 from dse.lab.simulator.table import StepTable
 
@@ -32,7 +32,7 @@ class StepRecord(NamedTuple):
     prompt: int  # tokens
     waiting: int  # requests
     running: int  # requests that are admitted
-    used: int  # blocks
+    blocks: int  # blocks
 
 
 class RankResult(NamedTuple):
@@ -46,7 +46,7 @@ class RankResult(NamedTuple):
     hit: Integers  # prompt tokens found in the cache
     busy: float  # s with a step
     decoding: float  # decoding sequences times seconds
-    used: float  # cache blocks times seconds
+    block_seconds: float  # cache blocks times seconds
     most_used: int  # blocks
     blocks: int
     steps: int
@@ -54,7 +54,7 @@ class RankResult(NamedTuple):
     records: list[StepRecord]
 
 
-class StepWork(NamedTuple):
+class PlannedSteps(NamedTuple):
     """Planned steps with the same work."""
 
     first: float  # s of the first step
@@ -93,7 +93,12 @@ class Scheduler:
     """
 
     def __init__(
-        self, limits: Limits, table: StepTable, requests: RequestList, in_flight: int | None = None, keep: bool = False
+        self,
+        limits: SchedulerLimits,
+        table: StepTable,
+        requests: RequestList,
+        in_flight: int | None = None,
+        keep: bool = False,
     ) -> None:
         count = requests.size
         self.limits, self.table, self.requests, self.keep = limits, table, requests, keep
@@ -138,7 +143,7 @@ class Scheduler:
         """Whether all requests have ended."""
         return self.ended == len(self.arrival)
 
-    def plan(self) -> StepWork | None:
+    def plan(self) -> PlannedSteps | None:
         """What the engine does next, of no steps where it lacks blocks and has preempted; None where nothing is due."""
         self._arrive()
         if not self.running and not self.waiting:
@@ -164,7 +169,7 @@ class Scheduler:
             hit=np.array(self.hit),
             busy=self.busy,
             decoding=self.sequence_time,
-            used=self.block_time,
+            block_seconds=self.block_time,
             most_used=self.cache.most,
             blocks=self.cache.blocks,
             steps=self.steps,
@@ -184,50 +189,50 @@ class Scheduler:
 
     def _admit(self, i: int) -> bool:
         """Give a waiting request its blocks; False where there are too few."""
-        one, limits = self.progress[i], self.limits
-        blocks = limits.blocks_of(one.prompt + limits.reserved * one.answer)
-        shared = min(self.prefix_tokens[i], one.prompt - 1) // BLOCK if self.prefix[i] >= 0 else 0
-        found = None
+        progress, limits = self.progress[i], self.limits
+        blocks = limits.blocks_of(progress.prompt + limits.reserved * progress.answer)
+        shared = min(self.prefix_tokens[i], progress.prompt - 1) // BLOCK if self.prefix[i] >= 0 else 0
+        cache_hit = None
         if self.keys:
-            own = max((one.prompt - 1) // BLOCK - shared, 0)
-            found = self.cache.take_with_context(self.keys[i], own, blocks, self.prefix[i], shared)
+            context_blocks = max((progress.prompt - 1) // BLOCK - shared, 0)
+            cache_hit = self.cache.take_with_context(self.keys[i], context_blocks, blocks, self.prefix[i], shared)
         elif shared:
-            found = self.cache.take_with_prefix(self.prefix[i], shared, blocks)
-        if found is None and not (shared and self.running):  # alone it may evict even its own prefix, where longer
-            found = Found(0, 0, 0.0) if self.cache.take(blocks) else None
-        if found is None:
+            cache_hit = self.cache.take_with_prefix(self.prefix[i], shared, blocks)
+        if cache_hit is None and not (shared and self.running):  # alone it may evict even its own prefix, where longer
+            cache_hit = CacheHit(0, 0, 0.0) if self.cache.take(blocks) else None
+        if cache_hit is None:
             return False
-        hit, common, seconds = found
+        hit, common, seconds = cache_hit
         if seconds:
             self.loaded = max(self.now, self.loaded) + seconds
             heapq.heappush(self.loading, (self.loaded, i))
-        one.shared, one.blocks = common > 0, blocks - common
-        one.done, one.left = hit * BLOCK, one.prompt - hit * BLOCK
+        progress.shared, progress.blocks = common > 0, blocks - common
+        progress.done, progress.left = hit * BLOCK, progress.prompt - hit * BLOCK
         self.running[i] = None
         if math.isnan(self.admitted[i]):
-            self.admitted[i], self.hit[i] = self.now, one.done
+            self.admitted[i], self.hit[i] = self.now, progress.done
         return True
 
     def _leave(self, i: int, keeps: bool = False) -> _Progress:
         """Take a request out of the engine, with its blocks, which the cache may keep as its context."""
-        one = self.progress[i]
+        progress = self.progress[i]
         del self.running[i]
-        grown = 0
-        if one.grows is not None:
-            grown = int(np.searchsorted(one.grows, self.number))
-            np.subtract.at(self.needs, one.grows[grown:] - self.base, 1)
+        n_grown = 0
+        if progress.grows is not None:
+            n_grown = int(np.searchsorted(progress.grows, self.number))
+            np.subtract.at(self.needs, progress.grows[n_grown:] - self.base, 1)
         if keeps:
-            self.cache.keep(self.keys[i], one.blocks + grown)
+            self.cache.keep(self.keys[i], progress.blocks + n_grown)
         else:
-            self.cache.release(one.blocks + grown)
-        if one.shared:
+            self.cache.release(progress.blocks + n_grown)
+        if progress.shared:
             self.cache.leave(self.prefix[i])
-        one.grows = None
-        return one
+        progress.grows = None
+        return progress
 
-    def _stop_decoding(self, one: _Progress) -> None:
+    def _stop_decoding(self, progress: _Progress) -> None:
         self.decoding -= 1
-        self.tokens -= one.prompt - self.limits.speed * one.start
+        self.tokens -= progress.prompt - self.limits.speed * progress.start
 
     def _end(self, i: int) -> None:
         self._leave(i, keeps=bool(self.keys))
@@ -243,16 +248,16 @@ class Scheduler:
     def _preempt(self) -> None:
         """Put the last admitted request back at the head of the queue, with all its tokens to be computed."""
         i = next(reversed(self.running))
-        one = self._leave(i)
+        progress = self._leave(i)
         if i in self.prefilling:
             self.prefilling.remove(i)
-        elif any(i == one for _, one in self.loading):
+        elif any(i == request for _, request in self.loading):
             self.loading = [entry for entry in self.loading if entry[1] != i]
         else:
-            made = min(int((self.number - one.start) * self.limits.speed), one.answer - 1)
-            self._stop_decoding(one)
-            one.prompt, one.answer = one.prompt + 1 + made, one.answer - made
-        one.epoch += 1
+            n_generated = min(int((self.number - progress.start) * self.limits.speed), progress.answer - 1)
+            self._stop_decoding(progress)
+            progress.prompt, progress.answer = progress.prompt + 1 + n_generated, progress.answer - n_generated
+        progress.epoch += 1
         self.preemptions[i] += 1
         self.waiting.appendleft(i)
 
@@ -273,10 +278,10 @@ class Scheduler:
             return pieces
         while self.waiting and budget > 0 and len(self.running) < limits.sequences:
             i = self.waiting[0]
-            if (limits.whole and budget < self.prompt[i] <= limits.chunk) or not self._admit(i):
+            if (limits.unsplit_prompts and budget < self.prompt[i] <= limits.chunk) or not self._admit(i):
                 break
             self.waiting.popleft()
-            if self.loading and any(i == one for _, one in self.loading):
+            if self.loading and any(i == request for _, request in self.loading):
                 continue
             self.prefilling.append(i)
             pieces.append((i, min(self.progress[i].left, budget)))
@@ -289,47 +294,49 @@ class Scheduler:
             self._preempt()
         self.cache.set_aside = needed
 
-    def _prompts(self, pieces: list[tuple[int, int]]) -> StepWork:
+    def _prompts(self, pieces: list[tuple[int, int]]) -> PlannedSteps:
         """One step with prompts."""
         prompt = sum(tokens for _, tokens in pieces)
         reach = sum(tokens * (self.progress[i].done + 0.5 * tokens) for i, tokens in pieces) / prompt
         sequences = self.decoding if self.limits.mixed else 0
-        return StepWork(self.table.mixed(sequences, self._context(), prompt, reach), 0.0, 1, sequences, prompt, pieces)
+        return PlannedSteps(
+            self.table.mixed(sequences, self._context(), prompt, reach), 0.0, 1, sequences, prompt, pieces
+        )
 
-    def apply(self, work: StepWork, count: int, seconds: float) -> None:
+    def apply(self, work: PlannedSteps, count: int, seconds: float) -> None:
         """Do ``count`` steps of planned work in ``seconds``."""
         self.with_prompts += bool(work.pieces)
         self._pass(seconds, count, work.sequences, work.prompt)
         for i, tokens in work.pieces:
-            one = self.progress[i]
-            one.done, one.left = one.done + tokens, one.left - tokens
-            if not one.left:
+            progress = self.progress[i]
+            progress.done, progress.left = progress.done + tokens, progress.left - tokens
+            if not progress.left:
                 self.prefilling.remove(i)
-                self._first_token(i, one)
+                self._first_token(i, progress)
 
-    def _first_token(self, i: int, one: _Progress) -> None:
+    def _first_token(self, i: int, progress: _Progress) -> None:
         """A computed prompt gives a token; its request decodes from now on, if more are to come."""
         if math.isnan(self.first[i]):
             self.first[i] = self.now
-        one.answer -= 1
-        if not one.answer:
+        progress.answer -= 1
+        if not progress.answer:
             self._end(i)
             return
-        limits, one.start = self.limits, self.number
-        steps = math.ceil(one.answer / limits.speed)
-        heapq.heappush(self.ends, (self.number + steps, i, one.epoch))
+        limits, progress.start = self.limits, self.number
+        steps = math.ceil(progress.answer / limits.speed)
+        heapq.heappush(self.ends, (self.number + steps, i, progress.epoch))
         self.decoding += 1
-        self.tokens += one.prompt - limits.speed * one.start
-        base, had = limits.fixed + limits.per_token * one.prompt, limits.blocks_of(one.prompt)
+        self.tokens += progress.prompt - limits.speed * progress.start
+        base, n_blocks = limits.fixed + limits.per_token * progress.prompt, limits.blocks_of(progress.prompt)
         if limits.per_token:
-            had = max(had, limits.blocks_of(one.prompt + limits.reserved * (one.answer + 1)))
+            n_blocks = max(n_blocks, limits.blocks_of(progress.prompt + limits.reserved * (progress.answer + 1)))
             last = math.ceil((base + steps * limits.speed) / BLOCK)
-            one.grows = self.number + ((np.arange(had, last) * BLOCK - base) // limits.speed).astype(np.int64)
-            np.add.at(self.needs, one.grows - self.base, 1)
+            progress.grows = self.number + ((np.arange(n_blocks, last) * BLOCK - base) // limits.speed).astype(np.int64)
+            np.add.at(self.needs, progress.grows - self.base, 1)
 
-    def _decode(self) -> StepWork:
+    def _decode(self) -> PlannedSteps:
         """Steps without prompts, up to the next event; none where there are no blocks, and one request is preempted."""
-        while self.progress.get(self.ends[0][1], _GONE).epoch != self.ends[0][2]:
+        while self.progress.get(self.ends[0][1], _NO_REQUEST).epoch != self.ends[0][2]:
             heapq.heappop(self.ends)  # preempted since
         limits, count = self.limits, self.ends[0][0] - self.number
         if self.waiting and (turn := self.steps % limits.admission_steps):
@@ -341,11 +348,11 @@ class Scheduler:
             if context < self.table.contexts[-1]
             else count,
         )
-        if count > (held := self._steps_held(count)):
-            if not held:
+        if count > (available_steps := self._steps_with_blocks(count)):
+            if not available_steps:
                 self._preempt()
-                return StepWork(0.0, 0.0, 0, 0, 0, [])
-            count = held
+                return PlannedSteps(0.0, 0.0, 0, 0, 0, [])
+            count = available_steps
         first = self.table.decode(self.decoding, context)
         last = self.table.decode(self.decoding, context + (count - 1) * limits.speed) if count > 1 else first
         slope = (last - first) / max(count - 1, 1)
@@ -354,13 +361,17 @@ class Scheduler:
             nexts.append(self.coming[0][0])
         if nexts:
             count = min(count, _steps_until(min(nexts) - self.now, first, slope))
-        return StepWork(first, slope, count, self.decoding, 0, [])
+        return PlannedSteps(first, slope, count, self.decoding, 0, [])
 
-    def _steps_held(self, count: int) -> int:
+    def _steps_with_blocks(self, count: int) -> int:
         """Decode steps, at most ``count``, that the cache has blocks for."""
-        at = self.number - self.base
-        taken = self.needs[at : at + count].cumsum()
-        return count if taken[-1] <= self.cache.room else int(np.searchsorted(taken, self.cache.room, side="right"))
+        index = self.number - self.base
+        cumulative_blocks = self.needs[index : index + count].cumsum()
+        return (
+            count
+            if cumulative_blocks[-1] <= self.cache.room
+            else int(np.searchsorted(cumulative_blocks, self.cache.room, side="right"))
+        )
 
     def _context(self) -> float:
         """Mean cached tokens of decoding sequences."""
@@ -370,24 +381,24 @@ class Scheduler:
         """Let time pass for steps with the same work; requests whose answers are complete end."""
         if self.keep:
             requests = len(self.waiting), len(self.running)
-            self.records.append(StepRecord(self.now, seconds, count, sequences, prompt, *requests, self.cache.taken))
+            self.records.append(StepRecord(self.now, seconds, count, sequences, prompt, *requests, self.cache.occupied))
         self.now += seconds
         self.busy += seconds
         self.steps += count
-        self.block_time += self.cache.taken * seconds
+        self.block_time += self.cache.occupied * seconds
         if not sequences:
             return
         self.sequence_time += sequences * seconds
-        at = self.number - self.base
-        taken = self.cache.take(int(self.needs[at : at + count].sum()))
-        assert taken, "steps were counted by the blocks that they need"
+        index = self.number - self.base
+        is_taken = self.cache.take(int(self.needs[index : index + count].sum()))
+        assert is_taken, "steps were counted by the blocks that they need"
         self.number += count
         if self.number - self.base >= self.horizon:
             self._shift()
         while self.ends and self.ends[0][0] <= self.number:
             _, i, epoch = heapq.heappop(self.ends)
-            if (one := self.progress.get(i, _GONE)).epoch == epoch:
-                self._stop_decoding(one)
+            if (progress := self.progress.get(i, _NO_REQUEST)).epoch == epoch:
+                self._stop_decoding(progress)
                 self._end(i)
 
     def _shift(self) -> None:
@@ -398,8 +409,8 @@ class Scheduler:
 
 
 #: Of a request that has ended.
-_GONE = _Progress(0, 0)
-_GONE.epoch = -1
+_NO_REQUEST = _Progress(0, 0)
+_NO_REQUEST.epoch = -1
 
 
 def _steps_until(seconds: float, first: float, slope: float) -> int:

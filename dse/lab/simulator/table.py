@@ -46,25 +46,27 @@ class StepTable(NamedTuple):
             prompt: prompt tokens.
             reach: tokens that a prompt token attends to, mean.
         """
-        n, n_share = _place(self.sequences, sequences)
-        c, c_share = _place(self.contexts, context) if sequences else (0, 0.0)
-        q, q_share = _place(self.prompts, prompt)
-        r, r_share = _place(self.reaches, reach) if prompt else (0, 0.0)
+        n, n_share = _interval_index(self.sequences, sequences)
+        c, c_share = _interval_index(self.contexts, context) if sequences else (0, 0.0)
+        q, q_share = _interval_index(self.prompts, prompt)
+        r, r_share = _interval_index(self.reaches, reach) if prompt else (0, 0.0)
         reaches = len(self.reaches)
         of_context = len(self.prompts) * reaches
         of_sequence = of_context * len(self.contexts)
-        table, found = self.seconds, 0.0
+        table, total = self.seconds, 0.0
         for n_weight, n_at in ((1.0 - n_share, n * of_sequence), (n_share, (n + 1) * of_sequence)):
             for c_weight, c_at in ((1.0 - c_share, c * of_context), (c_share, (c + 1) * of_context)):
                 for q_weight, q_at in ((1.0 - q_share, q * reaches), (q_share, (q + 1) * reaches)):
                     weight = n_weight * c_weight * q_weight
                     if weight:
-                        at = n_at + c_at + q_at + r
-                        found += weight * (table[at] + (r_share * (table[at + 1] - table[at]) if r_share else 0.0))
-        return found
+                        offset = n_at + c_at + q_at + r
+                        total += weight * (
+                            table[offset] + (r_share * (table[offset + 1] - table[offset]) if r_share else 0.0)
+                        )
+        return total
 
 
-def _place(axis: list[float], value: float) -> tuple[int, float]:
+def _interval_index(axis: list[float], value: float) -> tuple[int, float]:
     """Index of the interval of ``axis`` that holds ``value``, and the share of it below; the ends beyond them."""
     place = bisect_right(axis, value) - 1
     if place >= len(axis) - 1:
@@ -97,11 +99,11 @@ def _axis(most: int, first: int) -> list[float]:
     >>> _axis(10, 1)
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0]
     """
-    found, value = {0.0, 1.0, float(most)}, float(first)
+    knots, value = {0.0, 1.0, float(most)}, float(first)
     while value < most:
-        found.add(float(round(value)))
+        knots.add(float(round(value)))
         value = max(value + 1.0, value * 2.0 ** (1.0 / _PER_DOUBLING))
-    return sorted(found)
+    return sorted(knots)
 
 
 def _step(design: Design, batch: Batch) -> tuple[Any, None]:

@@ -15,7 +15,7 @@ from calibration.replay import RANDOM, WORTH
 from dse.cli import app
 from dse.designs.leaves import replace
 from dse.doors.studies import STUDIES
-from dse.lab.decide.candidates import Machine, offered, reduced
+from dse.lab.decide.candidates import Machine, offered, on_fewer_devices
 from dse.lab.decide.worth import Belief, Candidate, loss_after, order, value
 from dse.measured import read_cases
 from dse.measured.kernels import kind_of, read
@@ -70,7 +70,7 @@ def test_what_all_designs_share_is_worth_nothing():
 
 def test_an_exact_measurement_leaves_nothing_open_along_it():
     one = candidate(3, noise=0.0)
-    after = belief().after(one, 0.2)
+    after = belief().after_measurement(one, 0.2)
     assert after.expected(one) == pytest.approx(0.2)
     np.testing.assert_allclose(after.effects_of(one), 0.0, atol=1e-12)
     assert value(after, one) == pytest.approx(0.0, abs=1e-12)
@@ -78,8 +78,8 @@ def test_an_exact_measurement_leaves_nothing_open_along_it():
 
 def test_the_order_of_two_measurements_does_not_change_the_belief():
     first, second = candidate(1), candidate(2, noise=0.3)
-    one = belief().after(first, 0.1).after(second, -0.2)
-    other = belief().after(second, -0.2).after(first, 0.1)
+    one = belief().after_measurement(first, 0.1).after_measurement(second, -0.2)
+    other = belief().after_measurement(second, -0.2).after_measurement(first, 0.1)
     np.testing.assert_allclose(one.losses, other.losses)
     np.testing.assert_allclose(one.matrix @ one.matrix.T, other.matrix @ other.matrix.T, atol=1e-12)
 
@@ -143,10 +143,10 @@ def test_collectives_are_as_the_model_sends_them():
 
 
 def test_a_run_fits_on_the_machine():
-    found = reduced(TWO[0], 8)
+    found = on_fewer_devices(TWO[0], 8)
     assert found is not None and float(found.design.system.n_devices) == 8.0 == float(found.design.mapping.tp)
-    assert reduced(TWO[1], 8) is None  # a replica needs 32
-    assert reduced(TWO[0], 64) is TWO[0]
+    assert on_fewer_devices(TWO[1], 8) is None  # a replica needs 32
+    assert on_fewer_devices(TWO[0], 64) is TWO[0]
 
 
 def test_rows_of_candidates_are_read_back(tmp_path):
