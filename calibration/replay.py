@@ -118,7 +118,7 @@ def replayed(decision: Decision, pick: Pick) -> np.ndarray:
     belief, left, found = decision.belief, list(range(len(decision.runs))), [decision.regret]
     while left:
         place = left.pop(pick(belief, [decision.runs[i] for i in left]))
-        belief = belief.after(decision.runs[place], float(decision.changes[place]))
+        belief = belief.after_measurement(decision.runs[place], float(decision.changes[place]))
         found.append(float(decision.regrets[belief.chosen]))
     return np.array(found)
 

@@ -11,7 +11,7 @@ from dse.tools.runs import ENGINE_DEGREES, by_mapping, engine_degrees, engine_fa
 
 
 def launch_mask(data: xr.Dataset, grid: Grid) -> xr.DataArray:
-    """Whether the engine of its stack launches the mapping of each design.
+    """Return a mask of the designs whose mapping the engine of their stack launches.
 
     Args:
         data: results of a sweep of serving.
@@ -26,7 +26,7 @@ def launch_mask(data: xr.Dataset, grid: Grid) -> xr.DataArray:
 
 
 def _labels(data: xr.Dataset, grid: Grid) -> dict[str, xr.DataArray]:
-    """Stack and degrees of each design, of one shape; degrees that a sweep does not name are those of its base."""
+    """Return stack and degrees of each design, broadcast to one shape."""
     labels = {name: data[name].variable for name in ("software", *ENGINE_DEGREES) if name in data.coords}
     base = {name: xr.Variable((), value) for name, value in engine_degrees(grid.base).items()}
     labels = base | labels
@@ -34,7 +34,7 @@ def _labels(data: xr.Dataset, grid: Grid) -> dict[str, xr.DataArray]:
 
 
 def only_launched(data: xr.Dataset, grid: Grid, where: str) -> xr.Dataset:
-    """The designs that engines launch; InputError at ``where`` if there are designs, but none of these.
+    """Return the designs that engines launch.
 
     Args:
         data: results of a sweep of serving [design].

@@ -53,11 +53,11 @@ class PoolDesigns(NamedTuple):
 
 
 def pool_designs(demand: Demand, accelerator: str) -> PoolDesigns:
-    """All designs of pools of workers of one accelerator, those alone that may be the cheapest."""
+    """Return the designs of both pools of one accelerator, those alone that may be the cheapest."""
     design = composing.design(demand.workload, accelerator, n_devices=1, kind="serving")
     transfer = float(leaf(design, "system.scale_out.bandwidth"))
     _, results, candidates = swept_pools(from_text(_specification(demand, accelerator, transfer), "plan"), "plan")
-    priced = {name: list(_priced(candidates[name], results[name])) for name in candidates}
+    priced = {name: list(_with_prices(candidates[name], results[name])) for name in candidates}
     parameters = results["decode"].parameters.values.ravel()
     senders = front(priced["prefill"], (*WORKER, "first_token", "cache"))
     receivers = front(priced["decode"], (*WORKER, "token", "cache"))
@@ -66,8 +66,8 @@ def pool_designs(demand: Demand, accelerator: str) -> PoolDesigns:
     )
 
 
-def _priced(candidates: list[Candidate], results: Any) -> Iterator[Candidate]:
-    """Candidates that hold their requests, with USD per request of buying and running them."""
+def _with_prices(candidates: list[Candidate], results: Any) -> Iterator[Candidate]:
+    """Yield the candidates that hold their requests, with USD per request of buying and running them."""
     hourly = np.broadcast_to(results.cost_per_device_hour.values, results.sizes["design"])
     for candidate in candidates:
         if not candidate.queues:
@@ -77,20 +77,28 @@ def _priced(candidates: list[Candidate], results: Any) -> Iterator[Candidate]:
 
 
 def _specification(demand: Demand, accelerator: str, transfer: float) -> str:
-    """The pools of one accelerator."""
+    """Return the specification of the pools of one accelerator."""
     axes: dict[str, Any] = {"n_devices": [2**k for k in range(demand.max_devices.bit_length())], "tp": "divisors"}
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
 
-    def pool(most: int) -> dict[str, Any]:
-        counts = sorted({factor << k for k in range(most.bit_length()) for factor in (1, 3) if factor << k <= most})
+    def pool(max_concurrency: int) -> dict[str, Any]:
+        """Return the section of a pool with up to ``max_concurrency`` requests in flight."""
+        counts = sorted(
+            {
+                factor << k
+                for k in range(max_concurrency.bit_length())
+                for factor in (1, 3)
+                if factor << k <= max_concurrency
+            }
+        )
         return {"axes": axes | {"concurrency": counts}}
 
     return tomlkit.dumps(
         {
             "workload": {"name": demand.workload},
             "system": {"name": accelerator},
-            "serving": demand.lengths,
+            "serving": demand.request_lengths,
             "prefill": pool(_MAX_PROMPTS),
             "decode": pool(_MAX_SEQUENCES),
             "output": {"money": True},
@@ -100,15 +108,15 @@ def _specification(demand: Demand, accelerator: str, transfer: float) -> str:
 
 
 def cheapest(pools: PoolDesigns, demand: Demand, accelerator: str) -> Fleet | str:
-    """The cheapest pools of one accelerator, or the reason for none."""
+    """Return the cheapest pools of one accelerator, or the reason for none."""
     fleets: list[workers.PoolFleet] = []
-    decoding = [(part, count) for part in pools.receivers if (count := _min_workers(part, 1, 0.0, demand))]
+    decoding = [(pool, count) for pool in pools.receivers if (count := _fewest_workers(pool, 1, 0.0, demand))]
     for sender in pools.senders:
         numbers: dict[float, int | None] = {}  # by the time of a transfer
         for receiver, count in decoding:
             transfer = transfer_time(sender, receiver, pools.transfer)
             if transfer not in numbers:
-                numbers[transfer] = _min_workers(sender, 0, transfer, demand)
+                numbers[transfer] = _fewest_workers(sender, 0, transfer, demand)
             if number := numbers[transfer]:
                 fleets.append(_fleet_at_rate(Match(sender, receiver, transfer), (number, count), demand.rate, demand))
     if not fleets:
@@ -132,80 +140,80 @@ def cheapest(pools: PoolDesigns, demand: Demand, accelerator: str) -> Fleet | st
     )
 
 
-def _min_workers(part: Candidate, place: int, transfer: float, demand: Demand) -> int | None:
-    """The fewest workers of a pool that keep its limit, which no other pool's number changes; None for no number.
+def _fewest_workers(pool: Candidate, pool_index: int, transfer: float, demand: Demand) -> int | None:
+    """Return the fewest workers of a pool that keep its limit, None where no number does.
 
     Args:
-        part: design of the pool.
-        place: of the pool in a pair, 0 for prompts.
+        pool: design of the pool.
+        pool_index: of the pool in a pair, 0 for prompts.
         transfer: seconds between the pools.
         demand: rate and limits.
     """
-    statistic = demand.token_statistic if place else demand.first_token_statistic
+    statistic = demand.token_statistic if pool_index else demand.first_token_statistic
 
-    def keeps(count: int) -> bool:
-        wait = _wait(part, count, demand.rate, place == 0, statistic)
-        if place == 0:
-            return part.first_token + transfer + wait <= demand.first_token_limit
-        return part.token + wait / _later_tokens(demand) <= demand.token_limit
+    def keeps_limit(count: int) -> bool:
+        wait = _wait(pool, count, demand.rate, pool_index == 0, statistic)
+        if pool_index == 0:
+            return pool.first_token + transfer + wait <= demand.first_token_limit
+        return pool.token + wait / _later_tokens(demand) <= demand.token_limit
 
-    least = max(math.ceil(demand.rate / (_UTILISATION * part.rate) - 1e-9), 1)
-    most = max(_MAX_DEVICE_FACTOR * demand.max_devices // int(part.devices), least)
-    if not keeps(most):
+    low = max(math.ceil(demand.rate / (_UTILISATION * pool.rate) - 1e-9), 1)
+    high = max(_MAX_DEVICE_FACTOR * demand.max_devices // int(pool.devices), low)
+    if not keeps_limit(high):
         return None
-    return least + bisect.bisect_left(range(least, most), True, key=keeps)  # more workers wait less
+    return low + bisect.bisect_left(range(low, high), True, key=keeps_limit)  # more workers wait less
 
 
 def _later_tokens(demand: Demand) -> float:
-    """Output tokens after the first one."""
+    """Return the output tokens after the first one."""
     return max(demand.output_tokens - 1.0, 1.0)
 
 
 def _fleet_at_rate(pair: Match, counts: tuple[int, ...], rate: float, demand: Demand) -> workers.PoolFleet:
-    """So many workers at a rate, with waits of the statistics that are limited."""
+    """Return the fleet of ``counts`` workers at a rate, with waits of the limited statistics."""
     statistics = demand.first_token_statistic, demand.token_statistic
     waits = (
-        _wait(part, count, rate, place == 0, statistic)
-        for place, (part, count, statistic) in enumerate(zip(pair.parts, counts, statistics, strict=True))
+        _wait(pool, count, rate, pool_index == 0, statistic)
+        for pool_index, (pool, count, statistic) in enumerate(zip(pair.parts, counts, statistics, strict=True))
     )
     return workers.PoolFleet(pair, counts, rate, tuple(waits), _later_tokens(demand))
 
 
 def _keeps_limits(fleet: workers.PoolFleet, demand: Demand) -> tuple[bool, bool]:
-    """Whether the limits of the first token and of the others are kept."""
+    """Return whether the limits of the first token and of the others are kept."""
     return fleet.first_token <= demand.first_token_limit, fleet.token <= demand.token_limit
 
 
 def _highest_rate(fleet: workers.PoolFleet, demand: Demand) -> float:
-    """Highest rate of the same workers within the limits, requests/s."""
+    """Return the highest rate of the same workers within the limits, requests/s."""
     low = demand.rate
-    high = _UTILISATION * min(count * part.rate for count, part in zip(fleet.workers, fleet.match.parts, strict=True))
+    high = _UTILISATION * min(count * pool.rate for count, pool in zip(fleet.workers, fleet.match.parts, strict=True))
     for _ in range(_HALVINGS):
         rate = 0.5 * (low + high)
-        keeps = all(_keeps_limits(_fleet_at_rate(fleet.match, fleet.workers, rate, demand), demand))
-        low, high = (rate, high) if keeps else (low, rate)
+        is_within_limits = all(_keeps_limits(_fleet_at_rate(fleet.match, fleet.workers, rate, demand), demand))
+        low, high = (rate, high) if is_within_limits else (low, rate)
     return low
 
 
 def _worker_groups(fleet: workers.PoolFleet) -> tuple[Workers, Workers]:
-    """Both pools, in words of a plan."""
+    """Return both pools as groups of workers of a plan."""
     prefill, decode = (
         Workers(
             role,
             count,
-            int(part.devices),
-            {name: int(part.labels[name]) for name in DEGREES if name in part.labels},
-            float(part.labels["concurrency"]),
-            fleet.rate / (count * part.rate),
+            int(pool.devices),
+            {name: int(pool.labels[name]) for name in DEGREES if name in pool.labels},
+            float(pool.labels["concurrency"]),
+            fleet.rate / (count * pool.rate),
         )
-        for role, count, part in zip(("prefill", "decode"), fleet.workers, fleet.match.parts, strict=True)
+        for role, count, pool in zip(("prefill", "decode"), fleet.workers, fleet.match.parts, strict=True)
     )
     return prefill, decode
 
 
-def _wait(part: Candidate, count: int, rate: float, is_prefill: bool, statistic: str) -> float:
-    """Seconds that a request waits for a place of a pool: the mean, or those that a share waits longer."""
-    share, mean = workers.wait(part, count, rate, is_prefill)
+def _wait(pool: Candidate, count: int, rate: float, is_prefill: bool, statistic: str) -> float:
+    """Return the seconds that a request waits for a place of a pool: the mean, or the quantile of a statistic."""
+    share, mean = workers.wait(pool, count, rate, is_prefill)
     if statistic == "mean":
         return mean
     tail_share = _TAIL_SHARES[statistic]

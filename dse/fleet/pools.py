@@ -63,7 +63,7 @@ class MatchedPools(NamedTuple):
 
 
 def match(path: str | Path) -> MatchedPools:
-    """Sweep the pools of a specification and match them; writes no file.
+    """Sweep the pools of a specification and match them, without writing a file.
 
     Raises:
         InputError: for bad input, before any evaluation.
@@ -84,8 +84,8 @@ def match(path: str | Path) -> MatchedPools:
     def designs(fleet: PoolFleet) -> list[Design]:
         names = ("prefill", "decode") if fleet.match.decode else ("together",)
         return [
-            singles_at(results[name], np.array([part.row]), grids[name])[0]
-            for name, part in zip(names, fleet.match.parts, strict=True)
+            singles_at(results[name], np.array([pool.row]), grids[name])[0]
+            for name, pool in zip(names, fleet.match.parts, strict=True)
         ]
 
     workload = str(workload_axis.labels[0]) if workload_axis else ""
@@ -95,7 +95,7 @@ def match(path: str | Path) -> MatchedPools:
 def swept_pools(
     pools_spec: PoolsSpec, file: str
 ) -> tuple[dict[str, Grid], dict[str, xr.Dataset], dict[str, list[Candidate]]]:
-    """Grid, feasible designs and candidates of each pool, by its name."""
+    """Return grid, feasible designs and candidates of each pool by its name."""
     grids = {}
     for name, spec in pools_spec.specs.items():
         with errors_of(name, file):
@@ -124,7 +124,7 @@ def swept_pools(
 def fleet_fronts(
     candidates_by_pool: dict[str, list[Candidate]], pools_spec: PoolsSpec, limits: _Limits | None, later: float
 ) -> list[PoolFleet]:
-    """Fronts of whole workers: of pools whose first tokens, with transfer and queue, meet the limits, and of both.
+    """Return the fronts of whole workers: of pools within the limits, and of engines that do both.
 
     Designs with more requests in flight than their memory holds are left out: a worker at a stated utilisation has no
     use for them.
@@ -133,10 +133,10 @@ def fleet_fronts(
         name: [candidate for candidate in candidates if not candidate.queues]
         for name, candidates in candidates_by_pool.items()
     }
-    plain = limits is None or limits.are_plain
+    is_plain = limits is None or limits.are_plain
     prefill = (
         front(candidates_by_pool["prefill"], (*WORKER, "first_token", "cache"))
-        if plain
+        if is_plain
         else candidates_by_pool["prefill"]
     )
     decode = front(candidates_by_pool["decode"], (*WORKER, "token", "cache"))
@@ -152,7 +152,7 @@ def fleet_fronts(
 
 
 def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, limits: _Limits | None) -> list[Match]:
-    """Pairs that may be the best and whose time to first token, with the transfer, meets the limits."""
+    """Return the pairs that may be the best and whose time to first token, with the transfer, meets the limits."""
     if not limits or not transfer:
         return [Match(p, d, transfer_time(p, d, transfer)) for p in front(prefill) for d in front(decode)]
     senders = front(prefill, (*_COSTS, "first_token", "cache")) if limits.are_plain else prefill
@@ -163,14 +163,14 @@ def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, l
         meets_limits = limits.keeps(p.row, p.first_token + transfer_seconds)
         pairs += [
             Match(p, d, seconds)
-            for d, seconds, is_kept in zip(receivers, transfer_seconds.tolist(), meets_limits, strict=True)
-            if is_kept
+            for d, seconds, within_limit in zip(receivers, transfer_seconds.tolist(), meets_limits, strict=True)
+            if within_limit
         ]
     return pairs
 
 
 def transfer_time(prefill: Candidate, decode: Candidate, transfer: float) -> float:
-    """Time to send and receive the keys and values of a prompt, s; 0 if transfers are not counted."""
+    """Return the seconds to send and receive the keys and values of a prompt, 0 if transfers are not counted."""
     return max(prefill.cache, decode.cache) / transfer if transfer else 0.0
 
 
@@ -184,7 +184,7 @@ class _Limits:
 
     @classmethod
     def from_results(cls, grid: Grid, results: xr.Dataset) -> _Limits:
-        """Limits from the results of a prefill pool."""
+        """Return the limits on the designs of a prefill pool."""
         constraints = tuple(constraint for constraint in grid.constraints if _FIRST_TOKEN in constraint.names)
         count = results.sizes["design"]
         values_at = grid.values(indices_at(results, np.arange(count), grid)) if count else {}
@@ -204,17 +204,17 @@ class _Limits:
         return cls(constraints, values, np.broadcast_to(longest, count))
 
     def __bool__(self) -> bool:
-        """Whether there are limits."""
+        """True where there are limits."""
         return bool(self.constraints) or bool((self.longest > 0.0).any())
 
     @property
     def are_plain(self) -> bool:
-        """Whether the limits are equal for all designs and met by any shorter time."""
+        """True where the limits are equal for all designs and met by any shorter time."""
         is_uniform = not self.longest.size or bool((self.longest == self.longest[0]).all())
         return is_uniform and all(constraint.bound == (_FIRST_TOKEN, True) for constraint in self.constraints)
 
     def keeps(self, row: int, first_token: np.ndarray) -> np.ndarray:
-        """Whether the design at ``row`` meets them with this time to first token, s."""
+        """Return a mask of the times to first token, s, with which the design at ``row`` meets the limits."""
         meets_limits = np.full(first_token.shape, True)
 
         def lookup(name: str) -> Any:
@@ -228,13 +228,13 @@ class _Limits:
 
 
 def _swept_names(spec: SweepSpec) -> tuple[str, ...]:
-    """Names of the axes that distinguish the designs of a pool in its results."""
+    """Return the names of the axes that distinguish the designs of a pool in its results."""
     names = (variable_name(axis) for axis in spec.axes if varies(axis))
     return tuple(name for name in names if name not in _FIELD_LABELS)
 
 
 def _devices(grid: Grid, results: xr.Dataset) -> np.ndarray:
-    """Devices of the designs of a pool [design]: the product of their degrees, as stated or those of a node."""
+    """Return the devices [design] of a pool: the product of the degrees, as stated or those of a node."""
     count = results.sizes["design"]
     values = grid.values(indices_at(results, np.arange(count), grid)) if count else {}
     return np.broadcast_to(np.asarray(values.get(N_DEVICES, leaf(grid.base, N_DEVICES)), float), count)
@@ -243,7 +243,7 @@ def _devices(grid: Grid, results: xr.Dataset) -> np.ndarray:
 def _candidates(
     results: xr.Dataset, devices: np.ndarray, prices: dict[str, float], transfer: float, swept: Sequence[str] = ()
 ) -> Iterator[Candidate]:
-    """Designs of a pool's results, of so many devices each; InputError if only some have prices.
+    """Yield the designs of a pool's results as candidates.
 
     The rate is limited by the links, over which each device sends or receives its share of keys and values at
     ``transfer`` bytes/s, if transfers are counted.
@@ -298,7 +298,7 @@ _COSTS = ("price", "watts")
 
 
 def front(candidates: list[Candidate], fields: Sequence[str] = _COSTS) -> list[Candidate]:
-    """Pareto front per accelerator: candidates that no other beats in all fields of ``fields``."""
+    """Return the candidates per accelerator that no other beats in all ``fields``."""
     values_by_accelerator: dict[str, np.ndarray] = {}
     members = []
     numbers = {id(candidate): np.array([getattr(candidate, name) for name in fields]) for candidate in candidates}
@@ -312,14 +312,15 @@ def front(candidates: list[Candidate], fields: Sequence[str] = _COSTS) -> list[C
 
 
 def _best_by_accelerator(matches: list[Match]) -> list[Match]:
-    """Per pair of accelerators the match with the least price times power (power alone without prices)."""
+    """Return the match per pair of accelerators with the least price times power (power alone without prices)."""
     best: dict[tuple[str, ...], Match] = {}
     for match in matches:
-        key = tuple(part.accelerator for part in match.parts)
+        key = tuple(pool.accelerator for pool in match.parts)
         if key not in best or _cost(match) < _cost(best[key]):
             best[key] = match
     return sorted(best.values(), key=_cost)
 
 
 def _cost(match: Match) -> float:
+    """Return price times power of a match, or power squared without prices."""
     return match.watts * (match.price or match.watts)

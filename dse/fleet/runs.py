@@ -58,9 +58,9 @@ class Cluster(NamedTuple):
     outside: str  #: what lies outside of the rows of the stack, in words
 
     def margins(self, demand: RunDemand) -> dict[str, float]:
-        """Share by which limits may change before the cluster no longer keeps them; of stated ones."""
-        found = {"time": demand.seconds / self.seconds - 1.0, "budget": demand.budget / self.cost - 1.0}
-        return {name: share for name, share in found.items() if math.isfinite(share)}
+        """Return the share by which finite limits may change before the cluster no longer keeps them."""
+        share_by_limit = {"time": demand.seconds / self.seconds - 1.0, "budget": demand.budget / self.cost - 1.0}
+        return {name: share for name, share in share_by_limit.items() if math.isfinite(share)}
 
 
 class RunPlan(NamedTuple):
@@ -74,7 +74,7 @@ class RunPlan(NamedTuple):
 
 
 def plan_run(demand: RunDemand) -> RunPlan:
-    """The cheapest cluster of each accelerator that trains within the limits; without a time limit the fastest.
+    """Return the cheapest cluster of each accelerator within the limits, without a time limit the fastest.
 
     Args:
         demand: model, limits, names of the catalogue.
@@ -120,12 +120,12 @@ def plan_run(demand: RunDemand) -> RunPlan:
 
 
 def _criterion(cluster: Cluster, demand: RunDemand) -> float:
-    """What is least of the best cluster: cost, or the time where only cost is limited."""
+    """Return what the best cluster minimises: cost in USD, or seconds where only cost is limited."""
     return cluster.cost if math.isfinite(demand.seconds) else cluster.seconds
 
 
 def _specification(demand: RunDemand, slug: str) -> str:
-    """The sweep over all mappings of an accelerator."""
+    """Return the specification of all mappings of an accelerator."""
     assert demand.global_batch is not None, "resolved before"
     sizes = [2**k for k in range(3, demand.max_devices.bit_length())]
     axes: dict[str, Any] = {
@@ -150,7 +150,7 @@ def _specification(demand: RunDemand, slug: str) -> str:
 
 
 def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
-    """Column → values of all mappings that can run [designs]."""
+    """Return column → values [design] of all mappings that can run."""
     data, _ = execute(specs.from_text(_specification(demand, slug), "plan"), output=False)
     names = (
         "run_time",
@@ -170,21 +170,21 @@ def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
 
 
 def _cheapest(runs: dict[str, np.ndarray], demand: RunDemand, slug: str) -> Cluster | str:
-    """The cheapest cluster of an accelerator within the limits, or the reason for none."""
+    """Return the cheapest cluster of an accelerator within the limits, or the reason for none."""
     seconds, cost = runs["seconds"], runs["cost"]
     if not seconds.size:
         return f"no mapping of up to {counted(demand.max_devices, 'device')} fits in memory"
-    fits = (seconds <= demand.seconds) & (cost <= demand.budget)
-    if not fits.any():
+    within_limits = (seconds <= demand.seconds) & (cost <= demand.budget)
+    if not within_limits.any():
         if not (seconds <= demand.seconds).any():
             return (
                 f"the fastest run on up to {demand.max_devices:,} devices takes {duration(float(seconds.min()))} with "
                 f"{counted(demand.global_batch or 1, 'sequence')} per step (--global-batch)"
             )
-        least = float(cost[seconds <= demand.seconds].min())
-        return f"the cheapest run {'in time ' * math.isfinite(demand.seconds)}costs {digits(least)} USD"
+        lowest_cost = float(cost[seconds <= demand.seconds].min())
+        return f"the cheapest run {'in time ' * math.isfinite(demand.seconds)}costs {digits(lowest_cost)} USD"
     criterion = cost if math.isfinite(demand.seconds) else seconds
-    best = int(np.argmin(np.where(fits, criterion, np.inf)))
+    best = int(np.argmin(np.where(within_limits, criterion, np.inf)))
     best_run = {name: values[best] for name, values in runs.items()}
     mapping = {name: best_run[name].item() for name in DEGREES if name in best_run}
     return Cluster(
@@ -200,7 +200,7 @@ def _cheapest(runs: dict[str, np.ndarray], demand: RunDemand, slug: str) -> Clus
 
 
 def _extrapolations(slug: str, best_run: dict[str, Any], demand: RunDemand) -> str:
-    """What of a cluster lies outside of the rows of its stack, in words."""
+    """Return the values of a cluster that lie outside of the measured rows of its stack, as text."""
     values = {
         "system.n_devices": float(best_run["n_devices"]), "parameters": float(best_run["parameters"]),
         "mapping.micro_batch": float(best_run["micro_batch"]),
@@ -211,7 +211,7 @@ def _extrapolations(slug: str, best_run: dict[str, Any], demand: RunDemand) -> s
 
 
 def _changes(runs: dict[str, dict[str, np.ndarray]], demand: RunDemand, clusters: list[Cluster]) -> Iterator[str]:
-    """What would change the best cluster, a line each: prices, limits."""
+    """Yield what would change the best cluster, a line each: prices, limits."""
     if not clusters:
         return
     best, *other_clusters = clusters
@@ -241,7 +241,7 @@ def _changes(runs: dict[str, dict[str, np.ndarray]], demand: RunDemand, clusters
 
 
 def _larger_batch_change(demand: RunDemand, best: Cluster) -> Iterator[str]:
-    """The best cluster's accelerator with a batch twice as large."""
+    """Yield the best cluster's accelerator with a batch twice as large, where that is cheaper."""
     assert demand.global_batch is not None, "resolved before"
     changed_demand = demand._replace(global_batch=2 * demand.global_batch)
     cluster = _cheapest(_runs(changed_demand, best.accelerator), changed_demand, best.accelerator)

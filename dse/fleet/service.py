@@ -57,7 +57,7 @@ class Plan(NamedTuple):
 
 
 def provision(demand: Demand) -> Plan:
-    """The cheapest replicas and the cheapest pools of each accelerator for a demand.
+    """Return the cheapest replicas and the cheapest pools of each accelerator for a demand.
 
     Args:
         demand: rate, lengths and limits, at least one; names of the catalogue.
@@ -91,14 +91,14 @@ def provision(demand: Demand) -> Plan:
 
 
 class _AcceleratorDesigns:
-    """Designs of one accelerator, of which any demand of the same lengths takes the cheapest."""
+    """Designs of one accelerator, which serve any demand of the same lengths."""
 
     def __init__(self, demand: Demand, accelerator: str, replicas: dict[str, Any]) -> None:
         self.accelerator, self.replicas = accelerator, replicas
         self.pools = pooled.pool_designs(demand, accelerator) if replicas["possible"].any() else None
 
     def fleets(self, demand: Demand) -> tuple[list[Fleet], str]:
-        """The cheapest replicas and pools, as far as there are; the reasons of those that there are not."""
+        """Return the cheapest replicas and pools that serve a demand, and the reasons of missing ones."""
         results = [cheapest_replicas(self.replicas, demand, self.accelerator)]
         if self.pools:
             results.append(pooled.cheapest(self.pools, demand, self.accelerator))
@@ -108,7 +108,7 @@ class _AcceleratorDesigns:
 
 
 def _changes(candidates: dict[str, _AcceleratorDesigns], demand: Demand, fleets: list[Fleet]) -> Iterator[str]:
-    """What would change the cheapest fleet, a line each: prices, limits, rate."""
+    """Yield what would change the cheapest fleet, a line each: prices, limits, rate."""
     if not fleets:
         return
     best = fleets[0]
@@ -137,7 +137,7 @@ _MAX_DEVICE_FACTOR, _RATE_FACTORS = 16, (1.1, 1.25, 1.5, 2.0)
 
 
 def _specification(demand: Demand) -> str:
-    """The sweep over the replicas of all accelerators."""
+    """Return the specification of the replicas of all accelerators."""
     sizes = [2**k for k in range(demand.max_devices.bit_length())]
     axes = {
         "accelerator": list(demand.accelerators),
@@ -145,7 +145,7 @@ def _specification(demand: Demand) -> str:
         "tp": "divisors",
         "request_rate": [
             *(demand.rate / count for count in _REPLICAS if count <= _MAX_DEVICE_FACTOR * demand.max_devices),
-            *(demand.rate * more for more in _RATE_FACTORS),
+            *(demand.rate * factor for factor in _RATE_FACTORS),
         ],
     }
     if catalog.is_mixture(demand.workload):
@@ -154,7 +154,7 @@ def _specification(demand: Demand) -> str:
         {
             "workload": {"name": demand.workload},
             "system": {"name": demand.accelerators[0]},
-            "serving": demand.lengths,
+            "serving": demand.request_lengths,
             "axes": axes,
             "output": {"keep": "all", "money": True, "tails": True},
         }
@@ -162,7 +162,7 @@ def _specification(demand: Demand) -> str:
 
 
 def swept_replicas(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
-    """Accelerator → column → values of all replicas [designs]."""
+    """Return accelerator → column → values [design] of all replicas."""
     grid = compose.build(specs.from_text(_specification(demand), "plan"))
     data, _ = execute(grid, output=False)
     is_launched = launch_mask(data, grid).variable
@@ -193,24 +193,24 @@ def swept_replicas(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
 
 
 def cheapest_replicas(replicas: dict[str, np.ndarray], demand: Demand, accelerator: str) -> Fleet | str:
-    """The cheapest fleet of replicas of one accelerator, or the reason for none."""
+    """Return the cheapest fleet of replicas of one accelerator, or the reason for none."""
     if not replicas["possible"].any():
         devices = counted(demand.max_devices, "device")
         return f"no mapping of up to {devices} that {replicas['software'][0]} can be started with fits in memory"
-    fits = replicas["feasible"].astype(bool)
-    if not fits.any():
+    within_limits = replicas["feasible"].astype(bool)
+    if not within_limits.any():
         return f"replicas need more than {_MAX_DEVICE_FACTOR * demand.max_devices:,} devices"
     first, token = (replicas[name] for name in demand.metrics)
     for token_name, values, limit in (
         ("token", token, demand.token_limit),
         ("first token", first, demand.first_token_limit),
     ):
-        if not (fits & (values <= limit)).any():
-            return f"replicas take {seconds(float(values[fits].min()))} of {seconds(limit)} to a {token_name}"
-    fits &= (token <= demand.token_limit) & (first <= demand.first_token_limit)
-    if not fits.any():
+        if not (within_limits & (values <= limit)).any():
+            return f"replicas take {seconds(float(values[within_limits].min()))} of {seconds(limit)} to a {token_name}"
+    within_limits &= (token <= demand.token_limit) & (first <= demand.first_token_limit)
+    if not within_limits.any():
         return "no replica meets the limits"
-    fitting = {name: values[fits] for name, values in replicas.items()}
+    fitting = {name: values[within_limits] for name, values in replicas.items()}
     count = np.ceil(demand.rate / fitting["request_rate"] * (1.0 - 1e-6))
     devices = count * fitting["n_devices"]
     hourly = devices * fitting["cost_per_device_hour"]
@@ -245,7 +245,7 @@ def cheapest_replicas(replicas: dict[str, np.ndarray], demand: Demand, accelerat
 
 
 def _highest_rate(fitting: dict[str, np.ndarray], best_replica: dict[str, Any]) -> float:
-    """Highest rate of the replicas within the limits that are mapped as this one, requests/s."""
+    """Return the highest rate of the replicas within the limits with the same mapping, requests/s."""
     is_same_mapping = np.full(fitting["request_rate"].shape, True)
     for name in ("n_devices", "software", *(name for name in DEGREES if name in best_replica)):
         is_same_mapping &= fitting[name] == best_replica[name]

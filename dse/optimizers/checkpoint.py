@@ -20,7 +20,7 @@ _HISTORY = ("violation", "value", "objectives", "feasible")
 
 
 class MethodProgress(NamedTuple):
-    """What a method has found after some steps."""
+    """Steps of a method so far: the driver's state, the history, and the front."""
 
     steps: int
     state: list[np.ndarray]  #: of the driver
@@ -33,12 +33,18 @@ class MethodProgress(NamedTuple):
 
 
 def path(output: Path, method: str) -> Path:
-    """Path of the checkpoint of a method, next to the output."""
+    """Return the path of a method's checkpoint, next to the output."""
     return parts_folder(output) / f"search-{method}.npz"
 
 
 def save(file_path: Path, key: str, progress: MethodProgress) -> None:
-    """Write a checkpoint."""
+    """Write a checkpoint.
+
+    Args:
+        file_path: see :func:`path`.
+        key: hash of everything that the steps depend on (:meth:`dse.optimizers.problem.Problem.key`).
+        progress: steps so far.
+    """
     arrays: dict[str, Any] = {"key": np.array(key), "steps": np.array(progress.steps), "reasons": progress.reasons}
     arrays |= {f"history_{name}": array for name, array in progress.history.items()}
     arrays |= {"digits": progress.digits, "reals": progress.reals, "objectives": progress.objectives}
@@ -52,18 +58,23 @@ def save(file_path: Path, key: str, progress: MethodProgress) -> None:
 
 
 def best_path(output: Path, method: str) -> Path:
-    """Path of the best design so far of a method, a text next to its checkpoint."""
+    """Return the path of a method's best design so far, a text next to its checkpoint."""
     return path(output, method).with_suffix(".best.json")
 
 
 def save_best(output: Path, method: str, best: dict[str, Any]) -> None:
-    """Write the best design so far."""
+    """Write the best design so far as JSON."""
     with whole_or_absent(best_path(output, method)) as partial:
         partial.write_text(json.dumps(best, indent=1) + "\n", encoding="utf-8")
 
 
 def load(file_path: Path, key: str) -> MethodProgress | None:
-    """The checkpoint of this very search, if it is there and as it was saved."""
+    """Return the checkpoint of this very search, or None where there is none as it was saved.
+
+    Args:
+        file_path: see :func:`path`.
+        key: hash of everything that the steps depend on (:meth:`dse.optimizers.problem.Problem.key`).
+    """
     try:
         if not is_sealed(file_path, file_path.name):
             return None

@@ -41,7 +41,14 @@ _SEEDS_SEEK = (
 
 
 def build(problem: Problem, method_results: list[MethodResult], summary: Outcome, identity: dict[str, str]) -> Labelled:
-    """Every variable with units and long name."""
+    """Return the results of a search as labelled variables with units and long names.
+
+    Args:
+        problem: the space and the objectives.
+        method_results: of each method.
+        summary: the outcome of all methods.
+        identity: global attributes that identify the search.
+    """
     attributes = _attributes(problem, method_results, summary, identity)
     if (trace := method_results[0].trace) and (chip := method_results[0].chip):
         return Labelled(
@@ -71,7 +78,7 @@ def _coordinates(problem: Problem, method_results: list[MethodResult]) -> dict[s
 
 
 def _descent(problem: Problem, trace: Trace, chip: Chip) -> dict[str, Variable]:
-    """What a descent met, its chip, and the workloads on it."""
+    """Return the history of a descent, its chip, and the workloads on it."""
     study, (objective, *_) = problem.study, problem.program.objectives
     text = objective.expression.text
     values, units = ([getattr(leaf, name) for leaf in chip.hardware] for name in ("value", "units"))
@@ -96,7 +103,7 @@ def _descent(problem: Problem, trace: Trace, chip: Chip) -> dict[str, Variable]:
 
 
 def _chip_coordinates(chip: Chip) -> dict[str, Variable]:
-    """Coordinates of the results of a descent."""
+    """Return the coordinates of the results of a descent."""
     names = {
         "leaf": ([leaf.name for leaf in chip.hardware], "leaf of the hardware"),
         "parameter": ([row.leaf for row in chip.elasticities], "leaf of the design"),
@@ -106,13 +113,13 @@ def _chip_coordinates(chip: Chip) -> dict[str, Variable]:
 
 
 def _outcome_json(summary: Outcome) -> str:
-    """An outcome as a text, without what differs from run to run."""
+    """Return an outcome as JSON, without what differs from run to run."""
     document = dataclasses.asdict(summary)
     return json.dumps({name: value for name, value in document.items() if name not in _RUN_FIELDS})
 
 
 def load_outcome(problem: Problem, target: Path, identity: dict[str, str]) -> Outcome | None:
-    """The outcome of an earlier descent of the same, if its file is there and whole."""
+    """Return the outcome of an earlier descent with the same identity, None where its file is missing or damaged."""
     if not problem.descent or not writing.is_whole(target):
         return None
     attributes = writing.attributes(target)
@@ -140,7 +147,7 @@ def load_outcome(problem: Problem, target: Path, identity: dict[str, str]) -> Ou
 
 
 def _history(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
-    """What was known after each step; shorter methods end in missing values."""
+    """Return the best so far after each step, with missing values after the end of shorter methods."""
     longest = max(result.progressed.steps for result in method_results)
     objectives = problem.program.objectives
     evaluations = np.zeros((len(method_results), longest), np.int64)
@@ -179,7 +186,7 @@ def _history(problem: Problem, method_results: list[MethodResult]) -> dict[str, 
 
 
 def _best(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
-    """The best design of each seed, after the polish: its axes and all metrics."""
+    """Return axes and all metrics of the best design of each seed, after the polish."""
     n = len(problem.spec.seeds)
     points = best_points(method_results)
     metrics = {
@@ -197,13 +204,13 @@ def _best(problem: Problem, method_results: list[MethodResult]) -> dict[str, Var
 
 
 def _front(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
-    """The designs that none dominates, best by the first objective first."""
+    """Return the designs that none dominates, ordered by the first objective."""
     points = front(method_results).points
     return _designs(problem, points, problem.metrics(points), ("design",), (len(points.digits),), "front_")
 
 
 def _method_fronts(fronts: list[MethodFront]) -> dict[str, Variable]:
-    """How far each method has come with several objectives."""
+    """Return size and hypervolume of each method's front."""
     size = "designs that no other evaluated design of the method dominates"
     share = (
         "share of the box, between the best of each objective and a tenth beyond the worst of the front of all "
@@ -226,7 +233,7 @@ def _designs(
     shape: tuple[int, ...],
     prefix: str,
 ) -> dict[str, Variable]:
-    """Axes and metrics of designs."""
+    """Return axes and metrics of designs."""
     data = {
         prefix + variable_name(axis): coordinate(dims, axis, column.reshape(shape))
         for axis, column in axis_columns(problem, points)
@@ -240,7 +247,7 @@ def _designs(
 def _attributes(
     problem: Problem, method_results: list[MethodResult], summary: Outcome, identity: dict[str, str]
 ) -> dict[str, Any]:
-    """Global attributes: what was searched, with what, and on whose data it rests."""
+    """Return the global attributes: specification, methods, objectives, and the sources of the data."""
     return {
         "title": problem.spec.sweep.title,
         CAUTIONS: "\n".join(summary.cautions),
@@ -262,7 +269,7 @@ def _attributes(
 
 
 def _proof(proof: Proof | None) -> dict[str, Any]:
-    """Attributes of what is proven of all designs."""
+    """Return the attributes of a proof, none without one."""
     if proof is None:
         return {}
     attributes = {"gap": proof.gap, "bound": proof.bound, "certificate": proof.certificate and proof.certificate.name}

@@ -28,7 +28,11 @@ from dse.spec.codesign import DESCENT
 
 
 def search(task: Problem, progress: Callable[[SearchProgress], None] | None = None) -> MethodResult:
-    """The chip that a descent finds within the budget of the specification; InputError for none that runs anything."""
+    """Return the chip that a descent finds within the budget of the specification.
+
+    Raises:
+        InputError: where no hardware runs every workload.
+    """
     problem, spec = task.descent, task.spec
     assert problem is not None
     trace = descent.search(
@@ -47,16 +51,16 @@ def search(task: Problem, progress: Callable[[SearchProgress], None] | None = No
 
 
 def check_budget(task: Problem, where: str) -> None:
-    """InputError for fewer evaluations than one step takes: it would take them all the same."""
+    """Raise InputError for fewer evaluations than one step takes."""
     problem, evaluations = task.descent, task.spec.evaluations
     assert problem is not None
     starts = problem.schedule.starts
-    least = problem.inner.evaluations_per_step(starts)
-    if evaluations is not None and evaluations < least:
+    step_evaluations = problem.inner.evaluations_per_step(starts)
+    if evaluations is not None and evaluations < step_evaluations:
         raise InputError(
             where,
             f"{evaluations:,}",
-            f"{least:,} or more: one step moves {starts} starts, and each tries every mapping",
+            f"{step_evaluations:,} or more: one step moves {starts} starts, and each tries every mapping",
             "give more, give --seconds, or write fewer starts and fewer values of its axes",
         )
 
@@ -64,7 +68,7 @@ def check_budget(task: Problem, where: str) -> None:
 def _progress_callback(
     task: Problem, progress: Callable[[SearchProgress], None]
 ) -> Callable[[int, int, int, float], None]:
-    """What shows the progress of a descent after each of its steps."""
+    """Return the callback that reports the progress of a descent after each of its steps."""
     start_time, (objective, *_) = time.perf_counter(), task.program.objectives
 
     def report(step: int, steps: int, evaluations: int, best: float) -> None:
@@ -84,7 +88,7 @@ def _progress_callback(
 
 
 def _result(task: Problem, trace: Trace, solved: DescentSolution) -> MethodResult:
-    """A solution as the result of a method whose seeds are the workloads."""
+    """Return a solution as the result of a method whose seeds are the workloads."""
     points, descent_chip = _points(task, solved), solved.chip
     n, (objective, *_) = len(descent_chip.workloads), task.program.objectives
     values = objective.sign * np.array([workload.objective for workload in descent_chip.workloads], np.float32)
@@ -113,13 +117,13 @@ def _result(task: Problem, trace: Trace, solved: DescentSolution) -> MethodResul
 
 
 def _points(task: Problem, solved: DescentSolution) -> Point[np.ndarray]:
-    """The workloads [workload] on the chip, each with its best mapping, as points of the space."""
+    """Return the workloads [workload] on the chip, each with its best mapping, as points of the space."""
     grid, space = task.grid, task.space
     row, column = np.divmod(np.array(solved.mappings), grid.table.n_columns)
     n = len(row)
     dimensions = np.unravel_index(np.arange(n), grid.shape) if grid.shape else ()
     options = np.asarray(space.option_digits)[column]
     digits = np.column_stack([*dimensions, row, options]).astype(np.int32)
-    plain = np.array([solved.leaves[path] for path in space.paths])
-    reals = (np.where(space.logs, np.log(plain), plain) - np.asarray(space.low)) / np.asarray(space.span)
+    values = np.array([solved.leaves[path] for path in space.paths])
+    reals = (np.where(space.logs, np.log(values), values) - np.asarray(space.low)) / np.asarray(space.span)
     return Point(digits, np.tile(np.clip(reals, 0.0, 1.0).astype(np.float32), (n, 1)))

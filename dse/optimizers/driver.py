@@ -46,7 +46,7 @@ METHODS: dict[str, Method] = {
 
 
 class Best(NamedTuple):
-    """The best design so far of each seed."""
+    """The best design so far of each seed: arrays [seed]."""
 
     point: Point[np.ndarray]
     evaluation: Evaluation[np.ndarray]
@@ -54,7 +54,7 @@ class Best(NamedTuple):
 
 
 class HistoryRow(NamedTuple):
-    """What steps add to the history: arrays [step, seed]."""
+    """History of steps: arrays [step, seed]."""
 
     violation: np.ndarray  #: of the best so far
     value: np.ndarray  #: of the best so far
@@ -64,14 +64,14 @@ class HistoryRow(NamedTuple):
 
 
 class PointBatch(NamedTuple):
-    """What steps have evaluated: arrays [step, seed, batch]."""
+    """Evaluated points of steps: arrays [step, seed, batch]."""
 
     points: Point[np.ndarray]
     evaluation: Evaluation[np.ndarray]
 
 
 class Chunk(NamedTuple):
-    """What several steps have found, on the host."""
+    """History and evaluations of several steps, on the host."""
 
     rows: HistoryRow  #: arrays [step, seed]
     batches: PointBatch | None  #: [step, seed, batch] where there are several objectives
@@ -79,7 +79,7 @@ class Chunk(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """What is to be evaluated next."""
+    """Points to be evaluated next."""
 
     points: Point  #: [seed, batch]
     values: Values  #: by leaf: [design], padded to the size of the evaluating program
@@ -102,7 +102,7 @@ class Run:
 
 
 def no_best(problem: Problem) -> Best:
-    """Of each seed, before anything is evaluated."""
+    """Return the infinitely bad design that each seed starts from."""
     space, n = problem.space, len(problem.spec.seeds)
     point = Point(np.zeros((n, len(space.sizes)), np.int32), np.zeros((n, len(space.paths)), np.float32))
     worst = np.full(n, np.inf, np.float32)
@@ -111,11 +111,19 @@ def no_best(problem: Problem) -> Best:
 
 
 def absorb(best: Best, batch: PointBatch, weights: np.ndarray, bits: tuple[int, ...]) -> tuple[Best, HistoryRow]:
-    """The best with several steps' batches [step, seed, batch], and what they add to the history; on the host."""
+    """Return the best with several steps' batches [step, seed, batch], and the rows of history of these steps.
+
+    Args:
+        best: before these steps, [seed].
+        batch: what the steps have evaluated, on the host.
+        weights: [seed, objective] of the geometric mean.
+        bits: infeasibility reasons that are counted.
+    """
     batch_evaluation, value = batch.evaluation, scalar_by_numpy(batch.evaluation.objectives, weights[:, None])
     best_indices = best_position(batch_evaluation.violation, value, batch.points.digits)
 
     def take_best(array: np.ndarray) -> np.ndarray:
+        """Return the entries [step, seed] of an array [step, seed, batch] at the best of each batch."""
         indices = best_indices.reshape(*best_indices.shape, *[1] * (array.ndim - 2))
         return np.take_along_axis(array, indices, axis=2)[:, :, 0]
 
@@ -139,7 +147,7 @@ def absorb(best: Best, batch: PointBatch, weights: np.ndarray, bits: tuple[int, 
 
 @persistent_jit("run", quickly=True)
 def _begin(space: Space, seeds: Array, *, run: Run) -> Any:
-    """What is learnt of every seed before the first step."""
+    """Return the initial state of every seed's searcher."""
     return _strongly_typed(
         jax.vmap(lambda seed: run.searcher.init(jax.random.fold_in(jax.random.key(seed), 0), space))(seeds)
     )
@@ -156,11 +164,12 @@ def _learn_and_ask(
     *,
     run: Run,
 ) -> tuple[Any, Proposal]:
-    """Learn from the evaluation of step number ``step`` and ask for the next; below 0 nothing is learnt."""
+    """Learn from the evaluation of step ``step``, nothing where it is below 0, and propose the next points."""
 
     def update_seed(
         seed: Array, weights: Array, state: Any, points: Point, results: tuple[Evaluation, Values]
     ) -> tuple[Any, Point]:
+        """Update one seed's state and propose its next points."""
         (evaluation, slopes), key = results, jax.random.key(seed)
         fitness = Fitness(Judgement(evaluation.violation, scalar(evaluation.objectives, weights)), slopes)
         learnt = run.searcher.update(jax.random.fold_in(key, step + 1), state, space, points, fitness)
@@ -177,6 +186,7 @@ _advance, _advance_soon = (persistent_jit("run", quickly=quickly)(_learn_and_ask
 
 
 def _proposal(space: Space, weights: Array, state: Any, points: Point, run: Run) -> Proposal:
+    """Return points with the values of their leaves, and with penalties where the method uses slopes."""
     values, penalty = padded_values(space, points, run.size), None
     if run.searcher.penalty is not None:
         multiplier, stiffness = (array.reshape(-1) for array in jax.vmap(run.searcher.penalty)(state))
@@ -186,12 +196,12 @@ def _proposal(space: Space, weights: Array, state: Any, points: Point, run: Run)
 
 
 def _strongly_typed(state: Any) -> Any:
-    """The same arrays, none of a weak type: the program of the first step is that of the others."""
+    """Return the arrays with strong types, so that the first step shares the program of the others."""
     return jax.tree.map(lambda array: jnp.asarray(array, array.dtype), state)
 
 
 class Driver:
-    """A method on the device, all seeds by one ``vmap``."""
+    """Runs a method on the device, all seeds by one ``vmap``."""
 
     def __init__(self, problem: Problem, name: str) -> None:
         spec = problem.spec
@@ -208,7 +218,7 @@ class Driver:
         self._proposal = self._first_proposal()
 
     def advance(self, start: int, n_steps: int) -> Chunk:
-        """Do ``n_steps`` steps, the first of them being number ``start``."""
+        """Do ``n_steps`` steps, of which the first has the number ``start``."""
         batches = []
         for step in range(start, start + n_steps):
             points, results = self._proposal.points, self._evaluate()
@@ -216,11 +226,14 @@ class Driver:
             batches.append((points, results[0]))
         points, results = jax.device_get(tuple(zip(*batches, strict=True)))
         shape = len(self._seeds), self.batch
-        batch = PointBatch(_stacked(points), _stacked([reshape_results(evaluation, shape) for evaluation in results]))
+        batch = PointBatch(
+            _stack_steps(points), _stack_steps([reshape_results(evaluation, shape) for evaluation in results])
+        )
         self.best, rows = absorb(self.best, batch, self.weights, self._run.bits)
         return Chunk(rows, batch if self.problem.n_objectives > 1 else None)
 
     def _step(self, points: Point, results: tuple[Evaluation, Values], step: int) -> None:
+        """Learn from results and keep the next proposal."""
         arguments = *self._fixed, self.state, points, results, np.int32(step)
         if self._program is None:
             step_of = _advance_soon if self.problem.evaluator.is_short else _advance
@@ -228,7 +241,7 @@ class Driver:
         self.state, self._proposal = self._program(*arguments)
 
     def _first_proposal(self) -> Proposal:
-        """What is evaluated first: a step that learns nothing."""
+        """Return the first points, by a step that learns nothing."""
         space, shape, size = self.problem.space, (len(self._seeds), self.batch), self._run.size
         zero, n_objectives = np.zeros(size, np.float32), self.problem.n_objectives
         points = Point(np.zeros((*shape, len(space.sizes)), np.int32), np.zeros((*shape, len(space.paths)), np.float32))
@@ -239,36 +252,37 @@ class Driver:
         return self._proposal
 
     def _evaluate(self) -> tuple[Evaluation, Values]:
+        """Evaluate the current proposal, with slopes where the method uses them."""
         proposal, count = self._proposal, self.batch * len(self.problem.spec.seeds)
         if proposal.penalty is None:
             return self.problem.evaluator(proposal.values, count), {}
         return self.problem.evaluator.slopes(proposal.values, proposal.penalty, count)
 
     def state_arrays(self) -> list[np.ndarray]:
-        """All that a later process needs to go on."""
+        """Return all arrays that a later process needs to go on."""
         return [np.asarray(leaf) for leaf in jax.tree.leaves((self.best, (self.state, self._proposal)))]
 
     def restore(self, arrays: list[np.ndarray], tell_history: tuple[np.ndarray, ...] | None) -> None:
-        """Go on from what :meth:`state_arrays` gave."""
+        """Go on from the arrays of :meth:`state_arrays`."""
         structure = jax.tree.structure((self.best, (self.state, self._proposal)))
         self.best, device = jax.tree.unflatten(structure, arrays)
         self.state, self._proposal = jax.tree.map(jnp.asarray, device)
 
 
-def _stacked(steps: Sequence[Any]) -> Any:
-    """Pytrees of NumPy arrays, one a step, as one of arrays [step, ...]."""
+def _stack_steps(steps: Sequence[Any]) -> Any:
+    """Stack pytrees of NumPy arrays, one a step, into arrays [step, ...]."""
     return jax.tree.map(lambda *arrays: np.stack(arrays), *steps)
 
 
 @persistent_jit("size")
-def _place(space: Space, cube: Array, *, size: int) -> Proposal:
-    """Designs at positions [seed, batch, axis] of the unit cube."""
+def _place_points(space: Space, cube: Array, *, size: int) -> Proposal:
+    """Return designs at positions [seed, batch, axis] of the unit cube."""
     points = spaces.decode(space, cube)
     return Proposal(points, padded_values(space, points, size), None)
 
 
 class HostDriver:
-    """A method that asks and tells on the host, a searcher for each seed; evaluated on the device together."""
+    """Runs a method that asks and tells on the host, a searcher for each seed, evaluated together on the device."""
 
     def __init__(self, problem: Problem, name: str) -> None:
         spec = problem.spec
@@ -287,7 +301,7 @@ class HostDriver:
         evaluator, batches, tells = self.problem.evaluator, [], []
         for _ in range(n_steps):
             cube = np.stack([searcher.ask() for searcher in self.searchers]).astype(np.float32)
-            proposal = _place(self.problem.space, cube, size=evaluator.size)
+            proposal = _place_points(self.problem.space, cube, size=evaluator.size)
             points, evaluation = jax.device_get(
                 (proposal.points, evaluator(proposal.values, cube.shape[0] * self.batch))
             )
@@ -300,22 +314,23 @@ class HostDriver:
             self._tell(tell_arguments)
             batches.append(PointBatch(points, evaluation))
             tells.append(tell_arguments)
-        batch = _stacked(batches)
+        batch = _stack_steps(batches)
         self.best, rows = absorb(self.best, batch, self.weights, tuple(self.problem.study.reason_bits.values()))
         return Chunk(
             rows, batch if self.problem.n_objectives > 1 else None, tuple(map(np.stack, zip(*tells, strict=True)))
         )
 
     def _tell(self, tell_arguments: tuple[np.ndarray, ...]) -> None:
+        """Tell each seed's searcher its objectives, violations and values."""
         for searcher, *seed_arguments in zip(self.searchers, *tell_arguments, strict=True):
             searcher.tell(*seed_arguments)
 
     def state_arrays(self) -> list[np.ndarray]:
-        """The best of each seed: the searchers are made again from what they were told."""
+        """Return the best of each seed, as searchers are replayed from their history."""
         return [np.asarray(leaf) for leaf in jax.tree.leaves(self.best)]
 
     def restore(self, arrays: list[np.ndarray], tell_history: tuple[np.ndarray, ...] | None) -> None:
-        """Ask and tell again what was told before."""
+        """Replay the asks and tells of an earlier process."""
         self.best = jax.tree.unflatten(jax.tree.structure(self.best), arrays)
         for tell_arguments in zip(*(tell_history or ()), strict=True):
             for searcher in self.searchers:
@@ -324,17 +339,17 @@ class HostDriver:
 
 
 def release() -> None:
-    """Forget the programs of methods: no other run can use them, and a process has room for some hundred."""
-    for function in (_begin, _advance, _advance_soon, _place):
+    """Forget the compiled programs of methods, which no other run can use."""
+    for function in (_begin, _advance, _advance_soon, _place_points):
         function.forget()
 
 
 def uses_slopes(problem: Problem, name: str) -> bool:
-    """Whether a method asks for slopes."""
+    """True for a method that asks for slopes."""
     method = METHODS[name]
     return not method.external and method.make(**problem.spec.options[name]).penalty is not None
 
 
 def driver(problem: Problem, name: str) -> Driver | HostDriver:
-    """What runs a method."""
+    """Return the driver of a method."""
     return (HostDriver if METHODS[name].external else Driver)(problem, name)

@@ -24,7 +24,7 @@ import numpy as np
 from jax import Array, lax
 
 from dse.optimizers import space as spaces
-from dse.optimizers.functions import Penalty, by_equations, numbers, penalised, stacked, with_slopes
+from dse.optimizers.functions import Penalty, by_equations, numbers, penalised, stack_outputs, with_slopes
 from dse.optimizers.judging import Evaluation
 from dse.optimizers.space import STRUCTURE, Point, Space
 from dse.sweep.engine.point import Program, neutral
@@ -53,14 +53,14 @@ Values = dict[str, Array]
 
 
 class _LazyProgram:
-    """A program compiled once, by the first thread that comes."""
+    """A program that is compiled once, by the first thread that calls it."""
 
     def __init__(self, function: PersistentFunction) -> None:
         self._function, self._lock = function, threading.Lock()
         self._program: Callable[..., Any] | None = None
 
     def prepare(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
-        """The program for arguments like these."""
+        """Return the program compiled for arguments like these."""
         with self._lock:
             if self._program is None:
                 self._program = self._function.compiled(*arguments, **static)
@@ -95,7 +95,7 @@ class Evaluator:
         _register_program(program)
 
     def __call__(self, values: Values, count: int) -> Evaluation:
-        """Evaluation of the first ``count`` designs; their values are padded to ``size`` or a multiple of it.
+        """Evaluate the first ``count`` designs, whose values are padded to ``size`` or a multiple of it.
 
         Returns:
             Arrays as long as those of ``values``, of which the rest means nothing.
@@ -110,29 +110,30 @@ class Evaluator:
         return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *evaluations)
 
     def _evaluate_batch(self, values: Values, count: int) -> Evaluation:
+        """Evaluate at most ``size`` designs."""
         count = min(count, self.size)
         if self.by_numpy:
             outputs = numbers(self.program).over(count, *_on_host((self._base, values), count))
-            return _pad_rows(stacked(outputs), self.size)
+            return _pad_rows(stack_outputs(outputs), self.size)
         arguments = self._base, values, self._blocks(count)
         evaluation: Evaluation = self._evaluate(*arguments, **self._static)
         return evaluation
 
     def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
-        """Evaluation, and the gradient of the penalised logarithm by every leaf that the space sets."""
+        """Return the evaluation, and the gradient of the penalised logarithm by every leaf that the space sets."""
         if self.by_numpy:
             host_penalty: Penalty = jax.device_get(penalty)
             host_penalty = host_penalty._replace(weights=tuple(np.moveaxis(host_penalty.weights, 1, 0)))
             arguments = _on_host((self._base, values, host_penalty), count)
             (_, outputs), slopes_by_leaf = penalised(self.program).slopes_over(1, count, *arguments)
-            return _pad_rows((stacked(outputs), slopes_by_leaf), self.size)
+            return _pad_rows((stack_outputs(outputs), slopes_by_leaf), self.size)
         arguments = self._base, values, penalty, self._blocks(count)
         results: tuple[Evaluation, Values] = self._differentiate(*arguments, **self._static)
         return results
 
     @contextlib.contextmanager
     def compiling_in_background(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
-        """Compile in other threads meanwhile: the model takes as long as all that the methods do themselves.
+        """Compile in other threads within the context, as the model takes as long as the methods themselves.
 
         A failure here occurs again where the program is needed, and is reported there.
 
@@ -183,15 +184,15 @@ class StructuresEvaluator:
         self.size, self.is_short = evaluators[0].size, evaluators[0].is_short
 
     def __call__(self, values: Values, count: int) -> Evaluation:
-        """As :meth:`Evaluator.__call__`."""
+        """Evaluate designs as :meth:`Evaluator.__call__` does."""
         return self._evaluate(values, None, count)[0]
 
     def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
-        """As :meth:`Evaluator.slopes`; by a leaf that a design does not have the slope is 0."""
+        """Return evaluation and slopes as :meth:`Evaluator.slopes` does, with 0 by leaves that a design lacks."""
         return self._evaluate(values, penalty, count)
 
     def _evaluate(self, values: Values, penalty: Penalty | None, count: int) -> tuple[Evaluation, dict[str, Any]]:
-        """Evaluation, and slopes where a penalty is given."""
+        """Return the evaluation, with slopes where a penalty is given."""
         structure, n_objectives = np.asarray(values[STRUCTURE]), len(self.program.objectives)
         length = len(structure)
         evaluation: Any = Evaluation(
@@ -218,7 +219,7 @@ class StructuresEvaluator:
 
     @contextlib.contextmanager
     def compiling_in_background(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
-        """As :meth:`Evaluator.compiling_in_background`."""
+        """Compile in other threads as :meth:`Evaluator.compiling_in_background` does."""
         with contextlib.ExitStack() as stack:
             for evaluator, member_paths in zip(self._evaluators, self._paths, strict=True):
                 stack.enter_context(
@@ -228,34 +229,34 @@ class StructuresEvaluator:
 
 
 def _on_host(arguments: Any, count: int) -> Any:
-    """Arguments with the first ``count`` of every array, as NumPy's."""
+    """Return the first ``count`` entries of every array as NumPy arrays."""
     return jax.tree.map(lambda leaf: leaf[:count] if np.ndim(leaf) else leaf, jax.device_get(arguments))
 
 
 def _pad_rows(arrays: Any, size: int) -> Any:
-    """Arrays [design, ...] made so long; what is behind them means nothing."""
+    """Pad arrays [design, ...] to ``size`` rows by repeating the last."""
     return jax.tree.map(lambda a: np.pad(a, [(0, size - len(a)), *[(0, 0)] * (a.ndim - 1)], mode="edge"), arrays)
 
 
 def padded_values(space: Space, points: Point, size: int) -> Values:
-    """Values [design] of the leaves of points [...], padded to a multiple of ``size``."""
+    """Return values [design] of the leaves of points [...], padded to a multiple of ``size``."""
     count = math.prod(points.digits.shape[:-1])
     flat = jax.tree.map(lambda a: a.reshape(count, a.shape[-1]), points)
     return {path: padded(jnp.asarray(v, jnp.float32), size) for path, v in spaces.values(space, flat).items()}
 
 
 def padded(column: Array, size: int) -> Array:
-    """An array [design, ...] filled up with its last entry to a multiple of ``size``."""
+    """Pad an array [design, ...] with its last entry to a multiple of ``size``."""
     return jnp.pad(column, [(0, -len(column) % size), *[(0, 0)] * (column.ndim - 1)], mode="edge")
 
 
 def reshape_results(arrays: Any, shape: tuple[int, ...]) -> Any:
-    """Arrays [design, ...] as [*shape, ...], without what they were padded with."""
+    """Return padded arrays [design, ...] as [*shape, ...], without the padding."""
     return jax.tree.map(lambda a: a[: math.prod(shape)].reshape(*shape, *a.shape[1:]), arrays)
 
 
 def _evaluate_blocks(base: Design, values: Values, n_blocks: Array, *, program: Program, block: int) -> Evaluation:
-    """Evaluation [design] of the first ``n_blocks`` blocks."""
+    """Evaluate the first ``n_blocks`` blocks of designs: arrays [design]."""
 
     def step(i: Array, evaluation: Evaluation) -> Evaluation:
         part = _block(values, i, block)
@@ -267,7 +268,7 @@ def _evaluate_blocks(base: Design, values: Values, n_blocks: Array, *, program: 
 def _differentiate_blocks(
     base: Design, values: Values, penalty: Penalty, n_blocks: Array, *, program: Program, block: int
 ) -> tuple[Evaluation, Values]:
-    """Evaluation [design] and slopes by leaf [design] of the first ``n_blocks`` blocks."""
+    """Evaluate the first ``n_blocks`` blocks of designs with slopes by leaf: arrays [design]."""
 
     def step(i: Array, results: tuple[Evaluation, Values]) -> tuple[Evaluation, Values]:
         part = jax.vmap(functools.partial(with_slopes, program, base))(*_block((values, penalty), i, block))
@@ -286,16 +287,17 @@ _evaluations, _evaluations_soon, _slopes, _slopes_soon = (
 
 
 def _block(arrays: Any, i: Array, block: int) -> Any:
-    """Block ``i`` of arrays along their first axis."""
+    """Return block ``i`` of arrays along their first axis."""
     return jax.tree.map(lambda array: lax.dynamic_slice_in_dim(array, i * block, block), arrays)
 
 
 def _zero_evaluation(program: Program, size: int) -> Evaluation:
+    """Return an evaluation of zeros [size]."""
     return Evaluation(jnp.zeros((size, len(program.objectives))), jnp.zeros(size), jnp.zeros(size, jnp.int32))
 
 
 def _insert_block(arrays: Any, block: Any, first: Array) -> Any:
-    """The same arrays with a part from ``first`` on."""
+    """Return arrays with ``block`` written from row ``first`` on."""
     return jax.tree.map(lambda a, b: lax.dynamic_update_slice_in_dim(a, b, first, 0), arrays, block)
 
 
@@ -303,7 +305,7 @@ _registered_programs: collections.OrderedDict[Program, None] = collections.Order
 
 
 def _register_program(program: Program) -> None:
-    """Forget all programs when there are those of too many specifications."""
+    """Remember a program, and forget all compiled ones where there are too many specifications."""
     _registered_programs[program] = None
     if len(_registered_programs) > _MAX_PROGRAMS:
         release()
@@ -311,7 +313,7 @@ def _register_program(program: Program) -> None:
 
 
 def release() -> None:
-    """Forget the compiled programs of all searches; those on disk stay."""
+    """Forget the compiled programs of all searches but those on disk."""
     _registered_programs.clear()
     for function in (_evaluations, _evaluations_soon, _slopes, _slopes_soon):
         function.forget()

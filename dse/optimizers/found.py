@@ -25,7 +25,7 @@ PROOF = "proof"
 
 
 class MethodResult(NamedTuple):
-    """What one method has found."""
+    """Best designs, front and history of one method."""
 
     method: str
     batch: int
@@ -53,7 +53,7 @@ class MethodResult(NamedTuple):
 
 
 def no_progress(task: Problem) -> MethodProgress:
-    """What a method has done that has not begun."""
+    """Return the progress of a method before its first step."""
     n, m, space = len(task.spec.seeds), task.n_objectives, task.space
     history = {name: np.zeros((0, n), np.float32) for name in ("violation", "value")}
     history |= {"objectives": np.zeros((0, n, m), np.float32), "feasible": np.zeros((0, n), np.int32)}
@@ -63,14 +63,14 @@ def no_progress(task: Problem) -> MethodProgress:
 
 
 def proof_result(task: Problem, points: Point[np.ndarray], designs: int) -> MethodResult:
-    """The best designs that a proof knows, as a method of one step whose seeds have found the best by their weights.
+    """Return the best designs of a proof as a method of one step, each seed with the best by its weights.
 
     Args:
         task: the space.
         points: of a front, or the best one.
         designs: evaluated by the proof, which count in equal parts for all seeds.
     """
-    seeds, metrics, objectives = task.spec.seeds, *task.plain(points)
+    seeds, metrics, objectives = task.spec.seeds, *task.evaluate_by_numpy(points)
     values = np.stack(objectives, axis=1)
     weights = weights_of(seeds, task.n_objectives)
     value = np.stack([scalar_by_numpy(values, seed_weights) for seed_weights in weights])
@@ -99,7 +99,7 @@ def proof_result(task: Problem, points: Point[np.ndarray], designs: int) -> Meth
 
 
 def best_as_document(task: Problem, best: Best) -> dict[str, Any]:
-    """The best design of all seeds: its objectives, whether it can run, and its axes."""
+    """Return objectives, feasibility and axes of the best design of all seeds."""
     best_index = int(np.lexsort((best.value, best.evaluation.violation))[0])
     columns = axis_columns(task, jax.tree.map(lambda array: array[best_index : best_index + 1], best.point))
     values = zip(task.program.objectives, best.evaluation.objectives[best_index].tolist(), strict=True)
@@ -111,12 +111,12 @@ def best_as_document(task: Problem, best: Best) -> dict[str, Any]:
 
 
 def best_points(method_results: list[MethodResult]) -> Point:
-    """The best design of each seed of each method, [method x seed]."""
+    """Return the best design of each seed of each method, [method x seed]."""
     return jax.tree.map(lambda *arrays: np.concatenate(arrays), *(result.polished.point for result in method_results))
 
 
 def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray]]:
-    """(axis, its label at each point) for points [design]: dimensions, continuous axes, parts of the mapping."""
+    """Return (axis, its label at each point) of points [design] for all axes: dimensions, continuous, mapping."""
     grid, space = problem.grid, problem.space
     digits = np.asarray(points.digits)
     reals = jax.tree.map(np.asarray, spaces.real_values(space, points.reals))

@@ -30,14 +30,14 @@ from dse.sweep.engine.point import Program, evaluate_point
 from dse.types import Design, Scalar
 
 #: An excess that rounding hides still counts as one.
-_LEAST = 1e-6
+_MIN_EXCESS = 1e-6
 
 #: Programs whose functions of scalars a process holds.
 _MAX_PROGRAMS = 4
 
 
 class Penalty(NamedTuple):
-    """What slopes are of: ``ln(value) + multiplier violation + stiffness / 2 violation^2`` of each design."""
+    """Terms of the function that slopes are of: ``ln(value) + multiplier violation + stiffness / 2 violation^2``."""
 
     weights: Any  #: [design, objective] of the geometric mean; by NumPy a tuple of [design]
     multiplier: Array  #: [design]
@@ -45,7 +45,7 @@ class Penalty(NamedTuple):
 
 
 def evaluate(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
-    """Objectives, violation and reasons of one design; differentiable."""
+    """Return objectives, violation and reasons of one design, differentiable."""
     objectives, distance, reason = _evaluate_scalars(program, base, values)
     return Evaluation(jnp.stack(objectives), distance, reason)
 
@@ -53,7 +53,7 @@ def evaluate(program: Program, base: Design, values: dict[str, Scalar]) -> Evalu
 def _evaluate_scalars(
     program: Program, base: Design, values: dict[str, Scalar]
 ) -> tuple[tuple[Scalar, ...], Scalar, Scalar]:
-    """:func:`evaluate` in scalars."""
+    """Return :func:`evaluate` as scalars."""
     metrics, objectives = evaluate_point(dataclasses.replace(program, metrics=None), base, values)
     distance = violation(program, replace(base, values), metrics)
     return objectives, distance, metrics.infeasible_reason
@@ -61,17 +61,18 @@ def _evaluate_scalars(
 
 @functools.lru_cache(maxsize=_MAX_PROGRAMS)
 def numbers(program: Program) -> ScalarFunction:
-    """The evaluation of designs by NumPy."""
+    """Return the function that evaluates designs by NumPy."""
     return _scalar_function("evaluations of a search", program, functools.partial(_evaluate_scalars, program))
 
 
 @functools.lru_cache(maxsize=_MAX_PROGRAMS)
 def penalised(program: Program) -> ScalarFunction:
-    """What slopes are of, then the evaluation, of designs by NumPy; weights are a tuple."""
+    """Return the function of the penalised logarithm and the evaluation by NumPy, with weights as a tuple."""
     return _scalar_function("slopes of a search", program, functools.partial(_penalised, program))
 
 
 def _penalised(program: Program, base: Design, values: dict[str, Scalar], penalty: Penalty) -> Any:
+    """Return the penalised logarithm of one design, and its evaluation."""
     outputs = _evaluate_scalars(program, base, values)
     objectives, distance, _ = outputs
     value = objectives[0]
@@ -85,7 +86,7 @@ def _penalised(program: Program, base: Design, values: dict[str, Scalar], penalt
 
 
 def _scalar_function(name: str, program: Program, function: Callable[..., Any]) -> ScalarFunction:
-    """A function of scalars by NumPy, in single precision as programs are."""
+    """Return a function of scalars by NumPy, in single precision as programs are."""
 
     def trace(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
         scalars = [jax.ShapeDtypeStruct((), jnp.float32)] * structure.num_leaves
@@ -95,14 +96,14 @@ def _scalar_function(name: str, program: Program, function: Callable[..., Any]) 
     return ScalarFunction(lambda *arguments: (function(*arguments), None), cache_key, trace)
 
 
-def stacked(judged: tuple[Any, ...]) -> Evaluation:
-    """What :func:`_evaluate_scalars` gives of many designs, as arrays [design, ...]."""
-    objectives, violation, reason = judged
+def stack_outputs(outputs: tuple[Any, ...]) -> Evaluation:
+    """Stack the outputs of :func:`_evaluate_scalars` of many designs into arrays [design, ...]."""
+    objectives, violation, reason = outputs
     return Evaluation(np.stack(objectives, axis=1), violation, reason)
 
 
 def violation(program: Program, design: Design, metrics: Any) -> Array:
-    """How far a design is from feasible, 0 where it is.
+    """Return how far a design is from feasible, 0 where it is.
 
     The logarithm of what it needs over what there is for the reasons that have a degree (memory, say), 1 for every
     other reason of the study, and for each constraint the relative difference of its sides.
@@ -115,12 +116,12 @@ def violation(program: Program, design: Design, metrics: Any) -> Array:
     graded = study.shortfalls(design, metrics)
     for bit in study.reasons:
         is_set = (metrics.infeasible_reason & int(bit)) != 0
-        total = total + jnp.where(is_set, jnp.maximum(graded.get(bit, 1.0), _LEAST), 0.0)
+        total = total + jnp.where(is_set, jnp.maximum(graded.get(bit, 1.0), _MIN_EXCESS), 0.0)
     return total
 
 
 def by_equations(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
-    """:func:`evaluate` in a form that compiles faster; pure, for use under ``jit``, ``vmap`` and ``grad``."""
+    """Return :func:`evaluate` in a form that compiles faster, for use under ``jit``, ``vmap`` and ``grad``."""
     inputs, structure = jax.tree.flatten((base, values))
     run, outputs = _equations(functools.partial(evaluate, program), structure, program.known)
     return jax.tree.unflatten(outputs, run(*(jnp.asarray(value, jnp.float32) for value in inputs)))
@@ -129,6 +130,7 @@ def by_equations(program: Program, base: Design, values: dict[str, Scalar]) -> E
 def _equations(
     function: Callable[..., Any], inputs: jax.tree_util.PyTreeDef, constants: Iterable[tuple[int, float]]
 ) -> tuple[Equations, jax.tree_util.PyTreeDef]:
+    """Trace a function of scalars, with ``constants`` (input → value) folded in."""
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
     equations, outputs = recording.trace(function, *scalars)
     return folded(equations, dict(constants)), outputs
@@ -137,7 +139,7 @@ def _equations(
 def with_slopes(
     program: Program, base: Design, values: dict[str, Scalar], penalty: Penalty
 ) -> tuple[Evaluation, dict[str, Scalar]]:
-    """The evaluation of one design and slopes of what :class:`Penalty` says, by rules of our own where they are known.
+    """Return the evaluation of one design, and slopes of the function of :class:`Penalty` by its leaves.
 
     With those of JAX alone the program takes several times as long to trace and to compile.
     """

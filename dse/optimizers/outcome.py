@@ -26,12 +26,12 @@ ROUNDING = 1e-4
 
 
 class MismatchError(RuntimeError):
-    """The plain model does not say of the reported best what the search did."""
+    """Objectives of the reported best that the plain model contradicts."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BestOfSeed:
-    """A design that a seed of a method has found."""
+    """The best design of one seed of a method."""
 
     method: str
     seed: int
@@ -71,12 +71,12 @@ class Outcome(Cautions):
 
     @property
     def any_feasible(self) -> bool:
-        """Whether some design can run."""
+        """True where some design can run."""
         return any(design.violation == 0.0 for design in self.designs)
 
 
 def with_metrics(problem: Problem, method_results: list[MethodResult]) -> list[MethodResult]:
-    """The same with the metrics of their best designs."""
+    """Return the results with the metrics of their best designs."""
     n = len(method_results[0].seeds)
     metrics = problem.metrics(best_points(method_results))
     return [
@@ -92,7 +92,15 @@ def build_outcome(
     output: Path | None,
     proof: Proof | None = None,
 ) -> Outcome:
-    """The outcome of the methods' results, and of a proof of them."""
+    """Return the outcome of all methods.
+
+    Args:
+        problem: the space and the objectives.
+        method_results: of each method.
+        seconds: by method, and ``total``.
+        output: file of the results, None for none.
+        proof: of the best designs, where there is one.
+    """
     reasons = np.sum([result.progressed.reasons for result in method_results], axis=0)
     designs, merged_front = _designs(problem, method_results), several.front(method_results)
     front, distinct = several.front_designs(problem, method_results, merged_front)
@@ -124,11 +132,11 @@ def build_outcome(
 
 
 def _designs(problem: Problem, method_results: list[MethodResult]) -> tuple[BestOfSeed, ...]:
-    """The best of each seed, best first; of equals the first method and seed."""
-    signs, least = several.signs(problem), None
+    """Return the best design of each seed, best first; equals are in the order of methods and seeds."""
+    signs, best_objective = several.signs(problem), None
     if problem.n_objectives == 1 and not problem.descent:  # of several, the best by one is the end of a front
         feasible = [result.polished.evaluation for result in method_results]
-        least = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)
+        best_objective = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)
     designs: list[tuple[tuple[float, float], BestOfSeed]] = []
     for result in method_results:
         best = result.polished
@@ -140,8 +148,8 @@ def _designs(problem: Problem, method_results: list[MethodResult]) -> tuple[Best
                 evaluations=result.evaluations + int(result.polish_evaluations[i]),
                 objectives=tuple(map(float, signs * best.evaluation.objectives[i])),
                 violation=float(best.evaluation.violation[i]),
-                gap=_gap(best, i, least),
-                gap_unpolished=_gap(result.best, i, least),
+                gap=_gap(best, i, best_objective),
+                gap_unpolished=_gap(result.best, i, best_objective),
                 labels={axis.name: column[i].item() for axis, column in columns},
                 metrics={name: float(values[i]) for name, values in result.metrics.items()},
             )
@@ -152,7 +160,7 @@ def _designs(problem: Problem, method_results: list[MethodResult]) -> tuple[Best
 def _feasible_designs(
     problem: Problem, method_results: list[MethodResult]
 ) -> Iterator[tuple[dict[str, Label], dict[str, float], Design]]:
-    """Labels, metrics and leaves by name, and the base design of its structure, of the best designs that can run."""
+    """Yield labels, metrics and leaves by name, and the base design, of each best design that can run."""
     for result in method_results:
         best, columns = result.polished, axis_columns(problem, result.polished.point)
         leaves = spaces.values(problem.space, best.point)
@@ -164,16 +172,20 @@ def _feasible_designs(
             yield labels, {name: float(column[i]) for name, column in numbers.items()}, base
 
 
-def _gap(best: Best, seed: int, least: float | None) -> float | None:
-    """How much worse a seed's objective is than the least of all, relative; None where it is infeasible."""
-    if least is None or best.evaluation.violation[seed] > 0.0:
+def _gap(best: Best, seed: int, best_objective: float | None) -> float | None:
+    """Return how much worse a seed's objective is than the best of all, relative, None where it is infeasible."""
+    if best_objective is None or best.evaluation.violation[seed] > 0.0:
         return None
-    return float((best.evaluation.objectives[seed, 0] - least) / max(abs(least), 1e-30))
+    return float((best.evaluation.objectives[seed, 0] - best_objective) / max(abs(best_objective), 1e-30))
 
 
 def verify(problem: Problem, best: Best) -> None:
-    """Hold each design [seed] to the model by NumPy: it says what the search did, to rounding, or MismatchError."""
-    metrics, objectives = problem.plain(best.point)
+    """Check the search's value of each design [seed] against the model by NumPy.
+
+    Raises:
+        MismatchError: for a difference that rounding does not explain.
+    """
+    metrics, objectives = problem.evaluate_by_numpy(best.point)
     for position, objective in enumerate(problem.program.objectives):
         pairs = zip(objectives[position].tolist(), best.evaluation.objectives[:, position].tolist(), strict=True)
         for plain, searched in pairs:

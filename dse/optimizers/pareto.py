@@ -28,25 +28,25 @@ class Front(NamedTuple):
 
 
 def of_evaluated(points: Point[np.ndarray], evaluation: Evaluation[np.ndarray]) -> Front:
-    """The front of evaluated designs [...]."""
+    """Return the front of evaluated designs [...]."""
     feasible = evaluation.reason == 0
     return merge_fronts(Front(points.digits[feasible], points.reals[feasible], evaluation.objectives[feasible]))
 
 
 def merge_fronts(*fronts: Front) -> Front:
-    """The front of several fronts; of equal designs the first."""
+    """Return the front of several fronts, with the first of equal designs."""
     columns = [np.concatenate(arrays) for arrays in zip(*fronts, strict=True)]
     indices = front(columns[2])
     return Front(*(array[indices] for array in columns))
 
 
 def front(objectives: np.ndarray) -> np.ndarray:
-    """Positions of the designs [design, objective] that no other dominates, one of equal designs, in their order."""
+    """Return positions of the designs [design, objective] that no other dominates, in their order."""
     return np.sort(pareto_front(np.ascontiguousarray(objectives.T), np.arange(len(objectives))))
 
 
 def hypervolume(objectives: np.ndarray, reference: np.ndarray) -> float:
-    """Volume that designs [design, objective] dominate below a reference point; exact for any number of objectives.
+    """Return the volume that designs [design, objective] dominate below a reference point.
 
     By slices along the last objective, each the hypervolume of one objective fewer (While et al. 2006); designs
     that are not below the reference in every objective add nothing.
@@ -56,6 +56,7 @@ def hypervolume(objectives: np.ndarray, reference: np.ndarray) -> float:
 
 
 def _volume(points: np.ndarray, reference: np.ndarray) -> float:
+    """Return the hypervolume of points below ``reference``."""
     if not len(points):
         return 0.0
     if points.shape[1] == 1:
@@ -63,21 +64,21 @@ def _volume(points: np.ndarray, reference: np.ndarray) -> float:
     points = points[front(points)]
     if points.shape[1] == 2:
         points = points[np.argsort(points[:, 0])]
-        above = np.concatenate([[reference[1]], points[:-1, 1]])
-        return float(np.sum((reference[0] - points[:, 0]) * (above - points[:, 1])))
+        upper = np.concatenate([[reference[1]], points[:-1, 1]])
+        return float(np.sum((reference[0] - points[:, 0]) * (upper - points[:, 1])))
     points = points[np.argsort(points[:, -1], kind="stable")]
     depths = np.diff(np.append(points[:, -1], reference[-1]))
     return sum(depth * _volume(points[: i + 1, :-1], reference[:-1]) for i, depth in enumerate(depths) if depth > 0)
 
 
 def reference(front: np.ndarray) -> np.ndarray:
-    """The point that volumes of a front [design, objective] are measured from: a tenth beyond its worst."""
+    """Return the point from which volumes of a front [design, objective] are measured, a tenth beyond its worst."""
     worst = np.max(front, axis=0)
     return worst + 0.1 * np.abs(worst)
 
 
 def shares(fronts: list[np.ndarray]) -> list[float | None]:
-    """Of the box between the best of each objective and the :func:`reference` of all fronts, what each dominates.
+    """Return the share that each front dominates of the box from the best to the :func:`reference` of all fronts.
 
     None where there are too many objectives, or too many designs, to say so exactly, and where there is no box.
     """

@@ -41,7 +41,7 @@ class PolishResult(NamedTuple):
 
 
 def polish(problem: Problem, best: Best, weights: np.ndarray) -> PolishResult:
-    """The local optima that are reached from the best design of each seed; ``weights`` [seed] as their method had them.
+    """Return the local optima that are reached from the best design of each seed.
 
     All single steps, halved along continuous axes when nothing is better any more; then all pairs of steps, if they
     are few, and single steps again from a better one.
@@ -59,7 +59,7 @@ def polish(problem: Problem, best: Best, weights: np.ndarray) -> PolishResult:
 
 
 def polish_ends(problem: Problem, front: Front) -> PolishResult:
-    """The local optima that are reached from the ends of a front, each by the one objective that it is the best in."""
+    """Return the local optima that are reached from the ends of a front, each by the objective it is best in."""
     best_indices, n = front.objectives.argmin(axis=0), problem.n_objectives
     weights, objectives = np.eye(n, dtype=np.float32), front.objectives[best_indices]
     evaluation = Evaluation(objectives, np.zeros(n, np.float32), np.zeros(n, np.int32))
@@ -70,7 +70,7 @@ def polish_ends(problem: Problem, front: Front) -> PolishResult:
 
 
 def _local_optimum(problem: Problem, best: Best, weights: np.ndarray, fronts: list[Front]) -> tuple[Best, int]:
-    """The local optimum of one seed, and its evaluations; the front of each round's designs goes to ``fronts``."""
+    """Return the local optimum of one seed and its evaluations, and append each round's front to ``fronts``."""
     n = problem.space.n_directions
     steps = _STEPS if problem.space.paths else _STEPS[:1]
     evaluations, step_index = 0, 0
@@ -99,7 +99,7 @@ def release() -> None:
 
 @persistent_jit("in_pairs", "size", quickly=True)
 def _neighbourhood(space: Space, point: Point, step: Array, *, in_pairs: bool, size: int) -> tuple[Point, Values]:
-    """A design and its neighbours; the design itself comes first, so that one program evaluates all of them."""
+    """Return a design and its neighbours, the design first."""
     neighbours, _ = spaces.neighbours(space, point, step)
     if in_pairs:
         neighbours, _ = jax.vmap(lambda point: spaces.neighbours(space, point, step))(neighbours)
@@ -109,7 +109,7 @@ def _neighbourhood(space: Space, point: Point, step: Array, *, in_pairs: bool, s
 
 
 def _best_of(points: Point[np.ndarray], evaluations: Evaluation[np.ndarray], weights: np.ndarray) -> tuple[Best, bool]:
-    """The best of the points, and whether it is better than the first."""
+    """Return the best of the points, and whether it is better than the first."""
     value = scalar_by_numpy(evaluations.objectives, weights)
     best_index = best_position(evaluations.violation, value, points.digits)
     improved = bool(

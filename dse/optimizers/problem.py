@@ -36,7 +36,7 @@ from dse.types import Scalar
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Problem:
-    """A space and what is sought in it."""
+    """A space with the objectives and constraints of the designs in it."""
 
     spec: SearchSpec
     grid: Grid
@@ -51,30 +51,30 @@ class Problem:
 
     @property
     def n_objectives(self) -> int:
-        """Objectives; each is minimised, maximised ones are negated."""
+        """Number of objectives; each is minimised, maximised ones are negated."""
         return len(self.program.objectives)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a reader must know of the space before anything is computed, a line each."""
+        """Remarks on the space that a reader should know before a search, a line each."""
         return tuple(filter(None, dict.fromkeys((*self.spec.notes, *self.grid.remarks, self.remark))))
 
     @property
     def remark(self) -> str:
-        """That an objective compares unlike workloads, of which the one with the least work wins; else empty.
+        """Remark that an objective compares unlike workloads, of which the one with the least work wins, or "".
 
         A descent compares none: its chip is for all of them.
         """
-        unlike, study = works(self.grid), self.study
+        unlike_axes, study = works(self.grid), self.study
         objectives = {objective.expression.text for objective in self.program.objectives}
-        if self.descent or not (unlike and study.rate and study.objective in objectives):
+        if self.descent or not (unlike_axes and study.rate and study.objective in objectives):
             return ""
         name, rate = (text.replace("_", " ") for text in (study.objective, study.rate))
-        return f"unlike work along {' and '.join(unlike)}: the least has the best {name}; {rate} compares designs"
+        return f"unlike work along {' and '.join(unlike_axes)}: the least has the best {name}; {rate} compares designs"
 
     @functools.cached_property
     def evaluator(self) -> Evaluator | StructuresEvaluator:
-        """What evaluates the batches of every method of this search."""
+        """The evaluator of the batches of every method."""
         batches = [options[name] for options in self.spec.options.values() for name in BATCHES if name in options]
         seeds, evaluations_per_seed = len(self.spec.seeds), self.spec.evaluations
         total = None if evaluations_per_seed is None else evaluations_per_seed * seeds * len(self.spec.methods)
@@ -88,7 +88,7 @@ class Problem:
 
     @property
     def identity(self) -> dict[str, str]:
-        """Everything that the results depend on besides methods and budget; of a descent these too."""
+        """Everything that the results depend on besides methods and budget, which count for a descent alone."""
         values = {"specification_hash": self.spec.hash(), "search_digest": search_digest()}
         if self.descent:  # whose results are shown again
             budget = {"evaluations": self.spec.evaluations, "seconds": self.spec.seconds}
@@ -101,28 +101,28 @@ class Problem:
         return manifest.circumstances(self.grid) | values
 
     def key(self, method: str) -> str:
-        """Hash of everything that a method's steps depend on: all but the budget."""
+        """Return the hash of everything that a method's steps depend on but the budget."""
         depends = [sorted(self.identity.items()), method, self.spec.options[method], self.spec.seeds]
         return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
     def moving(self, member: int) -> frozenset[str]:
-        """Leaves that move in the designs of one structure."""
+        """Return the leaves that the space sets in the designs of one structure."""
         return _searched_leaves(self.grid.each[member], self.space)
 
     @property
     def programs(self) -> list[tuple[Grid, Program]]:
-        """The grids of one structure, and what is computed of the designs of each."""
+        """The grids of one structure, each with the program that evaluates its designs."""
         grids = self.grid.each
         return [(grid, dataclasses.replace(self.program, constraints=grid.constraints)) for grid in grids]
 
     def evaluate(self, points: Point) -> Evaluation:
-        """Evaluation of points [...], NumPy arrays."""
+        """Evaluate points [...] of NumPy arrays."""
         shape = points.digits.shape[:-1]
         evaluation = self.evaluator(padded_values(self.space, points, self.evaluator.size), math.prod(shape))
         return reshape_results(jax.device_get(evaluation), shape)
 
     def slopes(self, points: Point) -> tuple[Evaluation, Values]:
-        """Evaluation of points [design], and the gradient of the logarithm of the first objective by every leaf."""
+        """Return the evaluation of points [design], and the gradient of the first objective's logarithm by leaf."""
         size, count = self.evaluator.size, len(points.digits)
         parts = []
         for first in range(0, count, size):
@@ -139,18 +139,18 @@ class Problem:
         return evaluate(self.program, self.grid.base, values)
 
     def metrics(self, points: Point) -> dict[str, np.ndarray]:
-        """The metrics that results hold, of points [design]; equal points are evaluated once."""
+        """Return the metrics of results of points [design], by name."""
         names = self.spec.sweep.metrics
         digits = np.asarray(points.digits)
         _, inverse = np.unique(
             np.concatenate([digits, np.asarray(points.reals).view(np.int32)], axis=1), axis=0, return_inverse=True
         )
         first = np.unique(inverse.reshape(-1), return_index=True)[1]
-        values, _ = self.plain(jax.tree.map(lambda a: np.asarray(a)[first], points))
+        values, _ = self.evaluate_by_numpy(jax.tree.map(lambda a: np.asarray(a)[first], points))
         return {name: getattr(values, name)[inverse.reshape(-1)] for name in names}
 
-    def plain(self, points: Point) -> tuple[Any, tuple[np.ndarray, ...]]:
-        """Metrics and objectives of points [design] by NumPy, which no compiled program has a part in."""
+    def evaluate_by_numpy(self, points: Point) -> tuple[Any, tuple[np.ndarray, ...]]:
+        """Return metrics and objectives of points [design] by NumPy alone, without a compiled program."""
         values = jax.device_get(spaces.values(self.space, points))
         structure = values.pop(spaces.STRUCTURE, np.zeros(len(points.digits)))
         parts = []
@@ -163,13 +163,21 @@ class Problem:
 
 
 def _searched_leaves(grid: Grid, space: Space) -> frozenset[str]:
-    """Leaves that move in the designs of a grid of one structure."""
+    """Return the leaves that the space sets in the designs of a grid of one structure."""
     columns = [*(dimension.columns for dimension in grid.dimensions), grid.table.degrees, grid.table.options]
     return frozenset(itertools.chain(*columns)) & frozenset(spaces.leaf_paths(space))
 
 
 def build(spec: SearchSpec, study: Study | None = None) -> Problem:
-    """The problem of a specification; bad names, sizes and mappings are InputErrors. ``study``: see sweeps."""
+    """Build the problem of a specification.
+
+    Args:
+        spec: a checked specification.
+        study: what is evaluated, in place of what the specification asks for.
+
+    Raises:
+        InputError: for unknown names, and sizes and mappings that do not fit.
+    """
     sweep = dataclasses.replace(spec.sweep, study=study) if study else spec.sweep
     grid = compose.build(sweep)
     program = Program(sweep.study, grid.constraints, sweep.objectives, sweep.metrics)

@@ -12,7 +12,7 @@ from dse.sweep.progress import bar_on_standard_error, best_so_far
 
 
 class BestValue(NamedTuple):
-    """The best value of an objective so far, as it is written."""
+    """The best value of an objective so far, with its sign as the specification names it."""
 
     objective: str
     value: float | None  #: None where nothing can run yet
@@ -46,7 +46,7 @@ class SearchProgress:
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[SearchProgress], None]]:
-    """A bar on standard error with rate, time left and the best so far; gives the callback."""
+    """Show a bar on standard error with rate, time left and the best so far; yields the callback."""
     with bar_on_standard_error() as bar:
         tasks: dict[str, Any] = {}
 

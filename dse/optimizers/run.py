@@ -184,7 +184,7 @@ def _write_results(
     options: SearchOptions,
     proof: Proof | None = None,
 ) -> tuple[Labelled, Outcome]:
-    """Results of methods, with what is proven of them, verified and in their file."""
+    """Verify the results of methods, write them to their file, and return them."""
     if not task.descent:  # which has been held to the model by NumPy at its very leaves
         outcome.verify(task, _reported_designs(task, method_results))
         method_results = outcome.with_metrics(task, method_results)
@@ -199,7 +199,7 @@ def _write_results(
 def _prove(
     task: Problem, method_results: list[MethodResult], target: Path | None, options: SearchOptions
 ) -> tuple[Proof, list[MethodResult]]:
-    """A proof that begins with the best designs of the search, and the best that it knows at its end."""
+    """Prove the best designs of the search, and return the proof with the best designs at its end."""
     assert options.prove is not None
     start_points = (
         _reported_designs(task, method_results).point
@@ -213,7 +213,7 @@ def _prove(
 def _run_methods(
     task: Problem, target: Path | None, options: SearchOptions
 ) -> tuple[list[MethodResult], dict[str, float]]:
-    """What each method has found, and its seconds."""
+    """Return the result of each method, and its seconds by name."""
     method_results, seconds = [], {}
     if task.descent:
         start_time = time.perf_counter()
@@ -236,14 +236,14 @@ def _run_methods(
 
 
 def _drivers(task: Problem) -> dict[str, Driver | HostDriver]:
-    """What runs each method; their programs are compiled side by side."""
+    """Return the driver of each method, whose programs are compiled side by side."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         futures = [pool.submit(driver, task, name) for name in task.spec.methods]
         return {name: future.result() for name, future in zip(task.spec.methods, futures, strict=True)}
 
 
 def _checkpoint_notice(task: Problem, target: Path | None) -> str:
-    """What a search that ends now leaves, after the word "interrupted": the checkpoints that are on disk."""
+    """Return the text behind "interrupted": the checkpoints that a search leaves on disk."""
     if not target:
         return "; without an output nothing is kept"
     saved_methods = [
@@ -256,7 +256,11 @@ def _checkpoint_notice(task: Problem, target: Path | None) -> str:
 
 
 def _with_budget(task: Problem, options: SearchOptions) -> Problem:
-    """The problem with the budget that the options give in place of its own; too small a one is an InputError."""
+    """Return the problem with the budget of the options, where they give one.
+
+    Raises:
+        InputError: for a budget below one step of a descent.
+    """
     where = f"{task.spec.sweep.file}: search.evaluations"
     if options.evaluations is not None or options.seconds is not None:
         where = "--evaluations"
@@ -273,7 +277,7 @@ def _with_budget(task: Problem, options: SearchOptions) -> Problem:
 def _run_method(
     task: Problem, name: str, driver: Driver | HostDriver, target: Path | None, options: SearchOptions
 ) -> MethodResult:
-    """Spend the budget of a method, then polish."""
+    """Spend the budget of a method, then polish its best designs."""
     progress = _load_progress(task, name, driver, target, options) or no_progress(task)
     progress = _run_steps(task, name, driver, progress, target, options)
     best, front, ends = jax.device_get(driver.best), _front(progress), 0
@@ -291,14 +295,14 @@ def _run_method(
 
 
 def _budget_steps(task: Problem, batch: int) -> int | None:
-    """Steps of the budget, whole ones within it but one at least; None where only time bounds them."""
+    """Return the whole steps within the budget, one at least, or None where only time bounds them."""
     return None if task.spec.evaluations is None else max(1, task.spec.evaluations // batch)
 
 
 def _load_progress(
     task: Problem, name: str, driver: Driver | HostDriver, target: Path | None, options: SearchOptions
 ) -> MethodProgress | None:
-    """What an earlier run of the same search has done, unless it is more than the budget."""
+    """Return the progress of an earlier run of the same search, None where it exceeds the budget."""
     if not target or options.fresh:
         return None
     progress = checkpoint.load(checkpoint.path(target, name), task.key(name))
@@ -317,12 +321,12 @@ def _run_steps(
     target: Path | None,
     options: SearchOptions,
 ) -> MethodProgress:
-    """Steps until the budget is spent, a checkpoint now and then and at the end."""
+    """Run steps until the budget is spent, with a checkpoint now and then and at the end."""
     start_time = save_time = time.perf_counter()
     first, steps, seconds = progress.steps, _budget_steps(task, driver.batch), task.spec.seconds
 
     def budget_share() -> float:
-        """Share of the budget."""
+        """Return the spent share of the budget."""
         by_time = (
             (time.perf_counter() - start_time) / seconds if seconds is not None and progress.steps > first else 0.0
         )
@@ -343,7 +347,7 @@ def _run_steps(
 
 
 def _append_chunk(progress: MethodProgress, chunk: Chunk, count: int, driver: Driver | HostDriver) -> MethodProgress:
-    """Progress with a chunk of steps."""
+    """Return the progress with a chunk of steps added."""
     history = {name: np.concatenate([old, getattr(chunk.rows, name)]) for name, old in progress.history.items()}
     tell_history = chunk.tell_history
     if progress.tell_history is not None and tell_history is not None:
@@ -362,18 +366,18 @@ def _append_chunk(progress: MethodProgress, chunk: Chunk, count: int, driver: Dr
 
 
 def _front(progress: MethodProgress) -> Front:
-    """The front of what was evaluated so far."""
+    """Return the front of everything that was evaluated so far."""
     return Front(progress.digits, progress.reals, progress.objectives)
 
 
 def _reported_designs(task: Problem, method_results: list[MethodResult]) -> Best:
-    """The designs that are reported as the best: of several objectives the ends of the front, else of all seeds."""
+    """Return the designs that are reported as best: the ends of the front, or the best of all seeds."""
     front = several.front(method_results)
     return several.ends(front) if task.n_objectives > 1 and len(front.objectives) else _best_of_all(method_results)
 
 
 def _best_of_all(method_results: list[MethodResult]) -> Best:
-    """The best design of all methods and seeds, [1]."""
+    """Return the best design of all methods and seeds, [1]."""
     bests = jax.tree.map(lambda *arrays: np.concatenate(arrays), *(result.polished for result in method_results))
     best_index = np.lexsort((bests.value, bests.evaluation.violation))[:1]
     return jax.tree.map(lambda a: a[best_index], bests)
@@ -388,16 +392,16 @@ def _progress(
     share: float,
     seconds: float,
 ) -> SearchProgress:
-    """How far a method is: what it has reached in each objective, all that it evaluated counted."""
+    """Return the progress of a method: the best of each objective over everything it has evaluated."""
     evaluations_per_step = driver.batch * len(task.spec.seeds)
-    least = progress.history["objectives"].min(axis=(0, 1)).tolist()
+    best_feasible = progress.history["objectives"].min(axis=(0, 1)).tolist()
     first_objective, *other_objectives = (
         BestValue(
             objective.expression.text,
             objective.sign * value if math.isfinite(value) else None,
             objective.expression.written,
         )
-        for objective, value in zip(task.program.objectives, least, strict=True)
+        for objective, value in zip(task.program.objectives, best_feasible, strict=True)
     )
     return SearchProgress(
         method=name,

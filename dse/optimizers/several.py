@@ -37,7 +37,7 @@ class FrontDesign:
 
 @dataclasses.dataclass(frozen=True)
 class MethodFront:
-    """How far a method has come with several objectives."""
+    """Size and hypervolume of a method's front."""
 
     size: int  #: designs on its front
     hypervolume: float | None  #: share of the box of all methods that its front dominates: see ``pareto.shares``
@@ -45,24 +45,24 @@ class MethodFront:
 
 
 def texts(problem: Problem) -> tuple[str, ...]:
-    """The objectives as they are written."""
+    """Return the objectives as they are written."""
     return tuple(objective.expression.text for objective in problem.program.objectives)
 
 
 def signs(problem: Problem) -> np.ndarray:
-    """[objective] 1 where it is made small, -1 where it is made large."""
+    """Return the sign [objective], 1 where it is minimised and -1 where it is maximised."""
     return np.array([objective.sign for objective in problem.program.objectives])
 
 
 def front(method_results: list[MethodResult]) -> Front:
-    """The designs that none dominates among all that were evaluated, best by the first objective first."""
+    """Return the designs that none dominates among all that were evaluated, ordered by the first objective."""
     merged = pareto.merge_fronts(*(result.front for result in method_results))
     order = np.argsort(merged.objectives[:, 0], kind="stable")
     return Front(*(array[order] for array in merged))
 
 
 def ends(front: Front) -> Best:
-    """The best designs of a front by each objective, [objective]."""
+    """Return the best design of a front by each objective, [objective]."""
     best_indices = front.objectives.argmin(axis=0)
     objectives, zeros = front.objectives[best_indices], np.zeros(len(best_indices), np.float32)
     return Best(
@@ -75,7 +75,7 @@ def ends(front: Front) -> Best:
 def front_designs(
     problem: Problem, method_results: list[MethodResult], front: Front
 ) -> tuple[tuple[FrontDesign, ...], int]:
-    """Designs of a front to print, and the number of designs that differ at the printed digits."""
+    """Return the designs of a front to print, and the number of designs that differ at the printed digits."""
     if not len(front.objectives):
         return (), 0
     chosen = fronts.chosen(front.objectives.T, tuple(map(_display_rounding, problem.program.objectives)), MAX_PRINTED)
@@ -102,7 +102,7 @@ def front_designs(
 
 
 def _display_rounding(objective: Objective) -> Callable[[float], float]:
-    """Of an objective, made small, a value as it is shown."""
+    """Return the function that rounds a minimised value of an objective as it is printed."""
     sign, units = objective.sign, objective.expression.units
 
     def rounded(value: float) -> float:
@@ -112,7 +112,7 @@ def _display_rounding(objective: Objective) -> Callable[[float], float]:
 
 
 def method_fronts(problem: Problem, method_results: list[MethodResult]) -> dict[str, MethodFront]:
-    """How far each method has come, of several objectives."""
+    """Return size and hypervolume of the front of each method by name, empty for one objective."""
     if problem.n_objectives == 1:
         return {}
     objectives_by_method = [result.front.objectives for result in method_results]
@@ -125,12 +125,12 @@ def method_fronts(problem: Problem, method_results: list[MethodResult]) -> dict[
 
 
 def _best_values(problem: Problem, objectives: np.ndarray) -> tuple[float, ...]:
-    """The best of each objective of designs [design, objective], as it is written; empty where there are none."""
+    """Return the best of each objective of designs [design, objective], as it is written."""
     return tuple(map(float, signs(problem) * objectives.min(axis=0))) if len(objectives) else ()
 
 
 def best(problem: Problem, method_results: list[MethodResult]) -> dict[str, float]:
-    """The best of each objective, by its text."""
+    """Return the best value of each objective, by its text."""
     if problem.n_objectives > 1:
         objectives = np.concatenate([result.front.objectives for result in method_results])
     else:

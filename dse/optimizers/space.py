@@ -65,7 +65,7 @@ class Point(NamedTuple, Generic[ArrayT]):
 )
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """The tables of a space; a *leaf* below is a row of degrees that is valid for a shape."""
+    """The tables of a space, in which a *leaf* is a row of degrees that is valid for a shape."""
 
     columns: tuple[dict[str, Array], ...]  #: by digit: leaf path → value at each position
     shape_of: tuple[Array, ...]  #: by dimension: [position] what it adds to the number of the shape
@@ -95,7 +95,7 @@ class Space:
 
     @property
     def size(self) -> float:
-        """Distinct designs: a whole number, infinite with continuous axes."""
+        """Number of distinct designs, infinite with continuous axes."""
         return float("inf") if self.paths else self.n_designs
 
     @property
@@ -105,17 +105,17 @@ class Space:
 
     @property
     def n_cube(self) -> int:
-        """Dimensions of the unit cube."""
+        """Number of dimensions of the unit cube."""
         return len(self.cube_coordinates) + len(self.paths)
 
     @property
     def n_levels(self) -> int:
-        """Degrees that vary."""
+        """Number of degrees that vary."""
         return len(self.level_of)
 
     @property
     def n_directions(self) -> int:
-        """Neighbours of :func:`neighbours`, equal designs included."""
+        """Number of neighbours of :func:`neighbours`, equal designs included."""
         n_choices = len(self.sizes) - 1
         return 2 * n_choices + self.neighbour_rows.shape[1] + 2 * len(self.paths)
 
@@ -124,7 +124,7 @@ class Space:
 
 
 def decode(space: Space, cube: Array) -> Point:
-    """The designs at positions [..., d] of the unit cube; positions outside it are moved to its border."""
+    """Return the designs at positions [..., d] of the unit cube, those outside it moved to its border."""
     n, cells = len(space.cube_coordinates), [jnp.zeros(cube.shape[:-1], jnp.int32)] * len(space.radices)
     for axis, coordinate in enumerate(space.cube_coordinates):
         cells[coordinate] = _cell(cube[..., axis], space.radices[coordinate])
@@ -132,12 +132,12 @@ def decode(space: Space, cube: Array) -> Point:
 
 
 def _cell(position: Array, radix: int | Array) -> Array:
-    """Which of ``radix`` equal cells of [0, 1] a position is in."""
+    """Return the index of the cell of a position, among ``radix`` equal cells of [0, 1]."""
     return jnp.clip(jnp.floor(position * jnp.float32(radix)).astype(jnp.int32), 0, radix - 1)
 
 
 def encode(space: Space, point: Point) -> Array:
-    """The middle of the cells of the cube that hold these designs: ``decode(encode(p)) == p``."""
+    """Return the middle of the cells of the cube that hold these designs: ``decode(encode(p)) == p``."""
     cell_indices = coordinates(space, point)
     centres = [
         (cell_indices[..., i].astype(jnp.float32) + 0.5) / float(space.radices[i]) for i in space.cube_coordinates
@@ -146,13 +146,13 @@ def encode(space: Space, point: Point) -> Array:
 
 
 def coordinates(space: Space, point: Point) -> Array:
-    """[..., coordinate] of points; with ``point.reals`` they tell all."""
+    """Return the discrete coordinates [..., coordinate] of points."""
     dimension_digits, row, option_digits = _split(space, point.digits)
     return jnp.concatenate([dimension_digits, _gather(space.ranks, row), option_digits], axis=-1)
 
 
 def from_coordinates(space: Space, coordinates: Array, reals: Array) -> Point:
-    """The valid design nearest to coordinates [..., coordinate] within their radices."""
+    """Return the valid design nearest to coordinates [..., coordinate] within their radices."""
     dimension_digits, ranks = (
         coordinates[..., : space.row_digit],
         coordinates[..., space.row_digit : space.row_digit + space.n_levels],
@@ -165,18 +165,18 @@ def from_coordinates(space: Space, coordinates: Array, reals: Array) -> Point:
 
 
 def canonical(space: Space, point: Point) -> Point:
-    """Digits taken to the nearest valid mapping and its representative; valid points stay as they are."""
+    """Return points with their digits moved to the nearest valid mapping and its representative."""
     return from_coordinates(space, coordinates(space, point), jnp.clip(point.reals, 0.0, 1.0))
 
 
 def _split(space: Space, digits: Array) -> tuple[Array, Array, Array]:
-    """(digits of the dimensions, row, digits of the options)."""
+    """Return the digits of the dimensions, the row, and the digits of the options."""
     n = space.row_digit
     return digits[..., :n], digits[..., n], digits[..., n + 1 :]
 
 
 def _leaf(space: Space, dimension_digits: Array, ranks: Array) -> Array:
-    """The leaf that comes nearest to the ranks wanted of the degrees, at these dimensions."""
+    """Return the leaf that comes nearest to the wanted ranks of the degrees, at these dimensions."""
     node = _shape(space, dimension_digits)
     for level, table in enumerate(space.children):
         node = _gather(table, node, ranks[..., level])
@@ -184,7 +184,7 @@ def _leaf(space: Space, dimension_digits: Array, ranks: Array) -> Array:
 
 
 def _shape(space: Space, dimension_digits: Array) -> Array:
-    """Number of the shape at these dimensions."""
+    """Return the index of the shape at these dimensions."""
     on_host = isinstance(dimension_digits, np.ndarray)
     number = (np if on_host else jnp).zeros(dimension_digits.shape[:-1], np.int32)
     for dimension, adds in enumerate(space.shape_of):
@@ -193,7 +193,7 @@ def _shape(space: Space, dimension_digits: Array) -> Array:
 
 
 def _reset_absent_axes(space: Space, dimension_digits: Array, reals: Array) -> tuple[Array, Array]:
-    """Digits of the dimensions and continuous axes; those that a structure does not have, at their first position."""
+    """Return digits and continuous axes, with those that a structure lacks at their first position."""
     if space.has_digits is None or space.has_reals is None:
         return dimension_digits, reals
     shape = _shape(space, dimension_digits)
@@ -201,7 +201,7 @@ def _reset_absent_axes(space: Space, dimension_digits: Array, reals: Array) -> t
 
 
 def _representative_options(space: Space, leaf: Array, options: Array) -> Array:
-    """Digits of the options that stand for these at a leaf."""
+    """Return the digits of the options that stand for these at a leaf."""
     radices = space.sizes[space.row_digit + 1 :]
     column = jnp.zeros(leaf.shape, jnp.int32)
     for position, radix in enumerate(radices):
@@ -215,7 +215,7 @@ def _representative_options(space: Space, leaf: Array, options: Array) -> Array:
 
 
 def values(space: Space, point: Point) -> dict[str, Array]:
-    """Full path → values of every leaf that the space sets: arrays [...]."""
+    """Return full path → values [...] of every leaf that the space sets."""
     leaf_values = {
         path: _gather(column, point.digits[..., digit])
         for digit, columns in enumerate(space.columns)
@@ -230,7 +230,7 @@ def values(space: Space, point: Point) -> dict[str, Array]:
 
 
 def _gather(table: Array, *indices: Array) -> Array:
-    """Entries of a table at places within it, of places on the host there, where each table would need a program.
+    """Return the entries of a table at indices, by NumPy where these are on the host.
 
     JAX's own indexing allows for places from the end, and takes ten times as long to trace.
     """
@@ -247,13 +247,13 @@ def _gather(table: Array, *indices: Array) -> Array:
 
 
 def leaf_paths(space: Space) -> tuple[str, ...]:
-    """Full paths of every leaf that the space sets."""
+    """Return the full paths of every leaf that the space sets."""
     structure_path = () if space.structure is None else (STRUCTURE,)
     return (*(path for columns in space.columns for path in columns), *space.paths, *structure_path)
 
 
 def real_values(space: Space, reals: Array) -> dict[str, Array]:
-    """Full path → values of the continuous axes at positions [..., axis] in [0, 1]."""
+    """Return full path → values of the continuous axes at positions [..., axis] in [0, 1]."""
     values_by_path = {}
     for axis, (path, log) in enumerate(zip(space.paths, space.logs, strict=True)):
         value = space.low[axis] + reals[..., axis] * space.span[axis]
@@ -265,7 +265,7 @@ def real_values(space: Space, reals: Array) -> dict[str, Array]:
 
 
 def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
-    """Random designs: dimensions and continuous axes uniform, then uniform over the mappings that fit them."""
+    """Draw random designs: dimensions and continuous axes uniform, then uniform over the mappings that fit them."""
     keys = jax.random.split(key, 3)
     dimension_digits = _dimension_digits(space, jax.random.uniform(keys[0], (*shape, space.row_digit)))
     first, last = _mapping_range(space, dimension_digits)
@@ -277,27 +277,27 @@ def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
 
 
 def _dimension_digits(space: Space, cube: Array) -> Array:
-    """Digits of the dimensions at positions of the unit cube."""
+    """Return the digits of the dimensions at positions of the unit cube."""
     digits = [_cell(cube[..., i], size) for i, size in enumerate(space.sizes[: space.row_digit])]
     return jnp.stack(digits, axis=-1) if digits else jnp.zeros((*cube.shape[:-1], 0), jnp.int32)
 
 
 def _mapping_range(space: Space, dimension_digits: Array) -> tuple[Array, Array]:
-    """Numbers of the mappings that are valid at these dimensions: the first, and the one behind the last."""
+    """Return the index of the first mapping that is valid at these dimensions, and the one behind the last."""
     shape = _shape(space, dimension_digits)
     first, last = (_gather(space.designs_before, _gather(space.first_leaf, shape + i)) for i in (0, 1))
     return first, last
 
 
 def _numbered_mapping(space: Space, number: Array) -> tuple[Array, Array]:
-    """(row, digits of options) of mappings by their number."""
+    """Return the row and the digits of the options of mappings by their index."""
     leaf = jnp.searchsorted(space.designs_before, number, side="right").astype(jnp.int32) - 1
     column = _gather(space.distinct_columns, _gather(space.pattern, leaf), number - _gather(space.designs_before, leaf))
     return _gather(space.row_of_leaf, leaf), _gather(space.option_digits, column)
 
 
 def neighbours(space: Space, point: Point, step: Any = 1.0 / 16.0) -> tuple[Point, Array]:
-    """Points one step away from one point, [direction], and which of them are other designs reached unrepaired.
+    """Return the points [direction] one step away, and which are other designs that needed no repair.
 
     Dimensions and options move by one place, continuous axes by ``step``, and the degrees to the next mapping along
     each way in which one of them changes alone, or two of them at the same product. A step that leads to no valid
@@ -323,6 +323,6 @@ def neighbours(space: Space, point: Point, step: Any = 1.0 / 16.0) -> tuple[Poin
 
 
 def _moves(n: int, n_before: int, n_after: int) -> np.ndarray:
-    """Moves [direction, position]: none, then one place down and up at each of ``n`` positions, then none."""
+    """Return moves [direction, position]: none, then one down and one up at each of ``n`` positions, then none."""
     steps = np.kron(np.eye(n, dtype=np.int32), np.array([[-1], [1]], np.int32))
     return np.pad(steps, ((n_before, n_after), (0, 0)))

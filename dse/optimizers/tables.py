@@ -19,7 +19,7 @@ from dse.sweep.grid.grid import Grid, Member
 
 
 def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
-    """The space of a grid whose dimensions at ``intervals`` are continuous; arrays on the device."""
+    """Build the space of a grid whose dimensions at ``intervals`` are continuous, with arrays on the device."""
     options = option_axes(grid)
     columns = [*(dimension.columns for dimension in grid.dimensions), grid.table.degrees, *options]
     shapes = _structure_shapes(grid) if grid.members else _single_structure_shapes(grid, *_shapes(grid))
@@ -62,6 +62,7 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
 
 
 def _single(column: np.ndarray) -> np.ndarray:
+    """Return a column in single precision."""
     return np.asarray(column).astype(np.float32)
 
 
@@ -75,7 +76,7 @@ class _Leaves(NamedTuple):
 
 
 class _Shapes(NamedTuple):
-    """What the mappings of a grid must divide, by number."""
+    """Numbers that the mappings of a grid must divide, by index of the shape."""
 
     shape_of: list[np.ndarray]  #: by dimension: [position] what it adds to the number
     points: Counter[int]  #: number → points of the grid that have it
@@ -87,7 +88,7 @@ def _single_structure_shapes(grid: Grid, shape_of: list[np.ndarray], points: Cou
 
 
 def _structure_shapes(grid: Grid) -> _Shapes:
-    """The shapes of a grid of several structures: along each dimension positions that no structure tells apart."""
+    """Return the shapes of a grid of several structures."""
     of_members = [_shapes(member_grid)[0] for member_grid in grid.each]
     shape_numbers_by_dimension: list[np.ndarray] = []
     for number, size in enumerate(grid.shape):
@@ -105,7 +106,7 @@ def _structure_shapes(grid: Grid) -> _Shapes:
             for shape_numbers, digit in zip(shape_numbers_by_dimension, digits, strict=True)
         ]
         first_positions = [int(equivalent_positions[0]) for equivalent_positions in positions]
-        structure = next(i for i, member in enumerate(grid.members) if _has(member, first_positions))
+        structure = next(i for i, member in enumerate(grid.members) if _has_positions(member, first_positions))
         member, adds = grid.members[structure], of_members[structure]
         number, count = 0, 1
         for axis, member_positions, position, equivalent_positions in zip(
@@ -125,33 +126,41 @@ def _structure_shapes(grid: Grid) -> _Shapes:
     )
 
 
-def _has(member: Member, positions: list[int]) -> bool:
-    """Whether a member has designs at these positions, whatever those are of dimensions that it does not have."""
+def _has_positions(member: Member, positions: list[int]) -> bool:
+    """True where a member has designs at these positions, at any position of dimensions that it lacks."""
     positions_by_axis = zip(member.axes, member.positions, positions, strict=True)
     return all(axis < 0 or position in member_positions for axis, member_positions, position in positions_by_axis)
 
 
 def _structures(grid: Grid, shapes: _Shapes, intervals: tuple[Interval, ...]) -> dict[str, Any]:
-    """What a space knows of structures; nothing where there is one."""
+    """Return the tables by structure, None where there is one."""
     if not grid.members:
         return {"structure": None, "has_digits": None, "has_reals": None}
-    has = np.array([[axis >= 0 for axis in member.axes] for member in grid.members]).reshape(len(grid.members), -1)
+    has_axis = np.array([[axis >= 0 for axis in member.axes] for member in grid.members]).reshape(len(grid.members), -1)
     keys = [[axis.key for axis in dimension.axes] for dimension in grid.dimensions]
     interval_dimensions = [next(i for i, names in enumerate(keys) if interval.path in names) for interval in intervals]
     structure = np.array([number for number, _ in shapes.shapes], np.int32)
-    return {"structure": structure, "has_digits": has[structure], "has_reals": has[structure][:, interval_dimensions]}
+    return {
+        "structure": structure,
+        "has_digits": has_axis[structure],
+        "has_reals": has_axis[structure][:, interval_dimensions],
+    }
 
 
 def _leaves(grid: Grid, shapes: list[tuple[int, Shape]]) -> _Leaves:
-    """The valid rows of every shape; a shape without any borrows those of the first that has some."""
-    removed: Counter[str] = Counter()
+    """Return the valid rows of every shape; a shape without any borrows those of the first that has some."""
+    removed_counts: Counter[str] = Counter()
     numbers = {tuple(row): i for i, row in enumerate(_table_rows(grid))}
     table_degrees = [i for i, path in enumerate(grid.parts.degrees) if path in grid.table.degrees]
     leaves_by_shape: list[_Leaves | None] = []
     for shape_number, (structure, shape) in enumerate(shapes):
         structure_grid = grid.each[structure]
         degrees, mask = mappings.of_shape(
-            structure_grid.parts, shape, mappings.option_columns(structure_grid.parts), structure_grid.settled, removed
+            structure_grid.parts,
+            shape,
+            mappings.option_columns(structure_grid.parts),
+            structure_grid.settled,
+            removed_counts,
         )
         has_mapping = mask.any(axis=1)
         degrees, mask = degrees[has_mapping], mask[has_mapping]
@@ -168,7 +177,7 @@ def _leaves(grid: Grid, shapes: list[tuple[int, Shape]]) -> _Leaves:
 
 
 def _widen_to_grid(grid: Grid, structure: int, degrees: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Degrees and columns of a member as the table of the whole has them; a degree that it does not have is 1."""
+    """Return degrees and columns of a member in the layout of the grid's table, with 1 for missing degrees."""
     member = grid.members[structure]
     wide = np.ones((len(degrees), len(grid.parts.degrees)), degrees.dtype)
     wide[:, [grid.parts.degrees.index(path) for path in member.grid.parts.degrees]] = degrees
@@ -179,11 +188,12 @@ def _widen_to_grid(grid: Grid, structure: int, degrees: np.ndarray, mask: np.nda
 
 
 def _table_rows(grid: Grid) -> np.ndarray:
+    """Return the rows [row, degree] of the grid's table."""
     return np.stack([grid.table.degrees[path] for path in grid.parts.degrees if path in grid.table.degrees], axis=1)
 
 
 def _shapes(grid: Grid) -> tuple[list[np.ndarray], Counter[int]]:
-    """What each position of each dimension adds to the number of the shape; shape → points that have it."""
+    """Return what each position of each dimension adds to the index of the shape, and the points of each shape."""
     local, sizes = [], []
     for dimension in grid.dimensions:
         paths = [path for path in SHAPE_PATHS if path in dimension.columns]
@@ -215,7 +225,7 @@ class _Tree(NamedTuple):
 
 
 def _tree(shape: np.ndarray, degrees: np.ndarray, n_shapes: int) -> _Tree:
-    """The tree over (shape, degrees…); each node leads every wanted rank to its child of nearest rank."""
+    """Return the tree over (shape, degrees…), whose nodes lead every wanted rank to the child of nearest rank."""
     levels = tuple(_free_degrees(shape, degrees))
     ranked = [np.unique(degrees[:, level], return_inverse=True) for level in levels]
     radices = tuple(len(values) for values, _ in ranked)
@@ -224,17 +234,17 @@ def _tree(shape: np.ndarray, degrees: np.ndarray, n_shapes: int) -> _Tree:
     key = np.concatenate([shape[order, None], rank[order]], axis=1)
     node, children = shape[order], []
     for level, radix in enumerate(radices):
-        fresh = np.any(np.diff(key[:, : level + 2], axis=0, prepend=-1) != 0, axis=1)
-        below = np.cumsum(fresh) - 1
+        is_new_node = np.any(np.diff(key[:, : level + 2], axis=0, prepend=-1) != 0, axis=1)
+        next_node = np.cumsum(is_new_node) - 1
         children.append(
-            _nearest_children(node[fresh], key[fresh, level + 1], int(node[-1]) + 1, radix).astype(np.int32)
+            _nearest_children(node[is_new_node], key[is_new_node, level + 1], int(node[-1]) + 1, radix).astype(np.int32)
         )
-        node = below
+        node = next_node
     return _Tree(levels, radices, rank, children, order, np.searchsorted(shape[order], np.arange(n_shapes + 1)))
 
 
 def _free_degrees(shape: np.ndarray, degrees: np.ndarray) -> list[int]:
-    """Degrees that neither the shape nor earlier degrees determine."""
+    """Return the degrees that neither the shape nor earlier degrees determine."""
     free_levels: list[int] = []
     prefix = shape[:, None]
     for level in range(degrees.shape[1]):
@@ -246,7 +256,7 @@ def _free_degrees(shape: np.ndarray, degrees: np.ndarray) -> list[int]:
 
 
 def _nearest_children(parent: np.ndarray, rank: np.ndarray, n_parents: int, radix: int) -> np.ndarray:
-    """[parent, wanted rank] number of the child of nearest rank, of equals the lower; children are in order."""
+    """Return the child [parent, wanted rank] of nearest rank, the lower of equals."""
     distance = np.full((n_parents, radix), radix * 2, np.int64)
     nearest = np.zeros((n_parents, radix), np.int64)
     target_ranks = np.arange(radix)
@@ -266,14 +276,17 @@ def _nearest_children(parent: np.ndarray, rank: np.ndarray, n_parents: int, radi
 
 
 def _ranks(leaves: _Leaves, tree: _Tree, n_rows: int) -> np.ndarray:
-    """[row, level] ranks of the degrees of every row of the grid's table."""
+    """Return the ranks [row, level] of the degrees of every row of the grid's table."""
     ranks = np.zeros((n_rows, len(tree.levels)), np.int32)
     ranks[leaves.row] = tree.rank
     return ranks
 
 
 def _neighbours(leaves: _Leaves, tree: _Tree) -> np.ndarray:
-    """[leaf, direction] rows one step away: one degree alone, or two at the same product; its own row for none."""
+    """Return rows [leaf, direction] one step away, its own row for none.
+
+    A step changes one degree alone, or two of them at the same product.
+    """
     shape, row, degrees = (array[tree.leaves] for array in (leaves.shape, leaves.row, leaves.degrees))
     n = degrees.shape[1]
     varying = [i for i in range(n) if len(np.unique(degrees[:, i])) > 1]
@@ -293,7 +306,7 @@ def _neighbours(leaves: _Leaves, tree: _Tree) -> np.ndarray:
 
 
 def _representatives(is_distinct: np.ndarray, options: dict[str, np.ndarray]) -> np.ndarray:
-    """[column] the column that stands for each: itself, else the one that differs from it in the fewest options.
+    """Return the column [column] that stands for each: itself, or the one that differs in the fewest options.
 
     Of equals the one in which those that differ are 0, then the first: so options that change nothing are put to 0.
     """
@@ -310,7 +323,7 @@ def _representatives(is_distinct: np.ndarray, options: dict[str, np.ndarray]) ->
 def _names(
     grid: Grid, tree: _Tree, options: list[dict[str, np.ndarray]], intervals: tuple[Interval, ...]
 ) -> tuple[str, ...]:
-    """Names of the coordinates, then of the continuous axes."""
+    """Return the names of the coordinates, then of the continuous axes."""
     last = [path.rpartition(".")[2] for path in (grid.parts.degrees[i] for i in tree.levels)]
     chosen = ["+".join(path.rpartition(".")[2] for path in axis) for axis in options]
     return (*(d.name for d in grid.dimensions), *last, *chosen, *(i.name for i in intervals))

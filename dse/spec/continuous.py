@@ -31,7 +31,7 @@ class ContinuousAxis(Section):
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A continuous axis."""
+    """A continuous axis with its ends in SI units."""
 
     path: str  #: full path of the leaf
     name: str  #: as written
@@ -58,7 +58,7 @@ class Limit:
 
 
 def extract_continuous(table: dict[str, Any], prefix: str, tables: dict[str, dict[str, Any]], lower_ends: bool) -> None:
-    """Take continuous axes out of a table of axes into ``tables``, by name.
+    """Move the continuous axes of a table of axes into ``tables``, by name.
 
     Args:
         table: of axes, or of what begins alike.
@@ -78,7 +78,7 @@ def extract_continuous(table: dict[str, Any], prefix: str, tables: dict[str, dic
 
 
 def interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) -> Interval:
-    """A continuous axis of a sweep from its TOML table."""
+    """Return a continuous axis of a sweep from its TOML table."""
     section = _axis(table, where)
     axis = next(axis for axis in sweep.axes if axis.name == name)
     path = axis.key
@@ -99,7 +99,7 @@ def interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) -> 
 
 
 def _axis(table: dict[str, Any], where: str) -> ContinuousAxis:
-    """A checked table of a continuous axis."""
+    """Return a checked table of a continuous axis."""
     section = checked(ContinuousAxis, table, where)
     if not section.continuous:
         raise InputError(where, "continuous = false", "continuous = true", "list the values of the axis")
@@ -110,7 +110,7 @@ def _axis(table: dict[str, Any], where: str) -> ContinuousAxis:
 
 
 def variable(name: str, table: dict[str, Any], where: str) -> Interval:
-    """A continuous axis that a descent moves, in its logarithm."""
+    """Return a continuous axis that a descent moves in its logarithm."""
     section = _axis(table, where)
     if section.log is False:
         raise InputError(where, "log = false", "axes that move in their logarithm", "leave it out")
@@ -118,7 +118,7 @@ def variable(name: str, table: dict[str, Any], where: str) -> Interval:
 
 
 def descent_interval(name: str, low_end: Any, high_end: Any, where: str) -> Interval:
-    """A variable of a descent by the ends of its range."""
+    """Return a variable of a descent with the given ends of its range."""
     path = hardware_path(name, where)
     low, high = (leaf_value(path, end, f"{where}.{key}") for key, end in (("from", low_end), ("to", high_end)))
     if not 0.0 < low < high:
@@ -127,7 +127,7 @@ def descent_interval(name: str, low_end: Any, high_end: Any, where: str) -> Inte
 
 
 def hardware_path(name: str, where: str) -> str:
-    """Full path of a continuous leaf of the system."""
+    """Return the full path of a continuous leaf of the system."""
     path = find_leaf(name, where, (), "leaves of a design")
     if not path.startswith("system.") or "enum" in known_leaves()[path] or path == N_DEVICES:
         raise InputError(where, name, "continuous leaves of the system, such as chip.die_area", "make it an axis")
@@ -135,17 +135,17 @@ def hardware_path(name: str, where: str) -> str:
 
 
 def limits(constraints: tuple[Expression, ...], variables: tuple[str, ...]) -> tuple[list[Limit], list[Expression]]:
-    """Limits of variables and of the bill of a chip among constraints, and the constraints that are none.
+    """Split constraints into limits of variables and of the bill of a chip, and all others.
 
     Args:
         constraints: of a specification.
         variables: full paths of the leaves that move.
     """
-    limits_found, remaining = [], []
+    hardware_limits, remaining = [], []
     for constraint in constraints:
         bound = constraint.bound
         if bound and (bound[0] in variables or bound == (DEVICE_COST, True)):
-            limits_found.append(Limit(bound[0], constraint.constant, bound[1], constraint.where))
+            hardware_limits.append(Limit(bound[0], constraint.constant, bound[1], constraint.where))
         else:
             remaining.append(constraint)
-    return limits_found, remaining
+    return hardware_limits, remaining

@@ -20,7 +20,7 @@ class Section(BaseModel):
 
 
 def _checking(fits: Callable[[Any], bool], allowed: str) -> BeforeValidator:
-    """A validator whose error has four parts, ``allowed`` among them."""
+    """Return a validator whose error has four parts, ``allowed`` among them."""
 
     def check(value: Any) -> Any:
         if not fits(value):
@@ -34,13 +34,13 @@ def _checking(fits: Callable[[Any], bool], allowed: str) -> BeforeValidator:
 LARGEST = 1e18
 
 
-def counted(least: int, most: int) -> Any:
-    """Type of an integer from ``least`` to ``most``."""
+def bounded_integer(least: int, most: int) -> Any:
+    """Return the type of an integer from ``least`` to ``most``."""
     return Annotated[int, _checking(lambda v: is_whole(v, least, most), f"a whole number, {least:,} to {most:,}")]
 
 
-PositiveCount = counted(1, MOST)
-NaturalCount = counted(0, MOST)
+PositiveCount = bounded_integer(1, MOST)
+NaturalCount = bounded_integer(0, MOST)
 Positive = Annotated[
     float, _checking(lambda v: is_number(v) and 0 < v <= LARGEST, f"a number above 0, up to {LARGEST:g}")
 ]
@@ -50,7 +50,7 @@ Model = TypeVar("Model", bound=Section)
 
 
 def checked(model: type[Model], table: Any, where: str) -> Model:
-    """A table as a validated section.
+    """Return a table as a validated section.
 
     Args:
         model: the section's class.
@@ -69,10 +69,12 @@ def checked(model: type[Model], table: Any, where: str) -> Model:
 
 
 def _no_table(where: str, got: Any) -> InputError:
+    """Return the error of a value in place of a table."""
     return InputError(where, repr(got), "a table", f"write [{where.rpartition(' ')[2]}] on a line of its own")
 
 
 def _input_error(error: ValidationError, model: type[Section] | None, where: str) -> InputError:
+    """Return the first fault of a validation as an error with four parts."""
     problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     field = None
@@ -95,13 +97,13 @@ def _input_error(error: ValidationError, model: type[Section] | None, where: str
 
 
 def _section_of(kind: Any) -> type[Section] | None:
-    """The section class in a field's type, or None."""
+    """Return the section class in a field's type, or None."""
     kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
 
 
 def option_text(option: str, fixed: Mapping[str, Any]) -> str:
-    """An option with what it states.
+    """Return an option with its settings as the command line has them.
 
     >>> stated("--train", {"tp": 4, "overlap_tp": True})
     '--train tp=4 --train overlap_tp=true'
@@ -112,7 +114,7 @@ def option_text(option: str, fixed: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def errors_of_option(option: str, fixed: Mapping[str, Any]) -> Iterator[None]:
-    """Names the option and its text in errors of an axis that it fixes, or of all that it fixes together."""
+    """Name the option and its settings in errors of the axes that it fixes."""
     try:
         yield
     except InputError as error:

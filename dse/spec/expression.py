@@ -50,7 +50,7 @@ class Expression:
 
     @property
     def is_comparison(self) -> bool:
-        """Whether the value is a truth value, not a number."""
+        """True for a truth value, False for a number."""
         return is_boolean(_tree(self.text))
 
     @property
@@ -119,11 +119,11 @@ class Expression:
         return self.study.written.get(self.text.strip(), self.units)
 
     def __call__(self, lookup: Lookup) -> Value:
-        """Value with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers."""
+        """Return the value with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers."""
         return Reading(self.study, lookup, self.where).value(_tree(self.text))
 
     def excess(self, lookup: Lookup) -> Scalar:
-        """Violation of a comparison: 0 where it holds, positive where it does not.
+        """Return the violation of a comparison, 0 where it holds.
 
         ``a <= b`` gives (a - b) / (|a| + |b|), at most 1; ``and`` adds, ``or`` takes the minimum.
         """
@@ -132,11 +132,12 @@ class Expression:
 
 @functools.lru_cache(maxsize=256)
 def _tree(text: str) -> ast.expr:
+    """Parse a text into Python's syntax tree."""
     return ast.parse(text, mode="eval").body
 
 
 def parse(text: Any, where: str, study: Study) -> Expression:
-    """The checked expression of a text.
+    """Return the checked expression of a text.
 
     Args:
         text: the user's text.
@@ -181,7 +182,7 @@ def parse(text: Any, where: str, study: Study) -> Expression:
 
 
 def _correction(text: str, reason: str) -> str:
-    """Suggested correction of a text with syntax of another language."""
+    """Return a suggested correction of a text with syntax of another language."""
     if bare := _BARE.search(text):
         return f"write a number with its unit as a string: {bare[1]}{bare[2]!r}"
     for sign, ours in (("&&", "and"), ("||", "or")):
@@ -193,7 +194,7 @@ def _correction(text: str, reason: str) -> str:
 
 
 def written_units(text: str, study: Study) -> str:
-    """Units in tables of an objective given as text."""
+    """Return the units in tables of an objective given as text."""
     return parse(text, "objective", study).written
 
 
@@ -240,7 +241,7 @@ def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
 
 
 def _is_deeper(tree: ast.expr, levels: int) -> bool:
-    """Whether nodes are nested deeper than ``levels``."""
+    """True where nodes are nested deeper than ``levels``."""
     nodes: list[ast.AST] = [tree]
     for _ in range(levels):
         nodes = [child for node in nodes for child in ast.iter_child_nodes(node)]

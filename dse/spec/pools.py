@@ -23,7 +23,7 @@ from dse.types.fields import POSITIVE
 _MAX_DEVICES = 1_000_000
 
 #: Similarity from which an unknown section counts as a misspelt pool.
-_ALIKE = 0.7
+_MIN_SIMILARITY = 0.7
 
 #: Pool → the settings that its section cannot change: the prefill pool generates no answer, and the decode pool finds
 #: all keys and values in its memory.
@@ -52,13 +52,17 @@ class PoolsSpec(NamedTuple):
 
 
 def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
-    """The specification of a TOML text; InputError for any fault."""
+    """Return the specification of a TOML text.
+
+    Raises:
+        InputError: for any fault of the text.
+    """
     document = toml.parsed(text, file)
     settings = _settings(document.pop("pools", {}), f"{file}: pools")
     overlays = {name: document.pop(name, None) for name in POOLS}
     for name in ("prefill", "decode"):
         if overlays[name] is None:
-            near = nearest(name, document, 1, _ALIKE)
+            near = nearest(name, document, 1, _MIN_SIMILARITY)
             fix = f"write [{name}] for [{near[0]}]" if near else f"add [{name}.axes]"
             raise InputError(file, f"no section [{name}]", "[prefill] and [decode]", fix)
     specs = {}
@@ -71,13 +75,17 @@ def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
 
 
 def read(path: str | Path) -> PoolsSpec:
-    """The specification of a TOML file; InputError for any fault."""
+    """Return the specification of a TOML file.
+
+    Raises:
+        InputError: for any fault of the file or its text.
+    """
     return from_text(text_of(path), str(path))
 
 
 @contextlib.contextmanager
 def errors_of(name: str, file: str) -> Iterator[None]:
-    """Adds the name of the pool to errors of its sweep."""
+    """Add the name of the pool to errors of its sweep."""
     try:
         yield
     except InputError as error:
@@ -87,7 +95,7 @@ def errors_of(name: str, file: str) -> Iterator[None]:
 
 
 def _check_one_model(spec: SweepSpec, prefill: SweepSpec, where: str) -> None:
-    """InputError unless all pools have one and the same model."""
+    """Raise InputError unless all pools have one and the same model."""
     swept = next((axis.name for axis in spec.axes if _is_of_model(axis.key) and varies(axis)), None)
     if swept is not None:
         raise InputError(
@@ -102,22 +110,23 @@ def _check_one_model(spec: SweepSpec, prefill: SweepSpec, where: str) -> None:
 
 
 def _model(spec: SweepSpec) -> dict[str, Any]:
-    """Settings of the model in a specification, by name."""
+    """Return the settings of the model in a specification, by name."""
     axes = (*spec.names.values(), *spec.fixed.values(), *spec.axes)
     return {axis.key: axis.labels[0] for axis in sorted(axes, key=lambda axis: axis.key) if _is_of_model(axis.key)}
 
 
 def _is_of_model(key: str) -> bool:
-    """Whether a key is a leaf of the model or the catalogue's name of a workload."""
+    """True for a leaf of the model, and for the catalogue's name of a workload."""
     return key == "workload" or is_of_model(key)
 
 
 def varies(axis: Axis) -> bool:
-    """Whether an axis has several values."""
+    """True for an axis of several values."""
     return bool(axis.rule) or len(axis.labels) > 1
 
 
 def _settings(table: Any, where: str) -> tuple[dict[str, float], float, dict[str, int], float]:
+    """Return prices, transfer rate, devices and utilisation of ``[pools]``."""
     if not isinstance(table, dict) or not isinstance(table.get("prices", {}), dict):
         raise InputError(where, repr(table), "a table", "write [pools.prices] on a line of its own")
     for key in table:
@@ -136,7 +145,7 @@ def _settings(table: Any, where: str) -> tuple[dict[str, float], float, dict[str
 
 
 def _devices(setting: Any, where: str) -> dict[str, int]:
-    """Devices of all workers: a number, or a table by accelerator."""
+    """Return accelerator → devices, with "" for devices of any accelerator."""
     by_name = setting if isinstance(setting, dict) else {"": setting}
     for value in by_name.values():
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MAX_DEVICES:
@@ -145,15 +154,15 @@ def _devices(setting: Any, where: str) -> dict[str, int]:
     return {catalog.resolve("accelerator", name) if name else "": value for name, value in by_name.items()}
 
 
-def _positive_quantity(value: Any, units: str, where: str, such: str) -> float:
-    """A quantity above 0; InputError otherwise: with a rate of 0 all pairs would be equal."""
+def _positive_quantity(value: Any, units: str, where: str, example: str) -> float:
+    """Return a quantity above 0 in SI units, as with a rate of 0 all pairs would be equal."""
     if not isinstance(value, str):
-        raise InputError(where, repr(value), f"a string with a unit ({units})", f"write {such!r}")
+        raise InputError(where, repr(value), f"a string with a unit ({units})", f"write {example!r}")
     return catalog.bounded(catalog.quantity(value, units, where), value, POSITIVE, where)
 
 
 def _merge_sections(document: dict[str, Any], overlay: dict[str, Any], pool: str, where: str) -> dict[str, Any]:
-    """The sections of a file, overridden by those of a pool."""
+    """Return the sections of a file, overridden by those of a pool."""
     if not isinstance(overlay, dict) or not all(isinstance(section, dict) for section in overlay.values()):
         raise InputError(where, repr(overlay), "sections of a sweep", f"write [{pool}.axes] on a line of its own")
     sections = {**document}

@@ -58,7 +58,7 @@ class Reading:
     where: str
 
     def value(self, node: ast.expr) -> Value:
-        """Value of a node, operands first."""
+        """Return the value of a node, operands first."""
         if isinstance(node, ast.BoolOp):
             combine = operator.and_ if isinstance(node.op, ast.And) else operator.or_
             return functools.reduce(combine, [_true(self.value(operand)) for operand in node.values])
@@ -80,7 +80,7 @@ class Reading:
         raise InputError(self.where, repr(ast.unparse(node)), ALLOWED, "use only these")
 
     def dimension(self, node: ast.expr) -> catalog.Dimension | None:
-        """Dimension of a node; None for a constant, which takes that of the other operand."""
+        """Return the dimension of a node, None for a constant, which takes that of the other operand."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return self.dimension(node.operand)
         if isinstance(node, ast.BinOp):
@@ -99,7 +99,7 @@ class Reading:
         return catalog.dimension(self.study.units.get(name) or known_leaves()[name]["units"])
 
     def unit_notes(self, node: ast.Compare) -> Iterator[str]:
-        """Notes on the units assumed for bare numbers of a comparison; none for 0."""
+        """Yield notes on the units assumed for bare numbers of a comparison, none for 0."""
         operators = [_SIGNS[type(op)] for op in node.ops]
         for sign, (left, right) in zip(operators, itertools.pairwise((node.left, *node.comparators)), strict=True):
             for number, other in ((left, right), (right, left)):
@@ -111,7 +111,7 @@ class Reading:
                     yield f"{text} has no unit: read as {value:g} {catalog.written(units)}"
 
     def excess(self, node: ast.expr, expected: bool) -> Scalar:
-        """Violation of ``node == wanted``; 0 where it holds."""
+        """Return the violation of ``node == expected``, 0 where it holds."""
         import jax.numpy as jnp
 
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -119,21 +119,21 @@ class Reading:
         if isinstance(node, ast.BoolOp):
             parts = [self.excess(operand, expected) for operand in node.values]
             return functools.reduce(operator.add if isinstance(node.op, ast.And) == expected else jnp.minimum, parts)
-        holds = _true(self.value(node)) == expected
+        is_true = _true(self.value(node)) == expected
         if not isinstance(node, ast.Compare):
-            return jnp.where(holds, 0.0, 1.0)
+            return jnp.where(is_true, 0.0, 1.0)
         pairs = itertools.pairwise(jnp.asarray(side, jnp.float32) for side in self.sides(node))
         distance = sum(jnp.abs(a - b) / jnp.maximum(jnp.abs(a) + jnp.abs(b), _LEAST_EXCESS) for a, b in pairs)
-        return jnp.where(holds, 0.0, jnp.maximum(distance, _LEAST_EXCESS))
+        return jnp.where(is_true, 0.0, jnp.maximum(distance, _LEAST_EXCESS))
 
     def _constant(self, value: float) -> float:
-        """A number; InputError outside the range of single precision."""
+        """Return a number within the range of single precision."""
         if abs(value) > _LARGEST:
             raise InputError(self.where, "a number above 1e38", "numbers up to 1e38", "check the number")
         return float(value)
 
     def _number(self, node: ast.expr) -> Scalar:
-        """Value of an operand of arithmetic."""
+        """Return the value of an operand of arithmetic."""
         if is_boolean(node):
             raise InputError(
                 self.where,
@@ -145,13 +145,13 @@ class Reading:
         return value
 
     def _combined(self, operation: type[ast.operator], left: Scalar, right: Scalar) -> Scalar:
-        """Sum, difference, product or quotient of two numbers."""
+        """Return the sum, difference, product or quotient of two numbers."""
         if operation is ast.Div and type(right) is float and right == 0.0:
             raise InputError(self.where, "a division by zero", ALLOWED, "divide by another number")
         return _BINARY[operation](left, right)
 
     def sides(self, node: ast.Compare) -> list[Value]:
-        """Sides of a comparison; a text takes the units or the enumeration of the other side's name."""
+        """Return the sides of a comparison, texts in the units or the enumeration of the other side's name."""
         sides = [node.left, *node.comparators]
         names = [name for name in map(dotted_name, sides) if name is not None]
         self._expect_quotes(node, names)
@@ -163,14 +163,14 @@ class Reading:
         ]
 
     def _literal(self, value: str | bool, names: list[str]) -> Scalar:
-        """A text or a truth value that is compared with these names, as a number."""
+        """Return a text or a truth value that is compared with ``names``, as a number."""
         if isinstance(value, str):
             return self._text(value, names)
         path = self._full_name(names[0]) if names else ""
         return leaf_value(path, value, self.where) if path in known_leaves() else self._constant(value)
 
     def _expect_quotes(self, node: ast.Compare, names: list[str]) -> None:
-        """InputError for an unquoted choice: ``recompute == full``."""
+        """Raise InputError for an unquoted choice: ``recompute == full``."""
         for leaf, other in itertools.permutations(names, 2):
             if not is_leaf(leaf) or is_leaf(other) or other in self.study.units:
                 continue
@@ -181,7 +181,7 @@ class Reading:
                 )
 
     def _text(self, text: str, names: list[str]) -> Scalar:
-        """A text that is compared with these names, as a number."""
+        """Return a text that is compared with ``names``, as a number."""
         if not names:
             raise InputError(self.where, repr(text), "a string compared with a leaf or metric", "compare it with one")
         name = self._full_name(names[0])
@@ -190,7 +190,7 @@ class Reading:
         return leaf_value(name, text, self.where)
 
     def _full_name(self, name: str) -> str:
-        """A metric's name, or the full path of a leaf."""
+        """Return a metric's name, or the full path of a leaf."""
         if name in self.study.units:
             return name
         if not is_leaf(name) and (foreign_metric := of_another(name, self.study)):
@@ -209,25 +209,25 @@ class Reading:
 
 
 def is_text(node: ast.expr) -> bool:
-    """Whether a node is a text."""
+    """True for a node that is a text."""
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _side_text(node: ast.expr) -> str:
-    """Text of a side of a comparison, with numbers in few digits."""
+    """Return the text of a side of a comparison, with numbers in few digits."""
     value = getattr(node, "value", None)
     return f"{value:g}" if isinstance(node, ast.Constant) and isinstance(value, int | float) else ast.unparse(node)
 
 
 def _true(value: Value) -> Truth:
-    """Truth value of a number: whether it is not 0."""
+    """Return the truth value of a number: True where it is not 0."""
     if isinstance(value, float | int):
         return np.bool_(value != 0)
     return value if value.dtype == np.bool_ else value != 0
 
 
 def dotted_name(node: ast.expr) -> str | None:
-    """``a.b.c`` of a chain of attributes, otherwise None."""
+    """Return ``a.b.c`` of a chain of attributes, otherwise None."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -237,6 +237,6 @@ def dotted_name(node: ast.expr) -> str | None:
 
 
 def is_boolean(node: ast.expr) -> bool:
-    """Whether the value of a node is a truth value, not a number."""
+    """True for a node whose value is a truth value."""
     negation = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     return negation or isinstance(node, ast.BoolOp | ast.Compare)

@@ -24,7 +24,7 @@ from dse.spec import codesign, continuous
 from dse.spec import sweep as sweep_spec
 from dse.spec.codesign import DESCENT, Descent, DescentSection
 from dse.spec.continuous import Interval, Limit
-from dse.spec.document import Positive, PositiveCount, Section, Truth, checked, counted
+from dse.spec.document import Positive, PositiveCount, Section, Truth, bounded_integer, checked
 from dse.spec.sweep import SweepSpec
 
 #: Method → its options and what they are when they are not given; :mod:`dse.optimizers.methods` says what they do.
@@ -44,7 +44,7 @@ BATCHES = ("population", "walkers")
 
 #: Designs that a method may look at in one step, and seeds that may go side by side.
 MOST_A_STEP, MOST_SEEDS = 100_000, 1_000
-_COUNT = counted(1, MOST_A_STEP)
+_COUNT = bounded_integer(1, MOST_A_STEP)
 
 DEFAULT_METHOD = "evolution"
 DEFAULT_EVALUATIONS = 10_000
@@ -52,7 +52,7 @@ DEFAULT_SEEDS = 4
 
 
 def _options_section(name: str, options: Mapping[str, int | float]) -> type[Section]:
-    """The table of a method's options."""
+    """Return the section class of a method's options."""
     fields: dict[str, Any] = {
         key: (_COUNT if isinstance(value, int) else Positive, Field(value, title=f"leave it out for {value}"))
         for key, value in options.items()
@@ -76,6 +76,7 @@ class _SearchFields(Section):
     @field_validator("method", mode="before")
     @classmethod
     def _method_names(cls, value: Any) -> Any:
+        """Return the names of the methods as a tuple."""
         names = value if isinstance(value, list) else [value]
         for name in names:
             if not isinstance(name, str) or name not in METHODS:
@@ -92,7 +93,7 @@ class _SearchFields(Section):
     @field_validator("seeds", mode="before")
     @classmethod
     def _seed_list(cls, value: Any) -> Any:
-        """Seeds by count or as a list."""
+        """Return the seeds of a count or of a list."""
         if type(value) is int and 1 <= value <= MOST_SEEDS:
             return tuple(range(value))
         is_list_of_seeds = isinstance(value, list) and all(type(seed) is int and 0 <= seed < 1 << 32 for seed in value)
@@ -126,24 +127,24 @@ class SearchSpec:
 
     @property
     def descends(self) -> bool:
-        """Whether continuous hardware moves by its gradient, with the best mapping of every workload."""
+        """True for a search that moves continuous hardware by its gradient."""
         return DESCENT in self.methods
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How values without their units were read, in words."""
-        read = (*(interval.note for interval in self.intervals), *(interval.note for interval in self.limits))
-        return tuple(dict.fromkeys((*self.sweep.notes, *filter(None, read))))
+        """Remarks on values whose units were assumed."""
+        interval_notes = (*(interval.note for interval in self.intervals), *(interval.note for interval in self.limits))
+        return tuple(dict.fromkeys((*self.sweep.notes, *filter(None, interval_notes))))
 
     def hash(self) -> str:
-        """SHA-256 of what is searched; how, the title and the output do not count."""
+        """Return the SHA-256 of the space and the objectives, without methods, title and output."""
         document = toml.parsed(self.sweep.text, self.sweep.file)
-        meaning = {key: value for key, value in document.items() if key not in ("title", "output", "search")}
-        return hashlib.sha256(json.dumps(meaning, sort_keys=True, default=str).encode()).hexdigest()
+        hashed_keys = {key: value for key, value in document.items() if key not in ("title", "output", "search")}
+        return hashlib.sha256(json.dumps(hashed_keys, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def read(path: str | Path, study: Study | None = None) -> SearchSpec:
-    """The specification in a TOML file.
+    """Return the specification in a TOML file.
 
     Args:
         path: of the file.
@@ -162,7 +163,7 @@ def read(path: str | Path, study: Study | None = None) -> SearchSpec:
 
 
 def from_text(text: str, file: str = "search.toml", study: Study | None = None) -> SearchSpec:
-    """The specification in a TOML text.
+    """Return the specification in a TOML text.
 
     Args:
         text: the TOML document.
@@ -216,7 +217,7 @@ def from_text(text: str, file: str = "search.toml", study: Study | None = None) 
 
 
 def _codesign(document: dict[str, Any], text: str, file: str, study: Study | None) -> SearchSpec:
-    """The search that a section ``[codesign]`` describes."""
+    """Return the search that a section ``[codesign]`` describes."""
     if "search" in document:
         got, fix = f"[search] beside [{codesign.SECTION}]", f"write [search.{DESCENT}], or leave [search] out"
         raise InputError(f"{file}: search", got, "one of them", fix)
@@ -227,7 +228,7 @@ def _codesign(document: dict[str, Any], text: str, file: str, study: Study | Non
 
 
 def _descent_search(sweep: SweepSpec, descent: Descent, section: _SearchFields) -> SearchSpec:
-    """A search by descent: limits of its variables are the method's, not those of each design."""
+    """Return a search by descent, whose limits are the method's and not those of each design."""
     for key in ("seeds", "polish"):
         if key in section.model_fields_set:
             fix = f"write seed under [search.{DESCENT}]" if key == "seeds" else "leave it out"
@@ -247,7 +248,7 @@ def _descent_search(sweep: SweepSpec, descent: Descent, section: _SearchFields) 
 
 
 def _options(section: _SearchFields, file: str) -> dict[str, dict[str, Any]]:
-    """Options of the methods that are run."""
+    """Return the options of the methods that are run."""
     options = {}
     for name in METHODS:
         table = getattr(section, name)

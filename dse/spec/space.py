@@ -49,14 +49,14 @@ ANY_OPTION = "any_option"
 
 
 def check_keys(table: dict[str, Any], allowed: tuple[str, ...], where: str) -> None:
-    """InputError for a key that is not among ``allowed``."""
+    """Raise InputError for a key that is not among ``allowed``."""
     for key in table:
         if key not in allowed:
             raise unknown_name(where, key, allowed, "keys")
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of nested tables (TOML reads ``memory.bandwidth`` as nested); ranges stay whole."""
+    """Yield dotted keys and values of nested tables, with ranges whole (TOML nests ``memory.bandwidth``)."""
     for key, value in table.items():
         if isinstance(value, dict) and not axis_values.is_range(value):
             yield from flat(value, f"{prefix}{key}.")
@@ -65,7 +65,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def fixed_of(document: dict[str, Any], file: str, serving: bool) -> tuple[dict[str, Axis], dict[str, Axis]]:
-    """Catalogue names and leaves that the sections ``workload system software mapping serving`` fix.
+    """Return catalogue names and leaves that the sections ``workload system software mapping serving`` fix.
 
     ``serving``: kind of the study.
     """
@@ -90,17 +90,17 @@ def fixed_of(document: dict[str, Any], file: str, serving: bool) -> tuple[dict[s
 
 
 def _leaf_of(section: str, key: str, catalogue_keys: dict[str, str], where: str, serving: bool) -> str:
-    """Full path of a section's key; InputError for a leaf of another section."""
+    """Return the full path of a section's key, or raise InputError for a leaf of another section."""
     prefixes = LEAVES_OF_SERVING if section == "serving" else (f"{section}.",)
     section_leaves = [path for path in known_leaves() if path.startswith(prefixes)]
-    path = axis_values.find_leaf(key, where, catalogue_keys, f"keys of [{section}]", begins=prefixes, serving=serving)
+    path = axis_values.find_leaf(key, where, catalogue_keys, f"keys of [{section}]", prefixes=prefixes, serving=serving)
     if path not in section_leaves:
         raise InputError(where, key, f"leaves of [{section}]", f"move it to [{path.partition('.')[0]}]")
     return path
 
 
 def axes_of(table: dict[str, Any], file: str, serving: bool) -> Iterator[Axis]:
-    """The axes of ``[axes]``; ``serving``: kind of the study."""
+    """Yield the axes of ``[axes]``; ``serving`` is the kind of the study."""
     for key, value in flat(table):
         where = f"{file}: axes.{key}"
         if key in NAMED:
@@ -113,13 +113,13 @@ def axes_of(table: dict[str, Any], file: str, serving: bool) -> Iterator[Axis]:
 
 
 def check_read(axes: tuple[Axis, ...], study: Study) -> None:
-    """InputError for an axis that the study's model does not read: it would have no effect."""
+    """Raise InputError for an axis that the study's model does not read."""
     for axis in axes:
         axis_values.check_read(axis.key, axis.name, axis.where, study)
 
 
 def check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple[Axis, ...]) -> None:
-    """InputError for a leaf that is both fixed and swept, or swept under two names."""
+    """Raise InputError for a leaf that is both fixed and swept, or swept under two names."""
     axes_by_key = {axis.key: axis for axis in (*names.values(), *fixed.values())}
     for axis in axes:
         if axis.key in axes_by_key:
@@ -130,7 +130,7 @@ def check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple[
 
 
 def zips_of(table: dict[str, Any], axes: tuple[Axis, ...], where: str, serving: bool) -> tuple[tuple[str, ...], ...]:
-    """Names of the axes of each group of ``[zip]``: no axis twice, listed values, equal lengths."""
+    """Return the names of the axes of each group of ``[zip]``, whose listed values have equal lengths."""
     check_keys(table, ZIP_KEYS, where)
     by_name = {axis.name: axis for axis in axes}
     groups = table.get("groups", [])

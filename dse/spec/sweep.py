@@ -48,7 +48,7 @@ from dse.types.metrics import GROUPS
 
 #: Section → its own keys; some sections have leaves and catalogue names as keys too.
 KEYS = {
-    **{section: tuple(own) for section, own in SECTIONS.items()},
+    **{section: tuple(keys) for section, keys in SECTIONS.items()},
     "software": ("name", ANY_OPTION),
     "axes": (),
     "zip": ZIP_KEYS,
@@ -108,15 +108,15 @@ class SweepSpec:
         return (*axis_notes, *dict.fromkeys(note for constraint in self.constraints for note in constraint.notes))
 
     def hash(self) -> str:
-        """SHA-256 of the sweep's inputs, without title and output."""
+        """Return the SHA-256 of the sweep's inputs, without title and output."""
         document = toml.parsed(self.text, self.file)
-        meaning = {key: value for key, value in document.items() if key not in ("title", "output")}
-        meaning |= dict.fromkeys(self.groups, True)
-        return hashlib.sha256(json.dumps(meaning, sort_keys=True, default=str).encode()).hexdigest()
+        hashed_keys = {key: value for key, value in document.items() if key not in ("title", "output")}
+        hashed_keys |= dict.fromkeys(self.groups, True)
+        return hashlib.sha256(json.dumps(hashed_keys, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def read(path: str | Path, study: Study | None = None) -> SweepSpec:
-    """The specification of a TOML file.
+    """Return the specification of a TOML file.
 
     Args:
         path: of the file, or ``example:NAME`` for an example of the package.
@@ -136,7 +136,11 @@ def read(path: str | Path, study: Study | None = None) -> SweepSpec:
 
 
 def text_of(path: str | Path) -> str:
-    """Text of a specification's file or of ``example:NAME``; InputError if it cannot be read."""
+    """Return the text of a specification's file or of ``example:NAME``.
+
+    Raises:
+        InputError: if it cannot be read.
+    """
     if not isinstance(path, str | os.PathLike):
         fix = "write the specification to a file, or read its text by dse.sweep.from_text"
         raise InputError("specification", type(path).__name__, "the path of a TOML file", fix)
@@ -145,7 +149,7 @@ def text_of(path: str | Path) -> str:
 
 
 def _path_suggestion(path: Path) -> str:
-    """Suggestion for a file that does not exist."""
+    """Return a suggestion for a file that does not exist."""
     if path.stem in examples.names():
         return f"it comes with dse: {examples.PREFIX}{path.stem}"
     near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
@@ -153,7 +157,7 @@ def _path_suggestion(path: Path) -> str:
 
 
 def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -> SweepSpec:
-    """The specification of a TOML text.
+    """Return the specification of a TOML text.
 
     Args:
         text: the TOML document.
@@ -181,7 +185,7 @@ def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -
 
 
 def _title_of(document: dict[str, Any], file: str) -> str:
-    """The title of a specification, by default the name of its file."""
+    """Return the title of a specification, by default the name of its file."""
     title = str(document.get("title", examples.stem_of(file)))
     if len(title) > LONGEST_TITLE:
         got = f"{len(title):,} letters"
@@ -190,7 +194,17 @@ def _title_of(document: dict[str, Any], file: str) -> str:
 
 
 def from_document(document: dict[str, Any], text: str, file: str, study: Study | None = None) -> SweepSpec:
-    """The specification of a parsed TOML text; ``text`` is stored in results and hashed."""
+    """Return the specification of a parsed TOML text.
+
+    Args:
+        document: the parsed text.
+        text: stored in results and hashed.
+        file: its name in errors and in the default output.
+        study: see :func:`read`.
+
+    Raises:
+        InputError: for any fault of the document.
+    """
     study = study or of_document(document)
     serves = study.name == "serving"
     for key in document:
@@ -256,7 +270,7 @@ def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expre
 
 
 def _expect_no_key(table: dict[str, Any], where: str, study: Study) -> None:
-    """InputError for a leaf as a key of ``[constraints]``, with the constraint as it should be written."""
+    """Raise InputError for a leaf as a key of ``[constraints]``, with the constraint as it should be written."""
     leaf_keys = [(key, value) for key, value in flat(table) if key not in KEYS["constraints"]]
     for key, value in leaf_keys[:1]:
         number = f"{value}".lstrip("<>=! ")
@@ -272,7 +286,7 @@ def _expect_no_key(table: dict[str, Any], where: str, study: Study) -> None:
 
 
 def _is_expression(text: str, study: Study) -> bool:
-    """Whether a text is a valid expression."""
+    """True for a text that is a valid expression."""
     try:
         parse(text, "constraints", study)
     except InputError:

@@ -36,11 +36,11 @@ from dse.types import (
 )
 
 #: Runs of designs, and shapes of each kind of kernel, at most.
-_MAX_RUNS, _MAX_SHAPES = 12, 12
+_MAX_RUNS, _MAX_CASES = 12, 12
 
 
 class Machine(NamedTuple):
-    """What is at hand."""
+    """The machine at hand."""
 
     system: str  #: by its name in the catalogue
     accelerator: str
@@ -48,7 +48,7 @@ class Machine(NamedTuple):
 
 
 class MeasurementOffer(NamedTuple):
-    """A decision's posterior and what could be measured for it."""
+    """A decision's posterior, and the measurements that a machine could make for it."""
 
     known: Posterior
     candidates: list[Candidate]
@@ -57,7 +57,7 @@ class MeasurementOffer(NamedTuple):
 def offered(
     choices: Sequence[Choice], metric: str, study: Study, machine: Machine, extra_designs: Sequence[Choice] = ()
 ) -> MeasurementOffer:
-    """What a machine could measure for a decision.
+    """Return the measurements that a machine could make for a decision.
 
     Args:
         choices: the designs to decide on.
@@ -85,7 +85,7 @@ def offered(
 
 
 def on_fewer_devices(choice: Choice, devices: int) -> Choice | None:
-    """A design on fewer devices: fewer replicas of the same mapping; None where one replica needs more."""
+    """Return a design with fewer replicas of the same mapping, None where one replica needs more devices."""
     design = choice.design
     needs, replicas = float(design.system.n_devices), float(design.mapping.dp)
     if needs <= devices:
@@ -107,25 +107,26 @@ def on_fewer_devices(choice: Choice, devices: int) -> Choice | None:
 
 
 def _distinct(runs: Sequence[Choice]) -> list[Choice]:
+    """Return the runs of different designs and stacks."""
     designs_by_key: dict[Any, Choice] = {}
     for choice in runs:
         designs_by_key.setdefault((choice.stack, *map(float, jax.tree.leaves(choice.design))), choice)
     return [*designs_by_key.values()]
 
 
-def _run(joint: Posterior, place: int, run: Choice, decision: Posterior, study: Study) -> Candidate:
-    """A run of a design: what it shows of the decision's factors; its own error is noise."""
-    index = next((i for i, choice in enumerate(decision.choices) if choice is run), place)
-    effects = {key: float(effect[index]) for key, effect in joint.effects.items() if effect[index]}
-    own_variance = sum(effect**2 for key, effect in effects.items() if key not in decision.effects)
+def _run(joint: Posterior, index: int, run: Choice, decision: Posterior, study: Study) -> Candidate:
+    """Return a run of a design as a measurement, whose own error is noise."""
+    same_index = next((i for i, choice in enumerate(decision.choices) if choice is run), index)
+    effects = {key: float(effect[same_index]) for key, effect in joint.effects.items() if effect[same_index]}
+    unshared_variance = sum(effect**2 for key, effect in effects.items() if key not in decision.effects)
     shared = {key: effect for key, effect in effects.items() if key in decision.effects}
     line, row = _line_and_row(run, joint.metric, study)
     return Candidate(
         f"run {run.name}",
         "run",
         shared,
-        float(np.hypot(RUN, own_variance**0.5)),
-        float(np.exp(joint.logs[place])),
+        float(np.hypot(RUN, unshared_variance**0.5)),
+        float(np.exp(joint.logs[index])),
         line,
         row,
         600.0,
@@ -135,8 +136,8 @@ def _run(joint: Posterior, place: int, run: Choice, decision: Posterior, study: 
 # Kernels and collectives
 
 
-class _Shape(NamedTuple):
-    """A kernel or collective of some designs."""
+class _KernelCase(NamedTuple):
+    """A kernel or collective of some designs, of one size."""
 
     kind: str
     name: str
@@ -148,7 +149,7 @@ class _Shape(NamedTuple):
 def kernels(
     choices: Sequence[Choice], spreads: Spreads, decision: Posterior, machine: Machine, study: Study
 ) -> list[Candidate]:
-    """The kernels and collectives of designs that a machine has.
+    """Return the kernels and collectives of designs that a machine has, as measurements.
 
     Args:
         choices: the designs.
@@ -158,27 +159,31 @@ def kernels(
         study: the study of the designs.
     """
     base = next(choice.design for choice in choices if choice.accelerator == machine.accelerator)
-    shapes = [shape for choice in _distinct_shapes(choices) for shape in _shapes(choice.design, base, machine, study)]
-    shapes = list({shape.name: shape for shape in shapes}.values())
-    shapes = [one for kind in OWN_ERROR for one in [s for s in shapes if s.kind == kind][:_MAX_SHAPES]]
+    cases = [
+        case
+        for choice in _distinct_kernel_designs(choices)
+        for case in _kernel_cases(choice.design, base, machine, study)
+    ]
+    cases = list({case.name: case for case in cases}.values())
+    cases = [case for kind in OWN_ERROR for case in [s for s in cases if s.kind == kind][:_MAX_CASES]]
     system_spreads = {path: factors for path, factors in spreads.items() if path.startswith("system.")}
-    if not shapes or not system_spreads:
+    if not cases or not system_spreads:
         return []
-    logs, slopes = moved_times(base, system_spreads, [shape.time for shape in shapes])
+    logs, slopes = moved_times(base, system_spreads, [case.time for case in cases])
     candidates = []
-    for i, shape in enumerate(shapes):
+    for i, case in enumerate(cases):
         effects = {key: float(slope[i]) for key, slope in slopes.items() if slope[i]}
         unexplained_variance = sum(effect**2 for key, effect in effects.items() if key not in decision.effects)
-        noise = (OWN_ERROR[shape.kind] ** 2 + unexplained_variance) ** 0.5
+        noise = (OWN_ERROR[case.kind] ** 2 + unexplained_variance) ** 0.5
         effects = {key: effect for key, effect in effects.items() if key in decision.effects}
         candidates.append(
-            Candidate(shape.name, shape.kind, effects, noise, float(np.exp(logs[i])), shape.line, shape.row, 60.0)
+            Candidate(case.name, case.kind, effects, noise, float(np.exp(logs[i])), case.line, case.row, 60.0)
         )
     return candidates
 
 
-def _distinct_shapes(choices: Sequence[Choice]) -> list[Choice]:
-    """Designs whose kernels differ, the first few."""
+def _distinct_kernel_designs(choices: Sequence[Choice]) -> list[Choice]:
+    """Return the first few designs whose kernels differ."""
     designs_by_key: dict[Any, Choice] = {}
     for choice in choices:
         m = choice.design.mapping
@@ -192,8 +197,8 @@ def _distinct_shapes(choices: Sequence[Choice]) -> list[Choice]:
 _DTYPES = {Precision.bf16: "bfloat16", Precision.fp16: "float16", Precision.fp8: "fp8", Precision.fp8_block: "fp8"}
 
 
-def _shapes(design: Design, base: Design, machine: Machine, study: Study) -> Iterator[_Shape]:
-    """Products, attention and collectives of a design, the largest first."""
+def _kernel_cases(design: Design, base: Design, machine: Machine, study: Study) -> Iterator[_KernelCase]:
+    """Yield products, attention and collectives of a design, the largest first."""
     precision, serves = float(design.mapping.precision), study.name == "serving"
     step = study.inside(generated(design))
     present_operators = [o for operators in step.sections.values() for o in operators if float(o.present)]
@@ -211,14 +216,20 @@ def _shapes(design: Design, base: Design, machine: Machine, study: Study) -> Ite
     yield from _messages(step.messages, base, machine)
 
 
-def _product(work: Work, code: float, dtype: str, machine: Machine, serves: bool) -> _Shape:
+def _product(work: Work, code: float, dtype: str, machine: Machine, serves: bool) -> _KernelCase:
+    """Return a matrix product as a case."""
     m, n, k = (f"{size:g}" for size in map(round, (work.rows, work.columns, work.depth)))
     row = {"system": machine.accelerator, "dtype": dtype, "m": m, "n": n, "k": k, "latency_ms": ""}
     line = measuring.gemm(float(m), float(n), float(k), dtype)
-    return _Shape("gemm", f"GEMM {m} x {n} x {k}, {dtype}", kernel(OperatorKind.matrix, work, code, serves), line, row)
+    return _KernelCase(
+        "gemm", f"GEMM {m} x {n} x {k}, {dtype}", kernel(OperatorKind.matrix, work, code, serves), line, row
+    )
 
 
-def _attention(design: Design, work: Work, kind: OperatorKind, code: float, machine: Machine, serves: bool) -> _Shape:
+def _attention(
+    design: Design, work: Work, kind: OperatorKind, code: float, machine: Machine, serves: bool
+) -> _KernelCase:
+    """Return an attention operator as a case."""
     w, tp = design.workload, float(design.mapping.tp)
     heads, groups = float(w.n_heads) / tp, max(float(w.n_kv_heads) / tp, 1.0)
     tokens, size = float(work.rows), float(w.head_dim)
@@ -240,14 +251,14 @@ def _attention(design: Design, work: Work, kind: OperatorKind, code: float, mach
     }
     name = f"attention of {batch:g} x {counted(tokens, 'token')}, {counted(heads, 'head')} of {size:g}"
     line = measuring.attention(batch, tokens, heads, groups, size)
-    return _Shape("attention", name, kernel(kind, work, code, serves), line, row)
+    return _KernelCase("attention", name, kernel(kind, work, code, serves), line, row)
 
 
-def _messages(messages: Sequence[Message], base: Design, machine: Machine) -> Iterator[_Shape]:
-    """Collectives of the groups that fit on the machine and in a domain of it."""
-    most = min(float(machine.devices), float(base.system.scale_up.domain))
+def _messages(messages: Sequence[Message], base: Design, machine: Machine) -> Iterator[_KernelCase]:
+    """Yield the collectives whose groups fit on the machine and in a domain of it."""
+    max_members = min(float(machine.devices), float(base.system.scale_up.domain))
     for name, kind, members, size in _message_sizes(messages):
-        members = min(members, most)
+        members = min(members, max_members)
         if members > 1.0 and size > 1.0:
             row = {
                 "system": machine.accelerator,
@@ -257,7 +268,7 @@ def _messages(messages: Sequence[Message], base: Design, machine: Machine) -> It
                 "bytes": f"{round(size):g}",
                 "latency_ms": "",
             }
-            yield _Shape(
+            yield _KernelCase(
                 "collective",
                 f"{name.replace('_', ' ')} of {_bytes(size)} among {members:g} devices",
                 collective(kind, size, members),
@@ -267,6 +278,7 @@ def _messages(messages: Sequence[Message], base: Design, machine: Machine) -> It
 
 
 def _bytes(size: float) -> str:
+    """Return bytes as text in MiB or KiB."""
     return f"{size / 2**20:.3g} MiB" if size >= 2**20 else f"{size / 2**10:.3g} KiB"
 
 
@@ -280,7 +292,7 @@ _COLLECTIVES: dict[MessageKind, str] = {
 
 
 def _message_sizes(messages: Sequence[Message]) -> Iterator[tuple[str, MessageKind, float, float]]:
-    """Collective, kind, members and bytes of what a device sends, as the model has it."""
+    """Yield collective, kind, members and bytes of each message that a device sends."""
     for message in messages:
         if float(message.times) > 0.0 and (name := _COLLECTIVES.get(message.kind)):
             yield (
@@ -302,6 +314,7 @@ SERVING_METRICS = {
 
 
 def _line_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str, str]]:
+    """Return the command of a run, and its row of the table of measurements."""
     design, default_tool = run.design, next(tool for tool in TOOLS.values() if tool.study == study.name)
     tool = (stack_tool(run.stack, study.name) or default_tool).name
     command = launch(design, tool, study, run.model, run.stack, system=run.system)

@@ -24,7 +24,7 @@ from dse.measured.uncertainty.posterior import Posterior, points
 
 
 class Candidate(NamedTuple):
-    """Something that could be measured."""
+    """A measurement that could be made."""
 
     name: str
     kind: str  #: ``gemm``, ``attention``, ``collective`` or ``run``
@@ -41,7 +41,7 @@ _MIN_SPREAD = 1e-9
 
 
 class Belief(NamedTuple):
-    """What is believed of the losses of designs (log, the less the better), and of their factors."""
+    """Expected losses of designs (log, the less the better), and the factors that they depend on."""
 
     losses: np.ndarray  #: expected [designs]
     matrix: np.ndarray  #: effects of independent standard normals [designs, factors]
@@ -51,7 +51,13 @@ class Belief(NamedTuple):
 
     @classmethod
     def of(cls, posterior: Posterior, higher_is_better: bool, extra_factors: Sequence[str] = ()) -> Belief:
-        """The belief of a posterior; ``extra_factors``: factors that only measurements have."""
+        """Return the belief of a posterior.
+
+        Args:
+            posterior: log metrics of the designs with their factors.
+            higher_is_better: direction of the metric.
+            extra_factors: factors that only measurements have.
+        """
         keys = list(dict.fromkeys([*posterior.effects, *extra_factors]))
         matrix = np.zeros((len(posterior.logs), len(keys)))
         matrix[:, : len(posterior.effects)] = posterior.matrix
@@ -59,21 +65,21 @@ class Belief(NamedTuple):
         return cls(sign * posterior.logs, sign * matrix, keys, np.eye(len(keys)), np.zeros(len(keys)))
 
     def effects_of(self, candidate: Candidate) -> np.ndarray:
-        """Effects of today's factors on a measurement [factors]."""
+        """Return the effects [factors] of today's factors on a measurement."""
         return np.array([candidate.effects.get(key, 0.0) for key in self.factors]) @ self.basis
 
     def expected(self, candidate: Candidate) -> float:
-        """Expected change of a measurement's log from what was predicted before any other."""
+        """Return the expected change of a measurement's log from its prediction before any other."""
         return float(np.array([candidate.effects.get(key, 0.0) for key in self.factors]) @ self.centre)
 
     def slope(self, candidate: Candidate) -> np.ndarray:
-        """Change of the expected losses where a measurement is a standard deviation more than expected [designs]."""
+        """Return the change of the expected losses [designs] per standard deviation of a measurement."""
         effects = self.effects_of(candidate)
         spread = np.sqrt(effects @ effects + candidate.noise**2)
         return np.asarray(self.matrix @ effects / spread) if spread > _MIN_SPREAD else np.zeros(len(self.losses))
 
     def after_measurement(self, candidate: Candidate, change: float | None = None) -> Belief:
-        """The belief after a measurement (a Gaussian update).
+        """Return the belief after a measurement (a Gaussian update).
 
         Args:
             candidate: what is measured.
@@ -100,7 +106,7 @@ class Belief(NamedTuple):
 
     @property
     def chosen(self) -> int:
-        """The design of least expected loss."""
+        """Index of the design of least expected loss."""
         return int(np.argmin(self.losses))
 
     @property
@@ -110,7 +116,7 @@ class Belief(NamedTuple):
 
 
 def value(belief: Belief, candidate: Candidate) -> float:
-    """How much a measurement lowers the expected loss of a decision.
+    """Return how much a measurement lowers the expected loss of a decision.
 
     >>> belief = Belief(np.zeros(2), np.eye(2), ["a", "b"], np.eye(2), np.zeros(2))
     >>> round(value(belief, Candidate("of a", "run", {"a": 1.0}, 0.0, 1.0)), 2)
@@ -126,7 +132,7 @@ def value(belief: Belief, candidate: Candidate) -> float:
 
 
 def loss_after(belief: Belief, slopes: np.ndarray) -> float:
-    """Expected loss of the decision after measurements, each with the slopes of its belief [designs, measurements]."""
+    """Return the expected loss of the decision after measurements with slopes [designs, measurements]."""
     draws = _draws(belief.matrix.shape[1])
     perfect = np.min(belief.losses[:, None] + belief.matrix @ draws, axis=0).mean()
     informed = np.min(belief.losses[:, None] + slopes @ _draws(slopes.shape[1]), axis=0).mean()
@@ -134,7 +140,7 @@ def loss_after(belief: Belief, slopes: np.ndarray) -> float:
 
 
 class Step(NamedTuple):
-    """A measurement in its order."""
+    """A measurement in the order of their gains."""
 
     candidate: Candidate
     value: float  #: alone, before any other
@@ -142,7 +148,7 @@ class Step(NamedTuple):
 
 
 def order(belief: Belief, candidates: Sequence[Candidate], count: int = 10) -> list[Step]:
-    """Measurements in the order in which each lowers the expected loss most, given those before it.
+    """Return measurements in the order in which each lowers the expected loss most, given those before it.
 
     Args:
         belief: before any of them.
@@ -175,6 +181,9 @@ _POINTS = 2001
 
 @functools.lru_cache(maxsize=64)
 def _draws(factors: int) -> np.ndarray:
-    """Standard normal draws of some factors [factors, draws], a Latin hypercube; those of more begin with these."""
+    """Return standard normal draws [factors, draws] of a Latin hypercube.
+
+    The draws of more factors begin with those of fewer.
+    """
     orders = (np.random.default_rng(i).permutation(points(_POINTS)) for i in range(factors))
     return np.array([*orders]).reshape(factors, _POINTS)

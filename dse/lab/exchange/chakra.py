@@ -44,7 +44,7 @@ _VARINT, _LENGTH = 0, 2
 
 
 def varint(value: int) -> bytes:
-    """A nonnegative integer in groups of seven bits, the lowest first.
+    """Encode a nonnegative integer in groups of seven bits, the lowest first.
 
     >>> varint(300).hex()
     'ac02'
@@ -57,18 +57,18 @@ def varint(value: int) -> bytes:
 
 
 def integer(field: int, value: int) -> bytes:
-    """A field of an integer, a bool or an enumeration; of a negative one its two's complement in 64 bits."""
+    """Encode a field of an integer, a bool or an enumeration, a negative one as its two's complement in 64 bits."""
     return varint(field << 3 | _VARINT) + varint(value & 0xFFFFFFFFFFFFFFFF)
 
 
 def sized(field: int, content: bytes | str) -> bytes:
-    """A field of bytes, of text, or of a message."""
+    """Encode a field of bytes, of text, or of a message."""
     data = content.encode() if isinstance(content, str) else content
     return varint(field << 3 | _LENGTH) + varint(len(data)) + data
 
 
 def packed(field: int, values: Iterable[int]) -> bytes:
-    """A repeated field of integers; nothing for none."""
+    """Encode a repeated field of integers, as nothing for none."""
     data = b"".join(map(varint, values))
     return sized(field, data) if data else b""
 
@@ -89,7 +89,7 @@ _TAGS = 1 << 30
 
 
 class ChakraNode(NamedTuple):
-    """A node of all ranks of a stage; times in whole microseconds."""
+    """A node that all ranks of a stage share, with times in whole microseconds."""
 
     number: int
     name: str
@@ -101,7 +101,7 @@ class ChakraNode(NamedTuple):
     target: Target | None = None
 
     def body(self) -> bytes:
-        """The message of the node without what differs between ranks."""
+        """Encode the node without what differs between ranks."""
         return b"".join(
             (
                 integer(1, self.number),
@@ -115,7 +115,7 @@ class ChakraNode(NamedTuple):
         )
 
 
-def write(step: Step, design: Design, about: str, output: Path, force: bool = False) -> tuple[int, int]:
+def write(step: Step, design: Design, description: str, output: Path, force: bool = False) -> tuple[int, int]:
     """Write ``OUTPUT.RANK.et`` of every rank, and the members of their groups in ``OUTPUT.json``.
 
     Returns:
@@ -137,7 +137,7 @@ def write(step: Step, design: Design, about: str, output: Path, force: bool = Fa
     groups: dict[tuple[int, ...], str] = {}
     for rank in range(place.world):
         rank_place = place_of(design, rank)
-        content = b"".join(_rank_messages(stages[rank_place.stage], rank_place, groups, about))
+        content = b"".join(_rank_messages(stages[rank_place.stage], rank_place, groups, description))
         with outputs.replacing(prefix.with_name(f"{prefix.name}.{rank}.et"), force) as partial:
             partial.write_bytes(content)
     with outputs.replacing(prefix.with_name(f"{prefix.name}.json"), force) as partial:
@@ -146,10 +146,10 @@ def write(step: Step, design: Design, about: str, output: Path, force: bool = Fa
 
 
 def _rank_messages(
-    nodes: Sequence[tuple[ChakraNode, bytes]], place: RankPlace, groups: dict[tuple[int, ...], str], about: str
+    nodes: Sequence[tuple[ChakraNode, bytes]], place: RankPlace, groups: dict[tuple[int, ...], str], description: str
 ) -> Iterator[bytes]:
-    """The messages of a file, each after its length."""
-    head = sized(1, _VERSION) + sized(2, _text("note", MARK)) + sized(2, _text("design", about))
+    """Yield the messages of a rank's file, each after its length."""
+    head = sized(1, _VERSION) + sized(2, _text("note", MARK)) + sized(2, _text("design", description))
     yield varint(len(head)) + head
     ends: dict[tuple[int, Target | None], bytes] = {}
     for node, body in nodes:
@@ -160,7 +160,7 @@ def _rank_messages(
 
 
 def _rank_attributes(node: ChakraNode, place: RankPlace, groups: dict[tuple[int, ...], str]) -> list[bytes]:
-    """Attributes of a rank's own: the group of a collective, source and destination of another message."""
+    """Return the attributes that differ between ranks: group of a collective, or source and destination."""
     if node.target is None:
         return []
     members = tuple(node.target.members(place))
@@ -176,7 +176,7 @@ def _rank_attributes(node: ChakraNode, place: RankPlace, groups: dict[tuple[int,
 
 
 def stage_nodes(step: Step, design: Design) -> list[list[tuple[ChakraNode, bytes]]]:
-    """Nodes of the ranks of each stage with their messages, what they send matched by what others receive."""
+    """Return the nodes of the ranks of each stage with their encoding, sends matched with receives."""
     devices = [device_step(design, stage, step) for stage in range(len(step.plan.orders))]
     kernels_by_receiver = {
         (stage + kernel.peer, kernel.number): kernel
@@ -204,7 +204,7 @@ def stage_nodes(step: Step, design: Design) -> list[list[tuple[ChakraNode, bytes
 
 
 class _Builder:
-    """Nodes of one device in order."""
+    """Builds the nodes of one device in order."""
 
     def __init__(self, design: Design, device: DeviceStep, step: Step) -> None:
         self.design, self.device, self.step = design, device, step
@@ -218,7 +218,7 @@ class _Builder:
         self.tied, self.tags = _TAGS // 2, _TAGS  #: tags of messages between the ends of the model, and around rings
 
     def nodes(self) -> list[ChakraNode]:
-        """All nodes of the device."""
+        """Return all nodes of the device."""
         for kernel in self.device.kernels:
             if kernel.stream not in (COMPUTE, COPIES):
                 self._flush(kernel.start)
@@ -231,7 +231,7 @@ class _Builder:
         return self.chakra_nodes
 
     def _flush(self, until: float = float("inf")) -> None:
-        """A node of the kernels before ``until``, at which one that is running is cut."""
+        """Add a node of the kernels before ``until``, where a running one is cut."""
         run = [part for kernel in self.run for part in _cut(kernel, until)]
         finished = [kernel for kernel in run if kernel.end <= until + _ROUNDING]
         self.run = run[len(finished) :]
@@ -263,16 +263,16 @@ class _Builder:
         self.passes[_pass(finished[0])] = self.computed[-1][1]
 
     def _message(self, kernel: TraceKernel) -> None:
-        """Nodes of a message: a collective, or what is sent or received."""
+        """Add the nodes of a message: a collective, or a send or receive."""
         message = kernel.message
         if message is None or (not kernel.peer and message.ranks < 2.0):
             return
-        place = bisect.bisect_right(self.computed, kernel.start + _ROUNDING, key=lambda compute: compute[0])
+        index = bisect.bisect_right(self.computed, kernel.start + _ROUNDING, key=lambda compute: compute[0])
         dependencies = {self.streams[kernel.stream]} if kernel.stream in self.streams else set[int]()
         if kernel.family == "message" and kernel.peer:  # of a pass, which may have ended before the lane is free
             dependencies.add(self.passes[kernel.micro_batch, kernel.number % 2 == 0])
-        elif place:
-            dependencies.add(self.computed[place - 1][1])
+        elif index:
+            dependencies.add(self.computed[index - 1][1])
         sending = self.step.message if kernel.family == "wait" else kernel.seconds
         for kind, target, tag in self._parts(kernel, message):
             attributes = [_flag("is_cpu_op", False), _number("comm_size", _bytes_of(message), _INT64)]
@@ -286,7 +286,7 @@ class _Builder:
             self.streams[kernel.stream] = number
 
     def _parts(self, kernel: TraceKernel, message: MessageTimes) -> Iterator[tuple[int, Target, int]]:
-        """(kind, target, tag) of the nodes of a message."""
+        """Yield (kind, target, tag) of the nodes of a message."""
         if kernel.peer:
             kind = _RECEIVE if kernel.family == "wait" else _SEND
             yield kind, Target(apart=kernel.peer * self.of_stage), kernel.number
@@ -294,9 +294,9 @@ class _Builder:
             yield _COLLECTIVE, group_of(message, self.design, self.device.stage), 0
         elif message.scope is Scope.tied_embedding:
             if self.device.stage in (0, self.last_stage):
-                apart = (self.last_stage - 2 * self.device.stage) * self.of_stage
+                rank_offset = (self.last_stage - 2 * self.device.stage) * self.of_stage
                 self.tied += 1
-                yield from ((kind, Target(apart=apart), self.tied) for kind in (_SEND, _RECEIVE))
+                yield from ((kind, Target(apart=rank_offset), self.tied) for kind in (_SEND, _RECEIVE))
         else:  # around a ring
             ring = group_of(message, self.design, self.device.stage)
             self.tags += 1
@@ -312,6 +312,7 @@ class _Builder:
         attributes: tuple[bytes, ...],
         target: Target | None = None,
     ) -> int:
+        """Add a node and return its number; times in seconds."""
         start_us, number = round(start * MICROSECONDS), len(self.chakra_nodes)
         self.chakra_nodes.append(
             ChakraNode(
@@ -329,12 +330,12 @@ class _Builder:
 
 
 def _pass(kernel: TraceKernel) -> tuple[int, bool]:
-    """Micro-batch of a kernel of compute, and whether it is of the forward."""
+    """Return the micro-batch of a kernel of compute, and whether it is of the forward."""
     return kernel.micro_batch, kernel.of_pass == FORWARD
 
 
 def _cut(kernel: TraceKernel, time: float) -> Iterator[TraceKernel]:
-    """A kernel, or where it runs ``time`` a time its parts before and after that."""
+    """Yield a kernel, or its two parts where it runs at ``time``."""
     share_before = (time - kernel.start) / kernel.seconds if kernel.seconds > 0.0 else 0.0
     if not _ROUNDING < time - kernel.start < kernel.seconds - _ROUNDING:
         yield kernel
@@ -346,7 +347,7 @@ def _cut(kernel: TraceKernel, time: float) -> Iterator[TraceKernel]:
 
 
 def _bytes_of(message: MessageTimes) -> int:
-    """Bytes of one of the kernels of a message, whose number is whole."""
+    """Return the bytes of one kernel of a message, whose number of kernels is rounded."""
     return max(round(message.size * message.number / max(round(message.number), 1)), 1)
 
 
@@ -366,6 +367,6 @@ def _text(name: str, value: str) -> bytes:
 
 
 def write_chakra(request: TraceRequest) -> str:
-    """Write the Chakra execution traces of all ranks, and say what is written."""
+    """Write the Chakra execution traces of all ranks, and return a text of their numbers."""
     ranks, nodes = write(request.step, request.design, request.description, request.output, request.force)
     return f"{nodes:,} nodes of {ranks:,} ranks"

@@ -66,7 +66,7 @@ def write(
     rank: int,
     path: str | Path,
     device: str = "",
-    about: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
     force: bool = False,
 ) -> None:
     """Write the step of a rank.
@@ -77,7 +77,7 @@ def write(
         rank: the rank.
         path: JSON file.
         device: name of the accelerator, as a driver says it.
-        about: metadata of the trace; with ``leaves``, a reader knows the design.
+        metadata: metadata of the trace; with ``leaves``, a reader knows the design.
         force: replace a file that dse has not written.
     """
     place = place_of(design, rank)
@@ -86,11 +86,11 @@ def write(
         "deviceProperties": [{"id": 0, "name": device}],
         "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": place.world},
     }
-    chrome_trace.write(events(step, design, place), about or {}, path, force, head)
+    chrome_trace.write(events(step, design, place), metadata or {}, path, force, head)
 
 
 def events(step: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict[str, Any]]:
-    """Events of a rank: names, the step, operators of the host and kernels of the device."""
+    """Yield the events of a rank: names, the step, operators of the host and kernels of the device."""
     for pid, name in ((_HOST["pid"], "python"), (0, "python")):
         yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": _START, "args": {"name": name}}
     yield {
@@ -124,6 +124,7 @@ def events(step: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict[
 
 
 def _us(seconds: float) -> float:
+    """Return seconds as microseconds."""
     return round(seconds * MICROSECONDS, 3)
 
 
@@ -150,7 +151,7 @@ def _is_input(kernel: TraceKernel) -> bool:
 
 
 def _host_operator(kernel: TraceKernel, number: int) -> dict[str, Any]:
-    """The operator of the host that launches a product or attention, with the dimensions of its inputs."""
+    """Return the operator of the host that launches a product or attention, with the dimensions of its inputs."""
     work = kernel.shape
     assert work is not None, "an operator has a shape"
     rows, columns, depth, batch = (round(value) for value in work[1:5])
@@ -183,7 +184,7 @@ def _grid(kernel: TraceKernel) -> list[int]:
 
 
 def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[str, Any]:
-    """What NCCL records of a collective or of a message to another stage."""
+    """Return what NCCL records of a collective or of a message to another stage."""
     message = kernel.message
     if message is None:  # the norm of all gradients
         return _nccl_args("allreduce", 1, 1, "Float", range(place.world), "norm")
@@ -207,6 +208,7 @@ def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[s
 
 
 def _nccl_args(name: str, n_sent: int, n_received: int, dtype: str, ranks: Sequence[int], group: str) -> dict[str, Any]:
+    """Return the arguments that NCCL records of a collective."""
     rank_list = ", ".join(map(str, ranks[:_LISTED_RANKS])) + (", ..." if len(ranks) > _LISTED_RANKS else "")
     return {
         "Collective name": name,
@@ -220,14 +222,14 @@ def _nccl_args(name: str, n_sent: int, n_received: int, dtype: str, ranks: Seque
 
 
 def _element(scope: Scope, design: Design) -> tuple[float, str]:
-    """Bytes and type of an element of a message."""
+    """Return bytes and type of an element of a message."""
     if scope in (Scope.weights, Scope.expert_weights, Scope.tied_embedding):
         return (4.0, "Float") if float(design.software.gradient_message_bytes) > 2.0 else (2.0, "BFloat16")
     return 2.0, "BFloat16"
 
 
 def write_kineto(request: TraceRequest) -> str:
-    """Write the step of one rank as the PyTorch profiler does, and say what is written."""
+    """Write the step of one rank as the PyTorch profiler does, and return a text of its kernels."""
     place = place_of(request.design, request.rank)
     if request.rank >= place.world:
         raise InputError("--rank", str(request.rank), f"0 to {place.world - 1}", "name a rank of the design")

@@ -19,7 +19,7 @@ _MAX_VALUE = 1e9  #: limit of each number
 
 
 class RlDemand(NamedTuple):
-    """What a step is asked to do, and on what."""
+    """A step of post-training: model, machine, prompts, answers and algorithm."""
 
     workload: str
     system: str
@@ -42,7 +42,7 @@ class RlDemand(NamedTuple):
 
     @property
     def answers(self) -> int:
-        """Answers of a step."""
+        """Number of answers of a step."""
         return self.prompts * self.samples
 
     @property
@@ -68,12 +68,12 @@ _OPTIONS = {
 
 
 def check_demand(demand: RlDemand) -> None:
-    """InputError for numbers out of their range, unknown choices, and stacks of the other kind."""
+    """Raise InputError for numbers out of their range, unknown choices, and stacks of the other kind."""
     for name, option in _OPTIONS.items():
         value = getattr(demand, name)
-        least = 0.0 if name == "length_spread" else 1.0
-        if not least <= value < _MAX_VALUE:
-            raise InputError(option, f"{value:g}", f"{least:g} or more, less than {_MAX_VALUE:g}", "check the number")
+        minimum = 0.0 if name == "length_spread" else 1.0
+        if not minimum <= value < _MAX_VALUE:
+            raise InputError(option, f"{value:g}", f"{minimum:g} or more, less than {_MAX_VALUE:g}", "check the number")
     if demand.most_tokens <= demand.output_tokens:
         raise InputError(
             "--max-osl",
@@ -106,7 +106,7 @@ def check_demand(demand: RlDemand) -> None:
 
 
 def _check_stack(fixed: Mapping[str, Any], option: str, other: str, serves: bool) -> None:
-    """InputError for a stack that serves as trainer, or one that trains as engine."""
+    """Raise InputError for a stack that serves as trainer, or one that trains as engine."""
     if "software" not in fixed:
         return
     where = option_text(option, {"software": fixed["software"]})

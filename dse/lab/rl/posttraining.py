@@ -40,7 +40,7 @@ from dse.sweep.results.rebuilding import singles_at
 from dse.tools.runs import by_mapping, stage_options
 
 #: Trainer designs of each number of devices that are paired: the fastest of an update; most sizes of a trainer.
-_FASTEST_KEPT, _MAX_SIZES = 4, 32
+_FASTEST_PER_SIZE, _MAX_SIZES = 4, 32
 
 #: A micro-batch is at most so many times what the longest answer needs; most devices of a replica of the engine.
 _MAX_BATCH_FACTOR, _MAX_REPLICA = 8, 64
@@ -77,7 +77,7 @@ class _Pool(NamedTuple):
 
 
 def plan_rl(demand: RlDemand) -> RlPlan:
-    """The best step of each mode.
+    """Return the best step of each mode.
 
     Args:
         demand: names of the catalogue and numbers.
@@ -115,7 +115,7 @@ def plan_rl(demand: RlDemand) -> RlPlan:
 
 
 def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> dict[str, Any]:
-    """Axes of a sweep; stated values in place of listed ones."""
+    """Return the axes of a sweep, with stated values in place of listed ones."""
     return axes | {name: value if isinstance(value, list) else [value] for name, value in fixed.items()}
 
 
@@ -126,7 +126,7 @@ def _pool(
     option: str,
     fixed: Mapping[str, Any],
 ) -> _Pool:
-    """The designs of a sweep that are kept, with columns where they are known; an ``option`` fixed some axes."""
+    """Return the designs of a sweep that ``keep`` selects, with columns where results have them."""
     with errors_of_option(option, fixed):
         grid = compose.build(specs.from_text(tomlkit.dumps(document), "posttrain"))
         vendors.check(grid)
@@ -142,7 +142,7 @@ def _pool(
 
 
 def _trainers(demand: RlDemand) -> _Pool:
-    """Mappings of the trainer, the fastest of each number of devices; micro-batches hold the longest answer."""
+    """Return mappings of the trainer, the fastest of each number of devices."""
     mean = demand.prompt_tokens + demand.output_tokens
     batch = demand.train_batch or demand.answers
     longest = (demand.prompt_tokens + demand.most_tokens) / mean
@@ -172,11 +172,11 @@ def _trainers(demand: RlDemand) -> _Pool:
 
 
 def _micro_batches(batch: int, longest: float) -> list[int]:
-    """Divisors of a batch that hold an answer of so many mean ones: those from a power of two and from the next on."""
+    """Return divisors of a batch that hold the longest answer, from two powers of two on."""
     smallest = 2 ** math.ceil(math.log2(longest) - 1e-9)
     candidates = {
-        next((size for size in range(least, min(batch, _MAX_BATCH_FACTOR * least) + 1) if batch % size == 0), 0)
-        for least in (smallest, 2 * smallest)
+        next((size for size in range(factor, min(batch, _MAX_BATCH_FACTOR * factor) + 1) if batch % size == 0), 0)
+        for factor in (smallest, 2 * smallest)
     }
     if sizes := sorted(candidates - {0}):
         return sizes
@@ -189,7 +189,7 @@ def _micro_batches(batch: int, longest: float) -> list[int]:
 
 
 def _stage_options(demand: RlDemand, columns: dict[str, np.ndarray]) -> list[str | None]:
-    """Options by which each trainer has stages of unequal layers [designs]; None where its tool has none."""
+    """Return the options by which each trainer has stages of unequal layers, None where its tool has none."""
     model = catalog.values("workload", demand.workload)
     paths = ("n_layers", "experts.n_predict")
     layers = {f"workload.{name}": float(model[name]) for name in paths if name in model}
@@ -197,20 +197,20 @@ def _stage_options(demand: RlDemand, columns: dict[str, np.ndarray]) -> list[str
 
 
 def _fastest(demand: RlDemand, columns: dict[str, np.ndarray]) -> np.ndarray:
-    """Rows of the fastest designs of each number of devices whose stages their tool has, or are asked for."""
+    """Return the rows of the fastest designs of each number of devices whose stages their tool supports."""
     has_stages = ["pp" in demand.training or option is not None for option in _stage_options(demand, columns)]
     order = np.lexsort((columns["step_time"], columns["n_devices"]))
     order = order[np.array(has_stages)[order]]
     sizes = columns["n_devices"][order]
     rank = np.arange(order.size) - np.searchsorted(sizes, sizes)
-    return order[rank < _FASTEST_KEPT]
+    return order[rank < _FASTEST_PER_SIZE]
 
 
 def _engines(demand: RlDemand) -> _Pool:
-    """Replicas of the rollout engine; of dense models one rank each."""
+    """Return replicas of the rollout engine, of dense models with one rank each."""
     mixture, fixed = catalog.is_mixture(demand.workload), dict(demand.rollout)
-    most = min(_MAX_REPLICA, demand.devices)
-    sizes = [2**k for k in range(most.bit_length())]
+    max_devices = min(_MAX_REPLICA, demand.devices)
+    sizes = [2**k for k in range(max_devices.bit_length())]
     axes: dict[str, Any] = {"n_devices": sizes, "tp": "divisors"} | ({"ep": "divisors"} if mixture else {})
     requests = {"prompt_tokens": float(demand.prompt_tokens), "output_tokens": float(demand.output_tokens),
                 "load": "offline", "answer_spread": min(demand.length_spread, 1.0)}  # fmt: skip
@@ -221,6 +221,7 @@ def _engines(demand: RlDemand) -> _Pool:
     metrics = ("concurrency_limit", "peak_memory", "peak_memory_weights", "n_devices", "software", *_ROLLOUT_LABELS)
 
     def rows_to_keep(columns: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the rows of replicas with one rank, or of a mixture, that hold a sequence."""
         is_single_rank = np.full(columns["n_devices"].shape, mixture) | (columns.get("dp", np.ones(1)) == 1)
         return np.flatnonzero(is_single_rank & (columns["concurrency_limit"] >= 1.0))
 
@@ -228,7 +229,7 @@ def _engines(demand: RlDemand) -> _Pool:
 
 
 def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Dataset | None:
-    """The best pair of each number of trainer devices; None where none fits."""
+    """Return the best pair of each number of trainer devices, None where none fits."""
     trainer_columns, engine_columns, devices, colocated = (
         trainer.columns,
         engine.columns,
@@ -260,7 +261,7 @@ def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> x
         for size in np.unique(columns["n_devices"])
         if (same_size := np.flatnonzero(columns["n_devices"] == size)).size
     ]
-    t = np.array([at for at in order if np.isfinite(seconds[at])], int)
+    t = np.array([index for index in order if np.isfinite(seconds[index])], int)
     e = best_engine[t]
     if not t.size:
         return None
@@ -281,7 +282,7 @@ def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> x
 
 
 def _rollout_times(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batches: int) -> np.ndarray:
-    """Seconds of the rollout of a batch, where ``batches`` of them run through [engines, trainers]."""
+    """Return seconds [engine, trainer] of the rollout of a batch, where ``batches`` of them run through."""
     engine_columns = engine.columns
     ranks = engine_columns["dp"].astype(float) if "dp" in engine_columns else np.ones(len(engine.designs))
     rooms = np.maximum(np.floor(engine_columns["concurrency_limit"] / ranks), 1.0)
@@ -301,7 +302,7 @@ def _rollout_times(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batche
 
 
 def _trainer_times(demand: RlDemand, columns: dict[str, np.ndarray], designs: list[Any]) -> tuple[Any, Any, Any]:
-    """Seconds of log-probabilities, critic and training [trainers]; the critic takes turns with the policy."""
+    """Return seconds [trainer] of log-probabilities, critic and training."""
     steps = demand.tokens / (columns["tokens_per_second"] * columns["step_time"])
     update, forward = steps * columns["step_time"], steps * forward_time(designs)
     log_probs, critic = algorithm_work(demand.algorithm, demand.reference, forward, update)
@@ -310,7 +311,7 @@ def _trainer_times(demand: RlDemand, columns: dict[str, np.ndarray], designs: li
 
 
 def _state(columns: dict[str, np.ndarray]) -> np.ndarray:
-    """Bytes of weights and optimiser state of a trainer's most loaded device [trainers]."""
+    """Return bytes [trainer] of weights and optimiser state of the most loaded device."""
     return columns["peak_memory_weights"] + columns["peak_memory_optimizer"] + columns["peak_memory_embedding_and_head"]
 
 
@@ -321,7 +322,7 @@ def _transfer_times(
     system: Any,
     colocated: bool,
 ) -> tuple[Any, Any]:
-    """Seconds of weights sent and of the training state moved out and in [engines, trainers].
+    """Return seconds [engine, trainer] of sending weights, and of moving the training state out and in.
 
     Weights cross the scale-out network, unless all devices, or the ranks that hold a copy of the model, share a domain.
     """
@@ -341,7 +342,7 @@ def _transfer_times(
 def _dataset(
     demand: RlDemand, step: dict[str, np.ndarray], coordinates: dict[str, np.ndarray], hourly: np.ndarray
 ) -> xr.Dataset:
-    """Labelled results of a mode [point]."""
+    """Return the labelled results [point] of a mode."""
     total = step.pop("total")
     variables = {"step_time": (total, "s", "step time")}
     variables |= {f"step_time_{name}": (step[name], "s", text) for name, text in PARTS.items()}
@@ -366,17 +367,18 @@ def _dataset(
 
 
 def _reason(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> str:
-    """Why a mode has no step."""
+    """Return why a mode has no step."""
     if not engine.designs:
         replica = f"replica of up to {counted(min(_MAX_REPLICA, demand.devices), 'device')}"
         return f"no {replica}{_fixed_remark('--rollout', demand.rollout)} runs the model and holds an answer"
     if not trainer.designs or mode == "colocated":
         mapping = f"mapping of {counted(demand.devices, 'device')}{_fixed_remark('--train', demand.training)}"
         return f"no {mapping} divides the batch and trains the model within their memory"
-    least = int(trainer.columns["n_devices"].min()), int(engine.columns["n_devices"].min())
-    return f"the trainer needs {counted(least[0], 'device')} and a rollout replica {least[1]} of {demand.devices}"
+    fewest_devices = int(trainer.columns["n_devices"].min()), int(engine.columns["n_devices"].min())
+    trainer_text = f"the trainer needs {counted(fewest_devices[0], 'device')}"
+    return f"{trainer_text} and a rollout replica {fewest_devices[1]} of {demand.devices}"
 
 
 def _fixed_remark(option: str, fixed: Mapping[str, Any]) -> str:
-    """What an option fixes, as a remark."""
+    """Return the settings that an option fixes as a remark, "" for none."""
     return f" ({option_text(option, fixed)})" if fixed else ""

@@ -39,7 +39,7 @@ _LEVELS, _BISECTIONS = 32, 40
 
 
 class AnswerLengths(NamedTuple):
-    """Lognormal answers cut at a limit; tokens."""
+    """Lognormal answers cut at a limit, in tokens."""
 
     location: Scalar  # of the logarithm
     scale: Scalar
@@ -47,8 +47,8 @@ class AnswerLengths(NamedTuple):
 
     def cut_mean(self, limit: Scalar) -> Scalar:
         """``E[min(X, limit)]``."""
-        below = (jnp.log(limit) - self.location) / self.scale
-        return jnp.exp(self.location + 0.5 * self.scale**2) * ndtr(below - self.scale) + limit * ndtr(-below)
+        score = (jnp.log(limit) - self.location) / self.scale
+        return jnp.exp(self.location + 0.5 * self.scale**2) * ndtr(score - self.scale) + limit * ndtr(-score)
 
     @property
     def mean(self) -> Scalar:
@@ -58,23 +58,23 @@ class AnswerLengths(NamedTuple):
     @property
     def remaining(self) -> Scalar:
         """``E[L^2] / (2 E[L])``: tokens that answers of a steady state have left, and have made, on average."""
-        below = (jnp.log(self.longest) - self.location) / self.scale
-        second_moment = jnp.exp(2.0 * (self.location + self.scale**2)) * ndtr(below - 2.0 * self.scale)
-        return 0.5 * (second_moment + self.longest**2 * ndtr(-below)) / self.mean
+        score = (jnp.log(self.longest) - self.location) / self.scale
+        second_moment = jnp.exp(2.0 * (self.location + self.scale**2)) * ndtr(score - 2.0 * self.scale)
+        return 0.5 * (second_moment + self.longest**2 * ndtr(-score)) / self.mean
 
     def quantile(self, share: Scalar) -> Scalar:
         """``Q``: tokens after which ``share`` of answers that started together still run."""
         return jnp.minimum(jnp.exp(self.location - self.scale * ndtri(share)), self.longest)
 
     def steady_quantile(self, share: Scalar) -> Scalar:
-        """``Q_e``: the same of the answers that run in a steady state."""
+        """``Q_e``: tokens after which ``share`` of answers in a steady state still run."""
         target = (1.0 - share) * self.mean
         return _bisect(lambda t: self.cut_mean(t) < target, jnp.full_like(target, 1e-3), self.longest + 0.0 * target)
 
 
 @jax.jit
 def answer_lengths(mean: Scalar, spread: Scalar, longest: Scalar) -> AnswerLengths:
-    """Answers of a mean after the cut.
+    """Return the distribution of answers with a mean after the cut.
 
     Args:
         mean: tokens, below ``longest``.
@@ -88,12 +88,12 @@ def answer_lengths(mean: Scalar, spread: Scalar, longest: Scalar) -> AnswerLengt
 
 
 def _bisect(is_low: Callable[[Scalar], Scalar], low: Scalar, high: Scalar) -> Scalar:
-    """Where ``is_low`` turns false."""
+    """Return where ``is_low`` turns false."""
 
     def halve(_: int, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
         middle = 0.5 * (ends[0] + ends[1])
-        below = is_low(middle)
-        return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
+        is_below = is_low(middle)
+        return jnp.where(is_below, middle, ends[0]), jnp.where(is_below, ends[1], middle)
 
     low, high = jnp.broadcast_arrays(jnp.asarray(low, float), jnp.asarray(high, float))
     ends = jax.lax.fori_loop(0, _BISECTIONS, halve, (low, high))
@@ -109,7 +109,7 @@ class DecodeSteps(NamedTuple):
 
 
 def decode_steps(answers: AnswerLengths, prompt: Scalar, requests: Scalar, room: Scalar, total: Scalar) -> DecodeSteps:
-    """Steps in which the slowest rank of an engine makes its answers.
+    """Return the steps in which the slowest rank of an engine makes its answers.
 
     Args:
         answers: their lengths.
@@ -175,7 +175,7 @@ class RlStep(NamedTuple):
 
 
 def rl_step(work: RlWork, colocated: bool, staleness: int) -> RlStep:
-    """A step on all devices, or on two pools with weights at most ``staleness`` steps old."""
+    """Return a step on all devices, or on two pools with weights at most ``staleness`` steps old."""
     trained = work.log_probs + work.critic + work.training
     generated = work.rollout + work.reward
     if colocated:
@@ -193,7 +193,7 @@ def rl_step(work: RlWork, colocated: bool, staleness: int) -> RlStep:
 
 
 def algorithm_work(algorithm: str, reference: bool, forward: Scalar, update: Scalar) -> tuple[Scalar, Scalar]:
-    """Seconds of log-probabilities and of a critic as large as the policy.
+    """Return the seconds of log-probabilities, and of a critic as large as the policy.
 
     The policy's old log-probabilities and those of a reference are a forward pass each; a critic takes one for its
     values, and an update.
@@ -203,7 +203,9 @@ def algorithm_work(algorithm: str, reference: bool, forward: Scalar, update: Sca
 
 
 def weights_time(shard: Scalar, model_bytes: Scalar, senders: Scalar, bandwidth: Scalar) -> Scalar:
-    """Seconds of sending all weights once: each receiver takes its shard, and the senders share the whole.
+    """Return the seconds of sending all weights once.
+
+    Each receiver takes its shard, and the senders share the model.
 
     Pipelined broadcasts take the time of one copy whatever the number of replicas.
 
@@ -225,7 +227,7 @@ def rollout_time(
     samples: float,
     total: float,
 ) -> np.ndarray:
-    """Seconds in which the slowest rank of each design makes its answers.
+    """Return the seconds in which the slowest rank of each design makes its answers.
 
     A prompt is computed once for its samples, whose engine caches it, in steps of whole chunks before decoding.
 
@@ -258,22 +260,23 @@ def rollout_time(
     ]  # fmt: skip
     batch = Batch(*work)
     repeats = steps.size // len(designs)
-    stacked = jax.tree.map(lambda *leaves: np.repeat(np.array(leaves, np.float32), repeats), *designs)
-    seconds = np.asarray(_step_seconds.over(steps.size, stacked, batch), np.float64).reshape(steps.shape)
+    design_columns = jax.tree.map(lambda *leaves: np.repeat(np.array(leaves, np.float32), repeats), *designs)
+    seconds = np.asarray(_step_seconds.over(steps.size, design_columns, batch), np.float64).reshape(steps.shape)
     return (steps * seconds).sum(-1)
 
 
 def forward_time(designs: list[Design]) -> np.ndarray:
-    """Seconds of a forward pass over the batch of a training step of each design [designs].
+    """Return the seconds [designs] of a forward pass over the batch of a training step.
 
     ``(n + pp - 1)`` intervals of the slowest stage: its layers with their exposed messages, and the larger of
     embedding and head beyond the layers that its stage lacks.
     """
-    stacked = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *designs)
-    return np.asarray(_forward.over(len(designs), stacked), np.float64)
+    design_columns = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *designs)
+    return np.asarray(_forward.over(len(designs), design_columns), np.float64)
 
 
 def _forward_pass(design: Design) -> tuple[Any, None]:
+    """Return the seconds of a forward pass over the batch of a training step."""
     from dse.doors.evaluation import stages
 
     times, pp, chunks = stages(design), design.mapping.pp, design.mapping.virtual_stages
@@ -288,6 +291,7 @@ def _forward_pass(design: Design) -> tuple[Any, None]:
 
 
 def _step(design: Design, batch: Batch) -> tuple[Any, None]:
+    """Return the seconds of an engine step."""
     from dse.doors.serving import step_time
 
     return step_time(design, batch), None

@@ -36,12 +36,12 @@ class SchedulerLimits(NamedTuple):
     tiers: tuple[tuple[int, float], ...] = ()  # blocks of prefix caches beyond device memory, seconds to load a block
 
     def blocks_of(self, tokens: float) -> int:
-        """Blocks of a sequence of ``tokens``."""
+        """Return the blocks of a sequence of ``tokens``."""
         return math.ceil((self.fixed + self.per_token * tokens) / BLOCK)
 
 
 def limits_of(design: Design, request_list: RequestList) -> SchedulerLimits:
-    """Limits of one rank of a design.
+    """Return the limits of one rank of a design.
 
     Bytes of a sequence are linear in its tokens here, from the mean prompt to the mean prompt with its answer: a state
     counts as further tokens, and where tokens beyond the prompt take no room (a window) a block is a sequence.
@@ -86,11 +86,11 @@ def limits_of(design: Design, request_list: RequestList) -> SchedulerLimits:
         limits = limits._replace(tiers=tuple((int(size / block), block / float(rate)) for size, rate in links if size))
     longest = int(np.max(request_list.prompt + request_list.answer))
     if limits.blocks_of(longest + limits.speed) > limits.blocks:
-        holds = max(int((limits.blocks * BLOCK - limits.fixed) / limits.per_token), 0) if grows_with_tokens else 0
+        max_tokens = max(int((limits.blocks * BLOCK - limits.fixed) / limits.per_token), 0) if grows_with_tokens else 0
         raise InputError(
             "cache of a rank",
             f"a request of {longest:,} tokens",
-            f"at most {holds:,} tokens in its memory",
+            f"at most {max_tokens:,} tokens in its memory",
             "more devices (tp), narrower weights or cache (precision, cache_bytes), or shorter requests",
         )
     return limits

@@ -50,12 +50,12 @@ class RequestList(NamedTuple):
         return int(self.arrival.size)
 
     def subset(self, chosen: NDArray[np.int64] | slice) -> RequestList:
-        """A part of the requests."""
+        """Return a part of the requests."""
         arrival, *columns = self
         return RequestList(arrival[chosen], *(column[chosen] if column.size else column for column in columns))
 
     def following(self) -> tuple[dict[int, int], list[int]]:
-        """Request → the next turn of its session, which arrives after its end; and the other requests."""
+        """Return request → next turn of its session, and the requests that follow no other."""
         next_turn, last, first = dict[int, int](), dict[int, int](), list[int]()
         for i, (session, turn) in enumerate(zip(self.session.tolist(), self.turn.tolist(), strict=True)):
             if turn:
@@ -66,7 +66,7 @@ class RequestList(NamedTuple):
         return next_turn, first if self.turn.size else list(range(self.size))
 
     def contexts(self) -> list[int]:
-        """Names of the caches' entries for what requests leave behind; empty where no two requests share anything.
+        """Return the cache keys of the requests' contexts, empty where no two requests share anything.
 
         Below those of prefixes: that of the session, or of the request alone, which nobody asks for again.
         """
@@ -80,7 +80,7 @@ class RequestList(NamedTuple):
 def draw_requests(
     requests: Requests, count: int, seed: int, request_time: float = 0.0, reuse: Reuse | None = None
 ) -> RequestList:
-    """``count`` requests as a design states them.
+    """Draw ``count`` requests as a design states them.
 
     Times between arrivals have a gamma distribution (Poisson arrivals: shape 1), lengths a lognormal one by their mean
     and relative standard deviation, rounded to whole tokens. Both are scaled so that their mean is as stated. In a
@@ -121,13 +121,13 @@ def draw_requests(
 
 
 def _groups(random: np.random.Generator, reuse: Reuse, count: int) -> Integers:
-    """Numbers of prefixes by Zipf's law."""
+    """Draw indices of prefixes by Zipf's law."""
     weights = np.arange(1.0, round(float(reuse.prefix_groups)) + 1.0) ** -float(reuse.prefix_skew)
     return random.choice(weights.size, count, p=weights / weights.sum())
 
 
 def _sessions(random: np.random.Generator, requests: Requests, reuse: Reuse, base: RequestList) -> RequestList:
-    """Sessions in turn: their first requests arrive as stated, others an exponential think time after an answer.
+    """Return sessions whose first requests arrive as stated, others an exponential think time after an answer.
 
     Args:
         random: of think times, prefixes and new tokens.
@@ -152,7 +152,14 @@ def _sessions(random: np.random.Generator, requests: Requests, reuse: Reuse, bas
 
 
 def as_requests(request_list: RequestList, requests: Requests) -> Requests:
-    """``requests`` with the mean rate, the lengths and the spreads of a trace; offline where all arrive at once."""
+    """Return ``requests`` with the mean rate, the lengths and the spreads of a trace.
+
+    Requests that all arrive at once are offline.
+
+    Args:
+        request_list: the trace.
+        requests: of a design, whose other leaves stay.
+    """
     seconds = float(request_list.arrival[-1] - request_list.arrival[0])
     gaps = np.diff(request_list.arrival)
     mean = [float(column.mean()) for column in (request_list.prompt, request_list.answer)]
@@ -171,6 +178,7 @@ def as_requests(request_list: RequestList, requests: Requests) -> Requests:
 
 
 def _gaps(random: np.random.Generator, variation: float, count: int) -> Floats:
+    """Draw times between arrivals with mean 1."""
     if variation <= 0.0:
         return np.ones(count)
     gaps = random.gamma(1.0 / variation, variation, count)
@@ -178,13 +186,14 @@ def _gaps(random: np.random.Generator, variation: float, count: int) -> Floats:
 
 
 def _lengths(random: np.random.Generator, mean: float, spread: float, count: int) -> Integers:
+    """Draw lognormal lengths with a given mean, rounded to whole tokens."""
     variance = math.log1p(spread * spread)
     factors = np.exp(random.normal(-0.5 * variance, math.sqrt(variance), count)) if spread else np.ones(count)
     return np.maximum(np.rint(mean / factors.mean() * factors), 1).astype(np.int64)
 
 
 def read(path: str | Path) -> RequestList:
-    """Requests of a trace, ordered by arrival.
+    """Read the requests of a trace, ordered by arrival.
 
     Raises:
         InputError: for a file, a column or a cell that cannot be used, with its line.
@@ -201,21 +210,21 @@ def read(path: str | Path) -> RequestList:
     rows = [_row(str(path), number, head, cells) for number, cells in enumerate(lines, 2) if any(cells)]
     if not rows:
         raise InputError(str(path), "no requests", "a line per request", "add one")
-    prefix, session = (_ids([row[place] for row in rows]) for place in (0, 1))
-    arrival, prompt, answer, shared = np.array([row[2:] for row in rows]).T.astype(np.float64)
+    prefix, session = (_ids([row[index] for row in rows]) for index in (0, 1))
+    arrival, prompt, answer, prefix_tokens = np.array([row[2:] for row in rows]).T.astype(np.float64)
     order = np.argsort(arrival, kind="stable")
-    columns = [prompt, answer, prefix, shared, *([session, 0.0 * prompt] if max(session) >= 0 else [])]
+    columns = [prompt, answer, prefix, prefix_tokens, *([session, 0.0 * prompt] if max(session) >= 0 else [])]
     return RequestList(arrival, *(np.array(column, np.int64) for column in columns)).subset(order)
 
 
 def _ids(names: Sequence[Any]) -> list[int]:
-    """Numbers of names in the order of their first use; -1 without one."""
+    """Return indices of names in the order of their first use, -1 for none."""
     ids: dict[str, int] = {"": -1}
     return [ids.setdefault(name, len(ids) - 1) for name in names]
 
 
 def _row(path: str, number: int, head: list[str], cells: list[str]) -> tuple[str, str, float, float, float, float]:
-    """Names of prefix and session, arrival, prompt, answer and prefix tokens in one line of a trace."""
+    """Return names of prefix and session, arrival, prompt, answer and prefix tokens of one line of a trace."""
     where = f"{path}: line {number}"
     if len(cells) != len(head):
         fix = "check its commas and quotes"
@@ -223,19 +232,20 @@ def _row(path: str, number: int, head: list[str], cells: list[str]) -> tuple[str
     cell_by_column = dict(zip(head, map(str.strip, cells), strict=True))
     name = cell_by_column.get("prefix_id", "")
     prompt = _number(where, cell_by_column, "prompt_tokens", 1.0, _MAX_TOKENS)
-    shared = _number(where, cell_by_column, "prefix_tokens", 0.0, prompt) if name else 0.0
+    prefix_tokens = _number(where, cell_by_column, "prefix_tokens", 0.0, prompt) if name else 0.0
     answer = _number(where, cell_by_column, "answer_tokens", 1.0, _MAX_TOKENS)
     arrival = _number(where, cell_by_column, "arrival_s", 0.0, _MAX_SECONDS)
-    return name, cell_by_column.get("session_id", ""), arrival, prompt, answer, shared
+    return name, cell_by_column.get("session_id", ""), arrival, prompt, answer, prefix_tokens
 
 
-def _number(where: str, cells: dict[str, str], name: str, least: float, most: float) -> float:
+def _number(where: str, cells: dict[str, str], name: str, minimum: float, maximum: float) -> float:
+    """Return the number of a cell within its limits."""
     text, of_tokens = cells[name], name != "arrival_s"
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not least <= value <= most or (of_tokens and value != int(value)):
-        allowed = f"a {'whole ' * of_tokens}number from {least:g} to {most:g}"
+    if not minimum <= value <= maximum or (of_tokens and value != int(value)):
+        allowed = f"a {'whole ' * of_tokens}number from {minimum:g} to {maximum:g}"
         raise InputError(f"{where}: {name}", repr(text), allowed, "correct the cell, or leave the line out")
     return value

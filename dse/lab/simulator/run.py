@@ -28,7 +28,7 @@ _START, _END = 0.1, 0.05
 
 
 class Simulation(NamedTuple):
-    """Requests of all ranks with their times, and the ranks' own sums."""
+    """Requests of all ranks with their times, and the sums of the ranks."""
 
     ranks: list[RankResult]
     limits: SchedulerLimits
@@ -37,14 +37,14 @@ class Simulation(NamedTuple):
     is_open: bool = False  # whether requests arrive whatever is served
 
     def column(self, name: str) -> Floats:
-        """Values of all requests: of a result (``first``), its requests (``prompt``), ``rank``, ``request_time``."""
-        found = np.zeros(sum(map(len, self.number)))
+        """Return a value of all requests: of a result or a request, ``rank``, or ``request_time``."""
+        request_values = np.zeros(sum(map(len, self.number)))
         if name == "request_time":
-            return found + self.limits.request_time
-        for place, (rank, numbers) in enumerate(zip(self.ranks, self.number, strict=True)):
-            values = place if name == "rank" else getattr(rank.requests, name, None)
-            found[numbers] = getattr(rank, name) if values is None else values
-        return found
+            return request_values + self.limits.request_time
+        for rank_index, (rank, numbers) in enumerate(zip(self.ranks, self.number, strict=True)):
+            values = rank_index if name == "rank" else getattr(rank.requests, name, None)
+            request_values[numbers] = getattr(rank, name) if values is None else values
+        return request_values
 
 
 def simulate(
@@ -67,8 +67,11 @@ def simulate(
     """
     design_requests, ranks = design.workload.requests, max(int(design.mapping.dp), 1)
     assert design_requests is not None, "complete the design before"
-    traced, closed = requests is not None, requests is None and bool(design_requests.load == float(Load.concurrency))
-    if not traced and Load(int(design_requests.load)) not in _LOADS:
+    is_trace, is_closed = (
+        requests is not None,
+        requests is None and bool(design_requests.load == float(Load.concurrency)),
+    )
+    if not is_trace and Load(int(design_requests.load)) not in _LOADS:
         got, allowed = f"load={choice_name(Load(int(design_requests.load)))}", ", ".join(map(choice_name, _LOADS))
         raise InputError("load of a simulation", got, allowed, "set load=concurrency, or give a trace")
     engine = design.software.engine
@@ -76,8 +79,8 @@ def simulate(
     request_list = requests
     if request_list is None:
         request_list = draw_requests(design_requests, count, seed, float(engine.request_time), design.workload.reuse)
-    in_flight = _in_flight(design_requests, ranks) if closed else [None] * ranks
-    numbers_by_rank = _request_numbers(request_list, len(in_flight), seed, closed)
+    in_flight = _in_flight(design_requests, ranks) if is_closed else [None] * ranks
+    numbers_by_rank = _request_numbers(request_list, len(in_flight), seed, is_closed)
     limits = limits_of(design, request_list)
     sequences = min(
         limits.sequences, limits.blocks, request_list.size, max((n for n in in_flight if n), default=1 << 30)
@@ -89,20 +92,22 @@ def simulate(
         if at_once:
             rank_requests = _in_steady_state(rank_requests, at_once, seed)
         schedulers.append(Scheduler(limits, table, rank_requests, at_once, keep))
-    together, shared = meeting(design)
+    n_meeting, expert_share = meeting(design)
     results = (
         [
             result
-            for first in range(0, len(schedulers), together)
-            for result in run_together(schedulers[first : first + together], shared)
+            for first in range(0, len(schedulers), n_meeting)
+            for result in run_together(schedulers[first : first + n_meeting], expert_share)
         ]
-        if together > 1
+        if n_meeting > 1
         else [scheduler.run() for scheduler in schedulers]
     )
     span = (
-        None if traced or design_requests.load == float(Load.offline) else _span(results, max(map(_or_none, in_flight)))
+        None
+        if is_trace or design_requests.load == float(Load.offline)
+        else _span(results, max(map(_or_none, in_flight)))
     )
-    return Simulation(results, limits, numbers_by_rank, span, is_open=not closed)
+    return Simulation(results, limits, numbers_by_rank, span, is_open=not is_closed)
 
 
 def _or_none(at_once: int | None) -> int:
@@ -110,23 +115,23 @@ def _or_none(at_once: int | None) -> int:
 
 
 def _in_flight(requests: Requests, ranks: int) -> list[int | None]:
-    """Requests in flight of each rank that has any."""
+    """Return the requests in flight of each rank that has any."""
     total = max(round(float(requests.concurrency)), 1)
     per_rank, remainder = divmod(total, ranks)
     return [n for n in (per_rank + (rank < remainder) for rank in range(ranks)) if n]
 
 
 def _request_numbers(requests: RequestList, ranks: int, seed: int, in_turn: bool) -> list[Integers]:
-    """Numbers of the requests of each rank: in turn, or each by chance."""
+    """Return the indices of the requests of each rank, in turn or by chance."""
     order = np.arange(requests.size)
     rank = order % ranks if in_turn or ranks == 1 else np.random.default_rng([seed, 1]).integers(ranks, size=order.size)
     if requests.session.size:  # where the context of their last turn is
         rank = np.where(requests.session < 0, rank, rank[np.maximum(requests.session, 0)])
-    return [numbers for place in range(ranks) if len(numbers := order[rank == place])]
+    return [numbers for rank_index in range(ranks) if len(numbers := order[rank == rank_index])]
 
 
 def _in_steady_state(requests: RequestList, at_once: int, seed: int) -> RequestList:
-    """The requests with the first ones as if they had been in flight before: the rest of their answers is uniform."""
+    """Return requests whose first ones have been in flight before, with a uniform rest of their answers."""
     share, answer, arrival = (
         np.random.default_rng([seed, 2]).random(requests.size),
         requests.answer.copy(),
@@ -137,7 +142,7 @@ def _in_steady_state(requests: RequestList, at_once: int, seed: int) -> RequestL
 
 
 def _span(results: list[RankResult], at_once: int) -> tuple[float, float]:
-    """Seconds between which arrivals count, of all ranks."""
+    """Return the seconds between which arrivals count, of all ranks."""
     spans = []
     for result in results:
         count = result.requests.size
@@ -148,7 +153,7 @@ def _span(results: list[RankResult], at_once: int) -> tuple[float, float]:
     return max(start for start, _ in spans), min(end for _, end in spans)
 
 
-def run_together(ranks: Sequence[Scheduler], shared: float) -> list[RankResult]:
+def run_together(ranks: Sequence[Scheduler], expert_share: float) -> list[RankResult]:
     """Serve the requests of ranks that step together.
 
     A step takes ``(1 - s) max + s mean`` of the ranks' own steps with a share ``s`` of work in the experts, which all
@@ -156,7 +161,7 @@ def run_together(ranks: Sequence[Scheduler], shared: float) -> list[RankResult]:
 
     Args:
         ranks: each with its requests.
-        shared: share of a step's work in the experts.
+        expert_share: share of a step's work in the experts.
 
     Returns:
         Their results, in their order.
@@ -164,7 +169,7 @@ def run_together(ranks: Sequence[Scheduler], shared: float) -> list[RankResult]:
     while not all(rank.is_done for rank in ranks):
         due = [(rank, work) for rank in ranks if not rank.is_done and (work := _next_work(rank)) is not None]
         if due:
-            _step(due, len(ranks), shared)
+            _step(due, len(ranks), expert_share)
             now = max(rank.now for rank, _ in due)
         else:
             now = min(rank.next_event() for rank in ranks if not rank.is_done)
@@ -174,20 +179,20 @@ def run_together(ranks: Sequence[Scheduler], shared: float) -> list[RankResult]:
 
 
 def _next_work(rank: Scheduler) -> PlannedSteps | None:
-    """The next work of a rank, after preemptions."""
+    """Return the next work of a rank, after preemptions."""
     while (work := rank.plan()) is not None and not work.steps:
         pass
     return work
 
 
-def _step(due: Sequence[tuple[Scheduler, PlannedSteps]], ranks: int, shared: float) -> None:
-    """Steps that all ranks with work do at once, up to the next event of any."""
+def _step(due: Sequence[tuple[Scheduler, PlannedSteps]], ranks: int, expert_share: float) -> None:
+    """Do the steps that all ranks with work do at once, up to the next event of any."""
     works = [work for _, work in due]
     count = min(work.steps for work in works)
     step_seconds = [work.seconds(count) for work in works]
     decode = min(step_seconds) if any(work.pieces for work in works) else 0.0
     slowest, idle = max(step_seconds), ranks - len(step_seconds)
     mean = (math.fsum(step_seconds) + idle * decode) / ranks if decode else math.fsum(step_seconds) / len(step_seconds)
-    seconds = (1.0 - shared) * slowest + shared * mean
+    seconds = (1.0 - expert_share) * slowest + expert_share * mean
     for rank, work in due:
         rank.apply(work, count, seconds)

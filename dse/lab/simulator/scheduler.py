@@ -65,7 +65,7 @@ class PlannedSteps(NamedTuple):
     pieces: list[tuple[int, int]]  # requests whose prompts are computed, with their tokens
 
     def seconds(self, count: int) -> float:
-        """Seconds of as many steps."""
+        """Return the seconds of ``count`` steps."""
         return count * (self.first + 0.5 * self.slope * (count - 1))
 
 
@@ -82,7 +82,7 @@ class _Progress:
 
 
 class Scheduler:
-    """State of one rank; :meth:`run` gives its result.
+    """Serves the requests of one rank by :meth:`run`.
 
     Args:
         limits: what a step may hold.
@@ -130,7 +130,7 @@ class Scheduler:
         self.records: list[StepRecord] = []
 
     def run(self) -> RankResult:
-        """Serve all requests."""
+        """Serve all requests and return the result."""
         while not self.is_done:
             if (work := self.plan()) is None:
                 self.now = self.next_event()
@@ -140,11 +140,11 @@ class Scheduler:
 
     @property
     def is_done(self) -> bool:
-        """Whether all requests have ended."""
+        """True where all requests have ended."""
         return self.ended == len(self.arrival)
 
     def plan(self) -> PlannedSteps | None:
-        """What the engine does next, of no steps where it lacks blocks and has preempted; None where nothing is due."""
+        """Return the next steps, none of them after a preemption, or None where nothing is due."""
         self._arrive()
         if not self.running and not self.waiting:
             return None
@@ -155,11 +155,11 @@ class Scheduler:
         return self._decode() if self.decoding else None
 
     def next_event(self) -> float:
-        """Seconds at which the next request or block of another tier comes; infinity for none."""
+        """Return the seconds at which the next request or block of another tier comes, infinity for none."""
         return min((heap[0][0] for heap in (self.loading, self.coming) if heap), default=math.inf)
 
     def result(self) -> RankResult:
-        """Requests with their times, and sums."""
+        """Return the requests with their times, and sums."""
         return RankResult(
             requests=self.requests._replace(arrival=np.array(self.arrival)),
             admitted=np.array(self.admitted),
@@ -180,6 +180,7 @@ class Scheduler:
     # Requests come, are admitted, and end
 
     def _arrive(self) -> None:
+        """Move the requests that have come into the queue, and those that are loaded to the prompts."""
         while self.loading and self.loading[0][0] <= self.now:
             self.prefilling.append(heapq.heappop(self.loading)[1])
         while self.coming and self.coming[0][0] <= self.now:
@@ -191,22 +192,26 @@ class Scheduler:
         """Give a waiting request its blocks; False where there are too few."""
         progress, limits = self.progress[i], self.limits
         blocks = limits.blocks_of(progress.prompt + limits.reserved * progress.answer)
-        shared = min(self.prefix_tokens[i], progress.prompt - 1) // BLOCK if self.prefix[i] >= 0 else 0
+        shared_blocks = min(self.prefix_tokens[i], progress.prompt - 1) // BLOCK if self.prefix[i] >= 0 else 0
         cache_hit = None
         if self.keys:
-            context_blocks = max((progress.prompt - 1) // BLOCK - shared, 0)
-            cache_hit = self.cache.take_with_context(self.keys[i], context_blocks, blocks, self.prefix[i], shared)
-        elif shared:
-            cache_hit = self.cache.take_with_prefix(self.prefix[i], shared, blocks)
-        if cache_hit is None and not (shared and self.running):  # alone it may evict even its own prefix, where longer
+            context_blocks = max((progress.prompt - 1) // BLOCK - shared_blocks, 0)
+            cache_hit = self.cache.take_with_context(
+                self.keys[i], context_blocks, blocks, self.prefix[i], shared_blocks
+            )
+        elif shared_blocks:
+            cache_hit = self.cache.take_with_prefix(self.prefix[i], shared_blocks, blocks)
+        if cache_hit is None and not (
+            shared_blocks and self.running
+        ):  # alone it may evict even its own prefix, where longer
             cache_hit = CacheHit(0, 0, 0.0) if self.cache.take(blocks) else None
         if cache_hit is None:
             return False
-        hit, common, seconds = cache_hit
+        hit, referenced_blocks, seconds = cache_hit
         if seconds:
             self.loaded = max(self.now, self.loaded) + seconds
             heapq.heappush(self.loading, (self.loaded, i))
-        progress.shared, progress.blocks = common > 0, blocks - common
+        progress.shared, progress.blocks = referenced_blocks > 0, blocks - referenced_blocks
         progress.done, progress.left = hit * BLOCK, progress.prompt - hit * BLOCK
         self.running[i] = None
         if math.isnan(self.admitted[i]):
@@ -231,10 +236,12 @@ class Scheduler:
         return progress
 
     def _stop_decoding(self, progress: _Progress) -> None:
+        """Remove a request from the decoding sequences."""
         self.decoding -= 1
         self.tokens -= progress.prompt - self.limits.speed * progress.start
 
     def _end(self, i: int) -> None:
+        """End a request, and send the one that follows it."""
         self._leave(i, keeps=bool(self.keys))
         del self.progress[i]
         self.finish[i] = self.now
@@ -264,7 +271,7 @@ class Scheduler:
     # Steps
 
     def _pieces(self) -> list[tuple[int, int]]:
-        """Prompts of the next step with their tokens; admits what fits."""
+        """Return the prompts of the next step with their tokens, and admit what fits."""
         limits, pieces = self.limits, []
         budget = limits.chunk - int(self.decoding * limits.rows) * limits.mixed
         if limits.mixed:
@@ -290,12 +297,12 @@ class Scheduler:
 
     def _make_room(self) -> None:
         """Preempt requests until the next decode step has its blocks, and set these aside."""
-        while (needed := int(self.needs[self.number - self.base])) > self.cache.room:
+        while (n_blocks := int(self.needs[self.number - self.base])) > self.cache.room:
             self._preempt()
-        self.cache.set_aside = needed
+        self.cache.set_aside = n_blocks
 
     def _prompts(self, pieces: list[tuple[int, int]]) -> PlannedSteps:
-        """One step with prompts."""
+        """Return one step with prompts."""
         prompt = sum(tokens for _, tokens in pieces)
         reach = sum(tokens * (self.progress[i].done + 0.5 * tokens) for i, tokens in pieces) / prompt
         sequences = self.decoding if self.limits.mixed else 0
@@ -315,7 +322,7 @@ class Scheduler:
                 self._first_token(i, progress)
 
     def _first_token(self, i: int, progress: _Progress) -> None:
-        """A computed prompt gives a token; its request decodes from now on, if more are to come."""
+        """Give a computed prompt its first token, from which on its request decodes."""
         if math.isnan(self.first[i]):
             self.first[i] = self.now
         progress.answer -= 1
@@ -335,7 +342,7 @@ class Scheduler:
             np.add.at(self.needs, progress.grows - self.base, 1)
 
     def _decode(self) -> PlannedSteps:
-        """Steps without prompts, up to the next event; none where there are no blocks, and one request is preempted."""
+        """Return steps without prompts up to the next event, or preempt one request where there are no blocks."""
         while self.progress.get(self.ends[0][1], _NO_REQUEST).epoch != self.ends[0][2]:
             heapq.heappop(self.ends)  # preempted since
         limits, count = self.limits, self.ends[0][0] - self.number
@@ -356,15 +363,15 @@ class Scheduler:
         first = self.table.decode(self.decoding, context)
         last = self.table.decode(self.decoding, context + (count - 1) * limits.speed) if count > 1 else first
         slope = (last - first) / max(count - 1, 1)
-        nexts = [self.loading[0][0]] if self.loading else []
+        event_times = [self.loading[0][0]] if self.loading else []
         if self.coming and not self.waiting and len(self.running) < limits.sequences:
-            nexts.append(self.coming[0][0])
-        if nexts:
-            count = min(count, _steps_until(min(nexts) - self.now, first, slope))
+            event_times.append(self.coming[0][0])
+        if event_times:
+            count = min(count, _steps_until(min(event_times) - self.now, first, slope))
         return PlannedSteps(first, slope, count, self.decoding, 0, [])
 
     def _steps_with_blocks(self, count: int) -> int:
-        """Decode steps, at most ``count``, that the cache has blocks for."""
+        """Return the number of decode steps, at most ``count``, that the cache has blocks for."""
         index = self.number - self.base
         cumulative_blocks = self.needs[index : index + count].cumsum()
         return (
@@ -374,11 +381,11 @@ class Scheduler:
         )
 
     def _context(self) -> float:
-        """Mean cached tokens of decoding sequences."""
+        """Return the mean cached tokens of decoding sequences."""
         return self.tokens / self.decoding + self.limits.speed * self.number if self.decoding else 0.0
 
     def _pass(self, seconds: float, count: int, sequences: int, prompt: int) -> None:
-        """Let time pass for steps with the same work; requests whose answers are complete end."""
+        """Advance the time by steps with the same work, and end requests whose answers are complete."""
         if self.keep:
             requests = len(self.waiting), len(self.running)
             self.records.append(StepRecord(self.now, seconds, count, sequences, prompt, *requests, self.cache.occupied))
@@ -390,8 +397,8 @@ class Scheduler:
             return
         self.sequence_time += sequences * seconds
         index = self.number - self.base
-        is_taken = self.cache.take(int(self.needs[index : index + count].sum()))
-        assert is_taken, "steps were counted by the blocks that they need"
+        succeeded = self.cache.take(int(self.needs[index : index + count].sum()))
+        assert succeeded, "steps were counted by the blocks that they need"
         self.number += count
         if self.number - self.base >= self.horizon:
             self._shift()
@@ -414,7 +421,7 @@ _NO_REQUEST.epoch = -1
 
 
 def _steps_until(seconds: float, first: float, slope: float) -> int:
-    """Least number of steps, at least 1, that take ``seconds``: ``k (first + slope (k - 1) / 2)``.
+    """Return the least steps, at least 1, that take ``seconds``: ``k (first + slope (k - 1) / 2)``.
 
     >>> _steps_until(10.0, 1.0, 0.0), _steps_until(10.0, 1.0, 1.0), _steps_until(10.1, 1.0, 1.0)
     (10, 4, 5)

@@ -15,7 +15,7 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 def latencies(simulation: Simulation) -> dict[str, Floats]:
-    """Seconds of every request by metric; the time per output token of a single token is NaN."""
+    """Return seconds of every request by metric, NaN for the time per output token of a single token."""
     arrival, first, finish = map(simulation.column, ("arrival", "first", "finish"))
     later_tokens = simulation.column("answer") - 1.0
     token = np.divide(finish - first, later_tokens, out=np.full_like(first, np.nan), where=later_tokens > 0.0)
@@ -28,7 +28,7 @@ def latencies(simulation: Simulation) -> dict[str, Floats]:
 
 
 def statistics(simulation: Simulation) -> dict[str, Any]:
-    """Figures of a simulation in SI units: of the requests within its span, and of all steps.
+    """Return figures of a simulation in SI units: of the requests within its span, and of all steps.
 
     ``mean_…`` and ``p50_…`` to ``p99_…`` of each latency; rates of the requests that end within the span.
     """
@@ -69,7 +69,7 @@ def statistics(simulation: Simulation) -> dict[str, Any]:
 
 
 def backlog(simulation: Simulation) -> dict[str, Any]:
-    """Requests/s that arrive, and requests that wait at the last arrival and at the middle one."""
+    """Return the rate of arrivals, and the requests that wait at the last arrival and at the median one."""
     arrival, admitted = simulation.column("arrival"), simulation.column("admitted")
     half, last = (float(np.quantile(arrival, share)) for share in (0.5, 1.0))
     waiting = [int(np.sum((arrival <= time) & (admitted > time))) for time in (half, last)]
@@ -79,5 +79,5 @@ def backlog(simulation: Simulation) -> dict[str, Any]:
 
 
 def queue_grows(figures: dict[str, Any]) -> bool:
-    """Whether the queue of an open load is longer at the end than by chance: by a fifth, and 10 requests."""
+    """True where the queue of an open load is longer at the end by a fifth and 10 requests."""
     return bool(figures.get("waiting_at_end", 0) > 1.2 * figures.get("waiting_at_half", 0) + 10.0)

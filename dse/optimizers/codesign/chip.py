@@ -45,7 +45,7 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class Mapped:
-    """A workload on the chip."""
+    """A workload on the chip with its best mapping."""
 
     workload: str
     objective: float
@@ -55,7 +55,7 @@ class Mapped:
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """What a descent has found, in plain numbers in SI units."""
+    """The chip of a descent in plain numbers in SI units."""
 
     value: float  #: weighted geometric mean of the objective over the workloads, re-evaluated by the model alone
     hardware: list[Leaf]
@@ -71,7 +71,7 @@ class Chip:
 
 
 class DescentSolution(NamedTuple):
-    """A chip, and where it is in the space of the search."""
+    """A chip, and its point in the space of the search."""
 
     chip: Chip
     leaves: dict[str, float]  #: full path → value of the variables
@@ -80,7 +80,7 @@ class DescentSolution(NamedTuple):
 
 
 def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = ()) -> DescentSolution:
-    """The chip of a finished descent, with these metrics of its workloads."""
+    """Return the chip of a finished descent, with ``metrics`` of its workloads."""
     trace = without_excess_stacks(problem, trace)
     variants = integer_stack_chips(problem, trace) if problem.whole_stacks else []
     trace = better(trace, variants)
@@ -107,7 +107,7 @@ def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = (
     chip = Chip(
         value=value,
         hardware=[Leaf(short_name(path), number, known_leaves()[path]["units"]) for path, number in hardware.items()],
-        cost=float(problem.hardware.cost(coordinates)) if problem.hardware.priced else None,
+        cost=float(problem.hardware.cost(coordinates)) if problem.hardware.priced_accelerator else None,
         active=[_with_short_name(text) for text in problem.hardware.active(coordinates)],
         workloads=workloads,
         elasticities=[
@@ -123,7 +123,7 @@ def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = (
 
 
 def from_document(document: dict[str, Any]) -> Chip:
-    """The chip that :func:`dataclasses.asdict` has told."""
+    """Return the chip of a document that :func:`dataclasses.asdict` made."""
     lists = {
         "hardware": [Leaf(**row) for row in document["hardware"]],
         "workloads": [Mapped(**row) for row in document["workloads"]],
@@ -135,7 +135,7 @@ def from_document(document: dict[str, Any]) -> Chip:
 def _evaluate(
     problem: DescentProblem, hardware: dict[str, float], mappings: list[int], names: tuple[str, ...]
 ) -> tuple[dict[str, np.ndarray], list[float]]:
-    """Metrics [workload] by name and objectives of the workloads with their mappings, by the model alone."""
+    """Return metrics [workload] by name and the objective of each workload with its mapping, by the model alone."""
     inner = problem.inner
     designs = [hardware | inner.values(workload, mapping) for workload, mapping in enumerate(mappings)]
     columns = {path: np.array([design[path] for design in designs], np.float32) for path in designs[0]}
@@ -147,7 +147,7 @@ def _evaluate(
 
 
 def _names(problem: DescentProblem) -> list[str]:
-    """What each point of the grid is called: its workload, and whatever else its dimensions say."""
+    """Return a name of each point of the grid: its workload and its labels along the other dimensions."""
     grid = problem.inner.grid
     if not grid.shape:
         return [str(grid.spec.names["workload"].labels[0])]
@@ -156,6 +156,7 @@ def _names(problem: DescentProblem) -> list[str]:
 
 
 def _with_short_name(text: str) -> str:
+    """Replace the full path at the start of a text by its short name."""
     path, _, remainder = text.partition(" ")
     return f"{short_name(path)} {remainder}" if path in known_leaves() else text
 
@@ -165,7 +166,7 @@ _ROUNDING = 1e-5
 
 
 class IntegerStackChip(NamedTuple):
-    """A chip with a whole number of stacks, and what that costs."""
+    """A chip with a whole number of memory stacks, and its loss."""
 
     stacks: int
     objective: float  #: made small, infinite where a workload has no mapping or the chip cannot be built or paid
@@ -173,22 +174,22 @@ class IntegerStackChip(NamedTuple):
     coordinates: dict[str, float]
 
     def as_dict(self) -> dict[str, float | None]:
-        """What a report says of it; an objective that is none is None."""
+        """Return the number of stacks and the loss, which is None for an infinite objective."""
         is_finite = math.isfinite(self.objective)
         return {"stacks": self.stacks, "loss": self.loss if is_finite else None}
 
 
 def without_excess_stacks(problem: DescentProblem, trace: Trace) -> Trace:
-    """The same chip without the stacks that find no room, which are neither built nor paid."""
+    """Return the trace with the stacks removed that find no room, which are neither built nor paid."""
     if STACKS not in problem.hardware.bounds:
         return trace
-    least, _ = problem.hardware.bounds[STACKS]
-    built = max(_stacks_with_room(problem.hardware, problem.inner.grid.base, trace.coordinates), least)
-    return dataclasses.replace(trace, coordinates=trace.coordinates | {STACKS: math.log(built)})
+    fewest_stacks, _ = problem.hardware.bounds[STACKS]
+    stacks = max(_stacks_with_room(problem.hardware, problem.inner.grid.base, trace.coordinates), fewest_stacks)
+    return dataclasses.replace(trace, coordinates=trace.coordinates | {STACKS: math.log(stacks)})
 
 
 def _stacks_with_room(hardware: Hardware, base: Design, coordinates: Mapping[str, Any]) -> float:
-    """Stacks of a chip that find room."""
+    """Return the number of stacks of a chip that find room."""
     leaves = {path: float(value) for path, value in hardware.leaves(dict(coordinates)).items()}
     chip = replace(base, hardware.fixed | leaves).system.accelerator.chip
     assert chip is not None  # stacks are those of a generated chip
@@ -196,7 +197,7 @@ def _stacks_with_room(hardware: Hardware, base: Design, coordinates: Mapping[str
 
 
 def integer_stack_chips(problem: DescentProblem, trace: Trace) -> list[IntegerStackChip]:
-    """The best chip that a search met with its stacks rounded down and up, where bounds allow it.
+    """Return the best chip of a search with its stacks rounded down and up, where bounds allow it.
 
     Everything else stays, but a die that cannot be paid with one more stack shrinks, and other shares of the area give
     the PHYs of a whole stack room.
@@ -208,20 +209,23 @@ def integer_stack_chips(problem: DescentProblem, trace: Trace) -> list[IntegerSt
 
 
 def _with_stacks(problem: DescentProblem, trace: Trace, count: int) -> IntegerStackChip:
+    """Return the chip with ``count`` stacks, projected into its bounds and its budget."""
     bounds = {path: ends for path, ends in problem.hardware.bounds.items() if path != STACKS}
     fixed = problem.hardware.fixed | {STACKS: float(count)}
     hardware = dataclasses.replace(problem.hardware, bounds=bounds, fixed=fixed)
     start: Coordinates = {**trace.coordinates, STACKS: math.log(count)}
     coordinates = {path: float(value) for path, value in hardware.project(start).items()}
     coordinates = _with_room(hardware, problem.inner.grid.base, coordinates, count)
-    is_affordable = hardware.priced is None or float(hardware.cost(coordinates)) <= hardware.budget * (1.0 + _ROUNDING)
+    is_affordable = hardware.priced_accelerator is None or float(hardware.cost(coordinates)) <= hardware.budget * (
+        1.0 + _ROUNDING
+    )
     fits = _stacks_with_room(hardware, problem.inner.grid.base, coordinates) >= count * (1.0 - _ROUNDING)
     objective = objective_at(problem, coordinates) if is_affordable and fits else math.inf
     return IntegerStackChip(count, objective, objective / trace.best - 1.0, coordinates)
 
 
 def _with_room(hardware: Hardware, base: Design, coordinates: Mapping[str, float], count: int) -> dict[str, float]:
-    """The chip with the area share of a number of memory stacks, at the cost of the other shares."""
+    """Return coordinates with enough area for ``count`` memory stacks, at the cost of the other shares."""
     adjusted = dict(coordinates)
     for simplex, total in zip(hardware.simplices, hardware.totals, strict=True):
         if MEMORY_AREA in simplex:
@@ -233,8 +237,8 @@ def _with_room(hardware: Hardware, base: Design, coordinates: Mapping[str, float
 
 
 def better(trace: Trace, variants: list[IntegerStackChip]) -> Trace:
-    """The search with its best chip taken from those tried; as it is where none of them can be built."""
-    least = min(variants, key=lambda chip: chip.objective, default=None)
-    if least is None or not math.isfinite(least.objective):
+    """Return the trace with the best chip of ``variants``, or unchanged where none of them can be built."""
+    best_chip = min(variants, key=lambda chip: chip.objective, default=None)
+    if best_chip is None or not math.isfinite(best_chip.objective):
         return trace
-    return dataclasses.replace(trace, coordinates=least.coordinates, best=least.objective)
+    return dataclasses.replace(trace, coordinates=best_chip.coordinates, best=best_chip.objective)

@@ -34,7 +34,7 @@ Points = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class DescentSchedule:
-    """How the search runs."""
+    """Starts, steps, and the first and last rate, temperature and stiffness of a descent."""
 
     starts: int = 12
     steps: int = 100
@@ -48,7 +48,7 @@ class DescentSchedule:
     last_stiffness: float = 10.0
 
     def step_parameters(self, step: int) -> tuple[float, float, float]:
-        """Rate, temperature and stiffness of a step: geometric from the first to the last."""
+        """Return rate, temperature and stiffness of a step, geometric from the first to the last."""
         share = step / max(self.steps - 1, 1)
 
         def geometric(first: float, last: float) -> float:
@@ -62,7 +62,7 @@ class DescentSchedule:
 
 
 class DescentProblem(NamedTuple):
-    """A co-design: what may change, what it is judged by, and how it is searched."""
+    """A co-design: its variables, its objective, and its schedule."""
 
     hardware: Hardware
     inner: InnerProblem
@@ -73,7 +73,7 @@ class DescentProblem(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """What a search met: the exact objective after every step, the best point, and what it took."""
+    """History of a descent: the exact objective after every step, and the best point."""
 
     objective: np.ndarray  #: [step, start] weighted geometric mean, infinite where a workload has no mapping
     evaluations: np.ndarray  #: [step] of the model, all starts together, so far
@@ -83,30 +83,37 @@ class Trace:
 
 
 def soft_min_weights(values: np.ndarray, temperature: float) -> np.ndarray:
-    """Weights of a soft-min along the last axis, ascending values: ``exp(-(v - min) / T)``, normalised.
+    """Return weights of a soft-min along the last axis of ascending values: ``exp(-(v - min) / T)``, normalised.
 
     The infinite weigh nothing; nothing weighs anything where all are infinite.
     """
-    least = np.where(np.isfinite(values[..., :1]), values[..., :1], 0.0)
-    weights = np.exp(-(values - least) / max(temperature, 1e-12))
+    minimum = np.where(np.isfinite(values[..., :1]), values[..., :1], 0.0)
+    weights = np.exp(-(values - minimum) / max(temperature, 1e-12))
     return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
 
 
 def objective(problem: DescentProblem, coordinates: Points) -> tuple[np.ndarray, BestMappings]:
-    """Exact objective at points, and their best mappings."""
+    """Return the exact objective [point] at points, and their best mappings."""
     mappings = problem.inner.best(leaves(problem.hardware, coordinates))
     return np.exp(mappings.best.astype(np.float64) @ problem.weights), mappings
 
 
 def leaves(hardware: Hardware, coordinates: Points) -> Points:
-    """Leaves of the hardware at points."""
+    """Return the leaves [point] of the hardware at points, by full path."""
     return jax.tree.map(np.asarray, _leaves(coordinates, hardware=_Static(hardware)))
 
 
 def gradient(
     problem: DescentProblem, coordinates: Points, temperature: float, stiffness: float
 ) -> tuple[Points, np.ndarray]:
-    """Gradient of the smoothed objective by the coordinates, and the exact objective: one inner minimum a point."""
+    """Return the gradient of the smoothed objective by the coordinates, and the exact objective [point].
+
+    Args:
+        problem: the co-design.
+        coordinates: full path → [point].
+        temperature: of the soft-min, in logarithms of the objective.
+        stiffness: penalty of a logarithm of too much memory.
+    """
     points = leaves(problem.hardware, coordinates)
     mappings = problem.inner.best(points, stiffness)
     weights = soft_min_weights(mappings.relaxed, temperature) * problem.weights[:, None]
@@ -124,17 +131,17 @@ Slopes = Callable[[DescentProblem, Points, float, float], tuple[Points, np.ndarr
 
 
 class DescentBudget(NamedTuple):
-    """What a search may take, where its schedule would take more."""
+    """Evaluations and seconds that a descent may take, where its schedule would take more."""
 
     evaluations: int | None = None  #: of the model, all starts together
     seconds: float | None = None
 
     def is_over(self, seconds: float) -> bool:
-        """Whether a search that has taken so long is to stop."""
+        """True where a search that has taken ``seconds`` is to stop."""
         return self.seconds is not None and seconds >= self.seconds
 
     def steps(self, planned: int, evaluations: int) -> int:
-        """Planned steps that the remaining evaluations allow, given those of the first step."""
+        """Return the planned steps that the evaluations allow, at ``evaluations`` each."""
         return planned if self.evaluations is None else max(1, min(planned, self.evaluations // max(evaluations, 1)))
 
 
@@ -145,7 +152,7 @@ def search(
     budget: DescentBudget = DescentBudget(),  # noqa: B008
     report: Callable[[int, int, int, float], None] | None = None,
 ) -> Trace:
-    """Adam from many starts side by side.
+    """Run Adam from many starts side by side, and return its trace.
 
     Args:
         problem: what is sought.
@@ -163,15 +170,15 @@ def search(
     step = 0
     while step < schedule.steps and not (step and budget.is_over(time.perf_counter() - start_time)):
         rate, temperature, stiffness = schedule.step_parameters(step)
-        slope, exact = slopes(problem, coordinates, temperature, stiffness)
-        objectives.append(exact)
+        slope, exact_objective = slopes(problem, coordinates, temperature, stiffness)
+        objectives.append(exact_objective)
         points.append(coordinates)
         evaluations.append(problem.inner.evaluations - initial_evaluations)
         if step == 0:
             schedule = dataclasses.replace(schedule, steps=budget.steps(schedule.steps, evaluations[0]))
         step += 1
-        if exact.min() < best:
-            best, best_start = float(exact.min()), int(exact.argmin())
+        if exact_objective.min() < best:
+            best, best_start = float(exact_objective.min()), int(exact_objective.argmin())
             best_coordinates = {path: float(values[best_start]) for path, values in coordinates.items()}
         if report:
             report(step, schedule.steps, evaluations[-1], best)
@@ -198,7 +205,7 @@ class MachineElasticity:
 
     @property
     def shown(self) -> tuple[str, str]:
-        """Both as text."""
+        """Return both elasticities as texts."""
         return f"{self.elasticity:+.3f}", "–" if self.remapped is None else f"{self.remapped:+.3f}"
 
 
@@ -207,7 +214,10 @@ _LEAF_FACTOR = 1.1
 
 
 def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list[MachineElasticity]:
-    """What the hardware at a point is short of: elasticities of the exact objective as it is named, largest first."""
+    """Return elasticities of the exact objective at a point, largest first.
+
+    An elasticity is of the objective as it is named: of a maximised one, above 0 is better.
+    """
     batch = _batched(problem, coordinates)
     points = leaves(problem.hardware, batch)
     best = problem.inner.best(points)
@@ -237,18 +247,18 @@ def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list
 
 
 def exact_logarithms(problem: DescentProblem, points: Points) -> np.ndarray:
-    """[point] logarithm of the exact objective of leaves, a batch of starts at a time."""
+    """Return the logarithm [point] of the exact objective of leaves, a batch of starts at a time."""
     batch, count = problem.schedule.starts, len(next(iter(points.values())))
     logarithms = []
     for first in range(0, count, batch):
-        places = np.minimum(np.arange(first, first + batch), count - 1)  # batches of one size share a program
-        best = problem.inner.best({path: values[places] for path, values in points.items()}).best
+        indices = np.minimum(np.arange(first, first + batch), count - 1)  # batches of one size share a program
+        best = problem.inner.best({path: values[indices] for path, values in points.items()}).best
         logarithms.append(best.astype(np.float64) @ problem.weights)
     return np.concatenate(logarithms)[:count]
 
 
 def best_mappings(problem: DescentProblem, coordinates: dict[str, float]) -> list[tuple[int, float]]:
-    """The best mapping of each workload at a point, and the value of the objective with it."""
+    """Return (mapping, objective) of the best mapping of each workload at a point."""
     _, mappings = objective(problem, _batched(problem, coordinates))
     sign = problem.inner.objective.program.objectives[0].sign
     return [
@@ -258,12 +268,12 @@ def best_mappings(problem: DescentProblem, coordinates: dict[str, float]) -> lis
 
 
 def objective_at(problem: DescentProblem, coordinates: dict[str, float]) -> float:
-    """The exact objective at one point."""
+    """Return the exact objective at one point."""
     return float(objective(problem, _batched(problem, coordinates))[0][0])
 
 
 def _batched(problem: DescentProblem, coordinates: dict[str, float]) -> Points:
-    """One point as a batch of equal ones, for the program that a search has compiled."""
+    """Repeat one point as a batch of equal ones, for the program that a search has compiled."""
     count = problem.schedule.starts
     return {path: np.full(count, value, np.float32) for path, value in coordinates.items()}
 
@@ -273,7 +283,7 @@ def _batched(problem: DescentProblem, coordinates: dict[str, float]) -> Points:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Static:
-    """Hardware as a static argument: two are equal where all of it is."""
+    """Hardware as a static argument, equal to another where all of it is."""
 
     hardware: Hardware
 
@@ -295,7 +305,7 @@ def _leaves(coordinates: Coordinates, *, hardware: _Static) -> Leaves:
 
 @functools.partial(jax.jit, static_argnames="hardware")
 def _pull_back(coordinates: Coordinates, by_leaf: Leaves, *, hardware: _Static) -> Coordinates:
-    """Gradient by coordinates from the one by leaves (transposed Jacobian)."""
+    """Return the gradient by coordinates from the gradient by leaves (transposed Jacobian)."""
     _, pull = jax.vjp(jax.vmap(hardware.hardware.leaves), coordinates)
     return pull(by_leaf)[0]
 
@@ -304,9 +314,9 @@ def _pull_back(coordinates: Coordinates, by_leaf: Leaves, *, hardware: _Static) 
 def _advance(
     coordinates: Coordinates, state: Any, slope: Coordinates, rate: Any, *, hardware: _Static
 ) -> tuple[Coordinates, Any]:
-    """One step of Adam along what bounds and budgets leave of the gradient, then into them."""
-    reduced = jax.vmap(hardware.hardware.reduced)(coordinates, slope)
+    """Take one step of Adam along the projected gradient, then project the point into bounds and budgets."""
+    projected = jax.vmap(hardware.hardware.projected_gradient)(coordinates, slope)
     with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
-        steps, state = _adam().update(reduced, state)
+        steps, state = _adam().update(projected, state)
     updated = jax.tree.map(lambda x, step: x - jnp.asarray(rate, x.dtype) * step, coordinates, steps)
     return jax.vmap(hardware.hardware.project)(updated), state

@@ -38,7 +38,7 @@ _BILLED_LEAVES, _BILLED_RECORDS = (
 _DEVICE = "system.accelerator."
 
 #: Linearisations of the price by which a chip is brought into its budget; each squares the distance.
-_CUTS = 6
+_PROJECTION_STEPS = 6
 
 #: Budgets are met with this to spare, relative; a price as near to its budget as ``_ACTIVE`` counts as at it.
 _SPARE, _ACTIVE = 2e-6, 1e-3
@@ -46,13 +46,13 @@ _SPARE, _ACTIVE = 2e-6, 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-    """The variables of a co-design and its budgets."""
+    """The continuous variables of a co-design, their bounds and their budget."""
 
     simplices: tuple[tuple[str, ...], ...]  #: leaves whose values are shares of one whole
     totals: tuple[float, ...]  #: what the shares of each simplex add up to
     bounds: dict[str, tuple[float, float]]  #: positive leaf → least and largest value
     fixed: Leaves  #: die area and stacks, where they are no variables
-    priced: Accelerator | None = None  #: whose bill is held against the budget, with the variables in it
+    priced_accelerator: Accelerator | None = None  #: whose bill is held against the budget, with the variables in it
     budget: float = math.inf  #: USD that making one may cost, with its memory, package, test and share of the design
 
     @property
@@ -66,7 +66,7 @@ class Hardware:
         return len(self.bounds) + sum(len(simplex) - 1 for simplex in self.simplices)
 
     def leaves(self, coordinates: Coordinates) -> Leaves:
-        """Values of the variables."""
+        """Return the values of the variables in SI units, by full path."""
         values: Leaves = {path: jnp.exp(coordinates[path]) for path in self.bounds}
         for simplex, total in zip(self.simplices, self.totals, strict=True):
             largest = coordinates[simplex[0]]
@@ -79,51 +79,54 @@ class Hardware:
         return values
 
     def cost(self, coordinates: Mapping[str, Scalar]) -> Scalar:
-        """USD of making the accelerator; 0 where no budget of money is given."""
-        if self.priced is None:
+        """Return the USD of making the accelerator, 0 where no budget of money is given."""
+        if self.priced_accelerator is None:
             return jnp.zeros_like(next(iter(coordinates.values())))
         values = {path: jnp.asarray(value) for path, value in self.fixed.items()}
         values |= {path: jnp.exp(coordinates[path]) for path in self.billed_paths}
-        return bill(replace(self.priced, {path.removeprefix(_DEVICE): value for path, value in values.items()})).total
+        return bill(
+            replace(self.priced_accelerator, {path.removeprefix(_DEVICE): value for path, value in values.items()})
+        ).total
 
     @property
     def billed_paths(self) -> tuple[str, ...]:
-        """The variables that a bill counts."""
+        """Full paths of the variables that a bill counts."""
         return tuple(path for path in self.bounds if path in _BILLED_LEAVES or path.startswith(_BILLED_RECORDS))
 
     def project(self, coordinates: Coordinates) -> Coordinates:
-        """The nearest coordinates within bounds and budget: boxes, and half-spaces of the linearised price.
+        """Return the nearest coordinates within bounds and budget: boxes, and half-spaces of the linearised price.
 
         The bill is nearly convex in the logarithms, so that each half-space holds every chip that can be paid.
         """
         coordinates = self._centred(self._boxed(coordinates))
-        if self.priced is None:
+        if self.priced_accelerator is None:
             return coordinates
         billed = self.billed_paths
-        goal = math.log(self.budget) - _SPARE
+        log_budget = math.log(self.budget) - _SPARE
 
         def log_excess(part: Coordinates) -> Scalar:
-            return jnp.log(self.cost(coordinates | part)) - goal
+            """Return the logarithm of the cost over the budget."""
+            return jnp.log(self.cost(coordinates | part)) - log_budget
 
-        for _ in range(_CUTS):
+        for _ in range(_PROJECTION_STEPS):
             billed_coordinates = {path: coordinates[path] for path in billed}
             excess, slope = jax.value_and_grad(log_excess)(billed_coordinates)
             slope = {path: jnp.where(coordinates[path] <= self._box[0][path], 1e-9, slope[path]) for path in billed}
             level = sum(slope[path] * billed_coordinates[path] for path in billed) - excess
-            nearer = optax.projections.projection_halfspace(billed_coordinates, slope, level)
+            projected = optax.projections.projection_halfspace(billed_coordinates, slope, level)
             is_dear = excess > 0.0
             coordinates = self._boxed(
-                coordinates | {path: jnp.where(is_dear, nearer[path], billed_coordinates[path]) for path in billed}
+                coordinates | {path: jnp.where(is_dear, projected[path], billed_coordinates[path]) for path in billed}
             )
         return coordinates
 
-    def reduced(self, coordinates: Coordinates, slope: Coordinates) -> Coordinates:
-        """The part of a gradient that bounds and budget leave: steps along it are not undone by the projection.
+    def projected_gradient(self, coordinates: Coordinates, slope: Coordinates) -> Coordinates:
+        """Return the part of a gradient that bounds and budget leave, whose steps the projection does not undo.
 
         Adam scales every coordinate by itself; what is normal to an active budget would bend its steps.
         """
         low, high = self._box
-        free = {
+        is_free = {
             path: jnp.where(
                 ((coordinates[path] <= low[path]) & (slope[path] > 0.0))
                 | ((coordinates[path] >= high[path]) & (slope[path] < 0.0)),
@@ -132,31 +135,33 @@ class Hardware:
             )
             for path in self.bounds
         }
-        slope = slope | {path: slope[path] * free[path] for path in free}
+        slope = slope | {path: slope[path] * is_free[path] for path in is_free}
         billed = self.billed_paths
-        if self.priced is None or not billed:
+        if self.priced_accelerator is None or not billed:
             return slope
         cost, normal = jax.value_and_grad(lambda part: jnp.log(self.cost(coordinates | part)))(
             {p: coordinates[p] for p in billed}
         )
-        normal = {path: normal[path] * free[path] for path in billed}
-        along = sum(normal[path] * slope[path] for path in billed)
-        at_budget = (cost > math.log(self.budget) - _ACTIVE) & (along < 0.0)
-        share = jnp.where(at_budget, along / jnp.maximum(sum(n * n for n in normal.values()), 1e-12), 0.0)
-        return slope | {path: slope[path] - share * normal[path] for path in billed}
+        normal = {path: normal[path] * is_free[path] for path in billed}
+        normal_slope = sum(normal[path] * slope[path] for path in billed)
+        at_budget = (cost > math.log(self.budget) - _ACTIVE) & (normal_slope < 0.0)
+        normal_factor = jnp.where(
+            at_budget, normal_slope / jnp.maximum(sum(n * n for n in normal.values()), 1e-12), 0.0
+        )
+        return slope | {path: slope[path] - normal_factor * normal[path] for path in billed}
 
     def active(self, coordinates: dict[str, float]) -> list[str]:
-        """Which bounds and budgets hold this point: ``chip.die_area at its most``, say."""
+        """Return the bounds and budgets that hold this point as texts: ``chip.die_area at its most``, say."""
         texts = []
         for path, (low, high) in self.bounds.items():
             texts += [f"{path} at its least"] * (coordinates[path] <= math.log(low) + 1e-3)
             texts += [f"{path} at its most"] * (coordinates[path] >= math.log(high) - 1e-3)
-        if self.priced is not None and float(self.cost(coordinates)) >= self.budget * (1.0 - _ACTIVE):
+        if self.priced_accelerator is not None and float(self.cost(coordinates)) >= self.budget * (1.0 - _ACTIVE):
             texts.append("cost at its budget")
         return texts
 
     def random(self, seed: int, count: int) -> dict[str, np.ndarray]:
-        """Coordinates of random points within the budgets: [point].
+        """Return coordinates [point] of random points within the budgets.
 
         Positive leaves are spread evenly in their logarithm, shares over the whole simplex (Dirichlet of
         parameter 1).
@@ -173,16 +178,17 @@ class Hardware:
 
     @property
     def _box(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Bounds of the logarithms, with a little to spare for rounding."""
+        """Bounds of the logarithms, inset by a margin for rounding."""
         low = {path: math.log(low) + _SPARE for path, (low, _) in self.bounds.items()}
         return low, {path: math.log(high) - _SPARE for path, (_, high) in self.bounds.items()}
 
     def _boxed(self, coordinates: Coordinates) -> Coordinates:
+        """Return the coordinates within the bounds of the positive leaves."""
         bounded = {path: coordinates[path] for path in self.bounds}
         return coordinates | optax.projections.projection_box(bounded, *self._box)
 
     def _centred(self, coordinates: Coordinates) -> Coordinates:
-        """Logits whose shares they name: each the logarithm of its share."""
+        """Return the coordinates with each share's logit replaced by the logarithm of the share."""
         leaves = self.leaves(coordinates)
         return coordinates | {
             path: jnp.log(jnp.maximum(leaves[path], 1e-6)) for simplex in self.simplices for path in simplex

@@ -62,7 +62,11 @@ _OTHER_OPTIONS = ("shares", "weights", "whole_stacks")
 
 
 def build(spec: SearchSpec, grid: Grid) -> DescentProblem:
-    """The problem of a specification of a descent on its grid of mappings; bad names and limits are InputErrors."""
+    """Build the problem of a descent from its specification and its grid of mappings.
+
+    Raises:
+        InputError: for unknown names, and limits that contradict each other.
+    """
     where, options = f"{spec.sweep.file}: {spec.section}", spec.options[DESCENT]
     _check(grid, spec.sweep.file)
     share_lists = options.get("shares", ())
@@ -79,7 +83,7 @@ def build(spec: SearchSpec, grid: Grid) -> DescentProblem:
 
 
 def shares(problem: DescentProblem) -> tuple[Interval, ...]:
-    """Shares as continuous axes: each from none to all of what its list keeps."""
+    """Return the shares as continuous axes, each from 0 to the total of its simplex."""
     hardware = problem.hardware
     return tuple(
         Interval(path, short_name(path), 0.0, total, log=False)
@@ -89,7 +93,7 @@ def shares(problem: DescentProblem) -> tuple[Interval, ...]:
 
 
 def _check(grid: Grid, file: str) -> None:
-    """One objective, a generated accelerator, and no dimension but workloads."""
+    """Check for one objective, a generated accelerator, and no dimension but workloads."""
     if grid.members:
         raise InputError(
             f"{file}: axes",
@@ -119,24 +123,24 @@ def _check(grid: Grid, file: str) -> None:
 
 
 def _with_records(grid: Grid, spec: SearchSpec, simplices: tuple[tuple[str, ...], ...]) -> Grid:
-    """The grid whose base has the records of all variables, which a sweep that reads none of them leaves out."""
-    added: dict[str, Any] = {}
+    """Return the grid with the records of all variables in its base, which a sweep that reads none leaves out."""
+    records: dict[str, Any] = {}
     for path in (*(interval.path for interval in spec.intervals), *itertools.chain(*simplices)):
         record = next((record for record in OPTIONAL if path.startswith(f"{record}.")), "")
-        if not record or record in added or leaf(grid.base, record) is not None:
+        if not record or record in records or leaf(grid.base, record) is not None:
             continue
         if record == MADE:
-            added[record] = _priced(grid).made
+            records[record] = _priced_accelerator(grid).made
         elif record in (PODS, LINKS, PACKAGE):  # their defaults would make another network of it
             fix = "take it out, or name a system that has it"
             raise InputError(f"{spec.sweep.file}: {_short(path)}", _short(path), "leaves that the system has", fix)
         else:
-            added[record] = OPTIONAL[record]()
-    return dataclasses.replace(grid, base=replace(grid.base, jax.tree.map(np.float32, added))) if added else grid
+            records[record] = OPTIONAL[record]()
+    return dataclasses.replace(grid, base=replace(grid.base, jax.tree.map(np.float32, records))) if records else grid
 
 
 def _hardware(spec: SearchSpec, grid: Grid, simplices: tuple[tuple[str, ...], ...]) -> Hardware:
-    """Variables and their limits."""
+    """Return the variables and their limits."""
     where, bounds = (
         f"{spec.sweep.file}: {spec.section}",
         {interval.path: (interval.low, interval.high) for interval in spec.intervals},
@@ -158,7 +162,7 @@ def _hardware(spec: SearchSpec, grid: Grid, simplices: tuple[tuple[str, ...], ..
         totals=tuple(sum(float(leaf(grid.base, path)) for path in simplex) for simplex in simplices),
         bounds=bounds,
         fixed=fixed,
-        priced=_priced(grid) if bills else None,
+        priced_accelerator=_priced_accelerator(grid) if bills else None,
         budget=min((bill.value for bill in bills), default=math.inf),
     )
     _check_cheapest(hardware, bills[0].where if bills else "")
@@ -166,19 +170,19 @@ def _hardware(spec: SearchSpec, grid: Grid, simplices: tuple[tuple[str, ...], ..
 
 
 def _cap(bounds: dict[str, tuple[float, float]], limit: Limit, grid: Grid) -> None:
-    """Put a limit of a leaf in place of an end of its range; a leaf that does not move must keep it."""
+    """Narrow the range of a leaf by a limit, or check the limit where the leaf does not move."""
     path, value = limit.name, limit.value
-    least, most = bounds.get(path) or (float(leaf(grid.base, path)),) * 2
-    if limit.is_upper and least > value * (1.0 + 1e-6):
-        raise InputError(limit.where, f"{value:g}", f"{least:g} or more", f"lower {_short(path)}")
-    if not limit.is_upper and most < value * (1.0 - 1e-6):
-        raise InputError(limit.where, f"{value:g}", f"{most:g} or less", f"raise {_short(path)}")
+    low, high = bounds.get(path) or (float(leaf(grid.base, path)),) * 2
+    if limit.is_upper and low > value * (1.0 + 1e-6):
+        raise InputError(limit.where, f"{value:g}", f"{low:g} or more", f"lower {_short(path)}")
+    if not limit.is_upper and high < value * (1.0 - 1e-6):
+        raise InputError(limit.where, f"{value:g}", f"{high:g} or less", f"raise {_short(path)}")
     if path in bounds:
-        bounds[path] = (least, min(most, value)) if limit.is_upper else (max(least, value), most)
+        bounds[path] = (low, min(high, value)) if limit.is_upper else (max(low, value), high)
 
 
-def _priced(grid: Grid) -> Accelerator:
-    """The accelerator whose bill is held against a budget: that of the sweep, made as its file says."""
+def _priced_accelerator(grid: Grid) -> Accelerator:
+    """Return the accelerator whose bill is held against a budget: that of the sweep, made as its file says."""
     accelerator, files_by_section = grid.base.system.accelerator, dict(grid.used)
     if accelerator.made is not None:
         return accelerator
@@ -188,18 +192,19 @@ def _priced(grid: Grid) -> Accelerator:
 
 
 def _check_cheapest(hardware: Hardware, where: str) -> None:
-    if hardware.priced is None:
+    """Check that the cheapest chip within the bounds keeps the budget."""
+    if hardware.priced_accelerator is None:
         return
     coordinates = {path: math.log(low) for path, (low, _) in hardware.bounds.items()}
-    least = float(hardware.cost({**dict.fromkeys(hardware.names, 0.0), **coordinates}))
-    if least > hardware.budget:
+    cheapest = float(hardware.cost({**dict.fromkeys(hardware.names, 0.0), **coordinates}))
+    if cheapest > hardware.budget:
         raise InputError(
-            where, f"{hardware.budget:g} USD", f"{least:.0f} USD or more", "raise the budget, or lower from"
+            where, f"{hardware.budget:g} USD", f"{cheapest:.0f} USD or more", "raise the budget, or lower from"
         )
 
 
 def _weights(options: dict[str, Any], grid: Grid, where: str) -> np.ndarray:
-    """Weights of the workloads, adding up to 1."""
+    """Return the weights [workload], which add up to 1."""
     weights = options.get("weights") or (1.0,) * grid.n_points
     if len(weights) != grid.n_points:
         allowed = f"{grid.n_points} numbers above 0"

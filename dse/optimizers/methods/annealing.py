@@ -41,7 +41,7 @@ _MOST_PREDICTED = 3.0
 
 
 class Walkers(NamedTuple):
-    """Walkers, where each was best, and the time."""
+    """State of annealing: current and best points of walkers, and the step of the round."""
 
     points: Point  #: [walker]
     violation: Array
@@ -58,17 +58,31 @@ Move = Callable[[Array, Space, Point, dict[str, Array], Array], Point]
 
 
 def searcher(walkers: int, temperature: float, steps: int) -> Searcher:
-    """Walkers, their first temperature (0.1: ten per cent worse is taken often) and the steps of a round."""
+    """Return annealing by ``walkers``.
+
+    Args:
+        walkers: points side by side.
+        temperature: of the first step; at 0.1 ten per cent worse is often accepted.
+        steps: of a round, at whose end the walkers restart from their best.
+    """
     return _searcher(walkers, temperature, steps, _uniform, guided=False)
 
 
 def guided(walkers: int, temperature: float, steps: int, guide: float, plain: float) -> Searcher:
-    """The same by the relaxed gradient: ``guide`` is a change of the logarithm, ``plain`` a share of the steps."""
+    """Return annealing whose neighbours are drawn by the relaxed gradient.
+
+    Args:
+        walkers: points side by side.
+        temperature: of the first step.
+        steps: of a round.
+        guide: change of the logarithm at which a neighbour is e times as likely.
+        plain: share of the steps that are drawn evenly.
+    """
     return _searcher(walkers, temperature, steps, functools.partial(informed, guide=guide, plain=plain), guided=True)
 
 
 def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: bool) -> Searcher:
-    """Annealing by a way to move, which may want slopes."""
+    """Return annealing by a rule to move; ``guided`` rules need slopes."""
 
     def init(key: Array, space: Space) -> Walkers:
         points = spaces.sample(space, key, (walkers,))
@@ -110,7 +124,7 @@ def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: 
 
 
 def _uniform(key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array) -> Point:
-    """A random neighbour, among those that are other designs."""
+    """Draw a neighbour evenly among those that are other designs."""
     keys = jax.random.split(key, 2)
     neighbours, is_other = _neighbours(keys[0], space, point, longest)
     return _draw_neighbour(keys[1], neighbours, jnp.where(is_other, 0.0, -jnp.inf))
@@ -119,7 +133,7 @@ def _uniform(key: Array, space: Space, point: Point, slopes: dict[str, Array], l
 def informed(
     key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array, *, guide: float, plain: float
 ) -> Point:
-    """A neighbour by the change that the slopes predict, at times any."""
+    """Draw a neighbour by the change that the slopes predict, at times evenly."""
     keys = jax.random.split(key, 3)
     neighbours, is_other = _neighbours(keys[0], space, point, longest)
     change = predicted_change(slopes, spaces.values(space, point), spaces.values(space, neighbours))
@@ -129,30 +143,34 @@ def informed(
 
 
 def _neighbours(key: Array, space: Space, point: Point, longest: Array) -> tuple[Point, Array]:
-    """Neighbours [direction], and which of them are other designs."""
+    """Return neighbours [direction], and which of them are other designs."""
     neighbours, _ = spaces.neighbours(space, point, longest * jax.random.uniform(key))
     digits, reals = (jnp.broadcast_to(old, new.shape) for old, new in zip(point, neighbours, strict=True))
     return neighbours, jnp.any(neighbours.digits != digits, axis=-1) | jnp.any(neighbours.reals != reals, axis=-1)
 
 
 def _draw_neighbour(key: Array, neighbours: Point, logits: Array) -> Point:
+    """Draw one of the neighbours [direction] by its logit."""
     chosen = jax.random.categorical(key, logits)
     return jax.tree.map(lambda array: array[chosen], neighbours)
 
 
 def _deterioration(state: Walkers, violation: Array, value: Array) -> Array:
-    """How much worse trials are than where walkers are: 0 or less for the better; of the infeasible only violation."""
+    """Return how much worse trials are than their walkers, 0 or less for the better.
+
+    Of two infeasible designs only the violation counts.
+    """
     tiny = jnp.finfo(jnp.float32).tiny
     ratio = jnp.log(jnp.maximum(value, tiny)) - jnp.log(jnp.maximum(state.value, tiny))
     difference = (value - state.value) / jnp.maximum(jnp.abs(state.value), tiny)
-    dearer = jnp.where((value > 0.0) & (state.value > 0.0), ratio, difference)
-    dearer = jnp.where((violation > 0.0) & (state.violation > 0.0), 0.0, dearer)
-    unknown = jnp.isinf(state.violation)
-    return jnp.where(unknown, -1.0, dearer + _VIOLATION_WEIGHT * (violation - state.violation))
+    log_increase = jnp.where((value > 0.0) & (state.value > 0.0), ratio, difference)
+    log_increase = jnp.where((violation > 0.0) & (state.violation > 0.0), 0.0, log_increase)
+    is_unknown = jnp.isinf(state.violation)
+    return jnp.where(is_unknown, -1.0, log_increase + _VIOLATION_WEIGHT * (violation - state.violation))
 
 
 def _restart(state: Walkers, starts_round: Array) -> Walkers:
-    """Walkers at the best that they have found, where a round begins."""
+    """Return the walkers at their best points where a round starts."""
     points = jax.tree.map(lambda old, best: jnp.where(starts_round, best, old), state.points, state.best)
     slopes = jax.tree.map(lambda slope: jnp.where(starts_round, 0.0, slope), state.slopes)  # not known there
     violation = jnp.where(starts_round, state.best_violation, state.violation)
@@ -162,6 +180,7 @@ def _restart(state: Walkers, starts_round: Array) -> Walkers:
 
 
 def _select(mask: Array, points: Point, otherwise: Point) -> Point:
+    """Return ``points`` where the mask is true, ``otherwise`` elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(mask[:, None], a, b), points, otherwise)
 
 
@@ -177,12 +196,12 @@ STEEPEST = 10.0
 
 
 def cut(slope: Array) -> Array:
-    """A slope within the steepest; 0 for one that is not a number."""
+    """Clip a slope to the steepest, with 0 for NaN."""
     return jnp.clip(jnp.nan_to_num(slope), -STEEPEST, STEEPEST)
 
 
 def predicted_change(slopes: dict[str, Array], origin: dict[str, Array], target: dict[str, Array]) -> Array:
-    """First-order change of what the gradient is of, from the leaves ``origin`` to ``target`` [...].
+    """Return the first-order change of a function [...] from the leaves ``origin`` to ``target``.
 
     Along the logarithms of leaves that are positive at both ends (``df = df/dln x ln(y/x)``), else along the leaves.
     """

@@ -24,7 +24,7 @@ from dse.spec.search import METHOD_OPTIONS
 
 
 class Fitness(NamedTuple):
-    """What a step's points are worth."""
+    """Judgement and slopes of the points of a step."""
 
     judgement: Judgement
     slopes: dict[str, Array]  #: leaf path → [batch] gradient; empty for searchers without a penalty
@@ -43,7 +43,7 @@ class Searcher(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A search method as specifications name it."""
+    """A search method by the name that specifications give."""
 
     name: str
     about: str  #: one line, with the source
@@ -52,5 +52,5 @@ class Method:
 
     @property
     def defaults(self) -> dict[str, int | float]:
-        """Option → value when it is not given."""
+        """Option → its default."""
         return METHOD_OPTIONS[self.name]

@@ -20,7 +20,7 @@ from dse.optimizers.space import Point, Space
 
 
 class Population(NamedTuple):
-    """The population and what it is worth; infinitely bad before it is evaluated."""
+    """Members with their judgement, infinitely bad before they are evaluated, and their trials."""
 
     cube: Array  #: [member, axis]
     violation: Array
@@ -30,7 +30,7 @@ class Population(NamedTuple):
 
 
 def searcher(population: int, best_share: float) -> Searcher:
-    """A population, of which trials head for the best ``best_share``."""
+    """Return differential evolution whose trials head for the best ``best_share`` of the population."""
 
     def init(key: Array, space: Space) -> Population:
         cube = spaces.encode(space, spaces.sample(space, key, (population,)))
@@ -56,7 +56,7 @@ def searcher(population: int, best_share: float) -> Searcher:
 
 
 def _trials(key: Array, state: Population, best_share: float) -> Array:
-    """A trial for each member."""
+    """Return a trial [member, axis] for each member."""
     n, d = state.cube.shape
     keys = jax.random.split(key, 6)
     n_best = max(2, round(best_share * n))

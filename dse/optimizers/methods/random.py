@@ -10,7 +10,7 @@ from dse.optimizers.space import Point, Space
 
 
 def searcher(population: int) -> Searcher:
-    """Uniform designs, ``population`` a step."""
+    """Return a searcher that proposes ``population`` uniform designs a step."""
 
     def init(key: Array, space: Space) -> tuple[()]:
         return ()  # nothing is learnt

@@ -202,7 +202,7 @@ def test_reduced_gradient_has_nothing_along_an_active_budget(problem):
     at = {path: values[0] for path, values in at.items()}
     assert "cost at its budget" in hardware.active({path: float(v) for path, v in at.items()})
     slope = {path: np.float32(-1.0 if path in hardware.bounds else 0.0) for path in hardware.names}
-    left = hardware.reduced(at, slope)
+    left = hardware.projected_gradient(at, slope)
     normal = jax.grad(lambda part: hardware.cost(at | part))(
         {path: at[path] for path in (f"{CHIP}die_area", f"{CHIP}stacks")}
     )
@@ -341,7 +341,7 @@ def test_the_budget_is_the_bill_of_the_model(problem):
     at = {path: math.log(0.5 * (low + high)) for path, (low, high) in hardware.bounds.items()}
     chip = {path: math.exp(value) for path, value in at.items() if path in hardware.billed_paths}
     design = dse.designs.leaves.replace(problem.inner.grid.base, chip)
-    design = dse.designs.leaves.replace(design, {"system.accelerator.made": hardware.priced.made})
+    design = dse.designs.leaves.replace(design, {"system.accelerator.made": hardware.priced_accelerator.made})
     expected = float(bill(design.system.accelerator).total)
     assert float(hardware.cost(dict.fromkeys(hardware.names, 0.0) | at)) == pytest.approx(expected, rel=1e-6)
     more = SMALL.replace(
