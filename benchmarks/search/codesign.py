@@ -162,7 +162,7 @@ def beside_grid(problem: DescentProblem) -> dict[str, Any]:
         "fine grid evaluations": int(fine.evaluations[-1]),
         "co-design at": _stated(hardware, found),
         "grid at": _stated(hardware, fine if fine.best < coarse.best else coarse),
-        "active": hardware.active(found.coordinates),
+        "active": hardware.active_limits(found.coordinates),
     }
 
 

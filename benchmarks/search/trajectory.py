@@ -43,7 +43,7 @@ def measure(path: str | Path = SPECIFICATION) -> dict[str, Any]:
     assert problem is not None
     trace = chip.without_excess_stacks(problem, descent.search(problem))
     tried = chip.integer_stack_chips(problem, trace)
-    chosen = chip.better(trace, tried) if problem.whole_stacks else trace
+    chosen = chip.with_best_variant(trace, tried) if problem.whole_stacks else trace
     sign = problem.inner.grid.spec.objectives[0].sign
     found = dataclasses.asdict(chip.solution(problem, trace).chip)
     best = int(trace.objective.min(axis=0).argmin())

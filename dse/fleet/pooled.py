@@ -57,10 +57,10 @@ def pool_designs(demand: Demand, accelerator: str) -> PoolDesigns:
     design = composing.design(demand.workload, accelerator, n_devices=1, kind="serving")
     transfer = float(leaf(design, "system.scale_out.bandwidth"))
     _, results, candidates = swept_pools(from_text(_specification(demand, accelerator, transfer), "plan"), "plan")
-    priced = {name: list(_with_prices(candidates[name], results[name])) for name in candidates}
+    priced_candidates = {name: list(_with_prices(candidates[name], results[name])) for name in candidates}
     parameters = results["decode"].parameters.values.ravel()
-    senders = front(priced["prefill"], (*WORKER, "first_token", "cache"))
-    receivers = front(priced["decode"], (*WORKER, "token", "cache"))
+    senders = front(priced_candidates["prefill"], (*WORKER, "first_token", "cache"))
+    receivers = front(priced_candidates["decode"], (*WORKER, "token", "cache"))
     return PoolDesigns(
         senders, receivers, transfer, float(parameters[0]) if parameters.size else 0.0, precision_of(design)
     )

@@ -241,7 +241,7 @@ def _devices(grid: Grid, results: xr.Dataset) -> np.ndarray:
 
 
 def _candidates(
-    results: xr.Dataset, devices: np.ndarray, prices: dict[str, float], transfer: float, swept: Sequence[str] = ()
+    results: xr.Dataset, devices: np.ndarray, prices: dict[str, float], transfer: float, swept_names: Sequence[str] = ()
 ) -> Iterator[Candidate]:
     """Yield the designs of a pool's results as candidates.
 
@@ -259,7 +259,7 @@ def _candidates(
     missing = next((accelerator for accelerator in accelerators if prices and accelerator not in prices), None)
     if missing is not None:
         raise InputError("pools.prices", f"none of {missing}", ", ".join(prices), "state one for every accelerator")
-    labels = {name: column(name) for name in dict.fromkeys((*_LABELS, *swept)) if name in results.coords}
+    labels = {name: column(name) for name in dict.fromkeys((*_LABELS, *swept_names)) if name in results.coords}
     rate, watts, first_token, token, cache, concurrency_limits = (
         column(name).astype(float)
         for name in (

@@ -16,11 +16,11 @@ from dse.io import outputs
 from dse.optimizers.codesign import chip as chips
 from dse.optimizers.codesign.chip import Chip
 from dse.optimizers.codesign.descent import Trace
-from dse.optimizers.found import MethodResult, axis_columns, best_points
+from dse.optimizers.method_results import MethodResult, axis_columns, best_points
+from dse.optimizers.multi_objective import MethodFront, merged_front
 from dse.optimizers.outcome import BestOfSeed, Outcome
 from dse.optimizers.problem import Problem
 from dse.optimizers.proofs import Proof
-from dse.optimizers.several import MethodFront, front
 from dse.optimizers.space import Point
 from dse.sweep.grid.grid import variable_name
 from dse.sweep.results import writing
@@ -52,15 +52,15 @@ def build(problem: Problem, method_results: list[MethodResult], summary: Outcome
     attributes = _attributes(problem, method_results, summary, identity)
     if (trace := method_results[0].trace) and (chip := method_results[0].chip):
         return Labelled(
-            _descent(problem, trace, chip),
+            _descent_variables(problem, trace, chip),
             _chip_coordinates(chip),
             attrs=attributes | {_OUTCOME: _outcome_json(summary)},
         )
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in problem.grid.fixed}
     fixed |= {name: values for name, values in work_coordinates(problem.grid).items() if not values.dims}
-    data = _history(problem, method_results) | _best(problem, method_results)
+    data = _history_variables(problem, method_results) | _best_variables(problem, method_results)
     if problem.n_objectives > 1:
-        data |= _front(problem, method_results) | _method_fronts(
+        data |= _front_variables(problem, method_results) | _method_fronts(
             [summary.fronts[result.method] for result in method_results]
         )
     return Labelled(data, fixed | _coordinates(problem, method_results), attrs=attributes)
@@ -77,7 +77,7 @@ def _coordinates(problem: Problem, method_results: list[MethodResult]) -> dict[s
 # --- of a descent -----------------------------------------------------------------------------------------
 
 
-def _descent(problem: Problem, trace: Trace, chip: Chip) -> dict[str, Variable]:
+def _descent_variables(problem: Problem, trace: Trace, chip: Chip) -> dict[str, Variable]:
     """Return the history of a descent, its chip, and the workloads on it."""
     study, (objective, *_) = problem.study, problem.program.objectives
     text = objective.expression.text
@@ -146,7 +146,7 @@ def load_outcome(problem: Problem, target: Path, identity: dict[str, str]) -> Ou
 # --- of methods that propose designs ----------------------------------------------------------------------
 
 
-def _history(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
+def _history_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
     """Return the best so far after each step, with missing values after the end of shorter methods."""
     longest = max(result.progressed.steps for result in method_results)
     objectives = problem.program.objectives
@@ -185,14 +185,14 @@ def _history(problem: Problem, method_results: list[MethodResult]) -> dict[str, 
     }
 
 
-def _best(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
+def _best_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
     """Return axes and all metrics of the best design of each seed, after the polish."""
     n = len(problem.spec.seeds)
     points = best_points(method_results)
     metrics = {
         name: np.concatenate([result.metrics[name] for result in method_results]) for name in problem.spec.sweep.metrics
     }
-    data = _designs(problem, points, metrics, ("searcher", "seed"), (len(method_results), n), "")
+    data = _design_variables(problem, points, metrics, ("searcher", "seed"), (len(method_results), n), "")
     counts = np.stack([result.evaluations + result.polish_evaluations for result in method_results]).astype(np.int64)
     count_attrs = {"units": "1", "long_name": "evaluations of a seed, including polishing"}
     violation = np.stack([result.polished.evaluation.violation for result in method_results])
@@ -203,10 +203,10 @@ def _best(problem: Problem, method_results: list[MethodResult]) -> dict[str, Var
     }
 
 
-def _front(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
+def _front_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
     """Return the designs that none dominates, ordered by the first objective."""
-    points = front(method_results).points
-    return _designs(problem, points, problem.metrics(points), ("design",), (len(points.digits),), "front_")
+    points = merged_front(method_results).points
+    return _design_variables(problem, points, problem.metrics(points), ("design",), (len(points.digits),), "front_")
 
 
 def _method_fronts(fronts: list[MethodFront]) -> dict[str, Variable]:
@@ -225,7 +225,7 @@ def _method_fronts(fronts: list[MethodFront]) -> dict[str, Variable]:
     }
 
 
-def _designs(
+def _design_variables(
     problem: Problem,
     points: Point,
     metrics: dict[str, np.ndarray],
@@ -262,13 +262,13 @@ def _attributes(
         "best": json.dumps(summary.best),
         **({"seeds_seek": _SEEDS_SEEK} if problem.n_objectives > 1 else {}),
         "size": float(summary.size),
-        **_proof(summary.proof),
+        **_proof_attributes(summary.proof),
         "infeasible_by_reason": json.dumps(summary.reasons),
         **provenance(problem.grid),
     }
 
 
-def _proof(proof: Proof | None) -> dict[str, Any]:
+def _proof_attributes(proof: Proof | None) -> dict[str, Any]:
     """Return the attributes of a proof, none without one."""
     if proof is None:
         return {}

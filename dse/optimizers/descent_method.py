@@ -18,8 +18,8 @@ from dse.optimizers.codesign import chip, descent
 from dse.optimizers.codesign.chip import DescentSolution
 from dse.optimizers.codesign.descent import DescentBudget, Trace
 from dse.optimizers.driver import Best
-from dse.optimizers.found import MethodResult, no_progress
 from dse.optimizers.judging import Evaluation
+from dse.optimizers.method_results import MethodResult, no_progress
 from dse.optimizers.pareto import Front
 from dse.optimizers.problem import Problem
 from dse.optimizers.progress import SearchProgress

@@ -110,7 +110,7 @@ def no_best(problem: Problem) -> Best:
     return Best(point, Evaluation(objectives, worst, np.zeros(n, np.int32)), worst)
 
 
-def absorb(best: Best, batch: PointBatch, weights: np.ndarray, bits: tuple[int, ...]) -> tuple[Best, HistoryRow]:
+def update_best(best: Best, batch: PointBatch, weights: np.ndarray, bits: tuple[int, ...]) -> tuple[Best, HistoryRow]:
     """Return the best with several steps' batches [step, seed, batch], and the rows of history of these steps.
 
     Args:
@@ -229,7 +229,7 @@ class Driver:
         batch = PointBatch(
             _stack_steps(points), _stack_steps([reshape_results(evaluation, shape) for evaluation in results])
         )
-        self.best, rows = absorb(self.best, batch, self.weights, self._run.bits)
+        self.best, rows = update_best(self.best, batch, self.weights, self._run.bits)
         return Chunk(rows, batch if self.problem.n_objectives > 1 else None)
 
     def _step(self, points: Point, results: tuple[Evaluation, Values], step: int) -> None:
@@ -315,7 +315,7 @@ class HostDriver:
             batches.append(PointBatch(points, evaluation))
             tells.append(tell_arguments)
         batch = _stack_steps(batches)
-        self.best, rows = absorb(self.best, batch, self.weights, tuple(self.problem.study.reason_bits.values()))
+        self.best, rows = update_best(self.best, batch, self.weights, tuple(self.problem.study.reason_bits.values()))
         return Chunk(
             rows, batch if self.problem.n_objectives > 1 else None, tuple(map(np.stack, zip(*tells, strict=True)))
         )

@@ -24,7 +24,14 @@ import numpy as np
 from jax import Array, lax
 
 from dse.optimizers import space as spaces
-from dse.optimizers.functions import Penalty, by_equations, numbers, penalised, stack_outputs, with_slopes
+from dse.optimizers.functions import (
+    Penalty,
+    by_equations,
+    evaluation_by_numpy,
+    slopes_by_numpy,
+    stack_outputs,
+    with_slopes,
+)
 from dse.optimizers.judging import Evaluation
 from dse.optimizers.space import STRUCTURE, Point, Space
 from dse.sweep.engine.point import Program, neutral
@@ -113,7 +120,7 @@ class Evaluator:
         """Evaluate at most ``size`` designs."""
         count = min(count, self.size)
         if self.by_numpy:
-            outputs = numbers(self.program).over(count, *_on_host((self._base, values), count))
+            outputs = evaluation_by_numpy(self.program).over(count, *_on_host((self._base, values), count))
             return _pad_rows(stack_outputs(outputs), self.size)
         arguments = self._base, values, self._blocks(count)
         evaluation: Evaluation = self._evaluate(*arguments, **self._static)
@@ -125,7 +132,7 @@ class Evaluator:
             host_penalty: Penalty = jax.device_get(penalty)
             host_penalty = host_penalty._replace(weights=tuple(np.moveaxis(host_penalty.weights, 1, 0)))
             arguments = _on_host((self._base, values, host_penalty), count)
-            (_, outputs), slopes_by_leaf = penalised(self.program).slopes_over(1, count, *arguments)
+            (_, outputs), slopes_by_leaf = slopes_by_numpy(self.program).slopes_over(1, count, *arguments)
             return _pad_rows((stack_outputs(outputs), slopes_by_leaf), self.size)
         arguments = self._base, values, penalty, self._blocks(count)
         results: tuple[Evaluation, Values] = self._differentiate(*arguments, **self._static)

@@ -1,6 +1,6 @@
 """Evaluation of one design of a search as a pure function: objectives, violation, reasons, and slopes.
 
-The same functions are evaluated by NumPy (:func:`numbers`, :func:`penalised`) and compiled
+The same functions are evaluated by NumPy (:func:`evaluation_by_numpy`, :func:`slopes_by_numpy`) and compiled
 (:func:`by_equations`, :func:`with_slopes`).
 """
 
@@ -60,13 +60,13 @@ def _evaluate_scalars(
 
 
 @functools.lru_cache(maxsize=_MAX_PROGRAMS)
-def numbers(program: Program) -> ScalarFunction:
+def evaluation_by_numpy(program: Program) -> ScalarFunction:
     """Return the function that evaluates designs by NumPy."""
     return _scalar_function("evaluations of a search", program, functools.partial(_evaluate_scalars, program))
 
 
 @functools.lru_cache(maxsize=_MAX_PROGRAMS)
-def penalised(program: Program) -> ScalarFunction:
+def slopes_by_numpy(program: Program) -> ScalarFunction:
     """Return the function of the penalised logarithm and the evaluation by NumPy, with weights as a tuple."""
     return _scalar_function("slopes of a search", program, functools.partial(_penalised, program))
 

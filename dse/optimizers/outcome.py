@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.optimizers import several
+from dse.optimizers import multi_objective
 from dse.optimizers import space as spaces
 from dse.optimizers.codesign.chip import Chip
 from dse.optimizers.driver import Best
-from dse.optimizers.found import MethodResult, axis_columns, best_points
+from dse.optimizers.method_results import MethodResult, axis_columns, best_points
+from dse.optimizers.multi_objective import FrontDesign, MethodFront
 from dse.optimizers.problem import Problem
 from dse.optimizers.proofs import Proof
-from dse.optimizers.several import FrontDesign, MethodFront
 from dse.spec.axes import Label
 from dse.sweep.results.cautions import Cautions, cautions
 from dse.sweep.results.work import work_line
@@ -102,8 +102,8 @@ def build_outcome(
         proof: of the best designs, where there is one.
     """
     reasons = np.sum([result.progressed.reasons for result in method_results], axis=0)
-    designs, merged_front = _designs(problem, method_results), several.front(method_results)
-    front, distinct = several.front_designs(problem, method_results, merged_front)
+    designs, merged_front = _best_of_seeds(problem, method_results), multi_objective.merged_front(method_results)
+    front, distinct = multi_objective.front_designs(problem, method_results, merged_front)
     labels = [*(design.labels for design in front), *(design.labels for design in designs)]
     chip = method_results[0].chip
     design_cautions = cautions(
@@ -116,12 +116,14 @@ def build_outcome(
         evaluations={result.method: result.all_evaluations for result in method_results},
         feasible={result.method: int(result.progressed.history["feasible"].sum()) for result in method_results},
         reasons={name: int(count) for name, count in zip(problem.study.reason_bits, reasons, strict=True) if count},
-        objectives=several.texts(problem),
+        objectives=multi_objective.objective_texts(problem),
         front_size=len(merged_front.objectives),
         front_distinct=distinct,
         front=front,
-        fronts=several.method_fronts(problem, method_results),
-        best={several.texts(problem)[0]: chip.value} if chip else several.best(problem, method_results),
+        fronts=multi_objective.method_fronts(problem, method_results),
+        best={multi_objective.objective_texts(problem)[0]: chip.value}
+        if chip
+        else multi_objective.best_values(problem, method_results),
         seconds=seconds,
         output=output,
         chip=chip,
@@ -131,9 +133,9 @@ def build_outcome(
     )
 
 
-def _designs(problem: Problem, method_results: list[MethodResult]) -> tuple[BestOfSeed, ...]:
+def _best_of_seeds(problem: Problem, method_results: list[MethodResult]) -> tuple[BestOfSeed, ...]:
     """Return the best design of each seed, best first; equals are in the order of methods and seeds."""
-    signs, best_objective = several.signs(problem), None
+    signs, best_objective = multi_objective.objective_signs(problem), None
     if problem.n_objectives == 1 and not problem.descent:  # of several, the best by one is the end of a front
         feasible = [result.polished.evaluation for result in method_results]
         best_objective = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)

@@ -19,14 +19,14 @@ from dse.errors import InputError
 from dse.io import outputs
 from dse.io.environment import fuse_outputs
 from dse.io.interruption import telling
-from dse.optimizers import checkpoint, outcome, pareto, problem, several
+from dse.optimizers import checkpoint, multi_objective, outcome, pareto, problem
 from dse.optimizers import dataset as datasets
 from dse.optimizers import descent_method as descent
 from dse.optimizers import polish as polishing
 from dse.optimizers.checkpoint import MethodProgress
 from dse.optimizers.driver import Best, Chunk, Driver, HostDriver, driver, release, uses_slopes
-from dse.optimizers.found import PROOF, MethodResult, best_as_document, no_progress, proof_result
 from dse.optimizers.judging import weights_of
+from dse.optimizers.method_results import PROOF, MethodResult, best_as_document, no_progress, proof_result
 from dse.optimizers.outcome import Outcome
 from dse.optimizers.pareto import Front
 from dse.optimizers.problem import Problem
@@ -204,7 +204,7 @@ def _prove(
     start_points = (
         _reported_designs(task, method_results).point
         if task.n_objectives == 1
-        else several.front(method_results).points
+        else multi_objective.merged_front(method_results).points
     )
     proof, points = prover().prove(task, start_points, task.identity, options.prove, target, options.force)
     return proof, [] if points is None else [proof_result(task, points, proof.designs)]
@@ -280,7 +280,7 @@ def _run_method(
     """Spend the budget of a method, then polish its best designs."""
     progress = _load_progress(task, name, driver, target, options) or no_progress(task)
     progress = _run_steps(task, name, driver, progress, target, options)
-    best, front, ends = jax.device_get(driver.best), _front(progress), 0
+    best, front, ends = jax.device_get(driver.best), _progress_front(progress), 0
     polished = polishing.PolishResult(best, np.zeros(len(task.spec.seeds), int))
     if task.spec.polish:
         polished = polishing.polish(task, best, weights_of(task.spec.seeds, task.n_objectives))
@@ -341,7 +341,7 @@ def _run_steps(
             save_time = time.perf_counter()
         if options.progress:
             options.progress(
-                _progress(task, name, driver, progress, first, budget_share(), time.perf_counter() - start_time)
+                _search_progress(task, name, driver, progress, first, budget_share(), time.perf_counter() - start_time)
             )
     return progress
 
@@ -352,7 +352,7 @@ def _append_chunk(progress: MethodProgress, chunk: Chunk, count: int, driver: Dr
     tell_history = chunk.tell_history
     if progress.tell_history is not None and tell_history is not None:
         tell_history = tuple(map(np.concatenate, zip(progress.tell_history, tell_history, strict=True)))
-    front = _front(progress)
+    front = _progress_front(progress)
     if chunk.batches is not None:
         front = pareto.merge_fronts(front, pareto.of_evaluated(*chunk.batches))
     return MethodProgress(
@@ -365,15 +365,19 @@ def _append_chunk(progress: MethodProgress, chunk: Chunk, count: int, driver: Dr
     )
 
 
-def _front(progress: MethodProgress) -> Front:
+def _progress_front(progress: MethodProgress) -> Front:
     """Return the front of everything that was evaluated so far."""
     return Front(progress.digits, progress.reals, progress.objectives)
 
 
 def _reported_designs(task: Problem, method_results: list[MethodResult]) -> Best:
     """Return the designs that are reported as best: the ends of the front, or the best of all seeds."""
-    front = several.front(method_results)
-    return several.ends(front) if task.n_objectives > 1 and len(front.objectives) else _best_of_all(method_results)
+    front = multi_objective.merged_front(method_results)
+    return (
+        multi_objective.front_ends(front)
+        if task.n_objectives > 1 and len(front.objectives)
+        else _best_of_all(method_results)
+    )
 
 
 def _best_of_all(method_results: list[MethodResult]) -> Best:
@@ -383,7 +387,7 @@ def _best_of_all(method_results: list[MethodResult]) -> Best:
     return jax.tree.map(lambda a: a[best_index], bests)
 
 
-def _progress(
+def _search_progress(
     task: Problem,
     name: str,
     driver: Driver | HostDriver,

@@ -32,7 +32,7 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
     n = len(grid.dimensions)
     by_shape = np.bincount(leaves.shape[tree.leaves], counts, minlength=len(shapes.shapes)).astype(np.int64)
     arrays: dict[str, Any] = dict(
-        columns=tuple({path: _single(column) for path, column in axis.items()} for axis in columns),
+        columns=tuple({path: _float32(column) for path, column in axis.items()} for axis in columns),
         shape_of=tuple(a.astype(np.int32) for a in shapes.shape_of),
         children=tuple(tree.children),
         row_of_leaf=leaves.row[tree.leaves].astype(np.int32),
@@ -61,7 +61,7 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
     )
 
 
-def _single(column: np.ndarray) -> np.ndarray:
+def _float32(column: np.ndarray) -> np.ndarray:
     """Return a column in single precision."""
     return np.asarray(column).astype(np.float32)
 

@@ -68,10 +68,10 @@ class Expression:
         if not upper and not isinstance(tree.ops[0], ast.Gt | ast.GtE):
             return None
         sides = (tree.left, tree.comparators[0])
-        place = [i for i, side in enumerate(sides) if dotted_name(side) is not None]
-        if len(place) != 1 or not isinstance(sides[1 - place[0]], ast.Constant):
+        name_sides = [i for i, side in enumerate(sides) if dotted_name(side) is not None]
+        if len(name_sides) != 1 or not isinstance(sides[1 - name_sides[0]], ast.Constant):
             return None
-        return self.names[0], upper == (place[0] == 0)
+        return self.names[0], upper == (name_sides[0] == 0)
 
     @property
     def constant(self) -> float:

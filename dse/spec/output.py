@@ -45,21 +45,21 @@ def _is_count(text: str) -> bool:
     return text.isdecimal() and len(text) <= len(str(MOST)) and 1 <= int(text) <= MOST
 
 
-def limit_of(value: Any, where: str) -> int:
+def read_limit(value: Any, where: str) -> int:
     """Return the maximum number of designs that are kept."""
     if is_whole(value):
         return int(value)
     raise InputError(where, repr(value), f"a number of designs, up to {MOST:,}", f"leave it out for {DEFAULT_LIMIT:,}")
 
 
-def compression_of(value: Any, where: str) -> str:
+def read_compression(value: Any, where: str) -> str:
     """Return the compression of the results."""
     if value in COMPRESSIONS:
         return value
     raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes the fastest one available")
 
 
-def histogram_of(value: Any, where: str) -> int:
+def read_histogram(value: Any, where: str) -> int:
     """Return the number of bins of each objective's histogram, 0 for none."""
     if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or FEWEST_BINS <= value <= MOST_BINS):
         return value
@@ -71,10 +71,10 @@ def is_group_computed(value: Any, names: set[str], where: str, study: Study, gro
     if value is None:
         metrics, leaves = study.group(group), study.optional.get(group, ())
         return any(name in metrics or name.startswith(leaves) for name in names)
-    return truth_of(value, where, group)
+    return read_truth(value, where, group)
 
 
-def truth_of(value: Any, where: str, key: str) -> bool:
+def read_truth(value: Any, where: str, key: str) -> bool:
     """Return a truth value, or raise InputError for any other."""
     if isinstance(value, bool):
         return value

@@ -90,16 +90,16 @@ def errors_of(name: str, file: str) -> Iterator[None]:
         yield
     except InputError as error:
         location = error.where.removeprefix(f"{file}: ")
-        place = location if location.startswith(name) or location == error.where else f"{name}.{location}"
-        raise InputError(f"{file}: {place}", error.got, error.allowed, error.fix) from None
+        qualified = location if location.startswith(name) or location == error.where else f"{name}.{location}"
+        raise InputError(f"{file}: {qualified}", error.got, error.allowed, error.fix) from None
 
 
 def _check_one_model(spec: SweepSpec, prefill: SweepSpec, where: str) -> None:
     """Raise InputError unless all pools have one and the same model."""
-    swept = next((axis.name for axis in spec.axes if _is_of_model(axis.key) and varies(axis)), None)
-    if swept is not None:
+    axis_name = next((axis.name for axis in spec.axes if _is_of_model(axis.key) and varies(axis)), None)
+    if axis_name is not None:
         raise InputError(
-            f"{where}.axes.{swept}", "an axis of the model", "one model for all pools", "fix it under [workload]"
+            f"{where}.axes.{axis_name}", "an axis of the model", "one model for all pools", "fix it under [workload]"
         )
     models = [_model(pool) for pool in (spec, prefill)]
     if models[0] != models[1]:

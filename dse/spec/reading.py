@@ -61,9 +61,9 @@ class Reading:
         """Return the value of a node, operands first."""
         if isinstance(node, ast.BoolOp):
             combine = operator.and_ if isinstance(node.op, ast.And) else operator.or_
-            return functools.reduce(combine, [_true(self.value(operand)) for operand in node.values])
+            return functools.reduce(combine, [_truth(self.value(operand)) for operand in node.values])
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return ~_true(self.value(node.operand))
+            return ~_truth(self.value(node.operand))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return -1.0 * self._number(node.operand)
         if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
@@ -119,7 +119,7 @@ class Reading:
         if isinstance(node, ast.BoolOp):
             parts = [self.excess(operand, expected) for operand in node.values]
             return functools.reduce(operator.add if isinstance(node.op, ast.And) == expected else jnp.minimum, parts)
-        is_true = _true(self.value(node)) == expected
+        is_true = _truth(self.value(node)) == expected
         if not isinstance(node, ast.Compare):
             return jnp.where(is_true, 0.0, 1.0)
         pairs = itertools.pairwise(jnp.asarray(side, jnp.float32) for side in self.sides(node))
@@ -219,7 +219,7 @@ def _side_text(node: ast.expr) -> str:
     return f"{value:g}" if isinstance(node, ast.Constant) and isinstance(value, int | float) else ast.unparse(node)
 
 
-def _true(value: Value) -> Truth:
+def _truth(value: Value) -> Truth:
     """Return the truth value of a number: True where it is not 0."""
     if isinstance(value, float | int):
         return np.bool_(value != 0)

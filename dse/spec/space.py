@@ -64,7 +64,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield f"{prefix}{key}", value
 
 
-def fixed_of(document: dict[str, Any], file: str, serving: bool) -> tuple[dict[str, Axis], dict[str, Axis]]:
+def read_fixed(document: dict[str, Any], file: str, serving: bool) -> tuple[dict[str, Axis], dict[str, Axis]]:
     """Return catalogue names and leaves that the sections ``workload system software mapping serving`` fix.
 
     ``serving``: kind of the study.
@@ -99,7 +99,7 @@ def _leaf_of(section: str, key: str, catalogue_keys: dict[str, str], where: str,
     return path
 
 
-def axes_of(table: dict[str, Any], file: str, serving: bool) -> Iterator[Axis]:
+def read_axes(table: dict[str, Any], file: str, serving: bool) -> Iterator[Axis]:
     """Yield the axes of ``[axes]``; ``serving`` is the kind of the study."""
     for key, value in flat(table):
         where = f"{file}: axes.{key}"
@@ -129,7 +129,7 @@ def check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple[
         axes_by_key[axis.key] = axis
 
 
-def zips_of(table: dict[str, Any], axes: tuple[Axis, ...], where: str, serving: bool) -> tuple[tuple[str, ...], ...]:
+def read_zips(table: dict[str, Any], axes: tuple[Axis, ...], where: str, serving: bool) -> tuple[tuple[str, ...], ...]:
     """Return the names of the axes of each group of ``[zip]``, whose listed values have equal lengths."""
     check_keys(table, ZIP_KEYS, where)
     by_name = {axis.name: axis for axis in axes}

@@ -25,24 +25,24 @@ from dse.spec.expression import Expression, parse
 from dse.spec.output import (
     DEFAULT_LIMIT,
     Keep,
-    compression_of,
-    histogram_of,
     is_group_computed,
-    limit_of,
     parse_keep,
-    truth_of,
+    read_compression,
+    read_histogram,
+    read_limit,
+    read_truth,
 )
 from dse.spec.space import (
     ANY_OPTION,
     SECTIONS,
     ZIP_KEYS,
-    axes_of,
     check_conflicts,
     check_keys,
     check_read,
-    fixed_of,
     flat,
-    zips_of,
+    read_axes,
+    read_fixed,
+    read_zips,
 )
 from dse.types.metrics import GROUPS
 
@@ -218,9 +218,9 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
             raise unknown_name(file, key, ("title", *KEYS), "sections")
     for key in set(document) - {"title"}:
         _expect_table(document[key], f"{file}: {key}")
-    names, fixed = fixed_of(document, file, serves)
+    names, fixed = read_fixed(document, file, serves)
     any_option = document.get("software", {}).get(ANY_OPTION, False)
-    axes = tuple(axes_of(document.get("axes", {}), file, serves))
+    axes = tuple(read_axes(document.get("axes", {}), file, serves))
     check_conflicts(names, fixed, axes)
     check_read((*fixed.values(), *axes), study)
     output = document.get("output", {})
@@ -237,15 +237,15 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
         names=names,
         fixed=fixed,
         axes=axes,
-        zips=zips_of(document.get("zip", {}), axes, f"{file}: zip", serves),
+        zips=read_zips(document.get("zip", {}), axes, f"{file}: zip", serves),
         constraints=constraints,
         objectives=objectives,
         keep=parse_keep(output.get("keep", "all"), f"{file}: output.keep"),
         output=Path(str(output.get("file", f"results/{examples.stem_of(file)}.nc"))),
-        limit=limit_of(output.get("limit", DEFAULT_LIMIT), f"{file}: output.limit"),
-        compression=compression_of(output.get("compression", "auto"), f"{file}: output.compression"),
-        histogram=histogram_of(output.get("histogram", 0), f"{file}: output.histogram"),
-        any_option=truth_of(any_option, f"{file}: software.{ANY_OPTION}", ANY_OPTION),
+        limit=read_limit(output.get("limit", DEFAULT_LIMIT), f"{file}: output.limit"),
+        compression=read_compression(output.get("compression", "auto"), f"{file}: output.compression"),
+        histogram=read_histogram(output.get("histogram", 0), f"{file}: output.histogram"),
+        any_option=read_truth(any_option, f"{file}: software.{ANY_OPTION}", ANY_OPTION),
         groups=tuple(
             g for g in GROUPS if is_group_computed(output.get(g), names_read, f"{file}: output.{g}", study, g)
         ),

@@ -77,7 +77,7 @@ def offered(
     decision = joint._replace(
         logs=joint.logs[: len(choices)], effects=effects, choices=[*choices], spreads=joint.spreads[: len(choices)]
     )
-    candidates = [_run(joint, len(choices) + i, run, decision, study) for i, run in enumerate(runs)]
+    candidates = [_run_candidate(joint, len(choices) + i, run, decision, study) for i, run in enumerate(runs)]
     index = next((i for i, choice in enumerate(joint.choices) if choice.accelerator == machine.accelerator), None)
     if index is not None:
         candidates += kernels([*joint.choices], joint.spreads[index], decision, machine, study)
@@ -96,14 +96,14 @@ def on_fewer_devices(choice: Choice, devices: int) -> Choice | None:
     if not n_replicas or (design.mapping.experts is not None and float(design.mapping.experts.ep) > n_replicas):
         return None
     share = n_replicas / replicas
-    changed = {"system.n_devices": needs * share, "mapping.dp": float(n_replicas)}
+    leaves = {"system.n_devices": needs * share, "mapping.dp": float(n_replicas)}
     if design.workload.requests is None:
-        changed["workload.global_batch"] = max(float(design.workload.global_batch) * share, 1.0)
+        leaves["workload.global_batch"] = max(float(design.workload.global_batch) * share, 1.0)
     else:
-        changed["workload.requests.concurrency"] = float(design.workload.requests.concurrency) * share
+        leaves["workload.requests.concurrency"] = float(design.workload.requests.concurrency) * share
     if float(design.mapping.dp_replicate) > n_replicas:
-        changed["mapping.dp_replicate"] = float(n_replicas)
-    return choice._replace(name=f"{choice.name} on {counted(needs * share, 'device')}", design=replace(design, changed))
+        leaves["mapping.dp_replicate"] = float(n_replicas)
+    return choice._replace(name=f"{choice.name} on {counted(needs * share, 'device')}", design=replace(design, leaves))
 
 
 def _distinct(runs: Sequence[Choice]) -> list[Choice]:
@@ -114,7 +114,7 @@ def _distinct(runs: Sequence[Choice]) -> list[Choice]:
     return [*designs_by_key.values()]
 
 
-def _run(joint: Posterior, index: int, run: Choice, decision: Posterior, study: Study) -> Candidate:
+def _run_candidate(joint: Posterior, index: int, run: Choice, decision: Posterior, study: Study) -> Candidate:
     """Return a run of a design as a measurement, whose own error is noise."""
     same_index = next((i for i, choice in enumerate(decision.choices) if choice is run), index)
     effects = {key: float(effect[same_index]) for key, effect in joint.effects.items() if effect[same_index]}
@@ -210,13 +210,13 @@ def _kernel_cases(design: Design, base: Design, machine: Machine, study: Study) 
         code = float(Precision.bf16) if o.kind is OperatorKind.matrix_16 else precision
         if o.kind in (OperatorKind.matrix, OperatorKind.matrix_16) and work.batch == 1.0 and min(sizes) > 1.0:
             if (dtype := _DTYPES.get(Precision(int(code)))) is not None:
-                yield _product(work, code, dtype, machine, serves)
+                yield _product_case(work, code, dtype, machine, serves)
         elif o.kind in (OperatorKind.flash, OperatorKind.context) and design.workload.latent is None:
-            yield _attention(design, work, o.kind, code, machine, serves)
-    yield from _messages(step.messages, base, machine)
+            yield _attention_case(design, work, o.kind, code, machine, serves)
+    yield from _collective_cases(step.messages, base, machine)
 
 
-def _product(work: Work, code: float, dtype: str, machine: Machine, serves: bool) -> _KernelCase:
+def _product_case(work: Work, code: float, dtype: str, machine: Machine, serves: bool) -> _KernelCase:
     """Return a matrix product as a case."""
     m, n, k = (f"{size:g}" for size in map(round, (work.rows, work.columns, work.depth)))
     row = {"system": machine.accelerator, "dtype": dtype, "m": m, "n": n, "k": k, "latency_ms": ""}
@@ -226,7 +226,7 @@ def _product(work: Work, code: float, dtype: str, machine: Machine, serves: bool
     )
 
 
-def _attention(
+def _attention_case(
     design: Design, work: Work, kind: OperatorKind, code: float, machine: Machine, serves: bool
 ) -> _KernelCase:
     """Return an attention operator as a case."""
@@ -254,7 +254,7 @@ def _attention(
     return _KernelCase("attention", name, kernel(kind, work, code, serves), line, row)
 
 
-def _messages(messages: Sequence[Message], base: Design, machine: Machine) -> Iterator[_KernelCase]:
+def _collective_cases(messages: Sequence[Message], base: Design, machine: Machine) -> Iterator[_KernelCase]:
     """Yield the collectives whose groups fit on the machine and in a domain of it."""
     max_members = min(float(machine.devices), float(base.system.scale_up.domain))
     for name, kind, members, size in _message_sizes(messages):
@@ -322,17 +322,17 @@ def _line_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str
     m, w = design.mapping, design.workload
     row = {
         "source": "own", "model": run.model, "gpu": run.accelerator, "system": run.system,
-        "software": run.stack, "n_gpus": _text(design.system.n_devices), "tp": _text(m.tp), "pp": _text(m.pp),
-        "dp": _text(m.dp), "precision": choice_name(Precision(int(m.precision))),
+        "software": run.stack, "n_gpus": _number_text(design.system.n_devices), "tp": _number_text(m.tp),
+        "pp": _number_text(m.pp), "dp": _number_text(m.dp), "precision": choice_name(Precision(int(m.precision))),
     }  # fmt: skip
     if m.experts is not None:
-        row["ep"] = _text(m.experts.ep)
+        row["ep"] = _number_text(m.experts.ep)
     if w.requests is not None:
         name, unit, _ = SERVING_METRICS.get(metric, SERVING_METRICS["time_per_output_token"])
         row |= {
-            "isl": _text(w.requests.prompt_tokens),
-            "osl": _text(w.requests.output_tokens),
-            "batch": _text(w.requests.concurrency),
+            "isl": _number_text(w.requests.prompt_tokens),
+            "osl": _number_text(w.requests.output_tokens),
+            "batch": _number_text(w.requests.concurrency),
             "batch_kind": "concurrency",
             "metric": name,
             "value": "",
@@ -340,23 +340,23 @@ def _line_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str
         }
         return f"{line} &\n{measuring.client(w.requests)}", row
     return line, row | {
-        "cp": _text(m.cp),
-        "seq_len": _text(w.seq_len),
-        "global_batch": _text(w.global_batch),
-        "micro_batch": _text(m.micro_batch),
-        "virtual_stages": _text(m.virtual_stages),
-        "recompute": _enum("mapping.recompute", design),
-        "zero_stage": _text(m.zero_stage),
-        "sequence_parallel": _text(m.sequence_parallel),
+        "cp": _number_text(m.cp),
+        "seq_len": _number_text(w.seq_len),
+        "global_batch": _number_text(w.global_batch),
+        "micro_batch": _number_text(m.micro_batch),
+        "virtual_stages": _number_text(m.virtual_stages),
+        "recompute": _choice_text("mapping.recompute", design),
+        "zero_stage": _number_text(m.zero_stage),
+        "sequence_parallel": _number_text(m.sequence_parallel),
         "iteration_ms_measured": "",
     }
 
 
-def _text(value: Any) -> str:
+def _number_text(value: Any) -> str:
     return f"{float(value):.12g}"
 
 
-def _enum(path: str, design: Design) -> str:
+def _choice_text(path: str, design: Design) -> str:
     from dse.designs.leaves import known_leaves
 
     enum = known_leaves()[path]["enum"]

@@ -115,7 +115,7 @@ class Belief(NamedTuple):
         return loss_after(self, np.zeros((len(self.losses), 0)))
 
 
-def value(belief: Belief, candidate: Candidate) -> float:
+def measurement_value(belief: Belief, candidate: Candidate) -> float:
     """Return how much a measurement lowers the expected loss of a decision.
 
     >>> belief = Belief(np.zeros(2), np.eye(2), ["a", "b"], np.eye(2), np.zeros(2))
@@ -157,7 +157,7 @@ def order(belief: Belief, candidates: Sequence[Candidate], count: int = 10) -> l
     """
     ranked: list[Step] = []
     slopes, current, remaining = np.zeros((len(belief.losses), 0)), belief, list(candidates)
-    values = {id(candidate): value(belief, candidate) for candidate in candidates}
+    values = {id(candidate): measurement_value(belief, candidate) for candidate in candidates}
     loss = belief.loss
     while remaining and len(ranked) < count:
         losses = [loss_after(belief, np.column_stack([slopes, current.slope(candidate)])) for candidate in remaining]

@@ -208,14 +208,17 @@ class _Builder:
 
     def __init__(self, design: Design, device: DeviceStep, step: Step) -> None:
         self.design, self.device, self.step = design, device, step
-        self.of_stage, self.last_stage = place_of(design).of_stage, len(step.plan.orders) - 1
+        self.ranks_per_stage, self.last_stage = place_of(design).of_stage, len(step.plan.orders) - 1
         self.chakra_nodes: list[ChakraNode] = []
-        self.run: list[TraceKernel] = []  #: compute kernels without a message between them
+        self.kernel_run: list[TraceKernel] = []  #: compute kernels without a message between them
         self.computed: list[tuple[float, int]] = []  #: end and number of the nodes of compute
         self.pending: list[tuple[float, int]] = []  #: those of messages that no compute waited for
-        self.passes: dict[tuple[int, bool], int] = {}  #: pass → its last node
-        self.streams: dict[int, int] = {}  #: stream → its last node
-        self.tied, self.tags = _TAGS // 2, _TAGS  #: tags of messages between the ends of the model, and around rings
+        self.last_node_by_pass: dict[tuple[int, bool], int] = {}  #: pass → its last node
+        self.last_node_by_stream: dict[int, int] = {}  #: stream → its last node
+        self.tied_tag, self.ring_tag = (
+            _TAGS // 2,
+            _TAGS,
+        )  #: tags of messages between the ends of the model, and around rings
 
     def nodes(self) -> list[ChakraNode]:
         """Return all nodes of the device."""
@@ -224,17 +227,20 @@ class _Builder:
                 self._flush(kernel.start)
                 self._message(kernel)
                 continue
-            if self.run and (kernel.start > self.run[-1].end + _ROUNDING or _pass(kernel) != _pass(self.run[-1])):
+            if self.kernel_run and (
+                kernel.start > self.kernel_run[-1].end + _ROUNDING
+                or _pass_key(kernel) != _pass_key(self.kernel_run[-1])
+            ):
                 self._flush()
-            self.run.append(kernel)
+            self.kernel_run.append(kernel)
         self._flush()
         return self.chakra_nodes
 
     def _flush(self, until: float = float("inf")) -> None:
         """Add a node of the kernels before ``until``, where a running one is cut."""
-        run = [part for kernel in self.run for part in _cut(kernel, until)]
+        run = [part for kernel in self.kernel_run for part in _split_kernel(kernel, until)]
         finished = [kernel for kernel in run if kernel.end <= until + _ROUNDING]
-        self.run = run[len(finished) :]
+        self.kernel_run = run[len(finished) :]
         if not finished:
             return
         start, end, waits_for_all = finished[0].start, finished[-1].end, finished[0].family == "optimizer"
@@ -260,7 +266,7 @@ class _Builder:
             _number("tensor_size", round(sum(work.bytes for work in works)), _UINT64),
         )
         self.computed.append((end, self._add(of_pass + label, _COMPUTE, dependencies, start, end, work)))
-        self.passes[_pass(finished[0])] = self.computed[-1][1]
+        self.last_node_by_pass[_pass_key(finished[0])] = self.computed[-1][1]
 
     def _message(self, kernel: TraceKernel) -> None:
         """Add the nodes of a message: a collective, or a send or receive."""
@@ -268,13 +274,15 @@ class _Builder:
         if message is None or (not kernel.peer and message.ranks < 2.0):
             return
         index = bisect.bisect_right(self.computed, kernel.start + _ROUNDING, key=lambda compute: compute[0])
-        dependencies = {self.streams[kernel.stream]} if kernel.stream in self.streams else set[int]()
+        dependencies = (
+            {self.last_node_by_stream[kernel.stream]} if kernel.stream in self.last_node_by_stream else set[int]()
+        )
         if kernel.family == "message" and kernel.peer:  # of a pass, which may have ended before the lane is free
-            dependencies.add(self.passes[kernel.micro_batch, kernel.number % 2 == 0])
+            dependencies.add(self.last_node_by_pass[kernel.micro_batch, kernel.number % 2 == 0])
         elif index:
             dependencies.add(self.computed[index - 1][1])
         sending = self.step.message if kernel.family == "wait" else kernel.seconds
-        for kind, target, tag in self._parts(kernel, message):
+        for kind, target, tag in self._message_nodes(kernel, message):
             attributes = [_flag("is_cpu_op", False), _number("comm_size", _bytes_of(message), _INT64)]
             if kind == _COLLECTIVE:
                 attributes.append(_number("comm_type", _KINDS[message.kind], _INT64))
@@ -283,24 +291,24 @@ class _Builder:
             end = kernel.start + sending
             number = self._add(kernel.label, kind, list(dependencies), kernel.start, end, tuple(attributes), target)
             self.pending.append((kernel.end, number))
-            self.streams[kernel.stream] = number
+            self.last_node_by_stream[kernel.stream] = number
 
-    def _parts(self, kernel: TraceKernel, message: MessageTimes) -> Iterator[tuple[int, Target, int]]:
+    def _message_nodes(self, kernel: TraceKernel, message: MessageTimes) -> Iterator[tuple[int, Target, int]]:
         """Yield (kind, target, tag) of the nodes of a message."""
         if kernel.peer:
             kind = _RECEIVE if kernel.family == "wait" else _SEND
-            yield kind, Target(apart=kernel.peer * self.of_stage), kernel.number
+            yield kind, Target(apart=kernel.peer * self.ranks_per_stage), kernel.number
         elif message.kind in _KINDS:
             yield _COLLECTIVE, group_of(message, self.design, self.device.stage), 0
         elif message.scope is Scope.tied_embedding:
             if self.device.stage in (0, self.last_stage):
-                rank_offset = (self.last_stage - 2 * self.device.stage) * self.of_stage
-                self.tied += 1
-                yield from ((kind, Target(apart=rank_offset), self.tied) for kind in (_SEND, _RECEIVE))
+                rank_offset = (self.last_stage - 2 * self.device.stage) * self.ranks_per_stage
+                self.tied_tag += 1
+                yield from ((kind, Target(apart=rank_offset), self.tied_tag) for kind in (_SEND, _RECEIVE))
         else:  # around a ring
             ring = group_of(message, self.design, self.device.stage)
-            self.tags += 1
-            yield from ((kind, ring, self.tags) for kind in (_SEND, _RECEIVE))
+            self.ring_tag += 1
+            yield from ((kind, ring, self.ring_tag) for kind in (_SEND, _RECEIVE))
 
     def _add(
         self,
@@ -329,12 +337,12 @@ class _Builder:
         return number
 
 
-def _pass(kernel: TraceKernel) -> tuple[int, bool]:
+def _pass_key(kernel: TraceKernel) -> tuple[int, bool]:
     """Return the micro-batch of a kernel of compute, and whether it is of the forward."""
     return kernel.micro_batch, kernel.of_pass == FORWARD
 
 
-def _cut(kernel: TraceKernel, time: float) -> Iterator[TraceKernel]:
+def _split_kernel(kernel: TraceKernel, time: float) -> Iterator[TraceKernel]:
     """Yield a kernel, or its two parts where it runs at ``time``."""
     share_before = (time - kernel.start) / kernel.seconds if kernel.seconds > 0.0 else 0.0
     if not _ROUNDING < time - kernel.start < kernel.seconds - _ROUNDING:

@@ -119,7 +119,7 @@ def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> dict[str, Any]:
     return axes | {name: value if isinstance(value, list) else [value] for name, value in fixed.items()}
 
 
-def _pool(
+def _swept_pool(
     document: dict[str, Any],
     columns: Sequence[str],
     keep: Callable[[dict[str, np.ndarray]], np.ndarray],
@@ -168,7 +168,9 @@ def _trainers(demand: RlDemand) -> _Pool:
     }  # fmt: skip
     memory = (f"peak_memory_{part}" for part in ("weights", "gradients", "optimizer", "embedding_and_head"))
     metrics = "step_time", "tokens_per_second", "cost_per_device_hour", "parameters", "n_devices", "software", *memory
-    return _pool(document, (*metrics, *_TRAIN_LABELS), functools.partial(_fastest, demand), "--train", demand.training)
+    return _swept_pool(
+        document, (*metrics, *_TRAIN_LABELS), functools.partial(_fastest, demand), "--train", demand.training
+    )
 
 
 def _micro_batches(batch: int, longest: float) -> list[int]:
@@ -225,7 +227,7 @@ def _engines(demand: RlDemand) -> _Pool:
         is_single_rank = np.full(columns["n_devices"].shape, mixture) | (columns.get("dp", np.ones(1)) == 1)
         return np.flatnonzero(is_single_rank & (columns["concurrency_limit"] >= 1.0))
 
-    return _pool(document, metrics, rows_to_keep, "--rollout", fixed)
+    return _swept_pool(document, metrics, rows_to_keep, "--rollout", fixed)
 
 
 def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Dataset | None:
@@ -306,11 +308,11 @@ def _trainer_times(demand: RlDemand, columns: dict[str, np.ndarray], designs: li
     steps = demand.tokens / (columns["tokens_per_second"] * columns["step_time"])
     update, forward = steps * columns["step_time"], steps * forward_time(designs)
     log_probs, critic = algorithm_work(demand.algorithm, demand.reference, forward, update)
-    swapped = 2.0 * _state(columns) / float(designs[0].system.host.bandwidth) if demand.algorithm == PPO else 0.0
+    swapped = 2.0 * _state_bytes(columns) / float(designs[0].system.host.bandwidth) if demand.algorithm == PPO else 0.0
     return log_probs, critic + swapped, update
 
 
-def _state(columns: dict[str, np.ndarray]) -> np.ndarray:
+def _state_bytes(columns: dict[str, np.ndarray]) -> np.ndarray:
     """Return bytes [trainer] of weights and optimiser state of the most loaded device."""
     return columns["peak_memory_weights"] + columns["peak_memory_optimizer"] + columns["peak_memory_embedding_and_head"]
 
@@ -333,7 +335,7 @@ def _transfer_times(
     bytes_and_links: tuple[Any, ...] = np.broadcast_arrays(
         shard, 2.0 * columns["parameters"], columns["n_devices"], bandwidth
     )
-    state, memory = _state(columns), float(system.accelerator.memory.capacity)
+    state, memory = _state_bytes(columns), float(system.accelerator.memory.capacity)
     memory_needed = state + columns["peak_memory_gradients"] + engine_columns["peak_memory"][:, None]
     switch = np.where((memory_needed > memory) & colocated, 2.0 * state / float(system.host.bandwidth), 0.0)
     return weights_time(*bytes_and_links), switch

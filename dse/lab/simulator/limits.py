@@ -40,7 +40,7 @@ class SchedulerLimits(NamedTuple):
         return math.ceil((self.fixed + self.per_token * tokens) / BLOCK)
 
 
-def limits_of(design: Design, request_list: RequestList) -> SchedulerLimits:
+def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimits:
     """Return the limits of one rank of a design.
 
     Bytes of a sequence are linear in its tokens here, from the mean prompt to the mean prompt with its answer: a state

@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.doors.serving import meeting
 from dse.errors import InputError
-from dse.lab.simulator.limits import SchedulerLimits, limits_of
+from dse.lab.simulator.limits import SchedulerLimits, scheduler_limits
 from dse.lab.simulator.load import Floats, Integers, RequestList, draw_requests
 from dse.lab.simulator.scheduler import PlannedSteps, RankResult, Scheduler
 from dse.lab.simulator.table import step_table
@@ -32,16 +32,16 @@ class Simulation(NamedTuple):
 
     ranks: list[RankResult]
     limits: SchedulerLimits
-    number: list[Integers]  # of the requests of each rank, by arrival in the whole
+    request_numbers: list[Integers]  # of the requests of each rank, by arrival in the whole
     span: tuple[float, float] | None  # s, of the arrivals that statistics count; None: all of them
     is_open: bool = False  # whether requests arrive whatever is served
 
     def column(self, name: str) -> Floats:
         """Return a value of all requests: of a result or a request, ``rank``, or ``request_time``."""
-        request_values = np.zeros(sum(map(len, self.number)))
+        request_values = np.zeros(sum(map(len, self.request_numbers)))
         if name == "request_time":
             return request_values + self.limits.request_time
-        for rank_index, (rank, numbers) in enumerate(zip(self.ranks, self.number, strict=True)):
+        for rank_index, (rank, numbers) in enumerate(zip(self.ranks, self.request_numbers, strict=True)):
             values = rank_index if name == "rank" else getattr(rank.requests, name, None)
             request_values[numbers] = getattr(rank, name) if values is None else values
         return request_values
@@ -81,7 +81,7 @@ def simulate(
         request_list = draw_requests(design_requests, count, seed, float(engine.request_time), design.workload.reuse)
     in_flight = _in_flight(design_requests, ranks) if is_closed else [None] * ranks
     numbers_by_rank = _request_numbers(request_list, len(in_flight), seed, is_closed)
-    limits = limits_of(design, request_list)
+    limits = scheduler_limits(design, request_list)
     sequences = min(
         limits.sequences, limits.blocks, request_list.size, max((n for n in in_flight if n), default=1 << 30)
     )

@@ -72,13 +72,13 @@ class PlannedSteps(NamedTuple):
 class _Progress:
     """A request in the engine."""
 
-    __slots__ = ("answer", "blocks", "done", "epoch", "grows", "left", "prompt", "shared", "start")
+    __slots__ = ("answer", "blocks", "epoch", "growth_steps", "prompt", "shared", "start", "tokens_done", "tokens_left")
 
     def __init__(self, prompt: int, answer: int) -> None:
         self.prompt, self.answer = prompt, answer  # tokens to compute before the next one, tokens to come
-        self.left = self.done = self.blocks = self.epoch = self.start = 0
-        self.shared = False  # whether it refers to its prefix
-        self.grows: NDArray[np.int64] | None = None  # numbers of the decode steps that take a further block
+        self.tokens_left = self.tokens_done = self.blocks = self.epoch = self.start = 0
+        self.shared = False  # True where it refers to its prefix
+        self.growth_steps: NDArray[np.int64] | None = None  # decode steps that take a further block
 
 
 class Scheduler:
@@ -110,23 +110,24 @@ class Scheduler:
             first = list(range(min(in_flight, count)))
             self.following = {}
         self.closed, self.unsent = in_flight is not None, len(first)
-        self.coming = [(self.arrival[i], i) for i in first]
-        heapq.heapify(self.coming)
+        self.arrival_heap = [(self.arrival[i], i) for i in first]
+        heapq.heapify(self.arrival_heap)
         self.admitted, self.first, self.finish = ([math.nan] * count for _ in range(3))
         self.preemptions, self.hit = [0] * count, [0] * count
         self.cache, self.keys = BlockCache(limits.blocks, limits.tiers), requests.contexts()
-        self.loading: list[tuple[float, int]] = []  # heap: when the blocks of other tiers are there, request
+        self.loading_heap: list[tuple[float, int]] = []  # when the blocks of other tiers are there, request
         self.loaded = 0.0  # when the link is free
         self.progress: dict[int, _Progress] = {}  # of requests that have not ended
         self.waiting: deque[int] = deque()
         self.running: dict[int, None] = {}  # in the order of admission
         self.prefilling: list[int] = []
-        self.ends: list[tuple[int, int, int]] = []  # heap: decode step that ends it, request, epoch
-        self.decoding, self.tokens = 0, 0.0  # sequences; their cached tokens less those of the steps so far
-        self.now, self.number, self.steps, self.with_prompts, self.ended = 0.0, 0, 0, 0, 0
+        self.end_heap: list[tuple[int, int, int]] = []  # decode step that ends it, request, epoch
+        self.decoding, self.token_offset = 0, 0.0  # sequences; their cached tokens less those of the steps so far
+        self.now, self.decode_step, self.steps, self.steps_with_prompts, self.ended = 0.0, 0, 0, 0, 0
         self.busy = self.sequence_time = self.block_time = 0.0
         self.horizon = 2 + math.ceil(max(self.answer) / limits.speed)
-        self.needs, self.base = np.zeros(2 * self.horizon, np.int64), 0  # further blocks by number of decode step
+        self.first_step = 0  # decode step of the first entry of ``blocks_by_step``
+        self.blocks_by_step = np.zeros(2 * self.horizon, np.int64)  # further blocks of each decode step
         self.records: list[StepRecord] = []
 
     def run(self) -> RankResult:
@@ -156,7 +157,7 @@ class Scheduler:
 
     def next_event(self) -> float:
         """Return the seconds at which the next request or block of another tier comes, infinity for none."""
-        return min((heap[0][0] for heap in (self.loading, self.coming) if heap), default=math.inf)
+        return min((heap[0][0] for heap in (self.loading_heap, self.arrival_heap) if heap), default=math.inf)
 
     def result(self) -> RankResult:
         """Return the requests with their times, and sums."""
@@ -173,7 +174,7 @@ class Scheduler:
             most_used=self.cache.most,
             blocks=self.cache.blocks,
             steps=self.steps,
-            steps_with_prompts=self.with_prompts,
+            steps_with_prompts=self.steps_with_prompts,
             records=self.records,
         )
 
@@ -181,10 +182,10 @@ class Scheduler:
 
     def _arrive(self) -> None:
         """Move the requests that have come into the queue, and those that are loaded to the prompts."""
-        while self.loading and self.loading[0][0] <= self.now:
-            self.prefilling.append(heapq.heappop(self.loading)[1])
-        while self.coming and self.coming[0][0] <= self.now:
-            _, i = heapq.heappop(self.coming)
+        while self.loading_heap and self.loading_heap[0][0] <= self.now:
+            self.prefilling.append(heapq.heappop(self.loading_heap)[1])
+        while self.arrival_heap and self.arrival_heap[0][0] <= self.now:
+            _, i = heapq.heappop(self.arrival_heap)
             self.progress[i] = _Progress(self.prompt[i], self.answer[i])
             self.waiting.append(i)
 
@@ -207,42 +208,42 @@ class Scheduler:
             cache_hit = CacheHit(0, 0, 0.0) if self.cache.take(blocks) else None
         if cache_hit is None:
             return False
-        hit, referenced_blocks, seconds = cache_hit
+        hit_blocks, referenced_blocks, seconds = cache_hit
         if seconds:
             self.loaded = max(self.now, self.loaded) + seconds
-            heapq.heappush(self.loading, (self.loaded, i))
+            heapq.heappush(self.loading_heap, (self.loaded, i))
         progress.shared, progress.blocks = referenced_blocks > 0, blocks - referenced_blocks
-        progress.done, progress.left = hit * BLOCK, progress.prompt - hit * BLOCK
+        progress.tokens_done, progress.tokens_left = hit_blocks * BLOCK, progress.prompt - hit_blocks * BLOCK
         self.running[i] = None
         if math.isnan(self.admitted[i]):
-            self.admitted[i], self.hit[i] = self.now, progress.done
+            self.admitted[i], self.hit[i] = self.now, progress.tokens_done
         return True
 
-    def _leave(self, i: int, keeps: bool = False) -> _Progress:
+    def _remove(self, i: int, keep_context: bool = False) -> _Progress:
         """Take a request out of the engine, with its blocks, which the cache may keep as its context."""
         progress = self.progress[i]
         del self.running[i]
         n_grown = 0
-        if progress.grows is not None:
-            n_grown = int(np.searchsorted(progress.grows, self.number))
-            np.subtract.at(self.needs, progress.grows[n_grown:] - self.base, 1)
-        if keeps:
+        if progress.growth_steps is not None:
+            n_grown = int(np.searchsorted(progress.growth_steps, self.decode_step))
+            np.subtract.at(self.blocks_by_step, progress.growth_steps[n_grown:] - self.first_step, 1)
+        if keep_context:
             self.cache.keep(self.keys[i], progress.blocks + n_grown)
         else:
             self.cache.release(progress.blocks + n_grown)
         if progress.shared:
             self.cache.leave(self.prefix[i])
-        progress.grows = None
+        progress.growth_steps = None
         return progress
 
     def _stop_decoding(self, progress: _Progress) -> None:
         """Remove a request from the decoding sequences."""
         self.decoding -= 1
-        self.tokens -= progress.prompt - self.limits.speed * progress.start
+        self.token_offset -= progress.prompt - self.limits.speed * progress.start
 
-    def _end(self, i: int) -> None:
+    def _end_request(self, i: int) -> None:
         """End a request, and send the one that follows it."""
-        self._leave(i, keeps=bool(self.keys))
+        self._remove(i, keep_context=bool(self.keys))
         del self.progress[i]
         self.finish[i] = self.now
         self.ended += 1
@@ -250,18 +251,18 @@ class Scheduler:
         if following < len(self.arrival):
             self.unsent += 1
             self.arrival[following] += self.now
-            heapq.heappush(self.coming, (self.arrival[following], following))
+            heapq.heappush(self.arrival_heap, (self.arrival[following], following))
 
     def _preempt(self) -> None:
         """Put the last admitted request back at the head of the queue, with all its tokens to be computed."""
         i = next(reversed(self.running))
-        progress = self._leave(i)
+        progress = self._remove(i)
         if i in self.prefilling:
             self.prefilling.remove(i)
-        elif any(i == request for _, request in self.loading):
-            self.loading = [entry for entry in self.loading if entry[1] != i]
+        elif any(i == request for _, request in self.loading_heap):
+            self.loading_heap = [entry for entry in self.loading_heap if entry[1] != i]
         else:
-            n_generated = min(int((self.number - progress.start) * self.limits.speed), progress.answer - 1)
+            n_generated = min(int((self.decode_step - progress.start) * self.limits.speed), progress.answer - 1)
             self._stop_decoding(progress)
             progress.prompt, progress.answer = progress.prompt + 1 + n_generated, progress.answer - n_generated
         progress.epoch += 1
@@ -279,7 +280,7 @@ class Scheduler:
         for i in self.prefilling:
             if budget <= 0:
                 break
-            pieces.append((i, min(self.progress[i].left, budget)))
+            pieces.append((i, min(self.progress[i].tokens_left, budget)))
             budget -= pieces[-1][1]
         if self.steps % limits.admission_steps and self.running:
             return pieces
@@ -288,23 +289,23 @@ class Scheduler:
             if (limits.unsplit_prompts and budget < self.prompt[i] <= limits.chunk) or not self._admit(i):
                 break
             self.waiting.popleft()
-            if self.loading and any(i == request for _, request in self.loading):
+            if self.loading_heap and any(i == request for _, request in self.loading_heap):
                 continue
             self.prefilling.append(i)
-            pieces.append((i, min(self.progress[i].left, budget)))
+            pieces.append((i, min(self.progress[i].tokens_left, budget)))
             budget -= pieces[-1][1]
         return pieces
 
     def _make_room(self) -> None:
         """Preempt requests until the next decode step has its blocks, and set these aside."""
-        while (n_blocks := int(self.needs[self.number - self.base])) > self.cache.room:
+        while (n_blocks := int(self.blocks_by_step[self.decode_step - self.first_step])) > self.cache.room:
             self._preempt()
         self.cache.set_aside = n_blocks
 
     def _prompts(self, pieces: list[tuple[int, int]]) -> PlannedSteps:
         """Return one step with prompts."""
         prompt = sum(tokens for _, tokens in pieces)
-        reach = sum(tokens * (self.progress[i].done + 0.5 * tokens) for i, tokens in pieces) / prompt
+        reach = sum(tokens * (self.progress[i].tokens_done + 0.5 * tokens) for i, tokens in pieces) / prompt
         sequences = self.decoding if self.limits.mixed else 0
         return PlannedSteps(
             self.table.mixed(sequences, self._context(), prompt, reach), 0.0, 1, sequences, prompt, pieces
@@ -312,12 +313,12 @@ class Scheduler:
 
     def apply(self, work: PlannedSteps, count: int, seconds: float) -> None:
         """Do ``count`` steps of planned work in ``seconds``."""
-        self.with_prompts += bool(work.pieces)
-        self._pass(seconds, count, work.sequences, work.prompt)
+        self.steps_with_prompts += bool(work.pieces)
+        self._advance(seconds, count, work.sequences, work.prompt)
         for i, tokens in work.pieces:
             progress = self.progress[i]
-            progress.done, progress.left = progress.done + tokens, progress.left - tokens
-            if not progress.left:
+            progress.tokens_done, progress.tokens_left = progress.tokens_done + tokens, progress.tokens_left - tokens
+            if not progress.tokens_left:
                 self.prefilling.remove(i)
                 self._first_token(i, progress)
 
@@ -327,25 +328,27 @@ class Scheduler:
             self.first[i] = self.now
         progress.answer -= 1
         if not progress.answer:
-            self._end(i)
+            self._end_request(i)
             return
-        limits, progress.start = self.limits, self.number
+        limits, progress.start = self.limits, self.decode_step
         steps = math.ceil(progress.answer / limits.speed)
-        heapq.heappush(self.ends, (self.number + steps, i, progress.epoch))
+        heapq.heappush(self.end_heap, (self.decode_step + steps, i, progress.epoch))
         self.decoding += 1
-        self.tokens += progress.prompt - limits.speed * progress.start
+        self.token_offset += progress.prompt - limits.speed * progress.start
         base, n_blocks = limits.fixed + limits.per_token * progress.prompt, limits.blocks_of(progress.prompt)
         if limits.per_token:
             n_blocks = max(n_blocks, limits.blocks_of(progress.prompt + limits.reserved * (progress.answer + 1)))
             last = math.ceil((base + steps * limits.speed) / BLOCK)
-            progress.grows = self.number + ((np.arange(n_blocks, last) * BLOCK - base) // limits.speed).astype(np.int64)
-            np.add.at(self.needs, progress.grows - self.base, 1)
+            progress.growth_steps = self.decode_step + (
+                (np.arange(n_blocks, last) * BLOCK - base) // limits.speed
+            ).astype(np.int64)
+            np.add.at(self.blocks_by_step, progress.growth_steps - self.first_step, 1)
 
     def _decode(self) -> PlannedSteps:
         """Return steps without prompts up to the next event, or preempt one request where there are no blocks."""
-        while self.progress.get(self.ends[0][1], _NO_REQUEST).epoch != self.ends[0][2]:
-            heapq.heappop(self.ends)  # preempted since
-        limits, count = self.limits, self.ends[0][0] - self.number
+        while self.progress.get(self.end_heap[0][1], _NO_REQUEST).epoch != self.end_heap[0][2]:
+            heapq.heappop(self.end_heap)  # preempted since
+        limits, count = self.limits, self.end_heap[0][0] - self.decode_step
         if self.waiting and (turn := self.steps % limits.admission_steps):
             count = min(count, limits.admission_steps - turn)
         context = self._context()
@@ -363,17 +366,17 @@ class Scheduler:
         first = self.table.decode(self.decoding, context)
         last = self.table.decode(self.decoding, context + (count - 1) * limits.speed) if count > 1 else first
         slope = (last - first) / max(count - 1, 1)
-        event_times = [self.loading[0][0]] if self.loading else []
-        if self.coming and not self.waiting and len(self.running) < limits.sequences:
-            event_times.append(self.coming[0][0])
+        event_times = [self.loading_heap[0][0]] if self.loading_heap else []
+        if self.arrival_heap and not self.waiting and len(self.running) < limits.sequences:
+            event_times.append(self.arrival_heap[0][0])
         if event_times:
             count = min(count, _steps_until(min(event_times) - self.now, first, slope))
         return PlannedSteps(first, slope, count, self.decoding, 0, [])
 
     def _steps_with_blocks(self, count: int) -> int:
         """Return the number of decode steps, at most ``count``, that the cache has blocks for."""
-        index = self.number - self.base
-        cumulative_blocks = self.needs[index : index + count].cumsum()
+        index = self.decode_step - self.first_step
+        cumulative_blocks = self.blocks_by_step[index : index + count].cumsum()
         return (
             count
             if cumulative_blocks[-1] <= self.cache.room
@@ -382,9 +385,9 @@ class Scheduler:
 
     def _context(self) -> float:
         """Return the mean cached tokens of decoding sequences."""
-        return self.tokens / self.decoding + self.limits.speed * self.number if self.decoding else 0.0
+        return self.token_offset / self.decoding + self.limits.speed * self.decode_step if self.decoding else 0.0
 
-    def _pass(self, seconds: float, count: int, sequences: int, prompt: int) -> None:
+    def _advance(self, seconds: float, count: int, sequences: int, prompt: int) -> None:
         """Advance the time by steps with the same work, and end requests whose answers are complete."""
         if self.keep:
             requests = len(self.waiting), len(self.running)
@@ -396,23 +399,23 @@ class Scheduler:
         if not sequences:
             return
         self.sequence_time += sequences * seconds
-        index = self.number - self.base
-        succeeded = self.cache.take(int(self.needs[index : index + count].sum()))
+        index = self.decode_step - self.first_step
+        succeeded = self.cache.take(int(self.blocks_by_step[index : index + count].sum()))
         assert succeeded, "steps were counted by the blocks that they need"
-        self.number += count
-        if self.number - self.base >= self.horizon:
-            self._shift()
-        while self.ends and self.ends[0][0] <= self.number:
-            _, i, epoch = heapq.heappop(self.ends)
+        self.decode_step += count
+        if self.decode_step - self.first_step >= self.horizon:
+            self._drop_past_steps()
+        while self.end_heap and self.end_heap[0][0] <= self.decode_step:
+            _, i, epoch = heapq.heappop(self.end_heap)
             if (progress := self.progress.get(i, _NO_REQUEST)).epoch == epoch:
                 self._stop_decoding(progress)
-                self._end(i)
+                self._end_request(i)
 
-    def _shift(self) -> None:
+    def _drop_past_steps(self) -> None:
         """Forget the blocks of steps that are over."""
-        past = self.number - self.base
-        self.needs = np.concatenate((self.needs[past:], np.zeros(past, np.int64)))
-        self.base = self.number
+        past = self.decode_step - self.first_step
+        self.blocks_by_step = np.concatenate((self.blocks_by_step[past:], np.zeros(past, np.int64)))
+        self.first_step = self.decode_step
 
 
 #: Of a request that has ended.

@@ -83,7 +83,7 @@ def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = (
     """Return the chip of a finished descent, with ``metrics`` of its workloads."""
     trace = without_excess_stacks(problem, trace)
     variants = integer_stack_chips(problem, trace) if problem.whole_stacks else []
-    trace = better(trace, variants)
+    trace = with_best_variant(trace, variants)
     spec, coordinates = problem.inner.grid.spec, trace.coordinates
     points = descent.leaves(
         problem.hardware, {path: np.array([value], np.float32) for path, value in coordinates.items()}
@@ -108,7 +108,7 @@ def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = (
         value=value,
         hardware=[Leaf(short_name(path), number, known_leaves()[path]["units"]) for path, number in hardware.items()],
         cost=float(problem.hardware.cost(coordinates)) if problem.hardware.priced_accelerator else None,
-        active=[_with_short_name(text) for text in problem.hardware.active(coordinates)],
+        active=[_with_short_name(text) for text in problem.hardware.active_limits(coordinates)],
         workloads=workloads,
         elasticities=[
             dataclasses.replace(row, leaf=short_name(row.leaf))
@@ -236,7 +236,7 @@ def _with_room(hardware: Hardware, base: Design, coordinates: Mapping[str, float
     return adjusted
 
 
-def better(trace: Trace, variants: list[IntegerStackChip]) -> Trace:
+def with_best_variant(trace: Trace, variants: list[IntegerStackChip]) -> Trace:
     """Return the trace with the best chip of ``variants``, or unchanged where none of them can be built."""
     best_chip = min(variants, key=lambda chip: chip.objective, default=None)
     if best_chip is None or not math.isfinite(best_chip.objective):

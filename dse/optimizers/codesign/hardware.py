@@ -150,7 +150,7 @@ class Hardware:
         )
         return slope | {path: slope[path] - normal_factor * normal[path] for path in billed}
 
-    def active(self, coordinates: dict[str, float]) -> list[str]:
+    def active_limits(self, coordinates: dict[str, float]) -> list[str]:
         """Return the bounds and budgets that hold this point as texts: ``chip.die_area at its most``, say."""
         texts = []
         for path, (low, high) in self.bounds.items():

@@ -133,7 +133,9 @@ def _with_records(grid: Grid, spec: SearchSpec, simplices: tuple[tuple[str, ...]
             records[record] = _priced_accelerator(grid).made
         elif record in (PODS, LINKS, PACKAGE):  # their defaults would make another network of it
             fix = "take it out, or name a system that has it"
-            raise InputError(f"{spec.sweep.file}: {_short(path)}", _short(path), "leaves that the system has", fix)
+            raise InputError(
+                f"{spec.sweep.file}: {_short_path(path)}", _short_path(path), "leaves that the system has", fix
+            )
         else:
             records[record] = OPTIONAL[record]()
     return dataclasses.replace(grid, base=replace(grid.base, jax.tree.map(np.float32, records))) if records else grid
@@ -148,14 +150,14 @@ def _hardware(spec: SearchSpec, grid: Grid, simplices: tuple[tuple[str, ...], ..
     shares = list(itertools.chain(*simplices))
     for path in shares:
         if shares.count(path) > 1 or path in bounds:
-            raise InputError(f"{where}.shares", f"{_short(path)} twice", "each leaf once", "remove one of them")
+            raise InputError(f"{where}.shares", f"{_short_path(path)} twice", "each leaf once", "remove one of them")
     if not shares and not bounds:
         fix = f"give a leaf a range with continuous = true, or write [{SECTION}.between]"
         raise InputError(where, "nothing that may change", "shares, continuous axes or both", fix)
     fixed: Leaves = {path: float(leaf(grid.base, path)) for path in (f"{CHIP}.die_area", f"{CHIP}.stacks")}
     for limit in spec.limits:
         if limit.name != DEVICE_COST:
-            _cap(bounds, limit, grid)
+            _narrow_range(bounds, limit, grid)
     bills = [limit for limit in spec.limits if limit.name == DEVICE_COST]
     hardware = Hardware(
         simplices=simplices,
@@ -169,14 +171,14 @@ def _hardware(spec: SearchSpec, grid: Grid, simplices: tuple[tuple[str, ...], ..
     return hardware
 
 
-def _cap(bounds: dict[str, tuple[float, float]], limit: Limit, grid: Grid) -> None:
+def _narrow_range(bounds: dict[str, tuple[float, float]], limit: Limit, grid: Grid) -> None:
     """Narrow the range of a leaf by a limit, or check the limit where the leaf does not move."""
     path, value = limit.name, limit.value
     low, high = bounds.get(path) or (float(leaf(grid.base, path)),) * 2
     if limit.is_upper and low > value * (1.0 + 1e-6):
-        raise InputError(limit.where, f"{value:g}", f"{low:g} or more", f"lower {_short(path)}")
+        raise InputError(limit.where, f"{value:g}", f"{low:g} or more", f"lower {_short_path(path)}")
     if not limit.is_upper and high < value * (1.0 - 1e-6):
-        raise InputError(limit.where, f"{value:g}", f"{high:g} or less", f"raise {_short(path)}")
+        raise InputError(limit.where, f"{value:g}", f"{high:g} or less", f"raise {_short_path(path)}")
     if path in bounds:
         bounds[path] = (low, min(high, value)) if limit.is_upper else (max(low, value), high)
 
@@ -212,5 +214,5 @@ def _weights(options: dict[str, Any], grid: Grid, where: str) -> np.ndarray:
     return np.array(weights, np.float64) / sum(weights)
 
 
-def _short(path: str) -> str:
+def _short_path(path: str) -> str:
     return path.removeprefix("system.accelerator.")

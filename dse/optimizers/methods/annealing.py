@@ -50,7 +50,7 @@ class Walkers(NamedTuple):
     best_violation: Array
     best_value: Array
     slopes: dict[str, Array]  #: by leaf: [walker] gradient where the walker is; empty where none is followed
-    time: Array
+    step: Array
 
 
 #: (key, space, point, slopes there, longest step along continuous axes) → neighbour.
@@ -92,15 +92,15 @@ def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: 
 
     def heat(state: Walkers) -> Array:
         """Temperature as a share of the first."""
-        return _COLDEST ** ((state.time % steps).astype(jnp.float32) / float(steps))
+        return _COLDEST ** ((state.step % steps).astype(jnp.float32) / float(steps))
 
     def propose(key: Array, state: Walkers, space: Space) -> tuple[Walkers, Point]:
         keys, longest = jax.random.split(jax.random.split(key, 2)[0], walkers), _LONGEST_STEP * jnp.sqrt(heat(state))
-        state = _restart(state, (state.time % steps) == 0)
+        state = _restart(state, (state.step % steps) == 0)
         neighbours = jax.vmap(lambda key, point, slopes: move(key, space, point, slopes, longest))(
             keys, state.points, state.slopes
         )
-        return state, jax.tree.map(lambda new, old: jnp.where(state.time == 0, old, new), neighbours, state.points)
+        return state, jax.tree.map(lambda new, old: jnp.where(state.step == 0, old, new), neighbours, state.points)
 
     def update(key: Array, state: Walkers, space: Space, points: Point, fitness: Fitness) -> Walkers:
         (violation, value), uniform = fitness.judgement, jax.random.uniform(jax.random.split(key, 2)[1], (walkers,))
@@ -114,7 +114,7 @@ def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: 
             jnp.where(is_better, violation, state.best_violation),
             jnp.where(is_better, value, state.best_value),
             {path: jnp.where(is_accepted, slope, state.slopes[path]) for path, slope in fitness.slopes.items()},
-            state.time + 1,
+            state.step + 1,
         )
 
     def penalty(state: Walkers) -> tuple[Array, Array]:

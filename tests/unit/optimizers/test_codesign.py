@@ -200,7 +200,7 @@ def test_reduced_gradient_has_nothing_along_an_active_budget(problem):
     rich = {path: np.full(1, math.log(high), np.float32) for path, (_, high) in hardware.bounds.items()}
     at = jax.vmap(hardware.project)({path: np.zeros(1, np.float32) for path in hardware.names} | rich)
     at = {path: values[0] for path, values in at.items()}
-    assert "cost at its budget" in hardware.active({path: float(v) for path, v in at.items()})
+    assert "cost at its budget" in hardware.active_limits({path: float(v) for path, v in at.items()})
     slope = {path: np.float32(-1.0 if path in hardware.bounds else 0.0) for path in hardware.names}
     left = hardware.projected_gradient(at, slope)
     normal = jax.grad(lambda part: hardware.cost(at | part))(
@@ -325,7 +325,7 @@ def test_whole_stacks_need_stacks_that_may_change():
 
 def test_whole_stacks_that_cannot_be_leave_the_chip_as_it_is(trace):
     nothing = [chips.IntegerStackChip(3, math.inf, math.inf, {})]
-    assert chips.better(trace, nothing) is trace and chips.better(trace, []) is trace
+    assert chips.with_best_variant(trace, nothing) is trace and chips.with_best_variant(trace, []) is trace
     assert nothing[0].as_dict() == {"stacks": 3, "loss": None}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import dse
 from dse.designs.records import with_serving_defaults
-from dse.lab.simulator.limits import limits_of
+from dse.lab.simulator.limits import scheduler_limits
 from dse.lab.simulator.load import draw_requests
 from dse.lab.simulator.run import run_together
 from dse.lab.simulator.scheduler import Scheduler
@@ -142,7 +142,7 @@ def test_ranks_that_are_simulated_together():
         )
     )
     limits, asked = (
-        limits_of(one, draw_requests(one.workload.requests, 160, 0, 0.0)),
+        scheduler_limits(one, draw_requests(one.workload.requests, 160, 0, 0.0)),
         draw_requests(one.workload.requests, 160, 0, 0.0),
     )
     table = step_table(one, 16, limits.chunk, int(np.max(asked.prompt + asked.answer)))

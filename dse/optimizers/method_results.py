@@ -1,4 +1,4 @@
-"""What the methods of a search have found, and what the axes are at designs of it."""
+"""Results of the methods of a search, and the labels of the axes at their designs."""
 
 from __future__ import annotations
 

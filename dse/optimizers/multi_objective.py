@@ -1,4 +1,4 @@
-"""What a search of several objectives has found: its front, the ends of it, and how far each method has come."""
+"""Search of several objectives: the merged front, its ends, and the front of each method."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from dse.io import quantities
 from dse.optimizers import pareto
 from dse.optimizers.driver import Best
-from dse.optimizers.found import MethodResult, axis_columns
 from dse.optimizers.judging import Evaluation
+from dse.optimizers.method_results import MethodResult, axis_columns
 from dse.optimizers.pareto import Front
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point
@@ -44,24 +44,24 @@ class MethodFront:
     best: tuple[float, ...]  #: of each objective, as it is written; empty where nothing can run
 
 
-def texts(problem: Problem) -> tuple[str, ...]:
+def objective_texts(problem: Problem) -> tuple[str, ...]:
     """Return the objectives as they are written."""
     return tuple(objective.expression.text for objective in problem.program.objectives)
 
 
-def signs(problem: Problem) -> np.ndarray:
+def objective_signs(problem: Problem) -> np.ndarray:
     """Return the sign [objective], 1 where it is minimised and -1 where it is maximised."""
     return np.array([objective.sign for objective in problem.program.objectives])
 
 
-def front(method_results: list[MethodResult]) -> Front:
+def merged_front(method_results: list[MethodResult]) -> Front:
     """Return the designs that none dominates among all that were evaluated, ordered by the first objective."""
     merged = pareto.merge_fronts(*(result.front for result in method_results))
     order = np.argsort(merged.objectives[:, 0], kind="stable")
     return Front(*(array[order] for array in merged))
 
 
-def ends(front: Front) -> Best:
+def front_ends(front: Front) -> Best:
     """Return the best design of a front by each objective, [objective]."""
     best_indices = front.objectives.argmin(axis=0)
     objectives, zeros = front.objectives[best_indices], np.zeros(len(best_indices), np.float32)
@@ -85,9 +85,11 @@ def front_designs(
     for i, objectives in enumerate(front.objectives[chosen.positions]):
         designs.append(
             FrontDesign(
-                objectives=tuple(map(float, signs(problem) * objectives)),
+                objectives=tuple(map(float, objective_signs(problem) * objectives)),
                 best_in=tuple(
-                    text for text, best_position in zip(texts(problem), chosen.best, strict=True) if best_position == i
+                    text
+                    for text, best_position in zip(objective_texts(problem), chosen.best, strict=True)
+                    if best_position == i
                 ),
                 methods=tuple(
                     result.method
@@ -117,23 +119,23 @@ def method_fronts(problem: Problem, method_results: list[MethodResult]) -> dict[
         return {}
     objectives_by_method = [result.front.objectives for result in method_results]
     return {
-        result.method: MethodFront(len(objectives), share, _best_values(problem, objectives))
+        result.method: MethodFront(len(objectives), share, _best_of_designs(problem, objectives))
         for result, objectives, share in zip(
             method_results, objectives_by_method, pareto.shares(objectives_by_method), strict=True
         )
     }
 
 
-def _best_values(problem: Problem, objectives: np.ndarray) -> tuple[float, ...]:
+def _best_of_designs(problem: Problem, objectives: np.ndarray) -> tuple[float, ...]:
     """Return the best of each objective of designs [design, objective], as it is written."""
-    return tuple(map(float, signs(problem) * objectives.min(axis=0))) if len(objectives) else ()
+    return tuple(map(float, objective_signs(problem) * objectives.min(axis=0))) if len(objectives) else ()
 
 
-def best(problem: Problem, method_results: list[MethodResult]) -> dict[str, float]:
+def best_values(problem: Problem, method_results: list[MethodResult]) -> dict[str, float]:
     """Return the best value of each objective, by its text."""
     if problem.n_objectives > 1:
         objectives = np.concatenate([result.front.objectives for result in method_results])
     else:
         evaluations = [result.polished.evaluation for result in method_results]
         objectives = np.concatenate([evaluation.objectives[evaluation.violation == 0.0] for evaluation in evaluations])
-    return dict(zip(texts(problem), _best_values(problem, objectives), strict=False))
+    return dict(zip(objective_texts(problem), _best_of_designs(problem, objectives), strict=False))
