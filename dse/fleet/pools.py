@@ -65,6 +65,12 @@ class MatchedPools(NamedTuple):
 def match(path: str | Path) -> MatchedPools:
     """Sweep the pools of a specification and match them, without writing a file.
 
+    Args:
+        path: TOML file of the specification.
+
+    Returns:
+        The best pairs and the best engines that do both, by accelerator, with the fronts of whole workers.
+
     Raises:
         InputError: for bad input, before any evaluation.
     """
@@ -95,7 +101,15 @@ def match(path: str | Path) -> MatchedPools:
 def swept_pools(
     pools_spec: PoolsSpec, file: str
 ) -> tuple[dict[str, Grid], dict[str, xr.Dataset], dict[str, list[Candidate]]]:
-    """Return grid, feasible designs and candidates of each pool by its name."""
+    """Return grid, feasible designs and candidates of each pool by its name.
+
+    Args:
+        pools_spec: a checked specification.
+        file: its name in errors.
+
+    Raises:
+        InputError: for mappings that do not fit, and pools whose engines launch no design.
+    """
     grids = {}
     for name, spec in pools_spec.specs.items():
         with errors_of(name, file):
@@ -170,7 +184,13 @@ def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, l
 
 
 def transfer_time(prefill: Candidate, decode: Candidate, transfer: float) -> float:
-    """Return the seconds to send and receive the keys and values of a prompt, 0 if transfers are not counted."""
+    """Return the seconds to send and receive the keys and values of a prompt, 0 if transfers are not counted.
+
+    Args:
+        prefill: sends them.
+        decode: receives them.
+        transfer: bandwidth of a device, B/s; 0: not counted.
+    """
     return max(prefill.cache, decode.cache) / transfer if transfer else 0.0
 
 
@@ -298,12 +318,19 @@ _COSTS = ("price", "watts")
 
 
 def front(candidates: list[Candidate], fields: Sequence[str] = _COSTS) -> list[Candidate]:
-    """Return the candidates per accelerator that no other beats in all ``fields``."""
+    """Return the candidates per accelerator that no other beats in all ``fields``.
+
+    Args:
+        candidates: of any accelerators.
+        fields: of a candidate, all of them better when smaller.
+    """
     values_by_accelerator: dict[str, np.ndarray] = {}
     members = []
-    numbers = {id(candidate): np.array([getattr(candidate, name) for name in fields]) for candidate in candidates}
-    for candidate in sorted(candidates, key=lambda c: tuple(numbers[id(c)])):  # a candidate is not beaten by later ones
-        values = numbers[id(candidate)]
+    values_by_id = {id(candidate): np.array([getattr(candidate, name) for name in fields]) for candidate in candidates}
+    for candidate in sorted(
+        candidates, key=lambda c: tuple(values_by_id[id(c)])
+    ):  # a candidate is not beaten by later ones
+        values = values_by_id[id(candidate)]
         better_values = values_by_accelerator.get(candidate.accelerator, np.empty((0, len(fields))))
         if not (better_values <= values).all(axis=1).any():
             values_by_accelerator[candidate.accelerator] = np.vstack([better_values, values])

@@ -184,8 +184,8 @@ def _cheapest(runs: dict[str, np.ndarray], demand: RunDemand, slug: str) -> Clus
         lowest_cost = float(cost[seconds <= demand.seconds].min())
         return f"the cheapest run {'in time ' * math.isfinite(demand.seconds)}costs {digits(lowest_cost)} USD"
     criterion = cost if math.isfinite(demand.seconds) else seconds
-    best = int(np.argmin(np.where(within_limits, criterion, np.inf)))
-    best_run = {name: values[best] for name, values in runs.items()}
+    best_index = int(np.argmin(np.where(within_limits, criterion, np.inf)))
+    best_run = {name: values[best_index] for name, values in runs.items()}
     mapping = {name: best_run[name].item() for name in DEGREES if name in best_run}
     return Cluster(
         slug,

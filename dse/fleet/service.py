@@ -216,8 +216,8 @@ def cheapest_replicas(replicas: dict[str, np.ndarray], demand: Demand, accelerat
     hourly = devices * fitting["cost_per_device_hour"]
     if not (devices <= demand.max_devices).any():
         return f"replicas need {counted(devices.min(), 'device')} of {demand.max_devices}"
-    best = int(np.lexsort((fitting["n_devices"], np.where(devices <= demand.max_devices, hourly, np.inf)))[0])
-    best_replica = {name: values[best] for name, values in fitting.items()}
+    best_index = int(np.lexsort((fitting["n_devices"], np.where(devices <= demand.max_devices, hourly, np.inf)))[0])
+    best_replica = {name: values[best_index] for name, values in fitting.items()}
     first_token, token_time = (float(best_replica[name]) for name in demand.metrics)
     degrees, software = (
         {name: int(best_replica[name]) for name in DEGREES if name in best_replica},
@@ -225,7 +225,7 @@ def cheapest_replicas(replicas: dict[str, np.ndarray], demand: Demand, accelerat
     )
     workers = Workers(
         "",
-        int(count[best]),
+        int(count[best_index]),
         int(best_replica["n_devices"]),
         degrees,
         float(best_replica["requests_in_flight"]),
@@ -237,8 +237,8 @@ def cheapest_replicas(replicas: dict[str, np.ndarray], demand: Demand, accelerat
         (workers,),
         first_token,
         token_time,
-        float(count[best] * _highest_rate(fitting, best_replica)),
-        float(hourly[best]),
+        float(count[best_index] * _highest_rate(fitting, best_replica)),
+        float(hourly[best_index]),
         extrapolations(accelerator, software, workers, float(best_replica["parameters"]), demand),
         str(best_replica["precision"]),
     )

@@ -148,7 +148,7 @@ def fleets(matches: Iterable[Match], devices: dict[str, int], utilisation: float
             continue
 
         def capacity(workers: tuple[int, ...], match: Match = match) -> float:
-            return min(count * part.rate for count, part in zip(workers, match.parts, strict=True))
+            return min(count * pool.rate for count, pool in zip(workers, match.parts, strict=True))
 
         rate = max(map(capacity, splits))
         counts = tuple(math.ceil(rate / pool.rate - 1e-9) for pool in match.parts)
@@ -169,13 +169,13 @@ def _splits(match: Match, devices: dict[str, int]) -> Iterator[tuple[int, ...]]:
             yield tuple(int(count // pool.devices) for count, pool in zip(devices_by_pool, match.parts, strict=True))
             return
         total = devices_by_pool[0]
-    first = match.parts[0].devices
+    prefill_devices = match.parts[0].devices
     if match.decode is None:
-        yield (int(total // first),)
+        yield (int(total // prefill_devices),)
         return
-    balanced = int(match.share * total / first)
+    balanced = int(match.share * total / prefill_devices)
     for count in range(max(balanced - 1, 1), balanced + 3):
-        yield count, int(max(total - count * first, 0.0) // match.decode.devices)
+        yield count, int(max(total - count * prefill_devices, 0.0) // match.decode.devices)
 
 
 def wait(pool: Candidate, workers: int, rate: float, is_prefill: bool) -> tuple[float, float]:

@@ -45,7 +45,10 @@ def order(violation: Array, value: Array) -> Array:
 
 
 def best_position(violation: np.ndarray, value: np.ndarray, digits: np.ndarray) -> np.ndarray:
-    """Return the position of the best of [..., point], of equals the one with the lowest digits [..., digit]."""
+    """Return the position of the best of [..., point], of equals the one with the lowest digits [..., digit].
+
+    The first of equal designs counts.
+    """
     is_best = violation == violation.min(axis=-1, keepdims=True)
     for key in (value, *np.moveaxis(digits, -1, 0)):
         filler = np.inf if np.issubdtype(key.dtype, np.floating) else np.iinfo(key.dtype).max
@@ -66,21 +69,26 @@ def scalar(objectives: Array, weights: Array) -> Array:
     """
     if objectives.shape[-1] == 1:
         return objectives[..., 0]
-    size = jnp.log(jnp.maximum(jnp.abs(objectives), jnp.finfo(jnp.float32).tiny))
-    return jnp.exp((jnp.sign(objectives) * size) @ weights)
+    log_size = jnp.log(jnp.maximum(jnp.abs(objectives), jnp.finfo(jnp.float32).tiny))
+    return jnp.exp((jnp.sign(objectives) * log_size) @ weights)
 
 
 def scalar_by_numpy(objectives: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return :func:`scalar` of NumPy arrays, elementwise so that a design has one value in any batch."""
     if objectives.shape[-1] == 1:
         return objectives[..., 0]
-    size = np.log(np.maximum(np.abs(objectives.astype(np.float64)), np.finfo(np.float32).tiny))
-    parts = np.moveaxis(np.sign(objectives) * size * weights, -1, 0)
-    return np.exp(sum(parts)).astype(np.float32)
+    log_size = np.log(np.maximum(np.abs(objectives.astype(np.float64)), np.finfo(np.float32).tiny))
+    terms = np.moveaxis(np.sign(objectives) * log_size * weights, -1, 0)
+    return np.exp(sum(terms)).astype(np.float32)
 
 
 def weights_of(seeds: Sequence[int], n_objectives: int) -> np.ndarray:
-    """Return weights [seed, objective] that add up to 1, spread over the simplex."""
+    """Return weights [seed, objective] that add up to 1, spread over the simplex.
+
+    Args:
+        seeds: of a method.
+        n_objectives: one has the weight 1.
+    """
     if n_objectives == 1:
         return np.ones((len(seeds), 1), np.float32)
     if n_objectives == 2:

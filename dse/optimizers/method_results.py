@@ -116,7 +116,12 @@ def best_points(method_results: list[MethodResult]) -> Point:
 
 
 def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray]]:
-    """Return (axis, its label at each point) of points [design] for all axes: dimensions, continuous, mapping."""
+    """Return (axis, its label at each point) of points [design] for all axes: dimensions, continuous, mapping.
+
+    Args:
+        problem: the space.
+        points: on the host or the device.
+    """
     grid, space = problem.grid, problem.space
     digits = np.asarray(points.digits)
     reals = jax.tree.map(np.asarray, spaces.real_values(space, points.reals))

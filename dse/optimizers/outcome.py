@@ -137,8 +137,8 @@ def _best_of_seeds(problem: Problem, method_results: list[MethodResult]) -> tupl
     """Return the best design of each seed, best first; equals are in the order of methods and seeds."""
     signs, best_objective = multi_objective.objective_signs(problem), None
     if problem.n_objectives == 1 and not problem.descent:  # of several, the best by one is the end of a front
-        feasible = [result.polished.evaluation for result in method_results]
-        best_objective = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)
+        evaluations = [result.polished.evaluation for result in method_results]
+        best_objective = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in evaluations)
     designs: list[tuple[tuple[float, float], BestOfSeed]] = []
     for result in method_results:
         best = result.polished
@@ -190,9 +190,11 @@ def verify(problem: Problem, best: Best) -> None:
     metrics, objectives = problem.evaluate_by_numpy(best.point)
     for position, objective in enumerate(problem.program.objectives):
         pairs = zip(objectives[position].tolist(), best.evaluation.objectives[:, position].tolist(), strict=True)
-        for plain, searched in pairs:
-            if not abs(plain - searched) <= ROUNDING * max(abs(plain), abs(searched)):
-                raise MismatchError(f"{objective.expression.text}: the search says {searched}, the model {plain}")
+        for model_value, search_value in pairs:
+            if not abs(model_value - search_value) <= ROUNDING * max(abs(model_value), abs(search_value)):
+                raise MismatchError(
+                    f"{objective.expression.text}: the search says {search_value}, the model {model_value}"
+                )
     for reason, violation in zip(metrics.infeasible_reason.tolist(), best.evaluation.violation.tolist(), strict=True):
         if violation == 0.0 and reason:
             raise MismatchError(f"the search says feasible, the model {reason}")

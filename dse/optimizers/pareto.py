@@ -41,7 +41,14 @@ def merge_fronts(*fronts: Front) -> Front:
 
 
 def front(objectives: np.ndarray) -> np.ndarray:
-    """Return positions of the designs [design, objective] that no other dominates, in their order."""
+    """Return positions of the designs [design, objective] that no other dominates, in their order.
+
+    Args:
+        objectives: all minimised.
+
+    Returns:
+        Positions in ascending order, one for equal designs.
+    """
     return np.sort(pareto_front(np.ascontiguousarray(objectives.T), np.arange(len(objectives))))
 
 
@@ -50,6 +57,10 @@ def hypervolume(objectives: np.ndarray, reference: np.ndarray) -> float:
 
     By slices along the last objective, each the hypervolume of one objective fewer (While et al. 2006); designs
     that are not below the reference in every objective add nothing.
+
+    Args:
+        objectives: all minimised.
+        reference: [objective].
     """
     objectives, reference = np.asarray(objectives, float), np.asarray(reference, float)
     return _volume(objectives[np.all(objectives < reference, axis=1)], reference)
@@ -81,6 +92,9 @@ def shares(fronts: list[np.ndarray]) -> list[float | None]:
     """Return the share that each front dominates of the box from the best to the :func:`reference` of all fronts.
 
     None where there are too many objectives, or too many designs, to say so exactly, and where there is no box.
+
+    Args:
+        fronts: objectives [design, objective] of each front.
     """
     all_objectives = np.concatenate(fronts).astype(float)
     if not len(all_objectives) or len(all_objectives) > _MOST_BY_OBJECTIVES.get(all_objectives.shape[1], 0):

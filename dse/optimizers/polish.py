@@ -45,6 +45,11 @@ def polish(problem: Problem, best: Best, weights: np.ndarray) -> PolishResult:
 
     All single steps, halved along continuous axes when nothing is better any more; then all pairs of steps, if they
     are few, and single steps again from a better one.
+
+    Args:
+        problem: the space and the objectives.
+        best: [seed] to start from.
+        weights: [seed, objective] of the geometric mean, as the method had them.
     """
     fronts: list[Front] = []
     optima = [

@@ -122,7 +122,14 @@ class Problem:
         return reshape_results(jax.device_get(evaluation), shape)
 
     def slopes(self, points: Point) -> tuple[Evaluation, Values]:
-        """Return the evaluation of points [design], and the gradient of the first objective's logarithm by leaf."""
+        """Return the evaluation of points [design], and the gradient of the first objective's logarithm by leaf.
+
+        Args:
+            points: on the host.
+
+        Returns:
+            The evaluation, and full path → slopes [design].
+        """
         size, count = self.evaluator.size, len(points.digits)
         parts = []
         for first in range(0, count, size):
@@ -130,8 +137,8 @@ class Problem:
             zeros = padded(jnp.zeros(len(batch.digits)), size)
             weights = jnp.zeros((size, self.n_objectives)).at[:, 0].set(1.0)
             values = padded_values(self.space, batch, size)
-            part = self.evaluator.slopes(values, Penalty(weights, zeros, zeros), len(batch.digits))
-            parts.append(reshape_results(jax.device_get(part), (len(batch.digits),)))
+            results = self.evaluator.slopes(values, Penalty(weights, zeros, zeros), len(batch.digits))
+            parts.append(reshape_results(jax.device_get(results), (len(batch.digits),)))
         return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
 
     def at(self, values: dict[str, Scalar]) -> Evaluation:
@@ -139,23 +146,33 @@ class Problem:
         return evaluate(self.program, self.grid.base, values)
 
     def metrics(self, points: Point) -> dict[str, np.ndarray]:
-        """Return the metrics of results of points [design], by name."""
+        """Return the metrics of results of points [design], by name.
+
+        Equal points are evaluated once.
+        """
         names = self.spec.sweep.metrics
         digits = np.asarray(points.digits)
         _, inverse = np.unique(
             np.concatenate([digits, np.asarray(points.reals).view(np.int32)], axis=1), axis=0, return_inverse=True
         )
-        first = np.unique(inverse.reshape(-1), return_index=True)[1]
-        values, _ = self.evaluate_by_numpy(jax.tree.map(lambda a: np.asarray(a)[first], points))
+        first_indices = np.unique(inverse.reshape(-1), return_index=True)[1]
+        values, _ = self.evaluate_by_numpy(jax.tree.map(lambda a: np.asarray(a)[first_indices], points))
         return {name: getattr(values, name)[inverse.reshape(-1)] for name in names}
 
     def evaluate_by_numpy(self, points: Point) -> tuple[Any, tuple[np.ndarray, ...]]:
-        """Return metrics and objectives of points [design] by NumPy alone, without a compiled program."""
+        """Return metrics and objectives of points [design] by NumPy alone, without a compiled program.
+
+        Args:
+            points: on the host.
+
+        Returns:
+            Metrics by name, and the minimised objectives, arrays [design].
+        """
         values = jax.device_get(spaces.values(self.space, points))
         structure = values.pop(spaces.STRUCTURE, np.zeros(len(points.digits)))
         parts = []
-        for number, (grid, program) in enumerate(self.programs):
-            indices, paths = np.flatnonzero(structure == number), _searched_leaves(grid, self.space)
+        for structure_index, (grid, program) in enumerate(self.programs):
+            indices, paths = np.flatnonzero(structure == structure_index), _searched_leaves(grid, self.space)
             if len(indices):
                 leaf_values = {path: values[path][indices] for path in paths}
                 parts.append((indices, evaluate_few(grid.base, leaf_values, program=program)))

@@ -219,9 +219,9 @@ def _run_methods(
         start_time = time.perf_counter()
         method_results.append(descent.search(task, options.progress))
         return method_results, {DESCENT: time.perf_counter() - start_time}
-    slopes = any(uses_slopes(task, name) for name in task.spec.methods)
+    needs_slopes = any(uses_slopes(task, name) for name in task.spec.methods)
     try:
-        with task.evaluator.compiling_in_background(leaf_paths(task.space), slopes):
+        with task.evaluator.compiling_in_background(leaf_paths(task.space), needs_slopes):
             drivers = _drivers(task)  # a missing library is told of at once
             for name, driver in drivers.items():
                 start_time = time.perf_counter()

@@ -146,7 +146,10 @@ def encode(space: Space, point: Point) -> Array:
 
 
 def coordinates(space: Space, point: Point) -> Array:
-    """Return the discrete coordinates [..., coordinate] of points."""
+    """Return the discrete coordinates [..., coordinate] of points.
+
+    With ``point.reals`` they determine the point.
+    """
     dimension_digits, row, option_digits = _split(space, point.digits)
     return jnp.concatenate([dimension_digits, _gather(space.ranks, row), option_digits], axis=-1)
 
@@ -215,7 +218,12 @@ def _representative_options(space: Space, leaf: Array, options: Array) -> Array:
 
 
 def values(space: Space, point: Point) -> dict[str, Array]:
-    """Return full path → values [...] of every leaf that the space sets."""
+    """Return full path → values [...] of every leaf that the space sets.
+
+    Args:
+        space: the tables.
+        point: points [...], on the device or on the host.
+    """
     leaf_values = {
         path: _gather(column, point.digits[..., digit])
         for digit, columns in enumerate(space.columns)
@@ -265,7 +273,13 @@ def real_values(space: Space, reals: Array) -> dict[str, Array]:
 
 
 def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
-    """Draw random designs: dimensions and continuous axes uniform, then uniform over the mappings that fit them."""
+    """Draw random designs: dimensions and continuous axes uniform, then uniform over the mappings that fit them.
+
+    Args:
+        space: the tables.
+        key: of JAX's random numbers.
+        shape: leading axes of the points.
+    """
     keys = jax.random.split(key, 3)
     dimension_digits = _dimension_digits(space, jax.random.uniform(keys[0], (*shape, space.row_digit)))
     first, last = _mapping_range(space, dimension_digits)
@@ -302,6 +316,11 @@ def neighbours(space: Space, point: Point, step: Any = 1.0 / 16.0) -> tuple[Poin
     Dimensions and options move by one place, continuous axes by ``step``, and the degrees to the next mapping along
     each way in which one of them changes alone, or two of them at the same product. A step that leads to no valid
     mapping is repaired as :func:`canonical` does; those that need no repair can be taken back.
+
+    Args:
+        space: the tables.
+        point: one point, without leading axes.
+        step: of continuous axes, as a share of their length.
     """
     n_rows, n_choices, n_reals = space.neighbour_rows.shape[1], len(space.sizes) - 1, len(space.paths)
     is_row = (np.arange(len(space.sizes)) == space.row_digit)[None]

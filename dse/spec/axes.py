@@ -125,9 +125,15 @@ def check_read(
     to_serve: str = "add a section [serving]",
     to_train: str = "leave it out, or leave out [serving]",
 ) -> None:
-    """Raise InputError if the study's model does not read a leaf.
+    """Raise InputError if the study's model does not read a leaf, whose value would have no effect.
 
-    ``to_serve``, ``to_train``: the usual fix where the other kind of study reads it.
+    Args:
+        path: full path of the leaf.
+        name: as the user wrote it.
+        where: its place, for errors.
+        study: what is evaluated.
+        to_serve: the usual fix where a study of serving reads it.
+        to_train: the usual fix where a study of training reads it.
     """
     serves = study.name == "serving"
     if study.unread and path.startswith(study.unread):

@@ -105,7 +105,11 @@ def _section_of(kind: Any) -> type[Section] | None:
 def option_text(option: str, fixed: Mapping[str, Any]) -> str:
     """Return an option with its settings as the command line has them.
 
-    >>> stated("--train", {"tp": 4, "overlap_tp": True})
+    Args:
+        option: of the command line.
+        fixed: name → value.
+
+    >>> option_text("--train", {"tp": 4, "overlap_tp": True})
     '--train tp=4 --train overlap_tp=true'
     """
     values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in fixed.items()}

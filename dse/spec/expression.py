@@ -194,7 +194,12 @@ def _correction(text: str, reason: str) -> str:
 
 
 def written_units(text: str, study: Study) -> str:
-    """Return the units in tables of an objective given as text."""
+    """Return the units in tables of an objective given as text.
+
+    Args:
+        text: an expression of leaves and metrics.
+        study: its metrics.
+    """
     return parse(text, "objective", study).written
 
 

@@ -31,7 +31,15 @@ class Keep:
 
 
 def parse_keep(text: Any, where: str) -> Keep:
-    """Parse ``all feasible best pareto top:K``."""
+    """Parse ``all feasible best pareto top:K``.
+
+    Args:
+        text: from the document or the command line.
+        where: its place, for errors.
+
+    Raises:
+        InputError: for any other text.
+    """
     mode, _, count = str(text).partition(":")
     if mode == "top" and _is_count(count):
         return Keep("top", int(count))

@@ -103,8 +103,8 @@ class Reading:
         operators = [_SIGNS[type(op)] for op in node.ops]
         for sign, (left, right) in zip(operators, itertools.pairwise((node.left, *node.comparators)), strict=True):
             for number, other in ((left, right), (right, left)):
-                parts = (child for child in ast.walk(number) if isinstance(child, ast.expr))
-                is_bare = not any(dotted_name(child) or is_text(child) for child in parts)
+                nodes = (child for child in ast.walk(number) if isinstance(child, ast.expr))
+                is_bare = not any(dotted_name(child) or is_text(child) for child in nodes)
                 units = self.dimension(other)
                 if is_bare and units and (value := float(self.value(number))):
                     text = f"{_side_text(left)} {sign} {_side_text(right)}"
@@ -117,8 +117,10 @@ class Reading:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.excess(node.operand, not expected)
         if isinstance(node, ast.BoolOp):
-            parts = [self.excess(operand, expected) for operand in node.values]
-            return functools.reduce(operator.add if isinstance(node.op, ast.And) == expected else jnp.minimum, parts)
+            violations = [self.excess(operand, expected) for operand in node.values]
+            return functools.reduce(
+                operator.add if isinstance(node.op, ast.And) == expected else jnp.minimum, violations
+            )
         is_true = _truth(self.value(node)) == expected
         if not isinstance(node, ast.Compare):
             return jnp.where(is_true, 0.0, 1.0)
@@ -175,9 +177,12 @@ class Reading:
             if not is_leaf(leaf) or is_leaf(other) or other in self.study.units:
                 continue
             if other in choices_of(self._full_name(leaf)):
-                right = re.sub(rf"\b{other}\b", repr(other), ast.unparse(node))
+                quoted_comparison = re.sub(rf"\b{other}\b", repr(other), ast.unparse(node))
                 raise InputError(
-                    self.where, f"{ast.unparse(node)!r}", f"a choice of {leaf} in quotation marks", f"write {right}"
+                    self.where,
+                    f"{ast.unparse(node)!r}",
+                    f"a choice of {leaf} in quotation marks",
+                    f"write {quoted_comparison}",
                 )
 
     def _text(self, text: str, names: list[str]) -> Scalar:

@@ -56,7 +56,12 @@ def check_keys(table: dict[str, Any], allowed: tuple[str, ...], where: str) -> N
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted keys and values of nested tables, with ranges whole (TOML nests ``memory.bandwidth``)."""
+    """Yield dotted keys and values of nested tables, with ranges whole (TOML nests ``memory.bandwidth``).
+
+    Args:
+        table: from the TOML document.
+        prefix: of the dotted keys.
+    """
     for key, value in table.items():
         if isinstance(value, dict) and not axis_values.is_range(value):
             yield from flat(value, f"{prefix}{key}.")

@@ -65,6 +65,9 @@ def offered(
         study: the study of the designs.
         machine: what is at hand.
         extra_designs: designs of that machine, to be run in addition.
+
+    Returns:
+        The posterior of the decision, and runs and kernels on the machine with their effects on its factors.
     """
     runs = [
         run
@@ -120,7 +123,7 @@ def _run_candidate(joint: Posterior, index: int, run: Choice, decision: Posterio
     effects = {key: float(effect[same_index]) for key, effect in joint.effects.items() if effect[same_index]}
     unshared_variance = sum(effect**2 for key, effect in effects.items() if key not in decision.effects)
     shared = {key: effect for key, effect in effects.items() if key in decision.effects}
-    line, row = _line_and_row(run, joint.metric, study)
+    line, row = _command_and_row(run, joint.metric, study)
     return Candidate(
         f"run {run.name}",
         "run",
@@ -313,7 +316,7 @@ SERVING_METRICS = {
 }  # fmt: skip
 
 
-def _line_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str, str]]:
+def _command_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str, str]]:
     """Return the command of a run, and its row of the table of measurements."""
     design, default_tool = run.design, next(tool for tool in TOOLS.values() if tool.study == study.name)
     tool = (stack_tool(run.stack, study.name) or default_tool).name

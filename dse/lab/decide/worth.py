@@ -118,10 +118,17 @@ class Belief(NamedTuple):
 def measurement_value(belief: Belief, candidate: Candidate) -> float:
     """Return how much a measurement lowers the expected loss of a decision.
 
+    Args:
+        belief: before the measurement.
+        candidate: what is measured.
+
+    Returns:
+        The difference of the expected losses, in logarithms; 0 or more.
+
     >>> belief = Belief(np.zeros(2), np.eye(2), ["a", "b"], np.eye(2), np.zeros(2))
-    >>> round(value(belief, Candidate("of a", "run", {"a": 1.0}, 0.0, 1.0)), 2)
+    >>> round(measurement_value(belief, Candidate("of a", "run", {"a": 1.0}, 0.0, 1.0)), 2)
     0.4
-    >>> value(belief, Candidate("of both", "run", {"a": 1.0, "b": 1.0}, 0.0, 1.0))
+    >>> measurement_value(belief, Candidate("of both", "run", {"a": 1.0, "b": 1.0}, 0.0, 1.0))
     0.0
     """
     slope = belief.slope(candidate)
@@ -132,7 +139,15 @@ def measurement_value(belief: Belief, candidate: Candidate) -> float:
 
 
 def loss_after(belief: Belief, slopes: np.ndarray) -> float:
-    """Return the expected loss of the decision after measurements with slopes [designs, measurements]."""
+    """Return the expected loss of the decision after measurements with slopes [designs, measurements].
+
+    Args:
+        belief: before the measurements.
+        slopes: change of the expected losses per standard deviation of each measurement.
+
+    Returns:
+        The loss relative to the best design, in logarithms.
+    """
     draws = _draws(belief.matrix.shape[1])
     perfect = np.min(belief.losses[:, None] + belief.matrix @ draws, axis=0).mean()
     informed = np.min(belief.losses[:, None] + slopes @ _draws(slopes.shape[1]), axis=0).mean()
@@ -154,6 +169,9 @@ def order(belief: Belief, candidates: Sequence[Candidate], count: int = 10) -> l
         belief: before any of them.
         candidates: what could be measured.
         count: at most so many; fewer where no further one is worth anything.
+
+    Returns:
+        The measurements, each with its value alone and the expected loss after it.
     """
     ranked: list[Step] = []
     slopes, current, remaining = np.zeros((len(belief.losses), 0)), belief, list(candidates)

@@ -176,7 +176,12 @@ def _rank_attributes(node: ChakraNode, place: RankPlace, groups: dict[tuple[int,
 
 
 def stage_nodes(step: Step, design: Design) -> list[list[tuple[ChakraNode, bytes]]]:
-    """Return the nodes of the ranks of each stage with their encoding, sends matched with receives."""
+    """Return the nodes of the ranks of each stage with their encoding, sends matched with receives.
+
+    Args:
+        step: all devices of a pipeline.
+        design: its design.
+    """
     devices = [device_step(design, stage, step) for stage in range(len(step.plan.orders))]
     kernels_by_receiver = {
         (stage + kernel.peer, kernel.number): kernel

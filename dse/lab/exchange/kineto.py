@@ -90,7 +90,13 @@ def write(
 
 
 def events(step: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict[str, Any]]:
-    """Yield the events of a rank: names, the step, operators of the host and kernels of the device."""
+    """Yield the events of a rank: names, the step, operators of the host and kernels of the device.
+
+    Args:
+        step: of a device of the rank's stage.
+        design: its design.
+        place: the rank.
+    """
     for pid, name in ((_HOST["pid"], "python"), (0, "python")):
         yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": _START, "args": {"name": name}}
     yield {

@@ -263,24 +263,28 @@ def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> x
         for size in np.unique(columns["n_devices"])
         if (same_size := np.flatnonzero(columns["n_devices"] == size)).size
     ]
-    t = np.array([index for index in order if np.isfinite(seconds[index])], int)
-    e = best_engine[t]
-    if not t.size:
+    trainer_rows = np.array([index for index in order if np.isfinite(seconds[index])], int)
+    engine_rows = best_engine[trainer_rows]
+    if not trainer_rows.size:
         return None
-    values = {name: np.asarray(value, np.float64)[e, t] for name, value in step._asdict().items()}
-    labels = {f"training_{name}": columns[name][t] for name in (*_TRAIN_LABELS, "software") if name in columns}
-    options = _stage_options(demand, {name: values[t] for name, values in columns.items()})
+    values = {name: np.asarray(value, np.float64)[engine_rows, trainer_rows] for name, value in step._asdict().items()}
+    labels = {
+        f"training_{name}": columns[name][trainer_rows] for name in (*_TRAIN_LABELS, "software") if name in columns
+    }
+    options = _stage_options(demand, {name: values[trainer_rows] for name, values in columns.items()})
     labels["training_stage_options"] = np.array([option or "" for option in options])
     labels |= {
-        f"rollout_{name}": engine_columns[name][e] for name in (*_ROLLOUT_LABELS, "software") if name in engine_columns
+        f"rollout_{name}": engine_columns[name][engine_rows]
+        for name in (*_ROLLOUT_LABELS, "software")
+        if name in engine_columns
     }
     counts = {
-        "mode": np.full(t.size, mode),
-        "training_devices": columns["n_devices"][t],
-        "rollout_devices": replicas[e, t] * replica[e],
-        "rollout_replicas": replicas[e, t],
+        "mode": np.full(trainer_rows.size, mode),
+        "training_devices": columns["n_devices"][trainer_rows],
+        "rollout_devices": replicas[engine_rows, trainer_rows] * replica[engine_rows],
+        "rollout_replicas": replicas[engine_rows, trainer_rows],
     }
-    return _dataset(demand, values, counts | labels, columns["cost_per_device_hour"][t])
+    return _dataset(demand, values, counts | labels, columns["cost_per_device_hour"][trainer_rows])
 
 
 def _rollout_times(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batches: int) -> np.ndarray:

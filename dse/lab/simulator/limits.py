@@ -46,6 +46,10 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
     Bytes of a sequence are linear in its tokens here, from the mean prompt to the mean prompt with its answer: a state
     counts as further tokens, and where tokens beyond the prompt take no room (a window) a block is a sequence.
 
+    Args:
+        design: with requests, serving options and engine.
+        request_list: what the rank serves.
+
     Raises:
         InputError: where the longest request does not fit into the cache, or one sequence not into a step.
     """

@@ -195,6 +195,9 @@ def _lengths(random: np.random.Generator, mean: float, spread: float, count: int
 def read(path: str | Path) -> RequestList:
     """Read the requests of a trace, ordered by arrival.
 
+    Args:
+        path: CSV file with the columns ``COLUMNS``.
+
     Raises:
         InputError: for a file, a column or a cell that cannot be used, with its line.
     """

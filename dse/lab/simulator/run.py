@@ -87,11 +87,11 @@ def simulate(
     )
     table = step_table(design, max(sequences, 1), limits.chunk, int(np.max(request_list.prompt + request_list.answer)))
     schedulers = []
-    for numbers, at_once in zip(numbers_by_rank, in_flight, strict=True):
+    for numbers, n_in_flight in zip(numbers_by_rank, in_flight, strict=True):
         rank_requests = request_list.subset(numbers)
-        if at_once:
-            rank_requests = _in_steady_state(rank_requests, at_once, seed)
-        schedulers.append(Scheduler(limits, table, rank_requests, at_once, keep))
+        if n_in_flight:
+            rank_requests = _in_steady_state(rank_requests, n_in_flight, seed)
+        schedulers.append(Scheduler(limits, table, rank_requests, n_in_flight, keep))
     n_meeting, expert_share = meeting(design)
     results = (
         [
@@ -105,13 +105,13 @@ def simulate(
     span = (
         None
         if is_trace or design_requests.load == float(Load.offline)
-        else _span(results, max(map(_or_none, in_flight)))
+        else _span(results, max(map(_in_flight_or_zero, in_flight)))
     )
     return Simulation(results, limits, numbers_by_rank, span, is_open=not is_closed)
 
 
-def _or_none(at_once: int | None) -> int:
-    return at_once or 0
+def _in_flight_or_zero(n_in_flight: int | None) -> int:
+    return n_in_flight or 0
 
 
 def _in_flight(requests: Requests, ranks: int) -> list[int | None]:
@@ -130,26 +130,26 @@ def _request_numbers(requests: RequestList, ranks: int, seed: int, in_turn: bool
     return [numbers for rank_index in range(ranks) if len(numbers := order[rank == rank_index])]
 
 
-def _in_steady_state(requests: RequestList, at_once: int, seed: int) -> RequestList:
+def _in_steady_state(requests: RequestList, n_in_flight: int, seed: int) -> RequestList:
     """Return requests whose first ones have been in flight before, with a uniform rest of their answers."""
     share, answer, arrival = (
         np.random.default_rng([seed, 2]).random(requests.size),
         requests.answer.copy(),
         requests.arrival.copy(),
     )
-    answer[:at_once], arrival[:at_once] = np.ceil(share[:at_once] * answer[:at_once]), 0.0
+    answer[:n_in_flight], arrival[:n_in_flight] = np.ceil(share[:n_in_flight] * answer[:n_in_flight]), 0.0
     return requests._replace(answer=answer, arrival=arrival)
 
 
-def _span(results: list[RankResult], at_once: int) -> tuple[float, float]:
+def _span(results: list[RankResult], n_in_flight: int) -> tuple[float, float]:
     """Return the seconds between which arrivals count, of all ranks."""
     spans = []
     for result in results:
         count = result.requests.size
-        first = min(max(int(_START * count), at_once), count // 2)
-        last = max(count - 1 - max(int(_END * count), at_once), first)
+        first_index = min(max(int(_START * count), n_in_flight), count // 2)
+        last_index = max(count - 1 - max(int(_END * count), n_in_flight), first_index)
         arrivals = np.sort(result.requests.arrival)
-        spans.append((arrivals[first], arrivals[last]))
+        spans.append((arrivals[first_index], arrivals[last_index]))
     return max(start for start, _ in spans), min(end for _, end in spans)
 
 

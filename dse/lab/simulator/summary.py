@@ -15,7 +15,11 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 def latencies(simulation: Simulation) -> dict[str, Floats]:
-    """Return seconds of every request by metric, NaN for the time per output token of a single token."""
+    """Return seconds of every request by metric, NaN for the time per output token of a single token.
+
+    Returns:
+        Metric → [request] in the order of arrival.
+    """
     arrival, first, finish = map(simulation.column, ("arrival", "first", "finish"))
     later_tokens = simulation.column("answer") - 1.0
     token = np.divide(finish - first, later_tokens, out=np.full_like(first, np.nan), where=later_tokens > 0.0)
@@ -31,6 +35,12 @@ def statistics(simulation: Simulation) -> dict[str, Any]:
     """Return figures of a simulation in SI units: of the requests within its span, and of all steps.
 
     ``mean_…`` and ``p50_…`` to ``p99_…`` of each latency; rates of the requests that end within the span.
+
+    Args:
+        simulation: of any load.
+
+    Returns:
+        Name → figure; shares of time and of cache are from 0 to 1.
     """
     arrival, finish, answer = map(simulation.column, ("arrival", "finish", "answer"))
     start, end = simulation.span or (float(arrival.min()), float(finish.max()))
@@ -79,5 +89,9 @@ def backlog(simulation: Simulation) -> dict[str, Any]:
 
 
 def queue_grows(figures: dict[str, Any]) -> bool:
-    """True where the queue of an open load is longer at the end by a fifth and 10 requests."""
+    """True where the queue of an open load is longer at the end by a fifth and 10 requests.
+
+    Args:
+        figures: of :func:`statistics`.
+    """
     return bool(figures.get("waiting_at_end", 0) > 1.2 * figures.get("waiting_at_half", 0) + 10.0)

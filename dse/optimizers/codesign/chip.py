@@ -80,7 +80,16 @@ class DescentSolution(NamedTuple):
 
 
 def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = ()) -> DescentSolution:
-    """Return the chip of a finished descent, with ``metrics`` of its workloads."""
+    """Return the chip of a finished descent, with ``metrics`` of its workloads.
+
+    Args:
+        problem: the co-design.
+        trace: of the descent.
+        metrics: names of further metrics of the workloads.
+
+    Returns:
+        The chip, re-evaluated by the model alone, and its point in the space.
+    """
     trace = without_excess_stacks(problem, trace)
     variants = integer_stack_chips(problem, trace) if problem.whole_stacks else []
     trace = with_best_variant(trace, variants)
@@ -237,7 +246,12 @@ def _with_room(hardware: Hardware, base: Design, coordinates: Mapping[str, float
 
 
 def with_best_variant(trace: Trace, variants: list[IntegerStackChip]) -> Trace:
-    """Return the trace with the best chip of ``variants``, or unchanged where none of them can be built."""
+    """Return the trace with the best chip of ``variants``, or unchanged where none of them can be built.
+
+    Args:
+        trace: of the descent.
+        variants: chips with whole numbers of stacks.
+    """
     best_chip = min(variants, key=lambda chip: chip.objective, default=None)
     if best_chip is None or not math.isfinite(best_chip.objective):
         return trace

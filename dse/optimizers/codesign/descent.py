@@ -122,8 +122,10 @@ def gradient(
         path: (weights * np.where(weights > 0.0, slopes[path], 0.0)).sum(axis=(1, 2)).astype(slopes[path].dtype)
         for path in problem.hardware.names
     }
-    exact = np.exp(mappings.best.astype(np.float64) @ problem.weights)
-    return jax.tree.map(np.asarray, _pull_back(coordinates, by_leaf, hardware=_Static(problem.hardware))), exact
+    exact_objective = np.exp(mappings.best.astype(np.float64) @ problem.weights)
+    return jax.tree.map(
+        np.asarray, _pull_back(coordinates, by_leaf, hardware=_Static(problem.hardware))
+    ), exact_objective
 
 
 #: Problem, points, temperature and stiffness → slopes by the coordinates, and the exact objective.
@@ -217,6 +219,10 @@ def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list
     """Return elasticities of the exact objective at a point, largest first.
 
     An elasticity is of the objective as it is named: of a maximised one, above 0 is better.
+
+    Args:
+        problem: the co-design.
+        coordinates: of one point, by full path.
     """
     batch = _batched(problem, coordinates)
     points = leaves(problem.hardware, batch)
@@ -247,7 +253,12 @@ def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list
 
 
 def exact_logarithms(problem: DescentProblem, points: Points) -> np.ndarray:
-    """Return the logarithm [point] of the exact objective of leaves, a batch of starts at a time."""
+    """Return the logarithm [point] of the exact objective of leaves, a batch of starts at a time.
+
+    Args:
+        problem: the co-design.
+        points: full path → values [point] of the leaves.
+    """
     batch, count = problem.schedule.starts, len(next(iter(points.values())))
     logarithms = []
     for first in range(0, count, batch):

@@ -168,8 +168,8 @@ class InnerProblem:
     def all_leaves(self, leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return all hardware leaves [point], those that ``leaves`` lacks as in the base design."""
         count = len(next(iter(leaves.values())))
-        plain = {p: np.full(count, leaf(self.grid.base, p)) for p in self.hardware if p not in leaves}
-        return self._array(plain | leaves)
+        base_leaves = {p: np.full(count, leaf(self.grid.base, p)) for p in self.hardware if p not in leaves}
+        return self._array(base_leaves | leaves)
 
     def best(self, leaves: dict[str, np.ndarray], stiffness: float = 0.0) -> BestMappings:
         """Return the best mappings at hardware points.
@@ -181,21 +181,21 @@ class InnerProblem:
         count = len(next(iter(leaves.values())))
         self.evaluations += count * self.evaluations_per_point
         columns = map(self._array, (self.workloads, self.degrees, self.options))
-        points = _all_mappings(self._base(), self.all_leaves(leaves), *columns, objective=self.objective)
-        objective, excess, reason = (np.asarray(array).reshape(count, self.grid.n_points, -1) for array in points)
+        evaluations = _all_mappings(self._base(), self.all_leaves(leaves), *columns, objective=self.objective)
+        objective, excess, reason = (np.asarray(array).reshape(count, self.grid.n_points, -1) for array in evaluations)
         is_mapping = self.grid.table.distinct.reshape(-1)
         can_run = is_mapping & (reason == 0)
-        exact = np.where(can_run, objective, np.inf)
-        mapping = exact.argmin(axis=2)
+        exact_objective = np.where(can_run, objective, np.inf)
+        mapping = exact_objective.argmin(axis=2)
         penalty = np.asarray(stiffness, objective.dtype) * np.maximum(excess, 0.0)
-        otherwise_runs = is_mapping & ((reason & ~self._memory_reasons) == 0)
-        relaxed = np.where(otherwise_runs, objective + penalty, np.inf)
+        runs_with_memory = is_mapping & ((reason & ~self._memory_reasons) == 0)
+        relaxed = np.where(runs_with_memory, objective + penalty, np.inf)
         k = min(self.k, relaxed.shape[2])
         nearest = np.sort(np.argpartition(relaxed, k - 1, axis=2)[..., :k], axis=2)  # ties in the table's order
         smallest = np.take_along_axis(relaxed, nearest, axis=2)
         order = smallest.argsort(axis=2, kind="stable")
         return BestMappings(
-            np.take_along_axis(exact, mapping[..., None], axis=2)[..., 0],
+            np.take_along_axis(exact_objective, mapping[..., None], axis=2)[..., 0],
             mapping,
             np.take_along_axis(smallest, order, axis=2),
             np.take_along_axis(nearest, order, axis=2),
@@ -221,17 +221,21 @@ class InnerProblem:
         hardware_columns, mapping_columns = (
             {path: v.reshape(-1) for path, v in columns.items()} for columns in (hardware, values)
         )
-        stiff = np.full(mappings.size, stiffness)  # of every design its own, for it differs from step to step
+        stiffness_column = np.full(
+            mappings.size, stiffness
+        )  # of every design its own, for it differs from step to step
         value, slope = _relaxed(self.objective.program).over(
-            mappings.size, hardware_columns, mapping_columns, stiff, self.grid.base
+            mappings.size, hardware_columns, mapping_columns, stiffness_column, self.grid.base
         )
         return value.reshape(shape), {path: s.reshape(shape) for path, s in slope.items()}
 
     def labels(self, mapping: int) -> dict[str, Any]:
         """Return the parts of a mapping by name."""
         row, column = divmod(int(mapping), self.grid.table.n_columns)
-        number = int(np.count_nonzero(self.grid.table.distinct.reshape(-1)[: row * self.grid.table.n_columns + column]))
-        labels = self.grid.labels(number)
+        mapping_index = int(
+            np.count_nonzero(self.grid.table.distinct.reshape(-1)[: row * self.grid.table.n_columns + column])
+        )
+        labels = self.grid.labels(mapping_index)
         return {axis.name: labels[axis.name] for axis in self.grid.mapping_axes}
 
     def values(self, workload: int, mapping: int) -> dict[str, float]:

@@ -57,28 +57,28 @@ def searcher(population: int, best_share: float) -> Searcher:
 
 def _trials(key: Array, state: Population, best_share: float) -> Array:
     """Return a trial [member, axis] for each member."""
-    n, d = state.cube.shape
+    n_members, n_axes = state.cube.shape
     keys = jax.random.split(key, 6)
-    n_best = max(2, round(best_share * n))
+    n_best = max(2, round(best_share * n_members))
     ranked = order(state.violation, state.value)
     # Draws of one shape are vectorised over their keys: XLA compiles each draw as long as all else in a trial.
     draw_keys, ranges = (
         jnp.append(keys[:3], jax.random.fold_in(key, 1)),
-        jnp.array([(0, n_best), (1, n), (1, n), (0, d)]),
+        jnp.array([(0, n_best), (1, n_members), (1, n_members), (0, n_axes)]),
     )
-    draws = jax.vmap(lambda key, ends: jax.random.randint(key, (n,), *ends))(draw_keys, ranges)
+    draws = jax.vmap(lambda key, ends: jax.random.randint(key, (n_members,), *ends))(draw_keys, ranges)
     best = state.cube[ranked[draws[0]]]
     first_member, second_member = (
-        state.cube[(jnp.arange(n) + step) % n] for step in draws[1:3]
+        state.cube[(jnp.arange(n_members) + step) % n_members] for step in draws[1:3]
     )  # random members, not oneself
     minimum = jnp.array([0.3, 0.1])
-    factor, rate = jax.vmap(lambda key, low: jax.random.uniform(key, (n, 1), minval=low, maxval=1.0))(
+    factor, rate = jax.vmap(lambda key, low: jax.random.uniform(key, (n_members, 1), minval=low, maxval=1.0))(
         keys[3:5], minimum
     )
     mutant = state.cube + factor * (best - state.cube) + factor * (first_member - second_member)
     mutant = jnp.where(mutant < 0.0, state.cube / 2.0, jnp.where(mutant > 1.0, (1.0 + state.cube) / 2.0, mutant))
-    crossed = jax.random.uniform(keys[5], (n, d)) < rate
-    forced = draws[3][:, None] == jnp.arange(d)[None, :]
+    crossed = jax.random.uniform(keys[5], (n_members, n_axes)) < rate
+    forced = draws[3][:, None] == jnp.arange(n_axes)[None, :]
     return jnp.where(crossed | forced, mutant, state.cube)
 
 
