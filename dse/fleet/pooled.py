@@ -110,15 +110,19 @@ def _specification(demand: Demand, accelerator: str, transfer: float) -> str:
 def cheapest(pools: PoolDesigns, demand: Demand, accelerator: str) -> Fleet | str:
     """Return the cheapest pools of one accelerator, or the reason for none."""
     fleets: list[workers.PoolFleet] = []
-    decoding = [(pool, count) for pool in pools.receivers if (count := _fewest_workers(pool, 1, 0.0, demand))]
+    receiver_counts = [
+        (pool, n_receivers) for pool in pools.receivers if (n_receivers := _fewest_workers(pool, 1, 0.0, demand))
+    ]
     for sender in pools.senders:
-        numbers: dict[float, int | None] = {}  # by the time of a transfer
-        for receiver, count in decoding:
+        senders_by_transfer: dict[float, int | None] = {}  # by the time of a transfer
+        for receiver, n_receivers in receiver_counts:
             transfer = transfer_time(sender, receiver, pools.transfer)
-            if transfer not in numbers:
-                numbers[transfer] = _fewest_workers(sender, 0, transfer, demand)
-            if number := numbers[transfer]:
-                fleets.append(_fleet_at_rate(Match(sender, receiver, transfer), (number, count), demand.rate, demand))
+            if transfer not in senders_by_transfer:
+                senders_by_transfer[transfer] = _fewest_workers(sender, 0, transfer, demand)
+            if n_senders := senders_by_transfer[transfer]:
+                fleets.append(
+                    _fleet_at_rate(Match(sender, receiver, transfer), (n_senders, n_receivers), demand.rate, demand)
+                )
     if not fleets:
         return "no pools meet the limits"
     affordable = [fleet for fleet in fleets if fleet.devices <= demand.max_devices]

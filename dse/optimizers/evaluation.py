@@ -206,21 +206,21 @@ class StructuresEvaluator:
             np.zeros((length, n_objectives), np.float32), np.zeros(length, np.float32), np.zeros(length, np.int32)
         )
         slopes_by_leaf = {path: np.zeros(length, np.float32) for path in (values if penalty else ())}
-        for number, (evaluator, paths) in enumerate(zip(self._evaluators, self._paths, strict=True)):
-            indices = np.flatnonzero(structure[:count] == number)
+        for structure_index, (evaluator, paths) in enumerate(zip(self._evaluators, self._paths, strict=True)):
+            indices = np.flatnonzero(structure[:count] == structure_index)
             if not len(indices):
                 continue
             member_values, weights = jax.tree.map(
                 lambda array, rows=indices: padded(jnp.asarray(array)[rows], self.size),
                 ({path: values[path] for path in values if path in paths}, penalty),
             )
-            part, slopes = (
+            results, slopes = (
                 evaluator.slopes(member_values, weights, len(indices))
                 if penalty
                 else (evaluator(member_values, len(indices)), {})
             )
             targets = *evaluation, *(slopes_by_leaf[path] for path in slopes)
-            for target, array in zip(targets, jax.device_get((*part, *slopes.values())), strict=True):
+            for target, array in zip(targets, jax.device_get((*results, *slopes.values())), strict=True):
                 target[indices] = array[: len(indices)]
         return evaluation, slopes_by_leaf
 
@@ -266,8 +266,10 @@ def _evaluate_blocks(base: Design, values: Values, n_blocks: Array, *, program: 
     """Evaluate the first ``n_blocks`` blocks of designs: arrays [design]."""
 
     def step(i: Array, evaluation: Evaluation) -> Evaluation:
-        part = _block(values, i, block)
-        return _insert_block(evaluation, jax.vmap(functools.partial(by_equations, program, base))(part), i * block)
+        block_values = _block(values, i, block)
+        return _insert_block(
+            evaluation, jax.vmap(functools.partial(by_equations, program, base))(block_values), i * block
+        )
 
     return lax.fori_loop(0, n_blocks, step, _zero_evaluation(program, len(next(iter(values.values())))))
 
@@ -278,8 +280,8 @@ def _differentiate_blocks(
     """Evaluate the first ``n_blocks`` blocks of designs with slopes by leaf: arrays [design]."""
 
     def step(i: Array, results: tuple[Evaluation, Values]) -> tuple[Evaluation, Values]:
-        part = jax.vmap(functools.partial(with_slopes, program, base))(*_block((values, penalty), i, block))
-        return _insert_block(results, part, i * block)
+        results_of_block = jax.vmap(functools.partial(with_slopes, program, base))(*_block((values, penalty), i, block))
+        return _insert_block(results, results_of_block, i * block)
 
     room = _zero_evaluation(program, len(penalty.multiplier)), jax.tree.map(jnp.zeros_like, values)
     return lax.fori_loop(0, n_blocks, step, room)

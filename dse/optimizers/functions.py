@@ -151,13 +151,13 @@ def with_slopes(
 
     equations, outputs = _equations(function, structure, [(len(values) + i, value) for i, value in program.known])
     try:
-        numbers, slopes = Differentiated(lowered(equations, outputs, None, "float32"), len(values))(inputs, ())
+        output_values, slopes = Differentiated(lowered(equations, outputs, None, "float32"), len(values))(inputs, ())
     except UnknownPrimitiveError:
 
         def value(variables: list[Any]) -> tuple[Any, list[Any]]:
-            numbers = equations(*variables, *inputs[len(values) :])
-            return numbers[0], numbers
+            output_values = equations(*variables, *inputs[len(values) :])
+            return output_values[0], output_values
 
-        slopes, numbers = jax.grad(value, has_aux=True)(inputs[: len(values)])
-    _, (objectives, distance, reason) = jax.tree.unflatten(outputs, numbers)
+        slopes, output_values = jax.grad(value, has_aux=True)(inputs[: len(values)])
+    _, (objectives, distance, reason) = jax.tree.unflatten(outputs, output_values)
     return Evaluation(jnp.stack(objectives), distance, reason), dict(zip(sorted(values), slopes, strict=True))

@@ -167,11 +167,11 @@ def _feasible_designs(
         best, columns = result.polished, axis_columns(problem, result.polished.point)
         leaves = spaces.values(problem.space, best.point)
         structure = np.asarray(leaves.pop(spaces.STRUCTURE, np.zeros(len(best.point.digits))), int)
-        numbers = result.metrics | {path: np.asarray(column) for path, column in leaves.items()}
+        columns_by_name = result.metrics | {path: np.asarray(column) for path, column in leaves.items()}
         for i in np.flatnonzero(best.evaluation.violation == 0.0):
             labels = {axis.name: column[i].item() for axis, column in columns}
             base = problem.grid.each[structure[i]].base
-            yield labels, {name: float(column[i]) for name, column in numbers.items()}, base
+            yield labels, {name: float(column[i]) for name, column in columns_by_name.items()}, base
 
 
 def _gap(best: Best, seed: int, best_objective: float | None) -> float | None:

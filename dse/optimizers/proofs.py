@@ -61,7 +61,7 @@ class CertificateCheck(NamedTuple):
     seconds: float
 
 
-class Prover(Protocol):
+class ProverProtocol(Protocol):
     """A module or an object that proves how good the best designs of a search are."""
 
     def prove(
@@ -91,7 +91,7 @@ class Prover(Protocol):
         """Check a certificate by other means than it was computed by."""
 
 
-def prover() -> Prover:
+def prover() -> ProverProtocol:
     """Return the installed prover: that of this package, else the first by name.
 
     Raises:
@@ -105,7 +105,7 @@ def prover() -> Prover:
             "a distribution with an entry point dse.provers",
             "install the package again: its own prover is one",
         )
-    module: Prover = plugins.load(entries[0])
+    module: ProverProtocol = plugins.load(entries[0])
     if not all(callable(getattr(module, name, None)) for name in ("prove", "check")):
         raise plugins.refused(entries[0], entries[0].value, "a module with prove and check")
     return module

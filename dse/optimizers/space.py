@@ -44,7 +44,7 @@ class Point(NamedTuple, Generic[ArrayT]):
     jax.tree_util.register_dataclass,
     data_fields=[
         "columns",
-        "shape_of",
+        "shape_index_terms",
         "children",
         "row_of_leaf",
         "ranks",
@@ -68,7 +68,7 @@ class Space:
     """The tables of a space, in which a *leaf* is a row of degrees that is valid for a shape."""
 
     columns: tuple[dict[str, Array], ...]  #: by digit: leaf path → value at each position
-    shape_of: tuple[Array, ...]  #: by dimension: [position] what it adds to the number of the shape
+    shape_index_terms: tuple[Array, ...]  #: by dimension: [position] term of the index of the shape
     children: tuple[Array, ...]  #: by level of the tree: [node, wanted rank] node of the next level
     row_of_leaf: Array  #: [leaf] row of degrees
     ranks: Array  #: [row, level] rank of each degree that varies
@@ -81,7 +81,7 @@ class Space:
     distinct_columns: Array  #: [pattern, n] the columns that stand for themselves, then whatever
     low: Array  #: [continuous axis] lower end, of the logarithm where it is spaced so
     span: Array  #: [continuous axis] and the way to the upper end
-    structure: Array | None  #: [shape] number of the grid's member; None where all designs have one structure
+    structure: Array | None  #: [shape] index of the grid's member; None where all designs have one structure
     has_digits: Array | None  #: [shape, dimension] whether its designs have the dimension: else they stand at its first
     has_reals: Array | None  #: [shape, continuous axis] the same of continuous axes
     sizes: tuple[int, ...]  #: of the digits
@@ -189,10 +189,10 @@ def _leaf(space: Space, dimension_digits: Array, ranks: Array) -> Array:
 def _shape(space: Space, dimension_digits: Array) -> Array:
     """Return the index of the shape at these dimensions."""
     on_host = isinstance(dimension_digits, np.ndarray)
-    number = (np if on_host else jnp).zeros(dimension_digits.shape[:-1], np.int32)
-    for dimension, adds in enumerate(space.shape_of):
-        number = number + _gather(adds, dimension_digits[..., dimension])
-    return number
+    shape_index = (np if on_host else jnp).zeros(dimension_digits.shape[:-1], np.int32)
+    for dimension, adds in enumerate(space.shape_index_terms):
+        shape_index = shape_index + _gather(adds, dimension_digits[..., dimension])
+    return shape_index
 
 
 def _reset_absent_axes(space: Space, dimension_digits: Array, reals: Array) -> tuple[Array, Array]:
@@ -283,7 +283,7 @@ def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
     keys = jax.random.split(key, 3)
     dimension_digits = _dimension_digits(space, jax.random.uniform(keys[0], (*shape, space.row_digit)))
     first, last = _mapping_range(space, dimension_digits)
-    row, options = _numbered_mapping(space, jax.random.randint(keys[1], shape, first, last))
+    row, options = _mapping_at(space, jax.random.randint(keys[1], shape, first, last))
     dimension_digits, reals = _reset_absent_axes(
         space, dimension_digits, jax.random.uniform(keys[2], (*shape, len(space.paths)))
     )
@@ -303,10 +303,12 @@ def _mapping_range(space: Space, dimension_digits: Array) -> tuple[Array, Array]
     return first, last
 
 
-def _numbered_mapping(space: Space, number: Array) -> tuple[Array, Array]:
+def _mapping_at(space: Space, mapping_index: Array) -> tuple[Array, Array]:
     """Return the row and the digits of the options of mappings by their index."""
-    leaf = jnp.searchsorted(space.designs_before, number, side="right").astype(jnp.int32) - 1
-    column = _gather(space.distinct_columns, _gather(space.pattern, leaf), number - _gather(space.designs_before, leaf))
+    leaf = jnp.searchsorted(space.designs_before, mapping_index, side="right").astype(jnp.int32) - 1
+    column = _gather(
+        space.distinct_columns, _gather(space.pattern, leaf), mapping_index - _gather(space.designs_before, leaf)
+    )
     return _gather(space.row_of_leaf, leaf), _gather(space.option_digits, column)
 
 

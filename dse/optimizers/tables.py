@@ -33,7 +33,7 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
     by_shape = np.bincount(leaves.shape[tree.leaves], counts, minlength=len(shapes.shapes)).astype(np.int64)
     arrays: dict[str, Any] = dict(
         columns=tuple({path: _float32(column) for path, column in axis.items()} for axis in columns),
-        shape_of=tuple(a.astype(np.int32) for a in shapes.shape_of),
+        shape_index_terms=tuple(a.astype(np.int32) for a in shapes.index_terms),
         children=tuple(tree.children),
         row_of_leaf=leaves.row[tree.leaves].astype(np.int32),
         ranks=_ranks(leaves, tree, grid.table.n_rows),
@@ -57,7 +57,7 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
         names=_names(grid, tree, options, intervals),
         paths=tuple(i.path for i in intervals),
         logs=tuple(i.log for i in intervals),
-        n_designs=sum(int(by_shape[shape]) * int(times) for shape, times in shapes.points.items()),
+        n_designs=sum(int(by_shape[shape]) * int(times) for shape, times in shapes.points_by_shape.items()),
     )
 
 
@@ -78,24 +78,24 @@ class _Leaves(NamedTuple):
 class _Shapes(NamedTuple):
     """Numbers that the mappings of a grid must divide, by index of the shape."""
 
-    shape_of: list[np.ndarray]  #: by dimension: [position] what it adds to the number
-    points: Counter[int]  #: number → points of the grid that have it
-    shapes: list[tuple[int, Shape]]  #: by number: the structure, and what is to be divided
+    index_terms: list[np.ndarray]  #: by dimension: [position] term of the index
+    points_by_shape: Counter[int]  #: index of the shape → points of the grid that have it
+    shapes: list[tuple[int, Shape]]  #: structure and divisibility of each shape
 
 
-def _single_structure_shapes(grid: Grid, shape_of: list[np.ndarray], points: Counter[int]) -> _Shapes:
-    return _Shapes(shape_of, points, [(0, shape) for shape in grid.shapes])
+def _single_structure_shapes(grid: Grid, shape_index_terms: list[np.ndarray], points: Counter[int]) -> _Shapes:
+    return _Shapes(shape_index_terms, points, [(0, shape) for shape in grid.shapes])
 
 
 def _structure_shapes(grid: Grid) -> _Shapes:
     """Return the shapes of a grid of several structures."""
     of_members = [_shapes(member_grid)[0] for member_grid in grid.each]
     shape_numbers_by_dimension: list[np.ndarray] = []
-    for number, size in enumerate(grid.shape):
+    for dimension_index, size in enumerate(grid.shape):
         keys = np.full((len(grid.members), size), -1)
         for key, member, adds in zip(keys, grid.members, of_members, strict=True):
-            axis = member.axes[number]
-            key[member.positions[number] if axis >= 0 else slice(None)] = adds[axis] if axis >= 0 else 0
+            axis = member.axes[dimension_index]
+            key[member.positions[dimension_index] if axis >= 0 else slice(None)] = adds[axis] if axis >= 0 else 0
         shape_numbers_by_dimension.append(np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1))
     sizes = [int(shape_numbers.max()) + 1 for shape_numbers in shape_numbers_by_dimension]
     strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
@@ -108,17 +108,17 @@ def _structure_shapes(grid: Grid) -> _Shapes:
         first_positions = [int(equivalent_positions[0]) for equivalent_positions in positions]
         structure = next(i for i, member in enumerate(grid.members) if _has_positions(member, first_positions))
         member, adds = grid.members[structure], of_members[structure]
-        number, count = 0, 1
+        shape_index, n_points = 0, 1
         for axis, member_positions, position, equivalent_positions in zip(
             member.axes, member.positions, first_positions, positions, strict=True
         ):
             if axis >= 0:
-                number, count = (
-                    number + int(adds[axis][list(member_positions).index(position)]),
-                    count * len(equivalent_positions),
+                shape_index, n_points = (
+                    shape_index + int(adds[axis][list(member_positions).index(position)]),
+                    n_points * len(equivalent_positions),
                 )
-        shapes.append((structure, member.grid.shapes[number]))
-        points[shape] = count
+        shapes.append((structure, member.grid.shapes[shape_index]))
+        points[shape] = n_points
     return _Shapes(
         [shape_numbers * stride for shape_numbers, stride in zip(shape_numbers_by_dimension, strides, strict=True)],
         points,
@@ -139,7 +139,7 @@ def _structures(grid: Grid, shapes: _Shapes, intervals: tuple[Interval, ...]) ->
     has_axis = np.array([[axis >= 0 for axis in member.axes] for member in grid.members]).reshape(len(grid.members), -1)
     keys = [[axis.key for axis in dimension.axes] for dimension in grid.dimensions]
     interval_dimensions = [next(i for i, names in enumerate(keys) if interval.path in names) for interval in intervals]
-    structure = np.array([number for number, _ in shapes.shapes], np.int32)
+    structure = np.array([structure_index for structure_index, _ in shapes.shapes], np.int32)
     return {
         "structure": structure,
         "has_digits": has_axis[structure],
@@ -150,7 +150,7 @@ def _structures(grid: Grid, shapes: _Shapes, intervals: tuple[Interval, ...]) ->
 def _leaves(grid: Grid, shapes: list[tuple[int, Shape]]) -> _Leaves:
     """Return the valid rows of every shape; a shape without any borrows those of the first that has some."""
     removed_counts: Counter[str] = Counter()
-    numbers = {tuple(row): i for i, row in enumerate(_table_rows(grid))}
+    row_by_degrees = {tuple(row): i for i, row in enumerate(_table_rows(grid))}
     table_degrees = [i for i, path in enumerate(grid.parts.degrees) if path in grid.table.degrees]
     leaves_by_shape: list[_Leaves | None] = []
     for shape_number, (structure, shape) in enumerate(shapes):
@@ -166,7 +166,7 @@ def _leaves(grid: Grid, shapes: list[tuple[int, Shape]]) -> _Leaves:
         degrees, mask = degrees[has_mapping], mask[has_mapping]
         if grid.members:
             degrees, mask = _widen_to_grid(grid, structure, degrees, mask)
-        row = np.array([numbers[tuple(d)] for d in degrees[:, table_degrees]], np.int64)
+        row = np.array([row_by_degrees[tuple(d)] for d in degrees[:, table_degrees]], np.int64)
         leaves_by_shape.append(_Leaves(np.full(len(row), shape_number), row, degrees, mask) if len(row) else None)
     borrowed_leaves = next(leaves for leaves in leaves_by_shape if leaves is not None)
     filled_leaves = [
@@ -194,22 +194,24 @@ def _table_rows(grid: Grid) -> np.ndarray:
 
 def _shapes(grid: Grid) -> tuple[list[np.ndarray], Counter[int]]:
     """Return what each position of each dimension adds to the index of the shape, and the points of each shape."""
-    local, sizes = [], []
+    indices_by_dimension, sizes = [], []
     for dimension in grid.dimensions:
         paths = [path for path in SHAPE_PATHS if path in dimension.columns]
         if paths:
             rows = np.stack([dimension.columns[path] for path in paths], axis=1)
-            unique, number = np.unique(rows, axis=0, return_inverse=True)
-            local.append(number.reshape(-1))
+            unique, shape_index = np.unique(rows, axis=0, return_inverse=True)
+            indices_by_dimension.append(shape_index.reshape(-1))
             sizes.append(len(unique))
         else:
-            local.append(np.zeros(dimension.size, np.int64))
+            indices_by_dimension.append(np.zeros(dimension.size, np.int64))
             sizes.append(1)
     strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    adds = [number * stride for number, stride in zip(local, strides, strict=True)]
+    adds = [shape_index * stride for shape_index, stride in zip(indices_by_dimension, strides, strict=True)]
     points: Counter[int] = Counter()
     for combination in itertools.product(*(Counter(a.tolist()).items() for a in adds)):
-        points[sum(number for number, _ in combination)] += math.prod(times for _, times in combination)
+        points[sum(shape_index for shape_index, _ in combination)] += math.prod(
+            n_positions for _, n_positions in combination
+        )
     return adds, points
 
 

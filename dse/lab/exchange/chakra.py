@@ -91,7 +91,7 @@ _TAGS = 1 << 30
 class ChakraNode(NamedTuple):
     """A node that all ranks of a stage share, with times in whole microseconds."""
 
-    number: int
+    index: int  #: of the node among those of its stage
     name: str
     kind: int
     dependencies: tuple[int, ...]
@@ -104,7 +104,7 @@ class ChakraNode(NamedTuple):
         """Encode the node without what differs between ranks."""
         return b"".join(
             (
-                integer(1, self.number),
+                integer(1, self.index),
                 sized(2, self.name),
                 integer(3, self.kind),
                 packed(5, self.dependencies),
@@ -257,7 +257,7 @@ class _Builder:
         self.pending = [pending_message for pending_message in self.pending if pending_message not in awaited]
         predecessors = [*self.computed[-1:], *awaited]
         dependencies, ready = (
-            [number for _, number in predecessors],
+            [node_index for _, node_index in predecessors],
             max((ends for ends, _ in predecessors), default=0.0),
         )
         if start - ready > _ROUNDING and not waits_for_all:
@@ -294,9 +294,9 @@ class _Builder:
             else:
                 attributes.append(_number("comm_tag", tag, _INT32))
             end = kernel.start + sending
-            number = self._add(kernel.label, kind, list(dependencies), kernel.start, end, tuple(attributes), target)
-            self.pending.append((kernel.end, number))
-            self.last_node_by_stream[kernel.stream] = number
+            node_index = self._add(kernel.label, kind, list(dependencies), kernel.start, end, tuple(attributes), target)
+            self.pending.append((kernel.end, node_index))
+            self.last_node_by_stream[kernel.stream] = node_index
 
     def _message_nodes(self, kernel: TraceKernel, message: MessageTimes) -> Iterator[tuple[int, Target, int]]:
         """Yield (kind, target, tag) of the nodes of a message."""
@@ -326,10 +326,10 @@ class _Builder:
         target: Target | None = None,
     ) -> int:
         """Add a node and return its number; times in seconds."""
-        start_us, number = round(start * MICROSECONDS), len(self.chakra_nodes)
+        start_us, node_index = round(start * MICROSECONDS), len(self.chakra_nodes)
         self.chakra_nodes.append(
             ChakraNode(
-                number,
+                node_index,
                 name,
                 kind,
                 tuple(sorted(dependencies)),
@@ -339,7 +339,7 @@ class _Builder:
                 target,
             )
         )
-        return number
+        return node_index
 
 
 def _pass_key(kernel: TraceKernel) -> tuple[int, bool]:

@@ -108,11 +108,11 @@ def events(step: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict[
         "dur": _us(step.total),
         "args": {"External id": 1},
     }
-    for number, kernel in enumerate(step.kernels, 2):
+    for event_id, kernel in enumerate(step.kernels, 2):
         if kernel.shape is not None and kernel.family in ("matrix", "attention"):
-            yield _host_operator(kernel, number)
-        args: dict[str, Any] = {"External id": number, "device": 0, "context": 1, "stream": kernel.stream}
-        args["correlation"] = number
+            yield _host_operator(kernel, event_id)
+        args: dict[str, Any] = {"External id": event_id, "device": 0, "context": 1, "stream": kernel.stream}
+        args["correlation"] = event_id
         category = "gpu_memcpy" if kernel.family == "copy" else "kernel"
         if category == "kernel":
             args |= {"grid": _grid(kernel), "block": [256, 1, 1]}
@@ -156,7 +156,7 @@ def _is_input(kernel: TraceKernel) -> bool:
     return kernel.of_pass == INPUT_GRADIENT
 
 
-def _host_operator(kernel: TraceKernel, number: int) -> dict[str, Any]:
+def _host_operator(kernel: TraceKernel, event_id: int) -> dict[str, Any]:
     """Return the operator of the host that launches a product or attention, with the dimensions of its inputs."""
     work = kernel.shape
     assert work is not None, "an operator has a shape"
@@ -176,7 +176,7 @@ def _host_operator(kernel: TraceKernel, number: int) -> dict[str, Any]:
         **_HOST,
         "ts": _START + max(_us(kernel.start) - 20.0, 0.0),
         "dur": 4.0,
-        "args": {"External id": number, "Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)},
+        "args": {"External id": event_id, "Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)},
     }
 
 

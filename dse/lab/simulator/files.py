@@ -103,12 +103,12 @@ def _rank_events(rank_index: int, rank: RankResult) -> Iterator[dict[str, Any]]:
     for record in rank.records[:_MAX_EVENTS]:
         yield from _step_events(rank_index, record)
     columns = (rank.requests.arrival, rank.admitted, rank.first, rank.finish)
-    for number, (arrival, admitted, first, finish) in enumerate(zip(*columns, strict=True)):
-        if number >= _MAX_EVENTS or (rank.records and arrival > rank.records[:_MAX_EVENTS][-1].start):
+    for request_index, (arrival, admitted, first, finish) in enumerate(zip(*columns, strict=True)):
+        if request_index >= _MAX_EVENTS or (rank.records and arrival > rank.records[:_MAX_EVENTS][-1].start):
             break
         parts = (("queue", arrival, admitted), ("prefill", admitted, first), ("decode", first, finish))
         for name, start, end in parts:
-            ends = {"cat": "request", "id": f"{rank_index}.{number}", "pid": rank_index, "tid": 1, "name": name}
+            ends = {"cat": "request", "id": f"{rank_index}.{request_index}", "pid": rank_index, "tid": 1, "name": name}
             yield {**ends, "ph": "b", "ts": start * MICROSECONDS}
             yield {**ends, "ph": "e", "ts": end * MICROSECONDS}
 

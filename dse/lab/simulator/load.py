@@ -210,7 +210,7 @@ def read(path: str | Path) -> RequestList:
         if head.count(name) != 1:
             got = "it twice" if name in head else f"columns {', '.join(head) or 'none'}"
             raise InputError(f"{path}: column {name}", got, _ALLOWED, "state it once in the first line")
-    rows = [_row(str(path), number, head, cells) for number, cells in enumerate(lines, 2) if any(cells)]
+    rows = [_row(str(path), line_number, head, cells) for line_number, cells in enumerate(lines, 2) if any(cells)]
     if not rows:
         raise InputError(str(path), "no requests", "a line per request", "add one")
     prefix, session = (_ids([row[index] for row in rows]) for index in (0, 1))
@@ -226,9 +226,9 @@ def _ids(names: Sequence[Any]) -> list[int]:
     return [ids.setdefault(name, len(ids) - 1) for name in names]
 
 
-def _row(path: str, number: int, head: list[str], cells: list[str]) -> tuple[str, str, float, float, float, float]:
+def _row(path: str, line_number: int, head: list[str], cells: list[str]) -> tuple[str, str, float, float, float, float]:
     """Return names of prefix and session, arrival, prompt, answer and prefix tokens of one line of a trace."""
-    where = f"{path}: line {number}"
+    where = f"{path}: line {line_number}"
     if len(cells) != len(head):
         fix = "check its commas and quotes"
         raise InputError(where, f"{len(cells)} cells", f"{len(head)}, as in the first line", fix)

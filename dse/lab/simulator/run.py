@@ -32,18 +32,18 @@ class Simulation(NamedTuple):
 
     ranks: list[RankResult]
     limits: SchedulerLimits
-    request_numbers: list[Integers]  # of the requests of each rank, by arrival in the whole
+    request_indices: list[Integers]  # of the requests of each rank, by arrival in the whole
     span: tuple[float, float] | None  # s, of the arrivals that statistics count; None: all of them
     is_open: bool = False  # whether requests arrive whatever is served
 
     def column(self, name: str) -> Floats:
         """Return a value of all requests: of a result or a request, ``rank``, or ``request_time``."""
-        request_values = np.zeros(sum(map(len, self.request_numbers)))
+        request_values = np.zeros(sum(map(len, self.request_indices)))
         if name == "request_time":
             return request_values + self.limits.request_time
-        for rank_index, (rank, numbers) in enumerate(zip(self.ranks, self.request_numbers, strict=True)):
+        for rank_index, (rank, indices) in enumerate(zip(self.ranks, self.request_indices, strict=True)):
             values = rank_index if name == "rank" else getattr(rank.requests, name, None)
-            request_values[numbers] = getattr(rank, name) if values is None else values
+            request_values[indices] = getattr(rank, name) if values is None else values
         return request_values
 
 
@@ -80,15 +80,15 @@ def simulate(
     if request_list is None:
         request_list = draw_requests(design_requests, count, seed, float(engine.request_time), design.workload.reuse)
     in_flight = _in_flight(design_requests, ranks) if is_closed else [None] * ranks
-    numbers_by_rank = _request_numbers(request_list, len(in_flight), seed, is_closed)
+    indices_by_rank = _request_indices(request_list, len(in_flight), seed, is_closed)
     limits = scheduler_limits(design, request_list)
     sequences = min(
         limits.sequences, limits.blocks, request_list.size, max((n for n in in_flight if n), default=1 << 30)
     )
     table = step_table(design, max(sequences, 1), limits.chunk, int(np.max(request_list.prompt + request_list.answer)))
     schedulers = []
-    for numbers, n_in_flight in zip(numbers_by_rank, in_flight, strict=True):
-        rank_requests = request_list.subset(numbers)
+    for indices, n_in_flight in zip(indices_by_rank, in_flight, strict=True):
+        rank_requests = request_list.subset(indices)
         if n_in_flight:
             rank_requests = _in_steady_state(rank_requests, n_in_flight, seed)
         schedulers.append(Scheduler(limits, table, rank_requests, n_in_flight, keep))
@@ -107,7 +107,7 @@ def simulate(
         if is_trace or design_requests.load == float(Load.offline)
         else _span(results, max(map(_in_flight_or_zero, in_flight)))
     )
-    return Simulation(results, limits, numbers_by_rank, span, is_open=not is_closed)
+    return Simulation(results, limits, indices_by_rank, span, is_open=not is_closed)
 
 
 def _in_flight_or_zero(n_in_flight: int | None) -> int:
@@ -121,13 +121,13 @@ def _in_flight(requests: Requests, ranks: int) -> list[int | None]:
     return [n for n in (per_rank + (rank < remainder) for rank in range(ranks)) if n]
 
 
-def _request_numbers(requests: RequestList, ranks: int, seed: int, in_turn: bool) -> list[Integers]:
+def _request_indices(requests: RequestList, ranks: int, seed: int, in_turn: bool) -> list[Integers]:
     """Return the indices of the requests of each rank, in turn or by chance."""
     order = np.arange(requests.size)
     rank = order % ranks if in_turn or ranks == 1 else np.random.default_rng([seed, 1]).integers(ranks, size=order.size)
     if requests.session.size:  # where the context of their last turn is
         rank = np.where(requests.session < 0, rank, rank[np.maximum(requests.session, 0)])
-    return [numbers for rank_index in range(ranks) if len(numbers := order[rank == rank_index])]
+    return [indices for rank_index in range(ranks) if len(indices := order[rank == rank_index])]
 
 
 def _in_steady_state(requests: RequestList, n_in_flight: int, seed: int) -> RequestList:

@@ -115,7 +115,9 @@ def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = (
     ]
     chip = Chip(
         value=value,
-        hardware=[Leaf(short_name(path), number, known_leaves()[path]["units"]) for path, number in hardware.items()],
+        hardware=[
+            Leaf(short_name(path), leaf_value, known_leaves()[path]["units"]) for path, leaf_value in hardware.items()
+        ],
         cost=float(problem.hardware.cost(coordinates)) if problem.hardware.priced_accelerator else None,
         active=[_with_short_name(text) for text in problem.hardware.active_limits(coordinates)],
         workloads=workloads,
