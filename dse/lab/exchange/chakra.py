@@ -91,7 +91,7 @@ _TAGS = 1 << 30
 class ChakraNode(NamedTuple):
     """A node that all ranks of a stage share, with times in whole microseconds."""
 
-    index: int  #: of the node among those of its stage
+    node_id: int  #: of the node among those of its stage
     name: str
     kind: int
     dependencies: tuple[int, ...]
@@ -104,7 +104,7 @@ class ChakraNode(NamedTuple):
         """Encode the node without what differs between ranks."""
         return b"".join(
             (
-                integer(1, self.index),
+                integer(1, self.node_id),
                 sized(2, self.name),
                 integer(3, self.kind),
                 packed(5, self.dependencies),
