@@ -65,7 +65,7 @@ def test_all_requests_end_in_order_and_within_the_cache(one, seed, rate, prefixe
     assert np.all(requests.arrival <= found.admitted) and np.all(found.admitted < found.first)
     assert np.all(found.first <= found.finish) and np.all((found.first < found.finish) == (requests.answer > 1))
     assert np.all(np.diff(found.admitted) >= 0.0), "first come, first served"
-    assert max(record.used for record in found.records) <= found.most_used <= one.blocks
+    assert max(record.blocks for record in found.records) <= found.most_used <= one.blocks
     assert max(record.running for record in found.records) <= one.sequences
     assert all(r.prompt + r.sequences * one.rows * (r.prompt > 0) <= max(one.chunk, r.sequences) for r in found.records)
 
@@ -91,7 +91,7 @@ def test_no_request_ends_before_its_lone_time(one, seed, rate):
     requests = asked(seed, 25, rate)
     together = served(one, requests)
     for i in range(requests.size):
-        alone = served(one, requests.some(np.array([i])))
+        alone = served(one, requests.subset(np.array([i])))
         lone = alone.finish[0] - alone.requests.arrival[0]
         assert together.finish[i] - requests.arrival[i] >= lone * (1.0 - 1e-9)
 

@@ -148,7 +148,7 @@ def test_ranks_that_are_simulated_together():
     table = step_table(one, 16, limits.chunk, int(np.max(asked.prompt + asked.answer)))
 
     def ranks(count):
-        return [Scheduler(limits, table, asked.some(np.arange(r, 160, count)), 16) for r in range(count)]
+        return [Scheduler(limits, table, asked.subset(np.arange(r, 160, count)), 16) for r in range(count)]
 
     (alone,), (same,) = [scheduler.run() for scheduler in ranks(1)], run_together(ranks(1), 0.3)
     assert same.finish == pytest.approx(alone.finish, rel=1e-9)
