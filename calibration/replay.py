@@ -16,7 +16,7 @@ import numpy as np
 
 from calibration.left_out import DenseFit, linear, place
 from dse.doors.study_training import TRAINING
-from dse.lab.decide.worth import Belief, Candidate, value
+from dse.lab.decide.worth import Belief, Candidate, measurement_value
 from dse.lab.fits.step_priors import fitted_as
 from dse.lab.fits.step_rows import StepRows, rows_of
 from dse.measured import predict_cases, read_cases
@@ -102,7 +102,7 @@ Pick = Callable[[Belief, Sequence[Candidate]], int]
 
 def by_worth(belief: Belief, runs: Sequence[Candidate]) -> int:
     """The run that lowers the expected loss most; where none does, that which tells the designs apart best."""
-    return max(range(len(runs)), key=lambda i: (value(belief, runs[i]), np.ptp(belief.slope(runs[i]))))
+    return max(range(len(runs)), key=lambda i: (measurement_value(belief, runs[i]), np.ptp(belief.slope(runs[i]))))
 
 
 def as_believed(belief: Belief, runs: Sequence[Candidate]) -> int:
@@ -120,7 +120,7 @@ def replayed(decision: Decision, pick: Pick) -> np.ndarray:
     belief, left, found = decision.belief, list(range(len(decision.runs))), [decision.regret]
     while left:
         place = left.pop(pick(belief, [decision.runs[i] for i in left]))
-        belief = belief.after(decision.runs[place], float(decision.changes[place]))
+        belief = belief.after_measurement(decision.runs[place], float(decision.changes[place]))
         found.append(float(decision.regrets[belief.chosen]))
     return np.array(found)
 

@@ -45,12 +45,12 @@ def measure(path: str | Path = SPECIFICATION, seeds: int = 5) -> dict[str, Any]:
     problem = task.descent
     assert problem is not None and found.chip is not None
     inner = problem.inner
-    a_gradient = 1.0 + GRADIENT_COST * problem.schedule.k * inner.grid.n_points / inner.evaluations_a_point
+    a_gradient = 1.0 + GRADIENT_COST * problem.schedule.k * inner.grid.n_points / inner.evaluations_per_point
     return {
         "specification": str(path),
         "report": {"title": task.spec.sweep.title, "objective": found.objectives[0]} | dataclasses.asdict(found.chip),
         "dimensions": problem.hardware.dimensions,
-        "mappings": inner.evaluations_a_point,
+        "mappings": inner.evaluations_per_point,
         "starts": problem.schedule.starts,
         "steps": problem.schedule.steps,
         "minima_a_gradient": {"envelope": a_gradient, "differences": 1.0 + len(problem.hardware.names)},
@@ -70,7 +70,7 @@ def compared(problem: DescentProblem, seeds: int) -> list[dict[str, Any]]:
         return codesign.search(problem._replace(schedule=own), slopes=slopes)
 
     def random(seed: int) -> Trace:
-        return random_points(problem, budget // inner.evaluations_a_point, 1000 + seed)
+        return random_points(problem, budget // inner.evaluations_per_point, 1000 + seed)
 
     one_start = min(schedule.steps, schedule.starts * schedule.steps // by_difference)
     methods = {
@@ -162,7 +162,7 @@ def beside_grid(problem: DescentProblem) -> dict[str, Any]:
         "fine grid evaluations": int(fine.evaluations[-1]),
         "co-design at": _stated(hardware, found),
         "grid at": _stated(hardware, fine if fine.best < coarse.best else coarse),
-        "active": hardware.active(found.coordinates),
+        "active": hardware.active_limits(found.coordinates),
     }
 
 

@@ -41,13 +41,13 @@ def measure(path: str | Path = SPECIFICATION) -> dict[str, Any]:
     """The chip that is found, the objective after every step of every start, and the hardware along the way."""
     problem = plan(path).descent
     assert problem is not None
-    trace = chip.roomy(problem, descent.search(problem))
-    tried = chip.rounded(problem, trace)
-    chosen = chip.better(trace, tried) if problem.whole_stacks else trace
+    trace = chip.without_excess_stacks(problem, descent.search(problem))
+    tried = chip.integer_stack_chips(problem, trace)
+    chosen = chip.with_best_variant(trace, tried) if problem.whole_stacks else trace
     sign = problem.inner.grid.spec.objectives[0].sign
     found = dataclasses.asdict(chip.solution(problem, trace).chip)
     best = int(trace.objective.min(axis=0).argmin())
-    chips = int(trace.evaluations[-1]) // problem.inner.evaluations_a_point
+    chips = int(trace.evaluations[-1]) // problem.inner.evaluations_per_point
     ends = _stated(problem, {name: values[-1] for name, values in trace.points.items()})
     way = _stated(problem, {name: values[:, best] for name, values in trace.points.items()})
     return {

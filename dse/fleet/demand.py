@@ -16,7 +16,7 @@ DEGREES = ("tp", "ep", "dp")
 
 
 class Demand(NamedTuple):
-    """What is served."""
+    """Requests of a service, their latency limits, and the devices that may serve them."""
 
     workload: str
     accelerators: tuple[str, ...]
@@ -31,20 +31,20 @@ class Demand(NamedTuple):
 
     @property
     def metrics(self) -> tuple[str, str]:
-        """Metrics that the limits are of."""
+        """Metrics of the two limits: time to first token, time per output token."""
         limits = ("time_to_first_token", self.first_token_statistic), ("time_per_output_token", self.token_statistic)
-        first, token = (name if of == "mean" else f"{of}_{name}" for name, of in limits)
+        first, token = (name if statistic == "mean" else f"{statistic}_{name}" for name, statistic in limits)
         return first, token
 
     @property
     def limits(self) -> dict[str, float]:
-        """Metric → its limit in seconds, of those that are limited."""
+        """Metric → its limit in seconds, without infinite ones."""
         limits = zip(self.metrics, (self.first_token_limit, self.token_limit), strict=True)
         return {metric: limit for metric, limit in limits if math.isfinite(limit)}
 
     @property
-    def lengths(self) -> dict[str, float]:
-        """Of its requests, as a sweep states them."""
+    def request_lengths(self) -> dict[str, float]:
+        """Tokens of a prompt and of an answer, as a sweep states them."""
         return {"prompt_tokens": self.prompt_tokens, "output_tokens": self.output_tokens}
 
 
@@ -66,7 +66,7 @@ ROLES: dict[str, dict[str, Any]] = {
 
 
 def worker_settings(workers: Workers, demand: Demand, at_rate: bool = True) -> dict[str, float]:
-    """Degrees, load and lengths of one of the workers, as :func:`dse.design` reads them.
+    """Return degrees, load and lengths of one of the workers, as :func:`dse.design` reads them.
 
     Args:
         workers: of a fleet for the demand.
@@ -101,11 +101,11 @@ class Fleet(NamedTuple):
 
     @property
     def devices(self) -> int:
-        """Devices of all workers."""
-        return sum(one.number * one.devices for one in self.workers)
+        """Number of devices of all workers."""
+        return sum(group.number * group.devices for group in self.workers)
 
     def margins(self, demand: Demand) -> dict[str, float]:
-        """Share by which limits, as far as there are, and rate may change before the fleet no longer serves them."""
+        """Return the share by which finite limits and the rate may change before the fleet no longer serves them."""
         limits = {
             "first_token": demand.first_token_limit / self.first_token - 1.0,
             "token": demand.token_limit / self.token - 1.0,
@@ -115,20 +115,22 @@ class Fleet(NamedTuple):
 
 
 def precision_of(design: Design) -> str:
-    """Format that a design serves its model in, in words.
+    """Return the number format in which a design serves its model, as text.
 
     >>> import dse
     >>> precision_of(dse.design("gpt-oss-120b", "h100", kind="serving"))
     'bf16, 0.53 B per weight of experts'
     """
     serving = design.mapping.serving or Serving()
-    held = ((serving.weight_bytes, "weight"), (serving.expert_bytes, "weight of experts"))
+    weight_sizes = ((serving.weight_bytes, "weight"), (serving.expert_bytes, "weight of experts"))
     name = choice_name(Precision(int(design.mapping.precision)))
-    return ", ".join([name, *(f"{float(size):.2g} B per {of}" for size, of in held if size)])
+    return ", ".join(
+        [name, *(f"{float(size):.2g} B per {parameter_kind}" for size, parameter_kind in weight_sizes if size)]
+    )
 
 
-def outside(accelerator: str, software: str, workers: Workers, parameters: float, demand: Demand) -> str:
-    """What of the workers that decode lies outside of the rows of their engine, in words."""
+def extrapolations(accelerator: str, software: str, workers: Workers, parameters: float, demand: Demand) -> str:
+    """Return the values of the decoding workers that lie outside of the measured rows of their engine, as text."""
     values = {
         "system.n_devices": float(workers.devices),
         "parameters": parameters,

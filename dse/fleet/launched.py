@@ -10,8 +10,8 @@ from dse.sweep.grid.grid import Grid
 from dse.tools.runs import ENGINE_DEGREES, by_mapping, engine_degrees, engine_fault, engine_runs
 
 
-def launched(data: xr.Dataset, grid: Grid) -> xr.DataArray:
-    """Whether the engine of its stack launches the mapping of each design.
+def launch_mask(data: xr.Dataset, grid: Grid) -> xr.DataArray:
+    """Return a mask of the designs whose mapping the engine of their stack launches.
 
     Args:
         data: results of a sweep of serving.
@@ -20,30 +20,30 @@ def launched(data: xr.Dataset, grid: Grid) -> xr.DataArray:
     Returns:
         Truth values over the dimensions of stack and degrees.
     """
-    found = _labels(data, grid)
-    judged = by_mapping({name: np.ravel(one.values) for name, one in found.items()}, engine_runs)
-    return xr.DataArray(np.reshape(judged, found["software"].shape), dims=found["software"].dims)
+    labels = _labels(data, grid)
+    is_launched = by_mapping({name: np.ravel(label.values) for name, label in labels.items()}, engine_runs)
+    return xr.DataArray(np.reshape(is_launched, labels["software"].shape), dims=labels["software"].dims)
 
 
 def _labels(data: xr.Dataset, grid: Grid) -> dict[str, xr.DataArray]:
-    """Stack and degrees of each design, of one shape; degrees that a sweep does not name are those of its base."""
-    found = {name: data[name].variable for name in ("software", *ENGINE_DEGREES) if name in data.coords}
+    """Return stack and degrees of each design, broadcast to one shape."""
+    labels = {name: data[name].variable for name in ("software", *ENGINE_DEGREES) if name in data.coords}
     base = {name: xr.Variable((), value) for name, value in engine_degrees(grid.base).items()}
-    found = base | found
-    return dict(zip(found, xr.broadcast(*map(xr.DataArray, found.values())), strict=True))
+    labels = base | labels
+    return dict(zip(labels, xr.broadcast(*map(xr.DataArray, labels.values())), strict=True))
 
 
 def only_launched(data: xr.Dataset, grid: Grid, where: str) -> xr.Dataset:
-    """The designs that engines launch; InputError at ``where`` if there are designs, but none of these.
+    """Return the designs that engines launch.
 
     Args:
         data: results of a sweep of serving [design].
         grid: its designs.
         where: what states their mappings.
     """
-    kept = np.broadcast_to(launched(data, grid).values, data.sizes["design"])
-    if kept.size and not kept.any():
-        degrees = {name: one.item() for name, one in _labels(data.isel(design=0), grid).items()}
+    is_launched = np.broadcast_to(launch_mask(data, grid).values, data.sizes["design"])
+    if is_launched.size and not is_launched.any():
+        degrees = {name: label.item() for name, label in _labels(data.isel(design=0), grid).items()}
         if fault := engine_fault(degrees.pop("software"), degrees):
             raise InputError(where, *fault)
-    return data.isel(design=np.flatnonzero(kept))
+    return data.isel(design=np.flatnonzero(is_launched))

@@ -20,29 +20,29 @@ import tomlkit
 from dse.designs import catalog, composing
 from dse.designs.leaves import leaf
 from dse.fleet import workers
-from dse.fleet.demand import DEGREES, Demand, Fleet, Workers, outside, precision_of
+from dse.fleet.demand import DEGREES, Demand, Fleet, Workers, extrapolations, precision_of
 from dse.fleet.pools import front, swept_pools, transfer_time
 from dse.fleet.workers import WORKER, Candidate, Match
 from dse.io.quantities import counted
 from dse.spec.pools import from_text
 
 #: Most requests in flight of a worker for prompts and of one that decodes.
-_MOST_PROMPTS, _MOST_SEQUENCES = 64, 8192
+_MAX_PROMPTS, _MAX_SEQUENCES = 64, 8192
 
 #: Most of what workers serve that is asked of them.
 _UTILISATION = 0.9
 
 #: Statistic → share of the requests beyond it.
-_BEYOND = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01}
+_TAIL_SHARES = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01}
 
 #: Workers are counted up to this multiple of the devices that there are.
-_MOST_DEVICES = 16
+_MAX_DEVICE_FACTOR = 16
 
 #: Steps of the search for the highest rate.
 _HALVINGS = 12
 
 
-class Pools(NamedTuple):
+class PoolDesigns(NamedTuple):
     """Designs of both pools of one accelerator that none beats."""
 
     senders: list[Candidate]
@@ -52,68 +52,84 @@ class Pools(NamedTuple):
     precision: str  #: format that it is served in
 
 
-def swept(demand: Demand, accelerator: str) -> Pools:
-    """All designs of pools of workers of one accelerator, those alone that may be the cheapest."""
-    made = composing.design(demand.workload, accelerator, n_devices=1, kind="serving")
-    transfer = float(leaf(made, "system.scale_out.bandwidth"))
-    _, results, found = swept_pools(from_text(_specification(demand, accelerator, transfer), "plan"), "plan")
-    priced = {name: list(_priced(found[name], results[name])) for name in found}
+def pool_designs(demand: Demand, accelerator: str) -> PoolDesigns:
+    """Return the designs of both pools of one accelerator, those alone that may be the cheapest."""
+    design = composing.design(demand.workload, accelerator, n_devices=1, kind="serving")
+    transfer = float(leaf(design, "system.scale_out.bandwidth"))
+    _, results, candidates = swept_pools(from_text(_specification(demand, accelerator, transfer), "plan"), "plan")
+    priced_candidates = {name: list(_with_prices(candidates[name], results[name])) for name in candidates}
     parameters = results["decode"].parameters.values.ravel()
-    senders = front(priced["prefill"], (*WORKER, "first_token", "cache"))
-    receivers = front(priced["decode"], (*WORKER, "token", "cache"))
-    return Pools(senders, receivers, transfer, float(parameters[0]) if parameters.size else 0.0, precision_of(made))
+    senders = front(priced_candidates["prefill"], (*WORKER, "first_token", "cache"))
+    receivers = front(priced_candidates["decode"], (*WORKER, "token", "cache"))
+    return PoolDesigns(
+        senders, receivers, transfer, float(parameters[0]) if parameters.size else 0.0, precision_of(design)
+    )
 
 
-def _priced(found: list[Candidate], results: Any) -> Iterator[Candidate]:
-    """Candidates that hold their requests, with USD per request of buying and running them."""
+def _with_prices(candidates: list[Candidate], results: Any) -> Iterator[Candidate]:
+    """Yield the candidates that hold their requests, with USD per request of buying and running them."""
     hourly = np.broadcast_to(results.cost_per_device_hour.values, results.sizes["design"])
-    for one in found:
-        if not one.queues:
-            yield dataclasses.replace(one, price=float(hourly[one.row]) * one.devices / (3600.0 * one.rate))
+    for candidate in candidates:
+        if not candidate.queues:
+            yield dataclasses.replace(
+                candidate, price=float(hourly[candidate.row]) * candidate.devices / (3600.0 * candidate.rate)
+            )
 
 
 def _specification(demand: Demand, accelerator: str, transfer: float) -> str:
-    """The pools of one accelerator."""
+    """Return the specification of the pools of one accelerator."""
     axes: dict[str, Any] = {"n_devices": [2**k for k in range(demand.max_devices.bit_length())], "tp": "divisors"}
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
 
-    def pool(most: int) -> dict[str, Any]:
-        counts = sorted({factor << k for k in range(most.bit_length()) for factor in (1, 3) if factor << k <= most})
+    def pool(max_concurrency: int) -> dict[str, Any]:
+        """Return the section of a pool with up to ``max_concurrency`` requests in flight."""
+        counts = sorted(
+            {
+                factor << k
+                for k in range(max_concurrency.bit_length())
+                for factor in (1, 3)
+                if factor << k <= max_concurrency
+            }
+        )
         return {"axes": axes | {"concurrency": counts}}
 
     return tomlkit.dumps(
         {
             "workload": {"name": demand.workload},
             "system": {"name": accelerator},
-            "serving": demand.lengths,
-            "prefill": pool(_MOST_PROMPTS),
-            "decode": pool(_MOST_SEQUENCES),
+            "serving": demand.request_lengths,
+            "prefill": pool(_MAX_PROMPTS),
+            "decode": pool(_MAX_SEQUENCES),
             "output": {"money": True},
             "pools": {"transfer": f"{transfer!r} B/s"},
         }
     )
 
 
-def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:
-    """The cheapest pools of one accelerator, or the reason for none."""
-    made: list[workers.PoolFleet] = []
-    decoding = [(part, count) for part in pools.receivers if (count := _fewest(part, 1, 0.0, demand))]
+def cheapest(pools: PoolDesigns, demand: Demand, accelerator: str) -> Fleet | str:
+    """Return the cheapest pools of one accelerator, or the reason for none."""
+    fleets: list[workers.PoolFleet] = []
+    receiver_counts = [
+        (pool, n_receivers) for pool in pools.receivers if (n_receivers := _fewest_workers(pool, 1, 0.0, demand))
+    ]
     for sender in pools.senders:
-        numbers: dict[float, int | None] = {}  # by the time of a transfer
-        for receiver, count in decoding:
+        senders_by_transfer: dict[float, int | None] = {}  # by the time of a transfer
+        for receiver, n_receivers in receiver_counts:
             transfer = transfer_time(sender, receiver, pools.transfer)
-            if transfer not in numbers:
-                numbers[transfer] = _fewest(sender, 0, transfer, demand)
-            if number := numbers[transfer]:
-                made.append(_serving(Match(sender, receiver, transfer), (number, count), demand.rate, demand))
-    if not made:
+            if transfer not in senders_by_transfer:
+                senders_by_transfer[transfer] = _fewest_workers(sender, 0, transfer, demand)
+            if n_senders := senders_by_transfer[transfer]:
+                fleets.append(
+                    _fleet_at_rate(Match(sender, receiver, transfer), (n_senders, n_receivers), demand.rate, demand)
+                )
+    if not fleets:
         return "no pools meet the limits"
-    within = [one for one in made if one.devices <= demand.max_devices]
-    if not within:
-        return f"pools need {counted(min(one.devices for one in made), 'device')} of {demand.max_devices}"
-    best = min(within, key=lambda one: (one.hourly, one.first_token))
-    prefill, decode = _told(best)
+    affordable = [fleet for fleet in fleets if fleet.devices <= demand.max_devices]
+    if not affordable:
+        return f"pools need {counted(min(fleet.devices for fleet in fleets), 'device')} of {demand.max_devices}"
+    best = min(affordable, key=lambda fleet: (fleet.hourly, fleet.first_token))
+    prefill, decode = _worker_groups(best)
     software = str(best.match.parts[1].labels.get("software", ""))
     return Fleet(
         accelerator,
@@ -121,88 +137,88 @@ def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:
         (prefill, decode),
         best.first_token,
         best.token,
-        _highest(best, demand),
+        _highest_rate(best, demand),
         best.hourly,
-        outside(accelerator, software, decode, pools.parameters, demand),
+        extrapolations(accelerator, software, decode, pools.parameters, demand),
         pools.precision,
     )
 
 
-def _fewest(part: Candidate, place: int, transfer: float, demand: Demand) -> int | None:
-    """The fewest workers of a pool that keep its limit, which no other pool's number changes; None for no number.
+def _fewest_workers(pool: Candidate, pool_index: int, transfer: float, demand: Demand) -> int | None:
+    """Return the fewest workers of a pool that keep its limit, None where no number does.
 
     Args:
-        part: design of the pool.
-        place: of the pool in a pair, 0 for prompts.
+        pool: design of the pool.
+        pool_index: of the pool in a pair, 0 for prompts.
         transfer: seconds between the pools.
         demand: rate and limits.
     """
-    statistic = demand.token_statistic if place else demand.first_token_statistic
+    statistic = demand.token_statistic if pool_index else demand.first_token_statistic
 
-    def keeps(count: int) -> bool:
-        wait = _wait(part, count, demand.rate, place == 0, statistic)
-        if place == 0:
-            return part.first_token + transfer + wait <= demand.first_token_limit
-        return part.token + wait / _later(demand) <= demand.token_limit
+    def keeps_limit(count: int) -> bool:
+        wait = _wait(pool, count, demand.rate, pool_index == 0, statistic)
+        if pool_index == 0:
+            return pool.first_token + transfer + wait <= demand.first_token_limit
+        return pool.token + wait / _later_tokens(demand) <= demand.token_limit
 
-    least = max(math.ceil(demand.rate / (_UTILISATION * part.rate) - 1e-9), 1)
-    most = max(_MOST_DEVICES * demand.max_devices // int(part.devices), least)
-    if not keeps(most):
+    low = max(math.ceil(demand.rate / (_UTILISATION * pool.rate) - 1e-9), 1)
+    high = max(_MAX_DEVICE_FACTOR * demand.max_devices // int(pool.devices), low)
+    if not keeps_limit(high):
         return None
-    return least + bisect.bisect_left(range(least, most), True, key=keeps)  # more workers wait less
+    return low + bisect.bisect_left(range(low, high), True, key=keeps_limit)  # more workers wait less
 
 
-def _later(demand: Demand) -> float:
-    """Output tokens after the first one."""
+def _later_tokens(demand: Demand) -> float:
+    """Return the output tokens after the first one."""
     return max(demand.output_tokens - 1.0, 1.0)
 
 
-def _serving(pair: Match, counts: tuple[int, ...], rate: float, demand: Demand) -> workers.PoolFleet:
-    """So many workers at a rate, with waits of the statistics that are limited."""
+def _fleet_at_rate(pair: Match, counts: tuple[int, ...], rate: float, demand: Demand) -> workers.PoolFleet:
+    """Return the fleet of ``counts`` workers at a rate, with waits of the limited statistics."""
     statistics = demand.first_token_statistic, demand.token_statistic
     waits = (
-        _wait(part, count, rate, place == 0, statistic)
-        for place, (part, count, statistic) in enumerate(zip(pair.parts, counts, statistics, strict=True))
+        _wait(pool, count, rate, pool_index == 0, statistic)
+        for pool_index, (pool, count, statistic) in enumerate(zip(pair.parts, counts, statistics, strict=True))
     )
-    return workers.PoolFleet(pair, counts, rate, tuple(waits), _later(demand))
+    return workers.PoolFleet(pair, counts, rate, tuple(waits), _later_tokens(demand))
 
 
-def _kept(fleet: workers.PoolFleet, demand: Demand) -> tuple[bool, bool]:
-    """Whether the limits of the first token and of the others are kept."""
+def _keeps_limits(fleet: workers.PoolFleet, demand: Demand) -> tuple[bool, bool]:
+    """Return whether the limits of the first token and of the others are kept."""
     return fleet.first_token <= demand.first_token_limit, fleet.token <= demand.token_limit
 
 
-def _highest(fleet: workers.PoolFleet, demand: Demand) -> float:
-    """Highest rate of the same workers within the limits, requests/s."""
+def _highest_rate(fleet: workers.PoolFleet, demand: Demand) -> float:
+    """Return the highest rate of the same workers within the limits, requests/s."""
     low = demand.rate
-    high = _UTILISATION * min(count * part.rate for count, part in zip(fleet.workers, fleet.match.parts, strict=True))
+    high = _UTILISATION * min(count * pool.rate for count, pool in zip(fleet.workers, fleet.match.parts, strict=True))
     for _ in range(_HALVINGS):
         rate = 0.5 * (low + high)
-        keeps = all(_kept(_serving(fleet.match, fleet.workers, rate, demand), demand))
-        low, high = (rate, high) if keeps else (low, rate)
+        is_within_limits = all(_keeps_limits(_fleet_at_rate(fleet.match, fleet.workers, rate, demand), demand))
+        low, high = (rate, high) if is_within_limits else (low, rate)
     return low
 
 
-def _told(fleet: workers.PoolFleet) -> tuple[Workers, Workers]:
-    """Both pools, in words of a plan."""
+def _worker_groups(fleet: workers.PoolFleet) -> tuple[Workers, Workers]:
+    """Return both pools as groups of workers of a plan."""
     prefill, decode = (
         Workers(
             role,
             count,
-            int(part.devices),
-            {name: int(part.labels[name]) for name in DEGREES if name in part.labels},
-            float(part.labels["concurrency"]),
-            fleet.rate / (count * part.rate),
+            int(pool.devices),
+            {name: int(pool.labels[name]) for name in DEGREES if name in pool.labels},
+            float(pool.labels["concurrency"]),
+            fleet.rate / (count * pool.rate),
         )
-        for role, count, part in zip(("prefill", "decode"), fleet.workers, fleet.match.parts, strict=True)
+        for role, count, pool in zip(("prefill", "decode"), fleet.workers, fleet.match.parts, strict=True)
     )
     return prefill, decode
 
 
-def _wait(part: Candidate, count: int, rate: float, prompts: bool, statistic: str) -> float:
-    """Seconds that a request waits for a place of a pool: the mean, or those that a share waits longer."""
-    share, mean = workers.wait(part, count, rate, prompts)
+def _wait(pool: Candidate, count: int, rate: float, is_prefill: bool, statistic: str) -> float:
+    """Return the seconds that a request waits for a place of a pool: the mean, or the quantile of a statistic."""
+    share, mean = workers.wait(pool, count, rate, is_prefill)
     if statistic == "mean":
         return mean
-    beyond = _BEYOND[statistic]
-    return mean / share * math.log(share / beyond) if share > beyond else 0.0
+    tail_share = _TAIL_SHARES[statistic]
+    return mean / share * math.log(share / tail_share) if share > tail_share else 0.0

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 _LABELS = ("software", "precision", "tp", "pp", "dp", "ep", "concurrency")
 
 #: Labels that are fields of a candidate.
-_TOLD_ELSEWHERE = ("accelerator", "system", "n_devices")
+_FIELD_LABELS = ("accelerator", "system", "n_devices")
 
 #: The metric that includes the transfer.
-_FIRST = "time_to_first_token"
+_FIRST_TOKEN = "time_to_first_token"
 
 
 class MatchedPools(NamedTuple):
@@ -63,37 +63,55 @@ class MatchedPools(NamedTuple):
 
 
 def match(path: str | Path) -> MatchedPools:
-    """Sweep the pools of a specification and match them; writes no file.
+    """Sweep the pools of a specification and match them, without writing a file.
+
+    Args:
+        path: TOML file of the specification.
+
+    Returns:
+        The best pairs and the best engines that do both, by accelerator, with the fronts of whole workers.
 
     Raises:
         InputError: for bad input, before any evaluation.
     """
-    asked = read(path)
-    grids, results, found = swept_pools(asked, str(path))
-    together = _best_by_accelerator([Match(one, None, 0.0) for one in found.get("together", [])])
-    limits = _Limits.of(grids["prefill"], results["prefill"]) if asked.transfer or asked.devices else None
-    pools = _best_by_accelerator(_pairs(found["prefill"], found["decode"], asked.transfer, limits))
-    requests, named = grids["decode"].base.workload.requests, asked.specs["decode"].names.get("workload")
+    pools_spec = read(path)
+    grids, results, candidates = swept_pools(pools_spec, str(path))
+    together = _best_by_accelerator([Match(candidate, None, 0.0) for candidate in candidates.get("together", [])])
+    limits = (
+        _Limits.from_results(grids["prefill"], results["prefill"])
+        if pools_spec.transfer or pools_spec.devices
+        else None
+    )
+    pools = _best_by_accelerator(_pairs(candidates["prefill"], candidates["decode"], pools_spec.transfer, limits))
+    requests, workload_axis = grids["decode"].base.workload.requests, pools_spec.specs["decode"].names.get("workload")
     tokens = 1.0 if requests is None else float(requests.output_tokens)
-    fleets = whole_workers(found, asked, limits, tokens - 1.0) if asked.devices else []
+    fleets = fleet_fronts(candidates, pools_spec, limits, tokens - 1.0) if pools_spec.devices else []
 
     def designs(fleet: PoolFleet) -> list[Design]:
         names = ("prefill", "decode") if fleet.match.decode else ("together",)
         return [
-            singles_at(results[name], np.array([part.row]), grids[name])[0]
-            for name, part in zip(names, fleet.match.parts, strict=True)
+            singles_at(results[name], np.array([pool.row]), grids[name])[0]
+            for name, pool in zip(names, fleet.match.parts, strict=True)
         ]
 
-    workload = str(named.labels[0]) if named else ""
-    return MatchedPools(asked.title, together, pools, tuple(fleets), asked, workload, tokens, designs)
+    workload = str(workload_axis.labels[0]) if workload_axis else ""
+    return MatchedPools(pools_spec.title, together, pools, tuple(fleets), pools_spec, workload, tokens, designs)
 
 
 def swept_pools(
-    asked: PoolsSpec, file: str
+    pools_spec: PoolsSpec, file: str
 ) -> tuple[dict[str, Grid], dict[str, xr.Dataset], dict[str, list[Candidate]]]:
-    """Grid, feasible designs and candidates of each pool, by its name."""
+    """Return grid, feasible designs and candidates of each pool by its name.
+
+    Args:
+        pools_spec: a checked specification.
+        file: its name in errors.
+
+    Raises:
+        InputError: for mappings that do not fit, and pools whose engines launch no design.
+    """
     grids = {}
-    for name, spec in asked.specs.items():
+    for name, spec in pools_spec.specs.items():
         with errors_of(name, file):
             grids[name] = compose.build(spec)
             vendors.check(grids[name])
@@ -102,60 +120,77 @@ def swept_pools(
         name: data if grids[name].spec.any_option else only_launched(data, grids[name], f"{file}: {name}")
         for name, data in results.items()
     }
-    found = {
+    candidates = {
         name: list(
             _candidates(
                 results[name],
                 _devices(grids[name], results[name]),
-                asked.prices,
-                0.0 if name == "together" else asked.transfer,
-                _swept(asked.specs[name]),
+                pools_spec.prices,
+                0.0 if name == "together" else pools_spec.transfer,
+                _swept_names(pools_spec.specs[name]),
             )
         )
-        for name in asked.specs
+        for name in pools_spec.specs
     }
-    return grids, results, found
+    return grids, results, candidates
 
 
-def whole_workers(
-    found: dict[str, list[Candidate]], asked: PoolsSpec, limits: _Limits | None, later: float
+def fleet_fronts(
+    candidates_by_pool: dict[str, list[Candidate]], pools_spec: PoolsSpec, limits: _Limits | None, later: float
 ) -> list[PoolFleet]:
-    """Fronts of whole workers: of pools whose first tokens, with transfer and queue, meet the limits, and of both.
+    """Return the fronts of whole workers: of pools within the limits, and of engines that do both.
 
     Designs with more requests in flight than their memory holds are left out: a worker at a stated utilisation has no
     use for them.
     """
-    found = {name: [one for one in candidates if not one.queues] for name, candidates in found.items()}
-    plain = limits is None or limits.are_plain
-    prefill = front(found["prefill"], (*WORKER, "first_token", "cache")) if plain else found["prefill"]
-    decode = front(found["decode"], (*WORKER, "token", "cache"))
-    pairs = [Match(p, d, transfer_time(p, d, asked.transfer)) for p in prefill for d in decode]
-    pools = list(fleets(pairs, asked.devices, asked.utilisation, later))
+    candidates_by_pool = {
+        name: [candidate for candidate in candidates if not candidate.queues]
+        for name, candidates in candidates_by_pool.items()
+    }
+    is_plain = limits is None or limits.are_plain
+    prefill = (
+        front(candidates_by_pool["prefill"], (*WORKER, "first_token", "cache"))
+        if is_plain
+        else candidates_by_pool["prefill"]
+    )
+    decode = front(candidates_by_pool["decode"], (*WORKER, "token", "cache"))
+    pairs = [Match(p, d, transfer_time(p, d, pools_spec.transfer)) for p in prefill for d in decode]
+    pools = list(fleets(pairs, pools_spec.devices, pools_spec.utilisation, later))
     if limits:
-        pools = [one for one in pools if limits.keeps(one.match.prefill.row, np.array([one.first_token]))[0]]
-    both = front(found.get("together", []), (*WORKER, "first_token", "token"))
-    together = fleets([Match(one, None, 0.0) for one in both], asked.devices, asked.utilisation, later)
+        pools = [fleet for fleet in pools if limits.keeps(fleet.match.prefill.row, np.array([fleet.first_token]))[0]]
+    combined = front(candidates_by_pool.get("together", []), (*WORKER, "first_token", "token"))
+    together = fleets(
+        [Match(candidate, None, 0.0) for candidate in combined], pools_spec.devices, pools_spec.utilisation, later
+    )
     return [*best_fleets(pools), *best_fleets(list(together))]
 
 
 def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, limits: _Limits | None) -> list[Match]:
-    """Pairs that may be the best and whose time to first token, with the transfer, meets the limits."""
+    """Return the pairs that may be the best and whose time to first token, with the transfer, meets the limits."""
     if not limits or not transfer:
         return [Match(p, d, transfer_time(p, d, transfer)) for p in front(prefill) for d in front(decode)]
     senders = front(prefill, (*_COSTS, "first_token", "cache")) if limits.are_plain else prefill
     receivers = front(decode, (*_COSTS, "cache"))
-    found = []
+    pairs = []
     for p in senders:
-        took = np.array([transfer_time(p, d, transfer) for d in receivers])
-        kept = limits.keeps(p.row, p.first_token + took)
-        found += [
-            Match(p, d, seconds) for d, seconds, keeps in zip(receivers, took.tolist(), kept, strict=True) if keeps
+        transfer_seconds = np.array([transfer_time(p, d, transfer) for d in receivers])
+        meets_limits = limits.keeps(p.row, p.first_token + transfer_seconds)
+        pairs += [
+            Match(p, d, seconds)
+            for d, seconds, within_limit in zip(receivers, transfer_seconds.tolist(), meets_limits, strict=True)
+            if within_limit
         ]
-    return found
+    return pairs
 
 
 def transfer_time(prefill: Candidate, decode: Candidate, transfer: float) -> float:
-    """Time to send and receive the keys and values of a prompt, s; 0 if transfers are not counted."""
+    """Return the seconds to send and receive the keys and values of a prompt, 0 if transfers are not counted.
+
+    Args:
+        prefill: sends them.
+        decode: receives them.
+        transfer: bandwidth of a device, B/s; 0: not counted.
+    """
     return max(prefill.cache, decode.cache) / transfer if transfer else 0.0
 
 
@@ -168,82 +203,84 @@ class _Limits:
     longest: np.ndarray  #: [design] limit in seconds; 0: none
 
     @classmethod
-    def of(cls, grid: Grid, results: xr.Dataset) -> _Limits:
-        """Limits from the results of a prefill pool."""
-        constraints = tuple(one for one in grid.constraints if _FIRST in one.names)
+    def from_results(cls, grid: Grid, results: xr.Dataset) -> _Limits:
+        """Return the limits on the designs of a prefill pool."""
+        constraints = tuple(constraint for constraint in grid.constraints if _FIRST_TOKEN in constraint.names)
         count = results.sizes["design"]
         values_at = grid.values(indices_at(results, np.arange(count), grid)) if count else {}
 
         def of_leaf(path: str) -> Any:
             return values_at[path] if path in values_at else leaf(grid.base, path)
 
-        names = {name for one in constraints for name in one.names if name != _FIRST}
+        names = {name for constraint in constraints for name in constraint.names if name != _FIRST_TOKEN}
         values = {
             name: np.broadcast_to(
                 np.asarray(results[name] if name in grid.spec.study.units else of_leaf(name), float), count
             )
             for name in names
         }
-        asked = grid.base.workload.requests
-        longest = 0.0 if asked is None else np.asarray(of_leaf("workload.requests.first_token_limit"), float)
+        requests = grid.base.workload.requests
+        longest = 0.0 if requests is None else np.asarray(of_leaf("workload.requests.first_token_limit"), float)
         return cls(constraints, values, np.broadcast_to(longest, count))
 
     def __bool__(self) -> bool:
-        """Whether there are limits."""
+        """True where there are limits."""
         return bool(self.constraints) or bool((self.longest > 0.0).any())
 
     @property
     def are_plain(self) -> bool:
-        """Whether the limits are equal for all designs and met by any shorter time."""
-        alike = not self.longest.size or bool((self.longest == self.longest[0]).all())
-        return alike and all(one.bound == (_FIRST, True) for one in self.constraints)
+        """True where the limits are equal for all designs and met by any shorter time."""
+        is_uniform = not self.longest.size or bool((self.longest == self.longest[0]).all())
+        return is_uniform and all(constraint.bound == (_FIRST_TOKEN, True) for constraint in self.constraints)
 
     def keeps(self, row: int, first_token: np.ndarray) -> np.ndarray:
-        """Whether the design at ``row`` meets them with this time to first token, s."""
-        kept = np.full(first_token.shape, True)
+        """Return a mask of the times to first token, s, with which the design at ``row`` meets the limits."""
+        meets_limits = np.full(first_token.shape, True)
 
         def lookup(name: str) -> Any:
-            return first_token if name == _FIRST else self.values[name][row]
+            return first_token if name == _FIRST_TOKEN else self.values[name][row]
 
         if self.longest[row] > 0.0:
-            kept &= first_token <= self.longest[row]
-        for one in self.constraints:
-            kept &= np.asarray(one(lookup), bool)
-        return kept
+            meets_limits &= first_token <= self.longest[row]
+        for constraint in self.constraints:
+            meets_limits &= np.asarray(constraint(lookup), bool)
+        return meets_limits
 
 
-def _swept(spec: SweepSpec) -> tuple[str, ...]:
-    """Names of the axes that distinguish the designs of a pool in its results."""
+def _swept_names(spec: SweepSpec) -> tuple[str, ...]:
+    """Return the names of the axes that distinguish the designs of a pool in its results."""
     names = (variable_name(axis) for axis in spec.axes if varies(axis))
-    return tuple(name for name in names if name not in _TOLD_ELSEWHERE)
+    return tuple(name for name in names if name not in _FIELD_LABELS)
 
 
 def _devices(grid: Grid, results: xr.Dataset) -> np.ndarray:
-    """Devices of the designs of a pool [design]: the product of their degrees, as stated or those of a node."""
+    """Return the devices [design] of a pool: the product of the degrees, as stated or those of a node."""
     count = results.sizes["design"]
     values = grid.values(indices_at(results, np.arange(count), grid)) if count else {}
     return np.broadcast_to(np.asarray(values.get(N_DEVICES, leaf(grid.base, N_DEVICES)), float), count)
 
 
 def _candidates(
-    found: xr.Dataset, devices: np.ndarray, prices: dict[str, float], transfer: float, swept: Sequence[str] = ()
+    results: xr.Dataset, devices: np.ndarray, prices: dict[str, float], transfer: float, swept_names: Sequence[str] = ()
 ) -> Iterator[Candidate]:
-    """Designs of a pool's results, of so many devices each; InputError if only some have prices.
+    """Yield the designs of a pool's results as candidates.
 
     The rate is limited by the links, over which each device sends or receives its share of keys and values at
     ``transfer`` bytes/s, if transfers are counted.
     """
-    count = found.sizes["design"]
+    count = results.sizes["design"]
 
     def column(name: str) -> np.ndarray:
-        return np.broadcast_to(found[name].values, count)
+        return np.broadcast_to(results[name].values, count)
 
-    accelerators = [str(one) for one in column("accelerator" if "accelerator" in found.coords else "system")]
-    missing = next((one for one in accelerators if prices and one not in prices), None)
+    accelerators = [
+        str(accelerator) for accelerator in column("accelerator" if "accelerator" in results.coords else "system")
+    ]
+    missing = next((accelerator for accelerator in accelerators if prices and accelerator not in prices), None)
     if missing is not None:
         raise InputError("pools.prices", f"none of {missing}", ", ".join(prices), "state one for every accelerator")
-    labels = {name: column(name) for name in dict.fromkeys((*_LABELS, *swept)) if name in found.coords}
-    rate, watts, first_token, token, cache, held = (
+    labels = {name: column(name) for name in dict.fromkeys((*_LABELS, *swept_names)) if name in results.coords}
+    rate, watts, first_token, token, cache, concurrency_limits = (
         column(name).astype(float)
         for name in (
             "requests_per_second",
@@ -254,7 +291,9 @@ def _candidates(
             "concurrency_limit",
         )
     )
-    degrees = [column(name).astype(float) if name in found.coords else np.ones(count) for name in ("dp", "concurrency")]
+    degrees = [
+        column(name).astype(float) if name in results.coords else np.ones(count) for name in ("dp", "concurrency")
+    ]
     sequences = np.maximum(degrees[1] / degrees[0], 1.0)
     if transfer:
         rate = np.minimum(rate, degrees[0] * transfer * sequences / np.maximum(cache, 1.0))
@@ -270,7 +309,7 @@ def _candidates(
             token=token[i],
             cache=cache[i] / sequences[i],
             row=int(i),
-            queues=bool(degrees[1][i] > held[i]),
+            queues=bool(degrees[1][i] > concurrency_limits[i]),
         )
 
 
@@ -278,29 +317,37 @@ def _candidates(
 _COSTS = ("price", "watts")
 
 
-def front(candidates: list[Candidate], by: Sequence[str] = _COSTS) -> list[Candidate]:
-    """Pareto front per accelerator: candidates that no other beats in all fields of ``by``."""
-    kept: dict[str, np.ndarray] = {}
-    found = []
-    numbers = {id(one): np.array([getattr(one, name) for name in by]) for one in candidates}
-    for one in sorted(candidates, key=lambda c: tuple(numbers[id(c)])):  # a candidate is not beaten by later ones
-        own = numbers[id(one)]
-        before = kept.get(one.accelerator, np.empty((0, len(by))))
-        if not (before <= own).all(axis=1).any():
-            kept[one.accelerator] = np.vstack([before, own])
-            found.append(one)
-    return found
+def front(candidates: list[Candidate], fields: Sequence[str] = _COSTS) -> list[Candidate]:
+    """Return the candidates per accelerator that no other beats in all ``fields``.
+
+    Args:
+        candidates: of any accelerators.
+        fields: of a candidate, all of them better when smaller.
+    """
+    values_by_accelerator: dict[str, np.ndarray] = {}
+    members = []
+    values_by_id = {id(candidate): np.array([getattr(candidate, name) for name in fields]) for candidate in candidates}
+    for candidate in sorted(
+        candidates, key=lambda c: tuple(values_by_id[id(c)])
+    ):  # a candidate is not beaten by later ones
+        values = values_by_id[id(candidate)]
+        better_values = values_by_accelerator.get(candidate.accelerator, np.empty((0, len(fields))))
+        if not (better_values <= values).all(axis=1).any():
+            values_by_accelerator[candidate.accelerator] = np.vstack([better_values, values])
+            members.append(candidate)
+    return members
 
 
 def _best_by_accelerator(matches: list[Match]) -> list[Match]:
-    """Per pair of accelerators the match with the least price times power (power alone without prices)."""
+    """Return the match per pair of accelerators with the least price times power (power alone without prices)."""
     best: dict[tuple[str, ...], Match] = {}
-    for one in matches:
-        key = tuple(part.accelerator for part in one.parts)
-        if key not in best or _cost(one) < _cost(best[key]):
-            best[key] = one
+    for match in matches:
+        key = tuple(pool.accelerator for pool in match.parts)
+        if key not in best or _cost(match) < _cost(best[key]):
+            best[key] = match
     return sorted(best.values(), key=_cost)
 
 
-def _cost(one: Match) -> float:
-    return one.watts * (one.price or one.watts)
+def _cost(match: Match) -> float:
+    """Return price times power of a match, or power squared without prices."""
+    return match.watts * (match.price or match.watts)

@@ -21,16 +21,16 @@ from dse.spec import sweep as specs
 from dse.sweep import execute
 
 #: Fewest devices, and parts of a mapping that are shown.
-_FEWEST, DEGREES = 8, ("tp", "pp", "dp", "ep", "virtual_stages", "micro_batch", "recompute")
+_MIN_DEVICES, DEGREES = 8, ("tp", "pp", "dp", "ep", "virtual_stages", "micro_batch", "recompute")
 
 #: Changed demands whose effect is shown: field → factors; relative change of cost that is shown.
-_CHANGES, _NOTICED = {"seconds": (0.5, 2.0), "budget": (0.5, 2.0)}, 0.02
+_CHANGES, _MIN_CRITERION_CHANGE = {"seconds": (0.5, 2.0), "budget": (0.5, 2.0)}, 0.02
 
 #: Sequences of a global batch where neither options nor the model's file state it.
 _BATCH = 1024
 
 #: Limit of each number of a demand.
-_MOST = 1e18
+_MAX_VALUE = 1e18
 
 
 class RunDemand(NamedTuple):
@@ -58,9 +58,9 @@ class Cluster(NamedTuple):
     outside: str  #: what lies outside of the rows of the stack, in words
 
     def margins(self, demand: RunDemand) -> dict[str, float]:
-        """Share by which limits may change before the cluster no longer keeps them; of stated ones."""
-        found = {"time": demand.seconds / self.seconds - 1.0, "budget": demand.budget / self.cost - 1.0}
-        return {name: share for name, share in found.items() if math.isfinite(share)}
+        """Return the share by which finite limits may change before the cluster no longer keeps them."""
+        share_by_limit = {"time": demand.seconds / self.seconds - 1.0, "budget": demand.budget / self.cost - 1.0}
+        return {name: share for name, share in share_by_limit.items() if math.isfinite(share)}
 
 
 class RunPlan(NamedTuple):
@@ -74,7 +74,7 @@ class RunPlan(NamedTuple):
 
 
 def plan_run(demand: RunDemand) -> RunPlan:
-    """The cheapest cluster of each accelerator that trains within the limits; without a time limit the fastest.
+    """Return the cheapest cluster of each accelerator within the limits, without a time limit the fastest.
 
     Args:
         demand: model, limits, names of the catalogue.
@@ -94,14 +94,14 @@ def plan_run(demand: RunDemand) -> RunPlan:
     }
     for name, option in options.items():
         value = getattr(demand, name)
-        if value is not None and not 0.0 < value < _MOST and not (name in _CHANGES and value == math.inf):
-            raise InputError(option, f"{value:g}", f"more than 0, less than {_MOST:g}", "check the number")
+        if value is not None and not 0.0 < value < _MAX_VALUE and not (name in _CHANGES and value == math.inf):
+            raise InputError(option, f"{value:g}", f"more than 0, less than {_MAX_VALUE:g}", "check the number")
     if demand.seconds == demand.budget == math.inf:
         raise InputError("dse plan", "neither --in nor --under", "a limit of time or of cost", "add --in 30d")
     if not demand.accelerators:
         raise InputError("--on", "no name", "accelerators of the catalogue", "see: dse catalog list accelerator")
-    if demand.max_devices < _FEWEST:
-        raise InputError("--max-devices", str(demand.max_devices), f"{_FEWEST} or more", "a node has as many")
+    if demand.max_devices < _MIN_DEVICES:
+        raise InputError("--max-devices", str(demand.max_devices), f"{_MIN_DEVICES} or more", "a node has as many")
     slugs = dict.fromkeys(catalog.resolve("accelerator", name, "--on") for name in demand.accelerators)
     model = catalog.values("workload", demand.workload)
     batch, tokens = demand.global_batch or model.get("global_batch"), demand.tokens or model.get("run_tokens")
@@ -109,20 +109,23 @@ def plan_run(demand: RunDemand) -> RunPlan:
         raise InputError("--tokens", f"none, and none in the file of {demand.workload}", "tokens of the run", "add it")
     demand = demand._replace(accelerators=tuple(slugs), global_batch=int(batch or _BATCH), tokens=float(tokens))
     runs = {slug: _runs(demand, slug) for slug in demand.accelerators}
-    found = {slug: _cheapest(runs[slug], demand, slug) for slug in demand.accelerators}
-    clusters = sorted((one for one in found.values() if isinstance(one, Cluster)), key=lambda one: _rank(one, demand))
-    without = {slug: one for slug, one in found.items() if isinstance(one, str)}
+    results = {slug: _cheapest(runs[slug], demand, slug) for slug in demand.accelerators}
+    clusters = sorted(
+        (cluster for cluster in results.values() if isinstance(cluster, Cluster)),
+        key=lambda cluster: _criterion(cluster, demand),
+    )
+    without = {slug: reason for slug, reason in results.items() if isinstance(reason, str)}
     tokens_of_batch = float(batch or _BATCH) * float(model["seq_len"])
     return RunPlan(demand, clusters, without, list(_changes(runs, demand, clusters)), tokens_of_batch)
 
 
-def _rank(one: Cluster, demand: RunDemand) -> float:
-    """What is least of the best cluster: cost, or the time where only cost is limited."""
-    return one.cost if math.isfinite(demand.seconds) else one.seconds
+def _criterion(cluster: Cluster, demand: RunDemand) -> float:
+    """Return what the best cluster minimises: cost in USD, or seconds where only cost is limited."""
+    return cluster.cost if math.isfinite(demand.seconds) else cluster.seconds
 
 
 def _specification(demand: RunDemand, slug: str) -> str:
-    """The sweep over all mappings of an accelerator."""
+    """Return the specification of all mappings of an accelerator."""
     assert demand.global_batch is not None, "resolved before"
     sizes = [2**k for k in range(3, demand.max_devices.bit_length())]
     axes: dict[str, Any] = {
@@ -147,7 +150,7 @@ def _specification(demand: RunDemand, slug: str) -> str:
 
 
 def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
-    """Column → values of all mappings that can run [designs]."""
+    """Return column → values [design] of all mappings that can run."""
     data, _ = execute(specs.from_text(_specification(demand, slug), "plan"), output=False)
     names = (
         "run_time",
@@ -160,84 +163,89 @@ def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
         *DEGREES,
     )
     count = data.sizes["design"]
-    found = {name: np.broadcast_to(data[name].values, count) for name in names if name in data}
-    found["seconds"] = found["run_time_with_failures"].astype(float)
-    found["cost"] = found["cost_per_run"] * found["seconds"] / np.maximum(found["run_time"], 1e-9)
-    return found
+    columns = {name: np.broadcast_to(data[name].values, count) for name in names if name in data}
+    columns["seconds"] = columns["run_time_with_failures"].astype(float)
+    columns["cost"] = columns["cost_per_run"] * columns["seconds"] / np.maximum(columns["run_time"], 1e-9)
+    return columns
 
 
 def _cheapest(runs: dict[str, np.ndarray], demand: RunDemand, slug: str) -> Cluster | str:
-    """The cheapest cluster of an accelerator within the limits, or the reason for none."""
+    """Return the cheapest cluster of an accelerator within the limits, or the reason for none."""
     seconds, cost = runs["seconds"], runs["cost"]
     if not seconds.size:
         return f"no mapping of up to {counted(demand.max_devices, 'device')} fits in memory"
-    fits = (seconds <= demand.seconds) & (cost <= demand.budget)
-    if not fits.any():
+    within_limits = (seconds <= demand.seconds) & (cost <= demand.budget)
+    if not within_limits.any():
         if not (seconds <= demand.seconds).any():
             return (
                 f"the fastest run on up to {demand.max_devices:,} devices takes {duration(float(seconds.min()))} with "
                 f"{counted(demand.global_batch or 1, 'sequence')} per step (--global-batch)"
             )
-        least = float(cost[seconds <= demand.seconds].min())
-        return f"the cheapest run {'in time ' * math.isfinite(demand.seconds)}costs {digits(least)} USD"
-    least_of = cost if math.isfinite(demand.seconds) else seconds
-    best = int(np.argmin(np.where(fits, least_of, np.inf)))
-    own = {name: values[best] for name, values in runs.items()}
-    mapping = {name: own[name].item() for name in DEGREES if name in own}
+        lowest_cost = float(cost[seconds <= demand.seconds].min())
+        return f"the cheapest run {'in time ' * math.isfinite(demand.seconds)}costs {digits(lowest_cost)} USD"
+    criterion = cost if math.isfinite(demand.seconds) else seconds
+    best_index = int(np.argmin(np.where(within_limits, criterion, np.inf)))
+    best_run = {name: values[best_index] for name, values in runs.items()}
+    mapping = {name: best_run[name].item() for name in DEGREES if name in best_run}
     return Cluster(
         slug,
-        str(own["software"]),
-        int(own["n_devices"]),
+        str(best_run["software"]),
+        int(best_run["n_devices"]),
         mapping,
-        float(own["seconds"]),
-        float(own["cost"]),
-        float(own["mfu"]),
-        _outside(slug, own, demand),
+        float(best_run["seconds"]),
+        float(best_run["cost"]),
+        float(best_run["mfu"]),
+        _extrapolations(slug, best_run, demand),
     )
 
 
-def _outside(slug: str, own: dict[str, Any], demand: RunDemand) -> str:
-    """What of a cluster lies outside of the rows of its stack, in words."""
+def _extrapolations(slug: str, best_run: dict[str, Any], demand: RunDemand) -> str:
+    """Return the values of a cluster that lie outside of the measured rows of its stack, as text."""
     values = {
-        "system.n_devices": float(own["n_devices"]), "parameters": float(own["parameters"]),
-        "mapping.micro_batch": float(own["micro_batch"]),
+        "system.n_devices": float(best_run["n_devices"]), "parameters": float(best_run["parameters"]),
+        "mapping.micro_batch": float(best_run["micro_batch"]),
     }  # fmt: skip
     if catalog.is_mixture(demand.workload):
         values["workload.experts.n_experts"] = 1.0
-    return ", ".join(calibrated.beyond(str(own["software"]), values.get, slug))
+    return ", ".join(calibrated.beyond(str(best_run["software"]), values.get, slug))
 
 
 def _changes(runs: dict[str, dict[str, np.ndarray]], demand: RunDemand, clusters: list[Cluster]) -> Iterator[str]:
-    """What would change the best cluster, a line each: prices, limits."""
+    """Yield what would change the best cluster, a line each: prices, limits."""
     if not clusters:
         return
-    best, *others = clusters
-    yield from _by_batch(demand, best)
-    for other in others:
+    best, *other_clusters = clusters
+    yield from _larger_batch_change(demand, best)
+    for other in other_clusters:
         if math.isfinite(demand.seconds):
             yield f"{other.accelerator} is as cheap at costs {100.0 * (1.0 - best.cost / other.cost):.0f} % lower"
-    words = {"seconds": "time", "budget": "budget"}
+    limit_names = {"seconds": "time", "budget": "budget"}
     for field, factors in _CHANGES.items():
         limit = getattr(demand, field)
         for factor in factors if math.isfinite(limit) else ():
-            asked = demand._replace(**{field: factor * limit})
-            found = (_cheapest(runs[slug], asked, slug) for slug in demand.accelerators)
-            tried = [one for one in found if isinstance(one, Cluster)]
-            if not tried:
-                yield f"{words[field]} x {factor:g}: no cluster"
+            changed_demand = demand._replace(**{field: factor * limit})
+            results = (_cheapest(runs[slug], changed_demand, slug) for slug in demand.accelerators)
+            changed_clusters = [result for result in results if isinstance(result, Cluster)]
+            if not changed_clusters:
+                yield f"{limit_names[field]} x {factor:g}: no cluster"
                 continue
-            one = min(tried, key=lambda cluster: _rank(cluster, asked))
-            if abs(_rank(one, asked) / _rank(best, demand) - 1.0) > _NOTICED or one.accelerator != best.accelerator:
+            cheapest = min(changed_clusters, key=lambda cluster: _criterion(cluster, changed_demand))
+            if (
+                abs(_criterion(cheapest, changed_demand) / _criterion(best, demand) - 1.0) > _MIN_CRITERION_CHANGE
+                or cheapest.accelerator != best.accelerator
+            ):
                 yield (
-                    f"{words[field]} x {factor:g}: {one.devices:,} {one.accelerator}, {duration(one.seconds)}, "
-                    f"{digits(one.cost)} USD"
+                    f"{limit_names[field]} x {factor:g}: {cheapest.devices:,} {cheapest.accelerator}, "
+                    f"{duration(cheapest.seconds)}, {digits(cheapest.cost)} USD"
                 )
 
 
-def _by_batch(demand: RunDemand, best: Cluster) -> Iterator[str]:
-    """The best cluster's accelerator with a batch twice as large."""
+def _larger_batch_change(demand: RunDemand, best: Cluster) -> Iterator[str]:
+    """Yield the best cluster's accelerator with a batch twice as large, where that is cheaper."""
     assert demand.global_batch is not None, "resolved before"
-    asked = demand._replace(global_batch=2 * demand.global_batch)
-    one = _cheapest(_runs(asked, best.accelerator), asked, best.accelerator)
-    if isinstance(one, Cluster) and _rank(one, asked) < (1.0 - _NOTICED) * _rank(best, demand):
-        yield f"global batch x 2: {one.devices:,} devices, {duration(one.seconds)}, {digits(one.cost)} USD"
+    changed_demand = demand._replace(global_batch=2 * demand.global_batch)
+    cluster = _cheapest(_runs(changed_demand, best.accelerator), changed_demand, best.accelerator)
+    if isinstance(cluster, Cluster) and _criterion(cluster, changed_demand) < (
+        1.0 - _MIN_CRITERION_CHANGE
+    ) * _criterion(best, demand):
+        yield f"global batch x 2: {cluster.devices:,} devices, {duration(cluster.seconds)}, {digits(cluster.cost)} USD"

@@ -17,8 +17,8 @@ import tomlkit
 from dse.designs import catalog
 from dse.errors import InputError
 from dse.fleet import pooled
-from dse.fleet.demand import DEGREES, Demand, Fleet, Workers, outside, precision_of
-from dse.fleet.launched import launched
+from dse.fleet.demand import DEGREES, Demand, Fleet, Workers, extrapolations, precision_of
+from dse.fleet.launched import launch_mask
 from dse.io.quantities import counted, digits, seconds
 from dse.spec import sweep as specs
 from dse.sweep import execute
@@ -31,7 +31,7 @@ _CHANGES = {"token_limit": (0.75, 1.5), "first_token_limit": (0.5, 2.0), "rate":
 _LIMITS = ("first_token_limit", "token_limit")
 
 #: Limit of each number of a demand.
-_MOST = 1e9
+_MAX_VALUE = 1e9
 
 #: Number of a demand → option of ``dse plan``.
 _OPTIONS = {
@@ -44,7 +44,7 @@ _OPTIONS = {
 }
 
 #: Relative change of cost that is shown.
-_NOTICED = 0.02
+_MIN_COST_CHANGE = 0.02
 
 
 class Plan(NamedTuple):
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
 
 
 def provision(demand: Demand) -> Plan:
-    """The cheapest replicas and the cheapest pools of each accelerator for a demand.
+    """Return the cheapest replicas and the cheapest pools of each accelerator for a demand.
 
     Args:
         demand: rate, lengths and limits, at least one; names of the catalogue.
@@ -72,71 +72,80 @@ def provision(demand: Demand) -> Plan:
         raise InputError("dse plan --serving", "no limit of latency", "--ttft, --tpot or both", "add --tpot 50ms")
     for name, value in demand._asdict().items():
         unlimited = name in _LIMITS and value == math.inf
-        if isinstance(value, int | float) and not unlimited and not 0.0 < value < _MOST:
-            raise InputError(_OPTIONS[name], f"{value:g}", f"more than 0, less than {_MOST:g}", "check the number")
+        if isinstance(value, int | float) and not unlimited and not 0.0 < value < _MAX_VALUE:
+            raise InputError(_OPTIONS[name], f"{value:g}", f"more than 0, less than {_MAX_VALUE:g}", "check the number")
     if not demand.accelerators:
         raise InputError("--on", "no name", "accelerators of the catalogue", "see: dse catalog list accelerator")
     slugs = [catalog.resolve("accelerator", name, "--on") for name in demand.accelerators]
     demand = demand._replace(accelerators=tuple(dict.fromkeys(slugs)))
-    candidates = {name: _Candidates(demand, name, every) for name, every in swept_replicas(demand).items()}
-    found = {name: own.fleets(demand) for name, own in candidates.items()}
-    fleets = sorted((one for own, _ in found.values() for one in own), key=lambda fleet: fleet.hourly)
-    without = {name: reason for name, (_, reason) in found.items() if reason}
+    candidates = {
+        name: _AcceleratorDesigns(demand, name, replicas) for name, replicas in swept_replicas(demand).items()
+    }
+    fleets_and_reasons = {name: designs.fleets(demand) for name, designs in candidates.items()}
+    fleets = sorted(
+        (candidate for accelerator_fleets, _ in fleets_and_reasons.values() for candidate in accelerator_fleets),
+        key=lambda fleet: fleet.hourly,
+    )
+    without = {name: reason for name, (_, reason) in fleets_and_reasons.items() if reason}
     return Plan(demand, fleets, without, list(_changes(candidates, demand, fleets)))
 
 
-class _Candidates:
-    """Designs of one accelerator, of which any demand of the same lengths takes the cheapest."""
+class _AcceleratorDesigns:
+    """Designs of one accelerator, which serve any demand of the same lengths."""
 
-    def __init__(self, demand: Demand, accelerator: str, every: dict[str, Any]) -> None:
-        self.accelerator, self.replicas = accelerator, every
-        self.pools = pooled.swept(demand, accelerator) if every["possible"].any() else None
+    def __init__(self, demand: Demand, accelerator: str, replicas: dict[str, Any]) -> None:
+        self.accelerator, self.replicas = accelerator, replicas
+        self.pools = pooled.pool_designs(demand, accelerator) if replicas["possible"].any() else None
 
     def fleets(self, demand: Demand) -> tuple[list[Fleet], str]:
-        """The cheapest replicas and pools, as far as there are; the reasons of those that there are not."""
-        tried = [cheapest_replicas(self.replicas, demand, self.accelerator)]
+        """Return the cheapest replicas and pools that serve a demand, and the reasons of missing ones."""
+        results = [cheapest_replicas(self.replicas, demand, self.accelerator)]
         if self.pools:
-            tried.append(pooled.cheapest(self.pools, demand, self.accelerator))
-        return [one for one in tried if isinstance(one, Fleet)], "; ".join(one for one in tried if isinstance(one, str))
+            results.append(pooled.cheapest(self.pools, demand, self.accelerator))
+        return [result for result in results if isinstance(result, Fleet)], "; ".join(
+            result for result in results if isinstance(result, str)
+        )
 
 
-def _changes(candidates: dict[str, _Candidates], demand: Demand, fleets: list[Fleet]) -> Iterator[str]:
-    """What would change the cheapest fleet, a line each: prices, limits, rate."""
+def _changes(candidates: dict[str, _AcceleratorDesigns], demand: Demand, fleets: list[Fleet]) -> Iterator[str]:
+    """Yield what would change the cheapest fleet, a line each: prices, limits, rate."""
     if not fleets:
         return
     best = fleets[0]
-    dearer = {one.accelerator: one for one in reversed(fleets) if one.accelerator != best.accelerator}
-    for name, other in sorted(dearer.items(), key=lambda item: item[1].hourly):
-        saved = 100.0 * (1.0 - best.hourly / other.hourly)
-        yield f"{name} is as cheap at a price per device-hour {saved:.0f} % lower"
+    other_best = {other.accelerator: other for other in reversed(fleets) if other.accelerator != best.accelerator}
+    for name, other in sorted(other_best.items(), key=lambda item: item[1].hourly):
+        saving_percent = 100.0 * (1.0 - best.hourly / other.hourly)
+        yield f"{name} is as cheap at a price per device-hour {saving_percent:.0f} % lower"
     for field, factors in _CHANGES.items():
         for factor in factors if math.isfinite(getattr(demand, field)) else ():
-            asked = demand._replace(**{field: factor * getattr(demand, field)})
-            found = [one for own in candidates.values() for one in own.fleets(asked)[0]]
-            words = f"{field.replace('_', ' ')} x {factor:g}"
-            if not found:
-                yield f"{words}: no fleet"
+            changed_demand = demand._replace(**{field: factor * getattr(demand, field)})
+            changed_fleets = [
+                candidate for designs in candidates.values() for candidate in designs.fleets(changed_demand)[0]
+            ]
+            change_text = f"{field.replace('_', ' ')} x {factor:g}"
+            if not changed_fleets:
+                yield f"{change_text}: no fleet"
                 continue
-            one = min(found, key=lambda fleet: fleet.hourly)
-            if abs(one.hourly / best.hourly - 1.0) > _NOTICED or one.accelerator != best.accelerator:
-                yield f"{words}: {digits(one.hourly)} USD/h, {one.accelerator}, {one.kind}"
+            cheapest = min(changed_fleets, key=lambda fleet: fleet.hourly)
+            if abs(cheapest.hourly / best.hourly - 1.0) > _MIN_COST_CHANGE or cheapest.accelerator != best.accelerator:
+                yield f"{change_text}: {digits(cheapest.hourly)} USD/h, {cheapest.accelerator}, {cheapest.kind}"
 
 
 #: Replicas that share a rate, up to this multiple of the most devices, and higher rates for the margins.
 _REPLICAS = sorted({*range(1, 17), *(round(2.0 ** (k / 4)) for k in range(81))})
-_BEYOND, _MORE = 16, (1.1, 1.25, 1.5, 2.0)
+_MAX_DEVICE_FACTOR, _RATE_FACTORS = 16, (1.1, 1.25, 1.5, 2.0)
 
 
 def _specification(demand: Demand) -> str:
-    """The sweep over the replicas of all accelerators."""
+    """Return the specification of the replicas of all accelerators."""
     sizes = [2**k for k in range(demand.max_devices.bit_length())]
     axes = {
         "accelerator": list(demand.accelerators),
         "n_devices": sizes,
         "tp": "divisors",
         "request_rate": [
-            *(demand.rate / count for count in _REPLICAS if count <= _BEYOND * demand.max_devices),
-            *(demand.rate * more for more in _MORE),
+            *(demand.rate / count for count in _REPLICAS if count <= _MAX_DEVICE_FACTOR * demand.max_devices),
+            *(demand.rate * factor for factor in _RATE_FACTORS),
         ],
     }
     if catalog.is_mixture(demand.workload):
@@ -145,7 +154,7 @@ def _specification(demand: Demand) -> str:
         {
             "workload": {"name": demand.workload},
             "system": {"name": demand.accelerators[0]},
-            "serving": demand.lengths,
+            "serving": demand.request_lengths,
             "axes": axes,
             "output": {"keep": "all", "money": True, "tails": True},
         }
@@ -153,12 +162,12 @@ def _specification(demand: Demand) -> str:
 
 
 def swept_replicas(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
-    """Accelerator → column → values of all replicas [designs]."""
+    """Return accelerator → column → values [design] of all replicas."""
     grid = compose.build(specs.from_text(_specification(demand), "plan"))
     data, _ = execute(grid, output=False)
-    starts = launched(data, grid).variable
-    possible = data.infeasible_reason.variable.astype(int) & ~int(grid.spec.study.hypothetical) == 0
-    data["possible"], data["feasible"] = possible & starts, data.feasible.variable.astype(bool) & starts
+    is_launched = launch_mask(data, grid).variable
+    is_possible = data.infeasible_reason.variable.astype(int) & ~int(grid.spec.study.hypothetical) == 0
+    data["possible"], data["feasible"] = is_possible & is_launched, data.feasible.variable.astype(bool) & is_launched
     metrics = (
         "feasible",
         "possible",
@@ -170,65 +179,74 @@ def swept_replicas(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
         "utilisation",
     )
     names = [*metrics, "n_devices", "request_rate", "software", *(name for name in DEGREES if name in data)]
-    shape = data.requests_per_second.dims
-    found = {}
+    dims = data.requests_per_second.dims
+    columns_by_accelerator = {}
     for slug in demand.accelerators:
-        own = data.sel(accelerator=slug) if "accelerator" in shape else data
-        like = own.requests_per_second
-        found[slug] = {name: np.ravel(own[name].broadcast_like(like).transpose(*like.dims).values) for name in names}
-        found[slug]["precision"] = np.full(like.size, precision_of(grid.base))
-    return found
+        accelerator_data = data.sel(accelerator=slug) if "accelerator" in dims else data
+        template = accelerator_data.requests_per_second
+        columns_by_accelerator[slug] = {
+            name: np.ravel(accelerator_data[name].broadcast_like(template).transpose(*template.dims).values)
+            for name in names
+        }
+        columns_by_accelerator[slug]["precision"] = np.full(template.size, precision_of(grid.base))
+    return columns_by_accelerator
 
 
 def cheapest_replicas(replicas: dict[str, np.ndarray], demand: Demand, accelerator: str) -> Fleet | str:
-    """The cheapest fleet of replicas of one accelerator, or the reason for none."""
+    """Return the cheapest fleet of replicas of one accelerator, or the reason for none."""
     if not replicas["possible"].any():
         devices = counted(demand.max_devices, "device")
         return f"no mapping of up to {devices} that {replicas['software'][0]} can be started with fits in memory"
-    fits = replicas["feasible"].astype(bool)
-    if not fits.any():
-        return f"replicas need more than {_BEYOND * demand.max_devices:,} devices"
+    within_limits = replicas["feasible"].astype(bool)
+    if not within_limits.any():
+        return f"replicas need more than {_MAX_DEVICE_FACTOR * demand.max_devices:,} devices"
     first, token = (replicas[name] for name in demand.metrics)
-    for what, values, limit in (("token", token, demand.token_limit), ("first token", first, demand.first_token_limit)):
-        if not (fits & (values <= limit)).any():
-            return f"replicas take {seconds(float(values[fits].min()))} of {seconds(limit)} to a {what}"
-    fits &= (token <= demand.token_limit) & (first <= demand.first_token_limit)
-    if not fits.any():
+    for token_name, values, limit in (
+        ("token", token, demand.token_limit),
+        ("first token", first, demand.first_token_limit),
+    ):
+        if not (within_limits & (values <= limit)).any():
+            return f"replicas take {seconds(float(values[within_limits].min()))} of {seconds(limit)} to a {token_name}"
+    within_limits &= (token <= demand.token_limit) & (first <= demand.first_token_limit)
+    if not within_limits.any():
         return "no replica meets the limits"
-    one = {name: values[fits] for name, values in replicas.items()}
-    count = np.ceil(demand.rate / one["request_rate"] * (1.0 - 1e-6))
-    devices = count * one["n_devices"]
-    hourly = devices * one["cost_per_device_hour"]
+    fitting = {name: values[within_limits] for name, values in replicas.items()}
+    count = np.ceil(demand.rate / fitting["request_rate"] * (1.0 - 1e-6))
+    devices = count * fitting["n_devices"]
+    hourly = devices * fitting["cost_per_device_hour"]
     if not (devices <= demand.max_devices).any():
         return f"replicas need {counted(devices.min(), 'device')} of {demand.max_devices}"
-    best = int(np.lexsort((one["n_devices"], np.where(devices <= demand.max_devices, hourly, np.inf)))[0])
-    own = {name: values[best] for name, values in one.items()}
-    first_token, each = (float(own[name]) for name in demand.metrics)
-    degrees, software = {name: int(own[name]) for name in DEGREES if name in own}, str(own["software"])
+    best_index = int(np.lexsort((fitting["n_devices"], np.where(devices <= demand.max_devices, hourly, np.inf)))[0])
+    best_replica = {name: values[best_index] for name, values in fitting.items()}
+    first_token, token_time = (float(best_replica[name]) for name in demand.metrics)
+    degrees, software = (
+        {name: int(best_replica[name]) for name in DEGREES if name in best_replica},
+        str(best_replica["software"]),
+    )
     workers = Workers(
         "",
-        int(count[best]),
-        int(own["n_devices"]),
+        int(count[best_index]),
+        int(best_replica["n_devices"]),
         degrees,
-        float(own["requests_in_flight"]),
-        float(own["utilisation"]),
+        float(best_replica["requests_in_flight"]),
+        float(best_replica["utilisation"]),
     )
     return Fleet(
         accelerator,
         software,
         (workers,),
         first_token,
-        each,
-        float(count[best] * _highest(one, own)),
-        float(hourly[best]),
-        outside(accelerator, software, workers, float(own["parameters"]), demand),
-        str(own["precision"]),
+        token_time,
+        float(count[best_index] * _highest_rate(fitting, best_replica)),
+        float(hourly[best_index]),
+        extrapolations(accelerator, software, workers, float(best_replica["parameters"]), demand),
+        str(best_replica["precision"]),
     )
 
 
-def _highest(one: dict[str, np.ndarray], own: dict[str, Any]) -> float:
-    """Highest rate of the replicas within the limits that are mapped as this one, requests/s."""
-    same = np.full(one["request_rate"].shape, True)
-    for name in ("n_devices", "software", *(name for name in DEGREES if name in own)):
-        same &= one[name] == own[name]
-    return float(one["request_rate"][same].max())
+def _highest_rate(fitting: dict[str, np.ndarray], best_replica: dict[str, Any]) -> float:
+    """Return the highest rate of the replicas within the limits with the same mapping, requests/s."""
+    is_same_mapping = np.full(fitting["request_rate"].shape, True)
+    for name in ("n_devices", "software", *(name for name in DEGREES if name in best_replica)):
+        is_same_mapping &= fitting[name] == best_replica[name]
+    return float(fitting["request_rate"][is_same_mapping].max())

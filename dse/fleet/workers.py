@@ -52,29 +52,29 @@ class Match:
 
     @property
     def parts(self) -> tuple[Candidate, ...]:
-        """The pools."""
+        """The pools, prefill first."""
         return (self.prefill,) if self.decode is None else (self.prefill, self.decode)
 
     @property
     def watts(self) -> float:
         """Provisioned power per rate of requests, W s."""
-        return sum(part.watts for part in self.parts)
+        return sum(pool.watts for pool in self.parts)
 
     @property
     def price(self) -> float:
         """USD per request; 0 without prices."""
-        return sum(part.price for part in self.parts)
+        return sum(pool.price for pool in self.parts)
 
     @property
     def share(self) -> float:
         """Share of the devices in the prefill pool."""
-        each = [part.devices / part.rate for part in self.parts]
-        return each[0] / sum(each)
+        devices_by_pool = [pool.devices / pool.rate for pool in self.parts]
+        return devices_by_pool[0] / sum(devices_by_pool)
 
     @property
     def rate(self) -> float:
         """Requests/s per device of balanced pools."""
-        return 1.0 / sum(part.devices / part.rate for part in self.parts)
+        return 1.0 / sum(pool.devices / pool.rate for pool in self.parts)
 
     @property
     def first_token(self) -> float:
@@ -87,7 +87,10 @@ class Match:
         return self.parts[-1].token
 
     def gain(self, other: Match) -> tuple[float, float, float]:
-        """Ratio of the rates to ``other`` at equal price, at equal power, and at both; NaN without prices."""
+        """Return the ratio of the rates to ``other`` at equal price, at equal power, and at both.
+
+        The ratio at equal price is NaN without prices.
+        """
         power = other.watts / self.watts
         price = other.price / self.price if self.price > 0.0 and other.price > 0.0 else math.nan
         return price, power, min(price, power) if math.isfinite(price) else math.nan
@@ -105,7 +108,7 @@ class PoolFleet(NamedTuple):
     @property
     def devices(self) -> int:
         """Devices of all workers."""
-        return int(sum(count * part.devices for count, part in zip(self.workers, self.match.parts, strict=True)))
+        return int(sum(count * pool.devices for count, pool in zip(self.workers, self.match.parts, strict=True)))
 
     @property
     def first_token(self) -> float:
@@ -120,18 +123,18 @@ class PoolFleet(NamedTuple):
     @property
     def headroom(self) -> tuple[float, ...]:
         """Share by which the rate may grow until each pool is full."""
-        parts = zip(self.workers, self.match.parts, strict=True)
-        return tuple(count * part.rate / self.rate - 1.0 for count, part in parts)
+        counted_pools = zip(self.workers, self.match.parts, strict=True)
+        return tuple(count * pool.rate / self.rate - 1.0 for count, pool in counted_pools)
 
     @property
     def hourly(self) -> float:
         """USD an hour; 0 without prices."""
-        parts = zip(self.workers, self.match.parts, strict=True)
-        return 3600.0 * sum(count * part.price * part.rate for count, part in parts)
+        counted_pools = zip(self.workers, self.match.parts, strict=True)
+        return 3600.0 * sum(count * pool.price * pool.rate for count, pool in counted_pools)
 
 
 def fleets(matches: Iterable[Match], devices: dict[str, int], utilisation: float, later: float) -> Iterator[PoolFleet]:
-    """Fleets of each pair of designs: the numbers of workers that serve most, and no worker more than that needs.
+    """Yield a fleet of each pair of designs, with the fewest workers that serve the highest rate.
 
     Args:
         matches: pairs of designs, or designs that do both.
@@ -139,58 +142,58 @@ def fleets(matches: Iterable[Match], devices: dict[str, int], utilisation: float
         utilisation: share of what a fleet can serve that is asked of it.
         later: output tokens after the first one, mean.
     """
-    for one in matches:
-        splits = [workers for workers in _splits(one, devices) if all(workers)]
+    for match in matches:
+        splits = [workers for workers in _splits(match, devices) if all(workers)]
         if not splits:
             continue
 
-        def served(workers: tuple[int, ...], one: Match = one) -> float:
-            return min(count * part.rate for count, part in zip(workers, one.parts, strict=True))
+        def capacity(workers: tuple[int, ...], match: Match = match) -> float:
+            return min(count * pool.rate for count, pool in zip(workers, match.parts, strict=True))
 
-        rate = max(map(served, splits))
-        least = tuple(math.ceil(rate / part.rate - 1e-9) for part in one.parts)
-        asked = utilisation * rate
+        rate = max(map(capacity, splits))
+        counts = tuple(math.ceil(rate / pool.rate - 1e-9) for pool in match.parts)
+        offered_rate = utilisation * rate
         waits = tuple(
-            wait(part, count, asked, place == 0 and one.decode is not None)[1]
-            for place, (part, count) in enumerate(zip(one.parts, least, strict=True))
+            wait(pool, count, offered_rate, index == 0 and match.decode is not None)[1]
+            for index, (pool, count) in enumerate(zip(match.parts, counts, strict=True))
         )
-        yield PoolFleet(one, least, asked, waits, max(later, 1.0))
+        yield PoolFleet(match, counts, offered_rate, waits, max(later, 1.0))
 
 
-def _splits(one: Match, devices: dict[str, int]) -> Iterator[tuple[int, ...]]:
-    """Numbers of workers that the devices allow; of a total those next to the balance."""
+def _splits(match: Match, devices: dict[str, int]) -> Iterator[tuple[int, ...]]:
+    """Yield numbers of workers of each pool that the devices allow, of a total those next to the balance."""
     total = devices.get("")
     if total is None:
-        own = [devices.get(part.accelerator, 0) for part in one.parts]
-        if len(own) == 1 or one.parts[0].accelerator != one.parts[1].accelerator:
-            yield tuple(int(count // part.devices) for count, part in zip(own, one.parts, strict=True))
+        devices_by_pool = [devices.get(pool.accelerator, 0) for pool in match.parts]
+        if len(devices_by_pool) == 1 or match.parts[0].accelerator != match.parts[1].accelerator:
+            yield tuple(int(count // pool.devices) for count, pool in zip(devices_by_pool, match.parts, strict=True))
             return
-        total = own[0]
-    first = one.parts[0].devices
-    if one.decode is None:
-        yield (int(total // first),)
+        total = devices_by_pool[0]
+    prefill_devices = match.parts[0].devices
+    if match.decode is None:
+        yield (int(total // prefill_devices),)
         return
-    balanced = int(one.share * total / first)
+    balanced = int(match.share * total / prefill_devices)
     for count in range(max(balanced - 1, 1), balanced + 3):
-        yield count, int(max(total - count * first, 0.0) // one.decode.devices)
+        yield count, int(max(total - count * prefill_devices, 0.0) // match.decode.devices)
 
 
-def wait(part: Candidate, workers: int, rate: float, prompts: bool) -> tuple[float, float]:
-    """Share of requests that wait for a place of a pool, and the mean wait of all, s.
+def wait(pool: Candidate, workers: int, rate: float, is_prefill: bool) -> tuple[float, float]:
+    """Return the share of requests that wait for a place of a pool, and the mean wait of all in seconds.
 
     A worker for prompts is a place for a batch, one that decodes has a place for each of its sequences.
     """
-    batch = float(part.labels.get("concurrency", 1.0))
-    places = workers if prompts else workers * batch
-    rho, held = rate / (workers * part.rate), (batch / part.rate)
-    share = float(waiting_share(rho, places))
-    return share, share * held / (2.0 * places * (1.0 - rho))
+    batch = float(pool.labels.get("concurrency", 1.0))
+    slots = workers if is_prefill else workers * batch
+    rho, residence = rate / (workers * pool.rate), (batch / pool.rate)
+    share = float(waiting_share(rho, slots))
+    return share, share * residence / (2.0 * slots * (1.0 - rho))
 
 
-def best_fleets(found: list[PoolFleet]) -> list[PoolFleet]:
-    """Fleets that no other one beats in TTFT, TPOT and rate at once, by TPOT."""
-    kept: list[PoolFleet] = []
-    for one in sorted(found, key=lambda fleet: (fleet.token, fleet.first_token, -fleet.rate)):
-        if not any(other.first_token <= one.first_token and other.rate >= one.rate for other in kept):
-            kept.append(one)
-    return kept
+def best_fleets(candidates: list[PoolFleet]) -> list[PoolFleet]:
+    """Return the fleets that no other one beats in TTFT, TPOT and rate at once, ordered by TPOT."""
+    front: list[PoolFleet] = []
+    for candidate in sorted(candidates, key=lambda fleet: (fleet.token, fleet.first_token, -fleet.rate)):
+        if not any(other.first_token <= candidate.first_token and other.rate >= candidate.rate for other in front):
+            front.append(candidate)
+    return front

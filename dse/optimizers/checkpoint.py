@@ -19,8 +19,8 @@ from dse.sweep.store.parts import parts_folder
 _HISTORY = ("violation", "value", "objectives", "feasible")
 
 
-class Progressed(NamedTuple):
-    """What a method has found after some steps."""
+class MethodProgress(NamedTuple):
+    """Steps of a method so far: the driver's state, the history, and the front."""
 
     steps: int
     state: list[np.ndarray]  #: of the driver
@@ -29,21 +29,27 @@ class Progressed(NamedTuple):
     digits: np.ndarray  #: [design, digit] the front where there are several objectives
     reals: np.ndarray
     objectives: np.ndarray
-    told: tuple[np.ndarray, ...] | None  #: what an external method was told
+    tell_history: tuple[np.ndarray, ...] | None  #: what an external method was told
 
 
 def path(output: Path, method: str) -> Path:
-    """Path of the checkpoint of a method, next to the output."""
+    """Return the path of a method's checkpoint, next to the output."""
     return parts_folder(output) / f"search-{method}.npz"
 
 
-def save(file_path: Path, key: str, found: Progressed) -> None:
-    """Write a checkpoint."""
-    arrays: dict[str, Any] = {"key": np.array(key), "steps": np.array(found.steps), "reasons": found.reasons}
-    arrays |= {f"history_{name}": array for name, array in found.history.items()}
-    arrays |= {"digits": found.digits, "reals": found.reals, "objectives": found.objectives}
-    arrays |= {f"state_{i:03d}": array for i, array in enumerate(found.state)}
-    arrays |= {f"told_{i}": array for i, array in enumerate(found.told or ())}
+def save(file_path: Path, key: str, progress: MethodProgress) -> None:
+    """Write a checkpoint.
+
+    Args:
+        file_path: see :func:`path`.
+        key: hash of everything that the steps depend on (:meth:`dse.optimizers.problem.Problem.key`).
+        progress: steps so far.
+    """
+    arrays: dict[str, Any] = {"key": np.array(key), "steps": np.array(progress.steps), "reasons": progress.reasons}
+    arrays |= {f"history_{name}": array for name, array in progress.history.items()}
+    arrays |= {"digits": progress.digits, "reals": progress.reals, "objectives": progress.objectives}
+    arrays |= {f"state_{i:03d}": array for i, array in enumerate(progress.state)}
+    arrays |= {f"told_{i}": array for i, array in enumerate(progress.tell_history or ())}
     file_path.parent.mkdir(parents=True, exist_ok=True)
     with whole_or_absent(file_path) as partial:
         with partial.open("wb") as file:
@@ -52,26 +58,31 @@ def save(file_path: Path, key: str, found: Progressed) -> None:
 
 
 def best_path(output: Path, method: str) -> Path:
-    """Path of the best design so far of a method, a text next to its checkpoint."""
+    """Return the path of a method's best design so far, a text next to its checkpoint."""
     return path(output, method).with_suffix(".best.json")
 
 
 def save_best(output: Path, method: str, best: dict[str, Any]) -> None:
-    """Write the best design so far."""
+    """Write the best design so far as JSON."""
     with whole_or_absent(best_path(output, method)) as partial:
         partial.write_text(json.dumps(best, indent=1) + "\n", encoding="utf-8")
 
 
-def load(file_path: Path, key: str) -> Progressed | None:
-    """The checkpoint of this very search, if it is there and as it was saved."""
+def load(file_path: Path, key: str) -> MethodProgress | None:
+    """Return the checkpoint of this very search, or None where there is none as it was saved.
+
+    Args:
+        file_path: see :func:`path`.
+        key: hash of everything that the steps depend on (:meth:`dse.optimizers.problem.Problem.key`).
+    """
     try:
         if not is_sealed(file_path, file_path.name):
             return None
         with file_path.open("rb") as file, np.load(file) as arrays:
             if str(arrays["key"]) != key:
                 return None
-            told = [arrays[name] for name in sorted(arrays) if name.startswith("told_")]
-            return Progressed(
+            tell_history = [arrays[name] for name in sorted(arrays) if name.startswith("told_")]
+            return MethodProgress(
                 steps=int(arrays["steps"]),
                 state=[arrays[name] for name in sorted(arrays) if name.startswith("state_")],
                 history={name: arrays[f"history_{name}"] for name in _HISTORY},
@@ -79,7 +90,7 @@ def load(file_path: Path, key: str) -> Progressed | None:
                 digits=arrays["digits"],
                 reals=arrays["reals"],
                 objectives=arrays["objectives"],
-                told=tuple(told) or None,
+                tell_history=tuple(tell_history) or None,
             )
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None

@@ -16,11 +16,11 @@ from dse.io import outputs
 from dse.optimizers.codesign import chip as chips
 from dse.optimizers.codesign.chip import Chip
 from dse.optimizers.codesign.descent import Trace
-from dse.optimizers.found import MethodResult, axis_columns, best_points
+from dse.optimizers.method_results import MethodResult, axis_columns, best_points
+from dse.optimizers.multi_objective import MethodFront, merged_front
 from dse.optimizers.outcome import BestOfSeed, Outcome
 from dse.optimizers.problem import Problem
 from dse.optimizers.proofs import Proof
-from dse.optimizers.several import MethodFront, front
 from dse.optimizers.space import Point
 from dse.sweep.grid.grid import variable_name
 from dse.sweep.results import writing
@@ -32,27 +32,42 @@ from dse.sweep.results.schema import CAUTIONS
 from dse.sweep.results.work import work_coordinates
 
 #: Global attribute of the results of a descent that holds its outcome, and what that leaves out.
-_OUTCOME, _OF_A_RUN = "report", ("size", "seconds", "output", "finished")
+_OUTCOME, _RUN_FIELDS = "report", ("size", "seconds", "output", "finished")
 
 #: What the best design of a seed is where there are several objectives.
-_SOUGHT = "each its own weighted geometric mean of the objectives; the best by each of them are on the front (front_*)"
+_SEEDS_SEEK = (
+    "each its own weighted geometric mean of the objectives; the best by each of them are on the front (front_*)"
+)
 
 
-def build(problem: Problem, found: list[MethodResult], summary: Outcome, identity: dict[str, str]) -> Labelled:
-    """Every variable with units and long name."""
-    attributes = _attributes(problem, found, summary, identity)
-    if (trace := found[0].trace) and (chip := found[0].chip):
-        return Labelled(_descent(problem, trace, chip), _of_chip(chip), attrs=attributes | {_OUTCOME: _told(summary)})
+def build(problem: Problem, method_results: list[MethodResult], summary: Outcome, identity: dict[str, str]) -> Labelled:
+    """Return the results of a search as labelled variables with units and long names.
+
+    Args:
+        problem: the space and the objectives.
+        method_results: of each method.
+        summary: the outcome of all methods.
+        identity: global attributes that identify the search.
+    """
+    attributes = _attributes(problem, method_results, summary, identity)
+    if (trace := method_results[0].trace) and (chip := method_results[0].chip):
+        return Labelled(
+            _descent_variables(problem, trace, chip),
+            _chip_coordinates(chip),
+            attrs=attributes | {_OUTCOME: _outcome_json(summary)},
+        )
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in problem.grid.fixed}
     fixed |= {name: values for name, values in work_coordinates(problem.grid).items() if not values.dims}
-    data = _history(problem, found) | _best(problem, found)
+    data = _history_variables(problem, method_results) | _best_variables(problem, method_results)
     if problem.n_objectives > 1:
-        data |= _front(problem, found) | _reached([summary.fronts[one.method] for one in found])
-    return Labelled(data, fixed | _coordinates(problem, found), attrs=attributes)
+        data |= _front_variables(problem, method_results) | _method_fronts(
+            [summary.fronts[result.method] for result in method_results]
+        )
+    return Labelled(data, fixed | _coordinates(problem, method_results), attrs=attributes)
 
 
-def _coordinates(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
-    names = np.array([one.method for one in found])
+def _coordinates(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
+    names = np.array([result.method for result in method_results])
     return {
         "searcher": Variable(("searcher",), names, {"long_name": "search method"}),
         "seed": Variable(("seed",), np.array(problem.spec.seeds), {"units": "1", "long_name": "seed of the method"}),
@@ -62,33 +77,33 @@ def _coordinates(problem: Problem, found: list[MethodResult]) -> dict[str, Varia
 # --- of a descent -----------------------------------------------------------------------------------------
 
 
-def _descent(problem: Problem, trace: Trace, chip: Chip) -> dict[str, Variable]:
-    """What a descent met, its chip, and the workloads on it."""
+def _descent_variables(problem: Problem, trace: Trace, chip: Chip) -> dict[str, Variable]:
+    """Return the history of a descent, its chip, and the workloads on it."""
     study, (objective, *_) = problem.study, problem.program.objectives
     text = objective.expression.text
     values, units = ([getattr(leaf, name) for leaf in chip.hardware] for name in ("value", "units"))
-    mean = {"units": study.units.get(text, "1"), "long_name": f"{text}, mean over workloads"}
-    spent = {"units": "1", "long_name": "evaluations of all starts so far"}
-    leaves = {"units": "1", "long_name": "leaves of the hardware that was found, in the SI units of leaf_units"}
-    slopes = {"units": "1", "long_name": f"d ln {text} / d ln parameter, mappings held fixed"}
+    objective_attrs = {"units": study.units.get(text, "1"), "long_name": f"{text}, mean over workloads"}
+    evaluation_attrs = {"units": "1", "long_name": "evaluations of all starts so far"}
+    leaf_attrs = {"units": "1", "long_name": "leaves of the hardware that was found, in the SI units of leaf_units"}
+    slope_attrs = {"units": "1", "long_name": f"d ln {text} / d ln parameter, mappings held fixed"}
     data = {
-        "best_objective": Variable(("step", "start"), trace.objective**objective.sign, mean),
-        "total_evaluations": Variable(("step",), trace.evaluations, spent),
-        "hardware": Variable(("leaf",), np.array(values), leaves),
+        "best_objective": Variable(("step", "start"), trace.objective**objective.sign, objective_attrs),
+        "total_evaluations": Variable(("step",), trace.evaluations, evaluation_attrs),
+        "hardware": Variable(("leaf",), np.array(values), leaf_attrs),
         "leaf_units": Variable(("leaf",), np.array(units), {"long_name": "SI units of hardware"}),
-        "elasticity": Variable(("parameter",), np.array([row.elasticity for row in chip.elasticities]), slopes),
+        "elasticity": Variable(("parameter",), np.array([row.elasticity for row in chip.elasticities]), slope_attrs),
     }
     for name in chip.workloads[0].metrics:
-        about = {"units": study.units[name], "long_name": study.long_names[name]}
-        data[name] = Variable(("workload",), np.array([row.metrics[name] for row in chip.workloads]), about)
+        attrs = {"units": study.units[name], "long_name": study.long_names[name]}
+        data[name] = Variable(("workload",), np.array([row.metrics[name] for row in chip.workloads]), attrs)
     for name in chip.workloads[0].mapping:
         parts = np.array([row.mapping[name] for row in chip.workloads])
         data[f"mapping_{name}"] = Variable(("workload",), parts, {"long_name": f"{name} of the best mapping"})
     return data
 
 
-def _of_chip(chip: Chip) -> dict[str, Variable]:
-    """Coordinates of the results of a descent."""
+def _chip_coordinates(chip: Chip) -> dict[str, Variable]:
+    """Return the coordinates of the results of a descent."""
     names = {
         "leaf": ([leaf.name for leaf in chip.hardware], "leaf of the hardware"),
         "parameter": ([row.leaf for row in chip.elasticities], "leaf of the design"),
@@ -97,20 +112,20 @@ def _of_chip(chip: Chip) -> dict[str, Variable]:
     return {name: Variable((name,), np.array(texts), {"long_name": about}) for name, (texts, about) in names.items()}
 
 
-def _told(summary: Outcome) -> str:
-    """An outcome as a text, without what differs from run to run."""
+def _outcome_json(summary: Outcome) -> str:
+    """Return an outcome as JSON, without what differs from run to run."""
     document = dataclasses.asdict(summary)
-    return json.dumps({name: value for name, value in document.items() if name not in _OF_A_RUN})
+    return json.dumps({name: value for name, value in document.items() if name not in _RUN_FIELDS})
 
 
-def earlier(problem: Problem, target: Path, identity: dict[str, str]) -> Outcome | None:
-    """The outcome of an earlier descent of the same, if its file is there and whole."""
+def load_outcome(problem: Problem, target: Path, identity: dict[str, str]) -> Outcome | None:
+    """Return the outcome of an earlier descent with the same identity, None where its file is missing or damaged."""
     if not problem.descent or not writing.is_whole(target):
         return None
     attributes = writing.attributes(target)
     if _OUTCOME not in attributes or any(attributes.get(name) != value for name, value in identity.items()):
         return None
-    spent = outputs.note_of(target).get("seconds")
+    seconds = outputs.note_of(target).get("seconds")
     try:
         document = json.loads(attributes[_OUTCOME])
         lists = {name: tuple(value) for name, value in document.items() if isinstance(value, list)}
@@ -118,9 +133,9 @@ def earlier(problem: Problem, target: Path, identity: dict[str, str]) -> Outcome
             BestOfSeed(**row | {"objectives": tuple(row["objectives"])}) for row in document["designs"]
         )
         return Outcome(
-            **document | lists | {"chip": chips.of_document(document["chip"])},
+            **document | lists | {"chip": chips.from_document(document["chip"])},
             size=problem.space.size,
-            seconds=spent if isinstance(spent, dict) else {},
+            seconds=seconds if isinstance(seconds, dict) else {},
             output=target,
             finished=writing.created(target),
         )
@@ -131,34 +146,35 @@ def earlier(problem: Problem, target: Path, identity: dict[str, str]) -> Outcome
 # --- of methods that propose designs ----------------------------------------------------------------------
 
 
-def _history(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
-    """What was known after each step; shorter methods end in missing values."""
-    longest = max(one.progressed.steps for one in found)
+def _history_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
+    """Return the best so far after each step, with missing values after the end of shorter methods."""
+    longest = max(result.progressed.steps for result in method_results)
     objectives = problem.program.objectives
-    evaluations = np.zeros((len(found), longest), np.int64)
+    evaluations = np.zeros((len(method_results), longest), np.int64)
     violation, share, *best = (
-        np.full((len(found), len(problem.spec.seeds), longest), np.nan, np.float32) for _ in range(2 + len(objectives))
+        np.full((len(method_results), len(problem.spec.seeds), longest), np.nan, np.float32)
+        for _ in range(2 + len(objectives))
     )
-    for i, one in enumerate(found):
-        history, steps = one.progressed.history, one.progressed.steps
-        done = np.arange(1, steps + 1) * one.batch
-        evaluations[i] = np.pad(done, (0, longest - steps), mode="edge")
-        least = np.minimum.accumulate(history["objectives"], axis=0)
-        for place, objective in enumerate(objectives):
-            known = np.where(np.isfinite(least[:, :, place]), objective.sign * least[:, :, place], np.nan)
-            best[place][i, :, :steps] = known.T
+    for i, result in enumerate(method_results):
+        history, steps = result.progressed.history, result.progressed.steps
+        cumulative_evaluations = np.arange(1, steps + 1) * result.batch
+        evaluations[i] = np.pad(cumulative_evaluations, (0, longest - steps), mode="edge")
+        best_so_far = np.minimum.accumulate(history["objectives"], axis=0)
+        for index, objective in enumerate(objectives):
+            values = np.where(np.isfinite(best_so_far[:, :, index]), objective.sign * best_so_far[:, :, index], np.nan)
+            best[index][i, :, :steps] = values.T
         violation[i, :, :steps] = history["violation"].T
-        share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / done[:, None]).T
+        share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / cumulative_evaluations[:, None]).T
     dims, no_units = ("searcher", "seed", "step"), {"units": "1"}
-    of_each = {
-        "best_objective" + (f"_{place + 1}" if place else ""): Variable(
+    best_variables = {
+        "best_objective" + (f"_{index + 1}" if index else ""): Variable(
             dims,
-            best[place],
+            best[index],
             {"units": objective.expression.units, "long_name": f"best feasible {objective.expression.text} so far"},
         )
-        for place, objective in enumerate(objectives)
+        for index, objective in enumerate(objectives)
     }
-    return of_each | {
+    return best_variables | {
         "evaluations": Variable(
             ("searcher", "step"), evaluations, no_units | {"long_name": "evaluations of a seed so far"}
         ),
@@ -169,45 +185,47 @@ def _history(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]
     }
 
 
-def _best(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
-    """The best design of each seed, after the polish: its axes and all metrics."""
+def _best_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
+    """Return axes and all metrics of the best design of each seed, after the polish."""
     n = len(problem.spec.seeds)
-    points = best_points(found)
-    metrics = {name: np.concatenate([one.metrics[name] for one in found]) for name in problem.spec.sweep.metrics}
-    data = _designs(problem, points, metrics, ("searcher", "seed"), (len(found), n), "")
-    counts = np.stack([one.evaluations + one.polish_evaluations for one in found]).astype(np.int64)
-    about = {"units": "1", "long_name": "evaluations of a seed, including polishing"}
-    violation = np.stack([one.polished.evaluation.violation for one in found])
-    distance = {"units": "1", "long_name": "violation of the best design, 0 when feasible"}
+    points = best_points(method_results)
+    metrics = {
+        name: np.concatenate([result.metrics[name] for result in method_results]) for name in problem.spec.sweep.metrics
+    }
+    data = _design_variables(problem, points, metrics, ("searcher", "seed"), (len(method_results), n), "")
+    counts = np.stack([result.evaluations + result.polish_evaluations for result in method_results]).astype(np.int64)
+    count_attrs = {"units": "1", "long_name": "evaluations of a seed, including polishing"}
+    violation = np.stack([result.polished.evaluation.violation for result in method_results])
+    violation_attrs = {"units": "1", "long_name": "violation of the best design, 0 when feasible"}
     return data | {
-        "total_evaluations": Variable(("searcher", "seed"), counts, about),
-        "violation": Variable(("searcher", "seed"), violation, distance),
+        "total_evaluations": Variable(("searcher", "seed"), counts, count_attrs),
+        "violation": Variable(("searcher", "seed"), violation, violation_attrs),
     }
 
 
-def _front(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
-    """The designs that none dominates, best by the first objective first."""
-    points = front(found).points
-    return _designs(problem, points, problem.metrics(points), ("design",), (len(points.digits),), "front_")
+def _front_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
+    """Return the designs that none dominates, ordered by the first objective."""
+    points = merged_front(method_results).points
+    return _design_variables(problem, points, problem.metrics(points), ("design",), (len(points.digits),), "front_")
 
 
-def _reached(fronts: list[MethodFront]) -> dict[str, Variable]:
-    """How far each method has come with several objectives."""
+def _method_fronts(fronts: list[MethodFront]) -> dict[str, Variable]:
+    """Return size and hypervolume of each method's front."""
     size = "designs that no other evaluated design of the method dominates"
     share = (
         "share of the box, between the best of each objective and a tenth beyond the worst of the front of all "
         "methods, that the designs of the method dominate"
     )
-    volumes = np.array([np.nan if one.hypervolume is None else one.hypervolume for one in fronts])
+    volumes = np.array([np.nan if front.hypervolume is None else front.hypervolume for front in fronts])
     return {
         "designs_on_front": Variable(
-            ("searcher",), np.array([one.size for one in fronts], np.int64), {"units": "1", "long_name": size}
+            ("searcher",), np.array([front.size for front in fronts], np.int64), {"units": "1", "long_name": size}
         ),
         "hypervolume": Variable(("searcher",), volumes, {"units": "1", "long_name": share}),
     }
 
 
-def _designs(
+def _design_variables(
     problem: Problem,
     points: Point,
     metrics: dict[str, np.ndarray],
@@ -215,7 +233,7 @@ def _designs(
     shape: tuple[int, ...],
     prefix: str,
 ) -> dict[str, Variable]:
-    """Axes and metrics of designs."""
+    """Return axes and metrics of designs."""
     data = {
         prefix + variable_name(axis): coordinate(dims, axis, column.reshape(shape))
         for axis, column in axis_columns(problem, points)
@@ -227,30 +245,32 @@ def _designs(
 
 
 def _attributes(
-    problem: Problem, found: list[MethodResult], summary: Outcome, identity: dict[str, str]
+    problem: Problem, method_results: list[MethodResult], summary: Outcome, identity: dict[str, str]
 ) -> dict[str, Any]:
-    """Global attributes: what was searched, with what, and on whose data it rests."""
+    """Return the global attributes: specification, methods, objectives, and the sources of the data."""
     return {
         "title": problem.spec.sweep.title,
         CAUTIONS: "\n".join(summary.cautions),
         "Conventions": "CF-1.11",
         "specification": problem.spec.sweep.text,
         **identity,
-        "methods": json.dumps({one.method: problem.spec.options.get(one.method, {}) for one in found}),
+        "methods": json.dumps(
+            {result.method: problem.spec.options.get(result.method, {}) for result in method_results}
+        ),
         "objective": summary.objectives[0],
         "objectives": json.dumps(summary.objectives),
         "best": json.dumps(summary.best),
-        **({"seeds_seek": _SOUGHT} if problem.n_objectives > 1 else {}),
+        **({"seeds_seek": _SEEDS_SEEK} if problem.n_objectives > 1 else {}),
         "size": float(summary.size),
-        **_proof(summary.proof),
+        **_proof_attributes(summary.proof),
         "infeasible_by_reason": json.dumps(summary.reasons),
         **provenance(problem.grid),
     }
 
 
-def _proof(proof: Proof | None) -> dict[str, Any]:
-    """Attributes of what is proven of all designs."""
+def _proof_attributes(proof: Proof | None) -> dict[str, Any]:
+    """Return the attributes of a proof, none without one."""
     if proof is None:
         return {}
-    known = {"gap": proof.gap, "bound": proof.bound, "certificate": proof.certificate and proof.certificate.name}
-    return {f"proof_{name}": value for name, value in known.items() if value is not None}
+    attributes = {"gap": proof.gap, "bound": proof.bound, "certificate": proof.certificate and proof.certificate.name}
+    return {f"proof_{name}": value for name, value in attributes.items() if value is not None}

@@ -13,13 +13,13 @@ from collections.abc import Callable
 import numpy as np
 
 from dse.errors import InputError
-from dse.optimizers.checkpoint import Progressed
+from dse.optimizers.checkpoint import MethodProgress
 from dse.optimizers.codesign import chip, descent
-from dse.optimizers.codesign.chip import Solution
+from dse.optimizers.codesign.chip import DescentSolution
 from dse.optimizers.codesign.descent import DescentBudget, Trace
 from dse.optimizers.driver import Best
-from dse.optimizers.found import MethodResult, nothing
 from dse.optimizers.judging import Evaluation
+from dse.optimizers.method_results import MethodResult, no_progress
 from dse.optimizers.pareto import Front
 from dse.optimizers.problem import Problem
 from dse.optimizers.progress import SearchProgress
@@ -28,13 +28,17 @@ from dse.spec.codesign import DESCENT
 
 
 def search(task: Problem, progress: Callable[[SearchProgress], None] | None = None) -> MethodResult:
-    """The chip that a descent finds within the budget of the specification; InputError for none that runs anything."""
+    """Return the chip that a descent finds within the budget of the specification.
+
+    Raises:
+        InputError: where no hardware runs every workload.
+    """
     problem, spec = task.descent, task.spec
     assert problem is not None
     trace = descent.search(
         problem,
         budget=DescentBudget(spec.evaluations, spec.seconds),
-        told=progress and _told(task, progress),
+        report=progress and _progress_callback(task, progress),
     )
     if not np.isfinite(trace.best):
         raise InputError(
@@ -47,30 +51,32 @@ def search(task: Problem, progress: Callable[[SearchProgress], None] | None = No
 
 
 def check_budget(task: Problem, where: str) -> None:
-    """InputError for fewer evaluations than one step takes: it would take them all the same."""
+    """Raise InputError for fewer evaluations than one step takes."""
     problem, evaluations = task.descent, task.spec.evaluations
     assert problem is not None
     starts = problem.schedule.starts
-    least = problem.inner.evaluations_a_step(starts)
-    if evaluations is not None and evaluations < least:
+    step_evaluations = problem.inner.evaluations_per_step(starts)
+    if evaluations is not None and evaluations < step_evaluations:
         raise InputError(
             where,
             f"{evaluations:,}",
-            f"{least:,} or more: one step moves {starts} starts, and each tries every mapping",
+            f"{step_evaluations:,} or more: one step moves {starts} starts, and each tries every mapping",
             "give more, give --seconds, or write fewer starts and fewer values of its axes",
         )
 
 
-def _told(task: Problem, progress: Callable[[SearchProgress], None]) -> Callable[[int, int, int, float], None]:
-    """What shows the progress of a descent after each of its steps."""
-    began, (objective, *_) = time.perf_counter(), task.program.objectives
+def _progress_callback(
+    task: Problem, progress: Callable[[SearchProgress], None]
+) -> Callable[[int, int, int, float], None]:
+    """Return the callback that reports the progress of a descent after each of its steps."""
+    start_time, (objective, *_) = time.perf_counter(), task.program.objectives
 
-    def told(step: int, steps: int, evaluations: int, best: float) -> None:
+    def report(step: int, steps: int, evaluations: int, best: float) -> None:
         progress(
             SearchProgress(
                 method=DESCENT,
                 share=step / steps,
-                rate=evaluations / max(time.perf_counter() - began, 1e-9),
+                rate=evaluations / max(time.perf_counter() - start_time, 1e-9),
                 evaluations=evaluations,
                 best=best**objective.sign if math.isfinite(best) else None,
                 objective=objective.expression.text,
@@ -78,44 +84,46 @@ def _told(task: Problem, progress: Callable[[SearchProgress], None]) -> Callable
             )
         )
 
-    return told
+    return report
 
 
-def _result(task: Problem, trace: Trace, solved: Solution) -> MethodResult:
-    """A solution as the result of a method whose seeds are the workloads."""
-    points, found = _points(task, solved), solved.chip
-    n, (objective, *_) = len(found.workloads), task.program.objectives
-    values = objective.sign * np.array([one.objective for one in found.workloads], np.float32)
-    none = np.zeros(n, np.int32)
-    evaluation = Evaluation(values[:, None], np.zeros(n, np.float32), none)
+def _result(task: Problem, trace: Trace, solved: DescentSolution) -> MethodResult:
+    """Return a solution as the result of a method whose seeds are the workloads."""
+    points, descent_chip = _points(task, solved), solved.chip
+    n, (objective, *_) = len(descent_chip.workloads), task.program.objectives
+    values = objective.sign * np.array([workload.objective for workload in descent_chip.workloads], np.float32)
+    zeros = np.zeros(n, np.int32)
+    evaluation = Evaluation(values[:, None], np.zeros(n, np.float32), zeros)
     best = Best(points, evaluation, values)
-    row = {"violation": evaluation.violation, "value": values, "objectives": values[:, None], "feasible": none + 1}
-    done: Progressed = nothing(task)._replace(steps=1, history={name: column[None] for name, column in row.items()})
-    each = found.evaluations // n
+    row = {"violation": evaluation.violation, "value": values, "objectives": values[:, None], "feasible": zeros + 1}
+    progress: MethodProgress = no_progress(task)._replace(
+        steps=1, history={name: column[None] for name, column in row.items()}
+    )
+    evaluations_per_workload = descent_chip.evaluations // n
     return MethodResult(
         method=DESCENT,
-        batch=each,
-        progressed=done,
+        batch=evaluations_per_workload,
+        progressed=progress,
         best=best,
         polished=best,
-        polish_evaluations=none,
-        front=Front(done.digits, done.reals, done.objectives),
-        end_evaluations=found.evaluations - n * each,
+        polish_evaluations=zeros,
+        front=Front(progress.digits, progress.reals, progress.objectives),
+        end_evaluations=descent_chip.evaluations - n * evaluations_per_workload,
         metrics={name: solved.metrics[name] for name in task.spec.sweep.metrics},
         seeds=(task.spec.seeds[0],) * n,
         trace=trace,
-        chip=found,
+        chip=descent_chip,
     )
 
 
-def _points(task: Problem, solved: Solution) -> Point[np.ndarray]:
-    """The workloads [workload] on the chip, each with its best mapping, as points of the space."""
+def _points(task: Problem, solved: DescentSolution) -> Point[np.ndarray]:
+    """Return the workloads [workload] on the chip, each with its best mapping, as points of the space."""
     grid, space = task.grid, task.space
     row, column = np.divmod(np.array(solved.mappings), grid.table.n_columns)
     n = len(row)
     dimensions = np.unravel_index(np.arange(n), grid.shape) if grid.shape else ()
     options = np.asarray(space.option_digits)[column]
     digits = np.column_stack([*dimensions, row, options]).astype(np.int32)
-    plain = np.array([solved.leaves[path] for path in space.paths])
-    reals = (np.where(space.logs, np.log(plain), plain) - np.asarray(space.low)) / np.asarray(space.span)
+    values = np.array([solved.leaves[path] for path in space.paths])
+    reals = (np.where(space.logs, np.log(values), values) - np.asarray(space.low)) / np.asarray(space.span)
     return Point(digits, np.tile(np.clip(reals, 0.0, 1.0).astype(np.float32), (n, 1)))

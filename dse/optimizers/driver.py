@@ -17,11 +17,11 @@ import numpy as np
 from jax import Array
 
 from dse.optimizers import space as spaces
-from dse.optimizers.evaluation import Values, padded, padded_values, shaped
+from dse.optimizers.evaluation import Values, padded, padded_values, reshape_results
 from dse.optimizers.functions import Penalty
-from dse.optimizers.judging import Evaluation, Judgement, best_position, better, scalar, weights_of, worth
+from dse.optimizers.judging import Evaluation, Judgement, best_position, better, scalar, scalar_by_numpy, weights_of
 from dse.optimizers.methods import annealing, evolution, external, random
-from dse.optimizers.methods.base import Method, Searcher, Worth
+from dse.optimizers.methods.base import Fitness, Method, Searcher
 from dse.optimizers.methods.external import AskTell
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point, Space
@@ -46,7 +46,7 @@ METHODS: dict[str, Method] = {
 
 
 class Best(NamedTuple):
-    """The best design so far of each seed."""
+    """The best design so far of each seed: arrays [seed]."""
 
     point: Point[np.ndarray]
     evaluation: Evaluation[np.ndarray]
@@ -54,7 +54,7 @@ class Best(NamedTuple):
 
 
 class HistoryRow(NamedTuple):
-    """What steps add to the history: arrays [step, seed]."""
+    """History of steps: arrays [step, seed]."""
 
     violation: np.ndarray  #: of the best so far
     value: np.ndarray  #: of the best so far
@@ -64,22 +64,22 @@ class HistoryRow(NamedTuple):
 
 
 class PointBatch(NamedTuple):
-    """What steps have evaluated: arrays [step, seed, batch]."""
+    """Evaluated points of steps: arrays [step, seed, batch]."""
 
     points: Point[np.ndarray]
     evaluation: Evaluation[np.ndarray]
 
 
 class Chunk(NamedTuple):
-    """What several steps have found, on the host."""
+    """History and evaluations of several steps, on the host."""
 
     rows: HistoryRow  #: arrays [step, seed]
     batches: PointBatch | None  #: [step, seed, batch] where there are several objectives
-    told: tuple[np.ndarray, ...] | None = None  #: what an external method was told
+    tell_history: tuple[np.ndarray, ...] | None = None  #: what an external method was told
 
 
-class AskedPoints(NamedTuple):
-    """What is to be evaluated next."""
+class Proposal(NamedTuple):
+    """Points to be evaluated next."""
 
     points: Point  #: [seed, batch]
     values: Values  #: by leaf: [design], padded to the size of the evaluating program
@@ -102,7 +102,7 @@ class Run:
 
 
 def no_best(problem: Problem) -> Best:
-    """Of each seed, before anything is evaluated."""
+    """Return the infinitely bad design that each seed starts from."""
     space, n = problem.space, len(problem.spec.seeds)
     point = Point(np.zeros((n, len(space.sizes)), np.int32), np.zeros((n, len(space.paths)), np.float32))
     worst = np.full(n, np.inf, np.float32)
@@ -110,33 +110,47 @@ def no_best(problem: Problem) -> Best:
     return Best(point, Evaluation(objectives, worst, np.zeros(n, np.int32)), worst)
 
 
-def absorb(best: Best, batch: PointBatch, weights: np.ndarray, bits: tuple[int, ...]) -> tuple[Best, HistoryRow]:
-    """The best with several steps' batches [step, seed, batch], and what they add to the history; on the host."""
-    found, value = batch.evaluation, worth(batch.evaluation.objectives, weights[:, None])
-    at = best_position(found.violation, value, batch.points.digits)
+def update_best(best: Best, batch: PointBatch, weights: np.ndarray, bits: tuple[int, ...]) -> tuple[Best, HistoryRow]:
+    """Return the best with several steps' batches [step, seed, batch], and the rows of history of these steps.
 
-    def chosen(array: np.ndarray) -> np.ndarray:
-        where = at.reshape(*at.shape, *[1] * (array.ndim - 2))
-        return np.take_along_axis(array, where, axis=2)[:, :, 0]
+    Args:
+        best: before these steps, [seed].
+        batch: what the steps have evaluated, on the host.
+        weights: [seed, objective] of the geometric mean.
+        bits: infeasibility reasons that are counted.
+    """
+    batch_evaluation, value = batch.evaluation, scalar_by_numpy(batch.evaluation.objectives, weights[:, None])
+    best_indices = best_position(batch_evaluation.violation, value, batch.points.digits)
 
-    points, evaluation, value = jax.tree.map(chosen, (batch.points, found, value))
+    def take_best(array: np.ndarray) -> np.ndarray:
+        """Return the entries [step, seed] of an array [step, seed, batch] at the best of each batch."""
+        indices = best_indices.reshape(*best_indices.shape, *[1] * (array.ndim - 2))
+        return np.take_along_axis(array, indices, axis=2)[:, :, 0]
+
+    points, evaluation, value = jax.tree.map(take_best, (batch.points, batch_evaluation, value))
     history = []
-    for step in range(len(at)):
+    for step in range(len(best_indices)):
         new = jax.tree.map(lambda array, i=step: array[i], Best(points, evaluation, value))
-        won = better((new.evaluation.violation, new.value), (best.evaluation.violation, best.value))
-        best = jax.tree.map(lambda a, b, won=won: np.where(won.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, best)
+        is_better = better((new.evaluation.violation, new.value), (best.evaluation.violation, best.value))
+        best = jax.tree.map(
+            lambda a, b, is_better=is_better: np.where(is_better.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, best
+        )
         history.append((best.evaluation.violation, best.value))
-    feasible = (found.reason == 0).sum(axis=2, dtype=np.int32)
-    least = np.where((found.violation == 0.0)[..., None], found.objectives, np.float32(np.inf)).min(axis=2)
-    reasons = [((found.reason & bit) != 0).sum(axis=2, dtype=np.int32) for bit in bits]
+    feasible = (batch_evaluation.reason == 0).sum(axis=2, dtype=np.int32)
+    best_feasible = np.where(
+        (batch_evaluation.violation == 0.0)[..., None], batch_evaluation.objectives, np.float32(np.inf)
+    ).min(axis=2)
+    reasons = [((batch_evaluation.reason & bit) != 0).sum(axis=2, dtype=np.int32) for bit in bits]
     violations, values = map(np.stack, zip(*history, strict=True))
-    return best, HistoryRow(violations, values, least, feasible, np.stack(reasons, axis=-1))
+    return best, HistoryRow(violations, values, best_feasible, feasible, np.stack(reasons, axis=-1))
 
 
 @persistent_jit("run", quickly=True)
 def _begin(space: Space, seeds: Array, *, run: Run) -> Any:
-    """What is learnt of every seed before the first step."""
-    return _strong(jax.vmap(lambda seed: run.searcher.init(jax.random.fold_in(jax.random.key(seed), 0), space))(seeds))
+    """Return the initial state of every seed's searcher."""
+    return _strongly_typed(
+        jax.vmap(lambda seed: run.searcher.init(jax.random.fold_in(jax.random.key(seed), 0), space))(seeds)
+    )
 
 
 def _learn_and_ask(
@@ -145,47 +159,49 @@ def _learn_and_ask(
     seeds: Array,
     state: Any,
     points: Point,
-    found: tuple[Evaluation, Values],
+    results: tuple[Evaluation, Values],
     step: Array,
     *,
     run: Run,
-) -> tuple[Any, AskedPoints]:
-    """Learn from the evaluation of step number ``step`` and ask for the next; below 0 nothing is learnt."""
+) -> tuple[Any, Proposal]:
+    """Learn from the evaluation of step ``step``, nothing where it is below 0, and propose the next points."""
 
-    def one(
-        seed: Array, weights: Array, state: Any, points: Point, found: tuple[Evaluation, Values]
+    def update_seed(
+        seed: Array, weights: Array, state: Any, points: Point, results: tuple[Evaluation, Values]
     ) -> tuple[Any, Point]:
-        (evaluation, slopes), key = found, jax.random.key(seed)
-        own = Worth(Judgement(evaluation.violation, scalar(evaluation.objectives, weights)), slopes)
-        learnt = run.searcher.update(jax.random.fold_in(key, step + 1), state, space, points, own)
+        """Update one seed's state and propose its next points."""
+        (evaluation, slopes), key = results, jax.random.key(seed)
+        fitness = Fitness(Judgement(evaluation.violation, scalar(evaluation.objectives, weights)), slopes)
+        learnt = run.searcher.update(jax.random.fold_in(key, step + 1), state, space, points, fitness)
         state = jax.tree.map(lambda new, old: jnp.where(step < 0, old, new), learnt, state)
         return run.searcher.propose(jax.random.fold_in(key, step + 2), state, space)
 
-    found = shaped(found, (len(seeds), run.searcher.batch))
-    state, points = jax.vmap(one)(seeds, weights, state, points, found)
-    return _strong(state), _asked(space, weights, state, points, run)
+    results = reshape_results(results, (len(seeds), run.searcher.batch))
+    state, points = jax.vmap(update_seed)(seeds, weights, state, points, results)
+    return _strongly_typed(state), _proposal(space, weights, state, points, run)
 
 
 #: Of long searches, and of searches that end before a fast program is compiled.
 _advance, _advance_soon = (persistent_jit("run", quickly=quickly)(_learn_and_ask) for quickly in (False, True))
 
 
-def _asked(space: Space, weights: Array, state: Any, points: Point, run: Run) -> AskedPoints:
+def _proposal(space: Space, weights: Array, state: Any, points: Point, run: Run) -> Proposal:
+    """Return points with the values of their leaves, and with penalties where the method uses slopes."""
     values, penalty = padded_values(space, points, run.size), None
     if run.searcher.penalty is not None:
         multiplier, stiffness = (array.reshape(-1) for array in jax.vmap(run.searcher.penalty)(state))
-        each = jnp.repeat(weights, run.searcher.batch, axis=0)
-        penalty = Penalty(*(padded(array, run.size) for array in (each, multiplier, stiffness)))
-    return AskedPoints(points, values, penalty)
+        seed_weights = jnp.repeat(weights, run.searcher.batch, axis=0)
+        penalty = Penalty(*(padded(array, run.size) for array in (seed_weights, multiplier, stiffness)))
+    return Proposal(points, values, penalty)
 
 
-def _strong(state: Any) -> Any:
-    """The same arrays, none of a weak type: the program of the first step is that of the others."""
+def _strongly_typed(state: Any) -> Any:
+    """Return the arrays with strong types, so that the first step shares the program of the others."""
     return jax.tree.map(lambda array: jnp.asarray(array, array.dtype), state)
 
 
 class Driver:
-    """A method on the device, all seeds by one ``vmap``."""
+    """Runs a method on the device, all seeds by one ``vmap``."""
 
     def __init__(self, problem: Problem, name: str) -> None:
         spec = problem.spec
@@ -199,70 +215,74 @@ class Driver:
         self._fixed = problem.space, jax.device_put(self.weights), self._seeds
         self.state = _begin(problem.space, self._seeds, run=self._run)
         self._program: Any = None
-        self._asked = self._first()
+        self._proposal = self._first_proposal()
 
     def advance(self, start: int, n_steps: int) -> Chunk:
-        """Do ``n_steps`` steps, the first of them being number ``start``."""
+        """Do ``n_steps`` steps, of which the first has the number ``start``."""
         batches = []
         for step in range(start, start + n_steps):
-            points, found = self._asked.points, self._evaluated()
-            self._step(points, found, step)
-            batches.append((points, found[0]))
-        points, found = jax.device_get(tuple(zip(*batches, strict=True)))
+            points, results = self._proposal.points, self._evaluate()
+            self._step(points, results, step)
+            batches.append((points, results[0]))
+        points, results = jax.device_get(tuple(zip(*batches, strict=True)))
         shape = len(self._seeds), self.batch
-        batch = PointBatch(_stacked(points), _stacked([shaped(evaluation, shape) for evaluation in found]))
-        self.best, rows = absorb(self.best, batch, self.weights, self._run.bits)
+        batch = PointBatch(
+            _stack_steps(points), _stack_steps([reshape_results(evaluation, shape) for evaluation in results])
+        )
+        self.best, rows = update_best(self.best, batch, self.weights, self._run.bits)
         return Chunk(rows, batch if self.problem.n_objectives > 1 else None)
 
-    def _step(self, points: Point, found: tuple[Evaluation, Values], step: int) -> None:
-        arguments = *self._fixed, self.state, points, found, np.int32(step)
+    def _step(self, points: Point, results: tuple[Evaluation, Values], step: int) -> None:
+        """Learn from results and keep the next proposal."""
+        arguments = *self._fixed, self.state, points, results, np.int32(step)
         if self._program is None:
             step_of = _advance_soon if self.problem.evaluator.is_short else _advance
             self._program = step_of.compiled(*arguments, run=self._run)
-        self.state, self._asked = self._program(*arguments)
+        self.state, self._proposal = self._program(*arguments)
 
-    def _first(self) -> AskedPoints:
-        """What is evaluated first: a step that learns nothing."""
+    def _first_proposal(self) -> Proposal:
+        """Return the first points, by a step that learns nothing."""
         space, shape, size = self.problem.space, (len(self._seeds), self.batch), self._run.size
         zero, n_objectives = np.zeros(size, np.float32), self.problem.n_objectives
         points = Point(np.zeros((*shape, len(space.sizes)), np.int32), np.zeros((*shape, len(space.paths)), np.float32))
         slopes = dict.fromkeys(spaces.leaf_paths(space) if self._run.searcher.penalty else (), zero)
-        nothing = Evaluation(np.zeros((size, n_objectives), np.float32), zero, np.zeros(size, np.int32))
-        points, found = jax.device_put((points, (nothing, slopes)))
-        self._step(points, found, -1)
-        return self._asked
+        zero_evaluation = Evaluation(np.zeros((size, n_objectives), np.float32), zero, np.zeros(size, np.int32))
+        points, results = jax.device_put((points, (zero_evaluation, slopes)))
+        self._step(points, results, -1)
+        return self._proposal
 
-    def _evaluated(self) -> tuple[Evaluation, Values]:
-        asked, count = self._asked, self.batch * len(self.problem.spec.seeds)
-        if asked.penalty is None:
-            return self.problem.evaluator(asked.values, count), {}
-        return self.problem.evaluator.slopes(asked.values, asked.penalty, count)
+    def _evaluate(self) -> tuple[Evaluation, Values]:
+        """Evaluate the current proposal, with slopes where the method uses them."""
+        proposal, count = self._proposal, self.batch * len(self.problem.spec.seeds)
+        if proposal.penalty is None:
+            return self.problem.evaluator(proposal.values, count), {}
+        return self.problem.evaluator.slopes(proposal.values, proposal.penalty, count)
 
     def state_arrays(self) -> list[np.ndarray]:
-        """All that a later process needs to go on."""
-        return [np.asarray(leaf) for leaf in jax.tree.leaves((self.best, (self.state, self._asked)))]
+        """Return all arrays that a later process needs to go on."""
+        return [np.asarray(leaf) for leaf in jax.tree.leaves((self.best, (self.state, self._proposal)))]
 
-    def restore(self, arrays: list[np.ndarray], told: tuple[np.ndarray, ...] | None) -> None:
-        """Go on from what :meth:`state_arrays` gave."""
-        structure = jax.tree.structure((self.best, (self.state, self._asked)))
+    def restore(self, arrays: list[np.ndarray], tell_history: tuple[np.ndarray, ...] | None) -> None:
+        """Go on from the arrays of :meth:`state_arrays`."""
+        structure = jax.tree.structure((self.best, (self.state, self._proposal)))
         self.best, device = jax.tree.unflatten(structure, arrays)
-        self.state, self._asked = jax.tree.map(jnp.asarray, device)
+        self.state, self._proposal = jax.tree.map(jnp.asarray, device)
 
 
-def _stacked(steps: Sequence[Any]) -> Any:
-    """Pytrees of NumPy arrays, one a step, as one of arrays [step, ...]."""
+def _stack_steps(steps: Sequence[Any]) -> Any:
+    """Stack pytrees of NumPy arrays, one a step, into arrays [step, ...]."""
     return jax.tree.map(lambda *arrays: np.stack(arrays), *steps)
 
 
 @persistent_jit("size")
-def _place(space: Space, cube: Array, *, size: int) -> AskedPoints:
-    """Designs at positions [seed, batch, axis] of the unit cube."""
+def _place_points(space: Space, cube: Array, *, size: int) -> Proposal:
+    """Return designs at positions [seed, batch, axis] of the unit cube."""
     points = spaces.decode(space, cube)
-    return AskedPoints(points, padded_values(space, points, size), None)
+    return Proposal(points, padded_values(space, points, size), None)
 
 
 class HostDriver:
-    """A method that asks and tells on the host, a searcher for each seed; evaluated on the device together."""
+    """Runs a method that asks and tells on the host, a searcher for each seed, evaluated together on the device."""
 
     def __init__(self, problem: Problem, name: str) -> None:
         spec = problem.spec
@@ -278,51 +298,58 @@ class HostDriver:
 
     def advance(self, start: int, n_steps: int) -> Chunk:
         """Do ``n_steps`` steps."""
-        evaluator, batches, told = self.problem.evaluator, [], []
+        evaluator, batches, tells = self.problem.evaluator, [], []
         for _ in range(n_steps):
             cube = np.stack([searcher.ask() for searcher in self.searchers]).astype(np.float32)
-            asked = _place(self.problem.space, cube, size=evaluator.size)
-            points, found = jax.device_get((asked.points, evaluator(asked.values, cube.shape[0] * self.batch)))
-            found = shaped(found, cube.shape[:2])
-            own = found.objectives, found.violation, worth(found.objectives, self.weights[:, None])
-            self._tell(own)
-            batches.append(PointBatch(points, found))
-            told.append(own)
-        batch = _stacked(batches)
-        self.best, rows = absorb(self.best, batch, self.weights, tuple(self.problem.study.reason_bits.values()))
+            proposal = _place_points(self.problem.space, cube, size=evaluator.size)
+            points, evaluation = jax.device_get(
+                (proposal.points, evaluator(proposal.values, cube.shape[0] * self.batch))
+            )
+            evaluation = reshape_results(evaluation, cube.shape[:2])
+            tell_arguments = (
+                evaluation.objectives,
+                evaluation.violation,
+                scalar_by_numpy(evaluation.objectives, self.weights[:, None]),
+            )
+            self._tell(tell_arguments)
+            batches.append(PointBatch(points, evaluation))
+            tells.append(tell_arguments)
+        batch = _stack_steps(batches)
+        self.best, rows = update_best(self.best, batch, self.weights, tuple(self.problem.study.reason_bits.values()))
         return Chunk(
-            rows, batch if self.problem.n_objectives > 1 else None, tuple(map(np.stack, zip(*told, strict=True)))
+            rows, batch if self.problem.n_objectives > 1 else None, tuple(map(np.stack, zip(*tells, strict=True)))
         )
 
-    def _tell(self, found: tuple[np.ndarray, ...]) -> None:
-        for searcher, *own in zip(self.searchers, *found, strict=True):
-            searcher.tell(*own)
+    def _tell(self, tell_arguments: tuple[np.ndarray, ...]) -> None:
+        """Tell each seed's searcher its objectives, violations and values."""
+        for searcher, *seed_arguments in zip(self.searchers, *tell_arguments, strict=True):
+            searcher.tell(*seed_arguments)
 
     def state_arrays(self) -> list[np.ndarray]:
-        """The best of each seed: the searchers are made again from what they were told."""
+        """Return the best of each seed, as searchers are replayed from their history."""
         return [np.asarray(leaf) for leaf in jax.tree.leaves(self.best)]
 
-    def restore(self, arrays: list[np.ndarray], told: tuple[np.ndarray, ...] | None) -> None:
-        """Ask and tell again what was told before."""
+    def restore(self, arrays: list[np.ndarray], tell_history: tuple[np.ndarray, ...] | None) -> None:
+        """Replay the asks and tells of an earlier process."""
         self.best = jax.tree.unflatten(jax.tree.structure(self.best), arrays)
-        for own in zip(*(told or ()), strict=True):
+        for tell_arguments in zip(*(tell_history or ()), strict=True):
             for searcher in self.searchers:
                 searcher.ask()
-            self._tell(own)
+            self._tell(tell_arguments)
 
 
 def release() -> None:
-    """Forget the programs of methods: no other run can use them, and a process has room for some hundred."""
-    for function in (_begin, _advance, _advance_soon, _place):
+    """Forget the compiled programs of methods, which no other run can use."""
+    for function in (_begin, _advance, _advance_soon, _place_points):
         function.forget()
 
 
 def uses_slopes(problem: Problem, name: str) -> bool:
-    """Whether a method asks for slopes."""
+    """True for a method that asks for slopes."""
     method = METHODS[name]
     return not method.external and method.make(**problem.spec.options[name]).penalty is not None
 
 
 def driver(problem: Problem, name: str) -> Driver | HostDriver:
-    """What runs a method."""
+    """Return the driver of a method."""
     return (HostDriver if METHODS[name].external else Driver)(problem, name)

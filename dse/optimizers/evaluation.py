@@ -24,7 +24,14 @@ import numpy as np
 from jax import Array, lax
 
 from dse.optimizers import space as spaces
-from dse.optimizers.functions import Penalty, by_equations, numbers, penalised, stacked, with_slopes
+from dse.optimizers.functions import (
+    Penalty,
+    by_equations,
+    evaluation_by_numpy,
+    slopes_by_numpy,
+    stack_outputs,
+    with_slopes,
+)
 from dse.optimizers.judging import Evaluation
 from dse.optimizers.space import STRUCTURE, Point, Space
 from dse.sweep.engine.point import Program, neutral
@@ -46,21 +53,21 @@ MOST_QUICKLY = 500_000
 
 
 #: Kinds of program that a process holds: each takes dozens of its 65,530 memory maps.
-_MOST_HELD = 4
+_MAX_PROGRAMS = 4
 
 #: Full path → values of the leaves that a space sets: arrays [design].
 Values = dict[str, Array]
 
 
-class _Once:
-    """A program compiled once, by the first thread that comes."""
+class _LazyProgram:
+    """A program that is compiled once, by the first thread that calls it."""
 
     def __init__(self, function: PersistentFunction) -> None:
         self._function, self._lock = function, threading.Lock()
         self._program: Callable[..., Any] | None = None
 
     def prepare(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
-        """The program for arguments like these."""
+        """Return the program compiled for arguments like these."""
         with self._lock:
             if self._program is None:
                 self._program = self._function.compiled(*arguments, **static)
@@ -90,47 +97,50 @@ class Evaluator:
         compiled = dataclasses.replace(program, known=neutral(base, {}))
         self._static: dict[str, Any] = {"program": compiled, "block": self._block}
         self._base = jax.device_put(jax.tree.map(np.float32, base))
-        self._evaluate = _Once(_evaluations_soon if self.is_short else _evaluations)
-        self._differentiate = _Once(_slopes_soon if self.is_short else _slopes)
-        _hold(program)
+        self._evaluate = _LazyProgram(_evaluations_soon if self.is_short else _evaluations)
+        self._differentiate = _LazyProgram(_slopes_soon if self.is_short else _slopes)
+        _register_program(program)
 
     def __call__(self, values: Values, count: int) -> Evaluation:
-        """Evaluation of the first ``count`` designs; their values are padded to ``size`` or a multiple of it.
+        """Evaluate the first ``count`` designs, whose values are padded to ``size`` or a multiple of it.
 
         Returns:
             Arrays as long as those of ``values``, of which the rest means nothing.
         """
         length = len(next(iter(values.values())))
         if length == self.size:
-            return self._some(values, count)
-        parts = range(0, length, self.size)
-        found = [self._some({p: v[i : i + self.size] for p, v in values.items()}, count - i) for i in parts]
-        return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *found)
+            return self._evaluate_batch(values, count)
+        starts = range(0, length, self.size)
+        evaluations = [
+            self._evaluate_batch({p: v[i : i + self.size] for p, v in values.items()}, count - i) for i in starts
+        ]
+        return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *evaluations)
 
-    def _some(self, values: Values, count: int) -> Evaluation:
+    def _evaluate_batch(self, values: Values, count: int) -> Evaluation:
+        """Evaluate at most ``size`` designs."""
         count = min(count, self.size)
         if self.by_numpy:
-            judged = numbers(self.program).over(count, *_on_host((self._base, values), count))
-            return _filled(stacked(judged), self.size)
+            outputs = evaluation_by_numpy(self.program).over(count, *_on_host((self._base, values), count))
+            return _pad_rows(stack_outputs(outputs), self.size)
         arguments = self._base, values, self._blocks(count)
-        found: Evaluation = self._evaluate(*arguments, **self._static)
-        return found
+        evaluation: Evaluation = self._evaluate(*arguments, **self._static)
+        return evaluation
 
     def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
-        """Evaluation, and the gradient of the penalised logarithm by every leaf that the space sets."""
+        """Return the evaluation, and the gradient of the penalised logarithm by every leaf that the space sets."""
         if self.by_numpy:
-            own: Penalty = jax.device_get(penalty)
-            own = own._replace(weights=tuple(np.moveaxis(own.weights, 1, 0)))
-            arguments = _on_host((self._base, values, own), count)
-            (_, judged), by_leaf = penalised(self.program).slopes_over(1, count, *arguments)
-            return _filled((stacked(judged), by_leaf), self.size)
+            host_penalty: Penalty = jax.device_get(penalty)
+            host_penalty = host_penalty._replace(weights=tuple(np.moveaxis(host_penalty.weights, 1, 0)))
+            arguments = _on_host((self._base, values, host_penalty), count)
+            (_, outputs), slopes_by_leaf = slopes_by_numpy(self.program).slopes_over(1, count, *arguments)
+            return _pad_rows((stack_outputs(outputs), slopes_by_leaf), self.size)
         arguments = self._base, values, penalty, self._blocks(count)
-        found: tuple[Evaluation, Values] = self._differentiate(*arguments, **self._static)
-        return found
+        results: tuple[Evaluation, Values] = self._differentiate(*arguments, **self._static)
+        return results
 
     @contextlib.contextmanager
-    def preparing(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
-        """Compile in other threads meanwhile: the model takes as long as all that the methods do themselves.
+    def compiling_in_background(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
+        """Compile in other threads within the context, as the model takes as long as the methods themselves.
 
         A failure here occurs again where the program is needed, and is reported there.
 
@@ -138,10 +148,10 @@ class Evaluator:
             paths: of the leaves that the space sets.
             slopes: whether some method asks for them.
         """
-        nothing = jax.device_put(np.zeros(self.size, np.float32))  # JAX would compile a program for its zeros
-        values = dict.fromkeys(paths, nothing)
+        zeros = jax.device_put(np.zeros(self.size, np.float32))  # JAX would compile a program for its zeros
+        values = dict.fromkeys(paths, zeros)
         weights = jax.device_put(np.zeros((self.size, len(self.program.objectives)), np.float32))
-        penalty = Penalty(weights, nothing, nothing)
+        penalty = Penalty(weights, zeros, zeros)
         with ThreadPoolExecutor(max_workers=2) as pool:
             if slopes:  # they take longest
                 pool.submit(self._prepare_slopes, values, penalty)
@@ -176,96 +186,104 @@ class StructuresEvaluator:
         paths: of the leaves that move in the designs of each.
     """
 
-    def __init__(self, program: Program, each: Sequence[Evaluator], paths: Sequence[frozenset[str]]) -> None:
-        self.program, self._each, self._paths = program, each, paths
-        self.size, self.is_short = each[0].size, each[0].is_short
+    def __init__(self, program: Program, evaluators: Sequence[Evaluator], paths: Sequence[frozenset[str]]) -> None:
+        self.program, self._evaluators, self._paths = program, evaluators, paths
+        self.size, self.is_short = evaluators[0].size, evaluators[0].is_short
 
     def __call__(self, values: Values, count: int) -> Evaluation:
-        """As :meth:`Evaluator.__call__`."""
-        return self._evaluated(values, None, count)[0]
+        """Evaluate designs as :meth:`Evaluator.__call__` does."""
+        return self._evaluate(values, None, count)[0]
 
     def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
-        """As :meth:`Evaluator.slopes`; by a leaf that a design does not have the slope is 0."""
-        return self._evaluated(values, penalty, count)
+        """Return evaluation and slopes as :meth:`Evaluator.slopes` does, with 0 by leaves that a design lacks."""
+        return self._evaluate(values, penalty, count)
 
-    def _evaluated(self, values: Values, penalty: Penalty | None, count: int) -> tuple[Evaluation, dict[str, Any]]:
-        """Evaluation, and slopes where a penalty is given."""
+    def _evaluate(self, values: Values, penalty: Penalty | None, count: int) -> tuple[Evaluation, dict[str, Any]]:
+        """Return the evaluation, with slopes where a penalty is given."""
         structure, n_objectives = np.asarray(values[STRUCTURE]), len(self.program.objectives)
         length = len(structure)
-        found: Any = Evaluation(
+        evaluation: Any = Evaluation(
             np.zeros((length, n_objectives), np.float32), np.zeros(length, np.float32), np.zeros(length, np.int32)
         )
-        by_leaf = {path: np.zeros(length, np.float32) for path in (values if penalty else ())}
-        for number, (one, paths) in enumerate(zip(self._each, self._paths, strict=True)):
-            places = np.flatnonzero(structure[:count] == number)
-            if not len(places):
+        slopes_by_leaf = {path: np.zeros(length, np.float32) for path in (values if penalty else ())}
+        for structure_index, (evaluator, paths) in enumerate(zip(self._evaluators, self._paths, strict=True)):
+            indices = np.flatnonzero(structure[:count] == structure_index)
+            if not len(indices):
                 continue
-            own, weights = jax.tree.map(
-                lambda array, at=places: padded(jnp.asarray(array)[at], self.size),
+            member_values, weights = jax.tree.map(
+                lambda array, rows=indices: padded(jnp.asarray(array)[rows], self.size),
                 ({path: values[path] for path in values if path in paths}, penalty),
             )
-            part, slopes = one.slopes(own, weights, len(places)) if penalty else (one(own, len(places)), {})
-            wholes = *found, *(by_leaf[path] for path in slopes)
-            for whole, array in zip(wholes, jax.device_get((*part, *slopes.values())), strict=True):
-                whole[places] = array[: len(places)]
-        return found, by_leaf
+            results, slopes = (
+                evaluator.slopes(member_values, weights, len(indices))
+                if penalty
+                else (evaluator(member_values, len(indices)), {})
+            )
+            targets = *evaluation, *(slopes_by_leaf[path] for path in slopes)
+            for target, array in zip(targets, jax.device_get((*results, *slopes.values())), strict=True):
+                target[indices] = array[: len(indices)]
+        return evaluation, slopes_by_leaf
 
     @contextlib.contextmanager
-    def preparing(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
-        """As :meth:`Evaluator.preparing`."""
+    def compiling_in_background(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
+        """Compile in other threads as :meth:`Evaluator.compiling_in_background` does."""
         with contextlib.ExitStack() as stack:
-            for one, own in zip(self._each, self._paths, strict=True):
-                stack.enter_context(one.preparing([path for path in paths if path in own], slopes))
+            for evaluator, member_paths in zip(self._evaluators, self._paths, strict=True):
+                stack.enter_context(
+                    evaluator.compiling_in_background([path for path in paths if path in member_paths], slopes)
+                )
             yield
 
 
 def _on_host(arguments: Any, count: int) -> Any:
-    """Arguments with the first ``count`` of every array, as NumPy's."""
+    """Return the first ``count`` entries of every array as NumPy arrays."""
     return jax.tree.map(lambda leaf: leaf[:count] if np.ndim(leaf) else leaf, jax.device_get(arguments))
 
 
-def _filled(found: Any, size: int) -> Any:
-    """Arrays [design, ...] made so long; what is behind them means nothing."""
-    return jax.tree.map(lambda a: np.pad(a, [(0, size - len(a)), *[(0, 0)] * (a.ndim - 1)], mode="edge"), found)
+def _pad_rows(arrays: Any, size: int) -> Any:
+    """Pad arrays [design, ...] to ``size`` rows by repeating the last."""
+    return jax.tree.map(lambda a: np.pad(a, [(0, size - len(a)), *[(0, 0)] * (a.ndim - 1)], mode="edge"), arrays)
 
 
 def padded_values(space: Space, points: Point, size: int) -> Values:
-    """Values [design] of the leaves of points [...], padded to a multiple of ``size``."""
+    """Return values [design] of the leaves of points [...], padded to a multiple of ``size``."""
     count = math.prod(points.digits.shape[:-1])
     flat = jax.tree.map(lambda a: a.reshape(count, a.shape[-1]), points)
     return {path: padded(jnp.asarray(v, jnp.float32), size) for path, v in spaces.values(space, flat).items()}
 
 
 def padded(column: Array, size: int) -> Array:
-    """An array [design, ...] filled up with its last entry to a multiple of ``size``."""
+    """Pad an array [design, ...] with its last entry to a multiple of ``size``."""
     return jnp.pad(column, [(0, -len(column) % size), *[(0, 0)] * (column.ndim - 1)], mode="edge")
 
 
-def shaped(found: Any, shape: tuple[int, ...]) -> Any:
-    """Arrays [design, ...] as [*shape, ...], without what they were padded with."""
-    return jax.tree.map(lambda a: a[: math.prod(shape)].reshape(*shape, *a.shape[1:]), found)
+def reshape_results(arrays: Any, shape: tuple[int, ...]) -> Any:
+    """Return padded arrays [design, ...] as [*shape, ...], without the padding."""
+    return jax.tree.map(lambda a: a[: math.prod(shape)].reshape(*shape, *a.shape[1:]), arrays)
 
 
 def _evaluate_blocks(base: Design, values: Values, n_blocks: Array, *, program: Program, block: int) -> Evaluation:
-    """Evaluation [design] of the first ``n_blocks`` blocks."""
+    """Evaluate the first ``n_blocks`` blocks of designs: arrays [design]."""
 
-    def step(i: Array, found: Evaluation) -> Evaluation:
-        part = _block(values, i, block)
-        return _with(found, jax.vmap(functools.partial(by_equations, program, base))(part), i * block)
+    def step(i: Array, evaluation: Evaluation) -> Evaluation:
+        block_values = _block(values, i, block)
+        return _insert_block(
+            evaluation, jax.vmap(functools.partial(by_equations, program, base))(block_values), i * block
+        )
 
-    return lax.fori_loop(0, n_blocks, step, _room(program, len(next(iter(values.values())))))
+    return lax.fori_loop(0, n_blocks, step, _zero_evaluation(program, len(next(iter(values.values())))))
 
 
 def _differentiate_blocks(
     base: Design, values: Values, penalty: Penalty, n_blocks: Array, *, program: Program, block: int
 ) -> tuple[Evaluation, Values]:
-    """Evaluation [design] and slopes by leaf [design] of the first ``n_blocks`` blocks."""
+    """Evaluate the first ``n_blocks`` blocks of designs with slopes by leaf: arrays [design]."""
 
-    def step(i: Array, found: tuple[Evaluation, Values]) -> tuple[Evaluation, Values]:
-        part = jax.vmap(functools.partial(with_slopes, program, base))(*_block((values, penalty), i, block))
-        return _with(found, part, i * block)
+    def step(i: Array, results: tuple[Evaluation, Values]) -> tuple[Evaluation, Values]:
+        results_of_block = jax.vmap(functools.partial(with_slopes, program, base))(*_block((values, penalty), i, block))
+        return _insert_block(results, results_of_block, i * block)
 
-    room = _room(program, len(penalty.multiplier)), jax.tree.map(jnp.zeros_like, values)
+    room = _zero_evaluation(program, len(penalty.multiplier)), jax.tree.map(jnp.zeros_like, values)
     return lax.fori_loop(0, n_blocks, step, room)
 
 
@@ -277,33 +295,34 @@ _evaluations, _evaluations_soon, _slopes, _slopes_soon = (
 )
 
 
-def _block(whole: Any, i: Array, block: int) -> Any:
-    """Block ``i`` of arrays along their first axis."""
-    return jax.tree.map(lambda array: lax.dynamic_slice_in_dim(array, i * block, block), whole)
+def _block(arrays: Any, i: Array, block: int) -> Any:
+    """Return block ``i`` of arrays along their first axis."""
+    return jax.tree.map(lambda array: lax.dynamic_slice_in_dim(array, i * block, block), arrays)
 
 
-def _room(program: Program, size: int) -> Evaluation:
+def _zero_evaluation(program: Program, size: int) -> Evaluation:
+    """Return an evaluation of zeros [size]."""
     return Evaluation(jnp.zeros((size, len(program.objectives))), jnp.zeros(size), jnp.zeros(size, jnp.int32))
 
 
-def _with(whole: Any, part: Any, first: Array) -> Any:
-    """The same arrays with a part from ``first`` on."""
-    return jax.tree.map(lambda a, b: lax.dynamic_update_slice_in_dim(a, b, first, 0), whole, part)
+def _insert_block(arrays: Any, block: Any, first: Array) -> Any:
+    """Return arrays with ``block`` written from row ``first`` on."""
+    return jax.tree.map(lambda a, b: lax.dynamic_update_slice_in_dim(a, b, first, 0), arrays, block)
 
 
-_held: collections.OrderedDict[Program, None] = collections.OrderedDict()
+_registered_programs: collections.OrderedDict[Program, None] = collections.OrderedDict()
 
 
-def _hold(program: Program) -> None:
-    """Forget all programs when there are those of too many specifications."""
-    _held[program] = None
-    if len(_held) > _MOST_HELD:
+def _register_program(program: Program) -> None:
+    """Remember a program, and forget all compiled ones where there are too many specifications."""
+    _registered_programs[program] = None
+    if len(_registered_programs) > _MAX_PROGRAMS:
         release()
-        _held[program] = None
+        _registered_programs[program] = None
 
 
 def release() -> None:
-    """Forget the compiled programs of all searches; those on disk stay."""
-    _held.clear()
+    """Forget the compiled programs of all searches but those on disk."""
+    _registered_programs.clear()
     for function in (_evaluations, _evaluations_soon, _slopes, _slopes_soon):
         function.forget()

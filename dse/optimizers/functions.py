@@ -1,6 +1,6 @@
 """Evaluation of one design of a search as a pure function: objectives, violation, reasons, and slopes.
 
-The same functions are evaluated by NumPy (:func:`numbers`, :func:`penalised`) and compiled
+The same functions are evaluated by NumPy (:func:`evaluation_by_numpy`, :func:`slopes_by_numpy`) and compiled
 (:func:`by_equations`, :func:`with_slopes`).
 """
 
@@ -30,75 +30,80 @@ from dse.sweep.engine.point import Program, evaluate_point
 from dse.types import Design, Scalar
 
 #: An excess that rounding hides still counts as one.
-_LEAST = 1e-6
+_MIN_EXCESS = 1e-6
 
 #: Programs whose functions of scalars a process holds.
-_MOST_HELD = 4
+_MAX_PROGRAMS = 4
 
 
 class Penalty(NamedTuple):
-    """What slopes are of: ``ln(value) + multiplier violation + stiffness / 2 violation^2`` of each design."""
+    """Terms of the function that slopes are of: ``ln(value) + multiplier violation + stiffness / 2 violation^2``."""
 
     weights: Any  #: [design, objective] of the geometric mean; by NumPy a tuple of [design]
     multiplier: Array  #: [design]
     stiffness: Array  #: [design]
 
 
-def evaluated(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
-    """Objectives, violation and reasons of one design; differentiable."""
-    objectives, far, reason = _judged(program, base, values)
-    return Evaluation(jnp.stack(objectives), far, reason)
+def evaluate(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
+    """Return objectives, violation and reasons of one design, differentiable."""
+    objectives, distance, reason = _evaluate_scalars(program, base, values)
+    return Evaluation(jnp.stack(objectives), distance, reason)
 
 
-def _judged(program: Program, base: Design, values: dict[str, Scalar]) -> tuple[tuple[Scalar, ...], Scalar, Scalar]:
-    """:func:`evaluated` in scalars."""
+def _evaluate_scalars(
+    program: Program, base: Design, values: dict[str, Scalar]
+) -> tuple[tuple[Scalar, ...], Scalar, Scalar]:
+    """Return :func:`evaluate` as scalars."""
     metrics, objectives = evaluate_point(dataclasses.replace(program, metrics=None), base, values)
-    far = violation(program, replace(base, values), metrics)
-    return objectives, far, metrics.infeasible_reason
+    distance = violation(program, replace(base, values), metrics)
+    return objectives, distance, metrics.infeasible_reason
 
 
-@functools.lru_cache(maxsize=_MOST_HELD)
-def numbers(program: Program) -> ScalarFunction:
-    """The evaluation of designs by NumPy."""
-    return _kept("evaluations of a search", program, functools.partial(_judged, program))
+@functools.lru_cache(maxsize=_MAX_PROGRAMS)
+def evaluation_by_numpy(program: Program) -> ScalarFunction:
+    """Return the function that evaluates designs by NumPy."""
+    return _scalar_function("evaluations of a search", program, functools.partial(_evaluate_scalars, program))
 
 
-@functools.lru_cache(maxsize=_MOST_HELD)
-def penalised(program: Program) -> ScalarFunction:
-    """What slopes are of, then the evaluation, of designs by NumPy; weights are a tuple."""
-    return _kept("slopes of a search", program, functools.partial(_penalised, program))
+@functools.lru_cache(maxsize=_MAX_PROGRAMS)
+def slopes_by_numpy(program: Program) -> ScalarFunction:
+    """Return the function of the penalised logarithm and the evaluation by NumPy, with weights as a tuple."""
+    return _scalar_function("slopes of a search", program, functools.partial(_penalised, program))
 
 
-def _penalised(program: Program, base: Design, values: dict[str, Scalar], own: Penalty) -> Any:
-    found = _judged(program, base, values)
-    objectives, far, _ = found
+def _penalised(program: Program, base: Design, values: dict[str, Scalar], penalty: Penalty) -> Any:
+    """Return the penalised logarithm of one design, and its evaluation."""
+    outputs = _evaluate_scalars(program, base, values)
+    objectives, distance, _ = outputs
     value = objectives[0]
     if len(objectives) > 1:  # the weighted geometric mean, as :func:`~dse.optimizers.judging.scalar` has it
-        logarithms = [logarithm(one) * weight for one, weight in zip(objectives, own.weights, strict=True)]
+        logarithms = [
+            logarithm(objective) * weight for objective, weight in zip(objectives, penalty.weights, strict=True)
+        ]
         value = jnp.exp(functools.reduce(operator.add, logarithms))
-    total = logarithm(value) + own.multiplier * far
-    return total + 0.5 * own.stiffness * far * far, found
+    total = logarithm(value) + penalty.multiplier * distance
+    return total + 0.5 * penalty.stiffness * distance * distance, outputs
 
 
-def _kept(name: str, program: Program, function: Callable[..., Any]) -> ScalarFunction:
-    """A function of scalars by NumPy, in single precision as programs are."""
+def _scalar_function(name: str, program: Program, function: Callable[..., Any]) -> ScalarFunction:
+    """Return a function of scalars by NumPy, in single precision as programs are."""
 
-    def traced(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
+    def trace(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
         scalars = [jax.ShapeDtypeStruct((), jnp.float32)] * structure.num_leaves
         return *recording.trace(function, *jax.tree.unflatten(structure, scalars)), None
 
-    made_from = f"{name} {search_digest()} {program}" if program.can_be_kept else None
-    return ScalarFunction(lambda *arguments: (function(*arguments), None), made_from, traced)
+    cache_key = f"{name} {search_digest()} {program}" if program.can_be_kept else None
+    return ScalarFunction(lambda *arguments: (function(*arguments), None), cache_key, trace)
 
 
-def stacked(judged: tuple[Any, ...]) -> Evaluation:
-    """What :func:`_judged` gives of many designs, as arrays [design, ...]."""
-    objectives, violation, reason = judged
+def stack_outputs(outputs: tuple[Any, ...]) -> Evaluation:
+    """Stack the outputs of :func:`_evaluate_scalars` of many designs into arrays [design, ...]."""
+    objectives, violation, reason = outputs
     return Evaluation(np.stack(objectives, axis=1), violation, reason)
 
 
 def violation(program: Program, design: Design, metrics: Any) -> Array:
-    """How far a design is from feasible, 0 where it is.
+    """Return how far a design is from feasible, 0 where it is.
 
     The logarithm of what it needs over what there is for the reasons that have a degree (memory, say), 1 for every
     other reason of the study, and for each constraint the relative difference of its sides.
@@ -111,47 +116,48 @@ def violation(program: Program, design: Design, metrics: Any) -> Array:
     graded = study.shortfalls(design, metrics)
     for bit in study.reasons:
         is_set = (metrics.infeasible_reason & int(bit)) != 0
-        total = total + jnp.where(is_set, jnp.maximum(graded.get(bit, 1.0), _LEAST), 0.0)
+        total = total + jnp.where(is_set, jnp.maximum(graded.get(bit, 1.0), _MIN_EXCESS), 0.0)
     return total
 
 
 def by_equations(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
-    """:func:`evaluated` in a form that compiles faster; pure, for use under ``jit``, ``vmap`` and ``grad``."""
+    """Return :func:`evaluate` in a form that compiles faster, for use under ``jit``, ``vmap`` and ``grad``."""
     inputs, structure = jax.tree.flatten((base, values))
-    run, outputs = _equations(functools.partial(evaluated, program), structure, program.known)
+    run, outputs = _equations(functools.partial(evaluate, program), structure, program.known)
     return jax.tree.unflatten(outputs, run(*(jnp.asarray(value, jnp.float32) for value in inputs)))
 
 
 def _equations(
-    function: Callable[..., Any], inputs: jax.tree_util.PyTreeDef, known: Iterable[tuple[int, float]]
+    function: Callable[..., Any], inputs: jax.tree_util.PyTreeDef, constants: Iterable[tuple[int, float]]
 ) -> tuple[Equations, jax.tree_util.PyTreeDef]:
+    """Trace a function of scalars, with ``constants`` (input → value) folded in."""
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
-    whole, outputs = recording.trace(function, *scalars)
-    return folded(whole, dict(known)), outputs
+    equations, outputs = recording.trace(function, *scalars)
+    return folded(equations, dict(constants)), outputs
 
 
 def with_slopes(
-    program: Program, base: Design, values: dict[str, Scalar], own: Penalty
+    program: Program, base: Design, values: dict[str, Scalar], penalty: Penalty
 ) -> tuple[Evaluation, dict[str, Scalar]]:
-    """The evaluation of one design and slopes of what :class:`Penalty` says, by rules of our own where they are known.
+    """Return the evaluation of one design, and slopes of the function of :class:`Penalty` by its leaves.
 
     With those of JAX alone the program takes several times as long to trace and to compile.
     """
-    arguments = values, base, own._replace(weights=tuple(own.weights))
-    given, structure = jax.tree.flatten(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), arguments))
+    arguments = values, base, penalty._replace(weights=tuple(penalty.weights))
+    inputs, structure = jax.tree.flatten(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), arguments))
 
-    def function(values: dict[str, Scalar], base: Design, own: Penalty) -> Any:
-        return _penalised(program, base, values, own)
+    def function(values: dict[str, Scalar], base: Design, penalty: Penalty) -> Any:
+        return _penalised(program, base, values, penalty)
 
-    whole, outputs = _equations(function, structure, [(len(values) + i, value) for i, value in program.known])
+    equations, outputs = _equations(function, structure, [(len(values) + i, value) for i, value in program.known])
     try:
-        numbers, slopes = Differentiated(lowered(whole, outputs, None, "float32"), len(values))(given, ())
+        output_values, slopes = Differentiated(lowered(equations, outputs, None, "float32"), len(values))(inputs, ())
     except UnknownPrimitiveError:
 
-        def value(by: list[Any]) -> tuple[Any, list[Any]]:
-            numbers = whole(*by, *given[len(values) :])
-            return numbers[0], numbers
+        def value(variables: list[Any]) -> tuple[Any, list[Any]]:
+            output_values = equations(*variables, *inputs[len(values) :])
+            return output_values[0], output_values
 
-        slopes, numbers = jax.grad(value, has_aux=True)(given[: len(values)])
-    _, (objectives, far, reason) = jax.tree.unflatten(outputs, numbers)
-    return Evaluation(jnp.stack(objectives), far, reason), dict(zip(sorted(values), slopes, strict=True))
+        slopes, output_values = jax.grad(value, has_aux=True)(inputs[: len(values)])
+    _, (objectives, distance, reason) = jax.tree.unflatten(outputs, output_values)
+    return Evaluation(jnp.stack(objectives), distance, reason), dict(zip(sorted(values), slopes, strict=True))

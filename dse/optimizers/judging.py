@@ -17,7 +17,7 @@ from dse.types import Scalar
 
 
 class Evaluation(NamedTuple, Generic[ArrayT]):
-    """What searchers see of designs: arrays [...]."""
+    """Objectives, violation and reasons of designs: arrays [...]."""
 
     objectives: ArrayT  #: [..., objective], maximised objectives negated
     violation: ArrayT  #: 0 for the feasible, else how far they are from it, the sum over what is violated
@@ -25,63 +25,74 @@ class Evaluation(NamedTuple, Generic[ArrayT]):
 
 
 class Judgement(NamedTuple):
-    """What a searcher of one value sees of points: arrays [batch]. Compare by violation, then by value."""
+    """Violation and value of points [batch], compared in this order."""
 
     violation: Array  #: 0 for the feasible
     value: Array  #: small is good
 
 
-def better(one: tuple[ArrayT, ArrayT], other: tuple[ArrayT, ArrayT]) -> ArrayT:
-    """Whether (violation, value) is better: less violation, then the smaller value (constraint domination)."""
-    return (one[0] < other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
+def better(candidate: tuple[ArrayT, ArrayT], incumbent: tuple[ArrayT, ArrayT]) -> ArrayT:
+    """True where a (violation, value) is better than another: less violation, then the smaller value.
+
+    This is constraint domination; arrays are compared entry by entry.
+    """
+    return (candidate[0] < incumbent[0]) | ((candidate[0] == incumbent[0]) & (candidate[1] < incumbent[1]))
 
 
 def order(violation: Array, value: Array) -> Array:
-    """Positions from best to worst along the last axis; equals keep their order."""
+    """Return positions from best to worst along the last axis, equals in their order."""
     return jnp.lexsort((value, violation), axis=-1)
 
 
 def best_position(violation: np.ndarray, value: np.ndarray, digits: np.ndarray) -> np.ndarray:
-    """Position of the best of [..., point]: of equals the one with the lowest digits [..., digit], then the first."""
-    left = violation == violation.min(axis=-1, keepdims=True)
+    """Return the position of the best of [..., point], of equals the one with the lowest digits [..., digit].
+
+    The first of equal designs counts.
+    """
+    is_best = violation == violation.min(axis=-1, keepdims=True)
     for key in (value, *np.moveaxis(digits, -1, 0)):
-        worst = np.inf if np.issubdtype(key.dtype, np.floating) else np.iinfo(key.dtype).max
-        masked = np.where(left, key, worst)
-        left = left & (masked == masked.min(axis=-1, keepdims=True))
-    return left.argmax(axis=-1)
+        filler = np.inf if np.issubdtype(key.dtype, np.floating) else np.iinfo(key.dtype).max
+        candidates = np.where(is_best, key, filler)
+        is_best = is_best & (candidates == candidates.min(axis=-1, keepdims=True))
+    return is_best.argmax(axis=-1)
 
 
 def logarithm(value: Scalar) -> Scalar:
-    """Logarithm of a value that is minimised; of a negative one, which is maximised, with its sign."""
+    """Return the logarithm of a minimised value, or the signed one of a maximised value, which is negative."""
     return jnp.sign(value) * jnp.log(jnp.maximum(jnp.abs(value), jnp.finfo(jnp.float32).tiny))
 
 
 def scalar(objectives: Array, weights: Array) -> Array:
-    """One value of objectives [..., objective]: the one, or the weighted geometric mean of several.
+    """Return one value of objectives [..., objective]: the weighted geometric mean of several.
 
     Any scale of an objective leaves the order as it is; a maximised one counts by its inverse.
     """
     if objectives.shape[-1] == 1:
         return objectives[..., 0]
-    size = jnp.log(jnp.maximum(jnp.abs(objectives), jnp.finfo(jnp.float32).tiny))
-    return jnp.exp((jnp.sign(objectives) * size) @ weights)
+    log_size = jnp.log(jnp.maximum(jnp.abs(objectives), jnp.finfo(jnp.float32).tiny))
+    return jnp.exp((jnp.sign(objectives) * log_size) @ weights)
 
 
-def worth(objectives: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """:func:`scalar` of NumPy arrays; elementwise, so that it says the same of a design in any batch."""
+def scalar_by_numpy(objectives: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return :func:`scalar` of NumPy arrays, elementwise so that a design has one value in any batch."""
     if objectives.shape[-1] == 1:
         return objectives[..., 0]
-    size = np.log(np.maximum(np.abs(objectives.astype(np.float64)), np.finfo(np.float32).tiny))
-    parts = np.moveaxis(np.sign(objectives) * size * weights, -1, 0)
-    return np.exp(sum(parts)).astype(np.float32)
+    log_size = np.log(np.maximum(np.abs(objectives.astype(np.float64)), np.finfo(np.float32).tiny))
+    terms = np.moveaxis(np.sign(objectives) * log_size * weights, -1, 0)
+    return np.exp(sum(terms)).astype(np.float32)
 
 
 def weights_of(seeds: Sequence[int], n_objectives: int) -> np.ndarray:
-    """[seed, objective] weights that add up to 1: spread over the simplex, so that seeds seek different parts of it."""
+    """Return weights [seed, objective] that add up to 1, spread over the simplex.
+
+    Args:
+        seeds: of a method.
+        n_objectives: one has the weight 1.
+    """
     if n_objectives == 1:
         return np.ones((len(seeds), 1), np.float32)
     if n_objectives == 2:
         first = [((seed * 0.6180339887498949) + 0.5) % 1.0 for seed in seeds]  # golden ratio: even for any count
         return np.array([(share, 1.0 - share) for share in first], np.float32)
-    drawn = [np.random.default_rng([n_objectives, seed]).dirichlet(np.ones(n_objectives)) for seed in seeds]
-    return np.array(drawn, np.float32)
+    weights = [np.random.default_rng([n_objectives, seed]).dirichlet(np.ones(n_objectives)) for seed in seeds]
+    return np.array(weights, np.float32)

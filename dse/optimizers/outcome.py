@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.optimizers import several
+from dse.optimizers import multi_objective
 from dse.optimizers import space as spaces
 from dse.optimizers.codesign.chip import Chip
 from dse.optimizers.driver import Best
-from dse.optimizers.found import MethodResult, axis_columns, best_points
+from dse.optimizers.method_results import MethodResult, axis_columns, best_points
+from dse.optimizers.multi_objective import FrontDesign, MethodFront
 from dse.optimizers.problem import Problem
 from dse.optimizers.proofs import Proof
-from dse.optimizers.several import FrontDesign, MethodFront
 from dse.spec.axes import Label
 from dse.sweep.results.cautions import Cautions, cautions
 from dse.sweep.results.work import work_line
@@ -26,12 +26,12 @@ ROUNDING = 1e-4
 
 
 class MismatchError(RuntimeError):
-    """The plain model does not say of the reported best what the search did."""
+    """Objectives of the reported best that the plain model contradicts."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BestOfSeed:
-    """A design that a seed of a method has found."""
+    """The best design of one seed of a method."""
 
     method: str
     seed: int
@@ -71,112 +71,130 @@ class Outcome(Cautions):
 
     @property
     def any_feasible(self) -> bool:
-        """Whether some design can run."""
+        """True where some design can run."""
         return any(design.violation == 0.0 for design in self.designs)
 
 
-def with_metrics(problem: Problem, found: list[MethodResult]) -> list[MethodResult]:
-    """The same with the metrics of their best designs."""
-    n = len(found[0].seeds)
-    metrics = problem.metrics(best_points(found))
+def with_metrics(problem: Problem, method_results: list[MethodResult]) -> list[MethodResult]:
+    """Return the results with the metrics of their best designs."""
+    n = len(method_results[0].seeds)
+    metrics = problem.metrics(best_points(method_results))
     return [
-        one._replace(metrics={name: column[i * n : (i + 1) * n] for name, column in metrics.items()})
-        for i, one in enumerate(found)
+        result._replace(metrics={name: column[i * n : (i + 1) * n] for name, column in metrics.items()})
+        for i, result in enumerate(method_results)
     ]
 
 
-def of_methods(
+def build_outcome(
     problem: Problem,
-    found: list[MethodResult],
+    method_results: list[MethodResult],
     seconds: dict[str, float],
     output: Path | None,
     proof: Proof | None = None,
 ) -> Outcome:
-    """The outcome of the methods' results, and of a proof of them."""
-    reasons = np.sum([f.progressed.reasons for f in found], axis=0)
-    designs, whole = _designs(problem, found), several.front(found)
-    front, distinct = several.front_designs(problem, found, whole)
-    labels = [*(one.labels for one in front), *(one.labels for one in designs)]
-    chip = found[0].chip
-    told = cautions(problem.grid, _numbered(problem, found), labels, problem.remarks, most=1)
+    """Return the outcome of all methods.
+
+    Args:
+        problem: the space and the objectives.
+        method_results: of each method.
+        seconds: by method, and ``total``.
+        output: file of the results, None for none.
+        proof: of the best designs, where there is one.
+    """
+    reasons = np.sum([result.progressed.reasons for result in method_results], axis=0)
+    designs, merged_front = _best_of_seeds(problem, method_results), multi_objective.merged_front(method_results)
+    front, distinct = multi_objective.front_designs(problem, method_results, merged_front)
+    labels = [*(design.labels for design in front), *(design.labels for design in designs)]
+    chip = method_results[0].chip
+    design_cautions = cautions(
+        problem.grid, _feasible_designs(problem, method_results), labels, problem.remarks, most=1
+    )
     return Outcome(
         size=problem.space.size,
         n_designs=problem.space.n_designs,
         designs=designs,
-        evaluations={f.method: f.all_evaluations for f in found},
-        feasible={f.method: int(f.progressed.history["feasible"].sum()) for f in found},
+        evaluations={result.method: result.all_evaluations for result in method_results},
+        feasible={result.method: int(result.progressed.history["feasible"].sum()) for result in method_results},
         reasons={name: int(count) for name, count in zip(problem.study.reason_bits, reasons, strict=True) if count},
-        objectives=several.texts(problem),
-        front_size=len(whole.objectives),
+        objectives=multi_objective.objective_texts(problem),
+        front_size=len(merged_front.objectives),
         front_distinct=distinct,
         front=front,
-        fronts=several.of_each(problem, found),
-        best={several.texts(problem)[0]: chip.value} if chip else several.best(problem, found),
+        fronts=multi_objective.method_fronts(problem, method_results),
+        best={multi_objective.objective_texts(problem)[0]: chip.value}
+        if chip
+        else multi_objective.best_values(problem, method_results),
         seconds=seconds,
         output=output,
         chip=chip,
-        **vars(told),
+        **vars(design_cautions),
         work=work_line(problem.grid),
         proof=proof,
     )
 
 
-def _designs(problem: Problem, found: list[MethodResult]) -> tuple[BestOfSeed, ...]:
-    """The best of each seed, best first; of equals the first method and seed."""
-    signs, least = several.signs(problem), None
+def _best_of_seeds(problem: Problem, method_results: list[MethodResult]) -> tuple[BestOfSeed, ...]:
+    """Return the best design of each seed, best first; equals are in the order of methods and seeds."""
+    signs, best_objective = multi_objective.objective_signs(problem), None
     if problem.n_objectives == 1 and not problem.descent:  # of several, the best by one is the end of a front
-        feasible = [one.polished.evaluation for one in found]
-        least = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)
+        evaluations = [result.polished.evaluation for result in method_results]
+        best_objective = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in evaluations)
     designs: list[tuple[tuple[float, float], BestOfSeed]] = []
-    for one in found:
-        best = one.polished
+    for result in method_results:
+        best = result.polished
         columns = axis_columns(problem, best.point)
-        for i, seed in enumerate(one.seeds):
+        for i, seed in enumerate(result.seeds):
             design = BestOfSeed(
-                method=one.method,
+                method=result.method,
                 seed=seed,
-                evaluations=one.evaluations + int(one.polish_evaluations[i]),
+                evaluations=result.evaluations + int(result.polish_evaluations[i]),
                 objectives=tuple(map(float, signs * best.evaluation.objectives[i])),
                 violation=float(best.evaluation.violation[i]),
-                gap=_gap(best, i, least),
-                gap_unpolished=_gap(one.best, i, least),
+                gap=_gap(best, i, best_objective),
+                gap_unpolished=_gap(result.best, i, best_objective),
                 labels={axis.name: column[i].item() for axis, column in columns},
-                metrics={name: float(values[i]) for name, values in one.metrics.items()},
+                metrics={name: float(values[i]) for name, values in result.metrics.items()},
             )
             designs.append(((design.violation, float(best.value[i])), design))
     return tuple(design for _, design in sorted(designs, key=lambda pair: pair[0]))
 
 
-def _numbered(
-    problem: Problem, found: list[MethodResult]
+def _feasible_designs(
+    problem: Problem, method_results: list[MethodResult]
 ) -> Iterator[tuple[dict[str, Label], dict[str, float], Design]]:
-    """Labels, metrics and leaves by name, and the base design of its structure, of the best designs that can run."""
-    for one in found:
-        best, columns = one.polished, axis_columns(problem, one.polished.point)
+    """Yield labels, metrics and leaves by name, and the base design, of each best design that can run."""
+    for result in method_results:
+        best, columns = result.polished, axis_columns(problem, result.polished.point)
         leaves = spaces.values(problem.space, best.point)
         structure = np.asarray(leaves.pop(spaces.STRUCTURE, np.zeros(len(best.point.digits))), int)
-        numbers = one.metrics | {path: np.asarray(column) for path, column in leaves.items()}
+        columns_by_name = result.metrics | {path: np.asarray(column) for path, column in leaves.items()}
         for i in np.flatnonzero(best.evaluation.violation == 0.0):
             labels = {axis.name: column[i].item() for axis, column in columns}
             base = problem.grid.each[structure[i]].base
-            yield labels, {name: float(column[i]) for name, column in numbers.items()}, base
+            yield labels, {name: float(column[i]) for name, column in columns_by_name.items()}, base
 
 
-def _gap(best: Best, seed: int, least: float | None) -> float | None:
-    """How much worse a seed's objective is than the least of all, relative; None where it is infeasible."""
-    if least is None or best.evaluation.violation[seed] > 0.0:
+def _gap(best: Best, seed: int, best_objective: float | None) -> float | None:
+    """Return how much worse a seed's objective is than the best of all, relative, None where it is infeasible."""
+    if best_objective is None or best.evaluation.violation[seed] > 0.0:
         return None
-    return float((best.evaluation.objectives[seed, 0] - least) / max(abs(least), 1e-30))
+    return float((best.evaluation.objectives[seed, 0] - best_objective) / max(abs(best_objective), 1e-30))
 
 
 def verify(problem: Problem, best: Best) -> None:
-    """Hold each design [seed] to the model by NumPy: it says what the search did, to rounding, or MismatchError."""
-    metrics, found = problem.plain(best.point)
+    """Check the search's value of each design [seed] against the model by NumPy.
+
+    Raises:
+        MismatchError: for a difference that rounding does not explain.
+    """
+    metrics, objectives = problem.evaluate_by_numpy(best.point)
     for position, objective in enumerate(problem.program.objectives):
-        pairs = zip(found[position].tolist(), best.evaluation.objectives[:, position].tolist(), strict=True)
-        for plain, searched in pairs:
-            if not abs(plain - searched) <= ROUNDING * max(abs(plain), abs(searched)):
-                raise MismatchError(f"{objective.expression.text}: the search says {searched}, the model {plain}")
+        pairs = zip(objectives[position].tolist(), best.evaluation.objectives[:, position].tolist(), strict=True)
+        for model_value, search_value in pairs:
+            if not abs(model_value - search_value) <= ROUNDING * max(abs(model_value), abs(search_value)):
+                raise MismatchError(
+                    f"{objective.expression.text}: the search says {search_value}, the model {model_value}"
+                )
     for reason, violation in zip(metrics.infeasible_reason.tolist(), best.evaluation.violation.tolist(), strict=True):
         if violation == 0.0 and reason:
             raise MismatchError(f"the search says feasible, the model {reason}")

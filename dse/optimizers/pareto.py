@@ -27,35 +27,47 @@ class Front(NamedTuple):
         return Point(self.digits, self.reals)
 
 
-def of_evaluated(points: Point[np.ndarray], found: Evaluation[np.ndarray]) -> Front:
-    """The front of evaluated designs [...]."""
-    feasible = found.reason == 0
-    return joined(Front(points.digits[feasible], points.reals[feasible], found.objectives[feasible]))
+def of_evaluated(points: Point[np.ndarray], evaluation: Evaluation[np.ndarray]) -> Front:
+    """Return the front of evaluated designs [...]."""
+    feasible = evaluation.reason == 0
+    return merge_fronts(Front(points.digits[feasible], points.reals[feasible], evaluation.objectives[feasible]))
 
 
-def joined(*fronts: Front) -> Front:
-    """The front of several fronts; of equal designs the first."""
-    every = [np.concatenate(arrays) for arrays in zip(*fronts, strict=True)]
-    kept = front(every[2])
-    return Front(*(array[kept] for array in every))
+def merge_fronts(*fronts: Front) -> Front:
+    """Return the front of several fronts, with the first of equal designs."""
+    columns = [np.concatenate(arrays) for arrays in zip(*fronts, strict=True)]
+    indices = front(columns[2])
+    return Front(*(array[indices] for array in columns))
 
 
 def front(objectives: np.ndarray) -> np.ndarray:
-    """Positions of the designs [design, objective] that no other dominates, one of equal designs, in their order."""
+    """Return positions of the designs [design, objective] that no other dominates, in their order.
+
+    Args:
+        objectives: all minimised.
+
+    Returns:
+        Positions in ascending order, one for equal designs.
+    """
     return np.sort(pareto_front(np.ascontiguousarray(objectives.T), np.arange(len(objectives))))
 
 
 def hypervolume(objectives: np.ndarray, reference: np.ndarray) -> float:
-    """Volume that designs [design, objective] dominate below a reference point; exact for any number of objectives.
+    """Return the volume that designs [design, objective] dominate below a reference point.
 
     By slices along the last objective, each the hypervolume of one objective fewer (While et al. 2006); designs
     that are not below the reference in every objective add nothing.
+
+    Args:
+        objectives: all minimised.
+        reference: [objective].
     """
     objectives, reference = np.asarray(objectives, float), np.asarray(reference, float)
     return _volume(objectives[np.all(objectives < reference, axis=1)], reference)
 
 
 def _volume(points: np.ndarray, reference: np.ndarray) -> float:
+    """Return the hypervolume of points below ``reference``."""
     if not len(points):
         return 0.0
     if points.shape[1] == 1:
@@ -63,27 +75,30 @@ def _volume(points: np.ndarray, reference: np.ndarray) -> float:
     points = points[front(points)]
     if points.shape[1] == 2:
         points = points[np.argsort(points[:, 0])]
-        above = np.concatenate([[reference[1]], points[:-1, 1]])
-        return float(np.sum((reference[0] - points[:, 0]) * (above - points[:, 1])))
+        upper = np.concatenate([[reference[1]], points[:-1, 1]])
+        return float(np.sum((reference[0] - points[:, 0]) * (upper - points[:, 1])))
     points = points[np.argsort(points[:, -1], kind="stable")]
     depths = np.diff(np.append(points[:, -1], reference[-1]))
     return sum(depth * _volume(points[: i + 1, :-1], reference[:-1]) for i, depth in enumerate(depths) if depth > 0)
 
 
 def reference(front: np.ndarray) -> np.ndarray:
-    """The point that volumes of a front [design, objective] are measured from: a tenth beyond its worst."""
+    """Return the point from which volumes of a front [design, objective] are measured, a tenth beyond its worst."""
     worst = np.max(front, axis=0)
     return worst + 0.1 * np.abs(worst)
 
 
 def shares(fronts: list[np.ndarray]) -> list[float | None]:
-    """Of the box between the best of each objective and the :func:`reference` of all fronts, what each dominates.
+    """Return the share that each front dominates of the box from the best to the :func:`reference` of all fronts.
 
     None where there are too many objectives, or too many designs, to say so exactly, and where there is no box.
+
+    Args:
+        fronts: objectives [design, objective] of each front.
     """
-    every = np.concatenate(fronts).astype(float)
-    if not len(every) or len(every) > _MOST_BY_OBJECTIVES.get(every.shape[1], 0):
+    all_objectives = np.concatenate(fronts).astype(float)
+    if not len(all_objectives) or len(all_objectives) > _MOST_BY_OBJECTIVES.get(all_objectives.shape[1], 0):
         return [None] * len(fronts)
-    bound = reference(every[front(every)])
-    box = float(np.prod(bound - every.min(axis=0)))
-    return [hypervolume(one, bound) / box if box > 0.0 else None for one in fronts]
+    bound = reference(all_objectives[front(all_objectives)])
+    box = float(np.prod(bound - all_objectives.min(axis=0)))
+    return [hypervolume(objectives, bound) / box if box > 0.0 else None for objectives in fronts]

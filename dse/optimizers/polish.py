@@ -12,8 +12,8 @@ from jax import Array
 from dse.optimizers import pareto
 from dse.optimizers import space as spaces
 from dse.optimizers.driver import Best
-from dse.optimizers.evaluation import Values, padded_values, shaped
-from dse.optimizers.judging import Evaluation, best_position, better, worth
+from dse.optimizers.evaluation import Values, padded_values, reshape_results
+from dse.optimizers.judging import Evaluation, best_position, better, scalar_by_numpy
 from dse.optimizers.pareto import Front
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point, Space
@@ -32,7 +32,7 @@ _PAIR_STEP = 1.0 / 32.0
 _MOST_ROUNDS = 500
 
 
-class Polished(NamedTuple):
+class PolishResult(NamedTuple):
     """Local optima and what it took to find them."""
 
     best: Best  #: [seed]
@@ -40,74 +40,86 @@ class Polished(NamedTuple):
     fronts: tuple[Front, ...] = ()  #: of the designs that were met on the way, where there are several objectives
 
 
-def polish(problem: Problem, best: Best, weights: np.ndarray) -> Polished:
-    """The local optima that are reached from the best design of each seed; ``weights`` [seed] as their method had them.
+def polish(problem: Problem, best: Best, weights: np.ndarray) -> PolishResult:
+    """Return the local optima that are reached from the best design of each seed.
 
     All single steps, halved along continuous axes when nothing is better any more; then all pairs of steps, if they
     are few, and single steps again from a better one.
+
+    Args:
+        problem: the space and the objectives.
+        best: [seed] to start from.
+        weights: [seed, objective] of the geometric mean, as the method had them.
     """
     fronts: list[Front] = []
-    every = [_polished(problem, jax.tree.map(lambda a, i=i: a[i], best), own, fronts) for i, own in enumerate(weights)]
-    return Polished(
-        jax.tree.map(lambda *arrays: np.stack(arrays), *(found for found, _ in every)),
-        np.array([count for _, count in every]),
+    optima = [
+        _local_optimum(problem, jax.tree.map(lambda a, i=i: a[i], best), seed_weights, fronts)
+        for i, seed_weights in enumerate(weights)
+    ]
+    return PolishResult(
+        jax.tree.map(lambda *arrays: np.stack(arrays), *(optimum for optimum, _ in optima)),
+        np.array([count for _, count in optima]),
         tuple(fronts),
     )
 
 
-def of_ends(problem: Problem, front: Front) -> Polished:
-    """The local optima that are reached from the ends of a front, each by the one objective that it is the best in."""
-    at, n = front.objectives.argmin(axis=0), problem.n_objectives
-    weights, objectives = np.eye(n, dtype=np.float32), front.objectives[at]
-    able = Evaluation(objectives, np.zeros(n, np.float32), np.zeros(n, np.int32))
-    ends = Best(jax.tree.map(lambda array: array[at], front.points), able, worth(objectives, weights))
+def polish_ends(problem: Problem, front: Front) -> PolishResult:
+    """Return the local optima that are reached from the ends of a front, each by the objective it is best in."""
+    best_indices, n = front.objectives.argmin(axis=0), problem.n_objectives
+    weights, objectives = np.eye(n, dtype=np.float32), front.objectives[best_indices]
+    evaluation = Evaluation(objectives, np.zeros(n, np.float32), np.zeros(n, np.int32))
+    ends = Best(
+        jax.tree.map(lambda array: array[best_indices], front.points), evaluation, scalar_by_numpy(objectives, weights)
+    )
     return polish(problem, ends, weights)
 
 
-def _polished(problem: Problem, best: Best, weights: np.ndarray, fronts: list[Front]) -> tuple[Best, int]:
-    """The local optimum of one seed, and its evaluations; the front of each round's designs goes to ``fronts``."""
+def _local_optimum(problem: Problem, best: Best, weights: np.ndarray, fronts: list[Front]) -> tuple[Best, int]:
+    """Return the local optimum of one seed and its evaluations, and append each round's front to ``fronts``."""
     n = problem.space.n_directions
     steps = _STEPS if problem.space.paths else _STEPS[:1]
-    evaluations, at = 0, 0
+    evaluations, step_index = 0, 0
     for _ in range(_MOST_ROUNDS):
-        in_pairs = at == len(steps)
+        in_pairs = step_index == len(steps)
         if in_pairs and n**2 > MOST_PAIRS:
             break
-        step = np.float32(_PAIR_STEP if in_pairs else steps[at])
-        points, values = _around(problem.space, best.point, step, in_pairs=in_pairs, size=problem.evaluator.size)
-        points, found = jax.device_get((points, problem.evaluator(values, len(points.digits))))
-        found = shaped(found, points.digits.shape[:1])
+        step = np.float32(_PAIR_STEP if in_pairs else steps[step_index])
+        points, values = _neighbourhood(problem.space, best.point, step, in_pairs=in_pairs, size=problem.evaluator.size)
+        points, evaluation = jax.device_get((points, problem.evaluator(values, len(points.digits))))
+        evaluation = reshape_results(evaluation, points.digits.shape[:1])
         if problem.n_objectives > 1:
-            fronts.append(pareto.of_evaluated(points, found))
-        best, improved = _best_of(points, found, weights)
+            fronts.append(pareto.of_evaluated(points, evaluation))
+        best, improved = _best_of(points, evaluation, weights)
         evaluations += len(points.digits)
         if in_pairs and not improved:
             break
-        at = 0 if in_pairs else at + (not improved)
+        step_index = 0 if in_pairs else step_index + (not improved)
     return best, evaluations
 
 
 def release() -> None:
     """Forget compiled programs, as :func:`dse.optimizers.driver.release` does."""
-    _around.forget()
+    _neighbourhood.forget()
 
 
 @persistent_jit("in_pairs", "size", quickly=True)
-def _around(space: Space, point: Point, step: Array, *, in_pairs: bool, size: int) -> tuple[Point, Values]:
-    """A design and its neighbours; the design itself comes first, so that one program evaluates all of them."""
-    near, _ = spaces.neighbours(space, point, step)
+def _neighbourhood(space: Space, point: Point, step: Array, *, in_pairs: bool, size: int) -> tuple[Point, Values]:
+    """Return a design and its neighbours, the design first."""
+    neighbours, _ = spaces.neighbours(space, point, step)
     if in_pairs:
-        near, _ = jax.vmap(lambda point: spaces.neighbours(space, point, step))(near)
-        near = jax.tree.map(jnp.concatenate, near)
-    points = Point(*(jnp.concatenate([old[None], new]) for old, new in zip(point, near, strict=True)))
+        neighbours, _ = jax.vmap(lambda point: spaces.neighbours(space, point, step))(neighbours)
+        neighbours = jax.tree.map(jnp.concatenate, neighbours)
+    points = Point(*(jnp.concatenate([old[None], new]) for old, new in zip(point, neighbours, strict=True)))
     return points, padded_values(space, points, size)
 
 
-def _best_of(points: Point[np.ndarray], found: Evaluation[np.ndarray], weights: np.ndarray) -> tuple[Best, bool]:
-    """The best of the points, and whether it is better than the first."""
-    value = worth(found.objectives, weights)
-    at = best_position(found.violation, value, points.digits)
-    improved = bool(better((found.violation[at], value[at]), (found.violation[0], value[0])))
-    chosen = at if improved else 0
-    point, evaluation = jax.tree.map(lambda a: a[chosen], (points, found))
-    return Best(point, evaluation, value[chosen]), improved
+def _best_of(points: Point[np.ndarray], evaluations: Evaluation[np.ndarray], weights: np.ndarray) -> tuple[Best, bool]:
+    """Return the best of the points, and whether it is better than the first."""
+    value = scalar_by_numpy(evaluations.objectives, weights)
+    best_index = best_position(evaluations.violation, value, points.digits)
+    improved = bool(
+        better((evaluations.violation[best_index], value[best_index]), (evaluations.violation[0], value[0]))
+    )
+    index = best_index if improved else 0
+    point, evaluation = jax.tree.map(lambda a: a[index], (points, evaluations))
+    return Best(point, evaluation, value[index]), improved

@@ -20,8 +20,8 @@ from dse.optimizers import space as spaces
 from dse.optimizers import tables
 from dse.optimizers.codesign import problem as descents
 from dse.optimizers.codesign.descent import DescentProblem
-from dse.optimizers.evaluation import Evaluator, StructuresEvaluator, Values, padded, padded_values, shaped
-from dse.optimizers.functions import Penalty, evaluated
+from dse.optimizers.evaluation import Evaluator, StructuresEvaluator, Values, padded, padded_values, reshape_results
+from dse.optimizers.functions import Penalty, evaluate
 from dse.optimizers.judging import Evaluation
 from dse.optimizers.space import Point, Space
 from dse.spec.search import BATCHES, SearchSpec
@@ -36,7 +36,7 @@ from dse.types import Scalar
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Problem:
-    """A space and what is sought in it."""
+    """A space with the objectives and constraints of the designs in it."""
 
     spec: SearchSpec
     grid: Grid
@@ -51,123 +51,150 @@ class Problem:
 
     @property
     def n_objectives(self) -> int:
-        """Objectives; each is minimised, maximised ones are negated."""
+        """Number of objectives; each is minimised, maximised ones are negated."""
         return len(self.program.objectives)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a reader must know of the space before anything is computed, a line each."""
+        """Remarks on the space that a reader should know before a search, a line each."""
         return tuple(filter(None, dict.fromkeys((*self.spec.notes, *self.grid.remarks, self.remark))))
 
     @property
     def remark(self) -> str:
-        """That an objective compares unlike workloads, of which the one with the least work wins; else empty.
+        """Remark that an objective compares unlike workloads, of which the one with the least work wins, or "".
 
         A descent compares none: its chip is for all of them.
         """
-        unlike, study = works(self.grid), self.study
-        objectives = {one.expression.text for one in self.program.objectives}
-        if self.descent or not (unlike and study.rate and study.objective in objectives):
+        unlike_axes, study = works(self.grid), self.study
+        objectives = {objective.expression.text for objective in self.program.objectives}
+        if self.descent or not (unlike_axes and study.rate and study.objective in objectives):
             return ""
         name, rate = (text.replace("_", " ") for text in (study.objective, study.rate))
-        return f"unlike work along {' and '.join(unlike)}: the least has the best {name}; {rate} compares designs"
+        return f"unlike work along {' and '.join(unlike_axes)}: the least has the best {name}; {rate} compares designs"
 
     @functools.cached_property
     def evaluator(self) -> Evaluator | StructuresEvaluator:
-        """What evaluates the batches of every method of this search."""
+        """The evaluator of the batches of every method."""
         batches = [options[name] for options in self.spec.options.values() for name in BATCHES if name in options]
-        seeds, spent = len(self.spec.seeds), self.spec.evaluations
-        total = None if spent is None else spent * seeds * len(self.spec.methods)
+        seeds, evaluations_per_seed = len(self.spec.seeds), self.spec.evaluations
+        total = None if evaluations_per_seed is None else evaluations_per_seed * seeds * len(self.spec.methods)
         largest = max(batches, default=1) * seeds
         if not self.grid.members:
             return Evaluator(self.program, self.grid.base, largest, total)
-        each = [Evaluator(program, one.base, largest, total) for one, program in self.programs]
-        return StructuresEvaluator(self.program, each, [_paths(one, self.space) for one in self.grid.each])
+        evaluators = [Evaluator(program, grid.base, largest, total) for grid, program in self.programs]
+        return StructuresEvaluator(
+            self.program, evaluators, [_searched_leaves(grid, self.space) for grid in self.grid.each]
+        )
 
     @property
     def identity(self) -> dict[str, str]:
-        """Everything that the results depend on besides methods and budget; of a descent these too."""
-        found = {"specification_hash": self.spec.hash(), "search_digest": search_digest()}
+        """Everything that the results depend on besides methods and budget, which count for a descent alone."""
+        values = {"specification_hash": self.spec.hash(), "search_digest": search_digest()}
         if self.descent:  # whose results are shown again
             budget = {"evaluations": self.spec.evaluations, "seconds": self.spec.seconds}
-            found |= {
+            values |= {
                 "options": json.dumps(self.spec.options),
                 "whole_stacks": "yes" if self.descent.whole_stacks else "no",
                 "budget": json.dumps(budget),
                 "compression_asked": self.spec.sweep.compression,
             }
-        return manifest.circumstances(self.grid) | found
+        return manifest.circumstances(self.grid) | values
 
     def key(self, method: str) -> str:
-        """Hash of everything that a method's steps depend on: all but the budget."""
+        """Return the hash of everything that a method's steps depend on but the budget."""
         depends = [sorted(self.identity.items()), method, self.spec.options[method], self.spec.seeds]
         return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
     def moving(self, member: int) -> frozenset[str]:
-        """Leaves that move in the designs of one structure."""
-        return _paths(self.grid.each[member], self.space)
+        """Return the leaves that the space sets in the designs of one structure."""
+        return _searched_leaves(self.grid.each[member], self.space)
 
     @property
     def programs(self) -> list[tuple[Grid, Program]]:
-        """The grids of one structure, and what is computed of the designs of each."""
-        each = self.grid.each
-        return [(one, dataclasses.replace(self.program, constraints=one.constraints)) for one in each]
+        """The grids of one structure, each with the program that evaluates its designs."""
+        grids = self.grid.each
+        return [(grid, dataclasses.replace(self.program, constraints=grid.constraints)) for grid in grids]
 
     def evaluate(self, points: Point) -> Evaluation:
-        """Evaluation of points [...], NumPy arrays."""
+        """Evaluate points [...] of NumPy arrays."""
         shape = points.digits.shape[:-1]
-        found = self.evaluator(padded_values(self.space, points, self.evaluator.size), math.prod(shape))
-        return shaped(jax.device_get(found), shape)
+        evaluation = self.evaluator(padded_values(self.space, points, self.evaluator.size), math.prod(shape))
+        return reshape_results(jax.device_get(evaluation), shape)
 
     def slopes(self, points: Point) -> tuple[Evaluation, Values]:
-        """Evaluation of points [design], and the gradient of the logarithm of the first objective by every leaf."""
+        """Return the evaluation of points [design], and the gradient of the first objective's logarithm by leaf.
+
+        Args:
+            points: on the host.
+
+        Returns:
+            The evaluation, and full path → slopes [design].
+        """
         size, count = self.evaluator.size, len(points.digits)
-        found = []
+        parts = []
         for first in range(0, count, size):
-            some = jax.tree.map(lambda a, i=first: a[i : i + size], points)
-            none = padded(jnp.zeros(len(some.digits)), size)
+            batch = jax.tree.map(lambda a, i=first: a[i : i + size], points)
+            zeros = padded(jnp.zeros(len(batch.digits)), size)
             weights = jnp.zeros((size, self.n_objectives)).at[:, 0].set(1.0)
-            values = padded_values(self.space, some, size)
-            part = self.evaluator.slopes(values, Penalty(weights, none, none), len(some.digits))
-            found.append(shaped(jax.device_get(part), (len(some.digits),)))
-        return jax.tree.map(lambda *arrays: np.concatenate(arrays), *found)
+            values = padded_values(self.space, batch, size)
+            results = self.evaluator.slopes(values, Penalty(weights, zeros, zeros), len(batch.digits))
+            parts.append(reshape_results(jax.device_get(results), (len(batch.digits),)))
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
 
     def at(self, values: dict[str, Scalar]) -> Evaluation:
         """Evaluate one design from the values of its leaves by full path; differentiable."""
-        return evaluated(self.program, self.grid.base, values)
+        return evaluate(self.program, self.grid.base, values)
 
     def metrics(self, points: Point) -> dict[str, np.ndarray]:
-        """The metrics that results hold, of points [design]; equal points are evaluated once."""
+        """Return the metrics of results of points [design], by name.
+
+        Equal points are evaluated once.
+        """
         names = self.spec.sweep.metrics
         digits = np.asarray(points.digits)
-        _, back = np.unique(
+        _, inverse = np.unique(
             np.concatenate([digits, np.asarray(points.reals).view(np.int32)], axis=1), axis=0, return_inverse=True
         )
-        first = np.unique(back.reshape(-1), return_index=True)[1]
-        found, _ = self.plain(jax.tree.map(lambda a: np.asarray(a)[first], points))
-        return {name: getattr(found, name)[back.reshape(-1)] for name in names}
+        first_indices = np.unique(inverse.reshape(-1), return_index=True)[1]
+        values, _ = self.evaluate_by_numpy(jax.tree.map(lambda a: np.asarray(a)[first_indices], points))
+        return {name: getattr(values, name)[inverse.reshape(-1)] for name in names}
 
-    def plain(self, points: Point) -> tuple[Any, tuple[np.ndarray, ...]]:
-        """Metrics and objectives of points [design] by NumPy, which no compiled program has a part in."""
+    def evaluate_by_numpy(self, points: Point) -> tuple[Any, tuple[np.ndarray, ...]]:
+        """Return metrics and objectives of points [design] by NumPy alone, without a compiled program.
+
+        Args:
+            points: on the host.
+
+        Returns:
+            Metrics by name, and the minimised objectives, arrays [design].
+        """
         values = jax.device_get(spaces.values(self.space, points))
         structure = values.pop(spaces.STRUCTURE, np.zeros(len(points.digits)))
-        found = []
-        for number, (one, program) in enumerate(self.programs):
-            places, paths = np.flatnonzero(structure == number), _paths(one, self.space)
-            if len(places):
-                own = {path: values[path][places] for path in paths}
-                found.append((places, evaluate_few(one.base, own, program=program)))
-        return joined(found)
+        parts = []
+        for structure_index, (grid, program) in enumerate(self.programs):
+            indices, paths = np.flatnonzero(structure == structure_index), _searched_leaves(grid, self.space)
+            if len(indices):
+                leaf_values = {path: values[path][indices] for path in paths}
+                parts.append((indices, evaluate_few(grid.base, leaf_values, program=program)))
+        return joined(parts)
 
 
-def _paths(grid: Grid, space: Space) -> frozenset[str]:
-    """Leaves that move in the designs of a grid of one structure."""
-    moving = [*(one.columns for one in grid.dimensions), grid.table.degrees, grid.table.options]
-    return frozenset(itertools.chain(*moving)) & frozenset(spaces.leaf_paths(space))
+def _searched_leaves(grid: Grid, space: Space) -> frozenset[str]:
+    """Return the leaves that the space sets in the designs of a grid of one structure."""
+    columns = [*(dimension.columns for dimension in grid.dimensions), grid.table.degrees, grid.table.options]
+    return frozenset(itertools.chain(*columns)) & frozenset(spaces.leaf_paths(space))
 
 
 def build(spec: SearchSpec, study: Study | None = None) -> Problem:
-    """The problem of a specification; bad names, sizes and mappings are InputErrors. ``study``: see sweeps."""
+    """Build the problem of a specification.
+
+    Args:
+        spec: a checked specification.
+        study: what is evaluated, in place of what the specification asks for.
+
+    Raises:
+        InputError: for unknown names, and sizes and mappings that do not fit.
+    """
     sweep = dataclasses.replace(spec.sweep, study=study) if study else spec.sweep
     grid = compose.build(sweep)
     program = Program(sweep.study, grid.constraints, sweep.objectives, sweep.metrics)

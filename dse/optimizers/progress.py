@@ -11,8 +11,8 @@ from dse.io.quantities import counted
 from dse.sweep.progress import bar_on_standard_error, best_so_far
 
 
-class Reached(NamedTuple):
-    """The best value of an objective so far, as it is written."""
+class BestValue(NamedTuple):
+    """The best value of an objective so far, with its sign as the specification names it."""
 
     objective: str
     value: float | None  #: None where nothing can run yet
@@ -30,19 +30,23 @@ class SearchProgress:
     best: float | None  #: best value of the first objective so far, as it is written
     objective: str
     units: str = "1"  #: units of the objective, as they are written
-    others: tuple[Reached, ...] = ()  #: and of the other objectives
+    others: tuple[BestValue, ...] = ()  #: and of the other objectives
     front_size: int = 0  #: designs on the front of several objectives
 
     def __str__(self) -> str:
-        every = (Reached(self.objective, self.best, self.units), *self.others)
-        best = ", ".join(dict.fromkeys(best_so_far(one.value, one.objective, one.units) for one in every))
+        best_values = (BestValue(self.objective, self.best, self.units), *self.others)
+        best = ", ".join(
+            dict.fromkeys(
+                best_so_far(best_value.value, best_value.objective, best_value.units) for best_value in best_values
+            )
+        )
         front = f"{self.front_size:,} on the front, " if self.front_size else ""
         return f"{self.method}: {counted(self.evaluations, 'evaluation')}, {self.rate:,.0f} designs/s, {front}{best}"
 
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[SearchProgress], None]]:
-    """A bar on standard error with rate, time left and the best so far; gives the callback."""
+    """Show a bar on standard error with rate, time left and the best so far; yields the callback."""
     with bar_on_standard_error() as bar:
         tasks: dict[str, Any] = {}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ProofOptions:
-    """When a proof ends."""
+    """Gap, time and progress of a proof."""
 
     gap: float = 0.005  #: how much better than the best a design may be
     minutes: float | None = None  #: at most
@@ -26,7 +26,7 @@ class ProofOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """What is proven of a space."""
+    """Proven bounds of a space."""
 
     objectives: tuple[str, ...]
     best: float | None  #: of the one objective, of the best design, as it is written; None where none can run
@@ -44,12 +44,12 @@ class Proof:
 
     @property
     def is_closed(self) -> bool:
-        """Whether what was asked for is proven."""
+        """True where the gap that was asked for is proven, or that no design can run."""
         return self.nothing_runs or (self.gap is not None and self.gap <= self.asked)
 
 
 class CertificateCheck(NamedTuple):
-    """Whether a certificate holds."""
+    """Result of the check of a certificate."""
 
     is_valid: bool
     fault: str  #: where it does not, in words
@@ -61,26 +61,38 @@ class CertificateCheck(NamedTuple):
     seconds: float
 
 
-class Prover(Protocol):
+class ProverProtocol(Protocol):
     """A module or an object that proves how good the best designs of a search are."""
 
     def prove(
         self,
         task: Problem,
-        known: Point | None,
+        start_points: Point | None,
         identity: Mapping[str, str],
         options: ProofOptions,
         output: Path | None,
         force: bool,
     ) -> tuple[Proof, Point | None]:
-        """What is proven from known designs on, and the best at its end; a certificate lies beside ``output``."""
+        """Prove bounds from known designs on.
+
+        Args:
+            task: the space and the objectives.
+            start_points: the best designs of a search, None for none.
+            identity: of the search, which the certificate repeats.
+            options: when the proof ends.
+            output: file of the results, beside which the certificate lies; None for none.
+            force: replace a file that dse has not written.
+
+        Returns:
+            The proof, and the best designs at its end.
+        """
 
     def check(self, problem: Problem, file: Path) -> CertificateCheck:
-        """Whether a certificate holds, computed by other means."""
+        """Check a certificate by other means than it was computed by."""
 
 
-def prover() -> Prover:
-    """The prover that is installed: that of this package, else the first by name.
+def prover() -> ProverProtocol:
+    """Return the installed prover: that of this package, else the first by name.
 
     Raises:
         InputError: where none is.
@@ -93,7 +105,7 @@ def prover() -> Prover:
             "a distribution with an entry point dse.provers",
             "install the package again: its own prover is one",
         )
-    found: Prover = plugins.load(entries[0])
-    if not all(callable(getattr(found, name, None)) for name in ("prove", "check")):
+    module: ProverProtocol = plugins.load(entries[0])
+    if not all(callable(getattr(module, name, None)) for name in ("prove", "check")):
         raise plugins.refused(entries[0], entries[0].value, "a module with prove and check")
-    return found
+    return module

@@ -19,18 +19,18 @@ from dse.errors import InputError
 from dse.io import outputs
 from dse.io.environment import fuse_outputs
 from dse.io.interruption import telling
-from dse.optimizers import checkpoint, outcome, pareto, problem, several
+from dse.optimizers import checkpoint, multi_objective, outcome, pareto, problem
 from dse.optimizers import dataset as datasets
 from dse.optimizers import descent_method as descent
 from dse.optimizers import polish as polishing
-from dse.optimizers.checkpoint import Progressed
+from dse.optimizers.checkpoint import MethodProgress
 from dse.optimizers.driver import Best, Chunk, Driver, HostDriver, driver, release, uses_slopes
-from dse.optimizers.found import PROOF, MethodResult, best_in_words, nothing, of_proof
 from dse.optimizers.judging import weights_of
+from dse.optimizers.method_results import PROOF, MethodResult, best_as_document, no_progress, proof_result
 from dse.optimizers.outcome import Outcome
 from dse.optimizers.pareto import Front
 from dse.optimizers.problem import Problem
-from dse.optimizers.progress import Reached, SearchProgress
+from dse.optimizers.progress import BestValue, SearchProgress
 from dse.optimizers.proofs import Proof, ProofOptions, prover
 from dse.optimizers.space import leaf_paths
 from dse.spec.codesign import DESCENT
@@ -97,12 +97,12 @@ def execute(
 
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
     """
-    labelled, found = perform(plan(spec, options.get("study")), SearchOptions(output, **options))
+    labelled, summary = perform(plan(spec, options.get("study")), SearchOptions(output, **options))
     if labelled is not None:
-        return results.to_xarray(labelled), found
-    assert found.output is not None, "an outcome without results was read from a file"
-    with results.open_results(found.output) as dataset:
-        return dataset.load(), found
+        return results.to_xarray(labelled), summary
+    assert summary.output is not None, "an outcome without results was read from a file"
+    with results.open_results(summary.output) as dataset:
+        return dataset.load(), summary
 
 
 def plan(
@@ -151,11 +151,11 @@ def perform(task: Problem, options: SearchOptions) -> tuple[Labelled | None, Out
 
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
     """
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     task = _with_budget(task, options)
     target = outputs.target_of(options.output, task.spec.sweep.output)
     if target:
-        earlier = None if options.fresh else datasets.earlier(task, target, task.identity)
+        earlier = None if options.fresh else datasets.load_outcome(task, target, task.identity)
         try:
             outputs.checked(target, options.force, [task.spec.sweep.file])
         except outputs.UnwritableFolderError:
@@ -164,91 +164,103 @@ def perform(task: Problem, options: SearchOptions) -> tuple[Labelled | None, Out
         if earlier:
             return None, earlier
     opening = lock_output(target) if target else contextlib.nullcontext()
-    with outputs.disk_errors(target), opening, stoppable(), telling(lambda: _kept(task, target)):
-        found, seconds = _searched(task, target, options)
-        labelled, summary = _written(task, found, seconds | {"total": time.perf_counter() - began}, target, options)
+    with outputs.disk_errors(target), opening, stoppable(), telling(lambda: _checkpoint_notice(task, target)):
+        method_results, seconds = _run_methods(task, target, options)
+        labelled, summary = _write_results(
+            task, method_results, seconds | {"total": time.perf_counter() - start_time}, target, options
+        )
         if options.prove:
-            proof, best = _proven(task, found, target, options)
-            seconds |= {PROOF: proof.seconds, "total": time.perf_counter() - began}
-            labelled, summary = _written(task, [*found, *best], seconds, target, options, proof)
+            proof, best = _prove(task, method_results, target, options)
+            seconds |= {PROOF: proof.seconds, "total": time.perf_counter() - start_time}
+            labelled, summary = _write_results(task, [*method_results, *best], seconds, target, options, proof)
     return labelled, summary
 
 
-def _written(
+def _write_results(
     task: Problem,
-    found: list[MethodResult],
+    method_results: list[MethodResult],
     seconds: dict[str, float],
     target: Path | None,
     options: SearchOptions,
     proof: Proof | None = None,
 ) -> tuple[Labelled, Outcome]:
-    """Results of methods, with what is proven of them, verified and in their file."""
+    """Verify the results of methods, write them to their file, and return them."""
     if not task.descent:  # which has been held to the model by NumPy at its very leaves
-        outcome.verify(task, _reported(task, found))
-        found = outcome.with_metrics(task, found)
-    summary = outcome.of_methods(task, found, seconds, target, proof)
-    labelled = datasets.build(task, found, summary, task.identity)
+        outcome.verify(task, _reported_designs(task, method_results))
+        method_results = outcome.with_metrics(task, method_results)
+    summary = outcome.build_outcome(task, method_results, seconds, target, proof)
+    labelled = datasets.build(task, method_results, summary, task.identity)
     if target:
         writing.write(labelled, target, task.spec.sweep.compression, options.force, [task.spec.sweep.file])
         writing.write_making(target, summary.seconds, options.force)
     return labelled, summary
 
 
-def _proven(
-    task: Problem, found: list[MethodResult], target: Path | None, options: SearchOptions
+def _prove(
+    task: Problem, method_results: list[MethodResult], target: Path | None, options: SearchOptions
 ) -> tuple[Proof, list[MethodResult]]:
-    """A proof that begins with the best designs of the search, and the best that it knows at its end."""
+    """Prove the best designs of the search, and return the proof with the best designs at its end."""
     assert options.prove is not None
-    known = _reported(task, found).point if task.n_objectives == 1 else several.front(found).points
-    proof, points = prover().prove(task, known, task.identity, options.prove, target, options.force)
-    return proof, [] if points is None else [of_proof(task, points, proof.designs)]
+    start_points = (
+        _reported_designs(task, method_results).point
+        if task.n_objectives == 1
+        else multi_objective.merged_front(method_results).points
+    )
+    proof, points = prover().prove(task, start_points, task.identity, options.prove, target, options.force)
+    return proof, [] if points is None else [proof_result(task, points, proof.designs)]
 
 
-def _searched(
+def _run_methods(
     task: Problem, target: Path | None, options: SearchOptions
 ) -> tuple[list[MethodResult], dict[str, float]]:
-    """What each method has found, and its seconds."""
-    found, seconds = [], {}
+    """Return the result of each method, and its seconds by name."""
+    method_results, seconds = [], {}
     if task.descent:
-        started = time.perf_counter()
-        found.append(descent.search(task, options.progress))
-        return found, {DESCENT: time.perf_counter() - started}
-    slopes = any(uses_slopes(task, name) for name in task.spec.methods)
+        start_time = time.perf_counter()
+        method_results.append(descent.search(task, options.progress))
+        return method_results, {DESCENT: time.perf_counter() - start_time}
+    needs_slopes = any(uses_slopes(task, name) for name in task.spec.methods)
     try:
-        with task.evaluator.preparing(leaf_paths(task.space), slopes):
+        with task.evaluator.compiling_in_background(leaf_paths(task.space), needs_slopes):
             drivers = _drivers(task)  # a missing library is told of at once
-            for name, one in drivers.items():
-                started = time.perf_counter()
-                found.append(_method(task, name, one, target, options))
-                seconds[name] = time.perf_counter() - started
+            for name, driver in drivers.items():
+                start_time = time.perf_counter()
+                method_results.append(_run_method(task, name, driver, target, options))
+                seconds[name] = time.perf_counter() - start_time
     except KeyboardInterrupt:
-        raise SearchInterrupted(f"interrupted{_kept(task, target)}") from None
+        raise SearchInterrupted(f"interrupted{_checkpoint_notice(task, target)}") from None
     finally:
         release()
         polishing.release()
-    return found, seconds
+    return method_results, seconds
 
 
 def _drivers(task: Problem) -> dict[str, Driver | HostDriver]:
-    """What runs each method; their programs are compiled side by side."""
+    """Return the driver of each method, whose programs are compiled side by side."""
     with ThreadPoolExecutor(max_workers=2) as pool:
-        made = [pool.submit(driver, task, name) for name in task.spec.methods]
-        return {name: one.result() for name, one in zip(task.spec.methods, made, strict=True)}
+        futures = [pool.submit(driver, task, name) for name in task.spec.methods]
+        return {name: future.result() for name, future in zip(task.spec.methods, futures, strict=True)}
 
 
-def _kept(task: Problem, target: Path | None) -> str:
-    """What a search that ends now leaves, after the word "interrupted": the checkpoints that are on disk."""
+def _checkpoint_notice(task: Problem, target: Path | None) -> str:
+    """Return the text behind "interrupted": the checkpoints that a search leaves on disk."""
     if not target:
         return "; without an output nothing is kept"
-    of_methods = [one for one in task.spec.methods if checkpoint.load(checkpoint.path(target, one), task.key(one))]
-    if not of_methods:
+    saved_methods = [
+        method for method in task.spec.methods if checkpoint.load(checkpoint.path(target, method), task.key(method))
+    ]
+    if not saved_methods:
         return "; nothing is kept"
-    best = ", ".join(str(checkpoint.best_path(target, one)) for one in of_methods)
+    best = ", ".join(str(checkpoint.best_path(target, method)) for method in saved_methods)
     return f"; its steps are in {parts_folder(target)}, the best in {best}; the same command continues from there"
 
 
 def _with_budget(task: Problem, options: SearchOptions) -> Problem:
-    """The problem with the budget that the options give in place of its own; too small a one is an InputError."""
+    """Return the problem with the budget of the options, where they give one.
+
+    Raises:
+        InputError: for a budget below one step of a descent.
+    """
     where = f"{task.spec.sweep.file}: search.evaluations"
     if options.evaluations is not None or options.seconds is not None:
         where = "--evaluations"
@@ -262,126 +274,147 @@ def _with_budget(task: Problem, options: SearchOptions) -> Problem:
 # --- one method -------------------------------------------------------------------------------------------
 
 
-def _method(
-    task: Problem, name: str, one: Driver | HostDriver, target: Path | None, options: SearchOptions
+def _run_method(
+    task: Problem, name: str, driver: Driver | HostDriver, target: Path | None, options: SearchOptions
 ) -> MethodResult:
-    """Spend the budget of a method, then polish."""
-    done = _resumed(task, name, one, target, options) or nothing(task)
-    done = _spent(task, name, one, done, target, options)
-    best, front, ends = jax.device_get(one.best), _front_of(done), 0
-    polished = polishing.Polished(best, np.zeros(len(task.spec.seeds), int))
+    """Spend the budget of a method, then polish its best designs."""
+    progress = _load_progress(task, name, driver, target, options) or no_progress(task)
+    progress = _run_steps(task, name, driver, progress, target, options)
+    best, front, ends = jax.device_get(driver.best), _progress_front(progress), 0
+    polished = polishing.PolishResult(best, np.zeros(len(task.spec.seeds), int))
     if task.spec.polish:
         polished = polishing.polish(task, best, weights_of(task.spec.seeds, task.n_objectives))
-        front = pareto.joined(front, *polished.fronts)
+        front = pareto.merge_fronts(front, *polished.fronts)
         if len(front.objectives):
-            last = polishing.of_ends(task, front)
-            front, ends = pareto.joined(front, *last.fronts), int(last.evaluations.sum())
-    seeds, spent = task.spec.seeds, polished.evaluations
-    return MethodResult(name, one.batch, done, best, polished.best, spent, front, ends, metrics={}, seeds=seeds)
-
-
-def _steps(task: Problem, batch: int) -> int | None:
-    """Steps of the budget, whole ones within it but one at least; None where only time bounds them."""
-    return None if task.spec.evaluations is None else max(1, task.spec.evaluations // batch)
-
-
-def _resumed(
-    task: Problem, name: str, one: Driver | HostDriver, target: Path | None, options: SearchOptions
-) -> Progressed | None:
-    """What an earlier run of the same search has done, unless it is more than the budget."""
-    if not target or options.fresh:
-        return None
-    done = checkpoint.load(checkpoint.path(target, name), task.key(name))
-    steps = _steps(task, one.batch)
-    if done is None or (steps is not None and done.steps > steps):
-        return None
-    one.restore(done.state, done.told)
-    return done
-
-
-def _spent(
-    task: Problem, name: str, one: Driver | HostDriver, done: Progressed, target: Path | None, options: SearchOptions
-) -> Progressed:
-    """Steps until the budget is spent, a checkpoint now and then and at the end."""
-    began = saved = time.perf_counter()
-    first, steps, seconds = done.steps, _steps(task, one.batch), task.spec.seconds
-
-    def spent() -> float:
-        """Share of the budget."""
-        by_time = (time.perf_counter() - began) / seconds if seconds is not None and done.steps > first else 0.0
-        return max(by_time, done.steps / steps if steps is not None else 0.0)
-
-    while spent() < 1.0:
-        count = one.chunk if steps is None else min(one.chunk, steps - done.steps)
-        done = _added(done, one.advance(done.steps, count), count, one)
-        if target and (time.perf_counter() - saved > options.between_checkpoints or spent() >= 1.0):
-            checkpoint.save(checkpoint.path(target, name), task.key(name), done)
-            checkpoint.save_best(target, name, best_in_words(task, jax.device_get(one.best)))
-            saved = time.perf_counter()
-        if options.progress:
-            options.progress(_progress(task, name, one, done, first, spent(), time.perf_counter() - began))
-    return done
-
-
-def _added(done: Progressed, chunk: Chunk, count: int, one: Driver | HostDriver) -> Progressed:
-    """Progress with a chunk of steps."""
-    history = {name: np.concatenate([old, getattr(chunk.rows, name)]) for name, old in done.history.items()}
-    told = chunk.told
-    if done.told is not None and told is not None:
-        told = tuple(map(np.concatenate, zip(done.told, told, strict=True)))
-    front = _front_of(done)
-    if chunk.batches is not None:
-        front = pareto.joined(front, pareto.of_evaluated(*chunk.batches))
-    return Progressed(
-        done.steps + count,
-        one.state_arrays(),
-        history,
-        done.reasons + chunk.rows.reasons.sum(axis=(0, 1)),
-        *front,
-        told,
+            end_polish = polishing.polish_ends(task, front)
+            front, ends = pareto.merge_fronts(front, *end_polish.fronts), int(end_polish.evaluations.sum())
+    seeds, polish_evaluations = task.spec.seeds, polished.evaluations
+    return MethodResult(
+        name, driver.batch, progress, best, polished.best, polish_evaluations, front, ends, metrics={}, seeds=seeds
     )
 
 
-def _front_of(done: Progressed) -> Front:
-    """The front of what was evaluated so far."""
-    return Front(done.digits, done.reals, done.objectives)
+def _budget_steps(task: Problem, batch: int) -> int | None:
+    """Return the whole steps within the budget, one at least, or None where only time bounds them."""
+    return None if task.spec.evaluations is None else max(1, task.spec.evaluations // batch)
 
 
-def _reported(task: Problem, found: list[MethodResult]) -> Best:
-    """The designs that are reported as the best: of several objectives the ends of the front, else of all seeds."""
-    whole = several.front(found)
-    return several.ends(whole) if task.n_objectives > 1 and len(whole.objectives) else _best_of_all(found)
+def _load_progress(
+    task: Problem, name: str, driver: Driver | HostDriver, target: Path | None, options: SearchOptions
+) -> MethodProgress | None:
+    """Return the progress of an earlier run of the same search, None where it exceeds the budget."""
+    if not target or options.fresh:
+        return None
+    progress = checkpoint.load(checkpoint.path(target, name), task.key(name))
+    steps = _budget_steps(task, driver.batch)
+    if progress is None or (steps is not None and progress.steps > steps):
+        return None
+    driver.restore(progress.state, progress.tell_history)
+    return progress
 
 
-def _best_of_all(found: list[MethodResult]) -> Best:
-    """The best design of all methods and seeds, [1]."""
-    every = jax.tree.map(lambda *arrays: np.concatenate(arrays), *(one.polished for one in found))
-    at = np.lexsort((every.value, every.evaluation.violation))[:1]
-    return jax.tree.map(lambda a: a[at], every)
+def _run_steps(
+    task: Problem,
+    name: str,
+    driver: Driver | HostDriver,
+    progress: MethodProgress,
+    target: Path | None,
+    options: SearchOptions,
+) -> MethodProgress:
+    """Run steps until the budget is spent, with a checkpoint now and then and at the end."""
+    start_time = save_time = time.perf_counter()
+    first, steps, seconds = progress.steps, _budget_steps(task, driver.batch), task.spec.seconds
+
+    def budget_share() -> float:
+        """Return the spent share of the budget."""
+        by_time = (
+            (time.perf_counter() - start_time) / seconds if seconds is not None and progress.steps > first else 0.0
+        )
+        return max(by_time, progress.steps / steps if steps is not None else 0.0)
+
+    while budget_share() < 1.0:
+        count = driver.chunk if steps is None else min(driver.chunk, steps - progress.steps)
+        progress = _append_chunk(progress, driver.advance(progress.steps, count), count, driver)
+        if target and (time.perf_counter() - save_time > options.between_checkpoints or budget_share() >= 1.0):
+            checkpoint.save(checkpoint.path(target, name), task.key(name), progress)
+            checkpoint.save_best(target, name, best_as_document(task, jax.device_get(driver.best)))
+            save_time = time.perf_counter()
+        if options.progress:
+            options.progress(
+                _search_progress(task, name, driver, progress, first, budget_share(), time.perf_counter() - start_time)
+            )
+    return progress
 
 
-def _progress(
-    task: Problem, name: str, one: Driver | HostDriver, done: Progressed, first: int, share: float, seconds: float
+def _append_chunk(progress: MethodProgress, chunk: Chunk, count: int, driver: Driver | HostDriver) -> MethodProgress:
+    """Return the progress with a chunk of steps added."""
+    history = {name: np.concatenate([old, getattr(chunk.rows, name)]) for name, old in progress.history.items()}
+    tell_history = chunk.tell_history
+    if progress.tell_history is not None and tell_history is not None:
+        tell_history = tuple(map(np.concatenate, zip(progress.tell_history, tell_history, strict=True)))
+    front = _progress_front(progress)
+    if chunk.batches is not None:
+        front = pareto.merge_fronts(front, pareto.of_evaluated(*chunk.batches))
+    return MethodProgress(
+        progress.steps + count,
+        driver.state_arrays(),
+        history,
+        progress.reasons + chunk.rows.reasons.sum(axis=(0, 1)),
+        *front,
+        tell_history,
+    )
+
+
+def _progress_front(progress: MethodProgress) -> Front:
+    """Return the front of everything that was evaluated so far."""
+    return Front(progress.digits, progress.reals, progress.objectives)
+
+
+def _reported_designs(task: Problem, method_results: list[MethodResult]) -> Best:
+    """Return the designs that are reported as best: the ends of the front, or the best of all seeds."""
+    front = multi_objective.merged_front(method_results)
+    return (
+        multi_objective.front_ends(front)
+        if task.n_objectives > 1 and len(front.objectives)
+        else _best_of_all(method_results)
+    )
+
+
+def _best_of_all(method_results: list[MethodResult]) -> Best:
+    """Return the best design of all methods and seeds, [1]."""
+    bests = jax.tree.map(lambda *arrays: np.concatenate(arrays), *(result.polished for result in method_results))
+    best_index = np.lexsort((bests.value, bests.evaluation.violation))[:1]
+    return jax.tree.map(lambda a: a[best_index], bests)
+
+
+def _search_progress(
+    task: Problem,
+    name: str,
+    driver: Driver | HostDriver,
+    progress: MethodProgress,
+    first: int,
+    share: float,
+    seconds: float,
 ) -> SearchProgress:
-    """How far a method is: what it has reached in each objective, all that it evaluated counted."""
-    a_step = one.batch * len(task.spec.seeds)
-    least = done.history["objectives"].min(axis=(0, 1)).tolist()
-    first_one, *others = (
-        Reached(
+    """Return the progress of a method: the best of each objective over everything it has evaluated."""
+    evaluations_per_step = driver.batch * len(task.spec.seeds)
+    best_feasible = progress.history["objectives"].min(axis=(0, 1)).tolist()
+    first_objective, *other_objectives = (
+        BestValue(
             objective.expression.text,
             objective.sign * value if math.isfinite(value) else None,
             objective.expression.written,
         )
-        for objective, value in zip(task.program.objectives, least, strict=True)
+        for objective, value in zip(task.program.objectives, best_feasible, strict=True)
     )
     return SearchProgress(
         method=name,
         share=share,
-        rate=(done.steps - first) * a_step / max(seconds, 1e-9),
-        evaluations=done.steps * a_step,
-        best=first_one.value,
-        objective=first_one.objective,
-        units=first_one.units,
-        others=tuple(others),
-        front_size=len(done.objectives),
+        rate=(progress.steps - first) * evaluations_per_step / max(seconds, 1e-9),
+        evaluations=progress.steps * evaluations_per_step,
+        best=first_objective.value,
+        objective=first_objective.objective,
+        units=first_objective.units,
+        others=tuple(other_objectives),
+        front_size=len(progress.objectives),
     )

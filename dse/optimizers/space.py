@@ -44,17 +44,17 @@ class Point(NamedTuple, Generic[ArrayT]):
     jax.tree_util.register_dataclass,
     data_fields=[
         "columns",
-        "shape_of",
+        "shape_index_terms",
         "children",
         "row_of_leaf",
         "ranks",
         "neighbour_rows",
         "pattern",
-        "twin",
+        "representative",
         "option_digits",
         "designs_before",
         "first_leaf",
-        "listed_columns",
+        "distinct_columns",
         "low",
         "span",
         "structure",
@@ -65,23 +65,23 @@ class Point(NamedTuple, Generic[ArrayT]):
 )
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """The tables of a space; a *leaf* below is a row of degrees that is valid for a shape."""
+    """The tables of a space, in which a *leaf* is a row of degrees that is valid for a shape."""
 
     columns: tuple[dict[str, Array], ...]  #: by digit: leaf path → value at each position
-    shape_of: tuple[Array, ...]  #: by dimension: [position] what it adds to the number of the shape
+    shape_index_terms: tuple[Array, ...]  #: by dimension: [position] term of the index of the shape
     children: tuple[Array, ...]  #: by level of the tree: [node, wanted rank] node of the next level
     row_of_leaf: Array  #: [leaf] row of degrees
     ranks: Array  #: [row, level] rank of each degree that varies
     neighbour_rows: Array  #: [leaf, direction] the row one step away, its own where there is none
-    pattern: Array  #: [leaf] which row of ``twin`` holds
-    twin: Array  #: [pattern, column] the column of options that stands for this one
+    pattern: Array  #: [leaf] which row of ``representative`` holds
+    representative: Array  #: [pattern, column] the column of options that stands for this one
     option_digits: Array  #: [column, option]
     designs_before: Array  #: [leaf] mappings of the leaves before it, of all shapes
     first_leaf: Array  #: [shape + 1]
-    listed_columns: Array  #: [pattern, n] the columns that stand for themselves, then whatever
+    distinct_columns: Array  #: [pattern, n] the columns that stand for themselves, then whatever
     low: Array  #: [continuous axis] lower end, of the logarithm where it is spaced so
     span: Array  #: [continuous axis] and the way to the upper end
-    structure: Array | None  #: [shape] number of the grid's member; None where all designs have one structure
+    structure: Array | None  #: [shape] index of the grid's member; None where all designs have one structure
     has_digits: Array | None  #: [shape, dimension] whether its designs have the dimension: else they stand at its first
     has_reals: Array | None  #: [shape, continuous axis] the same of continuous axes
     sizes: tuple[int, ...]  #: of the digits
@@ -95,223 +95,255 @@ class Space:
 
     @property
     def size(self) -> float:
-        """Distinct designs: a whole number, infinite with continuous axes."""
+        """Number of distinct designs, infinite with continuous axes."""
         return float("inf") if self.paths else self.n_designs
 
     @property
-    def moving(self) -> tuple[int, ...]:
+    def cube_coordinates(self) -> tuple[int, ...]:
         """Coordinates with more than one value, the axes of the unit cube."""
         return tuple(i for i, radix in enumerate(self.radices) if radix > 1)
 
     @property
     def n_cube(self) -> int:
-        """Dimensions of the unit cube."""
-        return len(self.moving) + len(self.paths)
+        """Number of dimensions of the unit cube."""
+        return len(self.cube_coordinates) + len(self.paths)
 
     @property
     def n_levels(self) -> int:
-        """Degrees that vary."""
+        """Number of degrees that vary."""
         return len(self.level_of)
 
     @property
     def n_directions(self) -> int:
-        """Neighbours of :func:`neighbours`, equal designs included."""
-        others = len(self.sizes) - 1
-        return 2 * others + self.neighbour_rows.shape[1] + 2 * len(self.paths)
+        """Number of neighbours of :func:`neighbours`, equal designs included."""
+        n_choices = len(self.sizes) - 1
+        return 2 * n_choices + self.neighbour_rows.shape[1] + 2 * len(self.paths)
 
 
 # --- from the cube and from coordinates to points ---------------------------------------------------------
 
 
 def decode(space: Space, cube: Array) -> Point:
-    """The designs at positions [..., d] of the unit cube; positions outside it are moved to its border."""
-    n, whole = len(space.moving), [jnp.zeros(cube.shape[:-1], jnp.int32)] * len(space.radices)
-    for axis, coordinate in enumerate(space.moving):
-        whole[coordinate] = _cell(cube[..., axis], space.radices[coordinate])
-    return from_coordinates(space, jnp.stack(whole, axis=-1), jnp.clip(cube[..., n:], 0.0, 1.0))
+    """Return the designs at positions [..., d] of the unit cube, those outside it moved to its border."""
+    n, cells = len(space.cube_coordinates), [jnp.zeros(cube.shape[:-1], jnp.int32)] * len(space.radices)
+    for axis, coordinate in enumerate(space.cube_coordinates):
+        cells[coordinate] = _cell(cube[..., axis], space.radices[coordinate])
+    return from_coordinates(space, jnp.stack(cells, axis=-1), jnp.clip(cube[..., n:], 0.0, 1.0))
 
 
 def _cell(position: Array, radix: int | Array) -> Array:
-    """Which of ``radix`` equal cells of [0, 1] a position is in."""
+    """Return the index of the cell of a position, among ``radix`` equal cells of [0, 1]."""
     return jnp.clip(jnp.floor(position * jnp.float32(radix)).astype(jnp.int32), 0, radix - 1)
 
 
 def encode(space: Space, point: Point) -> Array:
-    """The middle of the cells of the cube that hold these designs: ``decode(encode(p)) == p``."""
-    at = coordinates(space, point)
-    cells = [(at[..., i].astype(jnp.float32) + 0.5) / float(space.radices[i]) for i in space.moving]
-    return jnp.concatenate([jnp.stack(cells, axis=-1), point.reals], axis=-1) if cells else point.reals
+    """Return the middle of the cells of the cube that hold these designs: ``decode(encode(p)) == p``."""
+    cell_indices = coordinates(space, point)
+    centres = [
+        (cell_indices[..., i].astype(jnp.float32) + 0.5) / float(space.radices[i]) for i in space.cube_coordinates
+    ]
+    return jnp.concatenate([jnp.stack(centres, axis=-1), point.reals], axis=-1) if centres else point.reals
 
 
 def coordinates(space: Space, point: Point) -> Array:
-    """[..., coordinate] of points; with ``point.reals`` they tell all."""
-    before, row, after = _split(space, point.digits)
-    return jnp.concatenate([before, _at(space.ranks, row), after], axis=-1)
+    """Return the discrete coordinates [..., coordinate] of points.
+
+    With ``point.reals`` they determine the point.
+    """
+    dimension_digits, row, option_digits = _split(space, point.digits)
+    return jnp.concatenate([dimension_digits, _gather(space.ranks, row), option_digits], axis=-1)
 
 
-def from_coordinates(space: Space, at: Array, reals: Array) -> Point:
-    """The valid design nearest to coordinates [..., coordinate] within their radices."""
-    before, ranks = at[..., : space.row_digit], at[..., space.row_digit : space.row_digit + space.n_levels]
-    before, reals = _owned(space, before, reals)
-    leaf = _leaf(space, before, ranks)
-    options = _represented(space, leaf, at[..., space.row_digit + space.n_levels :])
-    row = _at(space.row_of_leaf, leaf)
-    return Point(jnp.concatenate([before, row[..., None], options], axis=-1), reals)
+def from_coordinates(space: Space, coordinates: Array, reals: Array) -> Point:
+    """Return the valid design nearest to coordinates [..., coordinate] within their radices."""
+    dimension_digits, ranks = (
+        coordinates[..., : space.row_digit],
+        coordinates[..., space.row_digit : space.row_digit + space.n_levels],
+    )
+    dimension_digits, reals = _reset_absent_axes(space, dimension_digits, reals)
+    leaf = _leaf(space, dimension_digits, ranks)
+    options = _representative_options(space, leaf, coordinates[..., space.row_digit + space.n_levels :])
+    row = _gather(space.row_of_leaf, leaf)
+    return Point(jnp.concatenate([dimension_digits, row[..., None], options], axis=-1), reals)
 
 
 def canonical(space: Space, point: Point) -> Point:
-    """Digits taken to the nearest valid mapping and its representative; valid points stay as they are."""
+    """Return points with their digits moved to the nearest valid mapping and its representative."""
     return from_coordinates(space, coordinates(space, point), jnp.clip(point.reals, 0.0, 1.0))
 
 
 def _split(space: Space, digits: Array) -> tuple[Array, Array, Array]:
-    """(digits of the dimensions, row, digits of the options)."""
+    """Return the digits of the dimensions, the row, and the digits of the options."""
     n = space.row_digit
     return digits[..., :n], digits[..., n], digits[..., n + 1 :]
 
 
-def _leaf(space: Space, before: Array, ranks: Array) -> Array:
-    """The leaf that comes nearest to the ranks wanted of the degrees, at these dimensions."""
-    node = _shape(space, before)
+def _leaf(space: Space, dimension_digits: Array, ranks: Array) -> Array:
+    """Return the leaf that comes nearest to the wanted ranks of the degrees, at these dimensions."""
+    node = _shape(space, dimension_digits)
     for level, table in enumerate(space.children):
-        node = _at(table, node, ranks[..., level])
+        node = _gather(table, node, ranks[..., level])
     return node
 
 
-def _shape(space: Space, before: Array) -> Array:
-    """Number of the shape at these dimensions."""
-    on_host = isinstance(before, np.ndarray)
-    number = (np if on_host else jnp).zeros(before.shape[:-1], np.int32)
-    for dimension, adds in enumerate(space.shape_of):
-        number = number + _at(adds, before[..., dimension])
-    return number
+def _shape(space: Space, dimension_digits: Array) -> Array:
+    """Return the index of the shape at these dimensions."""
+    on_host = isinstance(dimension_digits, np.ndarray)
+    shape_index = (np if on_host else jnp).zeros(dimension_digits.shape[:-1], np.int32)
+    for dimension, adds in enumerate(space.shape_index_terms):
+        shape_index = shape_index + _gather(adds, dimension_digits[..., dimension])
+    return shape_index
 
 
-def _owned(space: Space, before: Array, reals: Array) -> tuple[Array, Array]:
-    """Digits of the dimensions and continuous axes; those that a structure does not have, at their first position."""
+def _reset_absent_axes(space: Space, dimension_digits: Array, reals: Array) -> tuple[Array, Array]:
+    """Return digits and continuous axes, with those that a structure lacks at their first position."""
     if space.has_digits is None or space.has_reals is None:
-        return before, reals
-    shape = _shape(space, before)
-    return jnp.where(space.has_digits[shape], before, 0), jnp.where(space.has_reals[shape], reals, 0.0)
+        return dimension_digits, reals
+    shape = _shape(space, dimension_digits)
+    return jnp.where(space.has_digits[shape], dimension_digits, 0), jnp.where(space.has_reals[shape], reals, 0.0)
 
 
-def _represented(space: Space, leaf: Array, options: Array) -> Array:
-    """Digits of the options that stand for these at a leaf."""
+def _representative_options(space: Space, leaf: Array, options: Array) -> Array:
+    """Return the digits of the options that stand for these at a leaf."""
     radices = space.sizes[space.row_digit + 1 :]
     column = jnp.zeros(leaf.shape, jnp.int32)
     for position, radix in enumerate(radices):
         column = column * radix + options[..., position]
-    pattern = _at(space.pattern, leaf)
-    column = _at(space.twin, pattern, column)
-    return _at(space.option_digits, column)
+    pattern = _gather(space.pattern, leaf)
+    column = _gather(space.representative, pattern, column)
+    return _gather(space.option_digits, column)
 
 
 # --- from points to leaves of designs ---------------------------------------------------------------------
 
 
 def values(space: Space, point: Point) -> dict[str, Array]:
-    """Full path → values of every leaf that the space sets: arrays [...]."""
-    found = {
-        path: _at(column, point.digits[..., digit])
+    """Return full path → values [...] of every leaf that the space sets.
+
+    Args:
+        space: the tables.
+        point: points [...], on the device or on the host.
+    """
+    leaf_values = {
+        path: _gather(column, point.digits[..., digit])
         for digit, columns in enumerate(space.columns)
         for path, column in columns.items()
     }
-    found |= real_values(space, point.reals)
+    leaf_values |= real_values(space, point.reals)
     if space.structure is not None:
-        found[STRUCTURE] = _at(space.structure, _shape(space, point.digits[..., : space.row_digit])).astype(jnp.float32)
-    return found
+        leaf_values[STRUCTURE] = _gather(space.structure, _shape(space, point.digits[..., : space.row_digit])).astype(
+            jnp.float32
+        )
+    return leaf_values
 
 
-def _at(table: Array, *places: Array) -> Array:
-    """Entries of a table at places within it, of places on the host there, where each table would need a program.
+def _gather(table: Array, *indices: Array) -> Array:
+    """Return the entries of a table at indices, by NumPy where these are on the host.
 
     JAX's own indexing allows for places from the end, and takes ten times as long to trace.
     """
-    if isinstance(places[0], np.ndarray):
-        return np.asarray(table)[places]
-    n, ndim = len(places), places[0].ndim
+    if isinstance(indices[0], np.ndarray):
+        return np.asarray(table)[indices]
+    n, ndim = len(indices), indices[0].ndim
     dimensions = lax.GatherDimensionNumbers(
         offset_dims=tuple(range(ndim, ndim + table.ndim - n)),
         collapsed_slice_dims=tuple(range(n)),
         start_index_map=tuple(range(n)),
     )
-    index = lax.concatenate([lax.expand_dims(place, (ndim,)) for place in places], ndim)
+    index = lax.concatenate([lax.expand_dims(axis_indices, (ndim,)) for axis_indices in indices], ndim)
     return lax.gather(table, index, dimensions, (*[1] * n, *table.shape[n:]), mode="promise_in_bounds")
 
 
 def leaf_paths(space: Space) -> tuple[str, ...]:
-    """Full paths of every leaf that the space sets."""
-    own = () if space.structure is None else (STRUCTURE,)
-    return (*(path for columns in space.columns for path in columns), *space.paths, *own)
+    """Return the full paths of every leaf that the space sets."""
+    structure_path = () if space.structure is None else (STRUCTURE,)
+    return (*(path for columns in space.columns for path in columns), *space.paths, *structure_path)
 
 
 def real_values(space: Space, reals: Array) -> dict[str, Array]:
-    """Full path → values of the continuous axes at positions [..., axis] in [0, 1]."""
-    found = {}
+    """Return full path → values of the continuous axes at positions [..., axis] in [0, 1]."""
+    values_by_path = {}
     for axis, (path, log) in enumerate(zip(space.paths, space.logs, strict=True)):
         value = space.low[axis] + reals[..., axis] * space.span[axis]
-        found[path] = jnp.exp(value) if log else value
-    return found
+        values_by_path[path] = jnp.exp(value) if log else value
+    return values_by_path
 
 
 # --- samples and neighbours -------------------------------------------------------------------------------
 
 
 def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
-    """Random designs: dimensions and continuous axes uniform, then uniform over the mappings that fit them."""
+    """Draw random designs: dimensions and continuous axes uniform, then uniform over the mappings that fit them.
+
+    Args:
+        space: the tables.
+        key: of JAX's random numbers.
+        shape: leading axes of the points.
+    """
     keys = jax.random.split(key, 3)
-    before = _digits_before(space, jax.random.uniform(keys[0], (*shape, space.row_digit)))
-    first, last = _mappings_at(space, before)
-    row, options = _numbered_mapping(space, jax.random.randint(keys[1], shape, first, last))
-    before, reals = _owned(space, before, jax.random.uniform(keys[2], (*shape, len(space.paths))))
-    return Point(jnp.concatenate([before, row[..., None], options], axis=-1), reals)
+    dimension_digits = _dimension_digits(space, jax.random.uniform(keys[0], (*shape, space.row_digit)))
+    first, last = _mapping_range(space, dimension_digits)
+    row, options = _mapping_at(space, jax.random.randint(keys[1], shape, first, last))
+    dimension_digits, reals = _reset_absent_axes(
+        space, dimension_digits, jax.random.uniform(keys[2], (*shape, len(space.paths)))
+    )
+    return Point(jnp.concatenate([dimension_digits, row[..., None], options], axis=-1), reals)
 
 
-def _digits_before(space: Space, cube: Array) -> Array:
-    """Digits of the dimensions at positions of the unit cube."""
+def _dimension_digits(space: Space, cube: Array) -> Array:
+    """Return the digits of the dimensions at positions of the unit cube."""
     digits = [_cell(cube[..., i], size) for i, size in enumerate(space.sizes[: space.row_digit])]
     return jnp.stack(digits, axis=-1) if digits else jnp.zeros((*cube.shape[:-1], 0), jnp.int32)
 
 
-def _mappings_at(space: Space, before: Array) -> tuple[Array, Array]:
-    """Numbers of the mappings that are valid at these dimensions: the first, and the one behind the last."""
-    shape = _shape(space, before)
-    first, last = (_at(space.designs_before, _at(space.first_leaf, shape + i)) for i in (0, 1))
+def _mapping_range(space: Space, dimension_digits: Array) -> tuple[Array, Array]:
+    """Return the index of the first mapping that is valid at these dimensions, and the one behind the last."""
+    shape = _shape(space, dimension_digits)
+    first, last = (_gather(space.designs_before, _gather(space.first_leaf, shape + i)) for i in (0, 1))
     return first, last
 
 
-def _numbered_mapping(space: Space, number: Array) -> tuple[Array, Array]:
-    """(row, digits of options) of mappings by their number."""
-    leaf = jnp.searchsorted(space.designs_before, number, side="right").astype(jnp.int32) - 1
-    column = _at(space.listed_columns, _at(space.pattern, leaf), number - _at(space.designs_before, leaf))
-    return _at(space.row_of_leaf, leaf), _at(space.option_digits, column)
+def _mapping_at(space: Space, mapping_index: Array) -> tuple[Array, Array]:
+    """Return the row and the digits of the options of mappings by their index."""
+    leaf = jnp.searchsorted(space.designs_before, mapping_index, side="right").astype(jnp.int32) - 1
+    column = _gather(
+        space.distinct_columns, _gather(space.pattern, leaf), mapping_index - _gather(space.designs_before, leaf)
+    )
+    return _gather(space.row_of_leaf, leaf), _gather(space.option_digits, column)
 
 
 def neighbours(space: Space, point: Point, step: Any = 1.0 / 16.0) -> tuple[Point, Array]:
-    """Points one step away from one point, [direction], and which of them are other designs reached unrepaired.
+    """Return the points [direction] one step away, and which are other designs that needed no repair.
 
     Dimensions and options move by one place, continuous axes by ``step``, and the degrees to the next mapping along
     each way in which one of them changes alone, or two of them at the same product. A step that leads to no valid
     mapping is repaired as :func:`canonical` does; those that need no repair can be taken back.
+
+    Args:
+        space: the tables.
+        point: one point, without leading axes.
+        step: of continuous axes, as a share of their length.
     """
-    n_rows, n_others, n_reals = space.neighbour_rows.shape[1], len(space.sizes) - 1, len(space.paths)
+    n_rows, n_choices, n_reals = space.neighbour_rows.shape[1], len(space.sizes) - 1, len(space.paths)
     is_row = (np.arange(len(space.sizes)) == space.row_digit)[None]
-    before, row, _ = _split(space, point.digits)
-    rows = jnp.concatenate([row[None], _at(space.neighbour_rows, _leaf(space, before, _at(space.ranks, row)))])
-    at = np.pad(1 + np.arange(n_rows, dtype=np.int32), (2 * n_others, 2 * n_reals))
-    rows = _at(rows, jnp.asarray(at))  # XLA compiles gathers faster than copies
-    moves = np.insert(_moves(n_others, 0, n_rows + 2 * n_reals), space.row_digit, 0, axis=1)
+    dimension_digits, row, _ = _split(space, point.digits)
+    rows = jnp.concatenate(
+        [row[None], _gather(space.neighbour_rows, _leaf(space, dimension_digits, _gather(space.ranks, row)))]
+    )
+    row_indices = np.pad(1 + np.arange(n_rows, dtype=np.int32), (2 * n_choices, 2 * n_reals))
+    rows = _gather(rows, jnp.asarray(row_indices))  # XLA compiles gathers faster than copies
+    moves = np.insert(_moves(n_choices, 0, n_rows + 2 * n_reals), space.row_digit, 0, axis=1)
     digits = jnp.clip(point.digits[None] + moves, 0, np.array([space.sizes], np.int32) - 1)
-    reals = point.reals[None] + _moves(n_reals, 2 * n_others + n_rows, 0).astype(np.float32) * step
-    wanted = Point(jnp.where(is_row, rows[:, None], digits), jnp.clip(reals, 0.0, 1.0))
-    found = canonical(space, wanted)
-    same = jnp.all(found.digits == wanted.digits, axis=-1)
-    digits, reals = (jnp.broadcast_to(old, new.shape) for old, new in zip(point, found, strict=True))
-    other = jnp.any(found.digits != digits, axis=-1) | jnp.any(found.reals != reals, axis=-1)
-    return found, same & other
+    reals = point.reals[None] + _moves(n_reals, 2 * n_choices + n_rows, 0).astype(np.float32) * step
+    shifted = Point(jnp.where(is_row, rows[:, None], digits), jnp.clip(reals, 0.0, 1.0))
+    repaired = canonical(space, shifted)
+    is_unrepaired = jnp.all(repaired.digits == shifted.digits, axis=-1)
+    digits, reals = (jnp.broadcast_to(old, new.shape) for old, new in zip(point, repaired, strict=True))
+    is_other = jnp.any(repaired.digits != digits, axis=-1) | jnp.any(repaired.reals != reals, axis=-1)
+    return repaired, is_unrepaired & is_other
 
 
-def _moves(n: int, before: int, after: int) -> np.ndarray:
-    """Moves [direction, position]: none, then one place down and up at each of ``n`` positions, then none."""
-    each = np.kron(np.eye(n, dtype=np.int32), np.array([[-1], [1]], np.int32))
-    return np.pad(each, ((before, after), (0, 0)))
+def _moves(n: int, n_before: int, n_after: int) -> np.ndarray:
+    """Return moves [direction, position]: none, then one down and one up at each of ``n`` positions, then none."""
+    steps = np.kron(np.eye(n, dtype=np.int32), np.array([[-1], [1]], np.int32))
+    return np.pad(steps, ((n_before, n_after), (0, 0)))

@@ -19,31 +19,31 @@ from dse.sweep.grid.grid import Grid, Member
 
 
 def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
-    """The space of a grid whose dimensions at ``intervals`` are continuous; arrays on the device."""
+    """Build the space of a grid whose dimensions at ``intervals`` are continuous, with arrays on the device."""
     options = option_axes(grid)
     columns = [*(dimension.columns for dimension in grid.dimensions), grid.table.degrees, *options]
-    shapes = _by_structure(grid) if grid.members else _of_one(grid, *_shapes(grid))
+    shapes = _structure_shapes(grid) if grid.members else _single_structure_shapes(grid, *_shapes(grid))
     leaves = _leaves(grid, shapes.shapes)
     tree = _tree(leaves.shape, leaves.degrees, len(shapes.shapes))
     patterns, pattern = np.unique(leaves.mask[tree.leaves], axis=0, return_inverse=True)
     counts = leaves.mask[tree.leaves].sum(axis=1)
-    before = np.concatenate([[0], np.cumsum(counts)])
+    design_offsets = np.concatenate([[0], np.cumsum(counts)])
     sizes = tuple(len(next(iter(axis.values()))) for axis in columns)
     n = len(grid.dimensions)
     by_shape = np.bincount(leaves.shape[tree.leaves], counts, minlength=len(shapes.shapes)).astype(np.int64)
     arrays: dict[str, Any] = dict(
-        columns=tuple({path: _single(column) for path, column in axis.items()} for axis in columns),
-        shape_of=tuple(a.astype(np.int32) for a in shapes.shape_of),
+        columns=tuple({path: _float32(column) for path, column in axis.items()} for axis in columns),
+        shape_index_terms=tuple(a.astype(np.int32) for a in shapes.index_terms),
         children=tuple(tree.children),
         row_of_leaf=leaves.row[tree.leaves].astype(np.int32),
         ranks=_ranks(leaves, tree, grid.table.n_rows),
         neighbour_rows=_neighbours(leaves, tree),
         pattern=pattern.reshape(-1).astype(np.int32),
-        twin=np.stack([_twins(mask, grid.table.options) for mask in patterns]).astype(np.int32),
+        representative=np.stack([_representatives(mask, grid.table.options) for mask in patterns]).astype(np.int32),
         option_digits=np.stack(np.unravel_index(np.arange(grid.table.n_columns), sizes[n + 1 :]), 1).astype(np.int32),
-        designs_before=before.astype(np.int32),
+        designs_before=design_offsets.astype(np.int32),
         first_leaf=tree.first_leaf.astype(np.int32),
-        listed_columns=np.argsort(~patterns, axis=1, kind="stable").astype(np.int32),
+        distinct_columns=np.argsort(~patterns, axis=1, kind="stable").astype(np.int32),
         low=np.array([math.log(i.low) if i.log else i.low for i in intervals], np.float32),
         span=np.array([math.log(i.high / i.low) if i.log else i.high - i.low for i in intervals], np.float32),
         **_structures(grid, shapes, intervals),
@@ -57,11 +57,12 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
         names=_names(grid, tree, options, intervals),
         paths=tuple(i.path for i in intervals),
         logs=tuple(i.log for i in intervals),
-        n_designs=sum(int(by_shape[shape]) * int(times) for shape, times in shapes.points.items()),
+        n_designs=sum(int(by_shape[shape]) * int(times) for shape, times in shapes.points_by_shape.items()),
     )
 
 
-def _single(column: np.ndarray) -> np.ndarray:
+def _float32(column: np.ndarray) -> np.ndarray:
+    """Return a column in single precision."""
     return np.asarray(column).astype(np.float32)
 
 
@@ -75,117 +76,142 @@ class _Leaves(NamedTuple):
 
 
 class _Shapes(NamedTuple):
-    """What the mappings of a grid must divide, by number."""
+    """Numbers that the mappings of a grid must divide, by index of the shape."""
 
-    shape_of: list[np.ndarray]  #: by dimension: [position] what it adds to the number
-    points: Counter[int]  #: number → points of the grid that have it
-    shapes: list[tuple[int, Shape]]  #: by number: the structure, and what is to be divided
-
-
-def _of_one(grid: Grid, shape_of: list[np.ndarray], points: Counter[int]) -> _Shapes:
-    return _Shapes(shape_of, points, [(0, shape) for shape in grid.shapes])
+    index_terms: list[np.ndarray]  #: by dimension: [position] term of the index
+    points_by_shape: Counter[int]  #: index of the shape → points of the grid that have it
+    shapes: list[tuple[int, Shape]]  #: structure and divisibility of each shape
 
 
-def _by_structure(grid: Grid) -> _Shapes:
-    """The shapes of a grid of several structures: along each dimension positions that no structure tells apart."""
-    of_members = [_shapes(one)[0] for one in grid.each]
-    local: list[np.ndarray] = []
-    for number, size in enumerate(grid.shape):
+def _single_structure_shapes(grid: Grid, shape_index_terms: list[np.ndarray], points: Counter[int]) -> _Shapes:
+    return _Shapes(shape_index_terms, points, [(0, shape) for shape in grid.shapes])
+
+
+def _structure_shapes(grid: Grid) -> _Shapes:
+    """Return the shapes of a grid of several structures."""
+    of_members = [_shapes(member_grid)[0] for member_grid in grid.each]
+    shape_numbers_by_dimension: list[np.ndarray] = []
+    for dimension_index, size in enumerate(grid.shape):
         keys = np.full((len(grid.members), size), -1)
         for key, member, adds in zip(keys, grid.members, of_members, strict=True):
-            axis = member.axes[number]
-            key[member.positions[number] if axis >= 0 else slice(None)] = adds[axis] if axis >= 0 else 0
-        local.append(np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1))
-    sizes = [int(one.max()) + 1 for one in local]
+            axis = member.axes[dimension_index]
+            key[member.positions[dimension_index] if axis >= 0 else slice(None)] = adds[axis] if axis >= 0 else 0
+        shape_numbers_by_dimension.append(np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1))
+    sizes = [int(shape_numbers.max()) + 1 for shape_numbers in shape_numbers_by_dimension]
     strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
     shapes, points = list[tuple[int, Shape]](), Counter[int]()
     for shape, digits in enumerate(itertools.product(*map(range, sizes))):
-        positions = [np.flatnonzero(one == digit) for one, digit in zip(local, digits, strict=True)]
-        at = [int(places[0]) for places in positions]
-        structure = next(i for i, member in enumerate(grid.members) if _has(member, at))
+        positions = [
+            np.flatnonzero(shape_numbers == digit)
+            for shape_numbers, digit in zip(shape_numbers_by_dimension, digits, strict=True)
+        ]
+        first_positions = [int(equivalent_positions[0]) for equivalent_positions in positions]
+        structure = next(i for i, member in enumerate(grid.members) if _has_positions(member, first_positions))
         member, adds = grid.members[structure], of_members[structure]
-        number, times = 0, 1
-        for axis, own, position, places in zip(member.axes, member.positions, at, positions, strict=True):
+        shape_index, n_points = 0, 1
+        for axis, member_positions, position, equivalent_positions in zip(
+            member.axes, member.positions, first_positions, positions, strict=True
+        ):
             if axis >= 0:
-                number, times = number + int(adds[axis][list(own).index(position)]), times * len(places)
-        shapes.append((structure, member.grid.shapes[number]))
-        points[shape] = times
-    return _Shapes([one * stride for one, stride in zip(local, strides, strict=True)], points, shapes)
+                shape_index, n_points = (
+                    shape_index + int(adds[axis][list(member_positions).index(position)]),
+                    n_points * len(equivalent_positions),
+                )
+        shapes.append((structure, member.grid.shapes[shape_index]))
+        points[shape] = n_points
+    return _Shapes(
+        [shape_numbers * stride for shape_numbers, stride in zip(shape_numbers_by_dimension, strides, strict=True)],
+        points,
+        shapes,
+    )
 
 
-def _has(member: Member, at: list[int]) -> bool:
-    """Whether a member has designs at these positions, whatever those are of dimensions that it does not have."""
-    places = zip(member.axes, member.positions, at, strict=True)
-    return all(axis < 0 or position in own for axis, own, position in places)
+def _has_positions(member: Member, positions: list[int]) -> bool:
+    """True where a member has designs at these positions, at any position of dimensions that it lacks."""
+    positions_by_axis = zip(member.axes, member.positions, positions, strict=True)
+    return all(axis < 0 or position in member_positions for axis, member_positions, position in positions_by_axis)
 
 
 def _structures(grid: Grid, shapes: _Shapes, intervals: tuple[Interval, ...]) -> dict[str, Any]:
-    """What a space knows of structures; nothing where there is one."""
+    """Return the tables by structure, None where there is one."""
     if not grid.members:
         return {"structure": None, "has_digits": None, "has_reals": None}
-    has = np.array([[axis >= 0 for axis in member.axes] for member in grid.members]).reshape(len(grid.members), -1)
-    keys = [[axis.key for axis in one.axes] for one in grid.dimensions]
-    along = [next(i for i, names in enumerate(keys) if interval.path in names) for interval in intervals]
-    structure = np.array([number for number, _ in shapes.shapes], np.int32)
-    return {"structure": structure, "has_digits": has[structure], "has_reals": has[structure][:, along]}
+    has_axis = np.array([[axis >= 0 for axis in member.axes] for member in grid.members]).reshape(len(grid.members), -1)
+    keys = [[axis.key for axis in dimension.axes] for dimension in grid.dimensions]
+    interval_dimensions = [next(i for i, names in enumerate(keys) if interval.path in names) for interval in intervals]
+    structure = np.array([structure_index for structure_index, _ in shapes.shapes], np.int32)
+    return {
+        "structure": structure,
+        "has_digits": has_axis[structure],
+        "has_reals": has_axis[structure][:, interval_dimensions],
+    }
 
 
 def _leaves(grid: Grid, shapes: list[tuple[int, Shape]]) -> _Leaves:
-    """The valid rows of every shape; a shape without any borrows those of the first that has some."""
-    removed: Counter[str] = Counter()
-    numbers = {tuple(row): i for i, row in enumerate(_table_rows(grid))}
-    known = [i for i, path in enumerate(grid.parts.degrees) if path in grid.table.degrees]
-    found: list[_Leaves | None] = []
-    for shape, (structure, size) in enumerate(shapes):
-        own = grid.each[structure]
-        degrees, mask = mappings.of_shape(own.parts, size, mappings.option_columns(own.parts), own.settled, removed)
-        used = mask.any(axis=1)
-        degrees, mask = degrees[used], mask[used]
+    """Return the valid rows of every shape; a shape without any borrows those of the first that has some."""
+    removed_counts: Counter[str] = Counter()
+    row_by_degrees = {tuple(row): i for i, row in enumerate(_table_rows(grid))}
+    table_degrees = [i for i, path in enumerate(grid.parts.degrees) if path in grid.table.degrees]
+    leaves_by_shape: list[_Leaves | None] = []
+    for shape_number, (structure, shape) in enumerate(shapes):
+        structure_grid = grid.each[structure]
+        degrees, mask = mappings.of_shape(
+            structure_grid.parts,
+            shape,
+            mappings.option_columns(structure_grid.parts),
+            structure_grid.settled,
+            removed_counts,
+        )
+        has_mapping = mask.any(axis=1)
+        degrees, mask = degrees[has_mapping], mask[has_mapping]
         if grid.members:
-            degrees, mask = _in_whole(grid, structure, degrees, mask)
-        row = np.array([numbers[tuple(d)] for d in degrees[:, known]], np.int64)
-        found.append(_Leaves(np.full(len(row), shape), row, degrees, mask) if len(row) else None)
-    some = next(leaves for leaves in found if leaves is not None)
-    whole = [
-        some._replace(shape=np.full(len(some.row), shape)) if leaves is None else leaves
-        for shape, leaves in enumerate(found)
+            degrees, mask = _widen_to_grid(grid, structure, degrees, mask)
+        row = np.array([row_by_degrees[tuple(d)] for d in degrees[:, table_degrees]], np.int64)
+        leaves_by_shape.append(_Leaves(np.full(len(row), shape_number), row, degrees, mask) if len(row) else None)
+    borrowed_leaves = next(leaves for leaves in leaves_by_shape if leaves is not None)
+    filled_leaves = [
+        borrowed_leaves._replace(shape=np.full(len(borrowed_leaves.row), shape_number)) if leaves is None else leaves
+        for shape_number, leaves in enumerate(leaves_by_shape)
     ]
-    return _Leaves(*map(np.concatenate, zip(*whole, strict=True)))
+    return _Leaves(*map(np.concatenate, zip(*filled_leaves, strict=True)))
 
 
-def _in_whole(grid: Grid, structure: int, degrees: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Degrees and columns of a member as the table of the whole has them; a degree that it does not have is 1."""
+def _widen_to_grid(grid: Grid, structure: int, degrees: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return degrees and columns of a member in the layout of the grid's table, with 1 for missing degrees."""
     member = grid.members[structure]
     wide = np.ones((len(degrees), len(grid.parts.degrees)), degrees.dtype)
     wide[:, [grid.parts.degrees.index(path) for path in member.grid.parts.degrees]] = degrees
     columns = np.zeros((len(mask), grid.table.n_columns), bool)
-    own = dict(zip(member.grid.pairs[:, 1].tolist(), grid.pairs[member.mappings, 1].tolist(), strict=True))
-    columns[:, [*own.values()]] = mask[:, [*own]]
+    grid_columns = dict(zip(member.grid.pairs[:, 1].tolist(), grid.pairs[member.mappings, 1].tolist(), strict=True))
+    columns[:, [*grid_columns.values()]] = mask[:, [*grid_columns]]
     return wide, columns
 
 
 def _table_rows(grid: Grid) -> np.ndarray:
+    """Return the rows [row, degree] of the grid's table."""
     return np.stack([grid.table.degrees[path] for path in grid.parts.degrees if path in grid.table.degrees], axis=1)
 
 
 def _shapes(grid: Grid) -> tuple[list[np.ndarray], Counter[int]]:
-    """What each position of each dimension adds to the number of the shape; shape → points that have it."""
-    local, sizes = [], []
+    """Return what each position of each dimension adds to the index of the shape, and the points of each shape."""
+    indices_by_dimension, sizes = [], []
     for dimension in grid.dimensions:
         paths = [path for path in SHAPE_PATHS if path in dimension.columns]
         if paths:
             rows = np.stack([dimension.columns[path] for path in paths], axis=1)
-            unique, number = np.unique(rows, axis=0, return_inverse=True)
-            local.append(number.reshape(-1))
+            unique, shape_index = np.unique(rows, axis=0, return_inverse=True)
+            indices_by_dimension.append(shape_index.reshape(-1))
             sizes.append(len(unique))
         else:
-            local.append(np.zeros(dimension.size, np.int64))
+            indices_by_dimension.append(np.zeros(dimension.size, np.int64))
             sizes.append(1)
     strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    adds = [number * stride for number, stride in zip(local, strides, strict=True)]
+    adds = [shape_index * stride for shape_index, stride in zip(indices_by_dimension, strides, strict=True)]
     points: Counter[int] = Counter()
     for combination in itertools.product(*(Counter(a.tolist()).items() for a in adds)):
-        points[sum(number for number, _ in combination)] += math.prod(times for _, times in combination)
+        points[sum(shape_index for shape_index, _ in combination)] += math.prod(
+            n_positions for _, n_positions in combination
+        )
     return adds, points
 
 
@@ -201,97 +227,105 @@ class _Tree(NamedTuple):
 
 
 def _tree(shape: np.ndarray, degrees: np.ndarray, n_shapes: int) -> _Tree:
-    """The tree over (shape, degrees…); each node leads every wanted rank to its child of nearest rank."""
-    levels = tuple(_free(shape, degrees))
+    """Return the tree over (shape, degrees…), whose nodes lead every wanted rank to the child of nearest rank."""
+    levels = tuple(_free_degrees(shape, degrees))
     ranked = [np.unique(degrees[:, level], return_inverse=True) for level in levels]
-    radices = tuple(len(known) for known, _ in ranked)
+    radices = tuple(len(values) for values, _ in ranked)
     rank = np.stack([r.reshape(-1) for _, r in ranked], axis=1) if levels else np.zeros((len(shape), 0), np.int64)
     order = np.lexsort((*rank.T[::-1], shape))
     key = np.concatenate([shape[order, None], rank[order]], axis=1)
     node, children = shape[order], []
     for level, radix in enumerate(radices):
-        fresh = np.any(np.diff(key[:, : level + 2], axis=0, prepend=-1) != 0, axis=1)
-        below = np.cumsum(fresh) - 1
-        children.append(_nearest(node[fresh], key[fresh, level + 1], int(node[-1]) + 1, radix).astype(np.int32))
-        node = below
+        is_new_node = np.any(np.diff(key[:, : level + 2], axis=0, prepend=-1) != 0, axis=1)
+        next_node = np.cumsum(is_new_node) - 1
+        children.append(
+            _nearest_children(node[is_new_node], key[is_new_node, level + 1], int(node[-1]) + 1, radix).astype(np.int32)
+        )
+        node = next_node
     return _Tree(levels, radices, rank, children, order, np.searchsorted(shape[order], np.arange(n_shapes + 1)))
 
 
-def _free(shape: np.ndarray, degrees: np.ndarray) -> list[int]:
-    """Degrees that neither the shape nor earlier degrees determine."""
-    found: list[int] = []
-    seen = shape[:, None]
+def _free_degrees(shape: np.ndarray, degrees: np.ndarray) -> list[int]:
+    """Return the degrees that neither the shape nor earlier degrees determine."""
+    free_levels: list[int] = []
+    prefix = shape[:, None]
     for level in range(degrees.shape[1]):
-        with_it = np.concatenate([seen, degrees[:, level, None]], axis=1)
-        if len(np.unique(with_it, axis=0)) > len(np.unique(seen, axis=0)):
-            found.append(level)
-            seen = with_it
-    return found
+        extended_prefix = np.concatenate([prefix, degrees[:, level, None]], axis=1)
+        if len(np.unique(extended_prefix, axis=0)) > len(np.unique(prefix, axis=0)):
+            free_levels.append(level)
+            prefix = extended_prefix
+    return free_levels
 
 
-def _nearest(parent: np.ndarray, rank: np.ndarray, n_parents: int, radix: int) -> np.ndarray:
-    """[parent, wanted rank] number of the child of nearest rank, of equals the lower; children are in order."""
+def _nearest_children(parent: np.ndarray, rank: np.ndarray, n_parents: int, radix: int) -> np.ndarray:
+    """Return the child [parent, wanted rank] of nearest rank, the lower of equals."""
     distance = np.full((n_parents, radix), radix * 2, np.int64)
-    found = np.zeros((n_parents, radix), np.int64)
-    wanted = np.arange(radix)
+    nearest = np.zeros((n_parents, radix), np.int64)
+    target_ranks = np.arange(radix)
     starts = np.searchsorted(parent, np.arange(n_parents + 1))
-    most = int(np.diff(starts).max())
-    for place in range(most):
-        child = starts[:-1] + place
-        there = child < starts[1:]
-        at = np.where(there, child, 0)
-        away = np.where(there[:, None], np.abs(rank[at][:, None] - wanted), radix * 2)
-        nearer = away < distance
-        distance, found = np.where(nearer, away, distance), np.where(nearer, at[:, None], found)
-    return found
+    max_children = int(np.diff(starts).max())
+    for k in range(max_children):
+        child = starts[:-1] + k
+        has_child = child < starts[1:]
+        child_index = np.where(has_child, child, 0)
+        child_distance = np.where(has_child[:, None], np.abs(rank[child_index][:, None] - target_ranks), radix * 2)
+        is_nearer = child_distance < distance
+        distance, nearest = (
+            np.where(is_nearer, child_distance, distance),
+            np.where(is_nearer, child_index[:, None], nearest),
+        )
+    return nearest
 
 
 def _ranks(leaves: _Leaves, tree: _Tree, n_rows: int) -> np.ndarray:
-    """[row, level] ranks of the degrees of every row of the grid's table."""
-    found = np.zeros((n_rows, len(tree.levels)), np.int32)
-    found[leaves.row] = tree.rank
-    return found
+    """Return the ranks [row, level] of the degrees of every row of the grid's table."""
+    ranks = np.zeros((n_rows, len(tree.levels)), np.int32)
+    ranks[leaves.row] = tree.rank
+    return ranks
 
 
 def _neighbours(leaves: _Leaves, tree: _Tree) -> np.ndarray:
-    """[leaf, direction] rows one step away: one degree alone, or two at the same product; its own row for none."""
+    """Return rows [leaf, direction] one step away, its own row for none.
+
+    A step changes one degree alone, or two of them at the same product.
+    """
     shape, row, degrees = (array[tree.leaves] for array in (leaves.shape, leaves.row, leaves.degrees))
     n = degrees.shape[1]
-    moving = [i for i in range(n) if len(np.unique(degrees[:, i])) > 1]
+    varying = [i for i in range(n) if len(np.unique(degrees[:, i])) > 1]
     directions = []
-    for pair in [*((i,) for i in moving), *itertools.combinations(moving, 2)]:
-        others = [degrees[:, i] for i in range(n) if i not in pair]
+    for pair in [*((i,) for i in varying), *itertools.combinations(varying, 2)]:
+        other_degrees = [degrees[:, i] for i in range(n) if i not in pair]
         product = np.prod(degrees[:, list(pair)], axis=1) if len(pair) > 1 else np.zeros(len(row), np.int64)
-        group = np.stack([shape, product, *others], axis=1)
+        group = np.stack([shape, product, *other_degrees], axis=1)
         order = np.lexsort((degrees[:, pair[0]], *group.T[::-1]))
-        joined = np.all(group[order[1:]] == group[order[:-1]], axis=1)
-        if joined.any():
+        is_adjacent = np.all(group[order[1:]] == group[order[:-1]], axis=1)
+        if is_adjacent.any():
             previous, following = row.copy(), row.copy()
-            previous[order[1:][joined]] = row[order[:-1][joined]]
-            following[order[:-1][joined]] = row[order[1:][joined]]
+            previous[order[1:][is_adjacent]] = row[order[:-1][is_adjacent]]
+            following[order[:-1][is_adjacent]] = row[order[1:][is_adjacent]]
             directions += [previous, following]
     return np.stack(directions, axis=1).astype(np.int32) if directions else np.zeros((len(row), 0), np.int32)
 
 
-def _twins(distinct: np.ndarray, options: dict[str, np.ndarray]) -> np.ndarray:
-    """[column] the column that stands for each: itself, else the one that differs from it in the fewest options.
+def _representatives(is_distinct: np.ndarray, options: dict[str, np.ndarray]) -> np.ndarray:
+    """Return the column [column] that stands for each: itself, or the one that differs in the fewest options.
 
     Of equals the one in which those that differ are 0, then the first: so options that change nothing are put to 0.
     """
     table = np.stack(list(options.values()), axis=1)
-    kept = np.flatnonzero(distinct)
-    found = np.arange(len(distinct))
-    for column in np.flatnonzero(~distinct):
-        differs = table[kept] != table[column]
-        away = np.count_nonzero(differs & (table[kept] != 0), axis=1)
-        found[column] = kept[np.lexsort((away, differs.sum(axis=1)))[0]]
-    return found
+    distinct_columns = np.flatnonzero(is_distinct)
+    representatives = np.arange(len(is_distinct))
+    for column in np.flatnonzero(~is_distinct):
+        differs = table[distinct_columns] != table[column]
+        nonzero_differences = np.count_nonzero(differs & (table[distinct_columns] != 0), axis=1)
+        representatives[column] = distinct_columns[np.lexsort((nonzero_differences, differs.sum(axis=1)))[0]]
+    return representatives
 
 
 def _names(
     grid: Grid, tree: _Tree, options: list[dict[str, np.ndarray]], intervals: tuple[Interval, ...]
 ) -> tuple[str, ...]:
-    """Names of the coordinates, then of the continuous axes."""
+    """Return the names of the coordinates, then of the continuous axes."""
     last = [path.rpartition(".")[2] for path in (grid.parts.degrees[i] for i in tree.levels)]
     chosen = ["+".join(path.rpartition(".")[2] for path in axis) for axis in options]
     return (*(d.name for d in grid.dimensions), *last, *chosen, *(i.name for i in intervals))

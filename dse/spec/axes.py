@@ -27,7 +27,7 @@ Label = float | int | bool | str
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """One axis as the specification gives it; a fixed value is an axis with one value."""
+    """One axis as the specification gives it, a fixed value as an axis with one value."""
 
     name: str  #: as written, ``tp`` or ``memory.bandwidth``
     key: str  #: full path of a leaf, or what a catalogue name stands for (``workload``)
@@ -54,21 +54,21 @@ class Axis:
 def find_leaf(
     name: str,
     where: str,
-    others: Iterable[str],
-    what: str,
+    other_names: Iterable[str],
+    plural: str,
     kind: str = "leaves",
-    begins: tuple[str, ...] = ("",),
+    prefixes: tuple[str, ...] = ("",),
     serving: bool | None = None,
 ) -> str:
-    """Full path of the leaf of ``name``.
+    """Return the full path of the leaf of ``name``.
 
     Args:
         name: a leaf's path or a dotted ending of it.
         where: place of the name, for errors.
-        others: further valid names, for suggestions.
-        what: plural of the valid names, for errors.
+        other_names: further valid names, for suggestions.
+        plural: plural of the valid names, for errors.
         kind: of ``dse list``, for errors.
-        begins: starts of the paths that are suggested before all others.
+        prefixes: starts of the paths that are suggested before all others.
         serving: kind of the study, for names of other tools (:func:`dse.designs.leaves.read_as`).
 
     Raises:
@@ -79,7 +79,7 @@ def find_leaf(
     except InputError as error:
         if name in _endings():  # ambiguous: the message says how to tell them apart
             raise
-        raise _unknown_leaf(error.where, name, frozenset(others), what, kind, begins) from None
+        raise _unknown_leaf(error.where, name, frozenset(other_names), plural, kind, prefixes) from None
     if path == LIMIT_AS_SOLD:
         raise InputError(
             where,
@@ -91,29 +91,29 @@ def find_leaf(
 
 
 def _unknown_leaf(
-    where: str, name: str, others: frozenset[str], what: str, kind: str, begins: tuple[str, ...]
+    where: str, name: str, other_names: frozenset[str], plural: str, kind: str, prefixes: tuple[str, ...]
 ) -> InputError:
-    """The error of an unknown name, with the term of another tool or the nearest names as a suggestion."""
-    every = others | _endings()
-    inside = {ending for path in known_leaves() if path.startswith(begins) for ending in path_endings(path)}
-    is_theirs = any(ours in every for ours in ELSEWHERE.get(plain(name), ()))
-    known = every if is_theirs or not nearest(name, others | inside) else others | inside
-    return unknown_name(where, name, known, what, f"dse list {kind}")
+    """Return the error of an unknown name, with another tool's term or the nearest names as a suggestion."""
+    all_names = other_names | _endings()
+    suggested = {ending for path in known_leaves() if path.startswith(prefixes) for ending in path_endings(path)}
+    is_foreign = any(dse_name in all_names for dse_name in ELSEWHERE.get(plain(name), ()))
+    names = all_names if is_foreign or not nearest(name, other_names | suggested) else other_names | suggested
+    return unknown_name(where, name, names, plural, f"dse list {kind}")
 
 
 def is_leaf(name: str) -> bool:
-    """Whether a name is the ending of at least one leaf's path."""
+    """True for a name that is the ending of at least one leaf's path."""
     return name in _endings()
 
 
 @functools.cache
 def _endings() -> frozenset[str]:
-    """Every dotted ending of every leaf's path."""
+    """Return every dotted ending of every leaf's path."""
     return frozenset(ending for path in known_leaves() for ending in path_endings(path))
 
 
 def choices_of(path: str) -> tuple[str, ...]:
-    """Names of the choices of a leaf; empty for a number."""
+    """Return the names of the choices of a leaf, none for a number."""
     return tuple(map(choice_name, known_leaves()[path].get("enum", ())))
 
 
@@ -125,9 +125,15 @@ def check_read(
     to_serve: str = "add a section [serving]",
     to_train: str = "leave it out, or leave out [serving]",
 ) -> None:
-    """InputError if the study's model does not read a leaf: its value would have no effect.
+    """Raise InputError if the study's model does not read a leaf, whose value would have no effect.
 
-    ``to_serve``, ``to_train``: the usual fix where the other kind of study reads it.
+    Args:
+        path: full path of the leaf.
+        name: as the user wrote it.
+        where: its place, for errors.
+        study: what is evaluated.
+        to_serve: the usual fix where a study of serving reads it.
+        to_train: the usual fix where a study of training reads it.
     """
     serves = study.name == "serving"
     if study.unread and path.startswith(study.unread):
@@ -143,12 +149,16 @@ def check_read(
 
 
 def is_range(value: Any) -> bool:
-    """Whether a TOML table is a range rather than nested names."""
+    """True for a TOML table that is a range rather than nested names."""
     return isinstance(value, dict) and ("from" in value or "to" in value)
 
 
-def named(name: str, kind: str, value: Any, where: str) -> Axis:
-    """An axis of catalogue names; InputError with the nearest known names for an unknown one."""
+def catalogue_axis(name: str, kind: str, value: Any, where: str) -> Axis:
+    """Return an axis of catalogue names.
+
+    Raises:
+        InputError: for an unknown name, with the nearest known ones.
+    """
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise InputError(where, repr(value), "a list of catalogue names", f"see: dse catalog list {kind}")
@@ -158,13 +168,15 @@ def named(name: str, kind: str, value: Any, where: str) -> Axis:
     )
 
 
-def leaf(name: str, path: str, value: Any, where: str) -> Axis:
-    """An axis of one leaf from its TOML value: a list, a range or a rule."""
+def leaf_axis(name: str, path: str, value: Any, where: str) -> Axis:
+    """Return an axis of one leaf from its TOML value: a list, a range or a rule."""
     if isinstance(value, list):
-        return listed(name, path, value, where, none=path in WITHOUT)
+        return values_axis(name, path, value, where, zero_allowed=path in WITHOUT)
     if is_range(value):
         note = reading_note(name, path, *(value.get(key) for key in ("from", "to", "step")))
-        return dataclasses.replace(listed(name, path, _spread(path, value, where), where, explicit=False), note=note)
+        return dataclasses.replace(
+            values_axis(name, path, _range_values(path, value, where), where, explicit=False), note=note
+        )
     if isinstance(value, str) and value in RULES:
         return Axis(name=name, key=path, where=where, rule=value)
     if isinstance(value, str) and value.replace("_", "").isalpha() and "enum" not in known_leaves()[path]:
@@ -178,11 +190,22 @@ def leaf(name: str, path: str, value: Any, where: str) -> Axis:
     )
 
 
-def listed(name: str, path: str, values: list[Any], where: str, explicit: bool = True, none: bool = False) -> Axis:
-    """An axis of one leaf with the given values; with ``none`` 0 is allowed."""
+def values_axis(
+    name: str, path: str, values: list[Any], where: str, explicit: bool = True, zero_allowed: bool = False
+) -> Axis:
+    """Return an axis of one leaf with the given values.
+
+    Args:
+        name: of the axis.
+        path: full path of the leaf.
+        values: of the leaf, numbers or texts with units.
+        where: place in the specification, for errors.
+        explicit: True where every value was written out.
+        zero_allowed: accept 0 whatever the leaf's range.
+    """
     if not values:
         raise InputError(where, "an empty list", "one value or more", "list some values, or remove the axis")
-    numbers = tuple(0.0 if none and value == 0.0 else leaf_value(path, value, where) for value in values)
+    numbers = tuple(0.0 if zero_allowed and value == 0.0 else leaf_value(path, value, where) for value in values)
     labels = tuple(_label(path, number) for number in numbers)
     if all(isinstance(value, bool) for value in values):
         labels = tuple(bool(number) for number in numbers)
@@ -191,18 +214,18 @@ def listed(name: str, path: str, values: list[Any], where: str, explicit: bool =
 
 
 def _label(path: str, number: float) -> Label:
-    """A value in results: the name of a choice, or the number."""
+    """Return a value as results show it: the name of a choice, or the number."""
     enum = known_leaves()[path].get("enum")
     return choice_name(enum(int(number))) if enum else number
 
 
-def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
-    """Values of a range, both ends included, by factor, step or count."""
+def _range_values(path: str, table: dict[str, Any], where: str) -> list[float]:
+    """Return the values of a range, both ends included, by factor, step or count."""
     for key in table:
         if key not in RANGE_KEYS:
             raise unknown_name(where, key, RANGE_KEYS, "keys of a range")
-    ways = [key for key in ("factor", "step", "count") if key in table]
-    if not {"from", "to"} <= set(table) or len(ways) != 1:
+    keys = [key for key in ("factor", "step", "count") if key in table]
+    if not {"from", "to"} <= set(table) or len(keys) != 1:
         raise InputError(
             where,
             repr(table),
@@ -214,28 +237,35 @@ def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
     first, last = (leaf_value(path, table[key], f"{where}.{key}") for key in ("from", "to"))
     if last < first:
         raise InputError(where, f"to = {table['to']}", f"at least from = {table['from']}", "swap them")
-    how = ways[0]
-    by = leaf_value(path, table[how], f"{where}.{how}") if how == "step" else table[how]
-    return _points(first, last, how, by, where)
+    spacing = keys[0]
+    increment = leaf_value(path, table[spacing], f"{where}.{spacing}") if spacing == "step" else table[spacing]
+    return _spaced_values(first, last, spacing, increment, where)
 
 
-def _points(first: float, last: float, how: str, by: Any, where: str) -> list[float]:
-    """Points from ``first`` to ``last``; the end is included if it is met to rounding."""
-    smallest = {"factor": 1.0, "step": 0.0, "count": 1.0}[how]
-    whole = how != "count" or isinstance(by, int)
-    if isinstance(by, bool) or not isinstance(by, int | float) or not smallest < by < math.inf or not whole:
-        raise InputError(f"{where}.{how}", repr(by), f"a finite number above {smallest:g}", "check the range")
-    if how == "count":
-        count = int(by)
-    elif how == "step":
-        count = int((last - first) / by * (1 + 1e-9)) + 1
+def _spaced_values(first: float, last: float, spacing: str, increment: Any, where: str) -> list[float]:
+    """Return points from ``first`` to ``last``, which is included if it is met to rounding."""
+    smallest = {"factor": 1.0, "step": 0.0, "count": 1.0}[spacing]
+    is_valid_count = spacing != "count" or isinstance(increment, int)
+    if (
+        isinstance(increment, bool)
+        or not isinstance(increment, int | float)
+        or not smallest < increment < math.inf
+        or not is_valid_count
+    ):
+        raise InputError(
+            f"{where}.{spacing}", repr(increment), f"a finite number above {smallest:g}", "check the range"
+        )
+    if spacing == "count":
+        count = int(increment)
+    elif spacing == "step":
+        count = int((last - first) / increment * (1 + 1e-9)) + 1
     elif first > 0:
-        count = int(math.log(last / first) / math.log(by) + 1e-9) + 1
+        count = int(math.log(last / first) / math.log(increment) + 1e-9) + 1
     else:
         raise InputError(f"{where}.from", repr(first), "a number above 0", "multiplying 0 by a factor gives 0 again")
     if count > _LONGEST:
         raise InputError(where, f"{count:,} values", f"at most {_LONGEST:,}", "take a larger step")
-    if how == "factor":
-        return [first * by**i for i in range(count)]
-    width = by if how == "step" else (last - first) / (count - 1)
+    if spacing == "factor":
+        return [first * increment**i for i in range(count)]
+    width = increment if spacing == "step" else (last - first) / (count - 1)
     return [first + width * i for i in range(count)]

@@ -25,8 +25,8 @@ from dse.designs import catalog
 from dse.designs.leaves import leaf_value, reading_note
 from dse.designs.records import CHIP
 from dse.errors import InputError
-from dse.spec.continuous import DEVICE_COST, Interval, Limit, between
-from dse.spec.document import Natural, Positive, Section, Truth, checked, counted
+from dse.spec.continuous import DEVICE_COST, Interval, Limit, descent_interval
+from dse.spec.document import NaturalCount, Positive, Section, Truth, bounded_integer, checked
 from dse.spec.space import flat
 
 SECTION = "codesign"
@@ -46,10 +46,10 @@ class DescentSection(Section):
     )
     weights: tuple[Positive, ...] | None = Field(None, title="one for each workload")
     whole_stacks: Truth = False
-    starts: counted(1, 10_000) | None = None  # type: ignore[valid-type]
-    steps: counted(1, 100_000) | None = None  # type: ignore[valid-type]
-    seed: Natural | None = None
-    k: counted(1, 10_000) | None = None  # type: ignore[valid-type]
+    starts: bounded_integer(1, 10_000) | None = None  # type: ignore[valid-type]
+    steps: bounded_integer(1, 100_000) | None = None  # type: ignore[valid-type]
+    seed: NaturalCount | None = None
+    k: bounded_integer(1, 10_000) | None = None  # type: ignore[valid-type]
     rate: Positive | None = None
     last_rate: Positive | None = None
     temperature: Positive | None = None
@@ -74,7 +74,7 @@ class CodesignSection(DescentSection):
 
 
 class Descent(NamedTuple):
-    """What a section ``[codesign]`` says, as a search says it."""
+    """A section ``[codesign]`` as options, continuous axes and limits of a search."""
 
     options: dict[str, Any]
     intervals: tuple[Interval, ...]
@@ -82,22 +82,24 @@ class Descent(NamedTuple):
 
 
 def read(table: Any, file: str) -> Descent:
-    """A section ``[codesign]`` as options, continuous axes and limits."""
+    """Return a section ``[codesign]`` as options, continuous axes and limits."""
     section = checked(CodesignSection, table, f"{file}: {SECTION}")
-    intervals = tuple(_interval(*one, f"{file}: {SECTION}.between") for one in flat(section.between))
+    intervals = tuple(_interval(*entry, f"{file}: {SECTION}.between") for entry in flat(section.between))
     budget = section.budget.model_dump(exclude_none=True).items()
     limits = tuple(_limit(key, value, f"{file}: {SECTION}.budget") for key, value in budget)
     return Descent(section.model_dump(exclude_none=True, exclude={"between", "budget"}), intervals, limits)
 
 
 def _interval(name: str, value: Any, where: str) -> Interval:
+    """Return a continuous axis of ``[codesign.between]``."""
     if not isinstance(value, dict) or set(value) != {"from", "to"}:
         fix = 'write { from = "200 mm2", to = "800 mm2" }'
         raise InputError(f"{where}.{name}", repr(value), "{ from, to }", fix)
-    return between(name, value["from"], value["to"], f"{where}.{name}")
+    return descent_interval(name, value["from"], value["to"], f"{where}.{name}")
 
 
 def _limit(key: str, value: Any, where: str) -> Limit:
+    """Return a limit of ``[codesign.budget]``."""
     name = _BUDGETS[key]
     if name == DEVICE_COST:
         return Limit(name, catalog.quantity(str(value), "USD", where), True, f"{where}.{key}")

@@ -31,7 +31,7 @@ class ContinuousAxis(Section):
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A continuous axis."""
+    """A continuous axis with its ends in SI units."""
 
     path: str  #: full path of the leaf
     name: str  #: as written
@@ -57,29 +57,29 @@ class Limit:
     note: str = ""  #: how a number without its unit was read
 
 
-def taken(table: dict[str, Any], prefix: str, found: dict[str, dict[str, Any]], lower_ends: bool) -> None:
-    """Take continuous axes out of a table of axes into ``found``, by name.
+def extract_continuous(table: dict[str, Any], prefix: str, tables: dict[str, dict[str, Any]], lower_ends: bool) -> None:
+    """Move the continuous axes of a table of axes into ``tables``, by name.
 
     Args:
         table: of axes, or of what begins alike.
         prefix: what its keys begin with.
-        found: name → table of a continuous axis.
+        tables: name → table of a continuous axis.
         lower_ends: whether they leave axes of one value, their lower end.
     """
     for key, value in list(table.items()):
         if axis_values.is_range(value) and "continuous" in value:
-            found[f"{prefix}{key}"] = value
+            tables[f"{prefix}{key}"] = value
             if lower_ends:
                 table[key] = [value.get("from")]
             else:
                 del table[key]
         elif isinstance(value, dict) and not axis_values.is_range(value):
-            taken(value, f"{prefix}{key}.", found, lower_ends)
+            extract_continuous(value, f"{prefix}{key}.", tables, lower_ends)
 
 
 def interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) -> Interval:
-    """A continuous axis of a sweep from its TOML table."""
-    said = _axis(table, where)
+    """Return a continuous axis of a sweep from its TOML table."""
+    section = _axis(table, where)
     axis = next(axis for axis in sweep.axes if axis.name == name)
     path = axis.key
     if path not in known_leaves() or path.startswith(("mapping.", "workload.")) or path == N_DEVICES:
@@ -88,37 +88,37 @@ def interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) -> 
         raise InputError(where, "a range of names", "a list of names", "write a list")
     if any(name in group for group in sweep.zips):
         raise InputError(where, "a continuous axis in a group", "axes that are not zipped", "take it out of [zip]")
-    low, high = axis.values[0], leaf_value(path, said.to, f"{where}.to")
+    low, high = axis.values[0], leaf_value(path, section.to, f"{where}.to")
     if not low < high:
-        raise InputError(where, f"to = {said.to}", f"above from = {said.from_}", "swap them")
-    log = low > 0 if said.log is None else said.log
+        raise InputError(where, f"to = {section.to}", f"above from = {section.from_}", "swap them")
+    log = low > 0 if section.log is None else section.log
     if log and low <= 0:
         raise InputError(f"{where}.from", f"{low:g}", "above 0 where log = true", "write log = false")
-    note = reading_note(name, path, said.from_, said.to)
+    note = reading_note(name, path, section.from_, section.to)
     return Interval(path=path, name=name, low=low, high=high, log=log, note=note)
 
 
 def _axis(table: dict[str, Any], where: str) -> ContinuousAxis:
-    """A checked table of a continuous axis."""
-    said = checked(ContinuousAxis, table, where)
-    if not said.continuous:
+    """Return a checked table of a continuous axis."""
+    section = checked(ContinuousAxis, table, where)
+    if not section.continuous:
         raise InputError(where, "continuous = false", "continuous = true", "list the values of the axis")
-    return said
+    return section
 
 
 # --- of descents ------------------------------------------------------------------------------------------
 
 
 def variable(name: str, table: dict[str, Any], where: str) -> Interval:
-    """A continuous axis that a descent moves, in its logarithm."""
-    said = _axis(table, where)
-    if said.log is False:
+    """Return a continuous axis that a descent moves in its logarithm."""
+    section = _axis(table, where)
+    if section.log is False:
         raise InputError(where, "log = false", "axes that move in their logarithm", "leave it out")
-    return between(name, said.from_, said.to, where)
+    return descent_interval(name, section.from_, section.to, where)
 
 
-def between(name: str, low_end: Any, high_end: Any, where: str) -> Interval:
-    """A variable of a descent by the ends of its range."""
+def descent_interval(name: str, low_end: Any, high_end: Any, where: str) -> Interval:
+    """Return a variable of a descent with the given ends of its range."""
     path = hardware_path(name, where)
     low, high = (leaf_value(path, end, f"{where}.{key}") for key, end in (("from", low_end), ("to", high_end)))
     if not 0.0 < low < high:
@@ -127,7 +127,7 @@ def between(name: str, low_end: Any, high_end: Any, where: str) -> Interval:
 
 
 def hardware_path(name: str, where: str) -> str:
-    """Full path of a continuous leaf of the system."""
+    """Return the full path of a continuous leaf of the system."""
     path = find_leaf(name, where, (), "leaves of a design")
     if not path.startswith("system.") or "enum" in known_leaves()[path] or path == N_DEVICES:
         raise InputError(where, name, "continuous leaves of the system, such as chip.die_area", "make it an axis")
@@ -135,17 +135,17 @@ def hardware_path(name: str, where: str) -> str:
 
 
 def limits(constraints: tuple[Expression, ...], variables: tuple[str, ...]) -> tuple[list[Limit], list[Expression]]:
-    """Limits of variables and of the bill of a chip among constraints, and the constraints that are none.
+    """Split constraints into limits of variables and of the bill of a chip, and all others.
 
     Args:
         constraints: of a specification.
         variables: full paths of the leaves that move.
     """
-    found, others = [], []
+    hardware_limits, remaining = [], []
     for constraint in constraints:
         bound = constraint.bound
         if bound and (bound[0] in variables or bound == (DEVICE_COST, True)):
-            found.append(Limit(bound[0], constraint.constant, bound[1], constraint.where))
+            hardware_limits.append(Limit(bound[0], constraint.constant, bound[1], constraint.where))
         else:
-            others.append(constraint)
-    return found, others
+            remaining.append(constraint)
+    return hardware_limits, remaining

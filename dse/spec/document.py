@@ -20,7 +20,7 @@ class Section(BaseModel):
 
 
 def _checking(fits: Callable[[Any], bool], allowed: str) -> BeforeValidator:
-    """A validator whose error has four parts, ``allowed`` among them."""
+    """Return a validator whose error has four parts, ``allowed`` among them."""
 
     def check(value: Any) -> Any:
         if not fits(value):
@@ -34,13 +34,13 @@ def _checking(fits: Callable[[Any], bool], allowed: str) -> BeforeValidator:
 LARGEST = 1e18
 
 
-def counted(least: int, most: int) -> Any:
-    """Type of an integer from ``least`` to ``most``."""
+def bounded_integer(least: int, most: int) -> Any:
+    """Return the type of an integer from ``least`` to ``most``."""
     return Annotated[int, _checking(lambda v: is_whole(v, least, most), f"a whole number, {least:,} to {most:,}")]
 
 
-Whole = counted(1, MOST)
-Natural = counted(0, MOST)
+PositiveCount = bounded_integer(1, MOST)
+NaturalCount = bounded_integer(0, MOST)
 Positive = Annotated[
     float, _checking(lambda v: is_number(v) and 0 < v <= LARGEST, f"a number above 0, up to {LARGEST:g}")
 ]
@@ -50,7 +50,7 @@ Model = TypeVar("Model", bound=Section)
 
 
 def checked(model: type[Model], table: Any, where: str) -> Model:
-    """A table as a validated section.
+    """Return a table as a validated section.
 
     Args:
         model: the section's class.
@@ -69,25 +69,27 @@ def checked(model: type[Model], table: Any, where: str) -> Model:
 
 
 def _no_table(where: str, got: Any) -> InputError:
+    """Return the error of a value in place of a table."""
     return InputError(where, repr(got), "a table", f"write [{where.rpartition(' ')[2]}] on a line of its own")
 
 
 def _input_error(error: ValidationError, model: type[Section] | None, where: str) -> InputError:
+    """Return the first fault of a validation as an error with four parts."""
     problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     field = None
     for step in problem["loc"]:
-        known = None if model is None else model.model_fields
-        if known is None or (step not in known and problem["type"] != "extra_forbidden"):
+        fields = None if model is None else model.model_fields
+        if fields is None or (step not in fields and problem["type"] != "extra_forbidden"):
             break
-        if step not in known:
-            return unknown_name(where, str(step), known, f"keys of [{where.rpartition(' ')[2]}]")
-        field, where = known[step], f"{where}.{step}"
+        if step not in fields:
+            return unknown_name(where, str(step), fields, f"keys of [{where.rpartition(' ')[2]}]")
+        field, where = fields[step], f"{where}.{step}"
         model = _section_of(field.annotation)
     inner = problem.get("ctx", {}).get("error")
     if isinstance(inner, InputError):
-        known_fix = field.title if field and field.title and not inner.fix.startswith("did you mean") else inner.fix
-        return InputError(where, inner.got, inner.allowed, known_fix)
+        suggestion = field.title if field and field.title and not inner.fix.startswith("did you mean") else inner.fix
+        return InputError(where, inner.got, inner.allowed, suggestion)
     if model is not None:
         return _no_table(where, problem["input"])
     allowed, fix = (field.description, field.title) if field else (None, None)
@@ -95,15 +97,19 @@ def _input_error(error: ValidationError, model: type[Section] | None, where: str
 
 
 def _section_of(kind: Any) -> type[Section] | None:
-    """The section class in a field's type, or None."""
+    """Return the section class in a field's type, or None."""
     kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
 
 
-def stated(option: str, fixed: Mapping[str, Any]) -> str:
-    """An option with what it states.
+def option_text(option: str, fixed: Mapping[str, Any]) -> str:
+    """Return an option with its settings as the command line has them.
 
-    >>> stated("--train", {"tp": 4, "overlap_tp": True})
+    Args:
+        option: of the command line.
+        fixed: name → value.
+
+    >>> option_text("--train", {"tp": 4, "overlap_tp": True})
     '--train tp=4 --train overlap_tp=true'
     """
     values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in fixed.items()}
@@ -112,7 +118,7 @@ def stated(option: str, fixed: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def errors_of_option(option: str, fixed: Mapping[str, Any]) -> Iterator[None]:
-    """Names the option and its text in errors of an axis that it fixes, or of all that it fixes together."""
+    """Name the option and its settings in errors of the axes that it fixes."""
     try:
         yield
     except InputError as error:
@@ -121,7 +127,7 @@ def errors_of_option(option: str, fixed: Mapping[str, Any]) -> Iterator[None]:
         if not fixed or not (name in fixed or error.where == f"{file}axes"):
             raise
         got = f"{name}, which the command sets" if error.got.endswith(" twice") else error.got
-        own = error.fix.partition("; --")[0]  # without options of other commands
-        fix = own if name and got == error.got and "divisors" not in own else "leave it out"
-        said = {name: fixed[name]} if name else fixed
-        raise InputError(stated(option, said), got, error.allowed, fix) from None
+        suggestion = error.fix.partition("; --")[0]  # without options of other commands
+        fix = suggestion if name and got == error.got and "divisors" not in suggestion else "leave it out"
+        options = {name: fixed[name]} if name else fixed
+        raise InputError(option_text(option, options), got, error.allowed, fix) from None

@@ -50,7 +50,7 @@ class Expression:
 
     @property
     def is_comparison(self) -> bool:
-        """Whether the value is a truth value, not a number."""
+        """True for a truth value, False for a number."""
         return is_boolean(_tree(self.text))
 
     @property
@@ -68,10 +68,10 @@ class Expression:
         if not upper and not isinstance(tree.ops[0], ast.Gt | ast.GtE):
             return None
         sides = (tree.left, tree.comparators[0])
-        place = [i for i, side in enumerate(sides) if dotted_name(side) is not None]
-        if len(place) != 1 or not isinstance(sides[1 - place[0]], ast.Constant):
+        name_sides = [i for i, side in enumerate(sides) if dotted_name(side) is not None]
+        if len(name_sides) != 1 or not isinstance(sides[1 - name_sides[0]], ast.Constant):
             return None
-        return self.names[0], upper == (place[0] == 0)
+        return self.names[0], upper == (name_sides[0] == 0)
 
     @property
     def constant(self) -> float:
@@ -119,24 +119,25 @@ class Expression:
         return self.study.written.get(self.text.strip(), self.units)
 
     def __call__(self, lookup: Lookup) -> Value:
-        """Value with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers."""
+        """Return the value with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers."""
         return Reading(self.study, lookup, self.where).value(_tree(self.text))
 
     def excess(self, lookup: Lookup) -> Scalar:
-        """Violation of a comparison: 0 where it holds, positive where it does not.
+        """Return the violation of a comparison, 0 where it holds.
 
         ``a <= b`` gives (a - b) / (|a| + |b|), at most 1; ``and`` adds, ``or`` takes the minimum.
         """
-        return Reading(self.study, lookup, self.where).excess(_tree(self.text), wanted=True)
+        return Reading(self.study, lookup, self.where).excess(_tree(self.text), expected=True)
 
 
 @functools.lru_cache(maxsize=256)
 def _tree(text: str) -> ast.expr:
+    """Parse a text into Python's syntax tree."""
     return ast.parse(text, mode="eval").body
 
 
 def parse(text: Any, where: str, study: Study) -> Expression:
-    """The checked expression of a text.
+    """Return the checked expression of a text.
 
     Args:
         text: the user's text.
@@ -161,7 +162,7 @@ def parse(text: Any, where: str, study: Study) -> Expression:
         tree = _tree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.args[0] if error.args else "nested too deep"
-        raise InputError(where, repr(text), ALLOWED, _mended(text, reason)) from None
+        raise InputError(where, repr(text), ALLOWED, _correction(text, reason)) from None
     if _is_deeper(tree, _DEEPEST):
         raise InputError(where, repr(text), f"at most {_DEEPEST} levels of nesting", _SPLIT)
     names: dict[str, None] = {}
@@ -180,8 +181,8 @@ def parse(text: Any, where: str, study: Study) -> Expression:
     return Expression(text, tuple(names), study, where)
 
 
-def _mended(text: str, reason: str) -> str:
-    """Suggested correction of a text with syntax of another language."""
+def _correction(text: str, reason: str) -> str:
+    """Return a suggested correction of a text with syntax of another language."""
     if bare := _BARE.search(text):
         return f"write a number with its unit as a string: {bare[1]}{bare[2]!r}"
     for sign, ours in (("&&", "and"), ("||", "or")):
@@ -193,7 +194,12 @@ def _mended(text: str, reason: str) -> str:
 
 
 def written_units(text: str, study: Study) -> str:
-    """Units in tables of an objective given as text."""
+    """Return the units in tables of an objective given as text.
+
+    Args:
+        text: an expression of leaves and metrics.
+        study: its metrics.
+    """
     return parse(text, "objective", study).written
 
 
@@ -201,7 +207,7 @@ def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
     """Check that added terms have the same units; a bare number takes those of the other term."""
     reading = Reading(study, lambda _: 1.0, where)
     left, right = (reading.dimension(side) for side in (node.left, node.right))
-    weighted = any(isinstance(one, ast.Constant) for one in ast.walk(node))
+    weighted = any(isinstance(child, ast.Constant) for child in ast.walk(node))
     if left is not None and right is not None and left != right and not weighted:
         added = " and ".join(catalog.written(side) if side else "plain numbers" for side in (left, right))
         raise InputError(
@@ -217,7 +223,7 @@ def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
     reading = Reading(study, lambda _: 1.0, where)
     for pair in itertools.pairwise((node.left, *node.comparators)):
         left, right = (None if is_text(side) else reading.dimension(side) for side in pair)
-        weighted = any(isinstance(one, ast.Constant) for side in pair for one in ast.walk(side))
+        weighted = any(isinstance(child, ast.Constant) for side in pair for child in ast.walk(side))
         if left is not None and right is not None and left != right and not weighted:
             compared = " with ".join(catalog.written(side) if side else "a plain number" for side in (left, right))
             raise InputError(
@@ -240,7 +246,7 @@ def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
 
 
 def _is_deeper(tree: ast.expr, levels: int) -> bool:
-    """Whether nodes are nested deeper than ``levels``."""
+    """True where nodes are nested deeper than ``levels``."""
     nodes: list[ast.AST] = [tree]
     for _ in range(levels):
         nodes = [child for node in nodes for child in ast.iter_child_nodes(node)]

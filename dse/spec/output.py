@@ -31,7 +31,15 @@ class Keep:
 
 
 def parse_keep(text: Any, where: str) -> Keep:
-    """``all feasible best pareto top:K`` as a :class:`Keep`."""
+    """Parse ``all feasible best pareto top:K``.
+
+    Args:
+        text: from the document or the command line.
+        where: its place, for errors.
+
+    Raises:
+        InputError: for any other text.
+    """
     mode, _, count = str(text).partition(":")
     if mode == "top" and _is_count(count):
         return Keep("top", int(count))
@@ -41,41 +49,41 @@ def parse_keep(text: Any, where: str) -> Keep:
 
 
 def _is_count(text: str) -> bool:
-    """Whether a text is an integer from 1 to the maximum number of kept designs."""
+    """True for a text of an integer from 1 to the maximum number of kept designs."""
     return text.isdecimal() and len(text) <= len(str(MOST)) and 1 <= int(text) <= MOST
 
 
-def limit_of(value: Any, where: str) -> int:
-    """Maximum number of designs that are kept."""
+def read_limit(value: Any, where: str) -> int:
+    """Return the maximum number of designs that are kept."""
     if is_whole(value):
         return int(value)
     raise InputError(where, repr(value), f"a number of designs, up to {MOST:,}", f"leave it out for {DEFAULT_LIMIT:,}")
 
 
-def compression_of(value: Any, where: str) -> str:
-    """Compression of the results."""
+def read_compression(value: Any, where: str) -> str:
+    """Return the compression of the results."""
     if value in COMPRESSIONS:
         return value
     raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes the fastest one available")
 
 
-def histogram_of(value: Any, where: str) -> int:
-    """Number of bins of each objective's histogram; 0: no histogram."""
+def read_histogram(value: Any, where: str) -> int:
+    """Return the number of bins of each objective's histogram, 0 for none."""
     if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or FEWEST_BINS <= value <= MOST_BINS):
         return value
     raise InputError(where, repr(value), f"{FEWEST_BINS} to {MOST_BINS} bins", "leave it out for no histogram")
 
 
-def is_wanted(value: Any, used: set[str], where: str, study: Study, group: str) -> bool:
-    """Whether a group of metrics is computed: as stated, by default if the sweep names one of its metrics or leaves."""
+def is_group_computed(value: Any, names: set[str], where: str, study: Study, group: str) -> bool:
+    """True for a group of metrics that is stated, or by default if the sweep names one of its metrics or leaves."""
     if value is None:
         metrics, leaves = study.group(group), study.optional.get(group, ())
-        return any(name in metrics or name.startswith(leaves) for name in used)
-    return truth_of(value, where, group)
+        return any(name in metrics or name.startswith(leaves) for name in names)
+    return read_truth(value, where, group)
 
 
-def truth_of(value: Any, where: str, key: str) -> bool:
-    """A truth value; InputError for any other."""
+def read_truth(value: Any, where: str, key: str) -> bool:
+    """Return a truth value, or raise InputError for any other."""
     if isinstance(value, bool):
         return value
     raise InputError(where, repr(value), "true or false", f"write {key} = true")

@@ -20,10 +20,10 @@ from dse.spec.sweep import SweepSpec, from_document, text_of
 from dse.types.fields import POSITIVE
 
 #: Most devices of whole workers.
-_MOST = 1_000_000
+_MAX_DEVICES = 1_000_000
 
 #: Similarity from which an unknown section counts as a misspelt pool.
-_ALIKE = 0.7
+_MIN_SIMILARITY = 0.7
 
 #: Pool → the settings that its section cannot change: the prefill pool generates no answer, and the decode pool finds
 #: all keys and values in its memory.
@@ -52,113 +52,122 @@ class PoolsSpec(NamedTuple):
 
 
 def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
-    """The specification of a TOML text; InputError for any fault."""
+    """Return the specification of a TOML text.
+
+    Raises:
+        InputError: for any fault of the text.
+    """
     document = toml.parsed(text, file)
     settings = _settings(document.pop("pools", {}), f"{file}: pools")
-    own = {name: document.pop(name, None) for name in POOLS}
+    overlays = {name: document.pop(name, None) for name in POOLS}
     for name in ("prefill", "decode"):
-        if own[name] is None:
-            near = nearest(name, document, 1, _ALIKE)
+        if overlays[name] is None:
+            near = nearest(name, document, 1, _MIN_SIMILARITY)
             fix = f"write [{name}] for [{near[0]}]" if near else f"add [{name}.axes]"
             raise InputError(file, f"no section [{name}]", "[prefill] and [decode]", fix)
     specs = {}
-    for name, overlay in own.items():
+    for name, overlay in overlays.items():
         if overlay is not None:
             with errors_of(name, file):
-                specs[name] = from_document(_laid_over(document, overlay, name, f"{file}: {name}"), text, file)
+                specs[name] = from_document(_merge_sections(document, overlay, name, f"{file}: {name}"), text, file)
             _check_one_model(specs[name], specs["prefill"], f"{file}: {name}")
     return PoolsSpec(str(document.get("title", stem_of(file))), specs, *settings)
 
 
 def read(path: str | Path) -> PoolsSpec:
-    """The specification of a TOML file; InputError for any fault."""
+    """Return the specification of a TOML file.
+
+    Raises:
+        InputError: for any fault of the file or its text.
+    """
     return from_text(text_of(path), str(path))
 
 
 @contextlib.contextmanager
 def errors_of(name: str, file: str) -> Iterator[None]:
-    """Adds the name of the pool to errors of its sweep."""
+    """Add the name of the pool to errors of its sweep."""
     try:
         yield
     except InputError as error:
-        within = error.where.removeprefix(f"{file}: ")
-        named = within if within.startswith(name) or within == error.where else f"{name}.{within}"
-        raise InputError(f"{file}: {named}", error.got, error.allowed, error.fix) from None
+        location = error.where.removeprefix(f"{file}: ")
+        qualified = location if location.startswith(name) or location == error.where else f"{name}.{location}"
+        raise InputError(f"{file}: {qualified}", error.got, error.allowed, error.fix) from None
 
 
 def _check_one_model(spec: SweepSpec, prefill: SweepSpec, where: str) -> None:
-    """InputError unless all pools have one and the same model."""
-    swept = next((axis.name for axis in spec.axes if _is_of_model(axis.key) and varies(axis)), None)
-    if swept is not None:
+    """Raise InputError unless all pools have one and the same model."""
+    axis_name = next((axis.name for axis in spec.axes if _is_of_model(axis.key) and varies(axis)), None)
+    if axis_name is not None:
         raise InputError(
-            f"{where}.axes.{swept}", "an axis of the model", "one model for all pools", "fix it under [workload]"
+            f"{where}.axes.{axis_name}", "an axis of the model", "one model for all pools", "fix it under [workload]"
         )
-    models = [_model(one) for one in (spec, prefill)]
+    models = [_model(pool) for pool in (spec, prefill)]
     if models[0] != models[1]:
-        got, wanted = (", ".join(f"{name} = {value}" for name, value in one.items()) for one in models)
+        got, allowed = (", ".join(f"{name} = {value}" for name, value in model.items()) for model in models)
         raise InputError(
-            f"{where}.workload", got, f"the model of the pool of prompts: {wanted}", "fix one model under [workload]"
+            f"{where}.workload", got, f"the model of the pool of prompts: {allowed}", "fix one model under [workload]"
         )
 
 
 def _model(spec: SweepSpec) -> dict[str, Any]:
-    """Settings of the model in a specification, by name."""
-    given = (*spec.names.values(), *spec.fixed.values(), *spec.axes)
-    return {axis.key: axis.labels[0] for axis in sorted(given, key=lambda axis: axis.key) if _is_of_model(axis.key)}
+    """Return the settings of the model in a specification, by name."""
+    axes = (*spec.names.values(), *spec.fixed.values(), *spec.axes)
+    return {axis.key: axis.labels[0] for axis in sorted(axes, key=lambda axis: axis.key) if _is_of_model(axis.key)}
 
 
 def _is_of_model(key: str) -> bool:
-    """Whether a key is a leaf of the model or the catalogue's name of a workload."""
+    """True for a leaf of the model, and for the catalogue's name of a workload."""
     return key == "workload" or is_of_model(key)
 
 
 def varies(axis: Axis) -> bool:
-    """Whether an axis has several values."""
+    """True for an axis of several values."""
     return bool(axis.rule) or len(axis.labels) > 1
 
 
 def _settings(table: Any, where: str) -> tuple[dict[str, float], float, dict[str, int], float]:
+    """Return prices, transfer rate, devices and utilisation of ``[pools]``."""
     if not isinstance(table, dict) or not isinstance(table.get("prices", {}), dict):
         raise InputError(where, repr(table), "a table", "write [pools.prices] on a line of its own")
     for key in table:
         if key not in KEYS:
             raise unknown_name(where, key, KEYS, "keys")
     prices = {
-        catalog.resolve("accelerator", name): _more_than_none(value, "USD/s", f"{where}.prices.{name}", "4.75 USD/h")
+        catalog.resolve("accelerator", name): _positive_quantity(value, "USD/s", f"{where}.prices.{name}", "4.75 USD/h")
         for name, value in table.get("prices", {}).items()
     }
     rate = table.get("transfer")
-    transfer = 0.0 if rate is None else _more_than_none(rate, "B/s", f"{where}.transfer", "25 GB/s")
+    transfer = 0.0 if rate is None else _positive_quantity(rate, "B/s", f"{where}.transfer", "25 GB/s")
     share = table.get("utilisation", _UTILISATION)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 < share < 1.0:
         raise InputError(f"{where}.utilisation", repr(share), "more than 0, less than 1", "write 0.8")
     return prices, transfer, _devices(table.get("n_devices", {}), f"{where}.n_devices"), float(share)
 
 
-def _devices(stated: Any, where: str) -> dict[str, int]:
-    """Devices of all workers: a number, or a table by accelerator."""
-    by_name = stated if isinstance(stated, dict) else {"": stated}
+def _devices(setting: Any, where: str) -> dict[str, int]:
+    """Return accelerator → devices, with "" for devices of any accelerator."""
+    by_name = setting if isinstance(setting, dict) else {"": setting}
     for value in by_name.values():
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MOST:
-            allowed = f"a whole number from 1 to {_MOST:,}, or a table of them by accelerator"
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MAX_DEVICES:
+            allowed = f"a whole number from 1 to {_MAX_DEVICES:,}, or a table of them by accelerator"
             raise InputError(where, repr(value), allowed, "write n_devices = 64")
     return {catalog.resolve("accelerator", name) if name else "": value for name, value in by_name.items()}
 
 
-def _more_than_none(value: Any, units: str, where: str, such: str) -> float:
-    """A quantity above 0; InputError otherwise: with a rate of 0 all pairs would be equal."""
+def _positive_quantity(value: Any, units: str, where: str, example: str) -> float:
+    """Return a quantity above 0 in SI units, as with a rate of 0 all pairs would be equal."""
     if not isinstance(value, str):
-        raise InputError(where, repr(value), f"a string with a unit ({units})", f"write {such!r}")
+        raise InputError(where, repr(value), f"a string with a unit ({units})", f"write {example!r}")
     return catalog.bounded(catalog.quantity(value, units, where), value, POSITIVE, where)
 
 
-def _laid_over(document: dict[str, Any], overlay: dict[str, Any], pool: str, where: str) -> dict[str, Any]:
-    """The sections of a file, overridden by those of a pool."""
+def _merge_sections(document: dict[str, Any], overlay: dict[str, Any], pool: str, where: str) -> dict[str, Any]:
+    """Return the sections of a file, overridden by those of a pool."""
     if not isinstance(overlay, dict) or not all(isinstance(section, dict) for section in overlay.values()):
         raise InputError(where, repr(overlay), "sections of a sweep", f"write [{pool}.axes] on a line of its own")
     sections = {**document}
-    asked = {**overlay, "serving": {**overlay.get("serving", {}), **POOLS[pool]}}
-    for name, section in asked.items():
+    overrides = {**overlay, "serving": {**overlay.get("serving", {}), **POOLS[pool]}}
+    for name, section in overrides.items():
         sections[name] = {**document.get(name, {}), **section}
     sections["output"] = {**sections.get("output", {}), "energy": True}
     return sections

@@ -58,12 +58,12 @@ class Reading:
     where: str
 
     def value(self, node: ast.expr) -> Value:
-        """Value of a node, operands first."""
+        """Return the value of a node, operands first."""
         if isinstance(node, ast.BoolOp):
             combine = operator.and_ if isinstance(node.op, ast.And) else operator.or_
-            return functools.reduce(combine, [_true(self.value(operand)) for operand in node.values])
+            return functools.reduce(combine, [_truth(self.value(operand)) for operand in node.values])
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return ~_true(self.value(node.operand))
+            return ~_truth(self.value(node.operand))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return -1.0 * self._number(node.operand)
         if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
@@ -80,7 +80,7 @@ class Reading:
         raise InputError(self.where, repr(ast.unparse(node)), ALLOWED, "use only these")
 
     def dimension(self, node: ast.expr) -> catalog.Dimension | None:
-        """Dimension of a node; None for a constant, which takes that of the other operand."""
+        """Return the dimension of a node, None for a constant, which takes that of the other operand."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return self.dimension(node.operand)
         if isinstance(node, ast.BinOp):
@@ -99,41 +99,43 @@ class Reading:
         return catalog.dimension(self.study.units.get(name) or known_leaves()[name]["units"])
 
     def unit_notes(self, node: ast.Compare) -> Iterator[str]:
-        """Notes on the units assumed for bare numbers of a comparison; none for 0."""
+        """Yield notes on the units assumed for bare numbers of a comparison, none for 0."""
         operators = [_SIGNS[type(op)] for op in node.ops]
         for sign, (left, right) in zip(operators, itertools.pairwise((node.left, *node.comparators)), strict=True):
             for number, other in ((left, right), (right, left)):
-                parts = (one for one in ast.walk(number) if isinstance(one, ast.expr))
-                plain = not any(dotted_name(one) or is_text(one) for one in parts)
+                nodes = (child for child in ast.walk(number) if isinstance(child, ast.expr))
+                is_bare = not any(dotted_name(child) or is_text(child) for child in nodes)
                 units = self.dimension(other)
-                if plain and units and (value := float(self.value(number))):
-                    shown = f"{_shown(left)} {sign} {_shown(right)}"
-                    yield f"{shown} has no unit: read as {value:g} {catalog.written(units)}"
+                if is_bare and units and (value := float(self.value(number))):
+                    text = f"{_side_text(left)} {sign} {_side_text(right)}"
+                    yield f"{text} has no unit: read as {value:g} {catalog.written(units)}"
 
-    def excess(self, node: ast.expr, wanted: bool) -> Scalar:
-        """Violation of ``node == wanted``; 0 where it holds."""
+    def excess(self, node: ast.expr, expected: bool) -> Scalar:
+        """Return the violation of ``node == expected``, 0 where it holds."""
         import jax.numpy as jnp
 
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return self.excess(node.operand, not wanted)
+            return self.excess(node.operand, not expected)
         if isinstance(node, ast.BoolOp):
-            parts = [self.excess(operand, wanted) for operand in node.values]
-            return functools.reduce(operator.add if isinstance(node.op, ast.And) == wanted else jnp.minimum, parts)
-        holds = _true(self.value(node)) == wanted
+            violations = [self.excess(operand, expected) for operand in node.values]
+            return functools.reduce(
+                operator.add if isinstance(node.op, ast.And) == expected else jnp.minimum, violations
+            )
+        is_true = _truth(self.value(node)) == expected
         if not isinstance(node, ast.Compare):
-            return jnp.where(holds, 0.0, 1.0)
+            return jnp.where(is_true, 0.0, 1.0)
         pairs = itertools.pairwise(jnp.asarray(side, jnp.float32) for side in self.sides(node))
-        far = sum(jnp.abs(a - b) / jnp.maximum(jnp.abs(a) + jnp.abs(b), _LEAST_EXCESS) for a, b in pairs)
-        return jnp.where(holds, 0.0, jnp.maximum(far, _LEAST_EXCESS))
+        distance = sum(jnp.abs(a - b) / jnp.maximum(jnp.abs(a) + jnp.abs(b), _LEAST_EXCESS) for a, b in pairs)
+        return jnp.where(is_true, 0.0, jnp.maximum(distance, _LEAST_EXCESS))
 
     def _constant(self, value: float) -> float:
-        """A number; InputError outside the range of single precision."""
+        """Return a number within the range of single precision."""
         if abs(value) > _LARGEST:
             raise InputError(self.where, "a number above 1e38", "numbers up to 1e38", "check the number")
         return float(value)
 
     def _number(self, node: ast.expr) -> Scalar:
-        """Value of an operand of arithmetic."""
+        """Return the value of an operand of arithmetic."""
         if is_boolean(node):
             raise InputError(
                 self.where,
@@ -144,61 +146,64 @@ class Reading:
         value: Any = self.value(node)
         return value
 
-    def _combined(self, how: type[ast.operator], left: Scalar, right: Scalar) -> Scalar:
-        """Sum, difference, product or quotient of two numbers."""
-        if how is ast.Div and type(right) is float and right == 0.0:
+    def _combined(self, operation: type[ast.operator], left: Scalar, right: Scalar) -> Scalar:
+        """Return the sum, difference, product or quotient of two numbers."""
+        if operation is ast.Div and type(right) is float and right == 0.0:
             raise InputError(self.where, "a division by zero", ALLOWED, "divide by another number")
-        return _BINARY[how](left, right)
+        return _BINARY[operation](left, right)
 
     def sides(self, node: ast.Compare) -> list[Value]:
-        """Sides of a comparison; a text takes the units or the enumeration of the other side's name."""
+        """Return the sides of a comparison, texts in the units or the enumeration of the other side's name."""
         sides = [node.left, *node.comparators]
-        named = [name for name in map(dotted_name, sides) if name is not None]
-        self._expect_quotes(node, named)
+        names = [name for name in map(dotted_name, sides) if name is not None]
+        self._expect_quotes(node, names)
         return [
-            self._said(side.value, named)
+            self._literal(side.value, names)
             if isinstance(side, ast.Constant) and isinstance(side.value, str | bool)
             else self.value(side)
             for side in sides
         ]
 
-    def _said(self, value: str | bool, named: list[str]) -> Scalar:
-        """A text or a truth value that is compared with these names, as a number."""
+    def _literal(self, value: str | bool, names: list[str]) -> Scalar:
+        """Return a text or a truth value that is compared with ``names``, as a number."""
         if isinstance(value, str):
-            return self._text(value, named)
-        path = self._full_name(named[0]) if named else ""
+            return self._text(value, names)
+        path = self._full_name(names[0]) if names else ""
         return leaf_value(path, value, self.where) if path in known_leaves() else self._constant(value)
 
-    def _expect_quotes(self, node: ast.Compare, named: list[str]) -> None:
-        """InputError for an unquoted choice: ``recompute == full``."""
-        for leaf, other in itertools.permutations(named, 2):
+    def _expect_quotes(self, node: ast.Compare, names: list[str]) -> None:
+        """Raise InputError for an unquoted choice: ``recompute == full``."""
+        for leaf, other in itertools.permutations(names, 2):
             if not is_leaf(leaf) or is_leaf(other) or other in self.study.units:
                 continue
             if other in choices_of(self._full_name(leaf)):
-                right = re.sub(rf"\b{other}\b", repr(other), ast.unparse(node))
+                quoted_comparison = re.sub(rf"\b{other}\b", repr(other), ast.unparse(node))
                 raise InputError(
-                    self.where, f"{ast.unparse(node)!r}", f"a choice of {leaf} in quotation marks", f"write {right}"
+                    self.where,
+                    f"{ast.unparse(node)!r}",
+                    f"a choice of {leaf} in quotation marks",
+                    f"write {quoted_comparison}",
                 )
 
-    def _text(self, text: str, named: list[str]) -> Scalar:
-        """A text that is compared with these names, as a number."""
-        if not named:
+    def _text(self, text: str, names: list[str]) -> Scalar:
+        """Return a text that is compared with ``names``, as a number."""
+        if not names:
             raise InputError(self.where, repr(text), "a string compared with a leaf or metric", "compare it with one")
-        name = self._full_name(named[0])
+        name = self._full_name(names[0])
         if name in self.study.units:
             return catalog.quantity(text, self.study.units[name], self.where)
         return leaf_value(name, text, self.where)
 
     def _full_name(self, name: str) -> str:
-        """A metric's name, or the full path of a leaf."""
+        """Return a metric's name, or the full path of a leaf."""
         if name in self.study.units:
             return name
-        if not is_leaf(name) and (found := of_another(name, self.study)):
-            metric, other = found
-            shown = f"{name!r}" if metric == name else f"{name!r}, that is {metric}"
+        if not is_leaf(name) and (foreign_metric := of_another(name, self.study)):
+            metric, other = foreign_metric
+            quoted = f"{name!r}" if metric == name else f"{name!r}, that is {metric}"
             raise InputError(
                 self.where,
-                f"{shown}, a metric of {other.name}",
+                f"{quoted}, a metric of {other.name}",
                 f"leaves, and metrics of {self.study.name}",
                 "add a section [serving]" if other.name == "serving" else f"leave out the section [{self.study.name}]",
             )
@@ -209,25 +214,25 @@ class Reading:
 
 
 def is_text(node: ast.expr) -> bool:
-    """Whether a node is a text."""
+    """True for a node that is a text."""
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def _shown(node: ast.expr) -> str:
-    """Text of a side of a comparison, with numbers in few digits."""
+def _side_text(node: ast.expr) -> str:
+    """Return the text of a side of a comparison, with numbers in few digits."""
     value = getattr(node, "value", None)
     return f"{value:g}" if isinstance(node, ast.Constant) and isinstance(value, int | float) else ast.unparse(node)
 
 
-def _true(value: Value) -> Truth:
-    """Truth value of a number: whether it is not 0."""
+def _truth(value: Value) -> Truth:
+    """Return the truth value of a number: True where it is not 0."""
     if isinstance(value, float | int):
         return np.bool_(value != 0)
     return value if value.dtype == np.bool_ else value != 0
 
 
 def dotted_name(node: ast.expr) -> str | None:
-    """``a.b.c`` of a chain of attributes, otherwise None."""
+    """Return ``a.b.c`` of a chain of attributes, otherwise None."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -237,6 +242,6 @@ def dotted_name(node: ast.expr) -> str | None:
 
 
 def is_boolean(node: ast.expr) -> bool:
-    """Whether the value of a node is a truth value, not a number."""
+    """True for a node whose value is a truth value."""
     negation = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     return negation or isinstance(node, ast.BoolOp | ast.Compare)

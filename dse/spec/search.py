@@ -24,7 +24,7 @@ from dse.spec import codesign, continuous
 from dse.spec import sweep as sweep_spec
 from dse.spec.codesign import DESCENT, Descent, DescentSection
 from dse.spec.continuous import Interval, Limit
-from dse.spec.document import Positive, Section, Truth, Whole, checked, counted
+from dse.spec.document import Positive, PositiveCount, Section, Truth, bounded_integer, checked
 from dse.spec.sweep import SweepSpec
 
 #: Method → its options and what they are when they are not given; :mod:`dse.optimizers.methods` says what they do.
@@ -44,7 +44,7 @@ BATCHES = ("population", "walkers")
 
 #: Designs that a method may look at in one step, and seeds that may go side by side.
 MOST_A_STEP, MOST_SEEDS = 100_000, 1_000
-_COUNT = counted(1, MOST_A_STEP)
+_COUNT = bounded_integer(1, MOST_A_STEP)
 
 DEFAULT_METHOD = "evolution"
 DEFAULT_EVALUATIONS = 10_000
@@ -52,7 +52,7 @@ DEFAULT_SEEDS = 4
 
 
 def _options_section(name: str, options: Mapping[str, int | float]) -> type[Section]:
-    """The table of a method's options."""
+    """Return the section class of a method's options."""
     fields: dict[str, Any] = {
         key: (_COUNT if isinstance(value, int) else Positive, Field(value, title=f"leave it out for {value}"))
         for key, value in options.items()
@@ -60,11 +60,11 @@ def _options_section(name: str, options: Mapping[str, int | float]) -> type[Sect
     return create_model(f"Options of {name}", __base__=Section, **fields)
 
 
-class _Searching(Section):
+class _SearchFields(Section):
     """What ``[search]`` says besides the options of methods."""
 
     method: tuple[str, ...] = Field((DEFAULT_METHOD,), description=", ".join(METHODS), title="name a method")
-    evaluations: Whole | None = None
+    evaluations: PositiveCount | None = None
     seconds: Positive | None = None
     seeds: tuple[int, ...] = Field(
         tuple(range(DEFAULT_SEEDS)),
@@ -75,7 +75,8 @@ class _Searching(Section):
 
     @field_validator("method", mode="before")
     @classmethod
-    def _known_methods(cls, value: Any) -> Any:
+    def _method_names(cls, value: Any) -> Any:
+        """Return the names of the methods as a tuple."""
         names = value if isinstance(value, list) else [value]
         for name in names:
             if not isinstance(name, str) or name not in METHODS:
@@ -91,12 +92,12 @@ class _Searching(Section):
 
     @field_validator("seeds", mode="before")
     @classmethod
-    def _unlike_seeds(cls, value: Any) -> Any:
-        """Seeds by count or as a list."""
+    def _seed_list(cls, value: Any) -> Any:
+        """Return the seeds of a count or of a list."""
         if type(value) is int and 1 <= value <= MOST_SEEDS:
             return tuple(range(value))
-        whole = isinstance(value, list) and all(type(seed) is int and 0 <= seed < 1 << 32 for seed in value)
-        if not whole or not 1 <= len(value) <= MOST_SEEDS or len(set(value)) != len(value):
+        is_list_of_seeds = isinstance(value, list) and all(type(seed) is int and 0 <= seed < 1 << 32 for seed in value)
+        if not is_list_of_seeds or not 1 <= len(value) <= MOST_SEEDS or len(set(value)) != len(value):
             raise ValueError("no seeds")
         return tuple(value)
 
@@ -106,7 +107,7 @@ _tables: dict[str, Any] = {
 }
 _tables[DESCENT] = (DescentSection | None, None)
 #: ``[search]`` with a table of options a method.
-SearchSection = create_model("SearchSection", __base__=_Searching, **_tables)
+SearchSection = create_model("SearchSection", __base__=_SearchFields, **_tables)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,24 +127,24 @@ class SearchSpec:
 
     @property
     def descends(self) -> bool:
-        """Whether continuous hardware moves by its gradient, with the best mapping of every workload."""
+        """True for a search that moves continuous hardware by its gradient."""
         return DESCENT in self.methods
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How values without their units were read, in words."""
-        read = (*(one.note for one in self.intervals), *(one.note for one in self.limits))
-        return tuple(dict.fromkeys((*self.sweep.notes, *filter(None, read))))
+        """Remarks on values whose units were assumed."""
+        interval_notes = (*(interval.note for interval in self.intervals), *(interval.note for interval in self.limits))
+        return tuple(dict.fromkeys((*self.sweep.notes, *filter(None, interval_notes))))
 
     def hash(self) -> str:
-        """SHA-256 of what is searched; how, the title and the output do not count."""
+        """Return the SHA-256 of the space and the objectives, without methods, title and output."""
         document = toml.parsed(self.sweep.text, self.sweep.file)
-        meaning = {key: value for key, value in document.items() if key not in ("title", "output", "search")}
-        return hashlib.sha256(json.dumps(meaning, sort_keys=True, default=str).encode()).hexdigest()
+        hashed_keys = {key: value for key, value in document.items() if key not in ("title", "output", "search")}
+        return hashlib.sha256(json.dumps(hashed_keys, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def read(path: str | Path, study: Study | None = None) -> SearchSpec:
-    """The specification in a TOML file.
+    """Return the specification in a TOML file.
 
     Args:
         path: of the file.
@@ -162,7 +163,7 @@ def read(path: str | Path, study: Study | None = None) -> SearchSpec:
 
 
 def from_text(text: str, file: str = "search.toml", study: Study | None = None) -> SearchSpec:
-    """The specification in a TOML text.
+    """Return the specification in a TOML text.
 
     Args:
         text: the TOML document.
@@ -193,18 +194,18 @@ def from_text(text: str, file: str = "search.toml", study: Study | None = None) 
     if codesign.SECTION in document:
         return _codesign(document, text, file, study)
     section = checked(SearchSection, document.pop("search", {}), f"{file}: search")
-    found: dict[str, dict[str, Any]] = {}
+    tables: dict[str, dict[str, Any]] = {}
     if isinstance(document.get("axes"), dict):
-        continuous.taken(document["axes"], "", found, lower_ends=DESCENT not in section.method)
+        continuous.extract_continuous(document["axes"], "", tables, lower_ends=DESCENT not in section.method)
     sweep = sweep_spec.from_document(document, text, file, study)
     if DESCENT in section.method:
-        intervals = tuple(continuous.variable(name, table, f"{file}: axes.{name}") for name, table in found.items())
-        return _of_descent(sweep, Descent(_options(section, file)[DESCENT], intervals, ()), section)
+        intervals = tuple(continuous.variable(name, table, f"{file}: axes.{name}") for name, table in tables.items())
+        return _descent_search(sweep, Descent(_options(section, file)[DESCENT], intervals, ()), section)
     budget = section.evaluations, section.seconds
     return SearchSpec(
         sweep=sweep,
         intervals=tuple(
-            continuous.interval(name, table, sweep, f"{file}: axes.{name}") for name, table in found.items()
+            continuous.interval(name, table, sweep, f"{file}: axes.{name}") for name, table in tables.items()
         ),
         methods=section.method,
         options=_options(section, file),
@@ -216,25 +217,25 @@ def from_text(text: str, file: str = "search.toml", study: Study | None = None) 
 
 
 def _codesign(document: dict[str, Any], text: str, file: str, study: Study | None) -> SearchSpec:
-    """The search that a section ``[codesign]`` describes."""
+    """Return the search that a section ``[codesign]`` describes."""
     if "search" in document:
         got, fix = f"[search] beside [{codesign.SECTION}]", f"write [search.{DESCENT}], or leave [search] out"
         raise InputError(f"{file}: search", got, "one of them", fix)
     descent = codesign.read(document.pop(codesign.SECTION), file)
     section = checked(SearchSection, {"method": DESCENT}, f"{file}: search")
-    spec = _of_descent(sweep_spec.from_document(document, text, file, study), descent, section)
+    spec = _descent_search(sweep_spec.from_document(document, text, file, study), descent, section)
     return dataclasses.replace(spec, section=codesign.SECTION)
 
 
-def _of_descent(sweep: SweepSpec, descent: Descent, section: _Searching) -> SearchSpec:
-    """A search by descent: limits of its variables are the method's, not those of each design."""
+def _descent_search(sweep: SweepSpec, descent: Descent, section: _SearchFields) -> SearchSpec:
+    """Return a search by descent, whose limits are the method's and not those of each design."""
     for key in ("seeds", "polish"):
         if key in section.model_fields_set:
             fix = f"write seed under [search.{DESCENT}]" if key == "seeds" else "leave it out"
             raise InputError(f"{sweep.file}: search.{key}", "a key of other methods", "evaluations, seconds", fix)
-    limits, others = continuous.limits(sweep.constraints, tuple(one.path for one in descent.intervals))
+    limits, constraints = continuous.limits(sweep.constraints, tuple(interval.path for interval in descent.intervals))
     return SearchSpec(
-        sweep=dataclasses.replace(sweep, constraints=tuple(others)),
+        sweep=dataclasses.replace(sweep, constraints=tuple(constraints)),
         intervals=descent.intervals,
         methods=section.method,
         options={DESCENT: descent.options},
@@ -246,14 +247,14 @@ def _of_descent(sweep: SweepSpec, descent: Descent, section: _Searching) -> Sear
     )
 
 
-def _options(section: _Searching, file: str) -> dict[str, dict[str, Any]]:
-    """Options of the methods that are run."""
-    found = {}
+def _options(section: _SearchFields, file: str) -> dict[str, dict[str, Any]]:
+    """Return the options of the methods that are run."""
+    options = {}
     for name in METHODS:
-        given = getattr(section, name)
-        if given is not None and name not in section.method:
+        table = getattr(section, name)
+        if table is not None and name not in section.method:
             where, fix = f"{file}: search.{name}", f'add "{name}" to method'
             raise InputError(where, "options of a method that is not run", ", ".join(section.method), fix)
         if name in section.method:
-            found[name] = given.model_dump(exclude_none=True) if given else dict(METHOD_OPTIONS.get(name, {}))
-    return found
+            options[name] = table.model_dump(exclude_none=True) if table else dict(METHOD_OPTIONS.get(name, {}))
+    return options

@@ -49,14 +49,19 @@ ANY_OPTION = "any_option"
 
 
 def check_keys(table: dict[str, Any], allowed: tuple[str, ...], where: str) -> None:
-    """InputError for a key that is not among ``allowed``."""
+    """Raise InputError for a key that is not among ``allowed``."""
     for key in table:
         if key not in allowed:
             raise unknown_name(where, key, allowed, "keys")
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of nested tables (TOML reads ``memory.bandwidth`` as nested); ranges stay whole."""
+    """Yield dotted keys and values of nested tables, with ranges whole (TOML nests ``memory.bandwidth``).
+
+    Args:
+        table: from the TOML document.
+        prefix: of the dotted keys.
+    """
     for key, value in table.items():
         if isinstance(value, dict) and not axis_values.is_range(value):
             yield from flat(value, f"{prefix}{key}.")
@@ -64,79 +69,81 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield f"{prefix}{key}", value
 
 
-def fixed_of(document: dict[str, Any], file: str, serving: bool) -> tuple[dict[str, Axis], dict[str, Axis]]:
-    """Catalogue names and leaves that the sections ``workload system software mapping serving`` fix.
+def read_fixed(document: dict[str, Any], file: str, serving: bool) -> tuple[dict[str, Axis], dict[str, Axis]]:
+    """Return catalogue names and leaves that the sections ``workload system software mapping serving`` fix.
 
     ``serving``: kind of the study.
     """
     names: dict[str, Axis] = {}
     fixed: dict[str, Axis] = {}
-    for section, own in SECTIONS.items():
+    for section, catalogue_keys in SECTIONS.items():
         for key, value in flat(document.get(section, {})):
             where = f"{file}: {section}.{key}"
             if (section, key) == ("software", ANY_OPTION):
                 continue
             if isinstance(value, list | dict):
                 raise InputError(where, repr(value), "a single value", f"move {key} to [axes] to sweep it")
-            if key in own:
-                names[own[key]] = axis_values.named(own[key], NAMED[own[key]][0], [value], where)
+            if key in catalogue_keys:
+                names[catalogue_keys[key]] = axis_values.catalogue_axis(
+                    catalogue_keys[key], NAMED[catalogue_keys[key]][0], [value], where
+                )
             else:
-                path = _leaf_of(section, key, own, where, serving)
-                axis = axis_values.listed(path.rpartition(".")[2], path, [value], where)
+                path = _leaf_of(section, key, catalogue_keys, where, serving)
+                axis = axis_values.values_axis(path.rpartition(".")[2], path, [value], where)
                 fixed[path] = dataclasses.replace(axis, note=reading_note(key, path, value))
     return names, fixed
 
 
-def _leaf_of(section: str, key: str, own: dict[str, str], where: str, serving: bool) -> str:
-    """Full path of a section's key; InputError for a leaf of another section."""
-    begins = LEAVES_OF_SERVING if section == "serving" else (f"{section}.",)
-    inside = [path for path in known_leaves() if path.startswith(begins)]
-    path = axis_values.find_leaf(key, where, own, f"keys of [{section}]", begins=begins, serving=serving)
-    if path not in inside:
+def _leaf_of(section: str, key: str, catalogue_keys: dict[str, str], where: str, serving: bool) -> str:
+    """Return the full path of a section's key, or raise InputError for a leaf of another section."""
+    prefixes = LEAVES_OF_SERVING if section == "serving" else (f"{section}.",)
+    section_leaves = [path for path in known_leaves() if path.startswith(prefixes)]
+    path = axis_values.find_leaf(key, where, catalogue_keys, f"keys of [{section}]", prefixes=prefixes, serving=serving)
+    if path not in section_leaves:
         raise InputError(where, key, f"leaves of [{section}]", f"move it to [{path.partition('.')[0]}]")
     return path
 
 
-def axes_of(table: dict[str, Any], file: str, serving: bool) -> Iterator[Axis]:
-    """The axes of ``[axes]``; ``serving``: kind of the study."""
+def read_axes(table: dict[str, Any], file: str, serving: bool) -> Iterator[Axis]:
+    """Yield the axes of ``[axes]``; ``serving`` is the kind of the study."""
     for key, value in flat(table):
         where = f"{file}: axes.{key}"
         if key in NAMED:
-            yield axis_values.named(key, NAMED[key][0], value, where)
+            yield axis_values.catalogue_axis(key, NAMED[key][0], value, where)
             continue
-        known = "leaves of a design and catalogue names"
-        path = axis_values.find_leaf(key, where, NAMED, known, "axes", serving=serving)
-        axis = axis_values.leaf(key, path, value, where)
+        valid_names = "leaves of a design and catalogue names"
+        path = axis_values.find_leaf(key, where, NAMED, valid_names, "axes", serving=serving)
+        axis = axis_values.leaf_axis(key, path, value, where)
         yield axis if axis_values.is_leaf(key) else dataclasses.replace(axis, name=short_name(path))
 
 
 def check_read(axes: tuple[Axis, ...], study: Study) -> None:
-    """InputError for an axis that the study's model does not read: it would have no effect."""
+    """Raise InputError for an axis that the study's model does not read."""
     for axis in axes:
         axis_values.check_read(axis.key, axis.name, axis.where, study)
 
 
 def check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple[Axis, ...]) -> None:
-    """InputError for a leaf that is both fixed and swept, or swept under two names."""
-    said = {axis.key: axis for axis in (*names.values(), *fixed.values())}
+    """Raise InputError for a leaf that is both fixed and swept, or swept under two names."""
+    axes_by_key = {axis.key: axis for axis in (*names.values(), *fixed.values())}
     for axis in axes:
-        if axis.key in said:
+        if axis.key in axes_by_key:
             raise InputError(
-                axis.where, f"{axis.name} twice", "each once", f"remove it here or at {said[axis.key].where}"
+                axis.where, f"{axis.name} twice", "each once", f"remove it here or at {axes_by_key[axis.key].where}"
             )
-        said[axis.key] = axis
+        axes_by_key[axis.key] = axis
 
 
-def zips_of(table: dict[str, Any], axes: tuple[Axis, ...], where: str, serving: bool) -> tuple[tuple[str, ...], ...]:
-    """Names of the axes of each group of ``[zip]``: no axis twice, listed values, equal lengths."""
+def read_zips(table: dict[str, Any], axes: tuple[Axis, ...], where: str, serving: bool) -> tuple[tuple[str, ...], ...]:
+    """Return the names of the axes of each group of ``[zip]``, whose listed values have equal lengths."""
     check_keys(table, ZIP_KEYS, where)
     by_name = {axis.name: axis for axis in axes}
     groups = table.get("groups", [])
     where = f"{where}.groups"
     if not isinstance(groups, list) or not all(isinstance(g, list) and len(g) > 1 for g in groups):
         raise InputError(where, repr(groups), "lists of two or more axes", 'write groups = [["workload", "n_devices"]]')
-    own = {path: name for name, axis in by_name.items() if (path := axis.key)}
-    groups = [[own.get(read_as(str(name), serving), str(name)) for name in group] for group in groups]
+    names_by_path = {path: name for name, axis in by_name.items() if (path := axis.key)}
+    groups = [[names_by_path.get(read_as(str(name), serving), str(name)) for name in group] for group in groups]
     members = [name for group in groups for name in group]
     for name in members:
         if name not in by_name:
@@ -153,10 +160,10 @@ def zips_of(table: dict[str, Any], axes: tuple[Axis, ...], where: str, serving: 
     for group in groups:
         lengths = {name: len(by_name[name].values) for name in group}
         if len(set(lengths.values())) > 1:
-            shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+            lengths_text = ", ".join(f"{name}: {length}" for name, length in lengths.items())
             raise InputError(
                 where,
-                f"axes of different lengths ({shown})",
+                f"axes of different lengths ({lengths_text})",
                 "equal lengths",
                 "list the same number of values for each",
             )

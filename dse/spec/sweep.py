@@ -22,24 +22,33 @@ from dse.errors import InputError, nearest, unknown_name
 from dse.io import examples, inputs, toml
 from dse.spec.axes import Axis
 from dse.spec.expression import Expression, parse
-from dse.spec.output import DEFAULT_LIMIT, Keep, compression_of, histogram_of, is_wanted, limit_of, parse_keep, truth_of
+from dse.spec.output import (
+    DEFAULT_LIMIT,
+    Keep,
+    is_group_computed,
+    parse_keep,
+    read_compression,
+    read_histogram,
+    read_limit,
+    read_truth,
+)
 from dse.spec.space import (
     ANY_OPTION,
     SECTIONS,
     ZIP_KEYS,
-    axes_of,
     check_conflicts,
     check_keys,
     check_read,
-    fixed_of,
     flat,
-    zips_of,
+    read_axes,
+    read_fixed,
+    read_zips,
 )
 from dse.types.metrics import GROUPS
 
 #: Section → its own keys; some sections have leaves and catalogue names as keys too.
 KEYS = {
-    **{section: tuple(own) for section, own in SECTIONS.items()},
+    **{section: tuple(keys) for section, keys in SECTIONS.items()},
     "software": ("name", ANY_OPTION),
     "axes": (),
     "zip": ZIP_KEYS,
@@ -48,12 +57,12 @@ KEYS = {
     "output": ("keep", "file", "limit", "compression", "histogram", *GROUPS),
 }
 #: Sections that only ``dse search`` reads → the specifications they belong to.
-_OF_SEARCHES = {"search": "searches", "codesign": "co-designs"}
+_SEARCH_SECTIONS = {"search": "searches", "codesign": "co-designs"}
 #: Maximum length of a title, in characters.
 LONGEST_TITLE = 2_000
 
 #: Sections that only ``dse pools`` reads.
-_OF_POOLS = ("prefill", "decode", "together", "pools")
+_POOL_SECTIONS = ("prefill", "decode", "together", "pools")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,19 +104,19 @@ class SweepSpec:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on values without units."""
-        read = (axis.note for axis in (*self.fixed.values(), *self.axes) if axis.note)
-        return (*read, *dict.fromkeys(note for constraint in self.constraints for note in constraint.notes))
+        axis_notes = (axis.note for axis in (*self.fixed.values(), *self.axes) if axis.note)
+        return (*axis_notes, *dict.fromkeys(note for constraint in self.constraints for note in constraint.notes))
 
     def hash(self) -> str:
-        """SHA-256 of the sweep's inputs, without title and output."""
+        """Return the SHA-256 of the sweep's inputs, without title and output."""
         document = toml.parsed(self.text, self.file)
-        meaning = {key: value for key, value in document.items() if key not in ("title", "output")}
-        meaning |= dict.fromkeys(self.groups, True)
-        return hashlib.sha256(json.dumps(meaning, sort_keys=True, default=str).encode()).hexdigest()
+        hashed_keys = {key: value for key, value in document.items() if key not in ("title", "output")}
+        hashed_keys |= dict.fromkeys(self.groups, True)
+        return hashlib.sha256(json.dumps(hashed_keys, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def read(path: str | Path, study: Study | None = None) -> SweepSpec:
-    """The specification of a TOML file.
+    """Return the specification of a TOML file.
 
     Args:
         path: of the file, or ``example:NAME`` for an example of the package.
@@ -127,16 +136,20 @@ def read(path: str | Path, study: Study | None = None) -> SweepSpec:
 
 
 def text_of(path: str | Path) -> str:
-    """Text of a specification's file or of ``example:NAME``; InputError if it cannot be read."""
+    """Return the text of a specification's file or of ``example:NAME``.
+
+    Raises:
+        InputError: if it cannot be read.
+    """
     if not isinstance(path, str | os.PathLike):
         fix = "write the specification to a file, or read its text by dse.sweep.from_text"
         raise InputError("specification", type(path).__name__, "the path of a TOML file", fix)
     path = examples.located(path)
-    return inputs.text(path, "a TOML file", "check the path" if path.exists() else _instead(path))
+    return inputs.text(path, "a TOML file", "check the path" if path.exists() else _path_suggestion(path))
 
 
-def _instead(path: Path) -> str:
-    """Suggestion for a file that does not exist."""
+def _path_suggestion(path: Path) -> str:
+    """Return a suggestion for a file that does not exist."""
     if path.stem in examples.names():
         return f"it comes with dse: {examples.PREFIX}{path.stem}"
     near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
@@ -144,7 +157,7 @@ def _instead(path: Path) -> str:
 
 
 def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -> SweepSpec:
-    """The specification of a TOML text.
+    """Return the specification of a TOML text.
 
     Args:
         text: the TOML document.
@@ -172,7 +185,7 @@ def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -
 
 
 def _title_of(document: dict[str, Any], file: str) -> str:
-    """The title of a specification, by default the name of its file."""
+    """Return the title of a specification, by default the name of its file."""
     title = str(document.get("title", examples.stem_of(file)))
     if len(title) > LONGEST_TITLE:
         got = f"{len(title):,} letters"
@@ -181,31 +194,41 @@ def _title_of(document: dict[str, Any], file: str) -> str:
 
 
 def from_document(document: dict[str, Any], text: str, file: str, study: Study | None = None) -> SweepSpec:
-    """The specification of a parsed TOML text; ``text`` is stored in results and hashed."""
+    """Return the specification of a parsed TOML text.
+
+    Args:
+        document: the parsed text.
+        text: stored in results and hashed.
+        file: its name in errors and in the default output.
+        study: see :func:`read`.
+
+    Raises:
+        InputError: for any fault of the document.
+    """
     study = study or of_document(document)
     serves = study.name == "serving"
     for key in document:
-        if key in _OF_POOLS:
+        if key in _POOL_SECTIONS:
             raise InputError(f"{file}: {key}", "a section of pools", "those of a sweep", "run dse pools instead")
-        if key in _OF_SEARCHES:
+        if key in _SEARCH_SECTIONS:
             raise InputError(
-                f"{file}: {key}", f"a section of {_OF_SEARCHES[key]}", "those of a sweep", "run dse search instead"
+                f"{file}: {key}", f"a section of {_SEARCH_SECTIONS[key]}", "those of a sweep", "run dse search instead"
             )
         if key not in ("title", *KEYS):
             raise unknown_name(file, key, ("title", *KEYS), "sections")
     for key in set(document) - {"title"}:
         _expect_table(document[key], f"{file}: {key}")
-    names, fixed = fixed_of(document, file, serves)
+    names, fixed = read_fixed(document, file, serves)
     any_option = document.get("software", {}).get(ANY_OPTION, False)
-    axes = tuple(axes_of(document.get("axes", {}), file, serves))
+    axes = tuple(read_axes(document.get("axes", {}), file, serves))
     check_conflicts(names, fixed, axes)
     check_read((*fixed.values(), *axes), study)
     output = document.get("output", {})
     check_keys(output, KEYS["output"], f"{file}: output")
     constraints = _constraints(document.get("constraints", {}), f"{file}: constraints", study)
     objectives = _objectives(document.get("objective", {}), f"{file}: objective", study)
-    used = {*fixed, *(axis.key for axis in axes), *itertools.chain(*(c.names for c in constraints))}
-    used.update(*(objective.expression.names for objective in objectives))
+    names_read = {*fixed, *(axis.key for axis in axes), *itertools.chain(*(c.names for c in constraints))}
+    names_read.update(*(objective.expression.names for objective in objectives))
     return SweepSpec(
         study=study,
         file=file,
@@ -214,16 +237,18 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
         names=names,
         fixed=fixed,
         axes=axes,
-        zips=zips_of(document.get("zip", {}), axes, f"{file}: zip", serves),
+        zips=read_zips(document.get("zip", {}), axes, f"{file}: zip", serves),
         constraints=constraints,
         objectives=objectives,
         keep=parse_keep(output.get("keep", "all"), f"{file}: output.keep"),
         output=Path(str(output.get("file", f"results/{examples.stem_of(file)}.nc"))),
-        limit=limit_of(output.get("limit", DEFAULT_LIMIT), f"{file}: output.limit"),
-        compression=compression_of(output.get("compression", "auto"), f"{file}: output.compression"),
-        histogram=histogram_of(output.get("histogram", 0), f"{file}: output.histogram"),
-        any_option=truth_of(any_option, f"{file}: software.{ANY_OPTION}", ANY_OPTION),
-        groups=tuple(g for g in GROUPS if is_wanted(output.get(g), used, f"{file}: output.{g}", study, g)),
+        limit=read_limit(output.get("limit", DEFAULT_LIMIT), f"{file}: output.limit"),
+        compression=read_compression(output.get("compression", "auto"), f"{file}: output.compression"),
+        histogram=read_histogram(output.get("histogram", 0), f"{file}: output.histogram"),
+        any_option=read_truth(any_option, f"{file}: software.{ANY_OPTION}", ANY_OPTION),
+        groups=tuple(
+            g for g in GROUPS if is_group_computed(output.get(g), names_read, f"{file}: output.{g}", study, g)
+        ),
     )
 
 
@@ -237,17 +262,17 @@ def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expre
     texts = table.get("all", [])
     if not isinstance(texts, list):
         raise InputError(f"{where}.all", repr(texts), "a list of strings", 'write all = ["tp <= 8"]')
-    found = tuple(parse(text, f"{where}.all[{i}]", study) for i, text in enumerate(texts))
-    for expression in found:
+    constraints = tuple(parse(text, f"{where}.all[{i}]", study) for i, text in enumerate(texts))
+    for expression in constraints:
         if not expression.is_comparison:
             raise InputError(expression.where, repr(expression.text), "a comparison", "write what must hold: 'tp <= 8'")
-    return found
+    return constraints
 
 
 def _expect_no_key(table: dict[str, Any], where: str, study: Study) -> None:
-    """InputError for a leaf as a key of ``[constraints]``, with the constraint as it should be written."""
-    stated = [(key, value) for key, value in flat(table) if key not in KEYS["constraints"]]
-    for key, value in stated[:1]:
+    """Raise InputError for a leaf as a key of ``[constraints]``, with the constraint as it should be written."""
+    leaf_keys = [(key, value) for key, value in flat(table) if key not in KEYS["constraints"]]
+    for key, value in leaf_keys[:1]:
         number = f"{value}".lstrip("<>=! ")
         sign = f"{value}".removesuffix(number).strip() or "=="
         is_plain = re.fullmatch(r"[\d.e+-]+", number) or _is_expression(f"{key} {sign} {number}", study)
@@ -261,7 +286,7 @@ def _expect_no_key(table: dict[str, Any], where: str, study: Study) -> None:
 
 
 def _is_expression(text: str, study: Study) -> bool:
-    """Whether a text is a valid expression."""
+    """True for a text that is a valid expression."""
     try:
         parse(text, "constraints", study)
     except InputError:
@@ -271,7 +296,7 @@ def _is_expression(text: str, study: Study) -> bool:
 
 def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Objective, ...]:
     check_keys(table, KEYS["objective"], where)
-    found = []
+    objectives = []
     for key, sign in (("minimize", 1.0), ("maximize", -1.0)):
         texts = table.get(key, [])
         for text in texts if isinstance(texts, list) else [texts]:
@@ -290,5 +315,5 @@ def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Object
                     "an expression with a metric",
                     f"name a metric such as {study.objective}",
                 )
-            found.append(Objective(expression, sign))
-    return tuple(found) or (Objective(parse(study.objective, where, study), 1.0),)
+            objectives.append(Objective(expression, sign))
+    return tuple(objectives) or (Objective(parse(study.objective, where, study), 1.0),)

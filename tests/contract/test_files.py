@@ -189,7 +189,7 @@ def test_no_door_replaces_a_strangers_file(command, small_sweep, small_results, 
         raise AssertionError("refused after the work was done")
 
     monkeypatch.setattr("dse.sweep.engine.engine.SweepEngine.__init__", worked)
-    monkeypatch.setattr(importlib.import_module("dse.optimizers.run"), "_searched", worked)
+    monkeypatch.setattr(importlib.import_module("dse.optimizers.run"), "_run_methods", worked)
     monkeypatch.setattr("dse.measured.comparison.predict_cases", worked)
     monkeypatch.setattr("dse.views.plot.style.style", worked)
     monkeypatch.setattr("dse.lab.page.table.build", worked)

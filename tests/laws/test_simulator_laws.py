@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.lab.simulator.limits import BLOCK, Limits
+from dse.lab.simulator.limits import BLOCK, SchedulerLimits
 from dse.lab.simulator.load import RequestList
 from dse.lab.simulator.scheduler import RankResult, Scheduler
 from dse.lab.simulator.table import StepTable
@@ -26,7 +26,7 @@ TABLE = StepTable(*AXES, [seconds(*point) for point in itertools.product(*AXES)]
 
 @st.composite
 def limits(draw, mixed=None):
-    return Limits(
+    return SchedulerLimits(
         chunk=draw(st.sampled_from([64, 500, 2048])),
         sequences=draw(st.sampled_from([1, 4, 64])),
         blocks=draw(st.sampled_from([70, 150, 5000])),
@@ -49,7 +49,7 @@ def asked(seed: int, count: int, rate: float, prefixes: int = 0) -> RequestList:
     return RequestList(np.cumsum(random.exponential(1.0 / rate, count)), prompt, answer, prefix, shared)
 
 
-def served(one: Limits, requests: RequestList, in_flight: int | None = None) -> RankResult:
+def served(one: SchedulerLimits, requests: RequestList, in_flight: int | None = None) -> RankResult:
     return Scheduler(one, TABLE, requests, in_flight, keep=True).run()
 
 
@@ -65,7 +65,7 @@ def test_all_requests_end_in_order_and_within_the_cache(one, seed, rate, prefixe
     assert np.all(requests.arrival <= found.admitted) and np.all(found.admitted < found.first)
     assert np.all(found.first <= found.finish) and np.all((found.first < found.finish) == (requests.answer > 1))
     assert np.all(np.diff(found.admitted) >= 0.0), "first come, first served"
-    assert max(record.used for record in found.records) <= found.most_used <= one.blocks
+    assert max(record.blocks for record in found.records) <= found.most_used <= one.blocks
     assert max(record.running for record in found.records) <= one.sequences
     assert all(r.prompt + r.sequences * one.rows * (r.prompt > 0) <= max(one.chunk, r.sequences) for r in found.records)
 
@@ -91,7 +91,7 @@ def test_no_request_ends_before_its_lone_time(one, seed, rate):
     requests = asked(seed, 25, rate)
     together = served(one, requests)
     for i in range(requests.size):
-        alone = served(one, requests.some(np.array([i])))
+        alone = served(one, requests.subset(np.array([i])))
         lone = alone.finish[0] - alone.requests.arrival[0]
         assert together.finish[i] - requests.arrival[i] >= lone * (1.0 - 1e-9)
 
@@ -107,7 +107,7 @@ def test_the_same_requests_give_the_same_result(one, seed):
 @pytest.mark.parametrize("mixed", [True, False])
 def test_requests_in_the_engine_are_rate_times_latency(mixed):
     """Little's law, of what steps count and what requests take."""
-    one = Limits(2048, 64, 5000, 1.0, 0.0, 0.0, mixed, 1, 1.0, 1.0, 0.0)
+    one = SchedulerLimits(2048, 64, 5000, 1.0, 0.0, 0.0, mixed, 1, 1.0, 1.0, 0.0)
     found = served(one, asked(1, 6000, 15.0))
     arrival = found.requests.arrival
     inside = sum((r.waiting + r.running) * r.seconds for r in found.records)
@@ -130,7 +130,7 @@ def test_a_closed_loop_keeps_its_number_in_flight(one, in_flight, seed):
 
 def test_caches_that_are_full_are_taken_from_the_last():
     """Answers that outgrow the cache: the first ones keep theirs, and all end."""
-    one = Limits(2048, 64, 40, 1.0, 0.0, 0.0, True, 1, 1.0, 1.0, 0.0)
+    one = SchedulerLimits(2048, 64, 40, 1.0, 0.0, 0.0, True, 1, 1.0, 1.0, 0.0)
     requests = RequestList(np.zeros(4), np.full(4, 100), np.full(4, 300), np.full(4, -1), np.zeros(4, np.int64))
     found = served(one, requests)
     assert found.preemptions[0] == 0 and found.preemptions[-1] > 0 and np.all(np.diff(found.finish) >= 0.0)
@@ -149,7 +149,8 @@ def test_prefixes_are_found_until_they_are_evicted():
         np.full(count, 20 * BLOCK),
     )
     wide, narrow = (
-        served(Limits(9000, 64, blocks, 1.0, 0.0, 0.0, True, 1, 1.0, 1.0, 0.0), requests) for blocks in (70, 50)
+        served(SchedulerLimits(9000, 64, blocks, 1.0, 0.0, 0.0, True, 1, 1.0, 1.0, 0.0), requests)
+        for blocks in (70, 50)
     )
     assert wide.hit.tolist() == [0] * 3 + [20 * BLOCK] * (count - 3)
     assert not narrow.hit.any()

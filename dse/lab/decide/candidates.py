@@ -36,90 +36,100 @@ from dse.types import (
 )
 
 #: Runs of designs, and shapes of each kind of kernel, at most.
-_RUNS, _SHAPES = 12, 12
+_MAX_RUNS, _MAX_CASES = 12, 12
 
 
 class Machine(NamedTuple):
-    """What is at hand."""
+    """The machine at hand."""
 
     system: str  #: by its name in the catalogue
     accelerator: str
     devices: int
 
 
-class Offer(NamedTuple):
-    """A decision's posterior and what could be measured for it."""
+class MeasurementOffer(NamedTuple):
+    """A decision's posterior, and the measurements that a machine could make for it."""
 
     known: Posterior
     candidates: list[Candidate]
 
 
 def offered(
-    choices: Sequence[Choice], metric: str, study: Study, machine: Machine, further: Sequence[Choice] = ()
-) -> Offer:
-    """What a machine could measure for a decision.
+    choices: Sequence[Choice], metric: str, study: Study, machine: Machine, extra_designs: Sequence[Choice] = ()
+) -> MeasurementOffer:
+    """Return the measurements that a machine could make for a decision.
 
     Args:
         choices: the designs to decide on.
         metric: what is decided by.
         study: the study of the designs.
         machine: what is at hand.
-        further: designs of that machine, to be run in addition.
+        extra_designs: designs of that machine, to be run in addition.
+
+    Returns:
+        The posterior of the decision, and runs and kernels on the machine with their effects on its factors.
     """
-    runs = [run for one in choices if one.accelerator == machine.accelerator and (run := reduced(one, machine.devices))]
-    runs = _distinct([*runs, *further])[:_RUNS]
-    both = posterior([*choices, *runs], metric, study)
-    kept = {key: effect[: len(choices)] for key, effect in both.effects.items() if effect[: len(choices)].any()}
-    known = both._replace(
-        logs=both.logs[: len(choices)], effects=kept, choices=[*choices], spreads=both.spreads[: len(choices)]
+    runs = [
+        run
+        for choice in choices
+        if choice.accelerator == machine.accelerator and (run := on_fewer_devices(choice, machine.devices))
+    ]
+    runs = _distinct([*runs, *extra_designs])[:_MAX_RUNS]
+    joint = posterior([*choices, *runs], metric, study)
+    effects = {key: effect[: len(choices)] for key, effect in joint.effects.items() if effect[: len(choices)].any()}
+    decision = joint._replace(
+        logs=joint.logs[: len(choices)], effects=effects, choices=[*choices], spreads=joint.spreads[: len(choices)]
     )
-    found = [_run(both, len(choices) + i, run, known, study) for i, run in enumerate(runs)]
-    at = next((i for i, one in enumerate(both.choices) if one.accelerator == machine.accelerator), None)
-    if at is not None:
-        found += kernels([*both.choices], both.spreads[at], known, machine, study)
-    return Offer(known, found)
+    candidates = [_run_candidate(joint, len(choices) + i, run, decision, study) for i, run in enumerate(runs)]
+    index = next((i for i, choice in enumerate(joint.choices) if choice.accelerator == machine.accelerator), None)
+    if index is not None:
+        candidates += kernels([*joint.choices], joint.spreads[index], decision, machine, study)
+    return MeasurementOffer(decision, candidates)
 
 
-def reduced(choice: Choice, devices: int) -> Choice | None:
-    """A design on fewer devices: fewer replicas of the same mapping; None where one replica needs more."""
+def on_fewer_devices(choice: Choice, devices: int) -> Choice | None:
+    """Return a design with fewer replicas of the same mapping, None where one replica needs more devices."""
     design = choice.design
     needs, replicas = float(design.system.n_devices), float(design.mapping.dp)
     if needs <= devices:
         return choice
-    keeps = next((n for n in range(int(replicas), 0, -1) if replicas % n == 0 and needs * n / replicas <= devices), 0)
-    if not keeps or (design.mapping.experts is not None and float(design.mapping.experts.ep) > keeps):
+    n_replicas = next(
+        (n for n in range(int(replicas), 0, -1) if replicas % n == 0 and needs * n / replicas <= devices), 0
+    )
+    if not n_replicas or (design.mapping.experts is not None and float(design.mapping.experts.ep) > n_replicas):
         return None
-    share = keeps / replicas
-    changed = {"system.n_devices": needs * share, "mapping.dp": float(keeps)}
+    share = n_replicas / replicas
+    leaves = {"system.n_devices": needs * share, "mapping.dp": float(n_replicas)}
     if design.workload.requests is None:
-        changed["workload.global_batch"] = max(float(design.workload.global_batch) * share, 1.0)
+        leaves["workload.global_batch"] = max(float(design.workload.global_batch) * share, 1.0)
     else:
-        changed["workload.requests.concurrency"] = float(design.workload.requests.concurrency) * share
-    if float(design.mapping.dp_replicate) > keeps:
-        changed["mapping.dp_replicate"] = float(keeps)
-    return choice._replace(name=f"{choice.name} on {counted(needs * share, 'device')}", design=replace(design, changed))
+        leaves["workload.requests.concurrency"] = float(design.workload.requests.concurrency) * share
+    if float(design.mapping.dp_replicate) > n_replicas:
+        leaves["mapping.dp_replicate"] = float(n_replicas)
+    return choice._replace(name=f"{choice.name} on {counted(needs * share, 'device')}", design=replace(design, leaves))
 
 
 def _distinct(runs: Sequence[Choice]) -> list[Choice]:
-    known: dict[Any, Choice] = {}
-    for one in runs:
-        known.setdefault((one.stack, *map(float, jax.tree.leaves(one.design))), one)
-    return [*known.values()]
+    """Return the runs of different designs and stacks."""
+    designs_by_key: dict[Any, Choice] = {}
+    for choice in runs:
+        designs_by_key.setdefault((choice.stack, *map(float, jax.tree.leaves(choice.design))), choice)
+    return [*designs_by_key.values()]
 
 
-def _run(both: Posterior, place: int, run: Choice, known: Posterior, study: Study) -> Candidate:
-    """A run of a design: what it shows of the decision's factors; its own error is noise."""
-    same = next((i for i, one in enumerate(known.choices) if one is run), place)
-    effects = {key: float(effect[same]) for key, effect in both.effects.items() if effect[same]}
-    own = sum(effect**2 for key, effect in effects.items() if key not in known.effects)
-    shared = {key: effect for key, effect in effects.items() if key in known.effects}
-    line, row = _line_and_row(run, both.metric, study)
+def _run_candidate(joint: Posterior, index: int, run: Choice, decision: Posterior, study: Study) -> Candidate:
+    """Return a run of a design as a measurement, whose own error is noise."""
+    same_index = next((i for i, choice in enumerate(decision.choices) if choice is run), index)
+    effects = {key: float(effect[same_index]) for key, effect in joint.effects.items() if effect[same_index]}
+    unshared_variance = sum(effect**2 for key, effect in effects.items() if key not in decision.effects)
+    shared = {key: effect for key, effect in effects.items() if key in decision.effects}
+    line, row = _command_and_row(run, joint.metric, study)
     return Candidate(
         f"run {run.name}",
         "run",
         shared,
-        float(np.hypot(RUN, own**0.5)),
-        float(np.exp(both.logs[place])),
+        float(np.hypot(RUN, unshared_variance**0.5)),
+        float(np.exp(joint.logs[index])),
         line,
         row,
         600.0,
@@ -129,8 +139,8 @@ def _run(both: Posterior, place: int, run: Choice, known: Posterior, study: Stud
 # Kernels and collectives
 
 
-class _Shape(NamedTuple):
-    """A kernel or collective of some designs."""
+class _KernelCase(NamedTuple):
+    """A kernel or collective of some designs, of one size."""
 
     kind: str
     name: str
@@ -140,56 +150,62 @@ class _Shape(NamedTuple):
 
 
 def kernels(
-    choices: Sequence[Choice], spreads: Spreads, known: Posterior, machine: Machine, study: Study
+    choices: Sequence[Choice], spreads: Spreads, decision: Posterior, machine: Machine, study: Study
 ) -> list[Candidate]:
-    """The kernels and collectives of designs that a machine has.
+    """Return the kernels and collectives of designs that a machine has, as measurements.
 
     Args:
         choices: the designs.
         spreads: of the leaves of its system, as drawn.
-        known: the posterior of the decision.
+        decision: the posterior of the decision.
         machine: what is at hand.
         study: the study of the designs.
     """
-    base = next(one.design for one in choices if one.accelerator == machine.accelerator)
-    shapes = [shape for one in _by_shape(choices) for shape in _shapes(one.design, base, machine, study)]
-    shapes = list({shape.name: shape for shape in shapes}.values())
-    shapes = [one for kind in OWN_ERROR for one in [s for s in shapes if s.kind == kind][:_SHAPES]]
-    own = {path: factors for path, factors in spreads.items() if path.startswith("system.")}
-    if not shapes or not own:
+    base = next(choice.design for choice in choices if choice.accelerator == machine.accelerator)
+    cases = [
+        case
+        for choice in _distinct_kernel_designs(choices)
+        for case in _kernel_cases(choice.design, base, machine, study)
+    ]
+    cases = list({case.name: case for case in cases}.values())
+    cases = [case for kind in OWN_ERROR for case in [s for s in cases if s.kind == kind][:_MAX_CASES]]
+    system_spreads = {path: factors for path, factors in spreads.items() if path.startswith("system.")}
+    if not cases or not system_spreads:
         return []
-    logs, slopes = moved_times(base, own, [shape.time for shape in shapes])
-    found = []
-    for i, shape in enumerate(shapes):
+    logs, slopes = moved_times(base, system_spreads, [case.time for case in cases])
+    candidates = []
+    for i, case in enumerate(cases):
         effects = {key: float(slope[i]) for key, slope in slopes.items() if slope[i]}
-        outside = sum(effect**2 for key, effect in effects.items() if key not in known.effects)
-        noise = (OWN_ERROR[shape.kind] ** 2 + outside) ** 0.5
-        effects = {key: effect for key, effect in effects.items() if key in known.effects}
-        found.append(
-            Candidate(shape.name, shape.kind, effects, noise, float(np.exp(logs[i])), shape.line, shape.row, 60.0)
+        unexplained_variance = sum(effect**2 for key, effect in effects.items() if key not in decision.effects)
+        noise = (OWN_ERROR[case.kind] ** 2 + unexplained_variance) ** 0.5
+        effects = {key: effect for key, effect in effects.items() if key in decision.effects}
+        candidates.append(
+            Candidate(case.name, case.kind, effects, noise, float(np.exp(logs[i])), case.line, case.row, 60.0)
         )
-    return found
+    return candidates
 
 
-def _by_shape(choices: Sequence[Choice]) -> list[Choice]:
-    """Designs whose kernels differ, the first few."""
-    known: dict[Any, Choice] = {}
-    for one in choices:
-        m = one.design.mapping
-        known.setdefault((one.model, float(m.tp), float(m.micro_batch), float(m.precision), float(m.cp)), one)
-    return [*known.values()][:4]
+def _distinct_kernel_designs(choices: Sequence[Choice]) -> list[Choice]:
+    """Return the first few designs whose kernels differ."""
+    designs_by_key: dict[Any, Choice] = {}
+    for choice in choices:
+        m = choice.design.mapping
+        designs_by_key.setdefault(
+            (choice.model, float(m.tp), float(m.micro_batch), float(m.precision), float(m.cp)), choice
+        )
+    return [*designs_by_key.values()][:4]
 
 
 #: Number formats as tables of kernels name them.
 _DTYPES = {Precision.bf16: "bfloat16", Precision.fp16: "float16", Precision.fp8: "fp8", Precision.fp8_block: "fp8"}
 
 
-def _shapes(design: Design, base: Design, machine: Machine, study: Study) -> Iterator[_Shape]:
-    """Products, attention and collectives of a design, the largest first."""
+def _kernel_cases(design: Design, base: Design, machine: Machine, study: Study) -> Iterator[_KernelCase]:
+    """Yield products, attention and collectives of a design, the largest first."""
     precision, serves = float(design.mapping.precision), study.name == "serving"
-    inside = study.inside(generated(design))
-    listed = [o for operators in inside.sections.values() for o in operators if float(o.present)]
-    for o in sorted(listed, key=lambda o: -float(o.forward.flops)):
+    step = study.inside(generated(design))
+    present_operators = [o for operators in step.sections.values() for o in operators if float(o.present)]
+    for o in sorted(present_operators, key=lambda o: -float(o.forward.flops)):
         work = jax.tree.map(float, o.forward)
         sizes = (work.rows, work.columns, work.depth)
         if not np.all(np.isfinite(sizes)):
@@ -197,20 +213,26 @@ def _shapes(design: Design, base: Design, machine: Machine, study: Study) -> Ite
         code = float(Precision.bf16) if o.kind is OperatorKind.matrix_16 else precision
         if o.kind in (OperatorKind.matrix, OperatorKind.matrix_16) and work.batch == 1.0 and min(sizes) > 1.0:
             if (dtype := _DTYPES.get(Precision(int(code)))) is not None:
-                yield _product(work, code, dtype, machine, serves)
+                yield _product_case(work, code, dtype, machine, serves)
         elif o.kind in (OperatorKind.flash, OperatorKind.context) and design.workload.latent is None:
-            yield _attention(design, work, o.kind, code, machine, serves)
-    yield from _messages(inside.messages, base, machine)
+            yield _attention_case(design, work, o.kind, code, machine, serves)
+    yield from _collective_cases(step.messages, base, machine)
 
 
-def _product(work: Work, code: float, dtype: str, machine: Machine, serves: bool) -> _Shape:
-    m, n, k = (f"{one:g}" for one in map(round, (work.rows, work.columns, work.depth)))
+def _product_case(work: Work, code: float, dtype: str, machine: Machine, serves: bool) -> _KernelCase:
+    """Return a matrix product as a case."""
+    m, n, k = (f"{size:g}" for size in map(round, (work.rows, work.columns, work.depth)))
     row = {"system": machine.accelerator, "dtype": dtype, "m": m, "n": n, "k": k, "latency_ms": ""}
     line = measuring.gemm(float(m), float(n), float(k), dtype)
-    return _Shape("gemm", f"GEMM {m} x {n} x {k}, {dtype}", kernel(OperatorKind.matrix, work, code, serves), line, row)
+    return _KernelCase(
+        "gemm", f"GEMM {m} x {n} x {k}, {dtype}", kernel(OperatorKind.matrix, work, code, serves), line, row
+    )
 
 
-def _attention(design: Design, work: Work, kind: OperatorKind, code: float, machine: Machine, serves: bool) -> _Shape:
+def _attention_case(
+    design: Design, work: Work, kind: OperatorKind, code: float, machine: Machine, serves: bool
+) -> _KernelCase:
+    """Return an attention operator as a case."""
     w, tp = design.workload, float(design.mapping.tp)
     heads, groups = float(w.n_heads) / tp, max(float(w.n_kv_heads) / tp, 1.0)
     tokens, size = float(work.rows), float(w.head_dim)
@@ -227,19 +249,19 @@ def _attention(design: Design, work: Work, kind: OperatorKind, code: float, mach
         "system": machine.accelerator,
         "attn_dtype": "bfloat16",
         "kv_cache_dtype": "bfloat16",
-        **{name: f"{round(one):g}" for name, one in shape.items()},
+        **{name: f"{round(value):g}" for name, value in shape.items()},
         "latency_ms": "",
     }
     name = f"attention of {batch:g} x {counted(tokens, 'token')}, {counted(heads, 'head')} of {size:g}"
     line = measuring.attention(batch, tokens, heads, groups, size)
-    return _Shape("attention", name, kernel(kind, work, code, serves), line, row)
+    return _KernelCase("attention", name, kernel(kind, work, code, serves), line, row)
 
 
-def _messages(messages: Sequence[Message], base: Design, machine: Machine) -> Iterator[_Shape]:
-    """Collectives of the groups that fit on the machine and in a domain of it."""
-    most = min(float(machine.devices), float(base.system.scale_up.domain))
-    for name, kind, members, size in _sent(messages):
-        members = min(members, most)
+def _collective_cases(messages: Sequence[Message], base: Design, machine: Machine) -> Iterator[_KernelCase]:
+    """Yield the collectives whose groups fit on the machine and in a domain of it."""
+    max_members = min(float(machine.devices), float(base.system.scale_up.domain))
+    for name, kind, members, size in _message_sizes(messages):
+        members = min(members, max_members)
         if members > 1.0 and size > 1.0:
             row = {
                 "system": machine.accelerator,
@@ -249,7 +271,7 @@ def _messages(messages: Sequence[Message], base: Design, machine: Machine) -> It
                 "bytes": f"{round(size):g}",
                 "latency_ms": "",
             }
-            yield _Shape(
+            yield _KernelCase(
                 "collective",
                 f"{name.replace('_', ' ')} of {_bytes(size)} among {members:g} devices",
                 collective(kind, size, members),
@@ -259,6 +281,7 @@ def _messages(messages: Sequence[Message], base: Design, machine: Machine) -> It
 
 
 def _bytes(size: float) -> str:
+    """Return bytes as text in MiB or KiB."""
     return f"{size / 2**20:.3g} MiB" if size >= 2**20 else f"{size / 2**10:.3g} KiB"
 
 
@@ -271,42 +294,48 @@ _COLLECTIVES: dict[MessageKind, str] = {
 }
 
 
-def _sent(messages: Sequence[Message]) -> Iterator[tuple[str, MessageKind, float, float]]:
-    """Collective, kind, members and bytes of what a device sends, as the model has it."""
-    for one in messages:
-        if float(one.times) > 0.0 and (name := _COLLECTIVES.get(one.kind)):
-            yield name, one.kind, float(one.group.size), float((one.size + one.inter_domain) / one.pieces)
+def _message_sizes(messages: Sequence[Message]) -> Iterator[tuple[str, MessageKind, float, float]]:
+    """Yield collective, kind, members and bytes of each message that a device sends."""
+    for message in messages:
+        if float(message.times) > 0.0 and (name := _COLLECTIVES.get(message.kind)):
+            yield (
+                name,
+                message.kind,
+                float(message.group.size),
+                float((message.size + message.inter_domain) / message.pieces),
+            )
 
 
 # Runs as lines and rows
 
 #: Metric of serving → (metric, unit) of tables, and by which its value in SI is multiplied.
-SERVED = {
+SERVING_METRICS = {
     "time_per_output_token": ("tpot", "ms", 1e3), "time_to_first_token": ("ttft", "ms", 1e3),
     "output_tokens_per_second": ("output_throughput_total", "token/s", 1.0),
     "request_latency": ("latency_total", "s", 1.0),
 }  # fmt: skip
 
 
-def _line_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str, str]]:
-    design, usual = run.design, next(tool for tool in TOOLS.values() if tool.study == study.name)
-    tool = (stack_tool(run.stack, study.name) or usual).name
-    started = launch(design, tool, study, run.model, run.stack, system=run.system)
-    line = started.text + measuring.TEN_STEPS.get(tool, "")
+def _command_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str, str]]:
+    """Return the command of a run, and its row of the table of measurements."""
+    design, default_tool = run.design, next(tool for tool in TOOLS.values() if tool.study == study.name)
+    tool = (stack_tool(run.stack, study.name) or default_tool).name
+    command = launch(design, tool, study, run.model, run.stack, system=run.system)
+    line = command.text + measuring.TEN_STEPS.get(tool, "")
     m, w = design.mapping, design.workload
     row = {
         "source": "own", "model": run.model, "gpu": run.accelerator, "system": run.system,
-        "software": run.stack, "n_gpus": _text(design.system.n_devices), "tp": _text(m.tp), "pp": _text(m.pp),
-        "dp": _text(m.dp), "precision": choice_name(Precision(int(m.precision))),
+        "software": run.stack, "n_gpus": _number_text(design.system.n_devices), "tp": _number_text(m.tp),
+        "pp": _number_text(m.pp), "dp": _number_text(m.dp), "precision": choice_name(Precision(int(m.precision))),
     }  # fmt: skip
     if m.experts is not None:
-        row["ep"] = _text(m.experts.ep)
+        row["ep"] = _number_text(m.experts.ep)
     if w.requests is not None:
-        name, unit, _ = SERVED.get(metric, SERVED["time_per_output_token"])
+        name, unit, _ = SERVING_METRICS.get(metric, SERVING_METRICS["time_per_output_token"])
         row |= {
-            "isl": _text(w.requests.prompt_tokens),
-            "osl": _text(w.requests.output_tokens),
-            "batch": _text(w.requests.concurrency),
+            "isl": _number_text(w.requests.prompt_tokens),
+            "osl": _number_text(w.requests.output_tokens),
+            "batch": _number_text(w.requests.concurrency),
             "batch_kind": "concurrency",
             "metric": name,
             "value": "",
@@ -314,23 +343,23 @@ def _line_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str
         }
         return f"{line} &\n{measuring.client(w.requests)}", row
     return line, row | {
-        "cp": _text(m.cp),
-        "seq_len": _text(w.seq_len),
-        "global_batch": _text(w.global_batch),
-        "micro_batch": _text(m.micro_batch),
-        "virtual_stages": _text(m.virtual_stages),
-        "recompute": _enum("mapping.recompute", design),
-        "zero_stage": _text(m.zero_stage),
-        "sequence_parallel": _text(m.sequence_parallel),
+        "cp": _number_text(m.cp),
+        "seq_len": _number_text(w.seq_len),
+        "global_batch": _number_text(w.global_batch),
+        "micro_batch": _number_text(m.micro_batch),
+        "virtual_stages": _number_text(m.virtual_stages),
+        "recompute": _choice_text("mapping.recompute", design),
+        "zero_stage": _number_text(m.zero_stage),
+        "sequence_parallel": _number_text(m.sequence_parallel),
         "iteration_ms_measured": "",
     }
 
 
-def _text(value: Any) -> str:
+def _number_text(value: Any) -> str:
     return f"{float(value):.12g}"
 
 
-def _enum(path: str, design: Design) -> str:
+def _choice_text(path: str, design: Design) -> str:
     from dse.designs.leaves import known_leaves
 
     enum = known_leaves()[path]["enum"]

@@ -24,7 +24,7 @@ from dse.measured.uncertainty.posterior import Posterior, points
 
 
 class Candidate(NamedTuple):
-    """Something that could be measured."""
+    """A measurement that could be made."""
 
     name: str
     kind: str  #: ``gemm``, ``attention``, ``collective`` or ``run``
@@ -37,11 +37,11 @@ class Candidate(NamedTuple):
 
 
 #: Spread of a measurement of which nothing is open, but for rounding.
-_NOTHING = 1e-9
+_MIN_SPREAD = 1e-9
 
 
 class Belief(NamedTuple):
-    """What is believed of the losses of designs (log, the less the better), and of their factors."""
+    """Expected losses of designs (log, the less the better), and the factors that they depend on."""
 
     losses: np.ndarray  #: expected [designs]
     matrix: np.ndarray  #: effects of independent standard normals [designs, factors]
@@ -50,46 +50,52 @@ class Belief(NamedTuple):
     centre: np.ndarray  #: their expectation [factors]
 
     @classmethod
-    def of(cls, known: Posterior, higher_is_better: bool, further: Sequence[str] = ()) -> Belief:
-        """The belief of a posterior; ``further``: factors that only measurements have."""
-        keys = list(dict.fromkeys([*known.effects, *further]))
-        matrix = np.zeros((len(known.logs), len(keys)))
-        matrix[:, : len(known.effects)] = known.matrix
-        sign = -1.0 if higher_is_better else 1.0
-        return cls(sign * known.logs, sign * matrix, keys, np.eye(len(keys)), np.zeros(len(keys)))
-
-    def effects_of(self, one: Candidate) -> np.ndarray:
-        """Effects of today's factors on a measurement [factors]."""
-        return np.array([one.effects.get(key, 0.0) for key in self.factors]) @ self.basis
-
-    def expected(self, one: Candidate) -> float:
-        """Expected change of a measurement's log from what was predicted before any other."""
-        return float(np.array([one.effects.get(key, 0.0) for key in self.factors]) @ self.centre)
-
-    def slope(self, one: Candidate) -> np.ndarray:
-        """Change of the expected losses where a measurement is a standard deviation more than expected [designs]."""
-        effects = self.effects_of(one)
-        spread = np.sqrt(effects @ effects + one.noise**2)
-        return np.asarray(self.matrix @ effects / spread) if spread > _NOTHING else np.zeros(len(self.losses))
-
-    def after(self, one: Candidate, change: float | None = None) -> Belief:
-        """The belief after a measurement (a Gaussian update).
+    def of(cls, posterior: Posterior, higher_is_better: bool, extra_factors: Sequence[str] = ()) -> Belief:
+        """Return the belief of a posterior.
 
         Args:
-            one: what is measured.
+            posterior: log metrics of the designs with their factors.
+            higher_is_better: direction of the metric.
+            extra_factors: factors that only measurements have.
+        """
+        keys = list(dict.fromkeys([*posterior.effects, *extra_factors]))
+        matrix = np.zeros((len(posterior.logs), len(keys)))
+        matrix[:, : len(posterior.effects)] = posterior.matrix
+        sign = -1.0 if higher_is_better else 1.0
+        return cls(sign * posterior.logs, sign * matrix, keys, np.eye(len(keys)), np.zeros(len(keys)))
+
+    def effects_of(self, candidate: Candidate) -> np.ndarray:
+        """Return the effects [factors] of today's factors on a measurement."""
+        return np.array([candidate.effects.get(key, 0.0) for key in self.factors]) @ self.basis
+
+    def expected(self, candidate: Candidate) -> float:
+        """Return the expected change of a measurement's log from its prediction before any other."""
+        return float(np.array([candidate.effects.get(key, 0.0) for key in self.factors]) @ self.centre)
+
+    def slope(self, candidate: Candidate) -> np.ndarray:
+        """Return the change of the expected losses [designs] per standard deviation of a measurement."""
+        effects = self.effects_of(candidate)
+        spread = np.sqrt(effects @ effects + candidate.noise**2)
+        return np.asarray(self.matrix @ effects / spread) if spread > _MIN_SPREAD else np.zeros(len(self.losses))
+
+    def after_measurement(self, candidate: Candidate, change: float | None = None) -> Belief:
+        """Return the belief after a measurement (a Gaussian update).
+
+        Args:
+            candidate: what is measured.
             change: measured over predicted before any measurement, logarithm; None: as expected, so that the spreads
                 narrow alone.
         """
-        effects = self.effects_of(one)
+        effects = self.effects_of(candidate)
         squared = float(effects @ effects)
-        if squared <= _NOTHING**2:
+        if squared <= _MIN_SPREAD**2:
             return self
-        variance = squared + one.noise**2
+        variance = squared + candidate.noise**2
         gain = effects / variance
-        surprise = 0.0 if change is None else change - self.expected(one)
+        surprise = 0.0 if change is None else change - self.expected(candidate)
         # Square root of 1 - c c' / (c'c + n^2): narrower along c alone.
-        along = (1.0 - np.sqrt(one.noise**2 / variance)) / squared
-        narrow = np.eye(len(effects)) - along * np.outer(effects, effects)
+        shrinkage = (1.0 - np.sqrt(candidate.noise**2 / variance)) / squared
+        narrow = np.eye(len(effects)) - shrinkage * np.outer(effects, effects)
         return Belief(
             self.losses + self.matrix @ gain * surprise,
             self.matrix @ narrow,
@@ -100,7 +106,7 @@ class Belief(NamedTuple):
 
     @property
     def chosen(self) -> int:
-        """The design of least expected loss."""
+        """Index of the design of least expected loss."""
         return int(np.argmin(self.losses))
 
     @property
@@ -109,16 +115,23 @@ class Belief(NamedTuple):
         return loss_after(self, np.zeros((len(self.losses), 0)))
 
 
-def value(belief: Belief, one: Candidate) -> float:
-    """How much a measurement lowers the expected loss of a decision.
+def measurement_value(belief: Belief, candidate: Candidate) -> float:
+    """Return how much a measurement lowers the expected loss of a decision.
+
+    Args:
+        belief: before the measurement.
+        candidate: what is measured.
+
+    Returns:
+        The difference of the expected losses, in logarithms; 0 or more.
 
     >>> belief = Belief(np.zeros(2), np.eye(2), ["a", "b"], np.eye(2), np.zeros(2))
-    >>> round(value(belief, Candidate("of a", "run", {"a": 1.0}, 0.0, 1.0)), 2)
+    >>> round(measurement_value(belief, Candidate("of a", "run", {"a": 1.0}, 0.0, 1.0)), 2)
     0.4
-    >>> value(belief, Candidate("of both", "run", {"a": 1.0, "b": 1.0}, 0.0, 1.0))
+    >>> measurement_value(belief, Candidate("of both", "run", {"a": 1.0, "b": 1.0}, 0.0, 1.0))
     0.0
     """
-    slope = belief.slope(one)
+    slope = belief.slope(candidate)
     if np.ptp(slope) <= 1e-12:
         return 0.0
     informed = np.min(belief.losses[:, None] + slope[:, None] * points(_POINTS), axis=0).mean()
@@ -126,7 +139,15 @@ def value(belief: Belief, one: Candidate) -> float:
 
 
 def loss_after(belief: Belief, slopes: np.ndarray) -> float:
-    """Expected loss of the decision after measurements, each with the slopes of its belief [designs, measurements]."""
+    """Return the expected loss of the decision after measurements with slopes [designs, measurements].
+
+    Args:
+        belief: before the measurements.
+        slopes: change of the expected losses per standard deviation of each measurement.
+
+    Returns:
+        The loss relative to the best design, in logarithms.
+    """
     draws = _draws(belief.matrix.shape[1])
     perfect = np.min(belief.losses[:, None] + belief.matrix @ draws, axis=0).mean()
     informed = np.min(belief.losses[:, None] + slopes @ _draws(slopes.shape[1]), axis=0).mean()
@@ -134,7 +155,7 @@ def loss_after(belief: Belief, slopes: np.ndarray) -> float:
 
 
 class Step(NamedTuple):
-    """A measurement in its order."""
+    """A measurement in the order of their gains."""
 
     candidate: Candidate
     value: float  #: alone, before any other
@@ -142,31 +163,34 @@ class Step(NamedTuple):
 
 
 def order(belief: Belief, candidates: Sequence[Candidate], count: int = 10) -> list[Step]:
-    """Measurements in the order in which each lowers the expected loss most, given those before it.
+    """Return measurements in the order in which each lowers the expected loss most, given those before it.
 
     Args:
         belief: before any of them.
         candidates: what could be measured.
         count: at most so many; fewer where no further one is worth anything.
+
+    Returns:
+        The measurements, each with its value alone and the expected loss after it.
     """
-    found: list[Step] = []
-    slopes, now, left = np.zeros((len(belief.losses), 0)), belief, list(candidates)
-    alone = {id(one): value(belief, one) for one in candidates}
-    before = belief.loss
-    while left and len(found) < count:
-        worths = [loss_after(belief, np.column_stack([slopes, now.slope(one)])) for one in left]
-        best = int(np.argmin(worths))
-        if worths[best] > before - _LEAST:
+    ranked: list[Step] = []
+    slopes, current, remaining = np.zeros((len(belief.losses), 0)), belief, list(candidates)
+    values = {id(candidate): measurement_value(belief, candidate) for candidate in candidates}
+    loss = belief.loss
+    while remaining and len(ranked) < count:
+        losses = [loss_after(belief, np.column_stack([slopes, current.slope(candidate)])) for candidate in remaining]
+        best = int(np.argmin(losses))
+        if losses[best] > loss - _MIN_GAIN:
             break
-        before = worths[best]
-        chosen = left.pop(best)
-        slopes, now = np.column_stack([slopes, now.slope(chosen)]), now.after(chosen)
-        found.append(Step(chosen, alone[id(chosen)], before))
-    return found
+        loss = losses[best]
+        chosen = remaining.pop(best)
+        slopes, current = np.column_stack([slopes, current.slope(chosen)]), current.after_measurement(chosen)
+        ranked.append(Step(chosen, values[id(chosen)], loss))
+    return ranked
 
 
 #: Smallest gain of the expected loss that counts: a hundredth of a per cent.
-_LEAST = 1e-4
+_MIN_GAIN = 1e-4
 
 
 #: Equally probable values that integrals over one number take.
@@ -175,6 +199,9 @@ _POINTS = 2001
 
 @functools.lru_cache(maxsize=64)
 def _draws(factors: int) -> np.ndarray:
-    """Standard normal draws of some factors [factors, draws], a Latin hypercube; those of more begin with these."""
+    """Return standard normal draws [factors, draws] of a Latin hypercube.
+
+    The draws of more factors begin with those of fewer.
+    """
     orders = (np.random.default_rng(i).permutation(points(_POINTS)) for i in range(factors))
     return np.array([*orders]).reshape(factors, _POINTS)

@@ -44,37 +44,37 @@ _VARINT, _LENGTH = 0, 2
 
 
 def varint(value: int) -> bytes:
-    """A nonnegative integer in groups of seven bits, the lowest first.
+    """Encode a nonnegative integer in groups of seven bits, the lowest first.
 
     >>> varint(300).hex()
     'ac02'
     """
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes((*found, value))
+    return bytes((*encoded, value))
 
 
 def integer(field: int, value: int) -> bytes:
-    """A field of an integer, a bool or an enumeration; of a negative one its two's complement in 64 bits."""
+    """Encode a field of an integer, a bool or an enumeration, a negative one as its two's complement in 64 bits."""
     return varint(field << 3 | _VARINT) + varint(value & 0xFFFFFFFFFFFFFFFF)
 
 
 def sized(field: int, content: bytes | str) -> bytes:
-    """A field of bytes, of text, or of a message."""
+    """Encode a field of bytes, of text, or of a message."""
     data = content.encode() if isinstance(content, str) else content
     return varint(field << 3 | _LENGTH) + varint(len(data)) + data
 
 
 def packed(field: int, values: Iterable[int]) -> bytes:
-    """A repeated field of integers; nothing for none."""
+    """Encode a repeated field of integers, as nothing for none."""
     data = b"".join(map(varint, values))
     return sized(field, data) if data else b""
 
 
 #: Nodes of all ranks, about a hundred bytes each.
-MOST_NODES = 5_000_000
+MAX_NODES = 5_000_000
 
 _VERSION = "0.0.4"
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7  # NodeType
@@ -89,55 +89,55 @@ _TAGS = 1 << 30
 
 
 class ChakraNode(NamedTuple):
-    """A node of all ranks of a stage; times in whole microseconds."""
+    """A node that all ranks of a stage share, with times in whole microseconds."""
 
-    number: int
+    node_id: int  #: of the node among those of its stage
     name: str
     kind: int
-    after: tuple[int, ...]
+    dependencies: tuple[int, ...]
     start: int
     duration: int
     attributes: tuple[bytes, ...] = ()
     target: Target | None = None
 
     def body(self) -> bytes:
-        """The message of the node without what differs between ranks."""
+        """Encode the node without what differs between ranks."""
         return b"".join(
             (
-                integer(1, self.number),
+                integer(1, self.node_id),
                 sized(2, self.name),
                 integer(3, self.kind),
-                packed(5, self.after),
+                packed(5, self.dependencies),
                 integer(6, self.start),
                 integer(7, self.duration),
-                *(sized(10, one) for one in self.attributes),
+                *(sized(10, attribute) for attribute in self.attributes),
             )
         )
 
 
-def write(step: Step, design: Design, about: str, output: Path, force: bool = False) -> tuple[int, int]:
+def write(step: Step, design: Design, description: str, output: Path, force: bool = False) -> tuple[int, int]:
     """Write ``OUTPUT.RANK.et`` of every rank, and the members of their groups in ``OUTPUT.json``.
 
     Returns:
         Numbers of ranks and of nodes.
 
     Raises:
-        InputError: for more than ``MOST_NODES`` nodes, and for files that must not be written.
+        InputError: for more than ``MAX_NODES`` nodes, and for files that must not be written.
     """
     prefix = output.with_suffix("") if output.suffix in (".et", ".json") else output
     place, stages = place_of(design), stage_nodes(step, design)
     count = place.of_stage * sum(map(len, stages))
-    if count > MOST_NODES:
+    if count > MAX_NODES:
         raise InputError(
             "trace",
             f"{count:,} nodes of {place.world:,} ranks",
-            f"at most {MOST_NODES:,}",
+            f"at most {MAX_NODES:,}",
             "a smaller global_batch and fewer replicas (dp) show the same pattern",
         )
     groups: dict[tuple[int, ...], str] = {}
     for rank in range(place.world):
-        own = place_of(design, rank)
-        content = b"".join(_of_rank(stages[own.stage], own, groups, about))
+        rank_place = place_of(design, rank)
+        content = b"".join(_rank_messages(stages[rank_place.stage], rank_place, groups, description))
         with outputs.replacing(prefix.with_name(f"{prefix.name}.{rank}.et"), force) as partial:
             partial.write_bytes(content)
     with outputs.replacing(prefix.with_name(f"{prefix.name}.json"), force) as partial:
@@ -145,22 +145,22 @@ def write(step: Step, design: Design, about: str, output: Path, force: bool = Fa
     return place.world, count
 
 
-def _of_rank(
-    nodes: Sequence[tuple[ChakraNode, bytes]], place: RankPlace, groups: dict[tuple[int, ...], str], about: str
+def _rank_messages(
+    nodes: Sequence[tuple[ChakraNode, bytes]], place: RankPlace, groups: dict[tuple[int, ...], str], description: str
 ) -> Iterator[bytes]:
-    """The messages of a file, each after its length."""
-    head = sized(1, _VERSION) + sized(2, _text("note", MARK)) + sized(2, _text("design", about))
+    """Yield the messages of a rank's file, each after its length."""
+    head = sized(1, _VERSION) + sized(2, _text("note", MARK)) + sized(2, _text("design", description))
     yield varint(len(head)) + head
     ends: dict[tuple[int, Target | None], bytes] = {}
     for node, body in nodes:
         key = node.kind, node.target
         if key not in ends:
-            ends[key] = b"".join(sized(10, one) for one in _ends(node, place, groups))
+            ends[key] = b"".join(sized(10, attribute) for attribute in _rank_attributes(node, place, groups))
         yield varint(len(body) + len(ends[key])) + body + ends[key]
 
 
-def _ends(node: ChakraNode, place: RankPlace, groups: dict[tuple[int, ...], str]) -> list[bytes]:
-    """Attributes of a rank's own: the group of a collective, source and destination of another message."""
+def _rank_attributes(node: ChakraNode, place: RankPlace, groups: dict[tuple[int, ...], str]) -> list[bytes]:
+    """Return the attributes that differ between ranks: group of a collective, or source and destination."""
     if node.target is None:
         return []
     members = tuple(node.target.members(place))
@@ -176,166 +176,191 @@ def _ends(node: ChakraNode, place: RankPlace, groups: dict[tuple[int, ...], str]
 
 
 def stage_nodes(step: Step, design: Design) -> list[list[tuple[ChakraNode, bytes]]]:
-    """Nodes of the ranks of each stage with their messages, what they send matched by what others receive."""
-    found = [device_step(design, stage, step) for stage in range(len(step.plan.orders))]
-    sent = {
+    """Return the nodes of the ranks of each stage with their encoding, sends matched with receives.
+
+    Args:
+        step: all devices of a pipeline.
+        design: its design.
+    """
+    devices = [device_step(design, stage, step) for stage in range(len(step.plan.orders))]
+    kernels_by_receiver = {
         (stage + kernel.peer, kernel.number): kernel
-        for stage, device in enumerate(found)
+        for stage, device in enumerate(devices)
         for kernel in device.kernels
         if kernel.peer and kernel.family == "message"
     }
     stages = []
-    for stage, device in enumerate(found):
-        named = {k.number for k in device.kernels if k.family == "wait" and k.peer and (stage, k.number) in sent}
-        late = [
+    for stage, device in enumerate(devices):
+        awaited = {
+            k.number
+            for k in device.kernels
+            if k.family == "wait" and k.peer and (stage, k.number) in kernels_by_receiver
+        }
+        missing_waits = [
             kernel._replace(label="stage_input", family="wait", stream=INPUTS, peer=-kernel.peer)
-            for (to, number), kernel in sent.items()
-            if to == stage and number not in named
+            for (to, number), kernel in kernels_by_receiver.items()
+            if to == stage and number not in awaited
         ]
-        kept = [k for k in device.kernels if k.family != "wait" or (k.number in named and k.peer)]
-        kernels = sorted([*kept, *late], key=lambda kernel: kernel.start)
+        device_kernels = [k for k in device.kernels if k.family != "wait" or (k.number in awaited and k.peer)]
+        kernels = sorted([*device_kernels, *missing_waits], key=lambda kernel: kernel.start)
         builder = _Builder(design, DeviceStep(stage, kernels, device.total), step)
         stages.append([(node, node.body()) for node in builder.nodes()])
     return stages
 
 
 class _Builder:
-    """Nodes of one device in order."""
+    """Builds the nodes of one device in order."""
 
     def __init__(self, design: Design, device: DeviceStep, step: Step) -> None:
         self.design, self.device, self.step = design, device, step
-        self.of_stage, self.last_stage = place_of(design).of_stage, len(step.plan.orders) - 1
-        self.made: list[ChakraNode] = []
-        self.run: list[TraceKernel] = []  #: compute kernels without a message between them
+        self.ranks_per_stage, self.last_stage = place_of(design).of_stage, len(step.plan.orders) - 1
+        self.chakra_nodes: list[ChakraNode] = []
+        self.kernel_run: list[TraceKernel] = []  #: compute kernels without a message between them
         self.computed: list[tuple[float, int]] = []  #: end and number of the nodes of compute
         self.pending: list[tuple[float, int]] = []  #: those of messages that no compute waited for
-        self.passes: dict[tuple[int, bool], int] = {}  #: pass → its last node
-        self.streams: dict[int, int] = {}  #: stream → its last node
-        self.tied, self.tags = _TAGS // 2, _TAGS  #: tags of messages between the ends of the model, and around rings
+        self.last_node_by_pass: dict[tuple[int, bool], int] = {}  #: pass → its last node
+        self.last_node_by_stream: dict[int, int] = {}  #: stream → its last node
+        self.tied_tag, self.ring_tag = (
+            _TAGS // 2,
+            _TAGS,
+        )  #: tags of messages between the ends of the model, and around rings
 
     def nodes(self) -> list[ChakraNode]:
-        """All nodes of the device."""
+        """Return all nodes of the device."""
         for kernel in self.device.kernels:
             if kernel.stream not in (COMPUTE, COPIES):
                 self._flush(kernel.start)
                 self._message(kernel)
                 continue
-            if self.run and (kernel.start > self.run[-1].end + _ROUNDING or _pass(kernel) != _pass(self.run[-1])):
+            if self.kernel_run and (
+                kernel.start > self.kernel_run[-1].end + _ROUNDING
+                or _pass_key(kernel) != _pass_key(self.kernel_run[-1])
+            ):
                 self._flush()
-            self.run.append(kernel)
+            self.kernel_run.append(kernel)
         self._flush()
-        return self.made
+        return self.chakra_nodes
 
     def _flush(self, until: float = float("inf")) -> None:
-        """A node of the kernels before ``until``, at which one that is running is cut."""
-        run = [part for kernel in self.run for part in _cut(kernel, until)]
-        ended = [kernel for kernel in run if kernel.end <= until + _ROUNDING]
-        self.run = run[len(ended) :]
-        if not ended:
+        """Add a node of the kernels before ``until``, where a running one is cut."""
+        run = [part for kernel in self.kernel_run for part in _split_kernel(kernel, until)]
+        finished = [kernel for kernel in run if kernel.end <= until + _ROUNDING]
+        self.kernel_run = run[len(finished) :]
+        if not finished:
             return
-        start, end, waits_for_all = ended[0].start, ended[-1].end, ended[0].family == "optimizer"
-        waited = [one for one in self.pending if waits_for_all or one[0] <= start + _ROUNDING]
-        self.pending = [one for one in self.pending if one not in waited]
-        before = [*self.computed[-1:], *waited]
-        after, ready = [number for _, number in before], max((ends for ends, _ in before), default=0.0)
+        start, end, waits_for_all = finished[0].start, finished[-1].end, finished[0].family == "optimizer"
+        awaited = [
+            pending_message
+            for pending_message in self.pending
+            if waits_for_all or pending_message[0] <= start + _ROUNDING
+        ]
+        self.pending = [pending_message for pending_message in self.pending if pending_message not in awaited]
+        predecessors = [*self.computed[-1:], *awaited]
+        dependencies, ready = (
+            [node_index for _, node_index in predecessors],
+            max((ends for ends, _ in predecessors), default=0.0),
+        )
         if start - ready > _ROUNDING and not waits_for_all:
-            after = [self._add("host", _COMPUTE, after, ready, start, (_flag("is_cpu_op", False),))]
-        works = [kernel.shape for kernel in ended if kernel.shape is not None]
-        label = ended[0].label if len(ended) == 1 else f"{ended[0].label} to {ended[-1].label}"
-        of_pass = f"{ended[0].of_pass} {ended[0].micro_batch}: " if ended[0].of_pass else ""
+            dependencies = [self._add("host", _COMPUTE, dependencies, ready, start, (_flag("is_cpu_op", False),))]
+        works = [kernel.shape for kernel in finished if kernel.shape is not None]
+        label = finished[0].label if len(finished) == 1 else f"{finished[0].label} to {finished[-1].label}"
+        of_pass = f"{finished[0].of_pass} {finished[0].micro_batch}: " if finished[0].of_pass else ""
         work = (
             _flag("is_cpu_op", False),
             _number("num_ops", round(sum(work.flops for work in works)), _INT64),
             _number("tensor_size", round(sum(work.bytes for work in works)), _UINT64),
         )
-        self.computed.append((end, self._add(of_pass + label, _COMPUTE, after, start, end, work)))
-        self.passes[_pass(ended[0])] = self.computed[-1][1]
+        self.computed.append((end, self._add(of_pass + label, _COMPUTE, dependencies, start, end, work)))
+        self.last_node_by_pass[_pass_key(finished[0])] = self.computed[-1][1]
 
     def _message(self, kernel: TraceKernel) -> None:
-        """Nodes of a message: a collective, or what is sent or received."""
+        """Add the nodes of a message: a collective, or a send or receive."""
         message = kernel.message
         if message is None or (not kernel.peer and message.ranks < 2.0):
             return
-        place = bisect.bisect_right(self.computed, kernel.start + _ROUNDING, key=lambda one: one[0])
-        after = {self.streams[kernel.stream]} if kernel.stream in self.streams else set[int]()
+        index = bisect.bisect_right(self.computed, kernel.start + _ROUNDING, key=lambda compute: compute[0])
+        dependencies = (
+            {self.last_node_by_stream[kernel.stream]} if kernel.stream in self.last_node_by_stream else set[int]()
+        )
         if kernel.family == "message" and kernel.peer:  # of a pass, which may have ended before the lane is free
-            after.add(self.passes[kernel.micro_batch, kernel.number % 2 == 0])
-        elif place:
-            after.add(self.computed[place - 1][1])
+            dependencies.add(self.last_node_by_pass[kernel.micro_batch, kernel.number % 2 == 0])
+        elif index:
+            dependencies.add(self.computed[index - 1][1])
         sending = self.step.message if kernel.family == "wait" else kernel.seconds
-        for kind, target, tag in self._parts(kernel, message):
+        for kind, target, tag in self._message_nodes(kernel, message):
             attributes = [_flag("is_cpu_op", False), _number("comm_size", _bytes_of(message), _INT64)]
             if kind == _COLLECTIVE:
                 attributes.append(_number("comm_type", _KINDS[message.kind], _INT64))
             else:
                 attributes.append(_number("comm_tag", tag, _INT32))
             end = kernel.start + sending
-            number = self._add(kernel.label, kind, list(after), kernel.start, end, tuple(attributes), target)
-            self.pending.append((kernel.end, number))
-            self.streams[kernel.stream] = number
+            node_index = self._add(kernel.label, kind, list(dependencies), kernel.start, end, tuple(attributes), target)
+            self.pending.append((kernel.end, node_index))
+            self.last_node_by_stream[kernel.stream] = node_index
 
-    def _parts(self, kernel: TraceKernel, message: MessageTimes) -> Iterator[tuple[int, Target, int]]:
-        """(kind, target, tag) of the nodes of a message."""
+    def _message_nodes(self, kernel: TraceKernel, message: MessageTimes) -> Iterator[tuple[int, Target, int]]:
+        """Yield (kind, target, tag) of the nodes of a message."""
         if kernel.peer:
             kind = _RECEIVE if kernel.family == "wait" else _SEND
-            yield kind, Target(apart=kernel.peer * self.of_stage), kernel.number
+            yield kind, Target(apart=kernel.peer * self.ranks_per_stage), kernel.number
         elif message.kind in _KINDS:
             yield _COLLECTIVE, group_of(message, self.design, self.device.stage), 0
         elif message.scope is Scope.tied_embedding:
             if self.device.stage in (0, self.last_stage):
-                apart = (self.last_stage - 2 * self.device.stage) * self.of_stage
-                self.tied += 1
-                yield from ((kind, Target(apart=apart), self.tied) for kind in (_SEND, _RECEIVE))
+                rank_offset = (self.last_stage - 2 * self.device.stage) * self.ranks_per_stage
+                self.tied_tag += 1
+                yield from ((kind, Target(apart=rank_offset), self.tied_tag) for kind in (_SEND, _RECEIVE))
         else:  # around a ring
             ring = group_of(message, self.design, self.device.stage)
-            self.tags += 1
-            yield from ((kind, ring, self.tags) for kind in (_SEND, _RECEIVE))
+            self.ring_tag += 1
+            yield from ((kind, ring, self.ring_tag) for kind in (_SEND, _RECEIVE))
 
     def _add(
         self,
         name: str,
         kind: int,
-        after: Sequence[int],
+        dependencies: Sequence[int],
         start: float,
         end: float,
         attributes: tuple[bytes, ...],
         target: Target | None = None,
     ) -> int:
-        begun, number = round(start * MICROSECONDS), len(self.made)
-        self.made.append(
+        """Add a node and return its number; times in seconds."""
+        start_us, node_index = round(start * MICROSECONDS), len(self.chakra_nodes)
+        self.chakra_nodes.append(
             ChakraNode(
-                number,
+                node_index,
                 name,
                 kind,
-                tuple(sorted(after)),
-                begun,
-                round(end * MICROSECONDS) - begun,
+                tuple(sorted(dependencies)),
+                start_us,
+                round(end * MICROSECONDS) - start_us,
                 attributes,
                 target,
             )
         )
-        return number
+        return node_index
 
 
-def _pass(kernel: TraceKernel) -> tuple[int, bool]:
-    """Micro-batch of a kernel of compute, and whether it is of the forward."""
+def _pass_key(kernel: TraceKernel) -> tuple[int, bool]:
+    """Return the micro-batch of a kernel of compute, and whether it is of the forward."""
     return kernel.micro_batch, kernel.of_pass == FORWARD
 
 
-def _cut(kernel: TraceKernel, at: float) -> Iterator[TraceKernel]:
-    """A kernel, or where it runs ``at`` a time its parts before and after that."""
-    before = (at - kernel.start) / kernel.seconds if kernel.seconds > 0.0 else 0.0
-    if not _ROUNDING < at - kernel.start < kernel.seconds - _ROUNDING:
+def _split_kernel(kernel: TraceKernel, time: float) -> Iterator[TraceKernel]:
+    """Yield a kernel, or its two parts where it runs at ``time``."""
+    share_before = (time - kernel.start) / kernel.seconds if kernel.seconds > 0.0 else 0.0
+    if not _ROUNDING < time - kernel.start < kernel.seconds - _ROUNDING:
         yield kernel
         return
-    for share, start in ((before, kernel.start), (1.0 - before, at)):
+    for share, start in ((share_before, kernel.start), (1.0 - share_before, time)):
         work = kernel.shape
         work = work and work._replace(flops=share * work.flops, bytes=share * work.bytes)
         yield kernel._replace(start=start, seconds=share * kernel.seconds, shape=work)
 
 
 def _bytes_of(message: MessageTimes) -> int:
-    """Bytes of one of the kernels of a message, whose number is whole."""
+    """Return the bytes of one kernel of a message, whose number of kernels is rounded."""
     return max(round(message.size * message.number / max(round(message.number), 1)), 1)
 
 
@@ -355,6 +380,6 @@ def _text(name: str, value: str) -> bytes:
 
 
 def write_chakra(request: TraceRequest) -> str:
-    """Write the Chakra execution traces of all ranks, and say what is written."""
+    """Write the Chakra execution traces of all ranks, and return a text of their numbers."""
     ranks, nodes = write(request.step, request.design, request.description, request.output, request.force)
     return f"{nodes:,} nodes of {ranks:,} ranks"

@@ -57,27 +57,27 @@ _NAMES = {
 
 
 #: Ranks of a group that are listed.
-_SHOWN = 64
+_LISTED_RANKS = 64
 
 
 def write(
-    found: DeviceStep,
+    step: DeviceStep,
     design: Design,
     rank: int,
     path: str | Path,
     device: str = "",
-    about: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
     force: bool = False,
 ) -> None:
     """Write the step of a rank.
 
     Args:
-        found: the step of a device of the rank's stage.
+        step: the step of a device of the rank's stage.
         design: its design.
         rank: the rank.
         path: JSON file.
         device: name of the accelerator, as a driver says it.
-        about: metadata of the trace; with ``leaves``, a reader knows the design.
+        metadata: metadata of the trace; with ``leaves``, a reader knows the design.
         force: replace a file that dse has not written.
     """
     place = place_of(design, rank)
@@ -86,11 +86,17 @@ def write(
         "deviceProperties": [{"id": 0, "name": device}],
         "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": place.world},
     }
-    chrome_trace.write(events(found, design, place), about or {}, path, force, head)
+    chrome_trace.write(events(step, design, place), metadata or {}, path, force, head)
 
 
-def events(found: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict[str, Any]]:
-    """Events of a rank: names, the step, operators of the host and kernels of the device."""
+def events(step: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict[str, Any]]:
+    """Yield the events of a rank: names, the step, operators of the host and kernels of the device.
+
+    Args:
+        step: of a device of the rank's stage.
+        design: its design.
+        place: the rank.
+    """
     for pid, name in ((_HOST["pid"], "python"), (0, "python")):
         yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": _START, "args": {"name": name}}
     yield {
@@ -99,14 +105,14 @@ def events(found: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict
         "name": f"ProfilerStep#{_STEP}",
         **_HOST,
         "ts": _START,
-        "dur": _us(found.total),
+        "dur": _us(step.total),
         "args": {"External id": 1},
     }
-    for number, kernel in enumerate(found.kernels, 2):
+    for event_id, kernel in enumerate(step.kernels, 2):
         if kernel.shape is not None and kernel.family in ("matrix", "attention"):
-            yield _host_operator(kernel, number)
-        args: dict[str, Any] = {"External id": number, "device": 0, "context": 1, "stream": kernel.stream}
-        args["correlation"] = number
+            yield _host_operator(kernel, event_id)
+        args: dict[str, Any] = {"External id": event_id, "device": 0, "context": 1, "stream": kernel.stream}
+        args["correlation"] = event_id
         category = "gpu_memcpy" if kernel.family == "copy" else "kernel"
         if category == "kernel":
             args |= {"grid": _grid(kernel), "block": [256, 1, 1]}
@@ -124,6 +130,7 @@ def events(found: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict
 
 
 def _us(seconds: float) -> float:
+    """Return seconds as microseconds."""
     return round(seconds * MICROSECONDS, 3)
 
 
@@ -149,8 +156,8 @@ def _is_input(kernel: TraceKernel) -> bool:
     return kernel.of_pass == INPUT_GRADIENT
 
 
-def _host_operator(kernel: TraceKernel, number: int) -> dict[str, Any]:
-    """The operator of the host that launches a product or attention, with the dimensions of its inputs."""
+def _host_operator(kernel: TraceKernel, event_id: int) -> dict[str, Any]:
+    """Return the operator of the host that launches a product or attention, with the dimensions of its inputs."""
     work = kernel.shape
     assert work is not None, "an operator has a shape"
     rows, columns, depth, batch = (round(value) for value in work[1:5])
@@ -169,7 +176,7 @@ def _host_operator(kernel: TraceKernel, number: int) -> dict[str, Any]:
         **_HOST,
         "ts": _START + max(_us(kernel.start) - 20.0, 0.0),
         "dur": 4.0,
-        "args": {"External id": number, "Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)},
+        "args": {"External id": event_id, "Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)},
     }
 
 
@@ -183,49 +190,52 @@ def _grid(kernel: TraceKernel) -> list[int]:
 
 
 def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[str, Any]:
-    """What NCCL records of a collective or of a message to another stage."""
+    """Return what NCCL records of a collective or of a message to another stage."""
     message = kernel.message
     if message is None:  # the norm of all gradients
-        return _recorded("allreduce", 1, 1, "Float", range(place.world), "norm")
+        return _nccl_args("allreduce", 1, 1, "Float", range(place.world), "norm")
     element, dtype = _element(message.scope, design)
     count = max(round(message.size / element), 1)
     name = _COLLECTIVES[message.kind][1]
     if kernel.peer:
         other = place.neighbour(kernel.peer)
         ends = (other, place.rank) if kernel.family == "wait" else (place.rank, other)
-        found = _recorded("recv" if kernel.family == "wait" else "send", count, count, dtype, sorted(ends), "pp")
-        return found | {"Src Rank": ends[0], "Dst Rank": ends[1], "Seq": kernel.number}
+        args = _nccl_args("recv" if kernel.family == "wait" else "send", count, count, dtype, sorted(ends), "pp")
+        return args | {"Src Rank": ends[0], "Dst Rank": ends[1], "Seq": kernel.number}
     if message.scope is Scope.tied_embedding:  # of the first and the last stage
         first = place.rank % place.of_stage
-        return _recorded("allreduce", count, count, dtype, [first, first + place.world - place.of_stage], "embedding")
+        return _nccl_args("allreduce", count, count, dtype, [first, first + place.world - place.of_stage], "embedding")
     ranks = group_of(message, design, place.stage).members(place)
     part = max(round(count / message.ranks), 1)
-    sent, received = {"all_gather": (part, count), "reduce_scatter": (count, part)}.get(message.kind, (count, count))
-    return _recorded(name, sent, received, dtype, ranks, f"{message.dimension.name} {message.scope.name}")
+    n_sent, n_received = {"all_gather": (part, count), "reduce_scatter": (count, part)}.get(
+        message.kind, (count, count)
+    )
+    return _nccl_args(name, n_sent, n_received, dtype, ranks, f"{message.dimension.name} {message.scope.name}")
 
 
-def _recorded(name: str, sent: int, received: int, dtype: str, ranks: Sequence[int], group: str) -> dict[str, Any]:
-    written = ", ".join(map(str, ranks[:_SHOWN])) + (", ..." if len(ranks) > _SHOWN else "")
+def _nccl_args(name: str, n_sent: int, n_received: int, dtype: str, ranks: Sequence[int], group: str) -> dict[str, Any]:
+    """Return the arguments that NCCL records of a collective."""
+    rank_list = ", ".join(map(str, ranks[:_LISTED_RANKS])) + (", ..." if len(ranks) > _LISTED_RANKS else "")
     return {
         "Collective name": name,
-        "In msg nelems": sent,
-        "Out msg nelems": received,
+        "In msg nelems": n_sent,
+        "Out msg nelems": n_received,
         "dtype": dtype,
         "Group size": len(ranks),
         "Process Group Name": group,
-        "Process Group Ranks": f"[{written}]",
+        "Process Group Ranks": f"[{rank_list}]",
     }
 
 
 def _element(scope: Scope, design: Design) -> tuple[float, str]:
-    """Bytes and type of an element of a message."""
+    """Return bytes and type of an element of a message."""
     if scope in (Scope.weights, Scope.expert_weights, Scope.tied_embedding):
         return (4.0, "Float") if float(design.software.gradient_message_bytes) > 2.0 else (2.0, "BFloat16")
     return 2.0, "BFloat16"
 
 
 def write_kineto(request: TraceRequest) -> str:
-    """Write the step of one rank as the PyTorch profiler does, and say what is written."""
+    """Write the step of one rank as the PyTorch profiler does, and return a text of its kernels."""
     place = place_of(request.design, request.rank)
     if request.rank >= place.world:
         raise InputError("--rank", str(request.rank), f"0 to {place.world - 1}", "name a rank of the design")

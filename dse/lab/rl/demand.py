@@ -10,16 +10,16 @@ from dse.designs.calibrated import ENGINES
 from dse.errors import InputError, unknown_name
 from dse.io.quantities import counted
 from dse.lab.rl.step import GRPO, PPO
-from dse.spec.document import stated
+from dse.spec.document import option_text
 
 #: Modes and algorithms, in the order of tables.
 MODES, ALGORITHMS = ("colocated", "split", "async"), (GRPO, PPO)
 
-_MOST = 1e9  #: limit of each number
+_MAX_VALUE = 1e9  #: limit of each number
 
 
 class RlDemand(NamedTuple):
-    """What a step is asked to do, and on what."""
+    """A step of post-training: model, machine, prompts, answers and algorithm."""
 
     workload: str
     system: str
@@ -42,7 +42,7 @@ class RlDemand(NamedTuple):
 
     @property
     def answers(self) -> int:
-        """Answers of a step."""
+        """Number of answers of a step."""
         return self.prompts * self.samples
 
     @property
@@ -68,12 +68,12 @@ _OPTIONS = {
 
 
 def check_demand(demand: RlDemand) -> None:
-    """InputError for numbers out of their range, unknown choices, and stacks of the other kind."""
+    """Raise InputError for numbers out of their range, unknown choices, and stacks of the other kind."""
     for name, option in _OPTIONS.items():
         value = getattr(demand, name)
-        least = 0.0 if name == "length_spread" else 1.0
-        if not least <= value < _MOST:
-            raise InputError(option, f"{value:g}", f"{least:g} or more, less than {_MOST:g}", "check the number")
+        minimum = 0.0 if name == "length_spread" else 1.0
+        if not minimum <= value < _MAX_VALUE:
+            raise InputError(option, f"{value:g}", f"{minimum:g} or more, less than {_MAX_VALUE:g}", "check the number")
     if demand.most_tokens <= demand.output_tokens:
         raise InputError(
             "--max-osl",
@@ -99,15 +99,17 @@ def check_demand(demand: RlDemand) -> None:
         raise InputError("--train-batch", str(demand.train_batch), divisors, f"write {demand.answers}")
     if not 0 <= demand.staleness <= 64:
         raise InputError("--staleness", str(demand.staleness), "0 to 64 steps", "write 1")
-    if not 0.0 <= demand.reward_time < _MOST:
-        raise InputError("--reward", f"{demand.reward_time:g} s", f"0 s or more, less than {_MOST:g}", "write '20 s'")
+    if not 0.0 <= demand.reward_time < _MAX_VALUE:
+        raise InputError(
+            "--reward", f"{demand.reward_time:g} s", f"0 s or more, less than {_MAX_VALUE:g}", "write '20 s'"
+        )
 
 
 def _check_stack(fixed: Mapping[str, Any], option: str, other: str, serves: bool) -> None:
-    """InputError for a stack that serves as trainer, or one that trains as engine."""
+    """Raise InputError for a stack that serves as trainer, or one that trains as engine."""
     if "software" not in fixed:
         return
-    where = stated(option, {"software": fixed["software"]})
+    where = option_text(option, {"software": fixed["software"]})
     slug = catalog.resolve("software", str(fixed["software"]), where)
     if bool(catalog.serving_defaults(slug)) != serves:
         kind, usual = (

@@ -22,19 +22,28 @@ from dse.errors import InputError
 from dse.fleet import only_launched
 from dse.io.quantities import counted
 from dse.lab.rl.demand import RlDemand, check_demand
-from dse.lab.rl.step import PPO, RlWork, algorithm_work, forward_time, lengths, rl_step, rollout_time, weights_time
+from dse.lab.rl.step import (
+    PPO,
+    RlWork,
+    algorithm_work,
+    answer_lengths,
+    forward_time,
+    rl_step,
+    rollout_time,
+    weights_time,
+)
 from dse.spec import sweep as specs
-from dse.spec.document import errors_of_option, stated
+from dse.spec.document import errors_of_option, option_text
 from dse.sweep import execute
 from dse.sweep.grid import compose, vendors
 from dse.sweep.results.rebuilding import singles_at
 from dse.tools.runs import by_mapping, stage_options
 
 #: Trainer designs of each number of devices that are paired: the fastest of an update; most sizes of a trainer.
-_KEPT, _SIZES = 4, 32
+_FASTEST_PER_SIZE, _MAX_SIZES = 4, 32
 
 #: A micro-batch is at most so many times what the longest answer needs; most devices of a replica of the engine.
-_WIDEST, _REPLICA = 8, 64
+_MAX_BATCH_FACTOR, _MAX_REPLICA = 8, 64
 
 _TRAIN_LABELS = ("tp", "cp", "pp", "dp", "ep", "virtual_stages", "micro_batch", "recompute")
 _ROLLOUT_LABELS = ("tp", "ep", "dp")
@@ -68,7 +77,7 @@ class _Pool(NamedTuple):
 
 
 def plan_rl(demand: RlDemand) -> RlPlan:
-    """The best step of each mode.
+    """Return the best step of each mode.
 
     Args:
         demand: names of the catalogue and numbers.
@@ -85,9 +94,9 @@ def plan_rl(demand: RlDemand) -> RlPlan:
     trainer, engine = _trainers(demand), _engines(demand)
     tables, without = [], dict[str, str]()
     for mode in demand.modes:
-        found = _paired(demand, mode, trainer, engine) if trainer.designs and engine.designs else None
-        if found is not None:
-            tables.append(found)
+        table = _best_pairs(demand, mode, trainer, engine) if trainer.designs and engine.designs else None
+        if table is not None:
+            tables.append(table)
         else:
             without[mode] = _reason(demand, mode, trainer, engine)
     if not tables:
@@ -106,40 +115,40 @@ def plan_rl(demand: RlDemand) -> RlPlan:
 
 
 def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> dict[str, Any]:
-    """Axes of a sweep; stated values in place of listed ones."""
+    """Return the axes of a sweep, with stated values in place of listed ones."""
     return axes | {name: value if isinstance(value, list) else [value] for name, value in fixed.items()}
 
 
-def _pool(
+def _swept_pool(
     document: dict[str, Any],
     columns: Sequence[str],
     keep: Callable[[dict[str, np.ndarray]], np.ndarray],
     option: str,
     fixed: Mapping[str, Any],
 ) -> _Pool:
-    """The designs of a sweep that are kept, with columns where they are known; an ``option`` fixed some axes."""
+    """Return the designs of a sweep that ``keep`` selects, with columns where results have them."""
     with errors_of_option(option, fixed):
         grid = compose.build(specs.from_text(tomlkit.dumps(document), "posttrain"))
         vendors.check(grid)
     data, _ = execute(grid, output=False, keep="feasible")
     if grid.spec.study.name == "serving":
-        data = only_launched(data, grid, stated(option, fixed))
+        data = only_launched(data, grid, option_text(option, fixed))
     count = data.sizes["design"]
-    found = {name: np.broadcast_to(data[name].values, count) for name in columns if name in data}
+    values_by_column = {name: np.broadcast_to(data[name].values, count) for name in columns if name in data}
     if not count:
-        return _Pool(found, [])
-    rows = keep(found)
-    return _Pool({name: values[rows] for name, values in found.items()}, singles_at(data, rows, grid))
+        return _Pool(values_by_column, [])
+    rows = keep(values_by_column)
+    return _Pool({name: values[rows] for name, values in values_by_column.items()}, singles_at(data, rows, grid))
 
 
 def _trainers(demand: RlDemand) -> _Pool:
-    """Mappings of the trainer, the fastest of each number of devices; micro-batches hold the longest answer."""
+    """Return mappings of the trainer, the fastest of each number of devices."""
     mean = demand.prompt_tokens + demand.output_tokens
     batch = demand.train_batch or demand.answers
     longest = (demand.prompt_tokens + demand.most_tokens) / mean
     micro_batches = [1] if "micro_batch" in demand.training else _micro_batches(batch, longest)
     node = max(1, min(8, demand.devices // 4))
-    step = node * math.ceil(demand.devices / node / _SIZES)
+    step = node * math.ceil(demand.devices / node / _MAX_SIZES)
     sizes = sorted({*range(step, demand.devices, step), demand.devices})
     sizes = [demand.trainers, demand.devices] if demand.trainers else sizes
     axes: dict[str, Any] = {
@@ -159,49 +168,51 @@ def _trainers(demand: RlDemand) -> _Pool:
     }  # fmt: skip
     memory = (f"peak_memory_{part}" for part in ("weights", "gradients", "optimizer", "embedding_and_head"))
     metrics = "step_time", "tokens_per_second", "cost_per_device_hour", "parameters", "n_devices", "software", *memory
-    return _pool(document, (*metrics, *_TRAIN_LABELS), functools.partial(_fastest, demand), "--train", demand.training)
+    return _swept_pool(
+        document, (*metrics, *_TRAIN_LABELS), functools.partial(_fastest, demand), "--train", demand.training
+    )
 
 
 def _micro_batches(batch: int, longest: float) -> list[int]:
-    """Divisors of a batch that hold an answer of so many mean ones: those from a power of two and from the next on."""
-    whole = 2 ** math.ceil(math.log2(longest) - 1e-9)
-    found = {
-        next((size for size in range(least, min(batch, _WIDEST * least) + 1) if batch % size == 0), 0)
-        for least in (whole, 2 * whole)
+    """Return divisors of a batch that hold the longest answer, from two powers of two on."""
+    smallest = 2 ** math.ceil(math.log2(longest) - 1e-9)
+    candidates = {
+        next((size for size in range(factor, min(batch, _MAX_BATCH_FACTOR * factor) + 1) if batch % size == 0), 0)
+        for factor in (smallest, 2 * smallest)
     }
-    if sizes := sorted(found - {0}):
+    if sizes := sorted(candidates - {0}):
         return sizes
     raise InputError(
         "--prompts, --samples, --train-batch",
         f"{counted(batch, 'answer')} per update",
-        f"a multiple of {whole}, which a micro-batch needs for the longest answer",
-        f"write {whole * -(-batch // whole)}",
+        f"a multiple of {smallest}, which a micro-batch needs for the longest answer",
+        f"write {smallest * -(-batch // smallest)}",
     )
 
 
-def _stage_options(demand: RlDemand, found: dict[str, np.ndarray]) -> list[str | None]:
-    """Options by which each trainer has stages of unequal layers [designs]; None where its tool has none."""
+def _stage_options(demand: RlDemand, columns: dict[str, np.ndarray]) -> list[str | None]:
+    """Return the options by which each trainer has stages of unequal layers, None where its tool has none."""
     model = catalog.values("workload", demand.workload)
     paths = ("n_layers", "experts.n_predict")
     layers = {f"workload.{name}": float(model[name]) for name in paths if name in model}
-    return by_mapping(found, lambda stack, degrees: stage_options(stack, layers | degrees))
+    return by_mapping(columns, lambda stack, degrees: stage_options(stack, layers | degrees))
 
 
-def _fastest(demand: RlDemand, found: dict[str, np.ndarray]) -> np.ndarray:
-    """Rows of the fastest designs of each number of devices whose stages their tool has, or are asked for."""
-    runs = ["pp" in demand.training or one is not None for one in _stage_options(demand, found)]
-    order = np.lexsort((found["step_time"], found["n_devices"]))
-    order = order[np.array(runs)[order]]
-    sizes = found["n_devices"][order]
+def _fastest(demand: RlDemand, columns: dict[str, np.ndarray]) -> np.ndarray:
+    """Return the rows of the fastest designs of each number of devices whose stages their tool supports."""
+    has_stages = ["pp" in demand.training or option is not None for option in _stage_options(demand, columns)]
+    order = np.lexsort((columns["step_time"], columns["n_devices"]))
+    order = order[np.array(has_stages)[order]]
+    sizes = columns["n_devices"][order]
     rank = np.arange(order.size) - np.searchsorted(sizes, sizes)
-    return order[rank < _KEPT]
+    return order[rank < _FASTEST_PER_SIZE]
 
 
 def _engines(demand: RlDemand) -> _Pool:
-    """Replicas of the rollout engine; of dense models one rank each."""
+    """Return replicas of the rollout engine, of dense models with one rank each."""
     mixture, fixed = catalog.is_mixture(demand.workload), dict(demand.rollout)
-    most = min(_REPLICA, demand.devices)
-    sizes = [2**k for k in range(most.bit_length())]
+    max_devices = min(_MAX_REPLICA, demand.devices)
+    sizes = [2**k for k in range(max_devices.bit_length())]
     axes: dict[str, Any] = {"n_devices": sizes, "tp": "divisors"} | ({"ep": "divisors"} if mixture else {})
     requests = {"prompt_tokens": float(demand.prompt_tokens), "output_tokens": float(demand.output_tokens),
                 "load": "offline", "answer_spread": min(demand.length_spread, 1.0)}  # fmt: skip
@@ -211,64 +222,79 @@ def _engines(demand: RlDemand) -> _Pool:
     }  # fmt: skip
     metrics = ("concurrency_limit", "peak_memory", "peak_memory_weights", "n_devices", "software", *_ROLLOUT_LABELS)
 
-    def kept(found: dict[str, np.ndarray]) -> np.ndarray:
-        alone = np.full(found["n_devices"].shape, mixture) | (found.get("dp", np.ones(1)) == 1)
-        return np.flatnonzero(alone & (found["concurrency_limit"] >= 1.0))
+    def rows_to_keep(columns: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the rows of replicas with one rank, or of a mixture, that hold a sequence."""
+        is_single_rank = np.full(columns["n_devices"].shape, mixture) | (columns.get("dp", np.ones(1)) == 1)
+        return np.flatnonzero(is_single_rank & (columns["concurrency_limit"] >= 1.0))
 
-    return _pool(document, metrics, kept, "--rollout", fixed)
+    return _swept_pool(document, metrics, rows_to_keep, "--rollout", fixed)
 
 
-def _paired(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Dataset | None:
-    """The best pair of each number of trainer devices; None where none fits."""
-    own, other, devices, colocated = trainer.columns, engine.columns, demand.devices, mode == "colocated"
-    rows = np.flatnonzero((own["n_devices"] == devices) == colocated)
+def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Dataset | None:
+    """Return the best pair of each number of trainer devices, None where none fits."""
+    trainer_columns, engine_columns, devices, colocated = (
+        trainer.columns,
+        engine.columns,
+        demand.devices,
+        mode == "colocated",
+    )
+    rows = np.flatnonzero((trainer_columns["n_devices"] == devices) == colocated)
     if not rows.size:
         return None
-    columns, designs = {name: values[rows] for name, values in own.items()}, [trainer.designs[row] for row in rows]
+    columns, designs = (
+        {name: values[rows] for name, values in trainer_columns.items()},
+        [trainer.designs[row] for row in rows],
+    )
     free = np.full(rows.size, devices) if colocated else devices - columns["n_devices"]
-    replica = other["n_devices"].astype(float)
+    replica = engine_columns["n_devices"].astype(float)
     replicas = np.minimum(np.floor(free / replica[:, None]), demand.answers)  # [engines, trainers]
     parts: tuple[Any, ...] = np.broadcast_arrays(
-        _rollout(demand, engine, replicas, max(demand.staleness, 1) if mode == "async" else 1),
+        _rollout_times(demand, engine, replicas, max(demand.staleness, 1) if mode == "async" else 1),
         demand.reward_time,
-        *_trained(demand, columns, designs),
-        *_moved(demand, columns, other, designs[0].system, colocated),
+        *_trainer_times(demand, columns, designs),
+        *_transfer_times(demand, columns, engine_columns, designs[0].system, colocated),
     )
     step = rl_step(RlWork(*parts), colocated, demand.staleness if mode == "async" else 0)
     seconds = np.where(replicas >= 1.0, np.asarray(step.total, np.float64), np.inf)
     best_engine = seconds.argmin(0)
     seconds = seconds.min(0)
     order = [
-        among[seconds[among].argmin()]
+        same_size[seconds[same_size].argmin()]
         for size in np.unique(columns["n_devices"])
-        if (among := np.flatnonzero(columns["n_devices"] == size)).size
+        if (same_size := np.flatnonzero(columns["n_devices"] == size)).size
     ]
-    t = np.array([at for at in order if np.isfinite(seconds[at])], int)
-    e = best_engine[t]
-    if not t.size:
+    trainer_rows = np.array([index for index in order if np.isfinite(seconds[index])], int)
+    engine_rows = best_engine[trainer_rows]
+    if not trainer_rows.size:
         return None
-    values = {name: np.asarray(value, np.float64)[e, t] for name, value in step._asdict().items()}
-    labels = {f"training_{name}": columns[name][t] for name in (*_TRAIN_LABELS, "software") if name in columns}
-    told = _stage_options(demand, {name: values[t] for name, values in columns.items()})
-    labels["training_stage_options"] = np.array([one or "" for one in told])
-    labels |= {f"rollout_{name}": other[name][e] for name in (*_ROLLOUT_LABELS, "software") if name in other}
-    counts = {
-        "mode": np.full(t.size, mode),
-        "training_devices": columns["n_devices"][t],
-        "rollout_devices": replicas[e, t] * replica[e],
-        "rollout_replicas": replicas[e, t],
+    values = {name: np.asarray(value, np.float64)[engine_rows, trainer_rows] for name, value in step._asdict().items()}
+    labels = {
+        f"training_{name}": columns[name][trainer_rows] for name in (*_TRAIN_LABELS, "software") if name in columns
     }
-    return _dataset(demand, values, counts | labels, columns["cost_per_device_hour"][t])
+    options = _stage_options(demand, {name: values[trainer_rows] for name, values in columns.items()})
+    labels["training_stage_options"] = np.array([option or "" for option in options])
+    labels |= {
+        f"rollout_{name}": engine_columns[name][engine_rows]
+        for name in (*_ROLLOUT_LABELS, "software")
+        if name in engine_columns
+    }
+    counts = {
+        "mode": np.full(trainer_rows.size, mode),
+        "training_devices": columns["n_devices"][trainer_rows],
+        "rollout_devices": replicas[engine_rows, trainer_rows] * replica[engine_rows],
+        "rollout_replicas": replicas[engine_rows, trainer_rows],
+    }
+    return _dataset(demand, values, counts | labels, columns["cost_per_device_hour"][trainer_rows])
 
 
-def _rollout(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batches: int) -> np.ndarray:
-    """Seconds of the rollout of a batch, where ``batches`` of them run through [engines, trainers]."""
-    other = engine.columns
-    ranks = other["dp"].astype(float) if "dp" in other else np.ones(len(engine.designs))
-    rooms = np.maximum(np.floor(other["concurrency_limit"] / ranks), 1.0)
+def _rollout_times(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batches: int) -> np.ndarray:
+    """Return seconds [engine, trainer] of the rollout of a batch, where ``batches`` of them run through."""
+    engine_columns = engine.columns
+    ranks = engine_columns["dp"].astype(float) if "dp" in engine_columns else np.ones(len(engine.designs))
+    rooms = np.maximum(np.floor(engine_columns["concurrency_limit"] / ranks), 1.0)
     total = float(batches * demand.answers)
-    counts, places = np.unique(replicas, return_inverse=True)
-    answers = lengths(float(demand.output_tokens), float(demand.length_spread), float(demand.most_tokens))
+    counts, inverse = np.unique(replicas, return_inverse=True)
+    answers = answer_lengths(float(demand.output_tokens), float(demand.length_spread), float(demand.most_tokens))
     seconds = rollout_time(
         engine.designs,
         rooms,
@@ -278,79 +304,87 @@ def _rollout(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batches: int
         float(demand.samples),
         total,
     )
-    return np.take_along_axis(seconds, places.reshape(replicas.shape), 1) / batches
+    return np.take_along_axis(seconds, inverse.reshape(replicas.shape), 1) / batches
 
 
-def _trained(demand: RlDemand, columns: dict[str, np.ndarray], designs: list[Any]) -> tuple[Any, Any, Any]:
-    """Seconds of log-probabilities, critic and training [trainers]; the critic takes turns with the policy."""
+def _trainer_times(demand: RlDemand, columns: dict[str, np.ndarray], designs: list[Any]) -> tuple[Any, Any, Any]:
+    """Return seconds [trainer] of log-probabilities, critic and training."""
     steps = demand.tokens / (columns["tokens_per_second"] * columns["step_time"])
     update, forward = steps * columns["step_time"], steps * forward_time(designs)
     log_probs, critic = algorithm_work(demand.algorithm, demand.reference, forward, update)
-    swapped = 2.0 * _state(columns) / float(designs[0].system.host.bandwidth) if demand.algorithm == PPO else 0.0
+    swapped = 2.0 * _state_bytes(columns) / float(designs[0].system.host.bandwidth) if demand.algorithm == PPO else 0.0
     return log_probs, critic + swapped, update
 
 
-def _state(columns: dict[str, np.ndarray]) -> np.ndarray:
-    """Bytes of weights and optimiser state of a trainer's most loaded device [trainers]."""
+def _state_bytes(columns: dict[str, np.ndarray]) -> np.ndarray:
+    """Return bytes [trainer] of weights and optimiser state of the most loaded device."""
     return columns["peak_memory_weights"] + columns["peak_memory_optimizer"] + columns["peak_memory_embedding_and_head"]
 
 
-def _moved(
-    demand: RlDemand, columns: dict[str, np.ndarray], other: dict[str, np.ndarray], system: Any, colocated: bool
+def _transfer_times(
+    demand: RlDemand,
+    columns: dict[str, np.ndarray],
+    engine_columns: dict[str, np.ndarray],
+    system: Any,
+    colocated: bool,
 ) -> tuple[Any, Any]:
-    """Seconds of weights sent and of the training state moved out and in [engines, trainers].
+    """Return seconds [engine, trainer] of sending weights, and of moving the training state out and in.
 
     Weights cross the scale-out network, unless all devices, or the ranks that hold a copy of the model, share a domain.
     """
-    shard, domain = other["peak_memory_weights"][:, None], float(system.scale_up.domain)
+    shard, domain = engine_columns["peak_memory_weights"][:, None], float(system.scale_up.domain)
     copy_is_near = colocated & (columns.get("pp", np.ones(1)) == 1) & (columns.get("tp", np.ones(1)) <= domain)
-    inside = copy_is_near | (demand.devices <= domain)
-    bandwidth = np.where(inside, float(system.scale_up.bandwidth), float(system.scale_out.bandwidth))
+    is_in_domain = copy_is_near | (demand.devices <= domain)
+    bandwidth = np.where(is_in_domain, float(system.scale_up.bandwidth), float(system.scale_out.bandwidth))
     bytes_and_links: tuple[Any, ...] = np.broadcast_arrays(
         shard, 2.0 * columns["parameters"], columns["n_devices"], bandwidth
     )
-    state, memory = _state(columns), float(system.accelerator.memory.capacity)
-    held = state + columns["peak_memory_gradients"] + other["peak_memory"][:, None]
-    switch = np.where((held > memory) & colocated, 2.0 * state / float(system.host.bandwidth), 0.0)
+    state, memory = _state_bytes(columns), float(system.accelerator.memory.capacity)
+    memory_needed = state + columns["peak_memory_gradients"] + engine_columns["peak_memory"][:, None]
+    switch = np.where((memory_needed > memory) & colocated, 2.0 * state / float(system.host.bandwidth), 0.0)
     return weights_time(*bytes_and_links), switch
 
 
 def _dataset(
     demand: RlDemand, step: dict[str, np.ndarray], coordinates: dict[str, np.ndarray], hourly: np.ndarray
 ) -> xr.Dataset:
-    """Labelled results of a mode [point]."""
+    """Return the labelled results [point] of a mode."""
     total = step.pop("total")
-    found = {"step_time": (total, "s", "step time")}
-    found |= {f"step_time_{name}": (step[name], "s", text) for name, text in PARTS.items()}
-    found |= {
+    variables = {"step_time": (total, "s", "step time")}
+    variables |= {f"step_time_{name}": (step[name], "s", text) for name, text in PARTS.items()}
+    variables |= {
         name: (step[name], "s", f"idle time of the {pool}")
         for name, pool in (("rollout_idle", "rollout engines"), ("training_idle", "trainer"))
     }
     hours = demand.devices * total / 3600.0
-    found |= {
+    variables |= {
         "tokens_per_second_per_device": (demand.tokens / total / demand.devices, "s-1", "trained tokens/s per device"),
         "samples_per_second": (demand.answers / total, "s-1", "answers/s"),
         "device_hours": (hours, "h", "device-hours of a step"),
         "cost_per_step": (hours * hourly, "USD", "cost of a step, of buying and running the devices"),
     }
     return xr.Dataset(
-        {name: ("point", values, {"units": units, "long_name": text}) for name, (values, units, text) in found.items()},
+        {
+            name: ("point", values, {"units": units, "long_name": text})
+            for name, (values, units, text) in variables.items()
+        },
         {name: ("point", values) for name, values in coordinates.items()},
     )
 
 
 def _reason(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> str:
-    """Why a mode has no step."""
+    """Return why a mode has no step."""
     if not engine.designs:
-        replica = f"replica of up to {counted(min(_REPLICA, demand.devices), 'device')}"
-        return f"no {replica}{_fixed('--rollout', demand.rollout)} runs the model and holds an answer"
+        replica = f"replica of up to {counted(min(_MAX_REPLICA, demand.devices), 'device')}"
+        return f"no {replica}{_fixed_remark('--rollout', demand.rollout)} runs the model and holds an answer"
     if not trainer.designs or mode == "colocated":
-        mapping = f"mapping of {counted(demand.devices, 'device')}{_fixed('--train', demand.training)}"
+        mapping = f"mapping of {counted(demand.devices, 'device')}{_fixed_remark('--train', demand.training)}"
         return f"no {mapping} divides the batch and trains the model within their memory"
-    least = int(trainer.columns["n_devices"].min()), int(engine.columns["n_devices"].min())
-    return f"the trainer needs {counted(least[0], 'device')} and a rollout replica {least[1]} of {demand.devices}"
+    fewest_devices = int(trainer.columns["n_devices"].min()), int(engine.columns["n_devices"].min())
+    trainer_text = f"the trainer needs {counted(fewest_devices[0], 'device')}"
+    return f"{trainer_text} and a rollout replica {fewest_devices[1]} of {demand.devices}"
 
 
-def _fixed(option: str, fixed: Mapping[str, Any]) -> str:
-    """What an option fixes, as a remark."""
-    return f" ({stated(option, fixed)})" if fixed else ""
+def _fixed_remark(option: str, fixed: Mapping[str, Any]) -> str:
+    """Return the settings that an option fixes as a remark, "" for none."""
+    return f" ({option_text(option, fixed)})" if fixed else ""

@@ -38,8 +38,8 @@ from dse.types import Design, Scalar, Serving
 _LEVELS, _BISECTIONS = 32, 40
 
 
-class Lengths(NamedTuple):
-    """Lognormal answers cut at a limit; tokens."""
+class AnswerLengths(NamedTuple):
+    """Lognormal answers cut at a limit, in tokens."""
 
     location: Scalar  # of the logarithm
     scale: Scalar
@@ -47,8 +47,8 @@ class Lengths(NamedTuple):
 
     def cut_mean(self, limit: Scalar) -> Scalar:
         """``E[min(X, limit)]``."""
-        below = (jnp.log(limit) - self.location) / self.scale
-        return jnp.exp(self.location + 0.5 * self.scale**2) * ndtr(below - self.scale) + limit * ndtr(-below)
+        score = (jnp.log(limit) - self.location) / self.scale
+        return jnp.exp(self.location + 0.5 * self.scale**2) * ndtr(score - self.scale) + limit * ndtr(-score)
 
     @property
     def mean(self) -> Scalar:
@@ -58,23 +58,23 @@ class Lengths(NamedTuple):
     @property
     def remaining(self) -> Scalar:
         """``E[L^2] / (2 E[L])``: tokens that answers of a steady state have left, and have made, on average."""
-        below = (jnp.log(self.longest) - self.location) / self.scale
-        whole = jnp.exp(2.0 * (self.location + self.scale**2)) * ndtr(below - 2.0 * self.scale)
-        return 0.5 * (whole + self.longest**2 * ndtr(-below)) / self.mean
+        score = (jnp.log(self.longest) - self.location) / self.scale
+        second_moment = jnp.exp(2.0 * (self.location + self.scale**2)) * ndtr(score - 2.0 * self.scale)
+        return 0.5 * (second_moment + self.longest**2 * ndtr(-score)) / self.mean
 
-    def left(self, share: Scalar) -> Scalar:
+    def quantile(self, share: Scalar) -> Scalar:
         """``Q``: tokens after which ``share`` of answers that started together still run."""
         return jnp.minimum(jnp.exp(self.location - self.scale * ndtri(share)), self.longest)
 
-    def left_steady(self, share: Scalar) -> Scalar:
-        """``Q_e``: the same of the answers that run in a steady state."""
-        asked = (1.0 - share) * self.mean
-        return _bisected(lambda t: self.cut_mean(t) < asked, jnp.full_like(asked, 1e-3), self.longest + 0.0 * asked)
+    def steady_quantile(self, share: Scalar) -> Scalar:
+        """``Q_e``: tokens after which ``share`` of answers in a steady state still run."""
+        target = (1.0 - share) * self.mean
+        return _bisect(lambda t: self.cut_mean(t) < target, jnp.full_like(target, 1e-3), self.longest + 0.0 * target)
 
 
 @jax.jit
-def lengths(mean: Scalar, spread: Scalar, longest: Scalar) -> Lengths:
-    """Answers of a mean after the cut.
+def answer_lengths(mean: Scalar, spread: Scalar, longest: Scalar) -> AnswerLengths:
+    """Return the distribution of answers with a mean after the cut.
 
     Args:
         mean: tokens, below ``longest``.
@@ -83,20 +83,20 @@ def lengths(mean: Scalar, spread: Scalar, longest: Scalar) -> Lengths:
     """
     scale = jnp.maximum(jnp.sqrt(jnp.log1p(jnp.square(jnp.asarray(spread)))), 1e-3)
     low, high = jnp.log(mean) - scale**2 - 1.0, jnp.log(longest) + 8.0 * scale
-    location = _bisected(lambda at: Lengths(at, scale, longest).mean < mean, low, high)
-    return Lengths(location, scale, longest)
+    location = _bisect(lambda candidate: AnswerLengths(candidate, scale, longest).mean < mean, low, high)
+    return AnswerLengths(location, scale, longest)
 
 
-def _bisected(is_low: Callable[[Scalar], Scalar], low: Scalar, high: Scalar) -> Scalar:
-    """Where ``is_low`` turns false."""
+def _bisect(is_low: Callable[[Scalar], Scalar], low: Scalar, high: Scalar) -> Scalar:
+    """Return where ``is_low`` turns false."""
 
-    def halved(_: int, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+    def halve(_: int, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
         middle = 0.5 * (ends[0] + ends[1])
-        below = is_low(middle)
-        return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
+        is_below = is_low(middle)
+        return jnp.where(is_below, middle, ends[0]), jnp.where(is_below, ends[1], middle)
 
     low, high = jnp.broadcast_arrays(jnp.asarray(low, float), jnp.asarray(high, float))
-    ends = jax.lax.fori_loop(0, _BISECTIONS, halved, (low, high))
+    ends = jax.lax.fori_loop(0, _BISECTIONS, halve, (low, high))
     return 0.5 * (ends[0] + ends[1])
 
 
@@ -108,8 +108,8 @@ class DecodeSteps(NamedTuple):
     context: Scalar  # cached tokens per sequence, mean
 
 
-def decode_steps(answers: Lengths, prompt: Scalar, requests: Scalar, room: Scalar, total: Scalar) -> DecodeSteps:
-    """Steps in which the slowest rank of an engine makes its answers.
+def decode_steps(answers: AnswerLengths, prompt: Scalar, requests: Scalar, room: Scalar, total: Scalar) -> DecodeSteps:
+    """Return the steps in which the slowest rank of an engine makes its answers.
 
     Args:
         answers: their lengths.
@@ -122,24 +122,24 @@ def decode_steps(answers: Lengths, prompt: Scalar, requests: Scalar, room: Scala
     steady = jnp.minimum(requests / running - 1.0, 1.0)
     level = jnp.arange(-1.0, _LEVELS + 1.0)  # -1 before the drain, 0 until its first end, then between ends
 
-    def left(at: Scalar) -> Scalar:
+    def answers_left(level_index: Scalar) -> Scalar:
         """Answers left at a level."""
-        return running ** (1.0 - jnp.clip(at, 0.0, _LEVELS - 1.0) / (_LEVELS - 1.0))
+        return running ** (1.0 - jnp.clip(level_index, 0.0, _LEVELS - 1.0) / (_LEVELS - 1.0))
 
     def tokens(share: Scalar) -> Scalar:
         """Tokens of the drain until a share is left."""
-        return (1.0 - steady) * answers.left(share) + steady * answers.left_steady(share)
+        return (1.0 - steady) * answers.quantile(share) + steady * answers.steady_quantile(share)
 
     last = 0.625 / (jnp.maximum(total, requests) * running / requests + 0.25)
-    start = jnp.where(level > 0.0, tokens((left(level - 1.0) - 0.375) / (running + 0.25)), 0.0)
-    end = tokens(jnp.where(level < _LEVELS, (left(level) - 0.375) / (running + 0.25), last))
-    drained = (1.0 - steady) * answers.mean + steady * answers.remaining
-    before = jnp.maximum(requests / running * answers.mean - drained, 0.0)
-    made = jnp.minimum(steady * answers.remaining + 0.5 * (start + end), answers.longest)
+    start = jnp.where(level > 0.0, tokens((answers_left(level - 1.0) - 0.375) / (running + 0.25)), 0.0)
+    end = tokens(jnp.where(level < _LEVELS, (answers_left(level) - 0.375) / (running + 0.25), last))
+    drain_tokens = (1.0 - steady) * answers.mean + steady * answers.remaining
+    steps_before_drain = jnp.maximum(requests / running * answers.mean - drain_tokens, 0.0)
+    answer_tokens = jnp.minimum(steady * answers.remaining + 0.5 * (start + end), answers.longest)
     return DecodeSteps(
-        steps=jnp.where(level < 0.0, before, end - start),
-        sequences=jnp.where(level == _LEVELS, 1.0, 0.5 * (left(level - 1.0) + left(level))),
-        context=prompt + jnp.where(level < 0.0, answers.remaining, made),
+        steps=jnp.where(level < 0.0, steps_before_drain, end - start),
+        sequences=jnp.where(level == _LEVELS, 1.0, 0.5 * (answers_left(level - 1.0) + answers_left(level))),
+        context=prompt + jnp.where(level < 0.0, answers.remaining, answer_tokens),
     )
 
 
@@ -175,7 +175,7 @@ class RlStep(NamedTuple):
 
 
 def rl_step(work: RlWork, colocated: bool, staleness: int) -> RlStep:
-    """A step on all devices, or on two pools with weights at most ``staleness`` steps old."""
+    """Return a step on all devices, or on two pools with weights at most ``staleness`` steps old."""
     trained = work.log_probs + work.critic + work.training
     generated = work.rollout + work.reward
     if colocated:
@@ -183,14 +183,17 @@ def rl_step(work: RlWork, colocated: bool, staleness: int) -> RlStep:
         return RlStep(total, **work._asdict(), rollout_idle=work.reward, training_idle=work.reward)
     weights = work.weights / max(staleness, 1)
     total = (jnp.maximum(generated, trained) if staleness else generated + trained) + weights
-    alone = work._replace(weights=weights, switch=0.0 * total)
+    shared_work = work._replace(weights=weights, switch=0.0 * total)
     return RlStep(
-        total, **alone._asdict(), rollout_idle=total - weights - work.rollout, training_idle=total - weights - trained
+        total,
+        **shared_work._asdict(),
+        rollout_idle=total - weights - work.rollout,
+        training_idle=total - weights - trained,
     )
 
 
 def algorithm_work(algorithm: str, reference: bool, forward: Scalar, update: Scalar) -> tuple[Scalar, Scalar]:
-    """Seconds of log-probabilities and of a critic as large as the policy.
+    """Return the seconds of log-probabilities, and of a critic as large as the policy.
 
     The policy's old log-probabilities and those of a reference are a forward pass each; a critic takes one for its
     values, and an update.
@@ -199,30 +202,32 @@ def algorithm_work(algorithm: str, reference: bool, forward: Scalar, update: Sca
     return (2.0 if reference else 1.0) * forward, critic
 
 
-def weights_time(shard: Scalar, whole: Scalar, senders: Scalar, bandwidth: Scalar) -> Scalar:
-    """Seconds of sending all weights once: each receiver takes its shard, and the senders share the whole.
+def weights_time(shard: Scalar, model_bytes: Scalar, senders: Scalar, bandwidth: Scalar) -> Scalar:
+    """Return the seconds of sending all weights once.
+
+    Each receiver takes its shard, and the senders share the model.
 
     Pipelined broadcasts take the time of one copy whatever the number of replicas.
 
     Args:
         shard: bytes of a receiving device.
-        whole: bytes of the model.
+        model_bytes: bytes of the model.
         senders: devices that hold it between them.
         bandwidth: of a device over the slowest network between them, B/s.
     """
-    return jnp.maximum(shard, whole / senders) / bandwidth
+    return jnp.maximum(shard, model_bytes / senders) / bandwidth
 
 
 def rollout_time(
     designs: list[Design],
     rooms: np.ndarray,
     counts: np.ndarray,
-    answers: Lengths,
+    answers: AnswerLengths,
     prompt: float,
     samples: float,
     total: float,
 ) -> np.ndarray:
-    """Seconds in which the slowest rank of each design makes its answers.
+    """Return the seconds in which the slowest rank of each design makes its answers.
 
     A prompt is computed once for its samples, whose engine caches it, in steps of whole chunks before decoding.
 
@@ -240,51 +245,53 @@ def rollout_time(
     """
     shape = counts.shape
     ranks = (np.maximum(counts, 1.0), np.broadcast_to(np.maximum(rooms, 1.0)[:, None], shape), np.full(shape, total))
-    plan = _decode_steps(answers, prompt, *(one.ravel() for one in ranks))
-    steps, sequences, context = (np.asarray(one, np.float64).reshape(*shape, -1) for one in plan)
+    decode = _decode_steps(answers, prompt, *(column.ravel() for column in ranks))
+    steps, sequences, context = (np.asarray(column, np.float64).reshape(*shape, -1) for column in decode)
     levels = steps.shape[-1]
     chunk = np.array([float((design.mapping.serving or Serving()).chunk) for design in designs])
     prompts = np.maximum(counts / samples, 1.0) * prompt
-    taken = np.minimum(prompts, chunk[:, None])
-    steps = np.concatenate([steps, (prompts / taken)[..., None]], -1)
+    chunk_tokens = np.minimum(prompts, chunk[:, None])
+    steps = np.concatenate([steps, (prompts / chunk_tokens)[..., None]], -1)
     zero = np.zeros(shape)[..., None]
     work: list[Any] = [
         np.concatenate([sequences, zero], -1).ravel(), np.concatenate([context, zero], -1).ravel(),
-        np.concatenate([np.zeros((*shape, levels)), taken[..., None]], -1).ravel(),
+        np.concatenate([np.zeros((*shape, levels)), chunk_tokens[..., None]], -1).ravel(),
         np.full(steps.size, 0.5 * prompt),
     ]  # fmt: skip
     batch = Batch(*work)
-    each = steps.size // len(designs)
-    stacked = jax.tree.map(lambda *leaves: np.repeat(np.array(leaves, np.float32), each), *designs)
-    seconds = np.asarray(_step_seconds.over(steps.size, stacked, batch), np.float64).reshape(steps.shape)
+    repeats = steps.size // len(designs)
+    design_columns = jax.tree.map(lambda *leaves: np.repeat(np.array(leaves, np.float32), repeats), *designs)
+    seconds = np.asarray(_step_seconds.over(steps.size, design_columns, batch), np.float64).reshape(steps.shape)
     return (steps * seconds).sum(-1)
 
 
 def forward_time(designs: list[Design]) -> np.ndarray:
-    """Seconds of a forward pass over the batch of a training step of each design [designs].
+    """Return the seconds [designs] of a forward pass over the batch of a training step.
 
     ``(n + pp - 1)`` intervals of the slowest stage: its layers with their exposed messages, and the larger of
     embedding and head beyond the layers that its stage lacks.
     """
-    stacked = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *designs)
-    return np.asarray(_forward.over(len(designs), stacked), np.float64)
+    design_columns = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *designs)
+    return np.asarray(_forward.over(len(designs), design_columns), np.float64)
 
 
 def _forward_pass(design: Design) -> tuple[Any, None]:
+    """Return the seconds of a forward pass over the batch of a training step."""
     from dse.doors.evaluation import stages
 
-    one, pp, chunks = stages(design), design.mapping.pp, design.mapping.virtual_stages
-    a_pass = jnp.where(one.awaited > 0.0, one.awaited, one.launch / (1.0 + design.workload.backward))
-    layer = jnp.maximum(one.layer.forward, a_pass)
-    first = one.embedding.forward - one.first_lacks * layer
-    last = one.head.forward - one.last_lacks * layer
+    times, pp, chunks = stages(design), design.mapping.pp, design.mapping.virtual_stages
+    pass_bound = jnp.where(times.awaited > 0.0, times.awaited, times.launch / (1.0 + design.workload.backward))
+    layer = jnp.maximum(times.layer.forward, pass_bound)
+    first = times.embedding.forward - times.first_lacks * layer
+    last = times.head.forward - times.last_lacks * layer
     ends = jnp.where(pp > 1.0, jnp.maximum(jnp.maximum(first, last), 0.0), first + last)
-    dense = one.dense_layers * (one.dense_layer.forward - one.layer.forward)
-    stage = one.chunk_layers * chunks * layer + ends + jnp.where(pp > 1.0, one.message * one.waited, dense)
-    return (one.micro_batches + pp - 1.0) * stage, None
+    dense = times.dense_layers * (times.dense_layer.forward - times.layer.forward)
+    stage = times.chunk_layers * chunks * layer + ends + jnp.where(pp > 1.0, times.message * times.waited, dense)
+    return (times.micro_batches + pp - 1.0) * stage, None
 
 
 def _step(design: Design, batch: Batch) -> tuple[Any, None]:
+    """Return the seconds of an engine step."""
     from dse.doors.serving import step_time
 
     return step_time(design, batch), None

@@ -6,28 +6,28 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 
-class Tier:
-    """A cache beyond device memory, of what the tier above it evicts."""
+class CacheTier:
+    """A cache beyond device memory that takes what the tier above evicts."""
 
     def __init__(self, blocks: int, seconds: float) -> None:
         self.blocks, self.seconds, self.used = blocks, seconds, 0  # seconds: to load a block
-        self.held: OrderedDict[int, int] = OrderedDict()  # key → blocks
+        self.blocks_by_key: OrderedDict[int, int] = OrderedDict()  # key → blocks
 
     def put(self, key: int, count: int) -> None:
         """Add the blocks of a key."""
         self.pop(key)
-        self.held[key] = count
+        self.blocks_by_key[key] = count
         self.used += count
 
     def pop(self, key: int) -> int:
-        """Take the blocks of a key out."""
-        count = self.held.pop(key, 0)
+        """Remove the blocks of a key and return their number."""
+        count = self.blocks_by_key.pop(key, 0)
         self.used -= count
         return count
 
 
-class Found(NamedTuple):
-    """Blocks of an admitted request."""
+class CacheHit(NamedTuple):
+    """Blocks that an admitted request reuses."""
 
     hit: int  # blocks of its prefix and its session's context that were there
     common: int  # blocks of the prefix that it refers to
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 
 class BlockCache:
-    """Blocks that are taken, and prefixes and contexts that are kept after their use until their room is needed.
+    """Blocks in use, and prefixes and contexts that stay after their use until their room is needed.
 
     Args:
         blocks: of device memory.
@@ -45,23 +45,23 @@ class BlockCache:
     def __init__(self, blocks: int, tiers: tuple[tuple[int, float], ...] = ()) -> None:
         self.blocks, self.used, self.most = blocks, 0, 0
         self.set_aside = 0  # blocks for the sequences that decode in the next step
-        self.tiers = [Tier(*tier) for tier in tiers]
-        self._held: dict[int, list[int]] = {}  # prefix in use → blocks, requests
+        self.tiers = [CacheTier(*tier) for tier in tiers]
+        self._prefixes_in_use: dict[int, list[int]] = {}  # prefix in use → blocks, requests
         self._idle: OrderedDict[int, int] = OrderedDict()  # prefix or context that nobody uses → blocks
         self._idle_blocks = 0
 
     @property
     def room(self) -> int:
-        """Blocks that can be had, those of idle prefixes included."""
+        """Number of blocks that can be taken, those of idle prefixes included."""
         return self.blocks - self.used + self._idle_blocks - self.set_aside
 
     @property
-    def taken(self) -> int:
-        """Blocks of requests in the engine."""
+    def occupied(self) -> int:
+        """Number of blocks of requests in the engine."""
         return self.used - self._idle_blocks
 
     def take(self, count: int) -> bool:
-        """Take blocks, from idle prefixes where none are free; False, and nothing changes, where there are too few."""
+        """Take blocks, from idle prefixes where none are free, or return False where there are too few."""
         if count > self.room:
             return False
         while count > self.blocks - self.used:
@@ -70,7 +70,7 @@ class BlockCache:
             self.used -= freed
             self._lower(0, key, freed)
         self.used += count
-        self.most = max(self.most, self.taken)
+        self.most = max(self.most, self.occupied)
         return True
 
     def release(self, count: int) -> None:
@@ -78,24 +78,24 @@ class BlockCache:
         self.used -= count
 
     def keep(self, key: int, count: int) -> None:
-        """A request ends whose own blocks stay as the context of a session."""
+        """End a request whose own blocks stay as the context of a session."""
         self.used -= self._forget(key)
         self._idle[key] = count
         self._idle_blocks += count
 
-    def take_with_prefix(self, prefix: int, shared: int, count: int) -> Found | None:
+    def take_with_prefix(self, prefix: int, shared: int, count: int) -> CacheHit | None:
         """Take ``count`` blocks of which the first ``shared`` are those of a prefix.
 
         Returns:
             Blocks of the prefix that were there already, and all of its blocks that the request refers to; None, and
             nothing changes, where there are too few.
         """
-        if held := self._held.get(prefix):
-            hit = min(shared, held[0])
+        if entry := self._prefixes_in_use.get(prefix):
+            hit = min(shared, entry[0])
             if not self.take(count - hit):
                 return None
-            held[1] += 1
-            return Found(hit, hit, 0.0)
+            entry[1] += 1
+            return CacheHit(hit, hit, 0.0)
         blocks = self._forget(prefix)  # not to be evicted for its own request
         hit = min(shared, blocks)
         if self.take(count - hit):
@@ -103,57 +103,59 @@ class BlockCache:
             if not blocks:
                 blocks, seconds = self._loaded(prefix)
                 hit = min(shared, blocks)
-            self._held[prefix] = [max(blocks, hit) or shared, 1]
-            return Found(hit, hit or shared, seconds)
+            self._prefixes_in_use[prefix] = [max(blocks, hit) or shared, 1]
+            return CacheHit(hit, hit or shared, seconds)
         if blocks:
             self._idle[prefix] = blocks
             self._idle_blocks += blocks
         return None
 
-    def take_with_context(self, key: int, most: int, count: int, prefix: int, shared: int) -> Found | None:
-        """Take ``count`` blocks of which up to ``most`` are the context of a session, behind those of a prefix."""
+    def take_with_context(self, key: int, max_context: int, count: int, prefix: int, shared: int) -> CacheHit | None:
+        """Take ``count`` blocks, up to ``max_context`` of them a session's context behind the blocks of a prefix."""
         blocks = self._forget(key)
-        found = (
+        prefix_hit = (
             self.take_with_prefix(prefix, shared, count - blocks)
             if shared
-            else (Found(0, 0, 0.0) if self.take(count - blocks) else None)
+            else (CacheHit(0, 0, 0.0) if self.take(count - blocks) else None)
         )
-        if found is None:
+        if prefix_hit is None:
             if blocks:
                 self._idle[key] = blocks
                 self._idle_blocks += blocks
             return None
-        behind = found.hit == shared  # without its prefix a context is of no use
-        hit, seconds = (blocks, 0.0) if blocks else self._loaded(key) if behind else (0, 0.0)
-        return Found(found.hit + min(hit, most) * behind, found.common, found.seconds + seconds)
+        follows_prefix = prefix_hit.hit == shared  # without its prefix a context is of no use
+        hit, seconds = (blocks, 0.0) if blocks else self._loaded(key) if follows_prefix else (0, 0.0)
+        return CacheHit(
+            prefix_hit.hit + min(hit, max_context) * follows_prefix, prefix_hit.common, prefix_hit.seconds + seconds
+        )
 
     def leave(self, prefix: int) -> None:
-        """A request ends that uses a prefix; after the last one it is idle."""
-        held = self._held[prefix]
-        held[1] -= 1
-        if not held[1]:
-            del self._held[prefix]
-            self._idle[prefix] = held[0]
-            self._idle_blocks += held[0]
+        """End a request's use of a prefix, which is idle after the last one."""
+        entry = self._prefixes_in_use[prefix]
+        entry[1] -= 1
+        if not entry[1]:
+            del self._prefixes_in_use[prefix]
+            self._idle[prefix] = entry[0]
+            self._idle_blocks += entry[0]
 
     def _forget(self, key: int) -> int:
-        """Blocks of an idle prefix or context, which are taken from now on."""
+        """Remove an idle prefix or context and return its blocks, which are in use from now on."""
         blocks = self._idle.pop(key, 0)
         self._idle_blocks -= blocks
         return blocks
 
-    def _lower(self, place: int, key: int, count: int) -> None:
+    def _lower(self, tier_index: int, key: int, count: int) -> None:
         """Put evicted blocks into a tier, and what that evicts into the next one."""
-        if place == len(self.tiers) or count > self.tiers[place].blocks:
+        if tier_index == len(self.tiers) or count > self.tiers[tier_index].blocks:
             return
-        tier = self.tiers[place]
+        tier = self.tiers[tier_index]
         tier.put(key, count)
         while tier.used > tier.blocks:
-            old = next(iter(tier.held))
-            self._lower(place + 1, old, tier.pop(old))
+            evicted_key = next(iter(tier.blocks_by_key))
+            self._lower(tier_index + 1, evicted_key, tier.pop(evicted_key))
 
     def _loaded(self, key: int) -> tuple[int, float]:
-        """Blocks of a prefix or context in another tier, which it leaves, and the seconds of their load."""
+        """Remove a prefix or context from its tier, and return its blocks and the seconds of their load."""
         for tier in self.tiers:
             if blocks := tier.pop(key):
                 return blocks, blocks * tier.seconds

@@ -30,24 +30,38 @@ _COLUMNS = {
 }  # fmt: skip
 
 #: Requests drawn in a timeline, and its steps.
-_MOST = 20_000
+_MAX_EVENTS = 20_000
 
 
 def format_of(path: Path) -> str:
-    """Ending of a results file: ``.nc`` or ``.csv``; InputError for another one."""
+    """Return the ending of a results file, ``.nc`` or ``.csv``.
+
+    Raises:
+        InputError: for another ending.
+    """
     if path.suffix.lower() not in (".nc", ".csv"):
         raise InputError(f"output {path}", repr(path.suffix), ".nc (netCDF) or .csv", f"name {path.with_suffix('.nc')}")
     return path.suffix.lower()
 
 
-def write(found: Simulation, path: Path, about: dict[str, Any], force: bool = False) -> None:
-    """Write a value per request and column, in the order of arrival; InputError where it must not be written."""
-    columns = {name: found.column(of) for name, (of, *_) in _COLUMNS.items()} | latencies(found)
+def write(simulation: Simulation, path: Path, attributes: dict[str, Any], force: bool = False) -> None:
+    """Write a value per request and column, in the order of arrival.
+
+    Args:
+        simulation: of any design.
+        path: file, ``.nc`` or ``.csv``.
+        attributes: global attributes of a netCDF file.
+        force: replace a file that dse has not written.
+
+    Raises:
+        InputError: where the file must not be written.
+    """
+    columns = {name: simulation.column(column) for name, (column, *_) in _COLUMNS.items()} | latencies(simulation)
     with outputs.replacing(path, force) as partial:
         if format_of(path) == ".csv":
             _write_csv(partial, columns)
         else:
-            _write_netcdf(partial, columns, about)
+            _write_netcdf(partial, columns, attributes)
 
 
 def _write_csv(path: Path, columns: dict[str, Floats]) -> None:
@@ -57,41 +71,50 @@ def _write_csv(path: Path, columns: dict[str, Floats]) -> None:
         lines.writerows([f"{value:.9g}" for value in row] for row in np.array([*columns.values()]).T.tolist())
 
 
-def _write_netcdf(path: Path, columns: dict[str, Floats], about: dict[str, Any]) -> None:
+def _write_netcdf(path: Path, columns: dict[str, Floats], attributes: dict[str, Any]) -> None:
     import netCDF4
 
     with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
         file.createDimension("request", len(columns["arrival_s"]))
         for name, values in columns.items():
-            _, units, meaning = _COLUMNS.get(name, (name, "s", name.replace("_", " ")))
+            _, units, long_name = _COLUMNS.get(name, (name, "s", name.replace("_", " ")))
             variable = file.createVariable(name, "f8", ("request",), compression="zlib", complevel=1)
-            variable[:], variable.units, variable.long_name = values, units, meaning
-        file.setncatts({"note": MARK, **{name: value for name, value in about.items() if value is not None}})
+            variable[:], variable.units, variable.long_name = values, units, long_name
+        file.setncatts({"note": MARK, **{name: value for name, value in attributes.items() if value is not None}})
 
 
-def write_timeline(found: Simulation, path: Path, about: dict[str, Any], force: bool = False) -> None:
-    """Write steps and requests as a Chrome trace (ui.perfetto.dev): a process per rank, its first 20,000 events."""
-    events = (event for place, rank in enumerate(found.ranks) for event in _rank_events(place, rank))
-    chrome_trace.write(events, about, path, force)
+def write_timeline(simulation: Simulation, path: Path, metadata: dict[str, Any], force: bool = False) -> None:
+    """Write steps and requests as a Chrome trace (ui.perfetto.dev), one process per rank.
+
+    Args:
+        simulation: with records of steps.
+        path: JSON file.
+        metadata: of the trace.
+        force: replace a file that dse has not written.
+    """
+    events = (event for rank_index, rank in enumerate(simulation.ranks) for event in _rank_events(rank_index, rank))
+    chrome_trace.write(events, metadata, path, force)
 
 
-def _rank_events(place: int, rank: RankResult) -> Iterator[dict[str, Any]]:
-    yield {"ph": "M", "name": "process_name", "pid": place, "args": {"name": f"rank {place}"}}
-    yield {"ph": "M", "name": "thread_name", "pid": place, "tid": 0, "args": {"name": "steps"}}
-    for record in rank.records[:_MOST]:
-        yield from _step_events(place, record)
+def _rank_events(rank_index: int, rank: RankResult) -> Iterator[dict[str, Any]]:
+    """Yield the steps and requests of a rank as trace events."""
+    yield {"ph": "M", "name": "process_name", "pid": rank_index, "args": {"name": f"rank {rank_index}"}}
+    yield {"ph": "M", "name": "thread_name", "pid": rank_index, "tid": 0, "args": {"name": "steps"}}
+    for record in rank.records[:_MAX_EVENTS]:
+        yield from _step_events(rank_index, record)
     columns = (rank.requests.arrival, rank.admitted, rank.first, rank.finish)
-    for number, (arrival, admitted, first, finish) in enumerate(zip(*columns, strict=True)):
-        if number >= _MOST or (rank.records and arrival > rank.records[:_MOST][-1].start):
+    for request_index, (arrival, admitted, first, finish) in enumerate(zip(*columns, strict=True)):
+        if request_index >= _MAX_EVENTS or (rank.records and arrival > rank.records[:_MAX_EVENTS][-1].start):
             break
         parts = (("queue", arrival, admitted), ("prefill", admitted, first), ("decode", first, finish))
         for name, start, end in parts:
-            ends = {"cat": "request", "id": f"{place}.{number}", "pid": place, "tid": 1, "name": name}
+            ends = {"cat": "request", "id": f"{rank_index}.{request_index}", "pid": rank_index, "tid": 1, "name": name}
             yield {**ends, "ph": "b", "ts": start * MICROSECONDS}
             yield {**ends, "ph": "e", "ts": end * MICROSECONDS}
 
 
-def _step_events(place: int, record: StepRecord) -> Iterator[dict[str, Any]]:
+def _step_events(rank_index: int, record: StepRecord) -> Iterator[dict[str, Any]]:
+    """Yield a step and its counters as trace events."""
     name = f"decode x {record.steps}" if not record.prompt else "mixed" if record.sequences else "prefill"
     start = round(record.start * MICROSECONDS, 3)
     work = {"sequences": record.sequences, "prompt_tokens": record.prompt, "steps": record.steps}
@@ -99,12 +122,12 @@ def _step_events(place: int, record: StepRecord) -> Iterator[dict[str, Any]]:
         "ph": "X",
         "name": name,
         "cat": "step",
-        "pid": place,
+        "pid": rank_index,
         "tid": 0,
         "ts": start,
         "dur": round(record.seconds * MICROSECONDS, 3),
         "args": work,
     }
     counts = {"decoding": record.sequences, "waiting": record.waiting, "running": record.running}
-    for counter, value in (counts | {"cache blocks": record.used}).items():
-        yield {"ph": "C", "name": counter, "pid": place, "ts": start, "args": {"value": value}}
+    for counter, value in (counts | {"cache blocks": record.blocks}).items():
+        yield {"ph": "C", "name": counter, "pid": rank_index, "ts": start, "args": {"value": value}}

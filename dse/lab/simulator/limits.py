@@ -18,7 +18,7 @@ from dse.types import Design, HostTiers
 BLOCK = 16
 
 
-class Limits(NamedTuple):
+class SchedulerLimits(NamedTuple):
     """Limits of the scheduler of one data-parallel rank."""
 
     chunk: int  # tokens of a step
@@ -32,44 +32,48 @@ class Limits(NamedTuple):
     speed: float  # tokens of a sequence per step
     rows: float  # tokens of the budget per decoding sequence
     request_time: float  # s, outside the engine
-    whole: bool = False  # whether a prompt waits for a step that holds all of it
+    unsplit_prompts: bool = False  # whether a prompt waits for a step that holds all of it
     tiers: tuple[tuple[int, float], ...] = ()  # blocks of prefix caches beyond device memory, seconds to load a block
 
     def blocks_of(self, tokens: float) -> int:
-        """Blocks of a sequence of ``tokens``."""
+        """Return the blocks of a sequence of ``tokens``."""
         return math.ceil((self.fixed + self.per_token * tokens) / BLOCK)
 
 
-def limits_of(design: Design, asked: RequestList) -> Limits:
-    """Limits of one rank of a design.
+def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimits:
+    """Return the limits of one rank of a design.
 
     Bytes of a sequence are linear in its tokens here, from the mean prompt to the mean prompt with its answer: a state
     counts as further tokens, and where tokens beyond the prompt take no room (a window) a block is a sequence.
+
+    Args:
+        design: with requests, serving options and engine.
+        request_list: what the rank serves.
 
     Raises:
         InputError: where the longest request does not fit into the cache, or one sequence not into a step.
     """
     requests, serving, engine = design.workload.requests, design.mapping.serving, design.software.engine
     assert requests is not None and serving is not None and engine is not None, "complete the design before"
-    short = float(np.mean(asked.prompt))
-    long = short + max(float(np.mean(asked.answer)), 1.0)
+    short = float(np.mean(request_list.prompt))
+    long = short + max(float(np.mean(request_list.answer)), 1.0)
     with jax.enable_x64(True):
         (room, low), (_, high) = ((map(float, cache_room(design, tokens))) for tokens in (short, long))
-    if (chunk := max(int(serving.chunk), 1)) < (needed := float(tokens_of_a_sequence(serving))):
+    if (chunk := max(int(serving.chunk), 1)) < (min_chunk := float(tokens_of_a_sequence(serving))):
         raise InputError(
             "mapping.serving.chunk",
             f"{chunk}",
-            f"{needed:g} or more: a token of a sequence and its drafts",
+            f"{min_chunk:g} or more: a token of a sequence and its drafts",
             "a larger chunk, or fewer drafts",
         )
     slope = (high - low) / (long - short)
-    of_tokens = slope > 1e-6 * low / short
-    fixed = max(low / slope - short, 0.0) if of_tokens else float(BLOCK)
-    found = Limits(
+    grows_with_tokens = slope > 1e-6 * low / short
+    fixed = max(low / slope - short, 0.0) if grows_with_tokens else float(BLOCK)
+    limits = SchedulerLimits(
         chunk=chunk,
         sequences=max(int(engine.most_sequences), 1),
-        blocks=int(room / (slope * BLOCK if of_tokens else low)),
-        per_token=float(of_tokens),
+        blocks=int(room / (slope * BLOCK if grows_with_tokens else low)),
+        per_token=float(grows_with_tokens),
         fixed=fixed,
         reserved=float(serving.reserved_answer) if serving.paged else 1.0,
         mixed=bool(serving.mixed),
@@ -77,20 +81,20 @@ def limits_of(design: Design, asked: RequestList) -> Limits:
         speed=float(tokens_of_a_step(serving)),
         rows=1.0 + float(serving.drafts),
         request_time=float(engine.request_time),
-        whole=bool(serving.whole_prompts),
+        unsplit_prompts=bool(serving.whole_prompts),
     )
     tiers, storage = design.mapping.cache_tiers, design.system.host_tiers or HostTiers()
     if tiers is not None:
-        block = slope * BLOCK if of_tokens else low
+        block = slope * BLOCK if grows_with_tokens else low
         links = (tiers.host_cache, design.system.host.bandwidth), (tiers.disk_cache, storage.storage_read)
-        found = found._replace(tiers=tuple((int(size / block), block / float(rate)) for size, rate in links if size))
-    longest = int(np.max(asked.prompt + asked.answer))
-    if found.blocks_of(longest + found.speed) > found.blocks:
-        holds = max(int((found.blocks * BLOCK - found.fixed) / found.per_token), 0) if of_tokens else 0
+        limits = limits._replace(tiers=tuple((int(size / block), block / float(rate)) for size, rate in links if size))
+    longest = int(np.max(request_list.prompt + request_list.answer))
+    if limits.blocks_of(longest + limits.speed) > limits.blocks:
+        max_tokens = max(int((limits.blocks * BLOCK - limits.fixed) / limits.per_token), 0) if grows_with_tokens else 0
         raise InputError(
             "cache of a rank",
             f"a request of {longest:,} tokens",
-            f"at most {holds:,} tokens in its memory",
+            f"at most {max_tokens:,} tokens in its memory",
             "more devices (tp), narrower weights or cache (precision, cache_bytes), or shorter requests",
         )
-    return found
+    return limits

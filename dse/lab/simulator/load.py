@@ -28,7 +28,7 @@ COLUMNS = ("arrival_s", "prompt_tokens", "answer_tokens", "prefix_id", "prefix_t
 _LOOP_SPREAD = 0.05
 
 #: Most tokens of a prompt or an answer, and most seconds of a trace.
-_LONGEST, _LATEST = 1e8, 1e9
+_MAX_TOKENS, _MAX_SECONDS = 1e8, 1e9
 
 _ALLOWED = f"a CSV file with columns {', '.join(COLUMNS[:3])} and, if any, {', '.join(COLUMNS[3:])}"
 
@@ -49,38 +49,38 @@ class RequestList(NamedTuple):
         """Number of requests."""
         return int(self.arrival.size)
 
-    def some(self, chosen: NDArray[np.int64] | slice) -> RequestList:
-        """A part of the requests."""
-        arrival, *others = self
-        return RequestList(arrival[chosen], *(column[chosen] if column.size else column for column in others))
+    def subset(self, chosen: NDArray[np.int64] | slice) -> RequestList:
+        """Return a part of the requests."""
+        arrival, *columns = self
+        return RequestList(arrival[chosen], *(column[chosen] if column.size else column for column in columns))
 
     def following(self) -> tuple[dict[int, int], list[int]]:
-        """Request → the next turn of its session, which arrives after its end; and the other requests."""
-        found, last, first = dict[int, int](), dict[int, int](), list[int]()
+        """Return request → next turn of its session, and the requests that follow no other."""
+        next_turn, last, first = dict[int, int](), dict[int, int](), list[int]()
         for i, (session, turn) in enumerate(zip(self.session.tolist(), self.turn.tolist(), strict=True)):
             if turn:
-                found[last[session]] = i
+                next_turn[last[session]] = i
             else:
                 first.append(i)
             last[session] = i
-        return found, first if self.turn.size else list(range(self.size))
+        return next_turn, first if self.turn.size else list(range(self.size))
 
     def contexts(self) -> list[int]:
-        """Names of the caches' entries for what requests leave behind; empty where no two requests share anything.
+        """Return the cache keys of the requests' contexts, empty where no two requests share anything.
 
         Below those of prefixes: that of the session, or of the request alone, which nobody asks for again.
         """
         sessions = self.session if self.session.size else np.full(self.size, -1)
         if sessions.max() < 0 and len(set(self.prefix.tolist()) - {-1}) < 2:
             return []
-        alone = sessions.max() + 1 + np.arange(self.size)
-        return (-2 - np.where(sessions < 0, alone, sessions)).tolist()
+        request_keys = sessions.max() + 1 + np.arange(self.size)
+        return (-2 - np.where(sessions < 0, request_keys, sessions)).tolist()
 
 
-def drawn(
+def draw_requests(
     requests: Requests, count: int, seed: int, request_time: float = 0.0, reuse: Reuse | None = None
 ) -> RequestList:
-    """``count`` requests as a design states them.
+    """Draw ``count`` requests as a design states them.
 
     Times between arrivals have a gamma distribution (Poisson arrivals: shape 1), lengths a lognormal one by their mean
     and relative standard deviation, rounded to whole tokens. Both are scaled so that their mean is as stated. In a
@@ -97,9 +97,9 @@ def drawn(
     Raises:
         InputError: for mean lengths below a token, and sessions of a closed loop.
     """
-    for name, least in (("prompt_tokens", requests.prompt_tokens), ("output_tokens", requests.output_tokens)):
-        if least < 1.0:
-            raise InputError(f"--set {name}", f"{float(least):g}", "1 or more, as whole tokens are drawn", "set 1")
+    for name, mean in (("prompt_tokens", requests.prompt_tokens), ("output_tokens", requests.output_tokens)):
+        if mean < 1.0:
+            raise InputError(f"--set {name}", f"{float(mean):g}", "1 or more, as whole tokens are drawn", "set 1")
     random = np.random.default_rng(seed)
     arrival, is_closed = np.zeros(count), requests.load == float(Load.concurrency)
     if is_closed:
@@ -108,53 +108,62 @@ def drawn(
         rate = float(1.0 if requests.request_rate is None else requests.request_rate)
         arrival = np.cumsum(_gaps(random, float(requests.arrival_variation), count)) / rate
     prompt = _lengths(random, float(requests.prompt_tokens), float(requests.length_spread), count)
-    unstated = _LOOP_SPREAD if is_closed else 0.0
-    spread = float(unstated if requests.answer_spread is None else requests.answer_spread)
+    default_spread = _LOOP_SPREAD if is_closed else 0.0
+    spread = float(default_spread if requests.answer_spread is None else requests.answer_spread)
     answer = _lengths(random, float(requests.output_tokens), spread, count)
-    shared = np.minimum(np.floor(float(requests.prefix_share) * requests.prompt_tokens), prompt - 1)
+    prefix_tokens = np.minimum(np.floor(float(requests.prefix_share) * requests.prompt_tokens), prompt - 1)
     if reuse is not None and round(float(reuse.turns)) > 1:
-        return _sessions(random, requests, reuse, RequestList(arrival, prompt, answer, prompt, shared.astype(np.int64)))
+        return _sessions(
+            random, requests, reuse, RequestList(arrival, prompt, answer, prompt, prefix_tokens.astype(np.int64))
+        )
     groups = np.zeros(count, np.int64) if reuse is None else _groups(random, reuse, count)
-    return RequestList(arrival, prompt, answer, np.where(shared > 0, groups, -1), shared.astype(np.int64))
+    return RequestList(arrival, prompt, answer, np.where(prefix_tokens > 0, groups, -1), prefix_tokens.astype(np.int64))
 
 
 def _groups(random: np.random.Generator, reuse: Reuse, count: int) -> Integers:
-    """Numbers of prefixes by Zipf's law."""
+    """Draw indices of prefixes by Zipf's law."""
     weights = np.arange(1.0, round(float(reuse.prefix_groups)) + 1.0) ** -float(reuse.prefix_skew)
     return random.choice(weights.size, count, p=weights / weights.sum())
 
 
-def _sessions(random: np.random.Generator, requests: Requests, reuse: Reuse, one: RequestList) -> RequestList:
-    """Sessions in turn: their first requests arrive as stated, others an exponential think time after an answer.
+def _sessions(random: np.random.Generator, requests: Requests, reuse: Reuse, base: RequestList) -> RequestList:
+    """Return sessions whose first requests arrive as stated, others an exponential think time after an answer.
 
     Args:
         random: of think times, prefixes and new tokens.
         requests: mean lengths, from which follow the new tokens of a turn.
         reuse: turns, think time, prefixes.
-        one: arrivals at the rate of all requests, answers, and tokens of the prefixes.
+        base: arrivals at the rate of all requests, answers, and tokens of the prefixes.
     """
     if requests.load != float(Load.rate):
         got = f"{float(reuse.turns):g} turns per session without a rate"
         raise InputError("load of a simulation", got, "load=rate", "set request_rate, or give a trace with session_id")
-    count, turns = one.size, round(float(reuse.turns))
+    count, turns = base.size, round(float(reuse.turns))
     session, turn = np.divmod(np.arange(count), turns)
-    new = float(grown_by_turn(requests, reuse)[0])
-    fresh = _lengths(random, new, float(requests.length_spread), count)
-    shared = math.floor(float(requests.prefix_share) * float(requests.prompt_tokens))
-    before = np.cumsum(fresh + one.answer) - fresh - one.answer
-    prompt = shared + before - before[session * turns] + fresh
-    starts = turns * one.arrival[: session[-1] + 1]
+    mean_new_tokens = float(grown_by_turn(requests, reuse)[0])
+    new_tokens = _lengths(random, mean_new_tokens, float(requests.length_spread), count)
+    prefix_tokens = math.floor(float(requests.prefix_share) * float(requests.prompt_tokens))
+    history = np.cumsum(new_tokens + base.answer) - new_tokens - base.answer
+    prompt = prefix_tokens + history - history[session * turns] + new_tokens
+    starts = turns * base.arrival[: session[-1] + 1]
     arrival = np.where(turn > 0, random.exponential(float(reuse.think_time), count), starts[session])
-    groups = _groups(random, reuse, count)[session] if shared else np.full(count, -1)
-    return RequestList(arrival, prompt, one.answer, groups, np.full(count, shared), session, turn)
+    groups = _groups(random, reuse, count)[session] if prefix_tokens else np.full(count, -1)
+    return RequestList(arrival, prompt, base.answer, groups, np.full(count, prefix_tokens), session, turn)
 
 
-def as_requests(asked: RequestList, requests: Requests) -> Requests:
-    """``requests`` with the mean rate, the lengths and the spreads of a trace; offline where all arrive at once."""
-    seconds = float(asked.arrival[-1] - asked.arrival[0])
-    gaps = np.diff(asked.arrival)
-    mean = [float(column.mean()) for column in (asked.prompt, asked.answer)]
-    spread = [min(float(column.std() / column.mean()), 1.0) for column in (asked.prompt, asked.answer)]
+def as_requests(request_list: RequestList, requests: Requests) -> Requests:
+    """Return ``requests`` with the mean rate, the lengths and the spreads of a trace.
+
+    Requests that all arrive at once are offline.
+
+    Args:
+        request_list: the trace.
+        requests: of a design, whose other leaves stay.
+    """
+    seconds = float(request_list.arrival[-1] - request_list.arrival[0])
+    gaps = np.diff(request_list.arrival)
+    mean = [float(column.mean()) for column in (request_list.prompt, request_list.answer)]
+    spread = [min(float(column.std() / column.mean()), 1.0) for column in (request_list.prompt, request_list.answer)]
     return dataclasses.replace(
         requests,
         prompt_tokens=mean[0],
@@ -163,26 +172,31 @@ def as_requests(asked: RequestList, requests: Requests) -> Requests:
         answer_spread=spread[1],
         prefix_share=0.0,
         load=float(Load.rate if seconds else Load.offline),
-        request_rate=(asked.size - 1.0) / seconds if seconds else None,
+        request_rate=(request_list.size - 1.0) / seconds if seconds else None,
         arrival_variation=float(np.var(gaps) / np.mean(gaps) ** 2) if seconds else 1.0,
     )
 
 
 def _gaps(random: np.random.Generator, variation: float, count: int) -> Floats:
+    """Draw times between arrivals with mean 1."""
     if variation <= 0.0:
         return np.ones(count)
-    found = random.gamma(1.0 / variation, variation, count)
-    return found / found.mean()
+    gaps = random.gamma(1.0 / variation, variation, count)
+    return gaps / gaps.mean()
 
 
 def _lengths(random: np.random.Generator, mean: float, spread: float, count: int) -> Integers:
+    """Draw lognormal lengths with a given mean, rounded to whole tokens."""
     variance = math.log1p(spread * spread)
-    found = np.exp(random.normal(-0.5 * variance, math.sqrt(variance), count)) if spread else np.ones(count)
-    return np.maximum(np.rint(mean / found.mean() * found), 1).astype(np.int64)
+    factors = np.exp(random.normal(-0.5 * variance, math.sqrt(variance), count)) if spread else np.ones(count)
+    return np.maximum(np.rint(mean / factors.mean() * factors), 1).astype(np.int64)
 
 
 def read(path: str | Path) -> RequestList:
-    """Requests of a trace, ordered by arrival.
+    """Read the requests of a trace, ordered by arrival.
+
+    Args:
+        path: CSV file with the columns ``COLUMNS``.
 
     Raises:
         InputError: for a file, a column or a cell that cannot be used, with its line.
@@ -196,44 +210,45 @@ def read(path: str | Path) -> RequestList:
         if head.count(name) != 1:
             got = "it twice" if name in head else f"columns {', '.join(head) or 'none'}"
             raise InputError(f"{path}: column {name}", got, _ALLOWED, "state it once in the first line")
-    rows = [_row(str(path), number, head, cells) for number, cells in enumerate(lines, 2) if any(cells)]
+    rows = [_row(str(path), line_number, head, cells) for line_number, cells in enumerate(lines, 2) if any(cells)]
     if not rows:
         raise InputError(str(path), "no requests", "a line per request", "add one")
-    prefix, session = (_numbered([row[place] for row in rows]) for place in (0, 1))
-    arrival, prompt, answer, shared = np.array([row[2:] for row in rows]).T.astype(np.float64)
+    prefix, session = (_ids([row[index] for row in rows]) for index in (0, 1))
+    arrival, prompt, answer, prefix_tokens = np.array([row[2:] for row in rows]).T.astype(np.float64)
     order = np.argsort(arrival, kind="stable")
-    columns = [prompt, answer, prefix, shared, *([session, 0.0 * prompt] if max(session) >= 0 else [])]
-    return RequestList(arrival, *(np.array(column, np.int64) for column in columns)).some(order)
+    columns = [prompt, answer, prefix, prefix_tokens, *([session, 0.0 * prompt] if max(session) >= 0 else [])]
+    return RequestList(arrival, *(np.array(column, np.int64) for column in columns)).subset(order)
 
 
-def _numbered(names: Sequence[Any]) -> list[int]:
-    """Numbers of names in the order of their first use; -1 without one."""
+def _ids(names: Sequence[Any]) -> list[int]:
+    """Return indices of names in the order of their first use, -1 for none."""
     ids: dict[str, int] = {"": -1}
     return [ids.setdefault(name, len(ids) - 1) for name in names]
 
 
-def _row(path: str, number: int, head: list[str], cells: list[str]) -> tuple[str, str, float, float, float, float]:
-    """Names of prefix and session, arrival, prompt, answer and prefix tokens in one line of a trace."""
-    where = f"{path}: line {number}"
+def _row(path: str, line_number: int, head: list[str], cells: list[str]) -> tuple[str, str, float, float, float, float]:
+    """Return names of prefix and session, arrival, prompt, answer and prefix tokens of one line of a trace."""
+    where = f"{path}: line {line_number}"
     if len(cells) != len(head):
         fix = "check its commas and quotes"
         raise InputError(where, f"{len(cells)} cells", f"{len(head)}, as in the first line", fix)
-    found = dict(zip(head, map(str.strip, cells), strict=True))
-    name = found.get("prefix_id", "")
-    prompt = _number(where, found, "prompt_tokens", 1.0, _LONGEST)
-    shared = _number(where, found, "prefix_tokens", 0.0, prompt) if name else 0.0
-    answer = _number(where, found, "answer_tokens", 1.0, _LONGEST)
-    arrival = _number(where, found, "arrival_s", 0.0, _LATEST)
-    return name, found.get("session_id", ""), arrival, prompt, answer, shared
+    cell_by_column = dict(zip(head, map(str.strip, cells), strict=True))
+    name = cell_by_column.get("prefix_id", "")
+    prompt = _number(where, cell_by_column, "prompt_tokens", 1.0, _MAX_TOKENS)
+    prefix_tokens = _number(where, cell_by_column, "prefix_tokens", 0.0, prompt) if name else 0.0
+    answer = _number(where, cell_by_column, "answer_tokens", 1.0, _MAX_TOKENS)
+    arrival = _number(where, cell_by_column, "arrival_s", 0.0, _MAX_SECONDS)
+    return name, cell_by_column.get("session_id", ""), arrival, prompt, answer, prefix_tokens
 
 
-def _number(where: str, cells: dict[str, str], name: str, least: float, most: float) -> float:
+def _number(where: str, cells: dict[str, str], name: str, minimum: float, maximum: float) -> float:
+    """Return the number of a cell within its limits."""
     text, of_tokens = cells[name], name != "arrival_s"
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not least <= value <= most or (of_tokens and value != int(value)):
-        allowed = f"a {'whole ' * of_tokens}number from {least:g} to {most:g}"
+    if not minimum <= value <= maximum or (of_tokens and value != int(value)):
+        allowed = f"a {'whole ' * of_tokens}number from {minimum:g} to {maximum:g}"
         raise InputError(f"{where}: {name}", repr(text), allowed, "correct the cell, or leave the line out")
     return value

@@ -14,9 +14,9 @@ import numpy as np
 
 from dse.doors.serving import meeting
 from dse.errors import InputError
-from dse.lab.simulator.limits import Limits, limits_of
-from dse.lab.simulator.load import Floats, Integers, RequestList, drawn
-from dse.lab.simulator.scheduler import RankResult, Scheduler, StepWork
+from dse.lab.simulator.limits import SchedulerLimits, scheduler_limits
+from dse.lab.simulator.load import Floats, Integers, RequestList, draw_requests
+from dse.lab.simulator.scheduler import PlannedSteps, RankResult, Scheduler
 from dse.lab.simulator.table import step_table
 from dse.types import Design, Load, Requests, choice_name
 
@@ -28,23 +28,23 @@ _START, _END = 0.1, 0.05
 
 
 class Simulation(NamedTuple):
-    """Requests of all ranks with their times, and the ranks' own sums."""
+    """Requests of all ranks with their times, and the sums of the ranks."""
 
     ranks: list[RankResult]
-    limits: Limits
-    number: list[Integers]  # of the requests of each rank, by arrival in the whole
+    limits: SchedulerLimits
+    request_indices: list[Integers]  # of the requests of each rank, by arrival in the whole
     span: tuple[float, float] | None  # s, of the arrivals that statistics count; None: all of them
     is_open: bool = False  # whether requests arrive whatever is served
 
     def column(self, name: str) -> Floats:
-        """Values of all requests: of a result (``first``), its requests (``prompt``), ``rank``, ``request_time``."""
-        found = np.zeros(sum(map(len, self.number)))
+        """Return a value of all requests: of a result or a request, ``rank``, or ``request_time``."""
+        request_values = np.zeros(sum(map(len, self.request_indices)))
         if name == "request_time":
-            return found + self.limits.request_time
-        for place, (rank, numbers) in enumerate(zip(self.ranks, self.number, strict=True)):
-            values = place if name == "rank" else getattr(rank.requests, name, None)
-            found[numbers] = getattr(rank, name) if values is None else values
-        return found
+            return request_values + self.limits.request_time
+        for rank_index, (rank, indices) in enumerate(zip(self.ranks, self.request_indices, strict=True)):
+            values = rank_index if name == "rank" else getattr(rank.requests, name, None)
+            request_values[indices] = getattr(rank, name) if values is None else values
+        return request_values
 
 
 def simulate(
@@ -65,82 +65,95 @@ def simulate(
     Raises:
         InputError: for a load without a simulation, and requests that do not fit into the cache.
     """
-    stated, ranks = design.workload.requests, max(int(design.mapping.dp), 1)
-    assert stated is not None, "complete the design before"
-    traced, closed = requests is not None, requests is None and bool(stated.load == float(Load.concurrency))
-    if not traced and Load(int(stated.load)) not in _LOADS:
-        got, allowed = f"load={choice_name(Load(int(stated.load)))}", ", ".join(map(choice_name, _LOADS))
+    design_requests, ranks = design.workload.requests, max(int(design.mapping.dp), 1)
+    assert design_requests is not None, "complete the design before"
+    is_trace, is_closed = (
+        requests is not None,
+        requests is None and bool(design_requests.load == float(Load.concurrency)),
+    )
+    if not is_trace and Load(int(design_requests.load)) not in _LOADS:
+        got, allowed = f"load={choice_name(Load(int(design_requests.load)))}", ", ".join(map(choice_name, _LOADS))
         raise InputError("load of a simulation", got, allowed, "set load=concurrency, or give a trace")
     engine = design.software.engine
     assert engine is not None, "complete the design before"
-    asked = requests
-    if asked is None:
-        asked = drawn(stated, count, seed, float(engine.request_time), design.workload.reuse)
-    in_flight = _in_flight(stated, ranks) if closed else [None] * ranks
-    dealt = _dealt(asked, len(in_flight), seed, closed)
-    limits = limits_of(design, asked)
-    sequences = min(limits.sequences, limits.blocks, asked.size, max((n for n in in_flight if n), default=1 << 30))
-    table = step_table(design, max(sequences, 1), limits.chunk, int(np.max(asked.prompt + asked.answer)))
+    request_list = requests
+    if request_list is None:
+        request_list = draw_requests(design_requests, count, seed, float(engine.request_time), design.workload.reuse)
+    in_flight = _in_flight(design_requests, ranks) if is_closed else [None] * ranks
+    indices_by_rank = _request_indices(request_list, len(in_flight), seed, is_closed)
+    limits = scheduler_limits(design, request_list)
+    sequences = min(
+        limits.sequences, limits.blocks, request_list.size, max((n for n in in_flight if n), default=1 << 30)
+    )
+    table = step_table(design, max(sequences, 1), limits.chunk, int(np.max(request_list.prompt + request_list.answer)))
     schedulers = []
-    for numbers, at_once in zip(dealt, in_flight, strict=True):
-        own = asked.some(numbers)
-        if at_once:
-            own = _started(own, at_once, seed)
-        schedulers.append(Scheduler(limits, table, own, at_once, keep))
-    together, shared = meeting(design)
+    for indices, n_in_flight in zip(indices_by_rank, in_flight, strict=True):
+        rank_requests = request_list.subset(indices)
+        if n_in_flight:
+            rank_requests = _in_steady_state(rank_requests, n_in_flight, seed)
+        schedulers.append(Scheduler(limits, table, rank_requests, n_in_flight, keep))
+    n_meeting, expert_share = meeting(design)
     results = (
         [
             result
-            for first in range(0, len(schedulers), together)
-            for result in run_together(schedulers[first : first + together], shared)
+            for first in range(0, len(schedulers), n_meeting)
+            for result in run_together(schedulers[first : first + n_meeting], expert_share)
         ]
-        if together > 1
-        else [one.run() for one in schedulers]
+        if n_meeting > 1
+        else [scheduler.run() for scheduler in schedulers]
     )
-    span = None if traced or stated.load == float(Load.offline) else _span(results, max(map(_or_none, in_flight)))
-    return Simulation(results, limits, dealt, span, is_open=not closed)
+    span = (
+        None
+        if is_trace or design_requests.load == float(Load.offline)
+        else _span(results, max(map(_in_flight_or_zero, in_flight)))
+    )
+    return Simulation(results, limits, indices_by_rank, span, is_open=not is_closed)
 
 
-def _or_none(at_once: int | None) -> int:
-    return at_once or 0
+def _in_flight_or_zero(n_in_flight: int | None) -> int:
+    return n_in_flight or 0
 
 
-def _in_flight(stated: Requests, ranks: int) -> list[int | None]:
-    """Requests in flight of each rank that has any."""
-    many = max(round(float(stated.concurrency)), 1)
-    each, more = divmod(many, ranks)
-    return [n for n in (each + (rank < more) for rank in range(ranks)) if n]
+def _in_flight(requests: Requests, ranks: int) -> list[int | None]:
+    """Return the requests in flight of each rank that has any."""
+    total = max(round(float(requests.concurrency)), 1)
+    per_rank, remainder = divmod(total, ranks)
+    return [n for n in (per_rank + (rank < remainder) for rank in range(ranks)) if n]
 
 
-def _dealt(asked: RequestList, ranks: int, seed: int, in_turn: bool) -> list[Integers]:
-    """Numbers of the requests of each rank: in turn, or each by chance."""
-    order = np.arange(asked.size)
+def _request_indices(requests: RequestList, ranks: int, seed: int, in_turn: bool) -> list[Integers]:
+    """Return the indices of the requests of each rank, in turn or by chance."""
+    order = np.arange(requests.size)
     rank = order % ranks if in_turn or ranks == 1 else np.random.default_rng([seed, 1]).integers(ranks, size=order.size)
-    if asked.session.size:  # where the context of their last turn is
-        rank = np.where(asked.session < 0, rank, rank[np.maximum(asked.session, 0)])
-    return [found for place in range(ranks) if len(found := order[rank == place])]
+    if requests.session.size:  # where the context of their last turn is
+        rank = np.where(requests.session < 0, rank, rank[np.maximum(requests.session, 0)])
+    return [indices for rank_index in range(ranks) if len(indices := order[rank == rank_index])]
 
 
-def _started(own: RequestList, at_once: int, seed: int) -> RequestList:
-    """The requests with the first ones as if they had been in flight before: the rest of their answers is uniform."""
-    share, answer, arrival = np.random.default_rng([seed, 2]).random(own.size), own.answer.copy(), own.arrival.copy()
-    answer[:at_once], arrival[:at_once] = np.ceil(share[:at_once] * answer[:at_once]), 0.0
-    return own._replace(answer=answer, arrival=arrival)
+def _in_steady_state(requests: RequestList, n_in_flight: int, seed: int) -> RequestList:
+    """Return requests whose first ones have been in flight before, with a uniform rest of their answers."""
+    share, answer, arrival = (
+        np.random.default_rng([seed, 2]).random(requests.size),
+        requests.answer.copy(),
+        requests.arrival.copy(),
+    )
+    answer[:n_in_flight], arrival[:n_in_flight] = np.ceil(share[:n_in_flight] * answer[:n_in_flight]), 0.0
+    return requests._replace(answer=answer, arrival=arrival)
 
 
-def _span(results: list[RankResult], at_once: int) -> tuple[float, float]:
-    """Seconds between which arrivals count, of all ranks."""
+def _span(results: list[RankResult], n_in_flight: int) -> tuple[float, float]:
+    """Return the seconds between which arrivals count, of all ranks."""
     spans = []
     for result in results:
         count = result.requests.size
-        first = min(max(int(_START * count), at_once), count // 2)
-        last = max(count - 1 - max(int(_END * count), at_once), first)
+        first_index = min(max(int(_START * count), n_in_flight), count // 2)
+        last_index = max(count - 1 - max(int(_END * count), n_in_flight), first_index)
         arrivals = np.sort(result.requests.arrival)
-        spans.append((arrivals[first], arrivals[last]))
+        spans.append((arrivals[first_index], arrivals[last_index]))
     return max(start for start, _ in spans), min(end for _, end in spans)
 
 
-def run_together(ranks: Sequence[Scheduler], shared: float) -> list[RankResult]:
+def run_together(ranks: Sequence[Scheduler], expert_share: float) -> list[RankResult]:
     """Serve the requests of ranks that step together.
 
     A step takes ``(1 - s) max + s mean`` of the ranks' own steps with a share ``s`` of work in the experts, which all
@@ -148,15 +161,15 @@ def run_together(ranks: Sequence[Scheduler], shared: float) -> list[RankResult]:
 
     Args:
         ranks: each with its requests.
-        shared: share of a step's work in the experts.
+        expert_share: share of a step's work in the experts.
 
     Returns:
         Their results, in their order.
     """
     while not all(rank.is_done for rank in ranks):
-        due = [(rank, work) for rank in ranks if not rank.is_done and (work := _planned(rank)) is not None]
+        due = [(rank, work) for rank in ranks if not rank.is_done and (work := _next_work(rank)) is not None]
         if due:
-            _step(due, len(ranks), shared)
+            _step(due, len(ranks), expert_share)
             now = max(rank.now for rank, _ in due)
         else:
             now = min(rank.next_event() for rank in ranks if not rank.is_done)
@@ -165,21 +178,21 @@ def run_together(ranks: Sequence[Scheduler], shared: float) -> list[RankResult]:
     return [rank.result() for rank in ranks]
 
 
-def _planned(rank: Scheduler) -> StepWork | None:
-    """The next work of a rank, after preemptions."""
+def _next_work(rank: Scheduler) -> PlannedSteps | None:
+    """Return the next work of a rank, after preemptions."""
     while (work := rank.plan()) is not None and not work.steps:
         pass
     return work
 
 
-def _step(due: Sequence[tuple[Scheduler, StepWork]], ranks: int, shared: float) -> None:
-    """Steps that all ranks with work do at once, up to the next event of any."""
+def _step(due: Sequence[tuple[Scheduler, PlannedSteps]], ranks: int, expert_share: float) -> None:
+    """Do the steps that all ranks with work do at once, up to the next event of any."""
     works = [work for _, work in due]
     count = min(work.steps for work in works)
-    own = [work.seconds(count) for work in works]
-    decode = min(own) if any(work.pieces for work in works) else 0.0
-    slowest, idle = max(own), ranks - len(own)
-    mean = (math.fsum(own) + idle * decode) / ranks if decode else math.fsum(own) / len(own)
-    seconds = (1.0 - shared) * slowest + shared * mean
+    step_seconds = [work.seconds(count) for work in works]
+    decode = min(step_seconds) if any(work.pieces for work in works) else 0.0
+    slowest, idle = max(step_seconds), ranks - len(step_seconds)
+    mean = (math.fsum(step_seconds) + idle * decode) / ranks if decode else math.fsum(step_seconds) / len(step_seconds)
+    seconds = (1.0 - expert_share) * slowest + expert_share * mean
     for rank, work in due:
         rank.apply(work, count, seconds)

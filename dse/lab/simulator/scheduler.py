@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.lab.simulator.cache import BlockCache, Found
-from dse.lab.simulator.limits import BLOCK, Limits
+from dse.lab.simulator.cache import BlockCache, CacheHit
+from dse.lab.simulator.limits import BLOCK, SchedulerLimits
 from dse.lab.simulator.load import Floats, Integers, RequestList
 from dse.lab.simulator.table import StepTable
 
@@ -32,7 +32,7 @@ class StepRecord(NamedTuple):
     prompt: int  # tokens
     waiting: int  # requests
     running: int  # requests that are admitted
-    used: int  # blocks
+    blocks: int  # blocks
 
 
 class RankResult(NamedTuple):
@@ -46,7 +46,7 @@ class RankResult(NamedTuple):
     hit: Integers  # prompt tokens found in the cache
     busy: float  # s with a step
     decoding: float  # decoding sequences times seconds
-    used: float  # cache blocks times seconds
+    block_seconds: float  # cache blocks times seconds
     most_used: int  # blocks
     blocks: int
     steps: int
@@ -54,7 +54,7 @@ class RankResult(NamedTuple):
     records: list[StepRecord]
 
 
-class StepWork(NamedTuple):
+class PlannedSteps(NamedTuple):
     """Planned steps with the same work."""
 
     first: float  # s of the first step
@@ -65,24 +65,24 @@ class StepWork(NamedTuple):
     pieces: list[tuple[int, int]]  # requests whose prompts are computed, with their tokens
 
     def seconds(self, count: int) -> float:
-        """Seconds of as many steps."""
+        """Return the seconds of ``count`` steps."""
         return count * (self.first + 0.5 * self.slope * (count - 1))
 
 
 class _Progress:
     """A request in the engine."""
 
-    __slots__ = ("answer", "blocks", "done", "epoch", "grows", "left", "prompt", "shared", "start")
+    __slots__ = ("answer", "blocks", "epoch", "growth_steps", "prompt", "shared", "start", "tokens_done", "tokens_left")
 
     def __init__(self, prompt: int, answer: int) -> None:
         self.prompt, self.answer = prompt, answer  # tokens to compute before the next one, tokens to come
-        self.left = self.done = self.blocks = self.epoch = self.start = 0
-        self.shared = False  # whether it refers to its prefix
-        self.grows: NDArray[np.int64] | None = None  # numbers of the decode steps that take a further block
+        self.tokens_left = self.tokens_done = self.blocks = self.epoch = self.start = 0
+        self.shared = False  # True where it refers to its prefix
+        self.growth_steps: NDArray[np.int64] | None = None  # decode steps that take a further block
 
 
 class Scheduler:
-    """State of one rank; :meth:`run` gives its result.
+    """Serves the requests of one rank by :meth:`run`.
 
     Args:
         limits: what a step may hold.
@@ -93,7 +93,12 @@ class Scheduler:
     """
 
     def __init__(
-        self, limits: Limits, table: StepTable, requests: RequestList, in_flight: int | None = None, keep: bool = False
+        self,
+        limits: SchedulerLimits,
+        table: StepTable,
+        requests: RequestList,
+        in_flight: int | None = None,
+        keep: bool = False,
     ) -> None:
         count = requests.size
         self.limits, self.table, self.requests, self.keep = limits, table, requests, keep
@@ -105,27 +110,28 @@ class Scheduler:
             first = list(range(min(in_flight, count)))
             self.following = {}
         self.closed, self.unsent = in_flight is not None, len(first)
-        self.coming = [(self.arrival[i], i) for i in first]
-        heapq.heapify(self.coming)
+        self.arrival_heap = [(self.arrival[i], i) for i in first]
+        heapq.heapify(self.arrival_heap)
         self.admitted, self.first, self.finish = ([math.nan] * count for _ in range(3))
         self.preemptions, self.hit = [0] * count, [0] * count
         self.cache, self.keys = BlockCache(limits.blocks, limits.tiers), requests.contexts()
-        self.loading: list[tuple[float, int]] = []  # heap: when the blocks of other tiers are there, request
+        self.loading_heap: list[tuple[float, int]] = []  # when the blocks of other tiers are there, request
         self.loaded = 0.0  # when the link is free
         self.progress: dict[int, _Progress] = {}  # of requests that have not ended
         self.waiting: deque[int] = deque()
         self.running: dict[int, None] = {}  # in the order of admission
         self.prefilling: list[int] = []
-        self.ends: list[tuple[int, int, int]] = []  # heap: decode step that ends it, request, epoch
-        self.decoding, self.tokens = 0, 0.0  # sequences; their cached tokens less those of the steps so far
-        self.now, self.number, self.steps, self.with_prompts, self.ended = 0.0, 0, 0, 0, 0
+        self.end_heap: list[tuple[int, int, int]] = []  # decode step that ends it, request, epoch
+        self.decoding, self.token_offset = 0, 0.0  # sequences; their cached tokens less those of the steps so far
+        self.now, self.decode_step, self.steps, self.steps_with_prompts, self.ended = 0.0, 0, 0, 0, 0
         self.busy = self.sequence_time = self.block_time = 0.0
         self.horizon = 2 + math.ceil(max(self.answer) / limits.speed)
-        self.needs, self.base = np.zeros(2 * self.horizon, np.int64), 0  # further blocks by number of decode step
+        self.first_step = 0  # decode step of the first entry of ``blocks_by_step``
+        self.blocks_by_step = np.zeros(2 * self.horizon, np.int64)  # further blocks of each decode step
         self.records: list[StepRecord] = []
 
     def run(self) -> RankResult:
-        """Serve all requests."""
+        """Serve all requests and return the result."""
         while not self.is_done:
             if (work := self.plan()) is None:
                 self.now = self.next_event()
@@ -135,11 +141,11 @@ class Scheduler:
 
     @property
     def is_done(self) -> bool:
-        """Whether all requests have ended."""
+        """True where all requests have ended."""
         return self.ended == len(self.arrival)
 
-    def plan(self) -> StepWork | None:
-        """What the engine does next, of no steps where it lacks blocks and has preempted; None where nothing is due."""
+    def plan(self) -> PlannedSteps | None:
+        """Return the next steps, none of them after a preemption, or None where nothing is due."""
         self._arrive()
         if not self.running and not self.waiting:
             return None
@@ -150,11 +156,11 @@ class Scheduler:
         return self._decode() if self.decoding else None
 
     def next_event(self) -> float:
-        """Seconds at which the next request or block of another tier comes; infinity for none."""
-        return min((heap[0][0] for heap in (self.loading, self.coming) if heap), default=math.inf)
+        """Return the seconds at which the next request or block of another tier comes, infinity for none."""
+        return min((heap[0][0] for heap in (self.loading_heap, self.arrival_heap) if heap), default=math.inf)
 
     def result(self) -> RankResult:
-        """Requests with their times, and sums."""
+        """Return the requests with their times, and sums."""
         return RankResult(
             requests=self.requests._replace(arrival=np.array(self.arrival)),
             admitted=np.array(self.admitted),
@@ -164,73 +170,80 @@ class Scheduler:
             hit=np.array(self.hit),
             busy=self.busy,
             decoding=self.sequence_time,
-            used=self.block_time,
+            block_seconds=self.block_time,
             most_used=self.cache.most,
             blocks=self.cache.blocks,
             steps=self.steps,
-            steps_with_prompts=self.with_prompts,
+            steps_with_prompts=self.steps_with_prompts,
             records=self.records,
         )
 
     # Requests come, are admitted, and end
 
     def _arrive(self) -> None:
-        while self.loading and self.loading[0][0] <= self.now:
-            self.prefilling.append(heapq.heappop(self.loading)[1])
-        while self.coming and self.coming[0][0] <= self.now:
-            _, i = heapq.heappop(self.coming)
+        """Move the requests that have come into the queue, and those that are loaded to the prompts."""
+        while self.loading_heap and self.loading_heap[0][0] <= self.now:
+            self.prefilling.append(heapq.heappop(self.loading_heap)[1])
+        while self.arrival_heap and self.arrival_heap[0][0] <= self.now:
+            _, i = heapq.heappop(self.arrival_heap)
             self.progress[i] = _Progress(self.prompt[i], self.answer[i])
             self.waiting.append(i)
 
     def _admit(self, i: int) -> bool:
         """Give a waiting request its blocks; False where there are too few."""
-        one, limits = self.progress[i], self.limits
-        blocks = limits.blocks_of(one.prompt + limits.reserved * one.answer)
-        shared = min(self.prefix_tokens[i], one.prompt - 1) // BLOCK if self.prefix[i] >= 0 else 0
-        found = None
+        progress, limits = self.progress[i], self.limits
+        blocks = limits.blocks_of(progress.prompt + limits.reserved * progress.answer)
+        shared_blocks = min(self.prefix_tokens[i], progress.prompt - 1) // BLOCK if self.prefix[i] >= 0 else 0
+        cache_hit = None
         if self.keys:
-            own = max((one.prompt - 1) // BLOCK - shared, 0)
-            found = self.cache.take_with_context(self.keys[i], own, blocks, self.prefix[i], shared)
-        elif shared:
-            found = self.cache.take_with_prefix(self.prefix[i], shared, blocks)
-        if found is None and not (shared and self.running):  # alone it may evict even its own prefix, where longer
-            found = Found(0, 0, 0.0) if self.cache.take(blocks) else None
-        if found is None:
+            context_blocks = max((progress.prompt - 1) // BLOCK - shared_blocks, 0)
+            cache_hit = self.cache.take_with_context(
+                self.keys[i], context_blocks, blocks, self.prefix[i], shared_blocks
+            )
+        elif shared_blocks:
+            cache_hit = self.cache.take_with_prefix(self.prefix[i], shared_blocks, blocks)
+        if cache_hit is None and not (
+            shared_blocks and self.running
+        ):  # alone it may evict even its own prefix, where longer
+            cache_hit = CacheHit(0, 0, 0.0) if self.cache.take(blocks) else None
+        if cache_hit is None:
             return False
-        hit, common, seconds = found
+        hit_blocks, referenced_blocks, seconds = cache_hit
         if seconds:
             self.loaded = max(self.now, self.loaded) + seconds
-            heapq.heappush(self.loading, (self.loaded, i))
-        one.shared, one.blocks = common > 0, blocks - common
-        one.done, one.left = hit * BLOCK, one.prompt - hit * BLOCK
+            heapq.heappush(self.loading_heap, (self.loaded, i))
+        progress.shared, progress.blocks = referenced_blocks > 0, blocks - referenced_blocks
+        progress.tokens_done, progress.tokens_left = hit_blocks * BLOCK, progress.prompt - hit_blocks * BLOCK
         self.running[i] = None
         if math.isnan(self.admitted[i]):
-            self.admitted[i], self.hit[i] = self.now, one.done
+            self.admitted[i], self.hit[i] = self.now, progress.tokens_done
         return True
 
-    def _leave(self, i: int, keeps: bool = False) -> _Progress:
+    def _remove(self, i: int, keep_context: bool = False) -> _Progress:
         """Take a request out of the engine, with its blocks, which the cache may keep as its context."""
-        one = self.progress[i]
+        progress = self.progress[i]
         del self.running[i]
-        grown = 0
-        if one.grows is not None:
-            grown = int(np.searchsorted(one.grows, self.number))
-            np.subtract.at(self.needs, one.grows[grown:] - self.base, 1)
-        if keeps:
-            self.cache.keep(self.keys[i], one.blocks + grown)
+        n_grown = 0
+        if progress.growth_steps is not None:
+            n_grown = int(np.searchsorted(progress.growth_steps, self.decode_step))
+            np.subtract.at(self.blocks_by_step, progress.growth_steps[n_grown:] - self.first_step, 1)
+        if keep_context:
+            self.cache.keep(self.keys[i], progress.blocks + n_grown)
         else:
-            self.cache.release(one.blocks + grown)
-        if one.shared:
+            self.cache.release(progress.blocks + n_grown)
+        if progress.shared:
             self.cache.leave(self.prefix[i])
-        one.grows = None
-        return one
+        progress.growth_steps = None
+        return progress
 
-    def _stop_decoding(self, one: _Progress) -> None:
+    def _stop_decoding(self, progress: _Progress) -> None:
+        """Remove a request from the decoding sequences."""
         self.decoding -= 1
-        self.tokens -= one.prompt - self.limits.speed * one.start
+        self.token_offset -= progress.prompt - self.limits.speed * progress.start
 
-    def _end(self, i: int) -> None:
-        self._leave(i, keeps=bool(self.keys))
+    def _end_request(self, i: int) -> None:
+        """End a request, and send the one that follows it."""
+        self._remove(i, keep_context=bool(self.keys))
         del self.progress[i]
         self.finish[i] = self.now
         self.ended += 1
@@ -238,28 +251,28 @@ class Scheduler:
         if following < len(self.arrival):
             self.unsent += 1
             self.arrival[following] += self.now
-            heapq.heappush(self.coming, (self.arrival[following], following))
+            heapq.heappush(self.arrival_heap, (self.arrival[following], following))
 
     def _preempt(self) -> None:
         """Put the last admitted request back at the head of the queue, with all its tokens to be computed."""
         i = next(reversed(self.running))
-        one = self._leave(i)
+        progress = self._remove(i)
         if i in self.prefilling:
             self.prefilling.remove(i)
-        elif any(i == one for _, one in self.loading):
-            self.loading = [entry for entry in self.loading if entry[1] != i]
+        elif any(i == request for _, request in self.loading_heap):
+            self.loading_heap = [entry for entry in self.loading_heap if entry[1] != i]
         else:
-            made = min(int((self.number - one.start) * self.limits.speed), one.answer - 1)
-            self._stop_decoding(one)
-            one.prompt, one.answer = one.prompt + 1 + made, one.answer - made
-        one.epoch += 1
+            n_generated = min(int((self.decode_step - progress.start) * self.limits.speed), progress.answer - 1)
+            self._stop_decoding(progress)
+            progress.prompt, progress.answer = progress.prompt + 1 + n_generated, progress.answer - n_generated
+        progress.epoch += 1
         self.preemptions[i] += 1
         self.waiting.appendleft(i)
 
     # Steps
 
     def _pieces(self) -> list[tuple[int, int]]:
-        """Prompts of the next step with their tokens; admits what fits."""
+        """Return the prompts of the next step with their tokens, and admit what fits."""
         limits, pieces = self.limits, []
         budget = limits.chunk - int(self.decoding * limits.rows) * limits.mixed
         if limits.mixed:
@@ -267,71 +280,75 @@ class Scheduler:
         for i in self.prefilling:
             if budget <= 0:
                 break
-            pieces.append((i, min(self.progress[i].left, budget)))
+            pieces.append((i, min(self.progress[i].tokens_left, budget)))
             budget -= pieces[-1][1]
         if self.steps % limits.admission_steps and self.running:
             return pieces
         while self.waiting and budget > 0 and len(self.running) < limits.sequences:
             i = self.waiting[0]
-            if (limits.whole and budget < self.prompt[i] <= limits.chunk) or not self._admit(i):
+            if (limits.unsplit_prompts and budget < self.prompt[i] <= limits.chunk) or not self._admit(i):
                 break
             self.waiting.popleft()
-            if self.loading and any(i == one for _, one in self.loading):
+            if self.loading_heap and any(i == request for _, request in self.loading_heap):
                 continue
             self.prefilling.append(i)
-            pieces.append((i, min(self.progress[i].left, budget)))
+            pieces.append((i, min(self.progress[i].tokens_left, budget)))
             budget -= pieces[-1][1]
         return pieces
 
     def _make_room(self) -> None:
         """Preempt requests until the next decode step has its blocks, and set these aside."""
-        while (needed := int(self.needs[self.number - self.base])) > self.cache.room:
+        while (n_blocks := int(self.blocks_by_step[self.decode_step - self.first_step])) > self.cache.room:
             self._preempt()
-        self.cache.set_aside = needed
+        self.cache.set_aside = n_blocks
 
-    def _prompts(self, pieces: list[tuple[int, int]]) -> StepWork:
-        """One step with prompts."""
+    def _prompts(self, pieces: list[tuple[int, int]]) -> PlannedSteps:
+        """Return one step with prompts."""
         prompt = sum(tokens for _, tokens in pieces)
-        reach = sum(tokens * (self.progress[i].done + 0.5 * tokens) for i, tokens in pieces) / prompt
+        reach = sum(tokens * (self.progress[i].tokens_done + 0.5 * tokens) for i, tokens in pieces) / prompt
         sequences = self.decoding if self.limits.mixed else 0
-        return StepWork(self.table.mixed(sequences, self._context(), prompt, reach), 0.0, 1, sequences, prompt, pieces)
+        return PlannedSteps(
+            self.table.mixed(sequences, self._context(), prompt, reach), 0.0, 1, sequences, prompt, pieces
+        )
 
-    def apply(self, work: StepWork, count: int, seconds: float) -> None:
+    def apply(self, work: PlannedSteps, count: int, seconds: float) -> None:
         """Do ``count`` steps of planned work in ``seconds``."""
-        self.with_prompts += bool(work.pieces)
-        self._pass(seconds, count, work.sequences, work.prompt)
+        self.steps_with_prompts += bool(work.pieces)
+        self._advance(seconds, count, work.sequences, work.prompt)
         for i, tokens in work.pieces:
-            one = self.progress[i]
-            one.done, one.left = one.done + tokens, one.left - tokens
-            if not one.left:
+            progress = self.progress[i]
+            progress.tokens_done, progress.tokens_left = progress.tokens_done + tokens, progress.tokens_left - tokens
+            if not progress.tokens_left:
                 self.prefilling.remove(i)
-                self._first_token(i, one)
+                self._first_token(i, progress)
 
-    def _first_token(self, i: int, one: _Progress) -> None:
-        """A computed prompt gives a token; its request decodes from now on, if more are to come."""
+    def _first_token(self, i: int, progress: _Progress) -> None:
+        """Give a computed prompt its first token, from which on its request decodes."""
         if math.isnan(self.first[i]):
             self.first[i] = self.now
-        one.answer -= 1
-        if not one.answer:
-            self._end(i)
+        progress.answer -= 1
+        if not progress.answer:
+            self._end_request(i)
             return
-        limits, one.start = self.limits, self.number
-        steps = math.ceil(one.answer / limits.speed)
-        heapq.heappush(self.ends, (self.number + steps, i, one.epoch))
+        limits, progress.start = self.limits, self.decode_step
+        steps = math.ceil(progress.answer / limits.speed)
+        heapq.heappush(self.end_heap, (self.decode_step + steps, i, progress.epoch))
         self.decoding += 1
-        self.tokens += one.prompt - limits.speed * one.start
-        base, had = limits.fixed + limits.per_token * one.prompt, limits.blocks_of(one.prompt)
+        self.token_offset += progress.prompt - limits.speed * progress.start
+        base, n_blocks = limits.fixed + limits.per_token * progress.prompt, limits.blocks_of(progress.prompt)
         if limits.per_token:
-            had = max(had, limits.blocks_of(one.prompt + limits.reserved * (one.answer + 1)))
+            n_blocks = max(n_blocks, limits.blocks_of(progress.prompt + limits.reserved * (progress.answer + 1)))
             last = math.ceil((base + steps * limits.speed) / BLOCK)
-            one.grows = self.number + ((np.arange(had, last) * BLOCK - base) // limits.speed).astype(np.int64)
-            np.add.at(self.needs, one.grows - self.base, 1)
+            progress.growth_steps = self.decode_step + (
+                (np.arange(n_blocks, last) * BLOCK - base) // limits.speed
+            ).astype(np.int64)
+            np.add.at(self.blocks_by_step, progress.growth_steps - self.first_step, 1)
 
-    def _decode(self) -> StepWork:
-        """Steps without prompts, up to the next event; none where there are no blocks, and one request is preempted."""
-        while self.progress.get(self.ends[0][1], _GONE).epoch != self.ends[0][2]:
-            heapq.heappop(self.ends)  # preempted since
-        limits, count = self.limits, self.ends[0][0] - self.number
+    def _decode(self) -> PlannedSteps:
+        """Return steps without prompts up to the next event, or preempt one request where there are no blocks."""
+        while self.progress.get(self.end_heap[0][1], _NO_REQUEST).epoch != self.end_heap[0][2]:
+            heapq.heappop(self.end_heap)  # preempted since
+        limits, count = self.limits, self.end_heap[0][0] - self.decode_step
         if self.waiting and (turn := self.steps % limits.admission_steps):
             count = min(count, limits.admission_steps - turn)
         context = self._context()
@@ -341,69 +358,73 @@ class Scheduler:
             if context < self.table.contexts[-1]
             else count,
         )
-        if count > (held := self._steps_held(count)):
-            if not held:
+        if count > (available_steps := self._steps_with_blocks(count)):
+            if not available_steps:
                 self._preempt()
-                return StepWork(0.0, 0.0, 0, 0, 0, [])
-            count = held
+                return PlannedSteps(0.0, 0.0, 0, 0, 0, [])
+            count = available_steps
         first = self.table.decode(self.decoding, context)
         last = self.table.decode(self.decoding, context + (count - 1) * limits.speed) if count > 1 else first
         slope = (last - first) / max(count - 1, 1)
-        nexts = [self.loading[0][0]] if self.loading else []
-        if self.coming and not self.waiting and len(self.running) < limits.sequences:
-            nexts.append(self.coming[0][0])
-        if nexts:
-            count = min(count, _steps_until(min(nexts) - self.now, first, slope))
-        return StepWork(first, slope, count, self.decoding, 0, [])
+        event_times = [self.loading_heap[0][0]] if self.loading_heap else []
+        if self.arrival_heap and not self.waiting and len(self.running) < limits.sequences:
+            event_times.append(self.arrival_heap[0][0])
+        if event_times:
+            count = min(count, _steps_until(min(event_times) - self.now, first, slope))
+        return PlannedSteps(first, slope, count, self.decoding, 0, [])
 
-    def _steps_held(self, count: int) -> int:
-        """Decode steps, at most ``count``, that the cache has blocks for."""
-        at = self.number - self.base
-        taken = self.needs[at : at + count].cumsum()
-        return count if taken[-1] <= self.cache.room else int(np.searchsorted(taken, self.cache.room, side="right"))
+    def _steps_with_blocks(self, count: int) -> int:
+        """Return the number of decode steps, at most ``count``, that the cache has blocks for."""
+        index = self.decode_step - self.first_step
+        cumulative_blocks = self.blocks_by_step[index : index + count].cumsum()
+        return (
+            count
+            if cumulative_blocks[-1] <= self.cache.room
+            else int(np.searchsorted(cumulative_blocks, self.cache.room, side="right"))
+        )
 
     def _context(self) -> float:
-        """Mean cached tokens of decoding sequences."""
-        return self.tokens / self.decoding + self.limits.speed * self.number if self.decoding else 0.0
+        """Return the mean cached tokens of decoding sequences."""
+        return self.token_offset / self.decoding + self.limits.speed * self.decode_step if self.decoding else 0.0
 
-    def _pass(self, seconds: float, count: int, sequences: int, prompt: int) -> None:
-        """Let time pass for steps with the same work; requests whose answers are complete end."""
+    def _advance(self, seconds: float, count: int, sequences: int, prompt: int) -> None:
+        """Advance the time by steps with the same work, and end requests whose answers are complete."""
         if self.keep:
             requests = len(self.waiting), len(self.running)
-            self.records.append(StepRecord(self.now, seconds, count, sequences, prompt, *requests, self.cache.taken))
+            self.records.append(StepRecord(self.now, seconds, count, sequences, prompt, *requests, self.cache.occupied))
         self.now += seconds
         self.busy += seconds
         self.steps += count
-        self.block_time += self.cache.taken * seconds
+        self.block_time += self.cache.occupied * seconds
         if not sequences:
             return
         self.sequence_time += sequences * seconds
-        at = self.number - self.base
-        taken = self.cache.take(int(self.needs[at : at + count].sum()))
-        assert taken, "steps were counted by the blocks that they need"
-        self.number += count
-        if self.number - self.base >= self.horizon:
-            self._shift()
-        while self.ends and self.ends[0][0] <= self.number:
-            _, i, epoch = heapq.heappop(self.ends)
-            if (one := self.progress.get(i, _GONE)).epoch == epoch:
-                self._stop_decoding(one)
-                self._end(i)
+        index = self.decode_step - self.first_step
+        succeeded = self.cache.take(int(self.blocks_by_step[index : index + count].sum()))
+        assert succeeded, "steps were counted by the blocks that they need"
+        self.decode_step += count
+        if self.decode_step - self.first_step >= self.horizon:
+            self._drop_past_steps()
+        while self.end_heap and self.end_heap[0][0] <= self.decode_step:
+            _, i, epoch = heapq.heappop(self.end_heap)
+            if (progress := self.progress.get(i, _NO_REQUEST)).epoch == epoch:
+                self._stop_decoding(progress)
+                self._end_request(i)
 
-    def _shift(self) -> None:
+    def _drop_past_steps(self) -> None:
         """Forget the blocks of steps that are over."""
-        past = self.number - self.base
-        self.needs = np.concatenate((self.needs[past:], np.zeros(past, np.int64)))
-        self.base = self.number
+        past = self.decode_step - self.first_step
+        self.blocks_by_step = np.concatenate((self.blocks_by_step[past:], np.zeros(past, np.int64)))
+        self.first_step = self.decode_step
 
 
 #: Of a request that has ended.
-_GONE = _Progress(0, 0)
-_GONE.epoch = -1
+_NO_REQUEST = _Progress(0, 0)
+_NO_REQUEST.epoch = -1
 
 
 def _steps_until(seconds: float, first: float, slope: float) -> int:
-    """Least number of steps, at least 1, that take ``seconds``: ``k (first + slope (k - 1) / 2)``.
+    """Return the least steps, at least 1, that take ``seconds``: ``k (first + slope (k - 1) / 2)``.
 
     >>> _steps_until(10.0, 1.0, 0.0), _steps_until(10.0, 1.0, 1.0), _steps_until(10.1, 1.0, 1.0)
     (10, 4, 5)

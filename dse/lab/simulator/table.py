@@ -20,7 +20,7 @@ _CONTEXTS = (0.0, 0.03, 0.125, 0.35, 1.0)
 
 
 class StepTable(NamedTuple):
-    """Seconds of a step by decoding sequences, their mean context, prompt tokens and what these attend to."""
+    """Seconds of a step by decoding sequences, mean context, prompt tokens, and tokens that these attend to."""
 
     sequences: list[float]
     contexts: list[float]
@@ -29,16 +29,16 @@ class StepTable(NamedTuple):
     seconds: list[float]  # flat, the last axis fastest
 
     def decode(self, sequences: int, context: float) -> float:
-        """Seconds of a step without prompts."""
+        """Return the seconds of a step without prompts."""
         return self.mixed(sequences, context, 0.0, 0.0)
 
     def knot(self, context: float) -> float:
-        """The next context at which the slope of the table changes."""
-        place = bisect_right(self.contexts, context)
-        return self.contexts[place] if place < len(self.contexts) else float("inf")
+        """Return the next context at which the slope of the table changes."""
+        index = bisect_right(self.contexts, context)
+        return self.contexts[index] if index < len(self.contexts) else float("inf")
 
     def mixed(self, sequences: int, context: float, prompt: float, reach: float) -> float:
-        """Seconds of a step with prompts.
+        """Return the seconds of a step with prompts.
 
         Args:
             sequences: decoding.
@@ -46,35 +46,37 @@ class StepTable(NamedTuple):
             prompt: prompt tokens.
             reach: tokens that a prompt token attends to, mean.
         """
-        n, n_share = _place(self.sequences, sequences)
-        c, c_share = _place(self.contexts, context) if sequences else (0, 0.0)
-        q, q_share = _place(self.prompts, prompt)
-        r, r_share = _place(self.reaches, reach) if prompt else (0, 0.0)
+        n, n_share = _interval_index(self.sequences, sequences)
+        c, c_share = _interval_index(self.contexts, context) if sequences else (0, 0.0)
+        q, q_share = _interval_index(self.prompts, prompt)
+        r, r_share = _interval_index(self.reaches, reach) if prompt else (0, 0.0)
         reaches = len(self.reaches)
         of_context = len(self.prompts) * reaches
         of_sequence = of_context * len(self.contexts)
-        table, found = self.seconds, 0.0
+        table, total = self.seconds, 0.0
         for n_weight, n_at in ((1.0 - n_share, n * of_sequence), (n_share, (n + 1) * of_sequence)):
             for c_weight, c_at in ((1.0 - c_share, c * of_context), (c_share, (c + 1) * of_context)):
                 for q_weight, q_at in ((1.0 - q_share, q * reaches), (q_share, (q + 1) * reaches)):
                     weight = n_weight * c_weight * q_weight
                     if weight:
-                        at = n_at + c_at + q_at + r
-                        found += weight * (table[at] + (r_share * (table[at + 1] - table[at]) if r_share else 0.0))
-        return found
+                        offset = n_at + c_at + q_at + r
+                        total += weight * (
+                            table[offset] + (r_share * (table[offset + 1] - table[offset]) if r_share else 0.0)
+                        )
+        return total
 
 
-def _place(axis: list[float], value: float) -> tuple[int, float]:
-    """Index of the interval of ``axis`` that holds ``value``, and the share of it below; the ends beyond them."""
-    place = bisect_right(axis, value) - 1
-    if place >= len(axis) - 1:
+def _interval_index(axis: list[float], value: float) -> tuple[int, float]:
+    """Return the index of the interval of ``axis`` that holds ``value``, and the value's position in it."""
+    index = bisect_right(axis, value) - 1
+    if index >= len(axis) - 1:
         return len(axis) - 1, 0.0
-    low = axis[place]
-    return place, (value - low) / (axis[place + 1] - low)
+    low = axis[index]
+    return index, (value - low) / (axis[index + 1] - low)
 
 
 def step_table(design: Design, most_sequences: int, most_prompt: int, longest: int) -> StepTable:
-    """The table of a design; one call of the model.
+    """Return the table of a design, from one call of the model.
 
     Args:
         design: with requests, serving options and engine.
@@ -91,20 +93,21 @@ def step_table(design: Design, most_sequences: int, most_prompt: int, longest: i
     return StepTable(sequences, contexts, prompts, reaches, np.asarray(seconds, np.float64).tolist())
 
 
-def _axis(most: int, first: int) -> list[float]:
-    """0, 1, then from ``first`` in a geometric series of whole numbers up to ``most``.
+def _axis(largest: int, first: int) -> list[float]:
+    """Return 0, 1, then whole numbers from ``first`` to ``largest`` in a geometric series.
 
     >>> _axis(10, 1)
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0]
     """
-    found, value = {0.0, 1.0, float(most)}, float(first)
-    while value < most:
-        found.add(float(round(value)))
+    knots, value = {0.0, 1.0, float(largest)}, float(first)
+    while value < largest:
+        knots.add(float(round(value)))
         value = max(value + 1.0, value * 2.0 ** (1.0 / _PER_DOUBLING))
-    return sorted(found)
+    return sorted(knots)
 
 
 def _step(design: Design, batch: Batch) -> tuple[Any, None]:
+    """Return the seconds of an engine step."""
     from dse.doors.serving import step_time
 
     return step_time(design, batch), None

@@ -21,10 +21,17 @@ from dse.sweep.engine.numpy_backend import evaluate_few
 from dse.types import Design
 
 #: Metrics of each workload that are told with the objective.
-TOLD = ("step_time", "mfu", "tokens_per_second_per_device", "peak_memory", "energy_per_step", "average_power")
+REPORTED_METRICS = (
+    "step_time",
+    "mfu",
+    "tokens_per_second_per_device",
+    "peak_memory",
+    "energy_per_step",
+    "average_power",
+)
 
 #: The model alone must give the objective of the search to this, relative.
-_SAME = 1e-4
+_TOLERANCE = 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class Mapped:
-    """A workload on the chip."""
+    """A workload on the chip with its best mapping."""
 
     workload: str
     objective: float
@@ -48,7 +55,7 @@ class Mapped:
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """What a descent has found, in plain numbers in SI units."""
+    """The chip of a descent in plain numbers in SI units."""
 
     value: float  #: weighted geometric mean of the objective over the workloads, re-evaluated by the model alone
     hardware: list[Leaf]
@@ -63,8 +70,8 @@ class Chip:
     #: cannot be built or runs nothing
 
 
-class Solution(NamedTuple):
-    """A chip, and where it is in the space of the search."""
+class DescentSolution(NamedTuple):
+    """A chip, and its point in the space of the search."""
 
     chip: Chip
     leaves: dict[str, float]  #: full path → value of the variables
@@ -72,44 +79,62 @@ class Solution(NamedTuple):
     metrics: dict[str, np.ndarray]  #: [workload] by name
 
 
-def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = ()) -> Solution:
-    """The chip of a finished descent, with these metrics of its workloads."""
-    trace = roomy(problem, trace)
-    tried = rounded(problem, trace) if problem.whole_stacks else []
-    trace = better(trace, tried)
-    spec, at = problem.inner.grid.spec, trace.coordinates
-    points = descent.leaves(problem.hardware, {path: np.array([value], np.float32) for path, value in at.items()})
+def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = ()) -> DescentSolution:
+    """Return the chip of a finished descent, with ``metrics`` of its workloads.
+
+    Args:
+        problem: the co-design.
+        trace: of the descent.
+        metrics: names of further metrics of the workloads.
+
+    Returns:
+        The chip, re-evaluated by the model alone, and its point in the space.
+    """
+    trace = without_excess_stacks(problem, trace)
+    variants = integer_stack_chips(problem, trace) if problem.whole_stacks else []
+    trace = with_best_variant(trace, variants)
+    spec, coordinates = problem.inner.grid.spec, trace.coordinates
+    points = descent.leaves(
+        problem.hardware, {path: np.array([value], np.float32) for path, value in coordinates.items()}
+    )
     hardware = {path: float(value[0]) for path, value in points.items()}
     sign = spec.objectives[0].sign
-    mappings = [mapping for mapping, _ in descent.best_mappings(problem, at)]
-    found, objectives = _evaluated(problem, hardware, mappings, (*TOLD, *metrics))
+    mappings = [mapping for mapping, _ in descent.best_mappings(problem, coordinates)]
+    metric_values, objectives = _evaluate(problem, hardware, mappings, (*REPORTED_METRICS, *metrics))
     value = float(np.exp(problem.weights @ np.log(objectives)))
     expected = trace.best**sign
-    assert abs(value / expected - 1.0) < _SAME, f"re-evaluated to {value:g}, searched {expected:g}"
+    assert abs(value / expected - 1.0) < _TOLERANCE, f"re-evaluated to {value:g}, searched {expected:g}"
     workloads = [
-        Mapped(name, objective, problem.inner.labels(mapping), {told: float(found[told][i]) for told in TOLD})
+        Mapped(
+            name,
+            objective,
+            problem.inner.labels(mapping),
+            {metric: float(metric_values[metric][i]) for metric in REPORTED_METRICS},
+        )
         for i, (name, objective, mapping) in enumerate(zip(_names(problem), objectives, mappings, strict=True))
     ]
     chip = Chip(
         value=value,
-        hardware=[Leaf(short_name(path), number, known_leaves()[path]["units"]) for path, number in hardware.items()],
-        cost=float(problem.hardware.cost(at)) if problem.hardware.priced else None,
-        active=[_shortened(text) for text in problem.hardware.active(at)],
+        hardware=[
+            Leaf(short_name(path), leaf_value, known_leaves()[path]["units"]) for path, leaf_value in hardware.items()
+        ],
+        cost=float(problem.hardware.cost(coordinates)) if problem.hardware.priced_accelerator else None,
+        active=[_with_short_name(text) for text in problem.hardware.active_limits(coordinates)],
         workloads=workloads,
         elasticities=[
             dataclasses.replace(row, leaf=short_name(row.leaf))
-            for row in descent.elasticities(problem, at)
+            for row in descent.elasticities(problem, coordinates)
             if abs(row.elasticity) > 1e-4 or abs(row.remapped or 0.0) > 1e-4
         ],
         starts=[float(best) ** sign for best in trace.objective.min(axis=0)],
         evaluations=int(trace.evaluations[-1]),
-        whole_stacks=[one.as_dict() for one in tried],
+        whole_stacks=[variant.as_dict() for variant in variants],
     )
-    return Solution(chip, hardware, mappings, found)
+    return DescentSolution(chip, hardware, mappings, metric_values)
 
 
-def of_document(document: dict[str, Any]) -> Chip:
-    """The chip that :func:`dataclasses.asdict` has told."""
+def from_document(document: dict[str, Any]) -> Chip:
+    """Return the chip of a document that :func:`dataclasses.asdict` made."""
     lists = {
         "hardware": [Leaf(**row) for row in document["hardware"]],
         "workloads": [Mapped(**row) for row in document["workloads"]],
@@ -118,10 +143,10 @@ def of_document(document: dict[str, Any]) -> Chip:
     return Chip(**document | lists)
 
 
-def _evaluated(
+def _evaluate(
     problem: DescentProblem, hardware: dict[str, float], mappings: list[int], names: tuple[str, ...]
 ) -> tuple[dict[str, np.ndarray], list[float]]:
-    """Metrics [workload] by name and objectives of the workloads with their mappings, by the model alone."""
+    """Return metrics [workload] by name and the objective of each workload with its mapping, by the model alone."""
     inner = problem.inner
     designs = [hardware | inner.values(workload, mapping) for workload, mapping in enumerate(mappings)]
     columns = {path: np.array([design[path] for design in designs], np.float32) for path in designs[0]}
@@ -133,7 +158,7 @@ def _evaluated(
 
 
 def _names(problem: DescentProblem) -> list[str]:
-    """What each point of the grid is called: its workload, and whatever else its dimensions say."""
+    """Return a name of each point of the grid: its workload and its labels along the other dimensions."""
     grid = problem.inner.grid
     if not grid.shape:
         return [str(grid.spec.names["workload"].labels[0])]
@@ -141,17 +166,18 @@ def _names(problem: DescentProblem) -> list[str]:
     return [" ".join(str(d.axes[0].labels[i]) for d, i in zip(grid.dimensions, row, strict=True)) for row in digits]
 
 
-def _shortened(text: str) -> str:
-    path, _, rest = text.partition(" ")
-    return f"{short_name(path)} {rest}" if path in known_leaves() else text
+def _with_short_name(text: str) -> str:
+    """Replace the full path at the start of a text by its short name."""
+    path, _, remainder = text.partition(" ")
+    return f"{short_name(path)} {remainder}" if path in known_leaves() else text
 
 
 #: A chip may cost so much more than its budget, relative, by rounding.
 _ROUNDING = 1e-5
 
 
-class Whole(NamedTuple):
-    """A chip with a whole number of stacks, and what that costs."""
+class IntegerStackChip(NamedTuple):
+    """A chip with a whole number of memory stacks, and its loss."""
 
     stacks: int
     objective: float  #: made small, infinite where a workload has no mapping or the chip cannot be built or paid
@@ -159,68 +185,76 @@ class Whole(NamedTuple):
     coordinates: dict[str, float]
 
     def as_dict(self) -> dict[str, float | None]:
-        """What a report says of it; an objective that is none is None."""
-        known = math.isfinite(self.objective)
-        return {"stacks": self.stacks, "loss": self.loss if known else None}
+        """Return the number of stacks and the loss, which is None for an infinite objective."""
+        is_finite = math.isfinite(self.objective)
+        return {"stacks": self.stacks, "loss": self.loss if is_finite else None}
 
 
-def roomy(problem: DescentProblem, trace: Trace) -> Trace:
-    """The same chip without the stacks that find no room, which are neither built nor paid."""
+def without_excess_stacks(problem: DescentProblem, trace: Trace) -> Trace:
+    """Return the trace with the stacks removed that find no room, which are neither built nor paid."""
     if STACKS not in problem.hardware.bounds:
         return trace
-    least, _ = problem.hardware.bounds[STACKS]
-    built = max(_built(problem.hardware, problem.inner.grid.base, trace.coordinates), least)
-    return dataclasses.replace(trace, coordinates=trace.coordinates | {STACKS: math.log(built)})
+    fewest_stacks, _ = problem.hardware.bounds[STACKS]
+    stacks = max(_stacks_with_room(problem.hardware, problem.inner.grid.base, trace.coordinates), fewest_stacks)
+    return dataclasses.replace(trace, coordinates=trace.coordinates | {STACKS: math.log(stacks)})
 
 
-def _built(hardware: Hardware, base: Design, at: Mapping[str, Any]) -> float:
-    """Stacks of a chip that find room."""
-    leaves = {path: float(value) for path, value in hardware.leaves(dict(at)).items()}
+def _stacks_with_room(hardware: Hardware, base: Design, coordinates: Mapping[str, Any]) -> float:
+    """Return the number of stacks of a chip that find room."""
+    leaves = {path: float(value) for path, value in hardware.leaves(dict(coordinates)).items()}
     chip = replace(base, hardware.fixed | leaves).system.accelerator.chip
     assert chip is not None  # stacks are those of a generated chip
     return float(memory_units(chip))
 
 
-def rounded(problem: DescentProblem, trace: Trace) -> list[Whole]:
-    """The best chip that a search met with its stacks rounded down and up, where bounds allow it.
+def integer_stack_chips(problem: DescentProblem, trace: Trace) -> list[IntegerStackChip]:
+    """Return the best chip of a search with its stacks rounded down and up, where bounds allow it.
 
     Everything else stays, but a die that cannot be paid with one more stack shrinks, and other shares of the area give
     the PHYs of a whole stack room.
     """
     stacks = math.exp(trace.coordinates[STACKS])
     low, high = problem.hardware.bounds[STACKS]
-    wanted = {math.floor(stacks * (1.0 + _ROUNDING)), math.ceil(stacks * (1.0 - _ROUNDING))}
-    return [_with(problem, trace, count) for count in sorted(wanted) if low <= count <= high]
+    counts = {math.floor(stacks * (1.0 + _ROUNDING)), math.ceil(stacks * (1.0 - _ROUNDING))}
+    return [_with_stacks(problem, trace, count) for count in sorted(counts) if low <= count <= high]
 
 
-def _with(problem: DescentProblem, trace: Trace, count: int) -> Whole:
+def _with_stacks(problem: DescentProblem, trace: Trace, count: int) -> IntegerStackChip:
+    """Return the chip with ``count`` stacks, projected into its bounds and its budget."""
     bounds = {path: ends for path, ends in problem.hardware.bounds.items() if path != STACKS}
     fixed = problem.hardware.fixed | {STACKS: float(count)}
     hardware = dataclasses.replace(problem.hardware, bounds=bounds, fixed=fixed)
     start: Coordinates = {**trace.coordinates, STACKS: math.log(count)}
-    at = {path: float(value) for path, value in hardware.project(start).items()}
-    at = _with_room(hardware, problem.inner.grid.base, at, count)
-    paid = hardware.priced is None or float(hardware.cost(at)) <= hardware.budget * (1.0 + _ROUNDING)
-    fits = _built(hardware, problem.inner.grid.base, at) >= count * (1.0 - _ROUNDING)
-    met = objective_at(problem, at) if paid and fits else math.inf
-    return Whole(count, met, met / trace.best - 1.0, at)
+    coordinates = {path: float(value) for path, value in hardware.project(start).items()}
+    coordinates = _with_room(hardware, problem.inner.grid.base, coordinates, count)
+    is_affordable = hardware.priced_accelerator is None or float(hardware.cost(coordinates)) <= hardware.budget * (
+        1.0 + _ROUNDING
+    )
+    fits = _stacks_with_room(hardware, problem.inner.grid.base, coordinates) >= count * (1.0 - _ROUNDING)
+    objective = objective_at(problem, coordinates) if is_affordable and fits else math.inf
+    return IntegerStackChip(count, objective, objective / trace.best - 1.0, coordinates)
 
 
-def _with_room(hardware: Hardware, base: Design, at: Mapping[str, float], count: int) -> dict[str, float]:
-    """The chip with the area share of a number of memory stacks, at the cost of the other shares."""
-    found = dict(at)
+def _with_room(hardware: Hardware, base: Design, coordinates: Mapping[str, float], count: int) -> dict[str, float]:
+    """Return coordinates with enough area for ``count`` memory stacks, at the cost of the other shares."""
+    adjusted = dict(coordinates)
     for simplex, total in zip(hardware.simplices, hardware.totals, strict=True):
         if MEMORY_AREA in simplex:
-            share = float(hardware.leaves(dict(at))[MEMORY_AREA]) / total
-            wanted = share * max(count / _built(hardware, base, at), 1.0) * (1.0 + _ROUNDING)
-            if share < wanted < 1.0:
-                found[MEMORY_AREA] += math.log(wanted * (1.0 - share) / (share * (1.0 - wanted)))
-    return found
+            share = float(hardware.leaves(dict(coordinates))[MEMORY_AREA]) / total
+            target_share = share * max(count / _stacks_with_room(hardware, base, coordinates), 1.0) * (1.0 + _ROUNDING)
+            if share < target_share < 1.0:
+                adjusted[MEMORY_AREA] += math.log(target_share * (1.0 - share) / (share * (1.0 - target_share)))
+    return adjusted
 
 
-def better(trace: Trace, tried: list[Whole]) -> Trace:
-    """The search with its best chip taken from those tried; as it is where none of them can be built."""
-    least = min(tried, key=lambda one: one.objective, default=None)
-    if least is None or not math.isfinite(least.objective):
+def with_best_variant(trace: Trace, variants: list[IntegerStackChip]) -> Trace:
+    """Return the trace with the best chip of ``variants``, or unchanged where none of them can be built.
+
+    Args:
+        trace: of the descent.
+        variants: chips with whole numbers of stacks.
+    """
+    best_chip = min(variants, key=lambda chip: chip.objective, default=None)
+    if best_chip is None or not math.isfinite(best_chip.objective):
         return trace
-    return dataclasses.replace(trace, coordinates=least.coordinates, best=least.objective)
+    return dataclasses.replace(trace, coordinates=best_chip.coordinates, best=best_chip.objective)

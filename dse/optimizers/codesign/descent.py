@@ -26,7 +26,7 @@ import numpy as np
 import optax
 
 from dse.optimizers.codesign.hardware import Coordinates, Hardware, Leaves
-from dse.optimizers.codesign.inner import BestMappings, Inner
+from dse.optimizers.codesign.inner import BestMappings, InnerProblem
 
 #: Coordinates of points: full path → [point].
 Points = dict[str, np.ndarray]
@@ -34,7 +34,7 @@ Points = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class DescentSchedule:
-    """How the search runs."""
+    """Starts, steps, and the first and last rate, temperature and stiffness of a descent."""
 
     starts: int = 12
     steps: int = 100
@@ -47,25 +47,25 @@ class DescentSchedule:
     stiffness: float = 0.5  #: first one
     last_stiffness: float = 10.0
 
-    def at(self, step: int) -> tuple[float, float, float]:
-        """Rate, temperature and stiffness of a step: geometric from the first to the last."""
+    def step_parameters(self, step: int) -> tuple[float, float, float]:
+        """Return rate, temperature and stiffness of a step, geometric from the first to the last."""
         share = step / max(self.steps - 1, 1)
 
-        def between(first: float, last: float) -> float:
+        def geometric(first: float, last: float) -> float:
             return first * (last / first) ** share
 
         return (
-            between(self.rate, self.last_rate),
-            between(self.temperature, self.last_temperature),
-            between(self.stiffness, self.last_stiffness),
+            geometric(self.rate, self.last_rate),
+            geometric(self.temperature, self.last_temperature),
+            geometric(self.stiffness, self.last_stiffness),
         )
 
 
 class DescentProblem(NamedTuple):
-    """A co-design: what may change, what it is judged by, and how it is searched."""
+    """A co-design: its variables, its objective, and its schedule."""
 
     hardware: Hardware
-    inner: Inner
+    inner: InnerProblem
     weights: np.ndarray  #: [workload] of the geometric mean, summing to 1
     schedule: DescentSchedule
     whole_stacks: bool = False  #: whether the chip that is reported has a whole number of stacks
@@ -73,7 +73,7 @@ class DescentProblem(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """What a search met: the exact objective after every step, the best point, and what it took."""
+    """History of a descent: the exact objective after every step, and the best point."""
 
     objective: np.ndarray  #: [step, start] weighted geometric mean, infinite where a workload has no mapping
     evaluations: np.ndarray  #: [step] of the model, all starts together, so far
@@ -83,40 +83,49 @@ class Trace:
 
 
 def soft_min_weights(values: np.ndarray, temperature: float) -> np.ndarray:
-    """Weights of a soft-min along the last axis, ascending values: ``exp(-(v - min) / T)``, normalised.
+    """Return weights of a soft-min along the last axis of ascending values: ``exp(-(v - min) / T)``, normalised.
 
     The infinite weigh nothing; nothing weighs anything where all are infinite.
     """
-    least = np.where(np.isfinite(values[..., :1]), values[..., :1], 0.0)
-    weights = np.exp(-(values - least) / max(temperature, 1e-12))
+    minimum = np.where(np.isfinite(values[..., :1]), values[..., :1], 0.0)
+    weights = np.exp(-(values - minimum) / max(temperature, 1e-12))
     return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
 
 
 def objective(problem: DescentProblem, coordinates: Points) -> tuple[np.ndarray, BestMappings]:
-    """Exact objective at points, and their best mappings."""
-    found = problem.inner.best(leaves(problem.hardware, coordinates))
-    return np.exp(found.best.astype(np.float64) @ problem.weights), found
+    """Return the exact objective [point] at points, and their best mappings."""
+    mappings = problem.inner.best(leaves(problem.hardware, coordinates))
+    return np.exp(mappings.best.astype(np.float64) @ problem.weights), mappings
 
 
 def leaves(hardware: Hardware, coordinates: Points) -> Points:
-    """Leaves of the hardware at points."""
+    """Return the leaves [point] of the hardware at points, by full path."""
     return jax.tree.map(np.asarray, _leaves(coordinates, hardware=_Static(hardware)))
 
 
 def gradient(
     problem: DescentProblem, coordinates: Points, temperature: float, stiffness: float
 ) -> tuple[Points, np.ndarray]:
-    """Gradient of the smoothed objective by the coordinates, and the exact objective: one inner minimum a point."""
+    """Return the gradient of the smoothed objective by the coordinates, and the exact objective [point].
+
+    Args:
+        problem: the co-design.
+        coordinates: full path → [point].
+        temperature: of the soft-min, in logarithms of the objective.
+        stiffness: penalty of a logarithm of too much memory.
+    """
     points = leaves(problem.hardware, coordinates)
-    found = problem.inner.best(points, stiffness)
-    weights = soft_min_weights(found.relaxed, temperature) * problem.weights[:, None]
-    _, slopes = problem.inner.slopes(points, found.mappings, stiffness)
+    mappings = problem.inner.best(points, stiffness)
+    weights = soft_min_weights(mappings.relaxed, temperature) * problem.weights[:, None]
+    _, slopes = problem.inner.slopes(points, mappings.mappings, stiffness)
     by_leaf = {
         path: (weights * np.where(weights > 0.0, slopes[path], 0.0)).sum(axis=(1, 2)).astype(slopes[path].dtype)
         for path in problem.hardware.names
     }
-    exact = np.exp(found.best.astype(np.float64) @ problem.weights)
-    return jax.tree.map(np.asarray, _pull_back(coordinates, by_leaf, hardware=_Static(problem.hardware))), exact
+    exact_objective = np.exp(mappings.best.astype(np.float64) @ problem.weights)
+    return jax.tree.map(
+        np.asarray, _pull_back(coordinates, by_leaf, hardware=_Static(problem.hardware))
+    ), exact_objective
 
 
 #: Problem, points, temperature and stiffness → slopes by the coordinates, and the exact objective.
@@ -124,17 +133,17 @@ Slopes = Callable[[DescentProblem, Points, float, float], tuple[Points, np.ndarr
 
 
 class DescentBudget(NamedTuple):
-    """What a search may take, where its schedule would take more."""
+    """Evaluations and seconds that a descent may take, where its schedule would take more."""
 
     evaluations: int | None = None  #: of the model, all starts together
     seconds: float | None = None
 
     def is_over(self, seconds: float) -> bool:
-        """Whether a search that has taken so long is to stop."""
+        """True where a search that has taken ``seconds`` is to stop."""
         return self.seconds is not None and seconds >= self.seconds
 
     def steps(self, planned: int, evaluations: int) -> int:
-        """Planned steps that the remaining evaluations allow, given those of the first step."""
+        """Return the planned steps that the evaluations allow, at ``evaluations`` each."""
         return planned if self.evaluations is None else max(1, min(planned, self.evaluations // max(evaluations, 1)))
 
 
@@ -143,42 +152,42 @@ def search(
     starts: Points | None = None,
     slopes: Slopes = gradient,
     budget: DescentBudget = DescentBudget(),  # noqa: B008
-    told: Callable[[int, int, int, float], None] | None = None,
+    report: Callable[[int, int, int, float], None] | None = None,
 ) -> Trace:
-    """Adam from many starts side by side.
+    """Run Adam from many starts side by side, and return its trace.
 
     Args:
         problem: what is sought.
         starts: coordinates to begin from, random ones by default.
         slopes: what steps follow.
         budget: evaluations shorten the schedule, which is run through all the same; seconds cut it off.
-        told: called after every step with its number, the steps of the schedule, evaluations and the best so far.
+        report: called after every step with its number, the steps of the schedule, evaluations and the best so far.
     """
     schedule, static = problem.schedule, _Static(problem.hardware)
-    at = problem.hardware.random(schedule.seed, schedule.starts) if starts is None else starts
-    state = _adam().init(at)
-    met, spent, points = [], [], []
-    best, best_at = math.inf, {path: float(values[0]) for path, values in at.items()}
-    began, started = problem.inner.evaluations, time.perf_counter()
+    coordinates = problem.hardware.random(schedule.seed, schedule.starts) if starts is None else starts
+    state = _adam().init(coordinates)
+    objectives, evaluations, points = [], [], []
+    best, best_coordinates = math.inf, {path: float(values[0]) for path, values in coordinates.items()}
+    initial_evaluations, start_time = problem.inner.evaluations, time.perf_counter()
     step = 0
-    while step < schedule.steps and not (step and budget.is_over(time.perf_counter() - started)):
-        rate, temperature, stiffness = schedule.at(step)
-        slope, exact = slopes(problem, at, temperature, stiffness)
-        met.append(exact)
-        points.append(at)
-        spent.append(problem.inner.evaluations - began)
+    while step < schedule.steps and not (step and budget.is_over(time.perf_counter() - start_time)):
+        rate, temperature, stiffness = schedule.step_parameters(step)
+        slope, exact_objective = slopes(problem, coordinates, temperature, stiffness)
+        objectives.append(exact_objective)
+        points.append(coordinates)
+        evaluations.append(problem.inner.evaluations - initial_evaluations)
         if step == 0:
-            schedule = dataclasses.replace(schedule, steps=budget.steps(schedule.steps, spent[0]))
+            schedule = dataclasses.replace(schedule, steps=budget.steps(schedule.steps, evaluations[0]))
         step += 1
-        if exact.min() < best:
-            best, place = float(exact.min()), int(exact.argmin())
-            best_at = {path: float(values[place]) for path, values in at.items()}
-        if told:
-            told(step, schedule.steps, spent[-1], best)
-        at, state = _advance(at, state, slope, np.float32(rate), hardware=static)
-        at = jax.tree.map(np.asarray, at)
-    along = {path: np.array([point[path] for point in points]) for path in at}
-    return Trace(np.array(met), np.array(spent), best_at, best, along)
+        if exact_objective.min() < best:
+            best, best_start = float(exact_objective.min()), int(exact_objective.argmin())
+            best_coordinates = {path: float(values[best_start]) for path, values in coordinates.items()}
+        if report:
+            report(step, schedule.steps, evaluations[-1], best)
+        coordinates, state = _advance(coordinates, state, slope, np.float32(rate), hardware=static)
+        coordinates = jax.tree.map(np.asarray, coordinates)
+    points_by_path = {path: np.array([point[path] for point in points]) for path in coordinates}
+    return Trace(np.array(objectives), np.array(evaluations), best_coordinates, best, points_by_path)
 
 
 # --- one point, explained -----------------------------------------------------------------------------------
@@ -198,69 +207,84 @@ class MachineElasticity:
 
     @property
     def shown(self) -> tuple[str, str]:
-        """Both as text."""
+        """Return both elasticities as texts."""
         return f"{self.elasticity:+.3f}", "–" if self.remapped is None else f"{self.remapped:+.3f}"
 
 
 #: Change of a leaf for which mappings are chosen anew.
-_MORE = 1.1
+_LEAF_FACTOR = 1.1
 
 
 def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list[MachineElasticity]:
-    """What the hardware at a point is short of: elasticities of the exact objective as it is named, largest first."""
-    at = _batched(problem, coordinates)
-    points = leaves(problem.hardware, at)
-    found = problem.inner.best(points)
-    mappings = np.repeat(found.mapping[..., None], found.mappings.shape[2], axis=2)
+    """Return elasticities of the exact objective at a point, largest first.
+
+    An elasticity is of the objective as it is named: of a maximised one, above 0 is better.
+
+    Args:
+        problem: the co-design.
+        coordinates: of one point, by full path.
+    """
+    batch = _batched(problem, coordinates)
+    points = leaves(problem.hardware, batch)
+    best = problem.inner.best(points)
+    mappings = np.repeat(best.mapping[..., None], best.mappings.shape[2], axis=2)
     _, slopes = problem.inner.slopes(points, mappings)
-    stated = {path: float(values[0]) for path, values in problem.inner.stated(points).items()}
-    known = [path for path, value in stated.items() if value]
-    changed = {
-        path: np.array([value * (_MORE if path == other else 1.0) for other in known]) for path, value in stated.items()
+    leaf_values = {path: float(values[0]) for path, values in problem.inner.all_leaves(points).items()}
+    nonzero_paths = [path for path, value in leaf_values.items() if value]
+    changed_leaves = {
+        path: np.array([value * (_LEAF_FACTOR if path == other else 1.0) for other in nonzero_paths])
+        for path, value in leaf_values.items()
     }
-    moved = exact_logarithms(problem, changed)
-    plain = found.best[0].astype(np.float64) @ problem.weights
+    changed_logarithms = exact_logarithms(problem, changed_leaves)
+    base_logarithm = best.best[0].astype(np.float64) @ problem.weights
     sign = problem.inner.objective.program.objectives[0].sign  # slopes are of what is made small
     rows = [
         MachineElasticity(
             path,
-            stated[path],
-            sign * float(slopes[path][0, :, 0] @ problem.weights * stated[path]),
-            sign * float((moved[i] - plain) / math.log(_MORE)) if np.isfinite(moved[i]) else None,
+            leaf_values[path],
+            sign * float(slopes[path][0, :, 0] @ problem.weights * leaf_values[path]),
+            sign * float((changed_logarithms[i] - base_logarithm) / math.log(_LEAF_FACTOR))
+            if np.isfinite(changed_logarithms[i])
+            else None,
         )
-        for i, path in enumerate(known)
+        for i, path in enumerate(nonzero_paths)
     ]
     return sorted(rows, key=lambda row: (-abs(row.elasticity), -abs(row.remapped or 0.0)))
 
 
 def exact_logarithms(problem: DescentProblem, points: Points) -> np.ndarray:
-    """[point] logarithm of the exact objective of leaves, a batch of starts at a time."""
+    """Return the logarithm [point] of the exact objective of leaves, a batch of starts at a time.
+
+    Args:
+        problem: the co-design.
+        points: full path → values [point] of the leaves.
+    """
     batch, count = problem.schedule.starts, len(next(iter(points.values())))
-    found = []
+    logarithms = []
     for first in range(0, count, batch):
-        places = np.minimum(np.arange(first, first + batch), count - 1)  # batches of one size share a program
-        best = problem.inner.best({path: values[places] for path, values in points.items()}).best
-        found.append(best.astype(np.float64) @ problem.weights)
-    return np.concatenate(found)[:count]
+        indices = np.minimum(np.arange(first, first + batch), count - 1)  # batches of one size share a program
+        best = problem.inner.best({path: values[indices] for path, values in points.items()}).best
+        logarithms.append(best.astype(np.float64) @ problem.weights)
+    return np.concatenate(logarithms)[:count]
 
 
 def best_mappings(problem: DescentProblem, coordinates: dict[str, float]) -> list[tuple[int, float]]:
-    """The best mapping of each workload at a point, and the value of the objective with it."""
-    _, found = objective(problem, _batched(problem, coordinates))
+    """Return (mapping, objective) of the best mapping of each workload at a point."""
+    _, mappings = objective(problem, _batched(problem, coordinates))
     sign = problem.inner.objective.program.objectives[0].sign
     return [
         (int(mapping), math.exp(sign * float(value)))
-        for mapping, value in zip(found.mapping[0], found.best[0], strict=True)
+        for mapping, value in zip(mappings.mapping[0], mappings.best[0], strict=True)
     ]
 
 
 def objective_at(problem: DescentProblem, coordinates: dict[str, float]) -> float:
-    """The exact objective at one point."""
+    """Return the exact objective at one point."""
     return float(objective(problem, _batched(problem, coordinates))[0][0])
 
 
 def _batched(problem: DescentProblem, coordinates: dict[str, float]) -> Points:
-    """One point as a batch of equal ones, for the program that a search has compiled."""
+    """Repeat one point as a batch of equal ones, for the program that a search has compiled."""
     count = problem.schedule.starts
     return {path: np.full(count, value, np.float32) for path, value in coordinates.items()}
 
@@ -270,7 +294,7 @@ def _batched(problem: DescentProblem, coordinates: dict[str, float]) -> Points:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Static:
-    """Hardware as a static argument: two are equal where all of it is."""
+    """Hardware as a static argument, equal to another where all of it is."""
 
     hardware: Hardware
 
@@ -292,18 +316,18 @@ def _leaves(coordinates: Coordinates, *, hardware: _Static) -> Leaves:
 
 @functools.partial(jax.jit, static_argnames="hardware")
 def _pull_back(coordinates: Coordinates, by_leaf: Leaves, *, hardware: _Static) -> Coordinates:
-    """Gradient by coordinates from the one by leaves (transposed Jacobian)."""
+    """Return the gradient by coordinates from the gradient by leaves (transposed Jacobian)."""
     _, pull = jax.vjp(jax.vmap(hardware.hardware.leaves), coordinates)
     return pull(by_leaf)[0]
 
 
 @functools.partial(jax.jit, static_argnames="hardware")
 def _advance(
-    at: Coordinates, state: Any, slope: Coordinates, rate: Any, *, hardware: _Static
+    coordinates: Coordinates, state: Any, slope: Coordinates, rate: Any, *, hardware: _Static
 ) -> tuple[Coordinates, Any]:
-    """One step of Adam along what bounds and budgets leave of the gradient, then into them."""
-    reduced = jax.vmap(hardware.hardware.reduced)(at, slope)
+    """Take one step of Adam along the projected gradient, then project the point into bounds and budgets."""
+    projected = jax.vmap(hardware.hardware.projected_gradient)(coordinates, slope)
     with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
-        steps, state = _adam().update(reduced, state)
-    moved = jax.tree.map(lambda x, step: x - jnp.asarray(rate, x.dtype) * step, at, steps)
-    return jax.vmap(hardware.hardware.project)(moved), state
+        steps, state = _adam().update(projected, state)
+    updated = jax.tree.map(lambda x, step: x - jnp.asarray(rate, x.dtype) * step, coordinates, steps)
+    return jax.vmap(hardware.hardware.project)(updated), state

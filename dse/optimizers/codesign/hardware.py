@@ -30,12 +30,15 @@ Leaves = dict[str, Scalar]
 STACKS, MEMORY_AREA = f"{CHIP}.stacks", f"{CHIP}.memory_area"
 
 #: Leaves that a chip's bill counts, and how those of what it is made of begin.
-_PAID, _MADE = (f"{CHIP}.die_area", f"{CHIP}.base_area", STACKS), (f"{MADE}.", "system.accelerator.fab.")
+_BILLED_LEAVES, _BILLED_RECORDS = (
+    (f"{CHIP}.die_area", f"{CHIP}.base_area", STACKS),
+    (f"{MADE}.", "system.accelerator.fab."),
+)
 
 _DEVICE = "system.accelerator."
 
 #: Linearisations of the price by which a chip is brought into its budget; each squares the distance.
-_CUTS = 6
+_PROJECTION_STEPS = 6
 
 #: Budgets are met with this to spare, relative; a price as near to its budget as ``_ACTIVE`` counts as at it.
 _SPARE, _ACTIVE = 2e-6, 1e-3
@@ -43,13 +46,13 @@ _SPARE, _ACTIVE = 2e-6, 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-    """The variables of a co-design and its budgets."""
+    """The continuous variables of a co-design, their bounds and their budget."""
 
     simplices: tuple[tuple[str, ...], ...]  #: leaves whose values are shares of one whole
     totals: tuple[float, ...]  #: what the shares of each simplex add up to
     bounds: dict[str, tuple[float, float]]  #: positive leaf → least and largest value
     fixed: Leaves  #: die area and stacks, where they are no variables
-    priced: Accelerator | None = None  #: whose bill is held against the budget, with the variables in it
+    priced_accelerator: Accelerator | None = None  #: whose bill is held against the budget, with the variables in it
     budget: float = math.inf  #: USD that making one may cost, with its memory, package, test and share of the design
 
     @property
@@ -62,118 +65,131 @@ class Hardware:
         """Degrees of freedom: a simplex of n shares has n - 1."""
         return len(self.bounds) + sum(len(simplex) - 1 for simplex in self.simplices)
 
-    def leaves(self, at: Coordinates) -> Leaves:
-        """Values of the variables."""
-        found: Leaves = {path: jnp.exp(at[path]) for path in self.bounds}
+    def leaves(self, coordinates: Coordinates) -> Leaves:
+        """Return the values of the variables in SI units, by full path."""
+        values: Leaves = {path: jnp.exp(coordinates[path]) for path in self.bounds}
         for simplex, total in zip(self.simplices, self.totals, strict=True):
-            largest = at[simplex[0]]
+            largest = coordinates[simplex[0]]
             for path in simplex[1:]:
-                largest = jnp.maximum(largest, at[path])
+                largest = jnp.maximum(largest, coordinates[path])
             largest = jax.lax.stop_gradient(largest)  # softmax does not change by what all logits share
-            weights = {path: jnp.exp(at[path] - largest) for path in simplex}
-            whole = sum(weights.values())
-            found |= {path: total * weight / whole for path, weight in weights.items()}
-        return found
+            weights = {path: jnp.exp(coordinates[path] - largest) for path in simplex}
+            weight_sum = sum(weights.values())
+            values |= {path: total * weight / weight_sum for path, weight in weights.items()}
+        return values
 
-    def cost(self, at: Mapping[str, Scalar]) -> Scalar:
-        """USD of making the accelerator; 0 where no budget of money is given."""
-        if self.priced is None:
-            return jnp.zeros_like(next(iter(at.values())))
+    def cost(self, coordinates: Mapping[str, Scalar]) -> Scalar:
+        """Return the USD of making the accelerator, 0 where no budget of money is given."""
+        if self.priced_accelerator is None:
+            return jnp.zeros_like(next(iter(coordinates.values())))
         values = {path: jnp.asarray(value) for path, value in self.fixed.items()}
-        values |= {path: jnp.exp(at[path]) for path in self.paid}
-        return bill(replace(self.priced, {path.removeprefix(_DEVICE): value for path, value in values.items()})).total
+        values |= {path: jnp.exp(coordinates[path]) for path in self.billed_paths}
+        return bill(
+            replace(self.priced_accelerator, {path.removeprefix(_DEVICE): value for path, value in values.items()})
+        ).total
 
     @property
-    def paid(self) -> tuple[str, ...]:
-        """The variables that a bill counts."""
-        return tuple(path for path in self.bounds if path in _PAID or path.startswith(_MADE))
+    def billed_paths(self) -> tuple[str, ...]:
+        """Full paths of the variables that a bill counts."""
+        return tuple(path for path in self.bounds if path in _BILLED_LEAVES or path.startswith(_BILLED_RECORDS))
 
-    def project(self, at: Coordinates) -> Coordinates:
-        """The nearest coordinates within bounds and budget: boxes, and half-spaces of the linearised price.
+    def project(self, coordinates: Coordinates) -> Coordinates:
+        """Return the nearest coordinates within bounds and budget: boxes, and half-spaces of the linearised price.
 
         The bill is nearly convex in the logarithms, so that each half-space holds every chip that can be paid.
         """
-        at = self._centred(self._boxed(at))
-        if self.priced is None:
-            return at
-        paid = self.paid
-        goal = math.log(self.budget) - _SPARE
+        coordinates = self._centred(self._boxed(coordinates))
+        if self.priced_accelerator is None:
+            return coordinates
+        billed = self.billed_paths
+        log_budget = math.log(self.budget) - _SPARE
 
-        def over(part: Coordinates) -> Scalar:
-            return jnp.log(self.cost(at | part)) - goal
+        def log_excess(part: Coordinates) -> Scalar:
+            """Return the logarithm of the cost over the budget."""
+            return jnp.log(self.cost(coordinates | part)) - log_budget
 
-        for _ in range(_CUTS):
-            part = {path: at[path] for path in paid}
-            excess, slope = jax.value_and_grad(over)(part)
-            slope = {path: jnp.where(at[path] <= self._box[0][path], 1e-9, slope[path]) for path in paid}
-            level = sum(slope[path] * part[path] for path in paid) - excess
-            nearer = optax.projections.projection_halfspace(part, slope, level)
-            dear = excess > 0.0
-            at = self._boxed(at | {path: jnp.where(dear, nearer[path], part[path]) for path in paid})
-        return at
+        for _ in range(_PROJECTION_STEPS):
+            billed_coordinates = {path: coordinates[path] for path in billed}
+            excess, slope = jax.value_and_grad(log_excess)(billed_coordinates)
+            slope = {path: jnp.where(coordinates[path] <= self._box[0][path], 1e-9, slope[path]) for path in billed}
+            level = sum(slope[path] * billed_coordinates[path] for path in billed) - excess
+            projected = optax.projections.projection_halfspace(billed_coordinates, slope, level)
+            is_dear = excess > 0.0
+            coordinates = self._boxed(
+                coordinates | {path: jnp.where(is_dear, projected[path], billed_coordinates[path]) for path in billed}
+            )
+        return coordinates
 
-    def reduced(self, at: Coordinates, slope: Coordinates) -> Coordinates:
-        """The part of a gradient that bounds and budget leave: steps along it are not undone by the projection.
+    def projected_gradient(self, coordinates: Coordinates, slope: Coordinates) -> Coordinates:
+        """Return the part of a gradient that bounds and budget leave, whose steps the projection does not undo.
 
         Adam scales every coordinate by itself; what is normal to an active budget would bend its steps.
         """
         low, high = self._box
-        free = {
+        is_free = {
             path: jnp.where(
-                ((at[path] <= low[path]) & (slope[path] > 0.0)) | ((at[path] >= high[path]) & (slope[path] < 0.0)),
+                ((coordinates[path] <= low[path]) & (slope[path] > 0.0))
+                | ((coordinates[path] >= high[path]) & (slope[path] < 0.0)),
                 0.0,
                 1.0,
             )
             for path in self.bounds
         }
-        slope = slope | {path: slope[path] * free[path] for path in free}
-        paid = self.paid
-        if self.priced is None or not paid:
+        slope = slope | {path: slope[path] * is_free[path] for path in is_free}
+        billed = self.billed_paths
+        if self.priced_accelerator is None or not billed:
             return slope
-        cost, normal = jax.value_and_grad(lambda part: jnp.log(self.cost(at | part)))({p: at[p] for p in paid})
-        normal = {path: normal[path] * free[path] for path in paid}
-        along = sum(normal[path] * slope[path] for path in paid)
-        at_budget = (cost > math.log(self.budget) - _ACTIVE) & (along < 0.0)
-        share = jnp.where(at_budget, along / jnp.maximum(sum(n * n for n in normal.values()), 1e-12), 0.0)
-        return slope | {path: slope[path] - share * normal[path] for path in paid}
+        cost, normal = jax.value_and_grad(lambda part: jnp.log(self.cost(coordinates | part)))(
+            {p: coordinates[p] for p in billed}
+        )
+        normal = {path: normal[path] * is_free[path] for path in billed}
+        normal_slope = sum(normal[path] * slope[path] for path in billed)
+        at_budget = (cost > math.log(self.budget) - _ACTIVE) & (normal_slope < 0.0)
+        normal_factor = jnp.where(
+            at_budget, normal_slope / jnp.maximum(sum(n * n for n in normal.values()), 1e-12), 0.0
+        )
+        return slope | {path: slope[path] - normal_factor * normal[path] for path in billed}
 
-    def active(self, at: dict[str, float]) -> list[str]:
-        """Which bounds and budgets hold this point: ``chip.die_area at its most``, say."""
-        found = []
+    def active_limits(self, coordinates: dict[str, float]) -> list[str]:
+        """Return the bounds and budgets that hold this point as texts: ``chip.die_area at its most``, say."""
+        texts = []
         for path, (low, high) in self.bounds.items():
-            found += [f"{path} at its least"] * (at[path] <= math.log(low) + 1e-3)
-            found += [f"{path} at its most"] * (at[path] >= math.log(high) - 1e-3)
-        if self.priced is not None and float(self.cost(at)) >= self.budget * (1.0 - _ACTIVE):
-            found.append("cost at its budget")
-        return found
+            texts += [f"{path} at its least"] * (coordinates[path] <= math.log(low) + 1e-3)
+            texts += [f"{path} at its most"] * (coordinates[path] >= math.log(high) - 1e-3)
+        if self.priced_accelerator is not None and float(self.cost(coordinates)) >= self.budget * (1.0 - _ACTIVE):
+            texts.append("cost at its budget")
+        return texts
 
     def random(self, seed: int, count: int) -> dict[str, np.ndarray]:
-        """Coordinates of random points within the budgets: [point].
+        """Return coordinates [point] of random points within the budgets.
 
         Positive leaves are spread evenly in their logarithm, shares over the whole simplex (Dirichlet of
         parameter 1).
         """
         draw = np.random.default_rng(seed)
-        found: dict[str, np.ndarray] = {}
+        coordinates: dict[str, np.ndarray] = {}
         for simplex, total in zip(self.simplices, self.totals, strict=True):
             shares = total * draw.dirichlet(np.ones(len(simplex)), size=count)
-            found |= dict(zip(simplex, np.log(np.maximum(shares, 1e-4 * total)).T, strict=True))
+            coordinates |= dict(zip(simplex, np.log(np.maximum(shares, 1e-4 * total)).T, strict=True))
         for path, (low, high) in self.bounds.items():
-            found[path] = draw.uniform(math.log(low), math.log(high), count)
-        points = {path: found[path].astype(np.float32) for path in self.names}
+            coordinates[path] = draw.uniform(math.log(low), math.log(high), count)
+        points = {path: coordinates[path].astype(np.float32) for path in self.names}
         return {path: np.asarray(values) for path, values in jax.jit(jax.vmap(self.project))(points).items()}
 
     @property
     def _box(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Bounds of the logarithms, with a little to spare for rounding."""
+        """Bounds of the logarithms, inset by a margin for rounding."""
         low = {path: math.log(low) + _SPARE for path, (low, _) in self.bounds.items()}
         return low, {path: math.log(high) - _SPARE for path, (_, high) in self.bounds.items()}
 
-    def _boxed(self, at: Coordinates) -> Coordinates:
-        bounded = {path: at[path] for path in self.bounds}
-        return at | optax.projections.projection_box(bounded, *self._box)
+    def _boxed(self, coordinates: Coordinates) -> Coordinates:
+        """Return the coordinates within the bounds of the positive leaves."""
+        bounded = {path: coordinates[path] for path in self.bounds}
+        return coordinates | optax.projections.projection_box(bounded, *self._box)
 
-    def _centred(self, at: Coordinates) -> Coordinates:
-        """Logits whose shares they name: each the logarithm of its share."""
-        leaves = self.leaves(at)
-        return at | {path: jnp.log(jnp.maximum(leaves[path], 1e-6)) for simplex in self.simplices for path in simplex}
+    def _centred(self, coordinates: Coordinates) -> Coordinates:
+        """Return the coordinates with each share's logit replaced by the logarithm of the share."""
+        leaves = self.leaves(coordinates)
+        return coordinates | {
+            path: jnp.log(jnp.maximum(leaves[path], 1e-6)) for simplex in self.simplices for path in simplex
+        }

@@ -33,7 +33,7 @@ GRADIENT_COST = 12
 
 
 class InnerPoint(NamedTuple):
-    """Designs as the inner problem sees them."""
+    """Objective, memory excess and infeasibility of designs."""
 
     objective: Scalar  #: logarithm of what is made small
     excess: Scalar  #: logarithm of peak memory over usable memory
@@ -51,20 +51,20 @@ class BestMappings(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class InnerObjective:
-    """Objective and constraints on top of the model: what is compiled."""
+    """Objective and constraints on top of the model, as one static argument."""
 
     program: Program
 
     @property
     def can_be_kept(self) -> bool:
-        """Whether its code is the package's own, so that the code's digest tells of every change."""
+        """True for code of the package alone, whose digest tells of every change."""
         return self.program.can_be_kept
 
     def __str__(self) -> str:
         return str(self.program)
 
     def point(self, base: Design, values: Mapping[str, Scalar]) -> InnerPoint:
-        """One design, by its equations."""
+        """Evaluate one design by its equations."""
         leaves, structure = jax.tree.flatten((base, values))
         run, outputs = _equations(self.program, structure, jnp.zeros(()).dtype)
         return jax.tree.unflatten(outputs, run(*leaves))
@@ -79,12 +79,13 @@ def _equations(
 
 
 def _point(program: Program, base: Design, values: dict[str, Scalar]) -> InnerPoint:
+    """Evaluate one design by the model."""
     metrics, (objective,) = evaluate_point(program, base, values)
     sign, study = program.objectives[0].sign, program.study
-    usable, taken = study.capacity(generated(replace(base, values))), getattr(metrics, study.memory)
+    usable, memory = study.capacity(generated(replace(base, values))), getattr(metrics, study.memory)
     return InnerPoint(
         sign * jnp.log(jnp.maximum(sign * objective, 1e-30)),
-        jnp.log(taken / jnp.maximum(usable, 1.0)),
+        jnp.log(memory / jnp.maximum(usable, 1.0)),
         metrics.infeasible_reason,
     )
 
@@ -99,23 +100,25 @@ def _all_mappings(
     *,
     objective: InnerObjective,
 ) -> InnerPoint:
-    """Hardware x workloads x degrees x options: arrays [hardware, workload x row, column]."""
+    """Evaluate hardware x workloads x degrees x options: arrays [hardware, workload x row, column]."""
     sizes = tuple(len(next(iter(axis.values()))) for axis in (hardware, workloads, degrees))
-    outer: dict[str, Array] = {}
-    for place, axis in enumerate((hardware, workloads, degrees)):
-        shape = [size if i == place else 1 for i, size in enumerate(sizes)]
-        outer |= {path: jnp.broadcast_to(column.reshape(shape), sizes).reshape(-1) for path, column in axis.items()}
+    grid_columns: dict[str, Array] = {}
+    for axis_index, axis in enumerate((hardware, workloads, degrees)):
+        shape = [size if i == axis_index else 1 for i, size in enumerate(sizes)]
+        grid_columns |= {
+            path: jnp.broadcast_to(column.reshape(shape), sizes).reshape(-1) for path, column in axis.items()
+        }
 
     def point(values: dict[str, Array], option: dict[str, Array]) -> InnerPoint:
         return objective.point(base, values | option)
 
-    found = jax.vmap(jax.vmap(point, in_axes=(None, 0)), in_axes=(0, None))(outer, options)
-    return jax.tree.map(lambda array: array.reshape(sizes[0], sizes[1] * sizes[2], -1), found)
+    points = jax.vmap(jax.vmap(point, in_axes=(None, 0)), in_axes=(0, None))(grid_columns, options)
+    return jax.tree.map(lambda array: array.reshape(sizes[0], sizes[1] * sizes[2], -1), points)
 
 
 @functools.lru_cache(maxsize=4)
 def _relaxed(program: Program) -> Gradient:
-    """Hardware, mapping, stiffness and base → the relaxed objective of one design."""
+    """Return the function (hardware, mapping, stiffness, base) → relaxed objective of one design, with slopes."""
 
     def relaxed(
         hardware: dict[str, Scalar], mapping: dict[str, Scalar], stiffness: Scalar, base: Design
@@ -123,12 +126,12 @@ def _relaxed(program: Program) -> Gradient:
         point = _point(program, base, hardware | mapping)
         return (point.objective + stiffness * jnp.maximum(point.excess, 0.0),), None
 
-    made_from = f"relaxed {search_digest()} {program}" if program.can_be_kept else None
-    return Gradient(ScalarFunction(relaxed, made_from))
+    cache_key = f"relaxed {search_digest()} {program}" if program.can_be_kept else None
+    return Gradient(ScalarFunction(relaxed, cache_key))
 
 
-class Inner:
-    """The inner problem of a grid whose points are workloads: hardware points in, best mappings and slopes out.
+class InnerProblem:
+    """The minimum over mappings at hardware points, for a grid whose points are workloads.
 
     Args:
         grid: its dimensions are the workloads, its table the mappings.
@@ -146,57 +149,62 @@ class Inner:
         self.degrees, self.options = grid.table.degrees, grid.table.options
         digits = np.unravel_index(np.arange(grid.n_points), grid.shape) if grid.shape else ()
         self.workloads = {
-            path: column[at]
-            for dimension, at in zip(grid.dimensions, digits, strict=True)
+            path: column[digit]
+            for dimension, digit in zip(grid.dimensions, digits, strict=True)
             for path, column in dimension.columns.items()
         } or {"workload.n_layers": np.array([float(grid.base.workload.n_layers)])}
         self.evaluations = 0  #: of the model so far, a gradient as GRADIENT_COST of them
 
     @property
-    def evaluations_a_point(self) -> int:
+    def evaluations_per_point(self) -> int:
         """Evaluations of the model that the exact minimum of one hardware point takes, for all workloads."""
         return self.grid.n_points * self.grid.table.distinct.size
 
-    def evaluations_a_step(self, points: int) -> int:
-        """Evaluations of the model per step: the exact minimum of its points, and slopes of the best."""
-        kept = min(self.k, self.grid.table.distinct.size)
-        return points * (self.evaluations_a_point + GRADIENT_COST * self.grid.n_points * kept)
+    def evaluations_per_step(self, points: int) -> int:
+        """Return the evaluations of a step: the exact minimum of ``points`` and slopes of the best mappings."""
+        n_gradients = min(self.k, self.grid.table.distinct.size)
+        return points * (self.evaluations_per_point + GRADIENT_COST * self.grid.n_points * n_gradients)
 
-    def stated(self, leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """All hardware leaves at points of which ``leaves`` are given; the others as in the base design."""
+    def all_leaves(self, leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return all hardware leaves [point], those that ``leaves`` lacks as in the base design."""
         count = len(next(iter(leaves.values())))
-        plain = {p: np.full(count, leaf(self.grid.base, p)) for p in self.hardware if p not in leaves}
-        return self._array(plain | leaves)
+        base_leaves = {p: np.full(count, leaf(self.grid.base, p)) for p in self.hardware if p not in leaves}
+        return self._array(base_leaves | leaves)
 
     def best(self, leaves: dict[str, np.ndarray], stiffness: float = 0.0) -> BestMappings:
-        """The best mappings at hardware points; ``stiffness`` is the penalty of a logarithm of too much memory."""
+        """Return the best mappings at hardware points.
+
+        Args:
+            leaves: path → [point].
+            stiffness: penalty of a logarithm of too much memory.
+        """
         count = len(next(iter(leaves.values())))
-        self.evaluations += count * self.evaluations_a_point
+        self.evaluations += count * self.evaluations_per_point
         columns = map(self._array, (self.workloads, self.degrees, self.options))
-        found = _all_mappings(self._base(), self.stated(leaves), *columns, objective=self.objective)
-        objective, excess, reason = (np.asarray(array).reshape(count, self.grid.n_points, -1) for array in found)
+        evaluations = _all_mappings(self._base(), self.all_leaves(leaves), *columns, objective=self.objective)
+        objective, excess, reason = (np.asarray(array).reshape(count, self.grid.n_points, -1) for array in evaluations)
         is_mapping = self.grid.table.distinct.reshape(-1)
         can_run = is_mapping & (reason == 0)
-        exact = np.where(can_run, objective, np.inf)
-        mapping = exact.argmin(axis=2)
+        exact_objective = np.where(can_run, objective, np.inf)
+        mapping = exact_objective.argmin(axis=2)
         penalty = np.asarray(stiffness, objective.dtype) * np.maximum(excess, 0.0)
-        otherwise_runs = is_mapping & ((reason & ~self._of_memory) == 0)
-        relaxed = np.where(otherwise_runs, objective + penalty, np.inf)
+        runs_with_memory = is_mapping & ((reason & ~self._memory_reasons) == 0)
+        relaxed = np.where(runs_with_memory, objective + penalty, np.inf)
         k = min(self.k, relaxed.shape[2])
         nearest = np.sort(np.argpartition(relaxed, k - 1, axis=2)[..., :k], axis=2)  # ties in the table's order
-        least = np.take_along_axis(relaxed, nearest, axis=2)
-        order = least.argsort(axis=2, kind="stable")
+        smallest = np.take_along_axis(relaxed, nearest, axis=2)
+        order = smallest.argsort(axis=2, kind="stable")
         return BestMappings(
-            np.take_along_axis(exact, mapping[..., None], axis=2)[..., 0],
+            np.take_along_axis(exact_objective, mapping[..., None], axis=2)[..., 0],
             mapping,
-            np.take_along_axis(least, order, axis=2),
+            np.take_along_axis(smallest, order, axis=2),
             np.take_along_axis(nearest, order, axis=2),
         )
 
     def slopes(
         self, leaves: dict[str, np.ndarray], mappings: np.ndarray, stiffness: float = 0.0
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Relaxed objective and its gradient by every leaf of the hardware: arrays like ``mappings``.
+        """Return the relaxed objective and its gradient by every leaf of the hardware, arrays like ``mappings``.
 
         Args:
             leaves: path → [point].
@@ -205,36 +213,44 @@ class Inner:
         """
         shape = mappings.shape
         self.evaluations += GRADIENT_COST * mappings.size
-        hardware = {path: np.broadcast_to(v[:, None, None], shape) for path, v in self.stated(leaves).items()}
+        hardware = {path: np.broadcast_to(v[:, None, None], shape) for path, v in self.all_leaves(leaves).items()}
         row, column = np.divmod(mappings, self.grid.table.n_columns)
         values = {path: np.broadcast_to(v[None, :, None], shape) for path, v in self.workloads.items()}
         values |= {path: v[row] for path, v in self.degrees.items()}
         values |= {path: v[column] for path, v in self.options.items()}
-        by, other = ({path: v.reshape(-1) for path, v in part.items()} for part in (hardware, values))
-        stiff = np.full(mappings.size, stiffness)  # of every design its own, for it differs from step to step
-        value, slope = _relaxed(self.objective.program).over(mappings.size, by, other, stiff, self.grid.base)
+        hardware_columns, mapping_columns = (
+            {path: v.reshape(-1) for path, v in columns.items()} for columns in (hardware, values)
+        )
+        stiffness_column = np.full(
+            mappings.size, stiffness
+        )  # of every design its own, for it differs from step to step
+        value, slope = _relaxed(self.objective.program).over(
+            mappings.size, hardware_columns, mapping_columns, stiffness_column, self.grid.base
+        )
         return value.reshape(shape), {path: s.reshape(shape) for path, s in slope.items()}
 
     def labels(self, mapping: int) -> dict[str, Any]:
-        """What a mapping is, by the names of its parts."""
+        """Return the parts of a mapping by name."""
         row, column = divmod(int(mapping), self.grid.table.n_columns)
-        number = int(np.count_nonzero(self.grid.table.distinct.reshape(-1)[: row * self.grid.table.n_columns + column]))
-        labels = self.grid.labels(number)
+        mapping_index = int(
+            np.count_nonzero(self.grid.table.distinct.reshape(-1)[: row * self.grid.table.n_columns + column])
+        )
+        labels = self.grid.labels(mapping_index)
         return {axis.name: labels[axis.name] for axis in self.grid.mapping_axes}
 
     def values(self, workload: int, mapping: int) -> dict[str, float]:
-        """Full path → value of a workload and a mapping."""
+        """Return full path → value of a workload and a mapping."""
         row, column = divmod(int(mapping), self.grid.table.n_columns)
         values = {path: float(v[workload]) for path, v in self.workloads.items()}
         values |= {path: float(v[row]) for path, v in self.degrees.items()}
         return values | {path: float(v[column]) for path, v in self.options.items()}
 
     @property
-    def _of_memory(self) -> int:
-        """Bits of the reasons that less memory removes: its capacity, and constraints on whether it fits."""
+    def _memory_reasons(self) -> int:
+        """Bits of the infeasibility reasons that less memory removes: capacity, and constraints on its fit."""
         bits, constraints = self.grid.spec.study.reason_bits, self.grid.constraints
-        only = all(set(one.names) <= {"fits_probability"} for one in constraints)
-        return bits["memory"] | (bits["constraint"] if only else 0)
+        only_memory = all(set(constraint.names) <= {"fits_probability"} for constraint in constraints)
+        return bits["memory"] | (bits["constraint"] if only_memory else 0)
 
     def _base(self) -> Design:
         dtype = jnp.zeros(()).dtype

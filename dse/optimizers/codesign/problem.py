@@ -16,7 +16,7 @@ from dse.designs.records import CHIP, LINKS, MADE, OPTIONAL, PACKAGE, PODS
 from dse.errors import InputError
 from dse.optimizers.codesign.descent import DescentProblem, DescentSchedule
 from dse.optimizers.codesign.hardware import STACKS, Hardware, Leaves
-from dse.optimizers.codesign.inner import Inner
+from dse.optimizers.codesign.inner import InnerProblem
 from dse.spec.codesign import DESCENT, SECTION
 from dse.spec.continuous import DEVICE_COST, Interval, Limit, hardware_path
 from dse.spec.search import SearchSpec
@@ -58,19 +58,23 @@ WATCHED = (
 
 
 #: Options of a descent that are not of its schedule.
-_NOT_OF_SCHEDULE = ("shares", "weights", "whole_stacks")
+_OTHER_OPTIONS = ("shares", "weights", "whole_stacks")
 
 
 def build(spec: SearchSpec, grid: Grid) -> DescentProblem:
-    """The problem of a specification of a descent on its grid of mappings; bad names and limits are InputErrors."""
+    """Build the problem of a descent from its specification and its grid of mappings.
+
+    Raises:
+        InputError: for unknown names, and limits that contradict each other.
+    """
     where, options = f"{spec.sweep.file}: {spec.section}", spec.options[DESCENT]
     _check(grid, spec.sweep.file)
-    listed = options.get("shares", ())
-    simplices = tuple(tuple(hardware_path(name, f"{where}.shares") for name in names) for names in listed)
+    share_lists = options.get("shares", ())
+    simplices = tuple(tuple(hardware_path(name, f"{where}.shares") for name in names) for names in share_lists)
     grid = _with_records(grid, spec, simplices)
     hardware = _hardware(spec, grid, simplices)
-    schedule = DescentSchedule(**{key: value for key, value in options.items() if key not in _NOT_OF_SCHEDULE})
-    inner = Inner(grid, tuple(dict.fromkeys((*hardware.names, *WATCHED))), schedule.k)
+    schedule = DescentSchedule(**{key: value for key, value in options.items() if key not in _OTHER_OPTIONS})
+    inner = InnerProblem(grid, tuple(dict.fromkeys((*hardware.names, *WATCHED))), schedule.k)
     whole_stacks = options.get("whole_stacks", False)
     if whole_stacks and STACKS not in hardware.bounds:
         fix = f"give it a range under [axes], or under [{SECTION}.between]"
@@ -79,7 +83,7 @@ def build(spec: SearchSpec, grid: Grid) -> DescentProblem:
 
 
 def shares(problem: DescentProblem) -> tuple[Interval, ...]:
-    """Shares as continuous axes: each from none to all of what its list keeps."""
+    """Return the shares as continuous axes, each from 0 to the total of its simplex."""
     hardware = problem.hardware
     return tuple(
         Interval(path, short_name(path), 0.0, total, log=False)
@@ -89,7 +93,7 @@ def shares(problem: DescentProblem) -> tuple[Interval, ...]:
 
 
 def _check(grid: Grid, file: str) -> None:
-    """One objective, a generated accelerator, and no dimension but workloads."""
+    """Check for one objective, a generated accelerator, and no dimension but workloads."""
     if grid.members:
         raise InputError(
             f"{file}: axes",
@@ -119,82 +123,90 @@ def _check(grid: Grid, file: str) -> None:
 
 
 def _with_records(grid: Grid, spec: SearchSpec, simplices: tuple[tuple[str, ...], ...]) -> Grid:
-    """The grid whose base has the records of all variables, which a sweep that reads none of them leaves out."""
-    added: dict[str, Any] = {}
-    for path in (*(one.path for one in spec.intervals), *itertools.chain(*simplices)):
+    """Return the grid with the records of all variables in its base, which a sweep that reads none leaves out."""
+    records: dict[str, Any] = {}
+    for path in (*(interval.path for interval in spec.intervals), *itertools.chain(*simplices)):
         record = next((record for record in OPTIONAL if path.startswith(f"{record}.")), "")
-        if not record or record in added or leaf(grid.base, record) is not None:
+        if not record or record in records or leaf(grid.base, record) is not None:
             continue
         if record == MADE:
-            added[record] = _priced(grid).made
+            records[record] = _priced_accelerator(grid).made
         elif record in (PODS, LINKS, PACKAGE):  # their defaults would make another network of it
             fix = "take it out, or name a system that has it"
-            raise InputError(f"{spec.sweep.file}: {_short(path)}", _short(path), "leaves that the system has", fix)
+            raise InputError(
+                f"{spec.sweep.file}: {_short_path(path)}", _short_path(path), "leaves that the system has", fix
+            )
         else:
-            added[record] = OPTIONAL[record]()
-    return dataclasses.replace(grid, base=replace(grid.base, jax.tree.map(np.float32, added))) if added else grid
+            records[record] = OPTIONAL[record]()
+    return dataclasses.replace(grid, base=replace(grid.base, jax.tree.map(np.float32, records))) if records else grid
 
 
 def _hardware(spec: SearchSpec, grid: Grid, simplices: tuple[tuple[str, ...], ...]) -> Hardware:
-    """Variables and their limits."""
-    where, bounds = f"{spec.sweep.file}: {spec.section}", {one.path: (one.low, one.high) for one in spec.intervals}
+    """Return the variables and their limits."""
+    where, bounds = (
+        f"{spec.sweep.file}: {spec.section}",
+        {interval.path: (interval.low, interval.high) for interval in spec.intervals},
+    )
     shares = list(itertools.chain(*simplices))
     for path in shares:
         if shares.count(path) > 1 or path in bounds:
-            raise InputError(f"{where}.shares", f"{_short(path)} twice", "each leaf once", "remove one of them")
+            raise InputError(f"{where}.shares", f"{_short_path(path)} twice", "each leaf once", "remove one of them")
     if not shares and not bounds:
         fix = f"give a leaf a range with continuous = true, or write [{SECTION}.between]"
         raise InputError(where, "nothing that may change", "shares, continuous axes or both", fix)
     fixed: Leaves = {path: float(leaf(grid.base, path)) for path in (f"{CHIP}.die_area", f"{CHIP}.stacks")}
     for limit in spec.limits:
         if limit.name != DEVICE_COST:
-            _cap(bounds, limit, grid)
+            _narrow_range(bounds, limit, grid)
     bills = [limit for limit in spec.limits if limit.name == DEVICE_COST]
     hardware = Hardware(
         simplices=simplices,
         totals=tuple(sum(float(leaf(grid.base, path)) for path in simplex) for simplex in simplices),
         bounds=bounds,
         fixed=fixed,
-        priced=_priced(grid) if bills else None,
+        priced_accelerator=_priced_accelerator(grid) if bills else None,
         budget=min((bill.value for bill in bills), default=math.inf),
     )
     _check_cheapest(hardware, bills[0].where if bills else "")
     return hardware
 
 
-def _cap(bounds: dict[str, tuple[float, float]], limit: Limit, grid: Grid) -> None:
-    """Put a limit of a leaf in place of an end of its range; a leaf that does not move must keep it."""
+def _narrow_range(bounds: dict[str, tuple[float, float]], limit: Limit, grid: Grid) -> None:
+    """Narrow the range of a leaf by a limit, or check the limit where the leaf does not move."""
     path, value = limit.name, limit.value
-    least, most = bounds.get(path) or (float(leaf(grid.base, path)),) * 2
-    if limit.is_upper and least > value * (1.0 + 1e-6):
-        raise InputError(limit.where, f"{value:g}", f"{least:g} or more", f"lower {_short(path)}")
-    if not limit.is_upper and most < value * (1.0 - 1e-6):
-        raise InputError(limit.where, f"{value:g}", f"{most:g} or less", f"raise {_short(path)}")
+    low, high = bounds.get(path) or (float(leaf(grid.base, path)),) * 2
+    if limit.is_upper and low > value * (1.0 + 1e-6):
+        raise InputError(limit.where, f"{value:g}", f"{low:g} or more", f"lower {_short_path(path)}")
+    if not limit.is_upper and high < value * (1.0 - 1e-6):
+        raise InputError(limit.where, f"{value:g}", f"{high:g} or less", f"raise {_short_path(path)}")
     if path in bounds:
-        bounds[path] = (least, min(most, value)) if limit.is_upper else (max(least, value), most)
+        bounds[path] = (low, min(high, value)) if limit.is_upper else (max(low, value), high)
 
 
-def _priced(grid: Grid) -> Accelerator:
-    """The accelerator whose bill is held against a budget: that of the sweep, made as its file says."""
-    accelerator, used = grid.base.system.accelerator, dict(grid.used)
+def _priced_accelerator(grid: Grid) -> Accelerator:
+    """Return the accelerator whose bill is held against a budget: that of the sweep, made as its file says."""
+    accelerator, files_by_section = grid.base.system.accelerator, dict(grid.used)
     if accelerator.made is not None:
         return accelerator
-    return dataclasses.replace(accelerator, made=built(Made, catalog.made(used.get("accelerator", used["system"]))))
+    return dataclasses.replace(
+        accelerator, made=built(Made, catalog.made(files_by_section.get("accelerator", files_by_section["system"])))
+    )
 
 
 def _check_cheapest(hardware: Hardware, where: str) -> None:
-    if hardware.priced is None:
+    """Check that the cheapest chip within the bounds keeps the budget."""
+    if hardware.priced_accelerator is None:
         return
-    at = {path: math.log(low) for path, (low, _) in hardware.bounds.items()}
-    least = float(hardware.cost({**dict.fromkeys(hardware.names, 0.0), **at}))
-    if least > hardware.budget:
+    coordinates = {path: math.log(low) for path, (low, _) in hardware.bounds.items()}
+    cheapest = float(hardware.cost({**dict.fromkeys(hardware.names, 0.0), **coordinates}))
+    if cheapest > hardware.budget:
         raise InputError(
-            where, f"{hardware.budget:g} USD", f"{least:.0f} USD or more", "raise the budget, or lower from"
+            where, f"{hardware.budget:g} USD", f"{cheapest:.0f} USD or more", "raise the budget, or lower from"
         )
 
 
 def _weights(options: dict[str, Any], grid: Grid, where: str) -> np.ndarray:
-    """Weights of the workloads, adding up to 1."""
+    """Return the weights [workload], which add up to 1."""
     weights = options.get("weights") or (1.0,) * grid.n_points
     if len(weights) != grid.n_points:
         allowed = f"{grid.n_points} numbers above 0"
@@ -202,5 +214,5 @@ def _weights(options: dict[str, Any], grid: Grid, where: str) -> np.ndarray:
     return np.array(weights, np.float64) / sum(weights)
 
 
-def _short(path: str) -> str:
+def _short_path(path: str) -> str:
     return path.removeprefix("system.accelerator.")

@@ -24,7 +24,7 @@ from jax import Array
 
 from dse.optimizers import space as spaces
 from dse.optimizers.judging import better
-from dse.optimizers.methods.base import Method, Searcher, Worth
+from dse.optimizers.methods.base import Fitness, Method, Searcher
 from dse.optimizers.space import Point, Space
 
 #: Temperature at the end of a round, as a share of that at its beginning.
@@ -41,16 +41,16 @@ _MOST_PREDICTED = 3.0
 
 
 class Walkers(NamedTuple):
-    """Walkers, where each was best, and the time."""
+    """State of annealing: current and best points of walkers, and the step of the round."""
 
-    at: Point  #: [walker]
+    points: Point  #: [walker]
     violation: Array
     value: Array
     best: Point
     best_violation: Array
     best_value: Array
     slopes: dict[str, Array]  #: by leaf: [walker] gradient where the walker is; empty where none is followed
-    time: Array
+    step: Array
 
 
 #: (key, space, point, slopes there, longest step along continuous axes) → neighbour.
@@ -58,17 +58,31 @@ Move = Callable[[Array, Space, Point, dict[str, Array], Array], Point]
 
 
 def searcher(walkers: int, temperature: float, steps: int) -> Searcher:
-    """Walkers, their first temperature (0.1: ten per cent worse is taken often) and the steps of a round."""
+    """Return annealing by ``walkers``.
+
+    Args:
+        walkers: points side by side.
+        temperature: of the first step; at 0.1 ten per cent worse is often accepted.
+        steps: of a round, at whose end the walkers restart from their best.
+    """
     return _searcher(walkers, temperature, steps, _uniform, guided=False)
 
 
 def guided(walkers: int, temperature: float, steps: int, guide: float, plain: float) -> Searcher:
-    """The same by the relaxed gradient: ``guide`` is a change of the logarithm, ``plain`` a share of the steps."""
+    """Return annealing whose neighbours are drawn by the relaxed gradient.
+
+    Args:
+        walkers: points side by side.
+        temperature: of the first step.
+        steps: of a round.
+        guide: change of the logarithm at which a neighbour is e times as likely.
+        plain: share of the steps that are drawn evenly.
+    """
     return _searcher(walkers, temperature, steps, functools.partial(informed, guide=guide, plain=plain), guided=True)
 
 
 def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: bool) -> Searcher:
-    """Annealing by a way to move, which may want slopes."""
+    """Return annealing by a rule to move; ``guided`` rules need slopes."""
 
     def init(key: Array, space: Space) -> Walkers:
         points = spaces.sample(space, key, (walkers,))
@@ -78,27 +92,29 @@ def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: 
 
     def heat(state: Walkers) -> Array:
         """Temperature as a share of the first."""
-        return _COLDEST ** ((state.time % steps).astype(jnp.float32) / float(steps))
+        return _COLDEST ** ((state.step % steps).astype(jnp.float32) / float(steps))
 
     def propose(key: Array, state: Walkers, space: Space) -> tuple[Walkers, Point]:
         keys, longest = jax.random.split(jax.random.split(key, 2)[0], walkers), _LONGEST_STEP * jnp.sqrt(heat(state))
-        state = _restart(state, (state.time % steps) == 0)
-        moved = jax.vmap(lambda key, at, slopes: move(key, space, at, slopes, longest))(keys, state.at, state.slopes)
-        return state, jax.tree.map(lambda new, old: jnp.where(state.time == 0, old, new), moved, state.at)
+        state = _restart(state, (state.step % steps) == 0)
+        neighbours = jax.vmap(lambda key, point, slopes: move(key, space, point, slopes, longest))(
+            keys, state.points, state.slopes
+        )
+        return state, jax.tree.map(lambda new, old: jnp.where(state.step == 0, old, new), neighbours, state.points)
 
-    def update(key: Array, state: Walkers, space: Space, points: Point, found: Worth) -> Walkers:
-        (violation, value), drawn = found.judgement, jax.random.uniform(jax.random.split(key, 2)[1], (walkers,))
-        taken = drawn < jnp.exp(-_worse(state, violation, value) / (temperature * heat(state)))
-        won = better((violation, value), (state.best_violation, state.best_value))
+    def update(key: Array, state: Walkers, space: Space, points: Point, fitness: Fitness) -> Walkers:
+        (violation, value), uniform = fitness.judgement, jax.random.uniform(jax.random.split(key, 2)[1], (walkers,))
+        is_accepted = uniform < jnp.exp(-_deterioration(state, violation, value) / (temperature * heat(state)))
+        is_better = better((violation, value), (state.best_violation, state.best_value))
         return Walkers(
-            _chosen(taken, points, state.at),
-            jnp.where(taken, violation, state.violation),
-            jnp.where(taken, value, state.value),
-            _chosen(won, points, state.best),
-            jnp.where(won, violation, state.best_violation),
-            jnp.where(won, value, state.best_value),
-            {path: jnp.where(taken, slope, state.slopes[path]) for path, slope in found.slopes.items()},
-            state.time + 1,
+            _select(is_accepted, points, state.points),
+            jnp.where(is_accepted, violation, state.violation),
+            jnp.where(is_accepted, value, state.value),
+            _select(is_better, points, state.best),
+            jnp.where(is_better, violation, state.best_violation),
+            jnp.where(is_better, value, state.best_value),
+            {path: jnp.where(is_accepted, slope, state.slopes[path]) for path, slope in fitness.slopes.items()},
+            state.step + 1,
         )
 
     def penalty(state: Walkers) -> tuple[Array, Array]:
@@ -108,59 +124,64 @@ def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: 
 
 
 def _uniform(key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array) -> Point:
-    """A random neighbour, among those that are other designs."""
+    """Draw a neighbour evenly among those that are other designs."""
     keys = jax.random.split(key, 2)
-    near, other = _around(keys[0], space, point, longest)
-    return _drawn(keys[1], near, jnp.where(other, 0.0, -jnp.inf))
+    neighbours, is_other = _neighbours(keys[0], space, point, longest)
+    return _draw_neighbour(keys[1], neighbours, jnp.where(is_other, 0.0, -jnp.inf))
 
 
 def informed(
     key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array, *, guide: float, plain: float
 ) -> Point:
-    """A neighbour by the change that the slopes predict, at times any."""
+    """Draw a neighbour by the change that the slopes predict, at times evenly."""
     keys = jax.random.split(key, 3)
-    near, other = _around(keys[0], space, point, longest)
-    change = predicted_change(slopes, spaces.values(space, point), spaces.values(space, near))
-    likely = -jnp.clip(change, -_MOST_PREDICTED, _MOST_PREDICTED) / guide
-    likely = jnp.where(jax.random.uniform(keys[2]) < plain, 0.0, likely)
-    return _drawn(keys[1], near, jnp.where(other, likely, -jnp.inf))
+    neighbours, is_other = _neighbours(keys[0], space, point, longest)
+    change = predicted_change(slopes, spaces.values(space, point), spaces.values(space, neighbours))
+    logits = -jnp.clip(change, -_MOST_PREDICTED, _MOST_PREDICTED) / guide
+    logits = jnp.where(jax.random.uniform(keys[2]) < plain, 0.0, logits)
+    return _draw_neighbour(keys[1], neighbours, jnp.where(is_other, logits, -jnp.inf))
 
 
-def _around(key: Array, space: Space, point: Point, longest: Array) -> tuple[Point, Array]:
-    """Neighbours [direction], and which of them are other designs."""
-    near, _ = spaces.neighbours(space, point, longest * jax.random.uniform(key))
-    digits, reals = (jnp.broadcast_to(old, new.shape) for old, new in zip(point, near, strict=True))
-    return near, jnp.any(near.digits != digits, axis=-1) | jnp.any(near.reals != reals, axis=-1)
+def _neighbours(key: Array, space: Space, point: Point, longest: Array) -> tuple[Point, Array]:
+    """Return neighbours [direction], and which of them are other designs."""
+    neighbours, _ = spaces.neighbours(space, point, longest * jax.random.uniform(key))
+    digits, reals = (jnp.broadcast_to(old, new.shape) for old, new in zip(point, neighbours, strict=True))
+    return neighbours, jnp.any(neighbours.digits != digits, axis=-1) | jnp.any(neighbours.reals != reals, axis=-1)
 
 
-def _drawn(key: Array, near: Point, logits: Array) -> Point:
+def _draw_neighbour(key: Array, neighbours: Point, logits: Array) -> Point:
+    """Draw one of the neighbours [direction] by its logit."""
     chosen = jax.random.categorical(key, logits)
-    return jax.tree.map(lambda array: array[chosen], near)
+    return jax.tree.map(lambda array: array[chosen], neighbours)
 
 
-def _worse(state: Walkers, violation: Array, value: Array) -> Array:
-    """How much worse trials are than where walkers are: 0 or less for the better; of the infeasible only violation."""
+def _deterioration(state: Walkers, violation: Array, value: Array) -> Array:
+    """Return how much worse trials are than their walkers, 0 or less for the better.
+
+    Of two infeasible designs only the violation counts.
+    """
     tiny = jnp.finfo(jnp.float32).tiny
     ratio = jnp.log(jnp.maximum(value, tiny)) - jnp.log(jnp.maximum(state.value, tiny))
     difference = (value - state.value) / jnp.maximum(jnp.abs(state.value), tiny)
-    dearer = jnp.where((value > 0.0) & (state.value > 0.0), ratio, difference)
-    dearer = jnp.where((violation > 0.0) & (state.violation > 0.0), 0.0, dearer)
-    unknown = jnp.isinf(state.violation)
-    return jnp.where(unknown, -1.0, dearer + _VIOLATION_WEIGHT * (violation - state.violation))
+    log_increase = jnp.where((value > 0.0) & (state.value > 0.0), ratio, difference)
+    log_increase = jnp.where((violation > 0.0) & (state.violation > 0.0), 0.0, log_increase)
+    is_unknown = jnp.isinf(state.violation)
+    return jnp.where(is_unknown, -1.0, log_increase + _VIOLATION_WEIGHT * (violation - state.violation))
 
 
-def _restart(state: Walkers, now: Array) -> Walkers:
-    """Walkers at the best that they have found, where a round begins."""
-    at = jax.tree.map(lambda old, best: jnp.where(now, best, old), state.at, state.best)
-    slopes = jax.tree.map(lambda slope: jnp.where(now, 0.0, slope), state.slopes)  # not known there
-    violation = jnp.where(now, state.best_violation, state.violation)
+def _restart(state: Walkers, starts_round: Array) -> Walkers:
+    """Return the walkers at their best points where a round starts."""
+    points = jax.tree.map(lambda old, best: jnp.where(starts_round, best, old), state.points, state.best)
+    slopes = jax.tree.map(lambda slope: jnp.where(starts_round, 0.0, slope), state.slopes)  # not known there
+    violation = jnp.where(starts_round, state.best_violation, state.violation)
     return state._replace(
-        at=at, violation=violation, slopes=slopes, value=jnp.where(now, state.best_value, state.value)
+        points=points, violation=violation, slopes=slopes, value=jnp.where(starts_round, state.best_value, state.value)
     )
 
 
-def _chosen(mask: Array, one: Point, other: Point) -> Point:
-    return jax.tree.map(lambda a, b: jnp.where(mask[:, None], a, b), one, other)
+def _select(mask: Array, points: Point, otherwise: Point) -> Point:
+    """Return ``points`` where the mask is true, ``otherwise`` elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(mask[:, None], a, b), points, otherwise)
 
 
 ANNEALING = Method("annealing", "simulated annealing by steps to neighbours", searcher)
@@ -175,18 +196,18 @@ STEEPEST = 10.0
 
 
 def cut(slope: Array) -> Array:
-    """A slope within the steepest; 0 for one that is not a number."""
+    """Clip a slope to the steepest, with 0 for NaN."""
     return jnp.clip(jnp.nan_to_num(slope), -STEEPEST, STEEPEST)
 
 
-def predicted_change(by_leaf: dict[str, Array], here: dict[str, Array], there: dict[str, Array]) -> Array:
-    """First-order change of what the gradient is of, from the leaves ``here`` to ``there`` [...].
+def predicted_change(slopes: dict[str, Array], origin: dict[str, Array], target: dict[str, Array]) -> Array:
+    """Return the first-order change of a function [...] from the leaves ``origin`` to ``target``.
 
     Along the logarithms of leaves that are positive at both ends (``df = df/dln x ln(y/x)``), else along the leaves.
     """
     total = jnp.float32(0.0)
-    for path, slope in by_leaf.items():
-        old, new = here[path], there[path]
+    for path, slope in slopes.items():
+        old, new = origin[path], target[path]
         positive = (old > 0.0) & (new > 0.0)
         ratio = jnp.where(positive, new, 1.0) / jnp.where(positive, old, 1.0)
         total = total + jnp.where(positive, cut(slope * old) * jnp.log(ratio), cut(slope) * (new - old))

@@ -23,8 +23,8 @@ from dse.optimizers.space import Point, Space
 from dse.spec.search import METHOD_OPTIONS
 
 
-class Worth(NamedTuple):
-    """What a step's points are worth."""
+class Fitness(NamedTuple):
+    """Judgement and slopes of the points of a step."""
 
     judgement: Judgement
     slopes: dict[str, Array]  #: leaf path → [batch] gradient; empty for searchers without a penalty
@@ -35,7 +35,7 @@ class Searcher(NamedTuple):
 
     init: Callable[[Array, Space], Any]
     propose: Callable[[Array, Any, Space], tuple[Any, Point]]
-    update: Callable[[Array, Any, Space, Point, Worth], Any]
+    update: Callable[[Array, Any, Space, Point, Fitness], Any]
     batch: int  #: evaluations of a step
     penalty: Callable[[Any], tuple[Array, Array]] | None = None
     #: state → multiplier and stiffness [batch] of what slopes are of; see :class:`~dse.optimizers.functions.Penalty`
@@ -43,7 +43,7 @@ class Searcher(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A search method as specifications name it."""
+    """A search method by the name that specifications give."""
 
     name: str
     about: str  #: one line, with the source
@@ -52,5 +52,5 @@ class Method:
 
     @property
     def defaults(self) -> dict[str, int | float]:
-        """Option → value when it is not given."""
+        """Option → its default."""
         return METHOD_OPTIONS[self.name]

@@ -15,22 +15,22 @@ from jax import Array
 
 from dse.optimizers import space as spaces
 from dse.optimizers.judging import better, order
-from dse.optimizers.methods.base import Method, Searcher, Worth
+from dse.optimizers.methods.base import Fitness, Method, Searcher
 from dse.optimizers.space import Point, Space
 
 
 class Population(NamedTuple):
-    """The population and what it is worth; infinitely bad before it is evaluated."""
+    """Members with their judgement, infinitely bad before they are evaluated, and their trials."""
 
     cube: Array  #: [member, axis]
     violation: Array
     value: Array
     trial: Array  #: [member, axis] what is being evaluated
-    begun: Array
+    is_evaluated: Array
 
 
 def searcher(population: int, best_share: float) -> Searcher:
-    """A population, of which trials head for the best ``best_share``."""
+    """Return differential evolution whose trials head for the best ``best_share`` of the population."""
 
     def init(key: Array, space: Space) -> Population:
         cube = spaces.encode(space, spaces.sample(space, key, (population,)))
@@ -38,16 +38,16 @@ def searcher(population: int, best_share: float) -> Searcher:
         return Population(cube, worst, worst, cube, jnp.bool_(False))
 
     def propose(key: Array, state: Population, space: Space) -> tuple[Population, Point]:
-        trial = jnp.where(state.begun, _trials(key, state, best_share), state.cube)
+        trial = jnp.where(state.is_evaluated, _trials(key, state, best_share), state.cube)
         return state._replace(trial=trial), spaces.decode(space, trial)
 
-    def update(key: Array, state: Population, space: Space, points: Point, found: Worth) -> Population:
-        violation, value = found.judgement
-        worse = better((state.violation, state.value), (violation, value))
+    def update(key: Array, state: Population, space: Space, points: Point, fitness: Fitness) -> Population:
+        violation, value = fitness.judgement
+        is_worse = better((state.violation, state.value), (violation, value))
         return Population(
-            jnp.where(worse[:, None], state.cube, state.trial),
-            jnp.where(worse, state.violation, violation),
-            jnp.where(worse, state.value, value),
+            jnp.where(is_worse[:, None], state.cube, state.trial),
+            jnp.where(is_worse, state.violation, violation),
+            jnp.where(is_worse, state.value, value),
             state.trial,
             jnp.bool_(True),
         )
@@ -56,22 +56,29 @@ def searcher(population: int, best_share: float) -> Searcher:
 
 
 def _trials(key: Array, state: Population, best_share: float) -> Array:
-    """A trial for each member."""
-    n, d = state.cube.shape
+    """Return a trial [member, axis] for each member."""
+    n_members, n_axes = state.cube.shape
     keys = jax.random.split(key, 6)
-    n_best = max(2, round(best_share * n))
+    n_best = max(2, round(best_share * n_members))
     ranked = order(state.violation, state.value)
     # Draws of one shape are vectorised over their keys: XLA compiles each draw as long as all else in a trial.
-    own, ranges = jnp.append(keys[:3], jax.random.fold_in(key, 1)), jnp.array([(0, n_best), (1, n), (1, n), (0, d)])
-    drawn = jax.vmap(lambda key, ends: jax.random.randint(key, (n,), *ends))(own, ranges)
-    best = state.cube[ranked[drawn[0]]]
-    one, other = (state.cube[(jnp.arange(n) + step) % n] for step in drawn[1:3])  # random members, not oneself
-    least = jnp.array([0.3, 0.1])
-    factor, rate = jax.vmap(lambda key, low: jax.random.uniform(key, (n, 1), minval=low, maxval=1.0))(keys[3:5], least)
-    mutant = state.cube + factor * (best - state.cube) + factor * (one - other)
+    draw_keys, ranges = (
+        jnp.append(keys[:3], jax.random.fold_in(key, 1)),
+        jnp.array([(0, n_best), (1, n_members), (1, n_members), (0, n_axes)]),
+    )
+    draws = jax.vmap(lambda key, ends: jax.random.randint(key, (n_members,), *ends))(draw_keys, ranges)
+    best = state.cube[ranked[draws[0]]]
+    first_member, second_member = (
+        state.cube[(jnp.arange(n_members) + step) % n_members] for step in draws[1:3]
+    )  # random members, not oneself
+    minimum = jnp.array([0.3, 0.1])
+    factor, rate = jax.vmap(lambda key, low: jax.random.uniform(key, (n_members, 1), minval=low, maxval=1.0))(
+        keys[3:5], minimum
+    )
+    mutant = state.cube + factor * (best - state.cube) + factor * (first_member - second_member)
     mutant = jnp.where(mutant < 0.0, state.cube / 2.0, jnp.where(mutant > 1.0, (1.0 + state.cube) / 2.0, mutant))
-    crossed = jax.random.uniform(keys[5], (n, d)) < rate
-    forced = drawn[3][:, None] == jnp.arange(d)[None, :]
+    crossed = jax.random.uniform(keys[5], (n_members, n_axes)) < rate
+    forced = draws[3][:, None] == jnp.arange(n_axes)[None, :]
     return jnp.where(crossed | forced, mutant, state.cube)
 
 

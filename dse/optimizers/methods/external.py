@@ -19,19 +19,19 @@ from dse.optimizers.space import Space
 
 
 class AskTell(Protocol):
-    """A searcher of one seed on the host; a step is one ``ask`` and one ``tell``."""
+    """A searcher of one seed on the host, whose step is one ``ask`` and one ``tell``."""
 
     batch: int  #: evaluations of a step
 
     def ask(self) -> np.ndarray:
-        """Positions [batch, axis] in the unit cube."""
+        """Return positions [batch, axis] in the unit cube."""
 
     def tell(self, objectives: np.ndarray, violation: np.ndarray, value: np.ndarray) -> None:
-        """What they are worth: objectives [batch, objective], the others [batch]."""
+        """Take the judgement of the positions: objectives [batch, objective], violation and value [batch]."""
 
 
 def available(name: str, where: str) -> ModuleType:
-    """A library; one that is missing is an InputError."""
+    """Return a library, or raise InputError where it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -58,12 +58,12 @@ class NonDominatedSorting:
         self._asked: Any = None  # a population of pymoo
 
     def ask(self) -> np.ndarray:
-        """The next generation."""
+        """Return the next generation."""
         self._asked = self._algorithm.ask()
         return self._asked.get("X")[:, : self._n]
 
     def tell(self, objectives: np.ndarray, violation: np.ndarray, value: np.ndarray) -> None:
-        """Objectives, and the violation as the one constraint."""
+        """Take the objectives, with the violation as the one constraint."""
         from pymoo.core.evaluator import Evaluator
         from pymoo.problems.static import StaticProblem
 

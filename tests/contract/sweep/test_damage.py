@@ -169,7 +169,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path, monkeypatch):
 
 def test_a_checkpoint_of_a_search_is_believed_only_as_it_was_saved(tmp_path):
     numbers = np.arange(6.0).reshape(2, 3)
-    found = checkpoint.Progressed(
+    found = checkpoint.MethodProgress(
         2, [numbers], {name: numbers for name in checkpoint._HISTORY}, numbers, numbers, numbers, numbers, None
     )
     chance, path = random.Random(4), tmp_path / "search-random.npz"

@@ -118,7 +118,7 @@ def test_waits_of_pools_are_exponential():
 def test_a_rate_of_almost_nothing_takes_a_worker_of_each_pool():
     rare = DEMAND._replace(rate=1e-12)
     part = Candidate("h200", {"concurrency": 1}, 2.0, 1, 1.0, 1.0, 0.5, 0.01, 0.0)
-    assert [pooled._fewest(part, place, 0.0, rare) for place in (0, 1)] == [1, 1]
+    assert [pooled._fewest_workers(part, place, 0.0, rare) for place in (0, 1)] == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -200,9 +200,9 @@ def test_reduced_gradient_has_nothing_along_an_active_budget(problem):
     rich = {path: np.full(1, math.log(high), np.float32) for path, (_, high) in hardware.bounds.items()}
     at = jax.vmap(hardware.project)({path: np.zeros(1, np.float32) for path in hardware.names} | rich)
     at = {path: values[0] for path, values in at.items()}
-    assert "cost at its budget" in hardware.active({path: float(v) for path, v in at.items()})
+    assert "cost at its budget" in hardware.active_limits({path: float(v) for path, v in at.items()})
     slope = {path: np.float32(-1.0 if path in hardware.bounds else 0.0) for path in hardware.names}
-    left = hardware.reduced(at, slope)
+    left = hardware.projected_gradient(at, slope)
     normal = jax.grad(lambda part: hardware.cost(at | part))(
         {path: at[path] for path in (f"{CHIP}die_area", f"{CHIP}stacks")}
     )
@@ -237,7 +237,7 @@ def test_same_seed_same_search(problem, trace):
 
 
 def test_beats_random_hardware_and_differences_at_equal_evaluations(problem, trace):
-    points = int(trace.evaluations[-1]) // problem.inner.evaluations_a_point
+    points = int(trace.evaluations[-1]) // problem.inner.evaluations_per_point
     assert trace.best < random_points(problem, points, 11).best
     steps = max(1, problem.schedule.steps // (1 + len(problem.hardware.names)))
     fewer = problem._replace(schedule=dataclasses.replace(problem.schedule, steps=steps))
@@ -285,9 +285,9 @@ def _batch(at):
 
 
 def test_whole_stacks_are_the_better_of_both_roundings(problem, trace):
-    wanted, trace = problem._replace(whole_stacks=True), chips.roomy(problem, trace)
+    wanted, trace = problem._replace(whole_stacks=True), chips.without_excess_stacks(problem, trace)
     stacks = math.exp(trace.coordinates[f"{CHIP}stacks"])
-    tried = chips.rounded(wanted, trace)
+    tried = chips.integer_stack_chips(wanted, trace)
     assert [one.stacks for one in tried] == sorted({math.floor(stacks), math.ceil(stacks)})
     for one in tried:
         within(problem, {path: np.array([value], np.float32) for path, value in one.coordinates.items()})
@@ -306,11 +306,13 @@ def test_stacks_that_find_no_room_are_left_out(problem, trace):
     path = f"{CHIP}stacks"
     largest = problem.hardware.bounds[path][1]
     crowded = dataclasses.replace(trace, coordinates=trace.coordinates | {path: math.log(largest)})
-    left = chips.roomy(problem, crowded).coordinates[path]
+    left = chips.without_excess_stacks(problem, crowded).coordinates[path]
     assert math.exp(left) < 0.99 * largest, "these shares have room for fewer"
     same = [codesign.objective_at(problem, trace.coordinates | {path: at}) for at in (math.log(largest), left)]
     assert same[1] == pytest.approx(same[0], rel=1e-5)
-    more = chips.rounded(problem, dataclasses.replace(trace, coordinates=trace.coordinates | {path: left}))[-1]
+    more = chips.integer_stack_chips(problem, dataclasses.replace(trace, coordinates=trace.coordinates | {path: left}))[
+        -1
+    ]
     assert more.stacks > math.exp(left) and more.as_dict()["loss"] >= -1e-6, "memory takes area from the other shares"
 
 
@@ -322,8 +324,8 @@ def test_whole_stacks_need_stacks_that_may_change():
 
 
 def test_whole_stacks_that_cannot_be_leave_the_chip_as_it_is(trace):
-    nothing = [chips.Whole(3, math.inf, math.inf, {})]
-    assert chips.better(trace, nothing) is trace and chips.better(trace, []) is trace
+    nothing = [chips.IntegerStackChip(3, math.inf, math.inf, {})]
+    assert chips.with_best_variant(trace, nothing) is trace and chips.with_best_variant(trace, []) is trace
     assert nothing[0].as_dict() == {"stacks": 3, "loss": None}
 
 
@@ -337,9 +339,9 @@ def test_the_budget_is_the_bill_of_the_model(problem):
     """What a chip may cost is ``device_cost`` of the design that it makes, base dies and splits included."""
     hardware = problem.hardware
     at = {path: math.log(0.5 * (low + high)) for path, (low, high) in hardware.bounds.items()}
-    chip = {path: math.exp(value) for path, value in at.items() if path in hardware.paid}
+    chip = {path: math.exp(value) for path, value in at.items() if path in hardware.billed_paths}
     design = dse.designs.leaves.replace(problem.inner.grid.base, chip)
-    design = dse.designs.leaves.replace(design, {"system.accelerator.made": hardware.priced.made})
+    design = dse.designs.leaves.replace(design, {"system.accelerator.made": hardware.priced_accelerator.made})
     expected = float(bill(design.system.accelerator).total)
     assert float(hardware.cost(dict.fromkeys(hardware.names, 0.0) | at)) == pytest.approx(expected, rel=1e-6)
     more = SMALL.replace(
@@ -350,7 +352,7 @@ def test_the_budget_is_the_bill_of_the_model(problem):
     richer = built(more.replace(BUDGET, "9000 USD")).hardware
     within_reach = {path: math.log(low) for path, (low, _) in richer.bounds.items()}
     whole = dict.fromkeys(richer.names, 0.0) | within_reach
-    assert len(richer.paid) == 4
+    assert len(richer.billed_paths) == 4
     assert float(richer.cost(whole | {f"{CHIP}base_area": math.log(4e-4)})) > float(richer.cost(whole))
 
 
@@ -402,7 +404,7 @@ def test_bad_budgets_of_less_than_a_step_are_refused(tmp_path):
 def test_the_budget_of_evaluations_is_kept(problem, budget):
     two = problem._replace(schedule=dataclasses.replace(problem.schedule, starts=2))
     spent = codesign.search(two, budget=codesign.DescentBudget(budget)).evaluations
-    assert spent[0] == problem.inner.evaluations_a_step(2) == 480
+    assert spent[0] == problem.inner.evaluations_per_step(2) == 480
     assert spent[-1] == budget // 480 * 480
 
 
@@ -469,6 +471,6 @@ def test_mappings_that_may_not_fit_are_left_out_but_show_the_way():
     surely = SMALL.replace("[codesign]\n", '[constraints]\nall = ["fits_probability >= 0.9"]\n\n[codesign]\n')
     inner = built(surely).inner
     bits = inner.grid.spec.study.reason_bits
-    assert inner._of_memory == bits["memory"] | bits["constraint"]
+    assert inner._memory_reasons == bits["memory"] | bits["constraint"]
     other = built(surely.replace("fits_probability >= 0.9", "mfu >= 0.1")).inner
-    assert other._of_memory == bits["memory"]
+    assert other._memory_reasons == bits["memory"]

@@ -9,7 +9,7 @@ import pytest
 
 from dse.io.quantities import shown
 from dse.optimizers import execute, pareto
-from dse.optimizers.progress import Reached, SearchProgress
+from dse.optimizers.progress import BestValue, SearchProgress
 from tests.unit.optimizers.toy import CONTINUOUS, MAPPING_AXES, search
 from tests.unit.sweep import toy
 
@@ -99,7 +99,7 @@ def test_progress_tells_the_front_and_the_best_of_each(found, progress):
     last = [state for state in progress if state.method == "evolution"][-1]
     assert last.front_size > 0 and last.best <= np.nanmin(found[0].best_objective.sel(searcher="evolution")) * 1.00001
     assert "on the front, best step time" in str(last) and "best peak memory" in str(last)
-    none = dataclasses.replace(last, best=None, others=(Reached("peak_memory", None, "B"),), front_size=0)
+    none = dataclasses.replace(last, best=None, others=(BestValue("peak_memory", None, "B"),), front_size=0)
     assert str(none).endswith("designs/s, none feasible yet")
 
 

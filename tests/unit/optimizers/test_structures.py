@@ -92,7 +92,7 @@ def test_evaluation_is_that_of_the_sweep(listed):
     index = listed.grid.indices(np.arange(listed.grid.n_designs))
     points = points_of(listed, index)
     metrics, objectives = SweepEngine(listed.grid).designs(index)
-    plain, same = listed.plain(points)
+    plain, same = listed.evaluate_by_numpy(points)
     np.testing.assert_array_equal(plain.step_time, metrics.step_time)
     np.testing.assert_array_equal(np.stack(same), np.stack(objectives))
     found = listed.evaluate(points)
@@ -111,7 +111,7 @@ def test_slopes_are_those_of_each_structure_alone(listed):
     assert not slopes["mapping.experts.ep"][:60][structure == 0.0].any()
     assert slopes["mapping.experts.ep"][:60][structure > 0.0].any()
     grid = listed.grid.each[0]
-    paths = {path for path in values if path in problem._paths(grid, listed.space)}
+    paths = {path for path in values if path in problem._searched_leaves(grid, listed.space)}
     alone = Evaluator(listed.program, grid.base, 60, 60)
     own, by_leaf = alone.slopes({path: values[path] for path in paths}, penalty, 60)
     rows = np.flatnonzero(structure == 0.0)

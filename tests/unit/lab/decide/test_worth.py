@@ -15,8 +15,8 @@ from calibration.replay import RANDOM, WORTH
 from dse.cli import app
 from dse.designs.leaves import replace
 from dse.doors.studies import STUDIES
-from dse.lab.decide.candidates import Machine, offered, reduced
-from dse.lab.decide.worth import Belief, Candidate, loss_after, order, value
+from dse.lab.decide.candidates import Machine, offered, on_fewer_devices
+from dse.lab.decide.worth import Belief, Candidate, loss_after, measurement_value, order
 from dse.measured import read_cases
 from dse.measured.kernels import kind_of, read
 from dse.measured.table import read_table
@@ -41,7 +41,7 @@ def candidate(seed, noise=0.1, factors=8):
 def test_no_measurement_is_worth_less_than_nothing_or_more_than_perfect_information(seed):
     known = belief(seed)
     for one in map(candidate, range(5)):
-        worths = [value(known, one._replace(noise=noise)) for noise in (0.0, 0.05, 0.2, 1.0, 1e3)]
+        worths = [measurement_value(known, one._replace(noise=noise)) for noise in (0.0, 0.05, 0.2, 1.0, 1e3)]
         assert all(0.0 <= worse <= better + 1e-12 for better, worse in itertools.pairwise(worths))
         assert worths[0] <= known.loss * 1.02 + 1e-5
         assert worths[-1] < 1e-6
@@ -64,22 +64,22 @@ def test_what_all_designs_share_is_worth_nothing():
         centre=np.zeros(9),
     )
     one = Candidate("of what is shared", "run", {"shared": 1.0}, 0.0, 1.0)
-    assert value(shared, one) == 0.0
+    assert measurement_value(shared, one) == 0.0
     assert loss_after(shared, shared.slope(one)[:, None]) == pytest.approx(shared.loss, rel=1e-2)
 
 
 def test_an_exact_measurement_leaves_nothing_open_along_it():
     one = candidate(3, noise=0.0)
-    after = belief().after(one, 0.2)
+    after = belief().after_measurement(one, 0.2)
     assert after.expected(one) == pytest.approx(0.2)
     np.testing.assert_allclose(after.effects_of(one), 0.0, atol=1e-12)
-    assert value(after, one) == pytest.approx(0.0, abs=1e-12)
+    assert measurement_value(after, one) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_the_order_of_two_measurements_does_not_change_the_belief():
     first, second = candidate(1), candidate(2, noise=0.3)
-    one = belief().after(first, 0.1).after(second, -0.2)
-    other = belief().after(second, -0.2).after(first, 0.1)
+    one = belief().after_measurement(first, 0.1).after_measurement(second, -0.2)
+    other = belief().after_measurement(second, -0.2).after_measurement(first, 0.1)
     np.testing.assert_allclose(one.losses, other.losses)
     np.testing.assert_allclose(one.matrix @ one.matrix.T, other.matrix @ other.matrix.T, atol=1e-12)
 
@@ -114,7 +114,7 @@ def test_a_run_of_a_design_is_worth_most_and_its_kernels_something():
     assert kinds == {"run", "gemm", "attention", "collective"}
     known = Belief.of(offer.known, False)
     near = known._replace(losses=0.0 * known.losses)  # a decision that is open
-    worths = {one.name: value(near, one) for one in offer.candidates}
+    worths = {one.name: measurement_value(near, one) for one in offer.candidates}
     assert max(worths, key=worths.__getitem__) == "run Rubin"
     assert all(0.0 <= worth <= near.loss * 1.02 for worth in worths.values())
     assert max(worth for name, worth in worths.items() if name.startswith("GEMM")) > 0.0
@@ -143,10 +143,10 @@ def test_collectives_are_as_the_model_sends_them():
 
 
 def test_a_run_fits_on_the_machine():
-    found = reduced(TWO[0], 8)
+    found = on_fewer_devices(TWO[0], 8)
     assert found is not None and float(found.design.system.n_devices) == 8.0 == float(found.design.mapping.tp)
-    assert reduced(TWO[1], 8) is None  # a replica needs 32
-    assert reduced(TWO[0], 64) is TWO[0]
+    assert on_fewer_devices(TWO[1], 8) is None  # a replica needs 32
+    assert on_fewer_devices(TWO[0], 64) is TWO[0]
 
 
 def test_rows_of_candidates_are_read_back(tmp_path):

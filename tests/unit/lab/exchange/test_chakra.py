@@ -218,7 +218,7 @@ def test_the_command_writes_a_file_a_rank(tmp_path, capsys):
 
 
 def test_too_many_nodes_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(chakra, "MOST_NODES", 100)
+    monkeypatch.setattr(chakra, "MAX_NODES", 100)
     made = design("stages")
     with pytest.raises(InputError, match="nodes of 16 ranks"):
         chakra.write(step_of(made), made, "", tmp_path / "step")

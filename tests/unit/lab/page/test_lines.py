@@ -38,7 +38,11 @@ SWEEPS = (
 def line_of(made: lines.Lines, row: int) -> str:
     """The options of a design, as the page joins them."""
     group = made.groups[made.group[row]]
-    told = [c.texts[c.codes[row]] for c, plain in zip(made.choices, group.plain, strict=True) if c.codes[row] != plain]
+    told = [
+        c.texts[c.codes[row]]
+        for c, plain in zip(made.choices, group.evaluate_by_numpy, strict=True)
+        if c.codes[row] != plain
+    ]
     assert not group.why
     return " ".join((group.names, *told))
 

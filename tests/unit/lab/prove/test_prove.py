@@ -183,7 +183,7 @@ def test_continuous_axes_are_proven_to_a_gap():
     some = every(problem.build(spec.from_text(f'title = "c"\n{listed}\n[objective]\nminimize = "step_time"\n')))
     assert proof.bound <= some.min()
     found = proofs.points(one, certificate.front)
-    assert one.plain(found)[1][0] == pytest.approx(proof.best, rel=1e-5)
+    assert one.evaluate_by_numpy(found)[1][0] == pytest.approx(proof.best, rel=1e-5)
     with pytest.raises(InputError, match="continuous"):
         prove(one, None, {}, ProofOptions(0.0))
 
@@ -270,7 +270,7 @@ def test_known_designs_are_where_a_proof_begins(name):
     one = task(name)
     _, first = prove(one, None, {}, ProofOptions(0.0))
     points = proofs.points(one, first.front)
-    np.testing.assert_array_equal(np.stack(one.plain(points)[1], axis=1), first.front.objectives)
+    np.testing.assert_array_equal(np.stack(one.evaluate_by_numpy(points)[1], axis=1), first.front.objectives)
     again, second = prove(one, points, {}, ProofOptions(0.0, minutes=0.0))
     assert again.designs == len(points.digits) and again.blocks["open"]
     np.testing.assert_array_equal(second.front.objectives, first.front.objectives)

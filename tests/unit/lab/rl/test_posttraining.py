@@ -16,7 +16,7 @@ from dse.cli import app
 from dse.errors import InputError
 from dse.lab.rl import posttraining
 from dse.lab.rl.posttraining import PARTS, RlDemand, plan_rl
-from dse.lab.rl.step import RlWork, decode_steps, forward_time, lengths, rl_step, rollout_time, weights_time
+from dse.lab.rl.step import RlWork, answer_lengths, decode_steps, forward_time, rl_step, rollout_time, weights_time
 from dse.tools.runs import stage_options
 from tests.pages import ROOT, blocks, commands, missing
 
@@ -38,13 +38,13 @@ def drawn(answers, count, random):
 
 @pytest.mark.parametrize(("spread", "longest"), [(0.3, 8192.0), (0.6, 4096.0), (1.0, 2500.0)])
 def test_lengths_have_their_mean_and_their_residual(spread, longest):
-    answers, random = lengths(2000.0, spread, longest), np.random.default_rng(1)
+    answers, random = answer_lengths(2000.0, spread, longest), np.random.default_rng(1)
     found = drawn(answers, 400_000, random).astype(float)
     assert found.mean() == pytest.approx(2000.0, rel=0.005)
     assert float(answers.remaining) == pytest.approx((found**2).mean() / (2.0 * found.mean()), rel=0.01)
     shares = np.array([0.9, 0.5, 0.1, 0.02])
-    np.testing.assert_allclose(answers.left(shares), np.quantile(found, 1.0 - shares), rtol=0.02)
-    steady = np.asarray(answers.left_steady(shares))
+    np.testing.assert_allclose(answers.quantile(shares), np.quantile(found, 1.0 - shares), rtol=0.02)
+    steady = np.asarray(answers.steady_quantile(shares))
     beyond = np.array([np.maximum(found - t, 0.0).mean() for t in steady]) / found.mean()
     np.testing.assert_allclose(beyond, shares, rtol=0.03)
 
@@ -67,7 +67,7 @@ def worked_off(found, room, seconds):
 @pytest.mark.parametrize(("count", "room"), [(48, 64), (96, 72), (128, 48)])
 def test_the_drain_is_that_of_drawn_answers(spread, count, room):
     """The slowest of four ranks within 8 %, and every token once."""
-    answers, random = lengths(1000.0, spread, 4096.0), np.random.default_rng(7)
+    answers, random = answer_lengths(1000.0, spread, 4096.0), np.random.default_rng(7)
 
     def seconds(sequences, made):
         return 8e-3 + 2e-5 * sequences + 8e-9 * sequences * made
@@ -85,7 +85,7 @@ def test_a_rollout_takes_as_long_as_simulated_requests():
     from dse.lab.simulator.load import RequestList
     from dse.lab.simulator.run import simulate
 
-    count, answers, random = 128, lengths(400.0, 0.5, 1600.0), np.random.default_rng(3)
+    count, answers, random = 128, answer_lengths(400.0, 0.5, 1600.0), np.random.default_rng(3)
     design = dse.design(
         "llama-3-8b",
         "h100",

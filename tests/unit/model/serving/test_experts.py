@@ -7,8 +7,8 @@ import pytest
 
 import dse
 from dse.designs.records import with_serving_defaults
-from dse.lab.simulator.limits import limits_of
-from dse.lab.simulator.load import drawn
+from dse.lab.simulator.limits import scheduler_limits
+from dse.lab.simulator.load import draw_requests
 from dse.lab.simulator.run import run_together
 from dse.lab.simulator.scheduler import Scheduler
 from dse.lab.simulator.table import step_table
@@ -141,11 +141,14 @@ def test_ranks_that_are_simulated_together():
             output_tokens=200,
         )
     )
-    limits, asked = limits_of(one, drawn(one.workload.requests, 160, 0, 0.0)), drawn(one.workload.requests, 160, 0, 0.0)
+    limits, asked = (
+        scheduler_limits(one, draw_requests(one.workload.requests, 160, 0, 0.0)),
+        draw_requests(one.workload.requests, 160, 0, 0.0),
+    )
     table = step_table(one, 16, limits.chunk, int(np.max(asked.prompt + asked.answer)))
 
     def ranks(count):
-        return [Scheduler(limits, table, asked.some(np.arange(r, 160, count)), 16) for r in range(count)]
+        return [Scheduler(limits, table, asked.subset(np.arange(r, 160, count)), 16) for r in range(count)]
 
     (alone,), (same,) = [scheduler.run() for scheduler in ranks(1)], run_together(ranks(1), 0.3)
     assert same.finish == pytest.approx(alone.finish, rel=1e-9)

@@ -1,0 +1,145 @@
+"""Results of the methods of a search, and the labels of the axes at their designs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from dse.designs.leaves import short_name
+from dse.optimizers import space as spaces
+from dse.optimizers.checkpoint import MethodProgress
+from dse.optimizers.codesign.chip import Chip
+from dse.optimizers.codesign.descent import Trace
+from dse.optimizers.driver import Best
+from dse.optimizers.judging import Evaluation, scalar_by_numpy, weights_of
+from dse.optimizers.pareto import Front
+from dse.optimizers.problem import Problem
+from dse.optimizers.space import Point
+from dse.spec.axes import Axis, values_axis
+from dse.sweep.results.labels import labels, part_labels
+
+#: What stands for a proof among the methods.
+PROOF = "proof"
+
+
+class MethodResult(NamedTuple):
+    """Best designs, front and history of one method."""
+
+    method: str
+    batch: int
+    progressed: MethodProgress
+    best: Best  #: [seed] before the polish, as the method found it
+    polished: Best  #: [seed] after it; the same where there was none
+    polish_evaluations: np.ndarray  #: [seed]
+    front: Front  #: of all that was evaluated; none where there is one objective
+    end_evaluations: int  #: of the polish of the front's ends
+    metrics: dict[str, np.ndarray]  #: [seed] of what was polished, by name
+    seeds: tuple[int, ...]  #: of a descent one for each workload
+    trace: Trace | None = None  #: of a descent: what it met on its way
+    chip: Chip | None = None  #: that a descent has found
+
+    @property
+    def evaluations(self) -> int:
+        """Of each seed, the polish apart."""
+        return self.progressed.steps * self.batch
+
+    @property
+    def all_evaluations(self) -> int:
+        """Of all seeds, with the polish."""
+        seeds = len(self.polish_evaluations)
+        return self.evaluations * seeds + int(self.polish_evaluations.sum()) + self.end_evaluations
+
+
+def no_progress(task: Problem) -> MethodProgress:
+    """Return the progress of a method before its first step."""
+    n, m, space = len(task.spec.seeds), task.n_objectives, task.space
+    history = {name: np.zeros((0, n), np.float32) for name in ("violation", "value")}
+    history |= {"objectives": np.zeros((0, n, m), np.float32), "feasible": np.zeros((0, n), np.int32)}
+    empty = np.zeros((0, len(space.sizes)), np.int32), np.zeros((0, len(space.paths)), np.float32)
+    reasons = np.zeros(len(task.study.reason_bits), np.int64)
+    return MethodProgress(0, [], history, reasons, *empty, np.zeros((0, m), np.float32), None)
+
+
+def proof_result(task: Problem, points: Point[np.ndarray], designs: int) -> MethodResult:
+    """Return the best designs of a proof as a method of one step, each seed with the best by its weights.
+
+    Args:
+        task: the space.
+        points: of a front, or the best one.
+        designs: evaluated by the proof, which count in equal parts for all seeds.
+    """
+    seeds, metrics, objectives = task.spec.seeds, *task.evaluate_by_numpy(points)
+    values = np.stack(objectives, axis=1)
+    weights = weights_of(seeds, task.n_objectives)
+    value = np.stack([scalar_by_numpy(values, seed_weights) for seed_weights in weights])
+    best_indices, zeros = value.argmin(axis=1), np.zeros(len(seeds), int)
+    can_run = (metrics.infeasible_reason == 0).astype(np.int32)
+    violation = np.float32(1.0) - can_run[best_indices]  # rounding of a continuous axis may lie across a limit
+    evaluation = Evaluation(values[best_indices], violation, metrics.infeasible_reason[best_indices])
+    best = Best(
+        jax.tree.map(lambda array: array[best_indices], points),
+        evaluation,
+        value[np.arange(len(best_indices)), best_indices],
+    )
+    rows = {
+        "violation": violation,
+        "value": best.value,
+        "objectives": evaluation.objectives,
+        "feasible": can_run[best_indices],
+    }
+    progress = no_progress(task)._replace(steps=1, history={name: row[None] for name, row in rows.items()})
+    front = Front(progress.digits, progress.reals, progress.objectives)
+    if task.n_objectives > 1:
+        feasible = can_run == 1
+        front = Front(points.digits[feasible], points.reals[feasible], values[feasible])
+    evaluations_per_seed = -(-designs // len(seeds))
+    return MethodResult(PROOF, evaluations_per_seed, progress, best, best, zeros, front, 0, metrics={}, seeds=seeds)
+
+
+def best_as_document(task: Problem, best: Best) -> dict[str, Any]:
+    """Return objectives, feasibility and axes of the best design of all seeds."""
+    best_index = int(np.lexsort((best.value, best.evaluation.violation))[0])
+    columns = axis_columns(task, jax.tree.map(lambda array: array[best_index : best_index + 1], best.point))
+    values = zip(task.program.objectives, best.evaluation.objectives[best_index].tolist(), strict=True)
+    return {
+        "objectives": {objective.expression.text: objective.sign * value for objective, value in values},
+        "can_run": bool(best.evaluation.violation[best_index] == 0.0),
+        "axes": {axis.name: column[0].item() for axis, column in columns},
+    }
+
+
+def best_points(method_results: list[MethodResult]) -> Point:
+    """Return the best design of each seed of each method, [method x seed]."""
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *(result.polished.point for result in method_results))
+
+
+def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray]]:
+    """Return (axis, its label at each point) of points [design] for all axes: dimensions, continuous, mapping.
+
+    Args:
+        problem: the space.
+        points: on the host or the device.
+    """
+    grid, space = problem.grid, problem.space
+    digits = np.asarray(points.digits)
+    reals = jax.tree.map(np.asarray, spaces.real_values(space, points.reals))
+    columns = []
+    for position, dimension in enumerate(grid.dimensions):
+        for axis in dimension.axes:
+            moves = axis.key in reals
+            columns.append((axis, reals.pop(axis.key) if moves else labels(axis)[digits[:, position]]))
+    for path, column in reals.items():  # of a descent, whose grid holds mappings and workloads alone
+        columns.append((values_axis(short_name(path), path, [float(column[0])], "descent"), column))
+    row, options = digits[:, space.row_digit], digits[:, space.row_digit + 1 :]
+    column = np.ravel_multi_index(options.T, space.sizes[space.row_digit + 1 :])
+    for axis in grid.mapping_axes:
+        if axis.key in grid.table.degrees:
+            values = grid.table.degrees[axis.key][row]
+        elif axis.key in grid.table.options:
+            values = grid.table.options[axis.key][column]
+        else:
+            values = np.full(len(row), axis.values[0])
+        columns.append((axis, part_labels(axis, values)))
+    return columns

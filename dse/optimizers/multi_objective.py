@@ -1,0 +1,141 @@
+"""Search of several objectives: the merged front, its ends, and the front of each method."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from dse.io import quantities
+from dse.optimizers import pareto
+from dse.optimizers.driver import Best
+from dse.optimizers.judging import Evaluation
+from dse.optimizers.method_results import MethodResult, axis_columns
+from dse.optimizers.pareto import Front
+from dse.optimizers.problem import Problem
+from dse.optimizers.space import Point
+from dse.spec.axes import Label
+from dse.spec.sweep import Objective
+from dse.sweep.reduce import fronts
+
+#: Designs of a front that are printed: its ends, and some between.
+MAX_PRINTED = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class FrontDesign:
+    """A design of the front of several objectives."""
+
+    objectives: tuple[float, ...]  #: as they are written
+    best_in: tuple[str, ...]  #: objectives that it is the best in, at the digits that are shown
+    methods: tuple[str, ...]  #: that have found it
+    labels: dict[str, Label]
+    metrics: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodFront:
+    """Size and hypervolume of a method's front."""
+
+    size: int  #: designs on its front
+    hypervolume: float | None  #: share of the box of all methods that its front dominates: see ``pareto.shares``
+    best: tuple[float, ...]  #: of each objective, as it is written; empty where nothing can run
+
+
+def objective_texts(problem: Problem) -> tuple[str, ...]:
+    """Return the objectives as they are written."""
+    return tuple(objective.expression.text for objective in problem.program.objectives)
+
+
+def objective_signs(problem: Problem) -> np.ndarray:
+    """Return the sign [objective], 1 where it is minimised and -1 where it is maximised."""
+    return np.array([objective.sign for objective in problem.program.objectives])
+
+
+def merged_front(method_results: list[MethodResult]) -> Front:
+    """Return the designs that none dominates among all that were evaluated, ordered by the first objective."""
+    merged = pareto.merge_fronts(*(result.front for result in method_results))
+    order = np.argsort(merged.objectives[:, 0], kind="stable")
+    return Front(*(array[order] for array in merged))
+
+
+def front_ends(front: Front) -> Best:
+    """Return the best design of a front by each objective, [objective]."""
+    best_indices = front.objectives.argmin(axis=0)
+    objectives, zeros = front.objectives[best_indices], np.zeros(len(best_indices), np.float32)
+    return Best(
+        jax.tree.map(lambda array: array[best_indices], front.points),
+        Evaluation(objectives, zeros, zeros.astype(np.int32)),
+        zeros,
+    )
+
+
+def front_designs(
+    problem: Problem, method_results: list[MethodResult], front: Front
+) -> tuple[tuple[FrontDesign, ...], int]:
+    """Return the designs of a front to print, and the number of designs that differ at the printed digits."""
+    if not len(front.objectives):
+        return (), 0
+    chosen = fronts.chosen(front.objectives.T, tuple(map(_display_rounding, problem.program.objectives)), MAX_PRINTED)
+    points = Point(front.digits[chosen.positions], front.reals[chosen.positions])
+    columns, metrics = axis_columns(problem, points), problem.metrics(points)
+    designs = []
+    for i, objectives in enumerate(front.objectives[chosen.positions]):
+        designs.append(
+            FrontDesign(
+                objectives=tuple(map(float, objective_signs(problem) * objectives)),
+                best_in=tuple(
+                    text
+                    for text, best_position in zip(objective_texts(problem), chosen.best, strict=True)
+                    if best_position == i
+                ),
+                methods=tuple(
+                    result.method
+                    for result in method_results
+                    if np.any(np.all(result.front.objectives == objectives, axis=1))
+                ),
+                labels={axis.name: column[i].item() for axis, column in columns},
+                metrics={name: float(values[i]) for name, values in metrics.items()},
+            )
+        )
+    return tuple(designs), chosen.distinct
+
+
+def _display_rounding(objective: Objective) -> Callable[[float], float]:
+    """Return the function that rounds a minimised value of an objective as it is printed."""
+    sign, units = objective.sign, objective.expression.units
+
+    def rounded(value: float) -> float:
+        return sign * quantities.shown(sign * value, units)
+
+    return rounded
+
+
+def method_fronts(problem: Problem, method_results: list[MethodResult]) -> dict[str, MethodFront]:
+    """Return size and hypervolume of the front of each method by name, empty for one objective."""
+    if problem.n_objectives == 1:
+        return {}
+    objectives_by_method = [result.front.objectives for result in method_results]
+    return {
+        result.method: MethodFront(len(objectives), share, _best_of_designs(problem, objectives))
+        for result, objectives, share in zip(
+            method_results, objectives_by_method, pareto.shares(objectives_by_method), strict=True
+        )
+    }
+
+
+def _best_of_designs(problem: Problem, objectives: np.ndarray) -> tuple[float, ...]:
+    """Return the best of each objective of designs [design, objective], as it is written."""
+    return tuple(map(float, objective_signs(problem) * objectives.min(axis=0))) if len(objectives) else ()
+
+
+def best_values(problem: Problem, method_results: list[MethodResult]) -> dict[str, float]:
+    """Return the best value of each objective, by its text."""
+    if problem.n_objectives > 1:
+        objectives = np.concatenate([result.front.objectives for result in method_results])
+    else:
+        evaluations = [result.polished.evaluation for result in method_results]
+        objectives = np.concatenate([evaluation.objectives[evaluation.violation == 0.0] for evaluation in evaluations])
+    return dict(zip(objective_texts(problem), _best_of_designs(problem, objectives), strict=False))
