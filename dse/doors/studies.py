@@ -21,9 +21,11 @@ def of_another(name: str, study: Study) -> tuple[str, Study] | None:
     (('time_to_first_token', Study('serving')), None)
     """
     names = (name, *ELSEWHERE.get(plain(name), ()))
-    if study.name not in STUDIES or any(one in study.units for one in names):
+    if study.name not in STUDIES or any(candidate in study.units for candidate in names):
         return None
-    return next(((one, other) for other in STUDIES.values() for one in names if one in other.units), None)
+    return next(
+        ((candidate, other) for other in STUDIES.values() for candidate in names if candidate in other.units), None
+    )
 
 
 def of_document(document: Mapping[str, Any]) -> Study:

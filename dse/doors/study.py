@@ -66,7 +66,7 @@ class Breakdown(NamedTuple):
     messages: Sequence[Message] = ()  #: what a device sends
 
 
-class Shown(NamedTuple):
+class MetricColumn(NamedTuple):
     """A metric as tables of designs show it."""
 
     heading: str
@@ -99,7 +99,7 @@ class Study:
     divided_from: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: part of a total → the part that includes it in results of earlier versions
     energy: str = ""  #: the metric of energy that figures draw
-    beside: Shown | None = None  #: the metric shown with the first total in figures
+    beside: MetricColumn | None = None  #: the metric shown with the first total in figures
     trade: tuple[str, str] | None = None  #: two metrics, the more the better, whose front is drawn of any results
     capacity: Callable[[Design], Scalar] = lambda design: design.system.accelerator.memory.capacity
     #: bytes of a device that may be taken of what it has
@@ -134,7 +134,7 @@ class Study:
     unread: tuple[str, ...] = ()  #: leaves, or how they begin, that its model does not read though a mapping has them
     bounds: Callable[[Design], Any] | None = None
     #: seconds of the first total by what bounds them, a named tuple of scalars that add up to it; pure
-    shown: tuple[Shown, ...] = ()  #: metrics in tables of the best designs
+    shown: tuple[MetricColumn, ...] = ()  #: metrics in tables of the best designs
     breakdown: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     #: heading → parts of the first total whose shares such tables show together
 
@@ -191,8 +191,8 @@ class Study:
         from dse.doors.scalars import ScalarFunction
 
         def numbers(design: Design) -> tuple[dict[str, Scalar], None]:
-            found = self.evaluate(design)
-            return {name: getattr(found, name) for name in self.units}, None
+            metrics = self.evaluate(design)
+            return {name: getattr(metrics, name) for name in self.units}, None
 
         return ScalarFunction(numbers, f"metrics of {self.name}" if self.is_own else None)
 
@@ -230,14 +230,14 @@ class Study:
     @functools.cached_property
     def reason_bits(self) -> dict[str, int]:
         """Name → bit of ``infeasible_reason``: the model's, then the specification's constraints."""
-        own = {name: int(reason) for name, reason in self.reasons.__members__.items()}
-        return own | {CONSTRAINT: self.constraint_bit}
+        bits = {name: int(reason) for name, reason in self.reasons.__members__.items()}
+        return bits | {CONSTRAINT: self.constraint_bit}
 
     @functools.cached_property
     def reason_meanings(self) -> dict[str, str]:
         """Name → one sentence."""
-        own = {name: self.meanings[reason] for name, reason in self.reasons.__members__.items()}
-        return own | {CONSTRAINT: "a constraint of the sweep is not met"}
+        meanings = {name: self.meanings[reason] for name, reason in self.reasons.__members__.items()}
+        return meanings | {CONSTRAINT: "a constraint of the sweep is not met"}
 
     @functools.cached_property
     def no_step_bits(self) -> int:
@@ -245,8 +245,8 @@ class Study:
 
         What only exceeds a memory or a limit, or a constraint of the specification, would run at its times with more.
         """
-        whole = sum(int(reason) for reason in self.reasons)
-        return whole & ~(int(self.memory_reasons) | int(self.hypothetical))
+        all_bits = sum(int(reason) for reason in self.reasons)
+        return all_bits & ~(int(self.memory_reasons) | int(self.hypothetical))
 
     def holds_without_step(self, metric: str) -> bool:
         """Whether a metric says something of a design that has no step: of its model, its memory, its machine."""
@@ -267,29 +267,29 @@ OPTIONAL = {
 }
 
 
-def network_told(system: System) -> str:
+def network_description(system: System) -> str:
     """The devices in use and those that networks connect; how they are laid out where no switch joins them."""
-    joined = max(system.scale_up.domain, system.scale_out.domain)
-    told, links = f"n_devices={system.n_devices:g}, the network connects {joined:g}", system.scale_up.links
+    n_connected = max(system.scale_up.domain, system.scale_out.domain)
+    text, links = f"n_devices={system.n_devices:g}, the network connects {n_connected:g}", system.scale_up.links
     if links is None:
-        return told
+        return text
     axes = f", links.x={links.x:g}, links.y={links.y:g}" if links.topology == float(Topology.torus) else ""
-    return f"{told}; a {Topology(int(links.topology)).name} of links.per_device={links.per_device:g}{axes}"
+    return f"{text}; a {Topology(int(links.topology)).name} of links.per_device={links.per_device:g}{axes}"
 
 
-def over_routed(experts: Experts) -> str:
+def routing_excess(experts: Experts) -> str:
     """Values of a mixture of experts beyond what the others allow, after a comma; empty for none."""
-    over = [name for name, is_kept in experts.kept.items() if not is_kept]
-    return "".join(f", {name}={getattr(experts, name):g} of at most {experts.most[name]:g}" for name in over)
+    excess = [name for name, is_allowed in experts.kept.items() if not is_allowed]
+    return "".join(f", {name}={getattr(experts, name):g} of at most {experts.most[name]:g}" for name in excess)
 
 
-def shares_told(design: Design) -> str:
+def chip_share_excess(design: Design) -> str:
     """What the shares of a generated chip add up to where that is more than the whole."""
     from dse.model.machine.technology import wholes
 
     chip = design.system.accelerator.chip
-    found = {} if chip is None else {name: float(total) for name, total in wholes(chip).items()}
-    return ", ".join(f"{name} {total:.3g}" for name, total in found.items() if total > 1.0) or "no shares"
+    totals = {} if chip is None else {name: float(total) for name, total in wholes(chip).items()}
+    return ", ".join(f"{name} {total:.3g}" for name, total in totals.items() if total > 1.0) or "no shares"
 
 
 def price_note(total: str, metrics: Mapping[str, float], design: Design) -> str:

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from dse.doors.scalars import ScalarFunction
-from dse.doors.scalars.operations import Operations, needed
+from dse.doors.scalars.operations import Operations, live_operations
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.types import Design, Scalar
@@ -60,7 +60,7 @@ class Program:
             self._values[n_inputs + i] = self._constant(constant)
         # Places of results follow those of all constants, so what lowering needs is among these beforehand.
         self._one, self._zero = (self._constant(np.float32(value)) for value in (1.0, 0.0))
-        for name, parameters, inputs, output in needed(found.operations, found.outputs):
+        for name, parameters, inputs, output in live_operations(found.operations, found.outputs):
             self._values[output] = self._lowered(name, parameters, [self._values[i] for i in inputs])
         self.outputs = [self._values[i].place for i in found.outputs]
         self.kinds = [self._values[i].kind for i in found.outputs]

@@ -19,7 +19,7 @@ import numpy as np
 
 from dse.doors.scalars import intervals
 from dse.doors.scalars.intervals import Pair
-from dse.doors.scalars.operations import function_of
+from dse.doors.scalars.operations import numpy_function
 
 #: Rows of a value; the slopes come behind them.
 LOW, HIGH, CENTRE, RADIUS, BULK, SLOPES = range(6)
@@ -116,7 +116,7 @@ def operation(name: str, given: tuple[Any, ...], n_symbols: int) -> Callable[...
         given: its parameters.
         n_symbols: slopes of a form.
     """
-    at, plain, line = function_of(name, given), intervals.operation(name, given), _line_of(name, given, n_symbols)
+    at, plain, line = numpy_function(name, given), intervals.operation(name, given), _line_of(name, given, n_symbols)
 
     def run(*operands: Value) -> Value:
         if all(isinstance(x, np.ndarray) for x in operands):
@@ -251,7 +251,7 @@ def _curved(
     x = x.settled()
     if not (x.rows[LOW] > above).all():
         return None
-    at = function_of(name, given)
+    at = numpy_function(name, given)
     found = intervals.operation(name, given)(x.pair, *((y, y) for y in others))
     return _curve(lambda v: at(v, *others), tangent, x, found)
 

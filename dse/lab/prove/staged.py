@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dse.doors.scalars.operations import Operation, Operations, function_of, needed, same_as
+from dse.doors.scalars.operations import Operation, Operations, equal_input, live_operations, numpy_function
 from dse.errors import InputError
 from dse.sweep.engine.numpy_backend import operations_of
 from dse.sweep.engine.point import Program
@@ -92,7 +92,7 @@ def _wanted(found: Operations) -> Operations:
     """The objectives and the reasons alone."""
     metrics, objectives = jax.tree.unflatten(found.structure, found.outputs)
     outputs = [*objectives, metrics.infeasible_reason]
-    return found._replace(operations=needed(found.operations, outputs), outputs=outputs)
+    return found._replace(operations=live_operations(found.operations, outputs), outputs=outputs)
 
 
 def _simplified(found: Operations) -> tuple[dict[int, Any], list[Operation], list[int]]:
@@ -108,7 +108,7 @@ def _simplified(found: Operations) -> tuple[dict[int, Any], list[Operation], lis
     stands = {i: first.setdefault((value.dtype, value.tobytes()), i) for i, value in constants.items()}
     for name, given, inputs, output in found.operations:
         inputs = tuple(stands.get(i, i) for i in inputs)
-        known = same_as(name, [constants.get(i) for i in inputs])
+        known = equal_input(name, [constants.get(i) for i in inputs])
         if known is not None:
             stands[output] = inputs[known]
         elif name in ("stop_gradient", "copy"):
@@ -116,7 +116,7 @@ def _simplified(found: Operations) -> tuple[dict[int, Any], list[Operation], lis
         elif name == "sub" and inputs[0] == inputs[1]:
             constants[output] = np.float32(0.0)
         elif all(i in constants for i in inputs):
-            constants[output] = function_of(name, given)(*(constants[i] for i in inputs))
+            constants[output] = numpy_function(name, given)(*(constants[i] for i in inputs))
         else:
             compared, cases = made.get(inputs[0]), inputs[1:]
             if name == "select_n" and compared and compared[0] in _LESS and _narrows(cases, compared[2], constants):
@@ -126,7 +126,7 @@ def _simplified(found: Operations) -> tuple[dict[int, Any], list[Operation], lis
             else:
                 made[output] = name, given, inputs, output
     outputs = [stands.get(i, i) for i in found.outputs]
-    return constants, needed(list(made.values()), outputs), outputs
+    return constants, live_operations(list(made.values()), outputs), outputs
 
 
 def _narrows(cases: tuple[int, ...], operands: tuple[int, ...], constants: Mapping[int, Any]) -> bool:
@@ -186,7 +186,7 @@ def _computed(
 ) -> dict[int, np.ndarray]:
     """Values of every mapping by number."""
     count = len(next(iter(columns.values())))
-    steps = [(function_of(name, given), inputs, output) for name, given, inputs, output in operations]
+    steps = [(numpy_function(name, given), inputs, output) for name, given, inputs, output in operations]
     parts = []
     for at in range(0, count, _BATCH):
         values = constants | {i: column[at : at + _BATCH].astype(np.float32) for i, column in columns.items()}

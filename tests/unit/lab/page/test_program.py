@@ -124,7 +124,7 @@ def test_every_operation_is_that_of_numpy():
     program = Program(found, 2)
     outputs = np.array([[plain(one) for one in row] for row in run(program, ROWS)["single"]])
     for i, name in enumerate(OPERATIONS):
-        wanted = [float(found.bound()(list(row))[0][i]) for row in ROWS]
+        wanted = [float(found.to_function()(list(row))[0][i]) for row in ROWS]
         np.testing.assert_allclose(outputs[:, i], wanted, rtol=3e-7, atol=1e-37, err_msg=name)
 
 

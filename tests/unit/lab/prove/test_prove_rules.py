@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dse.doors.scalars import intervals
-from dse.doors.scalars.operations import PLAIN, WITH_PARAMETERS, function_of
+from dse.doors.scalars.operations import PLAIN, WITH_PARAMETERS, numpy_function
 from dse.lab.prove import check, forms
 
 N, TRIES = 300, 20
@@ -63,7 +63,7 @@ def holds(pair, value):
 def test_what_an_operation_gives_is_in_its_range(name, given, positive):
     if name == "bitcast_convert_type" and not positive:
         pytest.skip("bits of negative numbers have no order")
-    generator, at = np.random.default_rng(0), function_of(name, given)
+    generator, at = np.random.default_rng(0), numpy_function(name, given)
     pairs = operands(generator, name, positive)
     with np.errstate(all="ignore"):
         plain = intervals.operation(name, given)(*pairs)
@@ -86,7 +86,7 @@ def made(pairs):
 
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "max", "min", "neg", "select_n"])
 def test_lines_of_the_check_hold_what_an_operation_gives(name):
-    generator, at = np.random.default_rng(1), function_of(name, ())
+    generator, at = np.random.default_rng(1), numpy_function(name, ())
     pairs = operands(generator, name, positive=True)
     with np.errstate(all="ignore"):
         lines = [pair if pair[0].dtype == bool else line(pair, i, len(pairs)) for i, pair in enumerate(pairs)]
