@@ -76,7 +76,7 @@ def evaluate(design: Design) -> Metrics:
 
 
 def bounds(design: Design) -> BoundBy:
-    """Seconds of one training step of ``design`` by what bounds them: compute, memory, network, the rest.
+    """Split the time of one training step into compute, memory, network and the rest, s.
 
     As pure as :func:`evaluate`, and a program of its own: sweeps do without it.
     """
@@ -89,7 +89,7 @@ def bounds(design: Design) -> BoundBy:
 
 
 def stage_memories(design: Design) -> tuple[tuple[memory.Memory, Scalar], ...]:
-    """Peak memory of the first, the second and the last stage by part, each with its layers x micro-batches held."""
+    """Return peak memory by part, B, and layers x micro-batches held, of the first, second and last stage."""
     design = technology.generated(design)
     layout = lay_out(design)
     work = training_work(design, layout)
@@ -98,7 +98,7 @@ def stage_memories(design: Design) -> tuple[tuple[memory.Memory, Scalar], ...]:
 
 
 def stages(design: Design) -> Stages:
-    """Seconds of the passes of the stages of ``design``, for a schedule event by event; as pure as :func:`evaluate`."""
+    """Return the times of the passes of all stages, s, for a schedule event by event; pure as :func:`evaluate`."""
     design = technology.generated(design)
     layout = lay_out(design)
     work = training_work(design, layout)

@@ -19,7 +19,7 @@ from dse.types import Design, Infeasible, Load, Requests, Scalar, Serving, Servi
 
 
 class Pools(NamedTuple):
-    """What two pools serve together; scalars in SI units."""
+    """Metrics of two pools that serve together; scalars in SI units."""
 
     requests_per_second: Scalar  #: of the slower pool
     prefill_load: Scalar  #: share of what the prefill pool can do
@@ -118,7 +118,7 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
 
 
 def _check_same_model(prefill: Design, decode: Design) -> None:
-    """That both pools have one model, as far as its numbers are known."""
+    """Check that both pools have one model, as far as its numbers are plain."""
     prefill_leaves, decode_leaves = (_model_leaves(design) for design in (prefill, decode))
     for path in sorted(prefill_leaves.keys() | decode_leaves.keys()):
         values = prefill_leaves.get(path), decode_leaves.get(path)
@@ -132,20 +132,20 @@ def _check_same_model(prefill: Design, decode: Design) -> None:
 
 
 def _model_leaves(design: Design) -> dict[str, Scalar]:
-    """Path → value of what a model is."""
+    """Return path → value of the leaves that describe a model."""
     paths = filter(is_of_model, leaves_of(design))
     return {path: value for path in paths if (value := leaf(design, path)) is not None}
 
 
 def _waiting_time(requests: Requests, metrics: ServingMetrics) -> Scalar:
-    """Seconds that a request waits for a place, by Little's law: those that wait over the rate; of waves half of it."""
+    """Return the wait for a place, s: requests that wait over their rate (Little's law), half of it for waves."""
     full_wait = jnp.maximum(requests.concurrency - metrics.concurrency_limit, 0.0) / metrics.requests_per_second
     closed_loop_wait = jnp.where(requests.load == float(Load.concurrency), full_wait, 0.0)
     return jnp.where(requests.load == float(Load.waves), 0.5 * full_wait, closed_loop_wait)
 
 
 def _reason_bits(metrics: ServingMetrics, seconds: Scalar, limit: Scalar) -> Any:
-    """Why a pool cannot serve, with a latency of both above its limit, where there is one."""
+    """Return the reasons of a pool, and ``latency`` where ``seconds`` exceed a limit above 0."""
     reason_bits: Any = metrics.infeasible_reason
     return reason_bits | bits_of({Infeasible.latency: (limit > 0.0) & (seconds > limit)})
 
@@ -155,7 +155,7 @@ def _with_requests(design: Design, requests: Requests) -> Design:
 
 
 def _transfer_time(design: Design, requests: Requests) -> Scalar:
-    """Seconds in which a device sends, or receives, its share of the keys and values of a prompt."""
+    """Return the time in which a device sends or receives its share of a prompt's keys and values, s."""
     stage, serving = stage_of(design), design.mapping.serving or Serving()
     cache_per_prompt = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
     return cache_per_prompt / jnp.maximum(design.system.scale_out.bandwidth, 1.0)

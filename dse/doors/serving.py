@@ -113,12 +113,12 @@ def serve(design: Design) -> ServingMetrics:
 
 
 def _time_to_first_token(rank: Rank, steady_state: Served) -> Scalar:
-    """Seconds to the first token of an answer."""
+    """Return the time from a request to the first token of its answer, s."""
     return rank.engine.request_time + steady_state.waiting + steady_state.prompt
 
 
 class _ServingState(NamedTuple):
-    """Intermediate results of serving."""
+    """The steady state of a design that serves, with what it is computed from."""
 
     design: Design  # at the clock that is set
     rank: Rank
@@ -145,7 +145,7 @@ def _serving_state(design: Design) -> _ServingState:
 
 
 def _tail_metrics(rank: Rank, steady_state: Served, utilisation: Scalar, n_ranks: Scalar) -> dict[str, Scalar]:
-    """Percentiles of latencies, and what an open load needs."""
+    """Return percentiles of latencies, and what an open load needs, by metric name."""
     request_time = rank.engine.request_time
     distributions = tails(rank.requests, rank.serving, steady_state, request_time)
     waits_by_percentile = {
@@ -174,20 +174,29 @@ def _tail_metrics(rank: Rank, steady_state: Served, utilisation: Scalar, n_ranks
 
 
 def _rank(design: Design) -> Rank:
-    """One data-parallel rank of a design at its clock."""
+    """Return one data-parallel rank of a design at its clock."""
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
     engine = design.software.engine or Engine()
     return Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
 
 
 def meeting(design: Design) -> tuple[int, float]:
-    """Data-parallel ranks whose prompts delay each other, and the share of their experts in the work of a prompt."""
+    """Return the count of ranks whose prompts delay each other, and the share of experts in a prompt's work.
+
+    Args:
+        design: one point of the design space, plain numbers as leaves.
+    """
     ranks, shared = together(_rank(design))
     return 1 if ranks is None else round(float(ranks)), float(shared)
 
 
 def step_time(design: Design, batch: Batch) -> Scalar:
-    """Seconds of one engine step that works on ``batch``, with the design's drafts, at the clock of its power limit."""
+    """Return the time of one engine step on a batch, s, at the clock of the design's power limit.
+
+    Args:
+        design: one point of the design space.
+        batch: sequences and prompt tokens of the step; drafts and padding are those of the design.
+    """
     stage, ranks, _, serving, engine = _rank(at_its_clock(technology.generated(design)))
     is_decode = batch.prompt <= 0.0  # in a graph, at any number of sequences
     engine = dataclasses.replace(engine, graph_tokens=jnp.where(is_decode, jnp.inf, engine.graph_tokens))
@@ -197,7 +206,12 @@ def step_time(design: Design, batch: Batch) -> Scalar:
 
 
 def cache_room(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
-    """Cache of a rank's most loaded device and that of a sequence of ``tokens`` there, B."""
+    """Return the cache capacity of a rank's most loaded device, and the size of one sequence there, B.
+
+    Args:
+        design: one point of the design space.
+        tokens: length of the sequence.
+    """
     stage, _, requests, serving, engine = _rank(at_its_clock(technology.generated(design)))
     kv = kv_capacity(stage, requests, serving, engine)
     capacity = plus(kv.sequences * kv.each, kv.prefix)
@@ -205,25 +219,25 @@ def cache_room(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def decoding(design: Design) -> Scalar:
-    """Sequences that a rank decodes at once, mean."""
+    """Return the mean count of sequences that a rank decodes at once."""
     return _serving_state(design).steady_state.decoding
 
 
 def steps(design: Design) -> PhaseBounds:
-    """Seconds of a step that decodes and of one that carries prompts, by what bounds them; as pure as :func:`serve`."""
+    """Split the time of a decode step and of a step with prompts by what bounds it, s; pure as :func:`serve`."""
     state = _serving_state(design)
     return phase_bounds(state.rank.met, state.rank.serving, state.rank.engine, state.phases)
 
 
 def bounds(design: Design) -> BoundBy:
-    """Seconds of an output token by what bounds them: compute, memory, network, the rest; as pure as :func:`serve`."""
+    """Split the time of an output token into compute, memory, network and the rest, s; pure as :func:`serve`."""
     state = _serving_state(design)
     by_phase = phase_bounds(state.rank.met, state.rank.serving, state.rank.engine, state.phases)
     return token_bounds(state.rank.serving, state.steady_state, by_phase)
 
 
 def at_its_clock(design: Design) -> Design:
-    """The design with the rates of the clock that is set, at its nominal ones where a limit decides."""
+    """Return the design with rates at the clock that is set, or nominal rates where a power limit sets the clock."""
     accelerator = design.system.accelerator
     if accelerator.solves_clock:  # each kind of step has a clock of its own
         return design
@@ -234,7 +248,7 @@ def at_its_clock(design: Design) -> Design:
 def _reason_bits(
     design: Design, rank: Rank, kv: KvCapacity, steady_state: Served, exceeds_power: Any, utilisation: Scalar
 ) -> Scalar:
-    """Bits of :class:`Infeasible`; 0 when the design can serve."""
+    """Return the bits of :class:`Infeasible`, 0 for a design that can serve."""
     w, m, system = design.workload, design.mapping, design.system
     requests, serving = rank.requests, rank.serving
     time_to_first_token = _time_to_first_token(rank, steady_state)

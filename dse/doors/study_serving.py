@@ -32,13 +32,13 @@ from dse.types import (
 
 _GB = 1e9
 
-#: Seconds to the first token of a queue that has no end, as far as it is from a limit.
+#: Time to the first token of a queue without end, s, for its distance from a limit.
 _ENDLESS_WAIT = 1e6
 
-#: Operators that only steps with prompts have, and only those in which sequences decode.
+#: Operators of steps with prompts alone, and of steps that decode alone.
 _PREFILL_OPERATORS, _DECODE_OPERATORS = ("prefill_attention", "prefill_state"), ("decode_attention", "decode_state")
 
-#: Sequences of a global batch, which serving has not: a multiple of any dp, so that no rule of training objects.
+#: Sequences of a global batch, which serving lacks: a multiple of any dp, so that every rule of training is met.
 _ANY_BATCH = 2.0**15 * 3**2 * 5 * 7
 
 
@@ -50,14 +50,14 @@ def _serve(design: Design) -> ServingMetrics:
 
 
 def _capacity(design: Design) -> Scalar:
-    """What the engine takes of a device's memory."""
+    """Return the share of a device's memory that the engine takes, B."""
     from dse.types import Serving
 
     return (design.mapping.serving or Serving()).memory_share * design.system.accelerator.memory.capacity
 
 
 def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Scalar]:
-    """Memory and the limits of latency have a degree."""
+    """Return the logarithm of demand over supply for memory and latency."""
     import jax.numpy as jnp
 
     from dse.model.machine.technology import generated
@@ -86,12 +86,12 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
 
 
 def _redundant_text(serving: Serving | None) -> str:
-    """Number of redundant copies of experts, if any."""
+    """Return text on the count of redundant experts, empty for none."""
     return f" + {serving.redundant_experts:g}" if serving and serving.redundant_experts else ""
 
 
 def _far_memory_ratio(design: Design) -> Scalar:
-    """Bytes of weights in a far memory over what it holds; none without one."""
+    """Return the weights in far memory over its capacity, 0 without far memory."""
     from dse.model.machine.technology import generated
     from dse.model.serving.memory import weight_bytes
     from dse.model.serving.work import stage_of
@@ -106,7 +106,7 @@ def _far_memory_ratio(design: Design) -> Scalar:
 
 
 def _reason_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
-    """The numbers behind each reason."""
+    """Return reason → text with the numbers behind it."""
     w, m, system = design.workload, design.mapping, design.system
     weights, capacity = metrics["peak_memory_weights"] / _GB, system.accelerator.memory.capacity / _GB
     far = "" if m.spill is None else f", {_far_tier(design).capacity / _GB:.1f} GB beyond it"
@@ -139,7 +139,7 @@ def _reason_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, s
 
 
 def _precision_text(precision: Precision) -> str:
-    """A precision that cannot be multiplied; how weights that are merely kept in it are stated."""
+    """Return text on a precision without arithmetic, and on how to state weights that are stored in it."""
     from dse.model.formats import RECIPES
 
     recipe, text = RECIPES[precision], f"precision={choice_name(precision)}"
@@ -147,13 +147,14 @@ def _precision_text(precision: Precision) -> str:
     if stored_bytes >= RECIPES[Precision.bf16].operand:
         return text
     return (
-        f"{text} (weights stored in it and multiplied in 16 bits: precision=bf16 with weight_bytes={stored_bytes:.2g} B,"
+        f"{text} (weights stored in it and multiplied in 16 bits: precision=bf16 with "
+        f"weight_bytes={stored_bytes:.2g} B,"
         f" for experts only, as in gpt-oss, expert_bytes={stored_bytes:.2g} B)"
     )
 
 
 def _overload_text(metrics: Mapping[str, float]) -> str:
-    """What an open load asks of what can be served, where that is too much."""
+    """Return text on the request rate over what is served, empty where that is at most 1."""
     utilisation = metrics["utilisation"]
     return (
         ""
@@ -163,7 +164,7 @@ def _overload_text(metrics: Mapping[str, float]) -> str:
 
 
 def _no_promise_text(requests: Any) -> str:
-    """Why no limit of the first token can be kept, where none can."""
+    """Return text on why a load has no bound on the first token, empty where it has one."""
     from dse.model.serving.goodput import promises_none
 
     if requests is None or not requests.first_token_limit or not promises_none(requests):
@@ -172,21 +173,21 @@ def _no_promise_text(requests: Any) -> str:
 
 
 def _far_tier(design: Design) -> FarMemory:
-    """The memory beyond a device's own, of a design that uses it."""
+    """Return the far memory of a design that uses one."""
     from dse.model.serving.memory import far_tier
 
     return far_tier(design.system)
 
 
 def _caution(metrics: Mapping[str, float], design: Design, evaluated: Evaluated) -> str:
-    """That prompts come faster than the engine computes them, where they do."""
+    """Return a caution where prompts arrive faster than the engine computes them."""
     if metrics["prefill_share"] < 0.999:
         return ""
     return "every step has prefill: requests arrive faster than prefill completes, and queue"
 
 
 def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
-    """Headline metrics."""
+    """Return the names of the headline metrics."""
     open_load = metrics["utilisation"] != 1.0
     return (
         "time_to_first_token",
@@ -209,7 +210,7 @@ def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def _settings(design: Design) -> str:
-    """The requests, and how the engine takes them."""
+    """Return text on the requests and the engine's settings."""
     from dse.types import Load, Requests, Serving
 
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
@@ -219,7 +220,8 @@ def _settings(design: Design) -> str:
     drafts = f", {counted(serving.drafts, 'draft')}" if serving.drafts else ""
     prefill_text = "mixed prefill and decode" if serving.mixed else "separate prefill"
     return (
-        f"{_tokens_text(requests.prompt_tokens, 'prompt')}, {_tokens_text(requests.output_tokens, 'output')}, {load_text} "
+        f"{_tokens_text(requests.prompt_tokens, 'prompt')}, {_tokens_text(requests.output_tokens, 'output')}, "
+        f"{load_text} "
         f"({choice_name(load)}); up to {counted(serving.chunk, 'token')} per step, {prefill_text}; "
         f"{counted(serving.cache_bytes, 'byte')} per cached value{drafts}"
     )
@@ -230,7 +232,7 @@ _REQUESTS = "workload.requests."
 
 
 def _work_leaves(design: Design) -> tuple[str, ...]:
-    """Lengths of requests, and what their load reads: an offline queue fills the engine."""
+    """Return the leaves of the lengths of requests, and those that their load reads."""
     from dse.types import Load, Requests
 
     load = Load(int((design.workload.requests or Requests()).load))
@@ -239,7 +241,7 @@ def _work_leaves(design: Design) -> tuple[str, ...]:
 
 
 def _work(labels: Mapping[str, Any]) -> str:
-    """Lengths and load of requests, as far as all designs have the same."""
+    """Return text on the lengths and load of requests that all designs share."""
     from dse.types import Load
 
     settings = {name.removeprefix(_REQUESTS): value for name, value in labels.items() if name.startswith(_REQUESTS)}
@@ -257,13 +259,13 @@ def _work(labels: Mapping[str, Any]) -> str:
 
 
 def _tokens_text(mean: Scalar, kind: str) -> str:
-    """A mean number of tokens of a kind: of a trace with three digits."""
+    """Return text on a mean count of tokens, with three digits where it is no integer."""
     is_integer = mean == round(float(mean))
     return counted(mean, f"{kind} token") if is_integer else f"{digits(float(mean))} {kind} tokens"
 
 
 def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Of memory how many requests it holds and how often, of energy what power it takes by phase."""
+    """Return a remark on a total: requests in memory, power by phase, cost, or price."""
     if total == "energy_per_output_token":
         return _power_text(metrics)
     if total == "cost_per_token":
@@ -278,7 +280,7 @@ def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
 
 
 def _power_text(metrics: Mapping[str, float]) -> str:
-    """Power of a device by phase, and of the system."""
+    """Return text on the power of a device by phase, and of the system."""
 
     def watts(name: str) -> str:
         return quantity(metrics[name], "W")
@@ -299,7 +301,7 @@ def _bounds(design: Design) -> Any:
 
 
 def _breakdown(design: Design) -> Any:
-    """The operators of one layer in a decode step and in a step that computes prompts alone, and the head."""
+    """Return the operators of one layer and the head, in a decode step and in a step of prompts alone."""
     import jax.numpy as jnp
 
     from dse.doors.serving import at_its_clock, steps
@@ -336,7 +338,7 @@ def _breakdown(design: Design) -> Any:
 
 
 def _decoding(design: Design) -> Scalar:
-    """Sequences that a stage decodes at once: those in flight, as far as memory and engine hold them."""
+    """Return the count of sequences that a stage decodes at once, up to what memory and engine hold."""
     import jax.numpy as jnp
 
     from dse.doors.serving import decoding

@@ -57,7 +57,7 @@ def _train_bounds(design: Design) -> Any:
 
 
 def _training_shortfalls(design: Design, metrics: Metrics) -> dict[Infeasible, Scalar]:
-    """Memory, host memory and reach of the network have a degree."""
+    """Return the logarithm of demand over supply for memory, host memory and reach of the network."""
     import jax.numpy as jnp
 
     from dse.model.accounts.feasibility import usable_memory
@@ -85,7 +85,7 @@ def _usable_memory(design: Design) -> Scalar:
 
 
 def _training_breakdown(design: Design) -> Breakdown:
-    """One layer's time and the operators of embedding, layer and head."""
+    """Return one layer's time, and the operators of embedding, layer and head."""
     from dse.model.layout import lay_out
     from dse.model.steps.layer import layer_time
     from dse.model.steps.operating import operate
@@ -99,7 +99,7 @@ def _training_breakdown(design: Design) -> Breakdown:
 
 
 def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
-    """The numbers behind each reason."""
+    """Return reason → text with the numbers behind it."""
     from dse.model.accounts.feasibility import usable_memory
 
     w, m, system = design.workload, design.mapping, design.system
@@ -135,7 +135,7 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
 
 
 def _experts_numbers(design: Design) -> dict[str, str]:
-    """The numbers behind the reasons of mixtures of experts."""
+    """Return reason → text with the numbers behind it, for mixtures of experts."""
     w, m = design.workload, design.mapping
     if w.experts is None or m.experts is None:
         return dict.fromkeys(("experts_not_divisible", "experts_unsupported"), "no experts")
@@ -152,7 +152,7 @@ def _experts_numbers(design: Design) -> dict[str, str]:
 
 
 def _missing_capabilities(design: Design) -> str:
-    """What a design's mapping asks of its stack, and what the stack has."""
+    """Return text on what a mapping demands beyond the capabilities of its stack."""
     from dse.model.capabilities import asked, lacking
 
     limits, mapping = vars(design.software.can), vars(design.mapping)
@@ -163,12 +163,12 @@ def _missing_capabilities(design: Design) -> str:
 
 #: Leaves with launch times of the host; a design without experts has the first one alone.
 _LAUNCH_TIMES = ("software.host_time", "software.experts.expert_host_time")
-#: Minimum share of a step that launches of the host cost where a reader is told.
+#: Minimum share of a step in launches of the host for a caution.
 _MIN_LAUNCH_SHARE = 0.1
 
 
 def launch_times(design: Design) -> list[str]:
-    """Paths of the launch times of the host that are above 0."""
+    """Return the paths of the launch times of the host that are above 0."""
     paths = _LAUNCH_TIMES if design.software.experts is not None else _LAUNCH_TIMES[:1]
     return [path for path in paths if leaf(design, path)]
 
@@ -184,7 +184,7 @@ def without_launches(metrics: Mapping[str, float], design: Design, evaluated: Ev
 
 
 def _training_caution(metrics: Mapping[str, float], design: Design, evaluated: Evaluated) -> str:
-    """Share of the step that launches of the host cost, where it is large."""
+    """Return a caution on the share of a step that launches of the host cost, empty where it is small."""
     step_time = without_launches(metrics, design, evaluated)
     share = 1.0 - step_time / metrics["step_time"] if metrics["step_time"] > 0.0 else 0.0
     if share < _MIN_LAUNCH_SHARE:
@@ -196,7 +196,7 @@ def _training_caution(metrics: Mapping[str, float], design: Design, evaluated: E
 
 
 def _expert_copies(degrees: Degrees) -> Any:
-    """Devices that hold the same experts, where there are any: states are split over these, and over dp x cp."""
+    """Return the count of devices that hold the same experts [row], 1 without experts."""
     if "mapping.experts.ep" not in degrees:
         return 1
     stage = degrees["mapping.tp"] * degrees["mapping.cp"] * degrees["mapping.dp"]
@@ -219,7 +219,7 @@ _MAX_MASKED_SHARE = 0.1
 
 
 def _training_headline(metrics: Mapping[str, float]) -> list[str]:
-    """The headline; where attention dominates, utilisation of the work that is done first: the other may exceed 1."""
+    """Return the headline metrics, ``mfu_causal`` before ``mfu`` where attention dominates and ``mfu`` may exceed 1."""
     names = list(_HEADLINE)
     if metrics["mfu_causal"] < (1.0 - _MAX_MASKED_SHARE) * metrics["mfu"]:
         index = names.index("mfu")
@@ -228,7 +228,7 @@ def _training_headline(metrics: Mapping[str, float]) -> list[str]:
 
 
 def _training_settings(design: Design) -> str:
-    """Batch, and what followed from the rest or was left at its plain value."""
+    """Return text on the batch, and on options of the mapping."""
     m, w = design.mapping, design.workload
     flags = [name for name in ("sequence_parallel", "overlap_dp", "overlap_tp") if getattr(m, name)]
     recompute = choice_name(Recompute(int(m.recompute)))
@@ -244,7 +244,7 @@ _BATCH, _SEQUENCE = "workload.global_batch", "workload.seq_len"
 
 
 def _training_work(labels: Mapping[str, Any]) -> str:
-    """Batch and sequence, as far as all designs have the same."""
+    """Return text on the batch and sequence that all designs share."""
     batch, tokens = labels.get(_BATCH), labels.get(_SEQUENCE)
     sequences = "sequences" if batch is None else f"{batch:,.0f} sequence{'s' * (batch != 1)}"
     length_text = "" if tokens is None else f" of {tokens:,.0f} token{'s' * (tokens != 1)}"
@@ -252,7 +252,7 @@ def _training_work(labels: Mapping[str, Any]) -> str:
 
 
 def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Of memory the chance that it fits, of energy what power it takes, of a run how it fails."""
+    """Return a remark on a total: chance to fit, power, failures of a run, cost, or price."""
     if total == "peak_memory":
         fits, likely = percent(metrics["fits_probability"]), gib(_memory_with_chance(design))
         return f"Fits with a probability of {fits}; predictions up to {likely} with 90 %."
@@ -270,7 +270,7 @@ _RUN_TOTALS = {"cost_per_run": ("costs", "USD"), "carbon_per_run": ("emits", "kg
 
 
 def _failures_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """What the run costs or emits in the time that it takes with its failures, and how long a run is."""
+    """Return text on the cost or emissions of a run with its failures, and on its tokens."""
     amount = metrics[total] / metrics["goodput_fraction"]
     verb, units = _RUN_TOTALS[total]
     tokens = prefixed(float(design.workload.run_tokens), "tokens")
@@ -278,7 +278,7 @@ def _failures_note(total: str, metrics: Mapping[str, float], design: Design) -> 
 
 
 def _memory_with_chance(design: Design, chance: float = 0.9) -> float:
-    """The predicted peak that fits with this chance, where its logarithm varies as the stack's does."""
+    """Return the predicted peak memory that fits with probability ``chance``, B, by the stack's log-normal spread."""
     from dse.model.machine.technology import generated
 
     log_margin = NormalDist().inv_cdf(chance) * float(design.software.memory_spread)
@@ -286,7 +286,7 @@ def _memory_with_chance(design: Design, chance: float = 0.9) -> float:
 
 
 def _training_power(metrics: Mapping[str, float], design: Design) -> str:
-    """Power of a device and of the system, how many devices a megawatt feeds, and what a run takes."""
+    """Return text on the power of a device and of the system, devices per megawatt, and energy of a run."""
 
     def watts(name: str) -> str:
         return quantity(metrics[name], "W")
@@ -305,18 +305,18 @@ def _training_power(metrics: Mapping[str, float], design: Design) -> str:
 
 
 def _count_text(times: float) -> str:
-    """How often something happens: whole times, or the share of runs in which it does."""
+    """Return text on a count, as an integer from 1 on and with digits below."""
     return f"{times:,.0f}" if times >= 1.0 else digits(times)
 
 
 def _run_text(seconds: float, joules: float) -> str:
-    """Time and energy of a run: of pre-training months and MWh, of fine-tuning as little as minutes and kWh."""
+    """Return text on time and energy of a run, in days or less and MWh or kWh."""
     time = f"{seconds / 86400:.1f} days" if seconds >= 86400.0 else duration(seconds)
     return f"{time} and " + (f"{joules / 3.6e9:,.0f} MWh" if joules >= 3.6e10 else f"{digits(joules / 3.6e6)} kWh")
 
 
 def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
-    """How often the job fails, how it is kept, and what share of the time it trains."""
+    """Return text on failures, checkpoints, and the share of time in training."""
     kind = choice_name(Checkpoint(int((design.system.reliability or Reliability()).checkpoint)))
     between_failures, total_time = metrics["time_between_failures"], metrics["run_time_with_failures"]
     straggler_time = metrics["run_time_with_failures_stragglers"]
@@ -329,7 +329,8 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
         f"Effective training time: {percent(training_time / total_time)}{straggler_text}. Mean time between failures: "
         f"{duration(between_failures)}, {_count_text(total_time / between_failures)} failures per run. "
         f"Checkpoint ({kind}): "
-        f"{gib(metrics['checkpoint_bytes'])} every {quantity(metrics['checkpoint_interval'], 's')}{_steps_text(metrics)},"
+        f"{gib(metrics['checkpoint_bytes'])} every {quantity(metrics['checkpoint_interval'], 's')}"
+        f"{_steps_text(metrics)},"
         f" stall {quantity(metrics['checkpoint_stall'], 's')}, durable after "
         f"{quantity(metrics['checkpoint_time'], 's')}{_storage_text(design)}. Run: "
         f"{prefixed(metrics['tokens_needed'], 'tokens')}, {metrics['run_flops']:.3g} model FLOPs."
@@ -337,7 +338,7 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
 
 
 def _storage_text(design: Design) -> str:
-    """The storage that checkpoints are written to, and where its bandwidth is from; "" for those in memory."""
+    """Return text on the bandwidth of checkpoint storage, empty for checkpoints in memory."""
     from dse.model.accounts.failures import storage_bandwidth
 
     reliability = design.system.reliability or Reliability()
@@ -349,7 +350,7 @@ def _storage_text(design: Design) -> str:
 
 
 def _steps_text(metrics: Mapping[str, float]) -> str:
-    """The best interval as steps: it moves smoothly, whereas a checkpoint follows a whole step."""
+    """Return text on the checkpoint interval in steps, and rounded, since a checkpoint follows a whole step."""
     steps = metrics["checkpoint_interval"] / metrics["step_time"]
     if steps >= 100.0:
         return f" ({steps:,.0f} steps)"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _BATCH, _GRADIENT_BATCH = 8192, 1024
 
 
-#: Functions with the numbers of one base that are kept for the next call.
+#: Count of functions with the numbers of one base that are kept for the next call.
 _MAX_FUNCTIONS = 8
 
 #: Leaves that are open → numbers, what comes with them, slopes of the first number.
@@ -47,8 +47,8 @@ class ScalarFunction:
 
     Args:
         function: of arguments that are traced.
-        made_from: what the function depends on besides the code of the package; None for one that is not kept.
-        traced: gives (equations, structure of the outputs, what comes beside) for inputs of a structure, where somebody
+        cache_key: what the function depends on besides the code of the package; None for one that is not cached.
+        tracer: gives (equations, structure of the outputs, what comes beside) for inputs of a structure, where somebody
             else has them, in single precision; by default the function is traced.
     """
 
@@ -64,13 +64,13 @@ class ScalarFunction:
         self._runs_by_key: dict[Hashable, _Run] = {}
 
     def __call__(self, *arguments: Any) -> tuple[Any, Any]:
-        """The function's value, of NumPy's numbers."""
+        """Return the function's value as NumPy numbers, and its static outputs."""
         leaves, structure = jax.tree.flatten(arguments)
         numbers, static, _ = self._run(structure, leaves, range(len(leaves)), ())(leaves)
         return numbers, static
 
     def slopes(self, by: int, *arguments: Any) -> tuple[Any, Any, Any]:
-        """The function's value, and the gradient of its first number by argument number ``by``: alike to that."""
+        """Return value, static outputs, and the gradient of the first number by argument ``by``, a pytree like it."""
         leaves, structure = jax.tree.flatten(arguments)
         numbers, static, slopes = self._run(structure, leaves, range(len(leaves)), _leaf_positions(by, arguments))(
             leaves
@@ -86,14 +86,14 @@ class ScalarFunction:
         return self._in_batches(count, arguments, (), _BATCH)[0]
 
     def slopes_over(self, by: int, count: int, *arguments: Any) -> tuple[Any, Any]:
-        """Numbers and gradient of :meth:`slopes`, as arrays [count]."""
+        """Return numbers and gradient of :meth:`slopes` as arrays [count]."""
         numbers, slopes = self._in_batches(count, arguments, _leaf_positions(by, arguments), _GRADIENT_BATCH)
         return numbers, jax.tree.unflatten(jax.tree.structure(arguments[by]), slopes)
 
     def _in_batches(
         self, count: int, arguments: tuple[Any, ...], by: Sequence[int], batch: int
     ) -> tuple[Any, list[Any]]:
-        """Numbers and slopes, a batch at a time; what depends on single numbers alone is computed once for all."""
+        """Return numbers and slopes, batch by batch, with what depends on single numbers alone computed once."""
         leaves, structure = jax.tree.flatten(arguments)
         open_leaves = [i for i, leaf in enumerate(leaves) if np.ndim(leaf) or i in by]
         run = self._run(structure, leaves, open_leaves, by)
@@ -108,7 +108,7 @@ class ScalarFunction:
         return results
 
     def _run(self, structure: Any, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
-        """What gives value and slopes from the leaves that are open, all of them or some."""
+        """Return the function of the open leaves that gives value and slopes, from a cache where possible."""
         fixed_values = (
             () if len(open_leaves) == len(leaves) else tuple(map(float, (v for v in leaves if not np.ndim(v))))
         )
@@ -122,7 +122,7 @@ class ScalarFunction:
     def folded(
         self, leaves: Sequence[Any], structure: Any, open_leaves: Sequence[int], simply: bool = True
     ) -> Operations | None:
-        """The operations on leaves ``open_leaves`` alone (:meth:`Operations.folded`); None where some are unknown."""
+        """Return the operations on ``open_leaves`` (:meth:`Operations.folded`), None with unknown primitives."""
         operations = self._operations(structure)
         return (
             operations.folded(leaves, open_leaves, simply)
@@ -137,11 +137,11 @@ class ScalarFunction:
         return gradient(operations, [list(open_leaves).index(i) for i in by]) if by else operations.to_function()
 
     def operations(self, *arguments: Any) -> Operations | None:
-        """The operations of arguments of this structure; None where the model has some that are none of ours."""
+        """Return the operations for arguments of a structure, None for a model with unknown primitives."""
         return self._operations(jax.tree.structure(arguments))
 
     def _operations(self, structure: Any) -> Operations | None:
-        """The function's operations; None for a model with operations that are none of ours, which is reported."""
+        """Return the operations for a structure, None with a warning for a model with unknown primitives."""
         key = structure, self._precision
         if key not in self._operations_by_key:
             try:
@@ -164,7 +164,7 @@ class ScalarFunction:
         return Operations(*cache.value(cache_key, lambda: tuple(lowered(*self._trace(structure), precision))))
 
     def _jax_run(self, structure: Any, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
-        """The same by JAX: for models of others with operations that are none of ours."""
+        """Return the function compiled by JAX, for models with unknown primitives."""
         equations, outputs, static = self._trace(structure)
         number = np.dtype(self._precision).type
 
@@ -189,7 +189,7 @@ class ScalarFunction:
         return run
 
     def _trace_function(self, structure: Any) -> tuple[Equations, Any, Any]:
-        """Equations, structure of the outputs, and static outputs."""
+        """Record the function: equations, structure of the outputs, and static outputs."""
         from dse.doors import recording
 
         static: list[Any] = []
@@ -205,18 +205,18 @@ class ScalarFunction:
 
 
 def _batch_slice(leaf: Any, part: slice, count: int) -> Any:
-    """A leaf in a part of ``count``: what is the same for all of them has no axis, or one of length 1."""
+    """Return the rows ``part`` of a leaf that has ``count`` rows, and any other leaf as it is."""
     return leaf[part] if np.ndim(leaf) and len(leaf) == count else leaf
 
 
 def _leaf_positions(by: int, arguments: Sequence[Any]) -> range:
-    """Positions of the leaves of argument number ``by`` among all."""
+    """Return the positions of the leaves of argument number ``by`` among all leaves."""
     sizes = [len(jax.tree.leaves(argument)) for argument in arguments[: by + 1]]
     return range(sum(sizes[:-1]), sum(sizes))
 
 
 def _jax_fallback_note(primitive: str) -> str:
-    """That designs are compiled, why, and what that costs."""
+    """Return the note that designs are compiled, with reason and cost."""
     return (
         f"note: the model uses {primitive!r} of JAX {jax.__version__}, which dse cannot evaluate by NumPy: it compiles "
         "instead, which takes some seconds to half a minute for each kind of design in every process; figures are the "

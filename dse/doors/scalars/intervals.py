@@ -22,20 +22,20 @@ from dse.doors.scalars.operations import numpy_function
 #: Least and most, arrays alike: [block], or [1] of what is the same for all blocks.
 Pair = tuple[Any, Any]
 
-#: Never falls with any operand.
+#: Operations that rise, or stay, with every operand.
 RISING = frozenset({
     "add", "add_any", "max", "min", "sqrt", "floor", "ceil", "round", "sign", "clamp", "convert_element_type", "copy",
     "stop_gradient",
 })  # fmt: skip
 
-#: Never falls either, but is not rounded to the nearest number.
+#: Operations that rise with every operand, but are not rounded to the nearest number.
 _RISING_INEXACT = frozenset({"exp", "exp2", "log", "log2", "log1p", "expm1", "tanh"})
 
 _UNITS = 4.0
 
 
 def operation(name: str, parameters: tuple[Any, ...]) -> Callable[..., Pair]:
-    """What computes the interval of an operation from those of its operands.
+    """Return the function that computes the interval of an operation from those of its operands.
 
     Raises KeyError for an operation without a rule.
     """
@@ -66,19 +66,19 @@ def _rule(name: str, parameters: tuple[Any, ...], function: Callable[..., Any]) 
 
 
 def widened(low: Any, high: Any, *operands: Pair) -> Pair:
-    """Ends moved outwards by some units in the last place, where an operand is more than one number."""
+    """Move ends outwards by some units in the last place, where an operand is more than one number."""
     is_single = functools.reduce(np.logical_and, (a == b for a, b in operands))
     step = np.float32(_UNITS) * np.finfo(low.dtype).eps
     return np.where(is_single, low, low - step * abs(low)), np.where(is_single, high, high + step * abs(high))
 
 
 def hull(values: list[Any]) -> Pair:
-    """The interval of several ends; unknown where one of them is no number."""
+    """Return the interval of several ends, NaN where one of them is NaN."""
     return functools.reduce(np.minimum, values), functools.reduce(np.maximum, values)
 
 
 def contains(x: Pair, number: float = 0.0) -> Any:
-    """Whether a number may be among the values."""
+    """True where a number may be among the values [block]."""
     return ~((x[0] > number) | (x[1] < number))
 
 
@@ -113,7 +113,7 @@ def _divide(x: Pair, y: Pair) -> Pair:
 
 
 def magnitude(x: Pair) -> Pair:
-    """The interval of the absolute value."""
+    """Return the interval of the absolute value."""
     low, high = abs(x[0]), abs(x[1])
     has_none = contains(x) & (low == low) & (high == high)
     return np.where(has_none, low.dtype.type(0), np.minimum(low, high)), np.maximum(low, high)
@@ -157,7 +157,7 @@ def _not(x: Pair) -> Pair:
 
 
 def _and(x: Pair, y: Pair) -> Pair:
-    """Of whole numbers: a mask of upper bits keeps the order of what is not negative."""
+    """Return the interval of a bitwise and: a mask of upper bits keeps the order of integers that are not negative."""
     if x[0].dtype == bool:
         return x[0] & y[0], x[1] & y[1]
     for value, mask in ((x, y), (y, x)):
@@ -167,14 +167,14 @@ def _and(x: Pair, y: Pair) -> Pair:
 
 
 def _clears_low_bits(mask: Any) -> Any:
-    """Whether a mask of a positive number's bits keeps all from some bit on."""
+    """True where a mask clears only low bits."""
     most = np.iinfo(mask.dtype).max
     cleared = most & ~mask
     return (cleared & (cleared + 1)) == 0
 
 
 def _or(x: Pair, y: Pair) -> Pair:
-    """Of whole numbers that are not negative: at least the larger, at most the sum; 0 only where both are."""
+    """Return the interval of a bitwise or: for integers that are not negative from the larger one to the sum."""
     if x[0].dtype == bool:
         return x[0] | y[0], x[1] | y[1]
     is_single = (x[0] == x[1]) & (y[0] == y[1])
@@ -183,14 +183,14 @@ def _or(x: Pair, y: Pair) -> Pair:
 
 
 def _bits(function: Callable[..., Any], x: Pair) -> Pair:
-    """Bits of numbers that are not negative are in the order of the numbers; of others nothing is known."""
+    """Return the interval of bits, which have the order of the numbers where these are not negative."""
     if not (x[0] >= 0).all():
         raise NotImplementedError("bits of negative numbers of several values")
     return function(x[0]), function(x[1])
 
 
 def select(condition: Pair, *cases: Pair) -> Pair:
-    """The case that is chosen; where that is open everything between all that may be."""
+    """Return the interval of the selected case, or of all cases where the condition is open."""
     if condition[0] is condition[1]:
         choose = numpy_function("select_n", ())
         low, high = (

@@ -35,7 +35,7 @@ class Operations(NamedTuple):
     n_literals: int  #: constants, the first ones, that do not depend on leaves which are folded
 
     def to_function(self) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:
-        """The function of the leaves of its inputs; gives numbers, what comes with them, and no slopes."""
+        """Return a function of the leaves of the inputs that gives (numbers, static outputs, no slopes)."""
         steps = [
             (numpy_function(name, parameters), inputs, output, dead_values)
             for (name, parameters, inputs, output), dead_values in zip(
@@ -95,16 +95,16 @@ class Operations(NamedTuple):
         return Operations(constants, folded_operations, len(new_ids), outputs, *self[4:7], len(literals))
 
     def initial_values(self, leaves: Sequence[Any]) -> list[Any]:
-        """All values before the first operation: inputs, constants, and room for what is computed."""
+        """Return the list of values before the first operation: inputs, constants, and None for computed values."""
         values = [*map(np.dtype(self.precision).type, leaves), *self.constants]
         return values + [None] * (self.n_values - len(values))
 
     def numbers(self, values: Sequence[Any]) -> Any:
-        """The outputs among all values."""
+        """Return the pytree of outputs from the list of all values."""
         return jax.tree.unflatten(self.structure, [values[i] for i in self.outputs])
 
     def _dead_values(self) -> list[list[int]]:
-        """Of each operation the values that nothing needs after it: arrays of them would fill the memory."""
+        """Return the values without further use after each operation; arrays of them would fill the memory."""
         live, dead_by_operation = set(self.outputs), []
         for *_, inputs, output in reversed(self.operations):
             dead = {*inputs, output} - live
@@ -114,7 +114,7 @@ class Operations(NamedTuple):
 
 
 def equal_input(name: str, values: Sequence[Any]) -> int | None:
-    """The input that the output of an operation equals, for any numbers in the place of None; None where there is none.
+    """Return the position of the input that an operation's output equals, None where there is none.
 
     For finite numbers: ``0 * x`` is 0. What would be no number there is none in the model (``tests/unit/model``).
     """
@@ -129,14 +129,14 @@ def equal_input(name: str, values: Sequence[Any]) -> int | None:
 
 
 def _equals(value: Any, number: float | None) -> bool:
-    """Whether a known value is a number; -1 stands for all bits, of truth values and of whole numbers."""
+    """True where a value equals a number; -1 stands for all bits of Booleans and integers."""
     if value is None or number is None:
         return False
     return bool(value == (~value.dtype.type(0) if number == -1 else number))
 
 
 def _commutative(neutral: float, deciding: float | None = None) -> tuple[tuple[int, float | None, float | None], ...]:
-    """Of an operation whose inputs may change places."""
+    """Return the neutral and deciding values of an operation whose inputs may change places."""
     return (0, neutral, deciding), (1, neutral, deciding)
 
 
@@ -149,7 +149,7 @@ _NEUTRAL: dict[str, tuple[tuple[int, float | None, float | None], ...]] = {
 
 
 def live_operations(operations: Sequence[Operation], outputs: Sequence[int]) -> list[Operation]:
-    """The operations that the outputs depend on, in order."""
+    """Return the operations that the outputs depend on, in order."""
     live_values, live = set(outputs), list[Operation]()
     for operation in reversed(operations):
         if operation[3] in live_values:
@@ -162,7 +162,17 @@ def live_operations(operations: Sequence[Operation], outputs: Sequence[int]) -> 
 
 
 def lowered(equations: Equations, structure: Any, static: Any, precision: str) -> Operations:
-    """The equations as operations of this module."""
+    """Convert equations to operations of this module.
+
+    Args:
+        equations: recorded function of scalars.
+        structure: tree structure of its outputs.
+        static: outputs other than numbers.
+        precision: of the inputs, ``float32`` or ``float64``.
+
+    Raises:
+        UnknownPrimitiveError: for a primitive that is none of the operations here.
+    """
     constants: dict[Hashable, int] = {}
     values: list[Any] = []
 
@@ -179,7 +189,7 @@ def lowered(equations: Equations, structure: Any, static: Any, precision: str) -
     n_inputs, shift = equations.n_inputs, len(values)
 
     def value_id(position: int | tuple[str, int]) -> int:
-        """Inputs, constants, then what is computed."""
+        """Return the index in the list of inputs, constants and computed values."""
         if isinstance(position, tuple):
             return n_inputs + position[1]
         return position if position < n_inputs else position + shift
@@ -195,7 +205,7 @@ def lowered(equations: Equations, structure: Any, static: Any, precision: str) -
 
 
 def name_and_parameters(equation: Equation) -> tuple[str, tuple[Any, ...]]:
-    """Name and parameters of an operation, plain values."""
+    """Return the name and parameters of an operation as plain values."""
     name, parameters = equation.primitive.name, equation.parameters
     if name in ("convert_element_type", "bitcast_convert_type"):
         return name, (np.dtype(parameters["new_dtype"]).name,)
@@ -212,7 +222,7 @@ def name_and_parameters(equation: Equation) -> tuple[str, tuple[Any, ...]]:
 
 
 def numpy_function(name: str, parameters: tuple[Any, ...]) -> Callable[..., Any]:
-    """What computes an operation."""
+    """Return the NumPy function of an operation."""
     return functools.partial(WITH_PARAMETERS[name], *parameters) if parameters else PLAIN[name]
 
 
@@ -231,7 +241,7 @@ def _clamp(low: Any, value: Any, high: Any) -> Any:
 
 
 def _convert(dtype: str, value: Any) -> Any:
-    """What does not fit into whole numbers becomes the nearest that does, and what is no number 0, as in XLA."""
+    """Convert as XLA does: to integers by truncation, out of range to the nearest, NaN to 0."""
     if value.dtype.kind == "f" and np.dtype(dtype).kind in "iu":
         lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
         integer = np.trunc(value.astype(np.float64))
@@ -240,7 +250,7 @@ def _convert(dtype: str, value: Any) -> Any:
 
 
 def _one_minus_square(value: Any) -> Any:
-    """As a product, which keeps the digits of values near one, as in XLA."""
+    """Return ``1 - value**2`` as a product, which keeps the digits of values near one, as in XLA."""
     unit = value.dtype.type(1)
     return (unit + value) * (unit - value)
 
@@ -250,7 +260,7 @@ def _bitcast(dtype: str, value: Any) -> Any:
 
 
 def integer_power(exponent: int, base: Any) -> Any:
-    """By squaring, as XLA does."""
+    """Return ``base**exponent`` by squaring, as XLA does."""
     product, power, exponent_bits = None, base, abs(exponent)
     while exponent_bits:
         if exponent_bits & 1:
@@ -262,7 +272,7 @@ def integer_power(exponent: int, base: Any) -> Any:
 
 
 def _round(method: int, value: Any) -> Any:
-    """Halves to even, or away from zero."""
+    """Round halves to even for method 1, else away from zero."""
     return np.rint(value) if method else np.copysign(np.floor(np.abs(value) + value.dtype.type(0.5)), value)
 
 

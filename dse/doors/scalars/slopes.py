@@ -62,7 +62,7 @@ def backward_steps(
     target: int,
     rules_of_operation: Callable[[str, tuple[Any, ...], int], Sequence[Rule | None]],
 ) -> list[BackwardStep]:
-    """The operations between inputs ``by`` and what is differentiated, last first.
+    """Return the operations between inputs ``by`` and the differentiated value, last first.
 
     ``rules_of_operation``: name, parameters and number of inputs → the rule of each input, None where it has no slope.
     """
@@ -81,7 +81,7 @@ def backward_steps(
 
 
 def _rules(name: str, parameters: tuple[Any, ...], n_inputs: int) -> Sequence[Rule | None]:
-    """The rule of each input of an operation; None where there is no slope."""
+    """Return the rule of each input of an operation, None where there is no slope."""
     if name == "select_n":
         return [None, *(_case_rule(i) for i in range(n_inputs - 1))]
     if name == "integer_pow":
@@ -92,7 +92,7 @@ def _rules(name: str, parameters: tuple[Any, ...], n_inputs: int) -> Sequence[Ru
 
 
 def _case_rule(i: int) -> Rule:
-    """Of case ``i`` of a selection."""
+    """Return the rule of case ``i`` of a selection."""
     return lambda g, _, which, *cases: np.where(which == i, g, np.float32(0.0))
 
 
@@ -119,7 +119,7 @@ def _power_exponent_slope(g: Any, out: Any, x: Any, y: Any) -> Any:
 
 
 def _ln2(x: Any) -> Any:
-    """The logarithm of two in the precision of ``x``."""
+    """Return the logarithm of two in the precision of ``x``."""
     return x.dtype.type(math.log(2.0))
 
 
@@ -127,7 +127,7 @@ def _clamp_slope(g: Any, _: Any, low: Any, x: Any, high: Any) -> Any:
     return np.where((x > low) & (x < high), g, np.float32(0.0))
 
 
-#: What counts, compares, rounds, or is held: without a slope by any input.
+#: Operations that count, compare or round, or hold a value: without a slope by any input.
 FLAT = frozenset({
     "sign", "floor", "ceil", "round", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "is_finite",
     "bitcast_convert_type", "stop_gradient",

@@ -79,7 +79,7 @@ def test_what_an_operation_gives_is_in_its_range(name, given, positive):
 def made(pairs):
     """Forms of ranges, each along an axis of its own."""
     return [
-        pair if pair[0].dtype == bool else forms.moved(*pair, symbol, len(pairs), is_rate=bool(symbol % 2))
+        pair if pair[0].dtype == bool else forms.leaf_form(*pair, symbol, len(pairs), is_rate=bool(symbol % 2))
         for symbol, pair in enumerate(pairs)
     ]
 
@@ -91,7 +91,7 @@ def test_lines_of_the_check_hold_what_an_operation_gives(name):
     with np.errstate(all="ignore"):
         lines = [pair if pair[0].dtype == bool else line(pair, i, len(pairs)) for i, pair in enumerate(pairs)]
         found = intervals.operation(name, ())(*pairs)
-        value = check._chosen(found, *lines) if name == "select_n" else check._RULES[name](found, *lines)
+        value = check._selection(found, *lines) if name == "select_n" else check._RULES[name](found, *lines)
         for _ in range(TRIES):
             assert holds(value.pair, np.asarray(at(*(inside(generator, pair) for pair in pairs)))).all()
 
