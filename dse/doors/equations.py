@@ -124,8 +124,8 @@ def inline_program(equations: Equations) -> InlineProgram:
         return tuple(positions[atom] if isinstance(atom, int) else atom for atom in atoms)
 
     for primitive, parameters, inputs, outputs, has_effect in equations.equations:
-        more = len(outputs), has_effect, _parameter_key(parameters)
-        inline_equations.append(_InlineEquation(primitive, parameters, to_positions(inputs), *more))
+        signature = len(outputs), has_effect, _parameter_key(parameters)
+        inline_equations.append(_InlineEquation(primitive, parameters, to_positions(inputs), *signature))
         positions.update(zip(outputs, range(len(positions), len(positions) + len(outputs)), strict=True))
     return InlineProgram(tuple(inline_equations), to_positions(equations.outputs))
 
@@ -186,8 +186,8 @@ class EquationMerger:
     ) -> list[Atom]:
         for equation in equations:
             arguments = tuple([values[atom] if type(atom) is int else atom for atom in equation.inputs])
-            more = equation.n_outputs, equation.has_effect, equation.key
-            values.extend(self.add_equation(equation.primitive, equation.parameters, arguments, *more))
+            signature = equation.n_outputs, equation.has_effect, equation.key
+            values.extend(self.add_equation(equation.primitive, equation.parameters, arguments, *signature))
         return [values[atom] if type(atom) is int else atom for atom in outputs]
 
     def add_equation(
@@ -231,7 +231,12 @@ class EquationMerger:
 
 
 def constant(value: Any, key: Hashable) -> Constant:
-    """Return a constant that equals all constants of the same key."""
+    """Return a constant that equals all constants of the same key.
+
+    Args:
+        value: of the constant.
+        key: equal for equal constants.
+    """
     return Constant(value, ("constant", key))
 
 

@@ -22,7 +22,7 @@ from dse.types import Design, Metrics, Scalar
 
 
 def evaluate(design: Design) -> Metrics:
-    """Time, memory, energy, money, carbon and feasibility of one training step of ``design``.
+    """Evaluate one training step of ``design``: time, memory, energy, money, carbon and feasibility.
 
     A pure function of scalars: it works under ``jit``, ``vmap`` and ``grad``. Never raises, and gives
     no NaN for leaves within their bounds; a design that cannot run has ``feasible = False`` and the bits of its

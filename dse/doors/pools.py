@@ -39,7 +39,7 @@ class Pools(NamedTuple):
 
 
 def serve_pools(prefill: Design, decode: Design) -> Pools:
-    """Two designs, each with its own hardware, mapping and clock, as the pools of one service.
+    """Evaluate two designs, each with its own hardware, mapping and clock, as the pools of one service.
 
     The prefill pool computes batches of prompts (``concurrency`` at once) and answers nothing; the decode pool finds
     all keys and values there, and has ``concurrency`` requests in flight. Each device sends the keys and values that
@@ -56,7 +56,8 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
     Returns:
         Scalars in SI units; a pure function, as :func:`dse.doors.serving.serve`.
 
-    Raises InputError for designs of two models, where both are plain numbers.
+    Raises:
+        InputError: for designs of two models, where both are plain numbers.
 
     References:
         Splitwise: Patel et al., ISCA 2024.

@@ -39,7 +39,7 @@ _RULES = (Infeasible.heads_not_divisible, Infeasible.width_not_divisible, Infeas
 
 
 def serve(design: Design) -> ServingMetrics:
-    """Latency, throughput, memory and feasibility of serving with ``design``.
+    """Evaluate serving with ``design``: latency, throughput, memory, energy, money and feasibility.
 
     A pure function of scalars, as :func:`dse.doors.evaluation.evaluate` is: never raises, and gives no NaN for leaves
     within their bounds.

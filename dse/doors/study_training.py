@@ -174,7 +174,7 @@ def launch_times(design: Design) -> list[str]:
 
 
 def without_launches(metrics: Mapping[str, float], design: Design, evaluated: Evaluated) -> float:
-    """Step time with launches that take the host no time, s.
+    """Return the step time with launches that take the host no time, s.
 
     What hides behind a wait for the host keeps its time, so that a short wait costs little, however long the launches.
     """

@@ -230,7 +230,7 @@ def _software_versions() -> str:
 
 
 def evaluate(design: Design) -> Metrics:
-    """Time, memory, energy and feasibility of one training step of ``design``.
+    """Evaluate one training step of ``design``: time, memory, energy, money, carbon and feasibility.
 
     A pure function of scalars: it works under ``jit``, ``vmap`` and ``grad``. Never raises and never
     returns NaN; a design that cannot run has ``feasible = False`` and the bits of its reasons. It is
@@ -257,7 +257,7 @@ def evaluate(design: Design) -> Metrics:
 
 
 def serve(design: Design) -> ServingMetrics:
-    """Latency, throughput, memory and feasibility of serving with ``design``.
+    """Evaluate serving with ``design``: latency, throughput, memory, energy, money and feasibility.
 
     Plain numbers give NumPy scalars, in milliseconds; anything traced gives JAX's, as
     :func:`dse.doors.serving.serve` does: it works under ``jit``, ``vmap`` and ``grad``.

@@ -37,7 +37,12 @@ _UNITS = 4.0
 def operation(name: str, parameters: tuple[Any, ...]) -> Callable[..., Pair]:
     """Return the function that computes the interval of an operation from those of its operands.
 
-    Raises KeyError for an operation without a rule.
+    Args:
+        name: operation.
+        parameters: what else the operation needs.
+
+    Raises:
+        KeyError: for an operation without a rule.
     """
     function = numpy_function(name, parameters)
     rule = _rule(name, parameters, function)

@@ -60,9 +60,9 @@ class Operations(NamedTuple):
         ``simply``: of choices by what is known only the case that holds is left, and no sum with 0 or product with 0
         or 1, half of the rest of a model. Values stay as they are to the last bit, of slopes the order of sums changes.
         """
-        values, n_given = self.initial_values(leaves), len(leaves) + len(self.constants)
+        values, n_initial = self.initial_values(leaves), len(leaves) + len(self.constants)
         constant_values, operations, aliases = (
-            set(range(n_given)).difference(open_inputs),
+            set(range(n_initial)).difference(open_inputs),
             list[Operation](),
             dict[int, int](),
         )
@@ -83,7 +83,7 @@ class Operations(NamedTuple):
         outputs = [aliases.get(i, i) for i in self.outputs]
         operations = live_operations(operations, outputs)
         constant_ids = sorted(constant_values & {*outputs, *(i for *_, inputs, _ in operations for i in inputs)})
-        literals = [i for i in constant_ids if i in range(len(leaves), n_given) or values[i].dtype.kind != "f"]
+        literals = [i for i in constant_ids if i in range(len(leaves), n_initial) or values[i].dtype.kind != "f"]
         constant_ids = [*literals, *(i for i in constant_ids if i not in literals)]
         computed = [output for *_, output in operations]
         new_ids = {old_id: new_id for new_id, old_id in enumerate([*open_inputs, *constant_ids, *computed])}
@@ -117,6 +117,10 @@ def equal_input(name: str, values: Sequence[Any]) -> int | None:
     """Return the position of the input that an operation's output equals, None where there is none.
 
     For finite numbers: ``0 * x`` is 0. What would be no number there is none in the model (``tests/unit/model``).
+
+    Args:
+        name: operation.
+        values: known value of each input, None for an unknown one.
     """
     if name == "select_n":
         return None if values[0] is None else 1 + int(values[0])
@@ -149,7 +153,12 @@ _NEUTRAL: dict[str, tuple[tuple[int, float | None, float | None], ...]] = {
 
 
 def live_operations(operations: Sequence[Operation], outputs: Sequence[int]) -> list[Operation]:
-    """Return the operations that the outputs depend on, in order."""
+    """Return the operations that the outputs depend on, in order.
+
+    Args:
+        operations: all operations, in order.
+        outputs: indices of the values to keep.
+    """
     live_values, live = set(outputs), list[Operation]()
     for operation in reversed(operations):
         if operation[3] in live_values:
@@ -222,7 +231,12 @@ def name_and_parameters(equation: Equation) -> tuple[str, tuple[Any, ...]]:
 
 
 def numpy_function(name: str, parameters: tuple[Any, ...]) -> Callable[..., Any]:
-    """Return the NumPy function of an operation."""
+    """Return the NumPy function of an operation.
+
+    Args:
+        name: operation.
+        parameters: what else it needs.
+    """
     return functools.partial(WITH_PARAMETERS[name], *parameters) if parameters else PLAIN[name]
 
 
@@ -260,7 +274,12 @@ def _bitcast(dtype: str, value: Any) -> Any:
 
 
 def integer_power(exponent: int, base: Any) -> Any:
-    """Return ``base**exponent`` by squaring, as XLA does."""
+    """Return ``base**exponent`` by squaring, as XLA does.
+
+    Args:
+        exponent: an integer, which may be negative.
+        base: NumPy number or array.
+    """
     product, power, exponent_bits = None, base, abs(exponent)
     while exponent_bits:
         if exponent_bits & 1:

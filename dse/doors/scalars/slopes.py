@@ -24,11 +24,11 @@ _HALF = np.float32(0.5)
 
 
 def gradient(operations: Operations, by: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:
-    """The function of the leaves of the inputs that gives its value, and slopes of its first number by inputs ``by``.
+    """Return a function of the leaves of the inputs that gives value, static outputs, and slopes of the first number.
 
     Args:
         operations: the operations; the first of their outputs is what is differentiated.
-        by: positions of inputs.
+        by: positions of the inputs to differentiate by.
     """
     forward = [
         (numpy_function(name, parameters), inputs, output) for name, parameters, inputs, output in operations.operations
@@ -64,7 +64,12 @@ def backward_steps(
 ) -> list[BackwardStep]:
     """Return the operations between inputs ``by`` and the differentiated value, last first.
 
-    ``rules_of_operation``: name, parameters and number of inputs → the rule of each input, None where it has no slope.
+
+    Args:
+        operations: list to differentiate.
+        by: positions of inputs.
+        target: index of the differentiated value.
+        rules_of_operation: name, parameters and count of inputs → the rule of each input, None where it has no slope.
     """
     varying, rules_of = set(by), list[list[tuple[int, Rule]]]()
     for name, parameters, inputs, output in operations.operations:

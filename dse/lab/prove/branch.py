@@ -80,6 +80,7 @@ class _OpenBlocks(NamedTuple):
     axis: np.ndarray
 
     def take(self, index: Any) -> _OpenBlocks:
+        """Return some of the blocks."""
         return _OpenBlocks(*(array[index] for array in self))
 
 

@@ -93,7 +93,8 @@ def prove(
     Returns:
         What is proven, and the certificate of it.
 
-    Raises InputError for more objectives, and for a gap of 0 of a space with continuous axes.
+    Raises:
+        InputError: for more than two objectives, and for a gap of 0 of a space with continuous axes.
     """
     _check(task, options)
     block_evaluators = evaluators(task)
