@@ -64,7 +64,6 @@ def backward_steps(
 ) -> list[BackwardStep]:
     """Return the operations between inputs ``by`` and the differentiated value, last first.
 
-
     Args:
         operations: list to differentiate.
         by: positions of inputs.

@@ -76,7 +76,8 @@ class FittedStack:
         if self.runs == 1:
             return (
                 f"one run cannot tell the stack from its configuration: {100 * self.stack_share:.0f} % of what the other "
-                "values leave counts as the stack's, as rows elsewhere have it; add runs of other sizes"
+                f"one run cannot tell the stack from its configuration: {100 * self.stack_share:.0f} % of what the "
+                "other values leave counts as the stack's, as rows elsewhere have it; add runs of other sizes"
             )
         share = f"{100 * self.stack_share:.0f} %"
         return f"of what the {self.runs} runs have in common beyond the other values {share} is the level"
