@@ -75,7 +75,7 @@ class FittedStack:
         """Text on how well the runs separate the stack from its configurations."""
         if self.runs == 1:
             return (
-                f"one run cannot tell the stack from its configuration: {100 * self.stack_share:.0f} % of what the other "
+                f"one run cannot tell the stack from its configuration: {100 * self.stack_share:.0f} % of what the "
                 f"one run cannot tell the stack from its configuration: {100 * self.stack_share:.0f} % of what the "
                 "other values leave counts as the stack's, as rows elsewhere have it; add runs of other sizes"
             )
