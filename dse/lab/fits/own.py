@@ -76,7 +76,6 @@ class FittedStack:
         if self.runs == 1:
             return (
                 f"one run cannot tell the stack from its configuration: {100 * self.stack_share:.0f} % of what the "
-                f"one run cannot tell the stack from its configuration: {100 * self.stack_share:.0f} % of what the "
                 "other values leave counts as the stack's, as rows elsewhere have it; add runs of other sizes"
             )
         share = f"{100 * self.stack_share:.0f} %"
