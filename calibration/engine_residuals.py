@@ -51,14 +51,14 @@ def of_engine(stack: str, kind: str, errors: EngineErrors) -> float:
     if not members.any():
         tokens = (errors.stack == stack) & (errors.kind == "token")
         return of_engine(stack, "token", errors) if kind in OF_TOKENS and tokens.any() else unmeasured(kind, errors)
-    return residuals.of_class(members, alike.source, alike.unseen, nothing, nothing + 1.0)
+    return residuals.class_residual(members, alike.source, alike.unseen, nothing, nothing + 1.0)
 
 
 def unmeasured(kind: str, errors: EngineErrors) -> float:
     """The residual of an engine without figures of a kind."""
     alike = errors.among(errors.kind == kind)
     nothing = np.zeros(len(alike.kind))
-    return residuals.of_unmeasured(alike.source, alike.foreign, nothing, nothing + 1.0)
+    return residuals.unmeasured_residual(alike.source, alike.foreign, nothing, nothing + 1.0)
 
 
 def widths(errors: EngineErrors) -> tuple[np.ndarray, np.ndarray]:

@@ -244,7 +244,7 @@ def calibrate(tables: Sequence[str | Path], k: int = 0, progress: Callable[[str]
         problem = dataclasses.replace(rows.problem, centre=centre)
         best = problem.solve(start=centre)
         labels = (folds(rows.configurations, k or _FOLDS), folds(rows.deployments, k or _FOLDS))
-        unseen, elsewhere = (problem.held_out(list(one), best.z) for one in labels)
+        unseen, elsewhere = (problem.cross_validate(list(one), best.z) for one in labels)
         found.append(FittedEngine(rows, best.fit(PARAMETERS), unseen, elsewhere, errors))
     return found
 
@@ -317,7 +317,7 @@ def texts(found: FittedEngine) -> dict[str, str]:
         number = writing.number(found.fit.values[p.path], units, "ms" if p.path in _MILLISECONDS else "us")
         spread = found.fit.spread[p.path]
         how = "fitted" if spread < 0.7 * p.spread else "fitted, but the rows tell little"
-        values[p.path] = writing.stated(number, spread, how, "estimate")
+        values[p.path] = writing.value_table(number, spread, how, "estimate")
     return values
 
 

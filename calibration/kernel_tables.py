@@ -60,10 +60,10 @@ class KernelTable(NamedTuple):
 def _stated(name: str, value: Value) -> str:
     text = writing.number(value.value, units(name)) if value.value else "0"
     if value.value == 0.0:
-        return writing.stated(text, source="not of such links")
+        return writing.value_table(text, source="not of such links")
     if not value.fitted:
-        return writing.stated(text, source="prior: the rows say nothing of it")
-    return writing.stated(text, value.spread)
+        return writing.value_table(text, source="prior: the rows say nothing of it")
+    return writing.value_table(text, value.spread)
 
 
 def units(name: str) -> str:
@@ -107,7 +107,7 @@ def _shared(found: FittedJob) -> dict[str, Value]:
 
 
 def _value(found: FittedJob, key: str) -> Value:
-    return Value(found.fit.values[key], found.fit.spread[key], found.fit.moved[key])
+    return Value(found.fit.values[key], found.fit.spread[key], found.fit.is_informed[key])
 
 
 def _means(members: Sequence[dict[str, Value]]) -> dict[str, Value]:

@@ -30,7 +30,7 @@ from dse.doors.study import Study
 from dse.doors.study_serving import SERVING
 from dse.lab.fits import experts, levels, steps
 from dse.lab.fits.fit import FitProblem, Minimum, folds
-from dse.lab.fits.step_priors import fitted_as, own_names
+from dse.lab.fits.step_priors import fitted_as, stack_parameters
 from dse.lab.fits.step_rows import StepModel, StepRows, rows_of
 from dse.measured import comparison, predict_cases, read_cases, read_table
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
@@ -259,7 +259,7 @@ class DenseFit(NamedTuple):
     @classmethod
     def of(cls, rows: StepRows) -> DenseFit:
         """The fit to rows."""
-        own = {stack: own_names(Lookup().software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))}
+        own = {stack: stack_parameters(Lookup().software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))}
         columns = steps.columns_of(rows, own)
         problem = steps.problem_of(rows, columns, rows.weights, PlainSteps)
         return cls(columns, problem, problem.solve())

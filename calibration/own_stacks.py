@@ -48,8 +48,8 @@ def sets(tables: Sequence[str]) -> list[list[Comparison]]:
 
 def unseen(compared: Sequence[Comparison], count: int, rng: np.random.Generator) -> np.ndarray:
     """Mean error of unseen rows before and after a fit to ``count`` rows, and the share within 80 % intervals."""
-    rows = own_fit.rows_of_own(compared, "")
-    paths, widths = own_fit.chosen(rows, own_fit.priors_of(BASE, rows.designs))
+    rows = own_fit.stack_rows(compared, "")
+    paths, widths = own_fit.informed_values(rows, own_fit.priors_of(BASE, rows.designs))
     kept = np.zeros((DRAWS, len(compared)), bool)
     for one in kept:
         one[rng.choice(len(compared), count, replace=False)] = True
@@ -58,7 +58,10 @@ def unseen(compared: Sequence[Comparison], count: int, rng: np.random.Generator)
     for one, fit in zip(kept, own_fit.solve(rows, paths, widths, list(kept)), strict=True):
         steps = 0.02 * np.append(widths, 1.0)
         moved = own_fit.errors_at(rows, paths, fit.logs + np.diag(steps))[:, : len(compared)] - fit.errors
-        spread = np.sqrt((((moved / steps[:, None]) * fit.alone[:, None]) ** 2).sum(axis=0) + fit.apart**2)
+        spread = np.sqrt(
+            (((moved / steps[:, None]) * fit.conditional_spreads[:, None]) ** 2).sum(axis=0)
+            + fit.configuration_spread**2
+        )
         held = np.abs(fit.errors) <= quantile() * spread
         lines.append([mean_error(before[~one]), mean_error(fit.errors[~one]), held[~one].mean()])
     return np.mean(lines, axis=0)

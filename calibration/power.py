@@ -165,7 +165,7 @@ def calibrate(paths: Sequence[str | Path]) -> list[FittedChip]:
         others = [b.z for r, b in zip(chips, best, strict=True) if r is not rows and _alike(r, rows)]
         moved = [rows.residuals(other) for other in others]
         # Groups are batches of a data set, cells of the clock study.
-        unseen = rows.problem.held_out([figure.group for figure in rows.figures])
+        unseen = rows.problem.cross_validate([figure.group for figure in rows.figures])
         elsewhere = np.mean(moved, 0) if moved else np.zeros(0)
         found.append(FittedChip(rows, own.fit(rows.parameters), unseen, elsewhere))
     return found
@@ -217,10 +217,12 @@ def entries(found: FittedChip) -> dict[str, str]:
     result = {"source": writing.quoted(source), "confidence": '"estimate"'}
     for path, value in found.fit.values.items():
         name = path.rpartition(".")[2]
-        text, moved = _written(name, value), found.fit.moved[path]
-        result[name] = writing.stated(text, found.fit.spread[path]) if moved else writing.stated(text, source=_PRIOR)
+        text, moved = _written(name, value), found.fit.is_informed[path]
+        result[name] = (
+            writing.value_table(text, found.fit.spread[path]) if moved else writing.value_table(text, source=_PRIOR)
+        )
     for name, value in CHIPS[found.slug].fixed.items():
-        result[name] = writing.stated(_written(name, value), source="prior, held in the fit")
+        result[name] = writing.value_table(_written(name, value), source="prior, held in the fit")
     return result
 
 
@@ -249,9 +251,9 @@ def _curve(found: FittedChip) -> dict[str, str]:
     """The ends of the voltage curve that a chip was found to have, for its family."""
     source = f"fitted to the {found.slug}"
     return {
-        name: writing.stated(
+        name: writing.value_table(
             _written(name, found.fit.values[_POWER + name]), found.fit.spread[_POWER + name], source, "estimate"
         )
         for name in _CURVE
-        if found.fit.moved[_POWER + name]
+        if found.fit.is_informed[_POWER + name]
     }

@@ -6,7 +6,7 @@ from enum import IntFlag
 
 import jax.numpy as jnp
 
-from dse.doors.study import Shown, Study
+from dse.doors.study import MetricColumn, Study
 from dse.types import Design, Scalar, metadata, record
 
 
@@ -68,6 +68,6 @@ ANSWERING = Study(
     totals=("latency",),
     optional={"energy": ("system.pue",)},
     idle_options={"mapping.recompute": lambda degrees: degrees["mapping.tp"] == 1},
-    shown=(Shown("latency", "latency", "time"), Shown("GiB", "footprint", "bytes")),
+    shown=(MetricColumn("latency", "latency", "time"), MetricColumn("GiB", "footprint", "bytes")),
     breakdown={"read": ("latency_reading",), "write": ("latency_writing",)},
 )

@@ -20,7 +20,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive
 
 #: Primitives that only call the equations inside them.
-CALLS = ("jit", "pjit")
+CALL_PRIMITIVES = ("jit", "pjit")
 
 
 class Constant(NamedTuple):
@@ -53,42 +53,53 @@ class Equations:
     outputs: tuple[Atom, ...]
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        """The outputs at these inputs, which may be traced."""
+        """Return the outputs at the inputs, which may be traced."""
         return self.run(dict(enumerate(inputs)))
 
     def run(self, values: dict[int, Any]) -> list[Any]:
-        """The outputs where these variables have these values, which may be traced; all variables are put there."""
+        """Return the outputs at values of variables, which may be traced.
+
+        Args:
+            values: variable → value; the values of all variables are added to it.
+        """
 
         def read(atom: Atom) -> Any:
             return atom.value if isinstance(atom, Constant) else values[atom]
 
         for primitive, parameters, arguments, outputs, _ in self.equations:
-            found = _bind(primitive, map(read, arguments), parameters)
-            values.update(zip(outputs, found if primitive.multiple_results else [found], strict=True))
+            results = _bind(primitive, map(read, arguments), parameters)
+            values.update(zip(outputs, results if primitive.multiple_results else [results], strict=True))
         return [read(atom) for atom in self.outputs]
 
     def part(self, inputs: Iterable[int], outputs: Sequence[Atom]) -> Equations:
-        """What gives these outputs where these variables are known."""
-        return Equations(self.n_inputs, _needed(self.equations, outputs, frozenset(inputs)), tuple(outputs))
+        """Return the equations that compute outputs from the values of some variables.
+
+        Args:
+            inputs: variables whose values are given.
+            outputs: variables or constants to compute.
+        """
+        return Equations(self.n_inputs, _live_equations(self.equations, outputs, frozenset(inputs)), tuple(outputs))
 
 
 def _bind(primitive: Primitive, inputs: Iterable[Any], parameters: dict[str, Any]) -> Any:
     """Apply a primitive with the parameters of an equation, functions that it calls among them."""
-    found = primitive.get_bind_params(parameters)
-    functions, named = found if isinstance(found, tuple) else ((), found)  # a pair before JAX 0.9
-    return primitive.bind(*functions, *inputs, **named)
+    bind_parameters = primitive.get_bind_params(parameters)
+    functions, keywords = (
+        bind_parameters if isinstance(bind_parameters, tuple) else ((), bind_parameters)
+    )  # a pair before JAX 0.9
+    return primitive.bind(*functions, *inputs, **keywords)
 
 
-def distinct(closed: ClosedJaxpr) -> Equations:
-    """The same function with called equations in line, equal ones merged and unneeded ones left out."""
-    merging = Merging(len(closed.jaxpr.invars))
+def merged_equations(closed: ClosedJaxpr) -> Equations:
+    """Return a traced function with calls inlined, equal equations merged and unused ones removed."""
+    merger = EquationMerger(len(closed.jaxpr.invars))
     constants = [constant(value, id(value)) for value in closed.consts]
-    outputs = merging.run(closed.jaxpr, constants, range(len(closed.jaxpr.invars)))
-    return merging.result(outputs)
+    outputs = merger.add_jaxpr(closed.jaxpr, constants, range(len(closed.jaxpr.invars)))
+    return merger.to_equations(outputs)
 
 
-class _Step(NamedTuple):
-    """An equation of JAX on a list of values, which its outputs are appended to; inputs by their place in the list."""
+class _InlineEquation(NamedTuple):
+    """An equation on a list of values: inputs are positions in the list, outputs are appended to it."""
 
     primitive: Primitive
     parameters: dict[str, Any]
@@ -98,122 +109,139 @@ class _Step(NamedTuple):
     key: Hashable  #: of the parameters
 
 
-class Steps(NamedTuple):
-    """A function whose equations others take in (:meth:`Merging.take`): its values in a list, the inputs first."""
+class InlineProgram(NamedTuple):
+    """A function for :meth:`EquationMerger.add_program`: equations on a list of values that starts with the inputs."""
 
-    steps: tuple[_Step, ...]
+    equations: tuple[_InlineEquation, ...]
     outputs: tuple[Atom, ...]
 
 
-def steps_of(found: Equations) -> Steps:
-    """Equations as others take them in."""
-    place, steps = {at: at for at in range(found.n_inputs)}, []
+def inline_program(equations: Equations) -> InlineProgram:
+    """Convert equations to a program that other functions inline."""
+    positions, inline_equations = {i: i for i in range(equations.n_inputs)}, []
 
-    def placed(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
-        return tuple(place[atom] if isinstance(atom, int) else atom for atom in atoms)
+    def to_positions(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
+        return tuple(positions[atom] if isinstance(atom, int) else atom for atom in atoms)
 
-    for primitive, parameters, inputs, outputs, has_effect in found.equations:
-        more = len(outputs), has_effect, _hashable(parameters)
-        steps.append(_Step(primitive, parameters, placed(inputs), *more))
-        place.update(zip(outputs, range(len(place), len(place) + len(outputs)), strict=True))
-    return Steps(tuple(steps), placed(found.outputs))
+    for primitive, parameters, inputs, outputs, has_effect in equations.equations:
+        signature = len(outputs), has_effect, _parameter_key(parameters)
+        inline_equations.append(_InlineEquation(primitive, parameters, to_positions(inputs), *signature))
+        positions.update(zip(outputs, range(len(positions), len(positions) + len(outputs)), strict=True))
+    return InlineProgram(tuple(inline_equations), to_positions(equations.outputs))
 
 
-def _in_line(jaxpr: Jaxpr) -> tuple[list[_Step], list[Atom]]:
-    """The equations of ``jaxpr`` with called ones in line, and the places of its outputs."""
-    steps: list[_Step] = []
+def _inlined(jaxpr: Jaxpr) -> tuple[list[_InlineEquation], list[Atom]]:
+    """Return the equations of ``jaxpr`` with calls inlined, and the positions of its outputs."""
+    equations: list[_InlineEquation] = []
     n_values = len(jaxpr.constvars) + len(jaxpr.invars)
 
-    def walked(called: Jaxpr, inputs: Sequence[Atom]) -> list[Atom]:
+    def add_jaxpr(called: Jaxpr, inputs: Sequence[Atom]) -> list[Atom]:
         nonlocal n_values
-        stands = dict(zip([*called.constvars, *called.invars], inputs, strict=True))
+        atoms = dict(zip([*called.constvars, *called.invars], inputs, strict=True))
 
         def read(atom: Any) -> Atom:
-            return _literal(atom) if isinstance(atom, Literal) else stands[atom]
+            return _literal(atom) if isinstance(atom, Literal) else atoms[atom]
 
         for equation in called.eqns:
             arguments = tuple(map(read, equation.invars))
-            inner = equation.params.get("jaxpr") if equation.primitive.name in CALLS else None
-            if inner is not None and not inner.consts:
-                places = walked(inner.jaxpr, arguments)
+            closed = equation.params.get("jaxpr") if equation.primitive.name in CALL_PRIMITIVES else None
+            if closed is not None and not closed.consts:
+                positions = add_jaxpr(closed.jaxpr, arguments)
             else:
-                places = [*range(n_values, n_values + len(equation.outvars))]
-                n_values += len(places)
-                primitive, given, has_effect = equation.primitive, equation.params, bool(equation.effects)
-                steps.append(_Step(primitive, given, arguments, len(places), has_effect, _hashable(given)))
-            stands.update(zip(equation.outvars, places, strict=True))
+                positions = [*range(n_values, n_values + len(equation.outvars))]
+                n_values += len(positions)
+                primitive, parameters, has_effect = equation.primitive, equation.params, bool(equation.effects)
+                equations.append(
+                    _InlineEquation(
+                        primitive, parameters, arguments, len(positions), has_effect, _parameter_key(parameters)
+                    )
+                )
+            atoms.update(zip(equation.outvars, positions, strict=True))
         return [read(atom) for atom in called.outvars]
 
-    return steps, walked(jaxpr, range(n_values))
+    return equations, add_jaxpr(jaxpr, range(n_values))
 
 
-class Merging:
-    """Equations in order; of equal ones the first stands for all."""
+class EquationMerger:
+    """Collect equations in order and keep one of those that are equal."""
 
     def __init__(self, n_inputs: int) -> None:
         self._equations: list[Equation] = []
         self._n_inputs = self._n_variables = n_inputs
-        self._first: dict[Hashable, tuple[int, ...]] = {}
-        self._steps: dict[Jaxpr, tuple[list[_Step], list[Atom]]] = {}
+        self._outputs_by_key: dict[Hashable, tuple[int, ...]] = {}
+        self._inlined_by_jaxpr: dict[Jaxpr, tuple[list[_InlineEquation], list[Atom]]] = {}
 
-    def run(self, jaxpr: Jaxpr, constants: Sequence[Atom], inputs: Sequence[Atom]) -> list[Atom]:
-        """Take in the equations of ``jaxpr`` at these inputs; gives its outputs."""
-        if jaxpr not in self._steps:
-            self._steps[jaxpr] = _in_line(jaxpr)
-        return self._taken(*self._steps[jaxpr], [*constants, *inputs])
+    def add_jaxpr(self, jaxpr: Jaxpr, constants: Sequence[Atom], inputs: Sequence[Atom]) -> list[Atom]:
+        """Add the equations of ``jaxpr`` at its inputs and return its outputs."""
+        if jaxpr not in self._inlined_by_jaxpr:
+            self._inlined_by_jaxpr[jaxpr] = _inlined(jaxpr)
+        return self._add_equations(*self._inlined_by_jaxpr[jaxpr], [*constants, *inputs])
 
-    def take(self, found: Steps, inputs: Sequence[Atom]) -> list[Atom]:
-        """Take in the equations of a function at these inputs; gives its outputs."""
-        return self._taken(found.steps, found.outputs, [*inputs])
+    def add_program(self, program: InlineProgram, inputs: Sequence[Atom]) -> list[Atom]:
+        """Add the equations of a function at its inputs and return its outputs."""
+        return self._add_equations(program.equations, program.outputs, [*inputs])
 
-    def _taken(self, steps: Sequence[_Step], outputs: Sequence[Atom], values: list[Atom]) -> list[Atom]:
-        for step in steps:
-            arguments = tuple([values[at] if type(at) is int else at for at in step.inputs])
-            more = step.n_outputs, step.has_effect, step.key
-            values.extend(self.once(step.primitive, step.parameters, arguments, *more))
-        return [values[at] if type(at) is int else at for at in outputs]
+    def _add_equations(
+        self, equations: Sequence[_InlineEquation], outputs: Sequence[Atom], values: list[Atom]
+    ) -> list[Atom]:
+        for equation in equations:
+            arguments = tuple([values[atom] if type(atom) is int else atom for atom in equation.inputs])
+            signature = equation.n_outputs, equation.has_effect, equation.key
+            values.extend(self.add_equation(equation.primitive, equation.parameters, arguments, *signature))
+        return [values[atom] if type(atom) is int else atom for atom in outputs]
 
-    def once(
+    def add_equation(
         self,
         primitive: Primitive,
         parameters: dict[str, Any],
         inputs: tuple[Atom, ...],
         n_outputs: int,
         has_effect: bool,
-        told_apart_by: Hashable = None,
+        parameter_key: Hashable = None,
     ) -> tuple[Atom, ...]:
-        """Take in an equation, unless there is an equal one or its output is known; gives its outputs.
+        """Add an equation, unless there is an equal one or its output is a constant, and return its outputs.
 
-        ``told_apart_by``: :func:`_hashable` of the parameters, where it is known.
+        Args:
+            primitive: operation of JAX.
+            parameters: keyword arguments of the primitive.
+            inputs: variables and constants.
+            n_outputs: count of outputs.
+            has_effect: keep the equation even where there is an equal one.
+            parameter_key: :func:`_parameter_key` of the parameters, computed where it is None.
         """
         if primitive.name == "convert_element_type" and type(inputs[0]) is Constant:
-            known = np.asarray(inputs[0].value)
-            if not known.ndim:
-                return (number(known.astype(parameters["new_dtype"])[()]),)
-        keys = tuple([atom.key if type(atom) is Constant else atom for atom in inputs])
-        if told_apart_by is None:
-            told_apart_by = _hashable(parameters)
-        key = object() if has_effect else (primitive, keys, told_apart_by)
-        found = self._first.get(key)
-        if found is None:
+            value = np.asarray(inputs[0].value)
+            if not value.ndim:
+                return (number(value.astype(parameters["new_dtype"])[()]),)
+        input_keys = tuple([atom.key if type(atom) is Constant else atom for atom in inputs])
+        if parameter_key is None:
+            parameter_key = _parameter_key(parameters)
+        key = object() if has_effect else (primitive, input_keys, parameter_key)
+        variables = self._outputs_by_key.get(key)
+        if variables is None:
             start = self._n_variables
             self._n_variables += n_outputs
-            self._first[key] = found = tuple(range(start, self._n_variables))
-            self._equations.append(Equation(primitive, parameters, inputs, found, has_effect))
-        return found
+            self._outputs_by_key[key] = variables = tuple(range(start, self._n_variables))
+            self._equations.append(Equation(primitive, parameters, inputs, variables, has_effect))
+        return variables
 
-    def result(self, outputs: Sequence[Atom]) -> Equations:
-        """The function that gives these outputs."""
-        return Equations(self._n_inputs, _needed(self._equations, outputs), tuple(outputs))
+    def to_equations(self, outputs: Sequence[Atom]) -> Equations:
+        """Return the collected equations that compute the outputs."""
+        return Equations(self._n_inputs, _live_equations(self._equations, outputs), tuple(outputs))
 
 
 def constant(value: Any, key: Hashable) -> Constant:
-    """A constant that is equal to those of the same key."""
+    """Return a constant that equals all constants of the same key.
+
+    Args:
+        value: of the constant.
+        key: equal for equal constants.
+    """
     return Constant(value, ("constant", key))
 
 
 def number(value: Any) -> Constant:
-    """A NumPy scalar as a constant."""
+    """Return a NumPy scalar as a constant."""
     return constant(value, (type(value), value.tobytes()))
 
 
@@ -222,8 +250,8 @@ def _literal(literal: Any) -> Constant:
     return constant(literal.val, id(literal.val)) if value.ndim else number(value[()])
 
 
-def _hashable(parameters: dict[str, Any]) -> Hashable:
-    """What makes two equations of a primitive the same; each is its own where that is unknown."""
+def _parameter_key(parameters: dict[str, Any]) -> Hashable:
+    """Return a key that equal parameters share, unique where the parameters cannot be hashed."""
     items = tuple(sorted(parameters.items()))
     try:
         hash(items)
@@ -232,14 +260,14 @@ def _hashable(parameters: dict[str, Any]) -> Hashable:
     return items
 
 
-def _needed(
-    equations: Sequence[Equation], outputs: Sequence[Atom], known: frozenset[int] = frozenset()
+def _live_equations(
+    equations: Sequence[Equation], outputs: Sequence[Atom], inputs: frozenset[int] = frozenset()
 ) -> tuple[Equation, ...]:
-    """The equations that the outputs depend on, up to what is known, or that have an effect, in order."""
-    wanted = {atom for atom in outputs if isinstance(atom, int)} - known
-    kept = []
+    """Return the equations, in order, that the outputs depend on given the inputs, or that have an effect."""
+    live_variables = {atom for atom in outputs if isinstance(atom, int)} - inputs
+    live_equations = []
     for equation in reversed(equations):
-        if equation.has_effect or wanted.intersection(equation.outputs):
-            wanted.update(atom for atom in equation.inputs if isinstance(atom, int) and atom not in known)
-            kept.append(equation)
-    return tuple(kept[::-1])
+        if equation.has_effect or live_variables.intersection(equation.outputs):
+            live_variables.update(atom for atom in equation.inputs if isinstance(atom, int) and atom not in inputs)
+            live_equations.append(equation)
+    return tuple(live_equations[::-1])

@@ -22,7 +22,7 @@ from dse.types import Design, Metrics, Scalar
 
 
 def evaluate(design: Design) -> Metrics:
-    """Time, memory, energy, money, carbon and feasibility of one training step of ``design``.
+    """Evaluate one training step of ``design``: time, memory, energy, money, carbon and feasibility.
 
     A pure function of scalars: it works under ``jit``, ``vmap`` and ``grad``. Never raises, and gives
     no NaN for leaves within their bounds; a design that cannot run has ``feasible = False`` and the bits of its
@@ -37,69 +37,71 @@ def evaluate(design: Design) -> Metrics:
     design = technology.generated(design)
     layout = lay_out(design)
     work = training_work(design, layout)
-    running = operate(design, layout, work)
-    step, layer = step_time(running.design, layout, work)
-    drawn = energy.step_energy(design, layout, work, running.ratio, (step, layer))
-    held, held_by = memory.peak_memory(design, layout, work)
-    offloaded, on_storage = memory.outside_memory(design, layout, work)
-    on_host = offloaded + host_copy(design, layout, work)
-    done = throughput(design, layout, step.total)
-    powers = energy.powers(design, layout, drawn, step.total)
-    tokens = done["tokens_per_second"]
-    books = account(design, layout.devices, powers["average_power"], tokens)
-    bill, a_token = integrate(books.spent, powers["run_time"]), reciprocal(tokens)
-    carbon = integrate(books.emitted, powers["run_time"])
-    reason = infeasible_reason(design, layout, Needed(held, on_host, on_storage), running.clock_infeasible)
+    operation = operate(design, layout, work)
+    step, layer = step_time(operation.design, layout, work)
+    step_energy = energy.step_energy(design, layout, work, operation.ratio, (step, layer))
+    peak_memory, memory_parts = memory.peak_memory(design, layout, work)
+    offloaded_bytes, storage_bytes = memory.outside_memory(design, layout, work)
+    host_bytes = offloaded_bytes + host_copy(design, layout, work)
+    throughput_metrics = throughput(design, layout, step.total)
+    powers = energy.powers(design, layout, step_energy, step.total)
+    tokens_per_second = throughput_metrics["tokens_per_second"]
+    costs = account(design, layout.devices, powers["average_power"], tokens_per_second)
+    run_cost, seconds_per_token = integrate(costs.spent, powers["run_time"]), reciprocal(tokens_per_second)
+    run_carbon = integrate(costs.emitted, powers["run_time"])
+    reason_bits = infeasible_reason(
+        design, layout, Needed(peak_memory, host_bytes, storage_bytes), operation.clock_infeasible
+    )
     return Metrics(
         step_time=step.total,
         **{f"step_time_{part}": value for part, value in step._asdict().items()},
-        **done,
+        **throughput_metrics,
         parameters=parameter_count(design.workload),
-        peak_memory=held,
-        **{f"peak_memory_{part}": value for part, value in held_by._asdict().items()},
-        fits_probability=fits_probability(design.software.memory_spread, usable_memory(design), held),
-        host_memory=on_host,
-        energy_per_step=drawn.parts.total,
-        **{f"energy_per_step_{part}": value for part, value in drawn.parts._asdict().items()},
+        peak_memory=peak_memory,
+        **{f"peak_memory_{part}": value for part, value in memory_parts._asdict().items()},
+        fits_probability=fits_probability(design.software.memory_spread, usable_memory(design), peak_memory),
+        host_memory=host_bytes,
+        energy_per_step=step_energy.parts.total,
+        **{f"energy_per_step_{part}": value for part, value in step_energy.parts._asdict().items()},
         **run_with_failures(design, layout, work, step),
         **powers,
-        **books.metrics,
-        **{f"cost_per_run{part}": value for part, value in bill.items()},
-        cost_per_token=books.spent.total * a_token,
-        **{f"carbon_per_run{part}": value for part, value in carbon.items()},
-        carbon_per_token=books.emitted.total * a_token,
-        feasible=reason == 0,
-        infeasible_reason=reason,
+        **costs.metrics,
+        **{f"cost_per_run{part}": value for part, value in run_cost.items()},
+        cost_per_token=costs.spent.total * seconds_per_token,
+        **{f"carbon_per_run{part}": value for part, value in run_carbon.items()},
+        carbon_per_token=costs.emitted.total * seconds_per_token,
+        feasible=reason_bits == 0,
+        infeasible_reason=reason_bits,
     )
 
 
 def bounds(design: Design) -> BoundBy:
-    """Seconds of one training step of ``design`` by what bounds them: compute, memory, network, the rest.
+    """Split the time of one training step into compute, memory, network and the rest, s.
 
     As pure as :func:`evaluate`, and a program of its own: sweeps do without it.
     """
     design = technology.generated(design)
     layout = lay_out(design)
     work = training_work(design, layout)
-    running = operate(design, layout, work).design
-    step, _ = step_time(running, layout, work)
-    return step_bounds(running, layout, work, step)
+    operating_design = operate(design, layout, work).design
+    step, _ = step_time(operating_design, layout, work)
+    return step_bounds(operating_design, layout, work, step)
 
 
 def stage_memories(design: Design) -> tuple[tuple[memory.Memory, Scalar], ...]:
-    """Peak memory of the first, the second and the last stage by part, each with its layers x micro-batches held."""
+    """Return peak memory by part, B, and layers x micro-batches held, of the first, second and last stage."""
     design = technology.generated(design)
     layout = lay_out(design)
     work = training_work(design, layout)
-    found = memory.memory_stages(design, layout, work)
-    return tuple((memory.stage_memory(design, layout, work, stage), stage.held) for stage in found)
+    stages = memory.memory_stages(design, layout, work)
+    return tuple((memory.stage_memory(design, layout, work, stage), stage.held) for stage in stages)
 
 
 def stages(design: Design) -> Stages:
-    """Seconds of the passes of the stages of ``design``, for a schedule event by event; as pure as :func:`evaluate`."""
+    """Return the times of the passes of all stages, s, for a schedule event by event; pure as :func:`evaluate`."""
     design = technology.generated(design)
     layout = lay_out(design)
     work = training_work(design, layout)
-    running = operate(design, layout, work).design
-    step, _ = step_time(running, layout, work)
-    return stages_of(running, layout, work, step)
+    operating_design = operate(design, layout, work).design
+    step, _ = step_time(operating_design, layout, work)
+    return stages_of(operating_design, layout, work, step)

@@ -4,7 +4,7 @@ A feature that a sweep does not touch is a neutral element: a factor 1, a term 0
 for all designs. Its equations go before anything is compiled. Everything else keeps its order and its operands, so the
 results are those of the whole list, to the bit, but for the sign of zeros.
 
-The rules are those of :func:`dse.doors.scalars.operations.same_as`, for finite numbers.
+The rules are those of :func:`dse.doors.scalars.operations.equal_input`, for finite numbers.
 
 A sweep also has ranges: what its leaves lie between decides further choices (:mod:`dse.doors.ranges`). These, too, are
 told a program one by one, so that sweeps which decide the same share it.
@@ -17,108 +17,124 @@ from typing import Any
 
 import numpy as np
 
-from dse.doors.equations import Atom, Constant, Equation, Equations, Merging, number
+from dse.doors.equations import Atom, Constant, Equation, EquationMerger, Equations, number
 from dse.doors.ranges import Decision, Ranges
-from dse.doors.scalars.operations import PLAIN, WITH_PARAMETERS, function_of, named, same_as
+from dse.doors.scalars.operations import PLAIN, WITH_PARAMETERS, equal_input, name_and_parameters, numpy_function
 
 #: Values of inputs that make equations neutral. Programs are compiled for which inputs have them, so there are few.
 NEUTRAL = (0.0, 1.0, float("inf"))
 
 
-#: (variable, position of the input of its equation that it equals or None, else the constant that it is).
+#: (variable, position of the input of its equation that it equals or None, the constant that it equals or None).
 Decided = tuple[int, int | None, float | None]
 
-#: Equations between which ranges that are needed no more are let go.
-_BETWEEN = 100
+#: Count of equations after which the ranges of variables without further use are dropped.
+_FORGET_EVERY = 100
 
 
-def folded(whole: Equations, known: Mapping[int, float], decided: Iterable[Decided] = ()) -> Equations:
-    """The same function for the inputs that have the values ``known``, by their numbers; they stay inputs.
+def folded(
+    equations: Equations, input_values: Mapping[int, float], decided_variables: Iterable[Decided] = ()
+) -> Equations:
+    """Return the equations simplified for known values of some inputs, which stay inputs.
 
-    ``decided`` is what is known of its other variables (:func:`decisions`).
+    Args:
+        equations: function to simplify.
+        input_values: number of an input → its value.
+        decided_variables: further variables that equal an input or a constant (:func:`decisions`).
     """
-    by_variable = {variable: (position, value) for variable, position, value in decided}
-    return _walked(whole, known, lambda equation, _: by_variable.get(equation.outputs[0]))
+    decisions_by_variable = {variable: (position, value) for variable, position, value in decided_variables}
+    return _rewrite(equations, input_values, lambda equation, _: decisions_by_variable.get(equation.outputs[0]))
 
 
-def decisions(whole: Equations, known: Mapping[int, float], ranges: Ranges) -> tuple[Decided, ...]:
-    """What the ranges of the inputs decide, for :func:`folded` of designs within them."""
-    found: list[Decided] = []
+def decisions(equations: Equations, input_values: Mapping[int, float], ranges: Ranges) -> tuple[Decided, ...]:
+    """Return the variables that equal an input or a constant for all inputs within ranges.
+
+    Args:
+        equations: function to simplify.
+        input_values: number of an input → its value, the same for all designs.
+        ranges: intervals of the other inputs.
+    """
+    decided_variables: list[Decided] = []
 
     def decide(equation: Equation, inputs: tuple[Atom, ...]) -> Decision | None:
         decision = ranges.decision(equation, inputs)
         if decision is not None:
-            found.append((equation.outputs[0], *decision))
+            decided_variables.append((equation.outputs[0], *decision))
         return decision
 
-    _walked(whole, known, decide, ranges)
-    return tuple(found)
+    _rewrite(equations, input_values, decide, ranges)
+    return tuple(decided_variables)
 
 
-def _walked(
-    whole: Equations,
-    known: Mapping[int, float],
+def _rewrite(
+    equations: Equations,
+    input_values: Mapping[int, float],
     decide: Callable[[Equation, tuple[Atom, ...]], Decision | None],
     ranges: Ranges | None = None,
 ) -> Equations:
-    """The function folded by ``known`` and by what ``decide`` tells; ranges are told of the equations that stay."""
-    merging = Merging(whole.n_inputs)
-    atoms: dict[int, Atom] = {i: i for i in range(whole.n_inputs)}
-    atoms |= {i: number(np.float32(value)) for i, value in known.items()}
-    last = {atom: at for at, one in enumerate(whole.equations) for atom in one.inputs if isinstance(atom, int)}
-    last |= dict.fromkeys((atom for atom in whole.outputs if isinstance(atom, int)), len(whole.equations))
+    """Return the equations simplified by ``input_values`` and ``decide``, and let ``ranges`` follow those that stay."""
+    merger = EquationMerger(equations.n_inputs)
+    atoms: dict[int, Atom] = {i: i for i in range(equations.n_inputs)}
+    atoms |= {i: number(np.float32(value)) for i, value in input_values.items()}
+    last_use = {
+        atom: index
+        for index, equation in enumerate(equations.equations)
+        for atom in equation.inputs
+        if isinstance(atom, int)
+    }
+    last_use |= dict.fromkeys((atom for atom in equations.outputs if isinstance(atom, int)), len(equations.equations))
 
     def read(atom: Atom) -> Atom:
         return atoms[atom] if isinstance(atom, int) else atom
 
-    for at, equation in enumerate(whole.equations):
-        inputs, found = tuple(map(read, equation.inputs)), None
+    for index, equation in enumerate(equations.equations):
+        inputs, replacement = tuple(map(read, equation.inputs)), None
         if not equation.has_effect:
-            found = _folded(equation, inputs)
-            if found is None and (decision := decide(equation, inputs)) is not None:
+            replacement = _folded_atom(equation, inputs)
+            if replacement is None and (decision := decide(equation, inputs)) is not None:
                 position, value = decision
-                found = _constant(value) if position is None else inputs[position]
-        if found is None:
-            results: Sequence[Atom] = merging.once(
+                replacement = _constant(value) if position is None else inputs[position]
+        if replacement is None:
+            output_atoms: Sequence[Atom] = merger.add_equation(
                 equation.primitive, equation.parameters, inputs, len(equation.outputs), equation.has_effect
             )
             if ranges:
-                ranges.follow(results)
+                ranges.follow(output_atoms)
         else:
-            results = (found,)
-        atoms.update(zip(equation.outputs, results, strict=True))
-        if ranges and at % _BETWEEN == 0:
-            atoms = {atom: stands for atom, stands in atoms.items() if last.get(atom, -1) > at}
+            output_atoms = (replacement,)
+        atoms.update(zip(equation.outputs, output_atoms, strict=True))
+        if ranges and index % _FORGET_EVERY == 0:
+            atoms = {variable: atom for variable, atom in atoms.items() if last_use.get(variable, -1) > index}
             ranges.forget(set(atoms.values()))
-    return merging.result(list(map(read, whole.outputs)))
+    return merger.to_equations(list(map(read, equations.outputs)))
 
 
 def _constant(value: float | None) -> Constant:
     return number(np.bool_(value) if isinstance(value, bool) else np.float32(value))
 
 
-def _folded(equation: Equation, inputs: tuple[Atom, ...]) -> Atom | None:
-    """What the equation gives, where that is a constant or one of its inputs."""
+def _folded_atom(equation: Equation, inputs: tuple[Atom, ...]) -> Atom | None:
+    """Return the output of an equation where it is a constant or one of its inputs, else None."""
     name = equation.primitive.name
-    values = [_value(atom) for atom in inputs]
+    values = [_scalar_value(atom) for atom in inputs]
     if None not in values and (name in PLAIN or name in WITH_PARAMETERS):
         with np.errstate(all="ignore"):
-            return number(np.asarray(function_of(*named(equation))(*values))[()])
-    at = same_as(name, values)
-    if at is not None:
-        return inputs[at]
+            return number(np.asarray(numpy_function(*name_and_parameters(equation))(*values))[()])
+    position = equal_input(name, values)
+    if position is not None:
+        return inputs[position]
     if name == "div" and values[1] is not None and values[1] == np.inf:
         return number(values[1].dtype.type(0))
     cases = inputs[1:] if name == "select_n" else inputs if name in ("and", "or", "max", "min") else ()
-    return cases[0] if cases and all(_same(case, cases[0]) for case in cases) else None
+    return cases[0] if cases and all(_is_same_atom(case, cases[0]) for case in cases) else None
 
 
-def _same(a: Atom, b: Atom) -> bool:
+def _is_same_atom(a: Atom, b: Atom) -> bool:
     return a == b if isinstance(a, int) or isinstance(b, int) else a.key == b.key
 
 
-def _value(atom: Atom) -> Any:
-    """The value of a constant scalar, in its own precision; None for anything else."""
+def _scalar_value(atom: Atom) -> Any:
+    """Return the value of a constant scalar in its own precision, None for anything else."""
     if not isinstance(atom, Constant) or np.ndim(atom.value):
         return None
     return np.asarray(atom.value, getattr(atom.value, "dtype", None))[()]

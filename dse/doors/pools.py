@@ -19,7 +19,7 @@ from dse.types import Design, Infeasible, Load, Requests, Scalar, Serving, Servi
 
 
 class Pools(NamedTuple):
-    """What two pools serve together; scalars in SI units."""
+    """Metrics of two pools that serve together; scalars in SI units."""
 
     requests_per_second: Scalar  #: of the slower pool
     prefill_load: Scalar  #: share of what the prefill pool can do
@@ -39,7 +39,7 @@ class Pools(NamedTuple):
 
 
 def serve_pools(prefill: Design, decode: Design) -> Pools:
-    """Two designs, each with its own hardware, mapping and clock, as the pools of one service.
+    """Evaluate two designs, each with its own hardware, mapping and clock, as the pools of one service.
 
     The prefill pool computes batches of prompts (``concurrency`` at once) and answers nothing; the decode pool finds
     all keys and values there, and has ``concurrency`` requests in flight. Each device sends the keys and values that
@@ -56,7 +56,8 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
     Returns:
         Scalars in SI units; a pure function, as :func:`dse.doors.serving.serve`.
 
-    Raises InputError for designs of two models, where both are plain numbers.
+    Raises:
+        InputError: for designs of two models, where both are plain numbers.
 
     References:
         Splitwise: Patel et al., ISCA 2024.
@@ -67,49 +68,61 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
     >>> bool(found.feasible), bool(found.transfer_time > 0.0)
     (True, True)
     """
-    _check_one_model(prefill, decode)
-    requests, own = prefill.workload.requests or Requests(), decode.workload.requests or Requests()
-    asked = dataclasses.replace(requests, first_token_limit=0.0, token_limit=0.0)  # of both pools together
-    first = serve(_with(prefill, dataclasses.replace(asked, load=float(Load.static), output_tokens=1.0)))
-    rest = serve(
-        _with(decode, dataclasses.replace(asked, concurrency=own.concurrency, load=own.load, prefix_share=1.0))
+    _check_same_model(prefill, decode)
+    requests, decode_requests = prefill.workload.requests or Requests(), decode.workload.requests or Requests()
+    unlimited_requests = dataclasses.replace(requests, first_token_limit=0.0, token_limit=0.0)  # of both pools together
+    prefill_metrics = serve(
+        _with_requests(prefill, dataclasses.replace(unlimited_requests, load=float(Load.static), output_tokens=1.0))
     )
-    sending, receiving = (_transfer_time(design, requests) for design in (prefill, decode))
-    of_prefill = jnp.minimum(first.requests_per_second, prefill.mapping.dp / sending)
-    of_decode = jnp.minimum(rest.requests_per_second, decode.mapping.dp / receiving)
-    rate, transfer = jnp.minimum(of_prefill, of_decode), jnp.maximum(sending, receiving)
-    to_first, waiting = first.time_to_first_token + transfer, _waiting_time(own, rest)
-    reasons = (
-        _reason(first, to_first, requests.first_token_limit),
-        _reason(rest, rest.time_per_output_token, own.token_limit),
+    decode_metrics = serve(
+        _with_requests(
+            decode,
+            dataclasses.replace(
+                unlimited_requests, concurrency=decode_requests.concurrency, load=decode_requests.load, prefix_share=1.0
+            ),
+        )
     )
-    devices = prefill.system.n_devices + decode.system.n_devices
-    pools = ((first, prefill), (rest, decode))
-    hourly = sum(served.cost_per_device_hour * design.system.n_devices for served, design in pools)
+    send_time, receive_time = (_transfer_time(design, requests) for design in (prefill, decode))
+    prefill_rate = jnp.minimum(prefill_metrics.requests_per_second, prefill.mapping.dp / send_time)
+    decode_rate = jnp.minimum(decode_metrics.requests_per_second, decode.mapping.dp / receive_time)
+    rate, transfer_time = jnp.minimum(prefill_rate, decode_rate), jnp.maximum(send_time, receive_time)
+    time_to_first_token, waiting_time = (
+        prefill_metrics.time_to_first_token + transfer_time,
+        _waiting_time(decode_requests, decode_metrics),
+    )
+    reason_bits = (
+        _reason_bits(prefill_metrics, time_to_first_token, requests.first_token_limit),
+        _reason_bits(decode_metrics, decode_metrics.time_per_output_token, decode_requests.token_limit),
+    )
+    n_devices = prefill.system.n_devices + decode.system.n_devices
+    pools = ((prefill_metrics, prefill), (decode_metrics, decode))
+    cost_per_hour = sum(metrics.cost_per_device_hour * design.system.n_devices for metrics, design in pools)
     return Pools(
         requests_per_second=rate,
-        prefill_load=rate / of_prefill,
-        decode_load=rate / of_decode,
-        time_to_first_token=to_first,
-        transfer_time=transfer,
-        time_per_output_token=rest.time_per_output_token,
-        request_latency=to_first + waiting + (requests.output_tokens - 1.0) * rest.time_per_output_token,
-        n_devices=devices,
-        output_tokens_per_second_per_device=rate * requests.output_tokens / devices,
-        cost_per_token=hourly / 3600.0 / (rate * requests.output_tokens),
-        waiting_time=waiting,
-        feasible=reasons[0] | reasons[1] == 0,
-        infeasible_reason=reasons[0] | reasons[1],
-        prefill_infeasible_reason=reasons[0],
-        decode_infeasible_reason=reasons[1],
+        prefill_load=rate / prefill_rate,
+        decode_load=rate / decode_rate,
+        time_to_first_token=time_to_first_token,
+        transfer_time=transfer_time,
+        time_per_output_token=decode_metrics.time_per_output_token,
+        request_latency=time_to_first_token
+        + waiting_time
+        + (requests.output_tokens - 1.0) * decode_metrics.time_per_output_token,
+        n_devices=n_devices,
+        output_tokens_per_second_per_device=rate * requests.output_tokens / n_devices,
+        cost_per_token=cost_per_hour / 3600.0 / (rate * requests.output_tokens),
+        waiting_time=waiting_time,
+        feasible=reason_bits[0] | reason_bits[1] == 0,
+        infeasible_reason=reason_bits[0] | reason_bits[1],
+        prefill_infeasible_reason=reason_bits[0],
+        decode_infeasible_reason=reason_bits[1],
     )
 
 
-def _check_one_model(prefill: Design, decode: Design) -> None:
-    """That both pools have one model, as far as its numbers are known."""
-    first, second = (_model(design) for design in (prefill, decode))
-    for path in sorted(first.keys() | second.keys()):
-        values = first.get(path), second.get(path)
+def _check_same_model(prefill: Design, decode: Design) -> None:
+    """Check that both pools have one model, as far as its numbers are plain."""
+    prefill_leaves, decode_leaves = (_model_leaves(design) for design in (prefill, decode))
+    for path in sorted(prefill_leaves.keys() | decode_leaves.keys()):
+        values = prefill_leaves.get(path), decode_leaves.get(path)
         if not any(isinstance(value, jax.core.Tracer) for value in values) and np.any(values[0] != values[1]):
             raise InputError(
                 "serve_pools: decode",
@@ -119,31 +132,31 @@ def _check_one_model(prefill: Design, decode: Design) -> None:
             )
 
 
-def _model(design: Design) -> dict[str, Scalar]:
-    """Path → value of what a model is."""
+def _model_leaves(design: Design) -> dict[str, Scalar]:
+    """Return path → value of the leaves that describe a model."""
     paths = filter(is_of_model, leaves_of(design))
     return {path: value for path in paths if (value := leaf(design, path)) is not None}
 
 
-def _waiting_time(requests: Requests, served: ServingMetrics) -> Scalar:
-    """Seconds that a request waits for a place, by Little's law: those that wait over the rate; of waves half of it."""
-    waiting = jnp.maximum(requests.concurrency - served.concurrency_limit, 0.0) / served.requests_per_second
-    queued = jnp.where(requests.load == float(Load.concurrency), waiting, 0.0)
-    return jnp.where(requests.load == float(Load.waves), 0.5 * waiting, queued)
+def _waiting_time(requests: Requests, metrics: ServingMetrics) -> Scalar:
+    """Return the wait for a place, s: requests that wait over their rate (Little's law), half of it for waves."""
+    full_wait = jnp.maximum(requests.concurrency - metrics.concurrency_limit, 0.0) / metrics.requests_per_second
+    closed_loop_wait = jnp.where(requests.load == float(Load.concurrency), full_wait, 0.0)
+    return jnp.where(requests.load == float(Load.waves), 0.5 * full_wait, closed_loop_wait)
 
 
-def _reason(served: ServingMetrics, seconds: Scalar, limit: Scalar) -> Any:
-    """Why a pool cannot serve, with a latency of both above its limit, where there is one."""
-    own: Any = served.infeasible_reason
-    return own | bits_of({Infeasible.latency: (limit > 0.0) & (seconds > limit)})
+def _reason_bits(metrics: ServingMetrics, seconds: Scalar, limit: Scalar) -> Any:
+    """Return the reasons of a pool, and ``latency`` where ``seconds`` exceed a limit above 0."""
+    reason_bits: Any = metrics.infeasible_reason
+    return reason_bits | bits_of({Infeasible.latency: (limit > 0.0) & (seconds > limit)})
 
 
-def _with(design: Design, requests: Requests) -> Design:
+def _with_requests(design: Design, requests: Requests) -> Design:
     return dataclasses.replace(design, workload=dataclasses.replace(design.workload, requests=requests))
 
 
 def _transfer_time(design: Design, requests: Requests) -> Scalar:
-    """Seconds in which a device sends, or receives, its share of the keys and values of a prompt."""
+    """Return the time in which a device sends or receives its share of a prompt's keys and values, s."""
     stage, serving = stage_of(design), design.mapping.serving or Serving()
-    held = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
-    return held / jnp.maximum(design.system.scale_out.bandwidth, 1.0)
+    cache_per_prompt = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
+    return cache_per_prompt / jnp.maximum(design.system.scale_out.bandwidth, 1.0)

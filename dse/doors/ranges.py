@@ -19,161 +19,176 @@ import numpy as np
 from dse.doors.equations import Atom, Constant, Equation
 from dse.doors.scalars import intervals
 from dse.doors.scalars.intervals import Pair
-from dse.doors.scalars.operations import UnknownPrimitiveError, function_of, named
+from dse.doors.scalars.operations import UnknownPrimitiveError, name_and_parameters, numpy_function
 
-#: Operations whose result is rounded to the nearest number, and those that are off by some units in the last place.
-_ROUNDED = frozenset({"add", "add_any", "sub", "mul", "div", "square", "integer_pow", "sqrt"})
-_LOOSE = frozenset({"exp", "exp2", "log", "log2", "log1p", "expm1", "tanh", "pow"})
-_UNIT = np.finfo(np.float32).eps
+#: Operations whose result is rounded to the nearest number, and those with an error of some units in the last place.
+_CORRECTLY_ROUNDED = frozenset({"add", "add_any", "sub", "mul", "div", "square", "integer_pow", "sqrt"})
+_LOOSELY_ROUNDED = frozenset({"exp", "exp2", "log", "log2", "log1p", "expm1", "tanh", "pow"})
+_EPSILON = np.finfo(np.float32).eps
 
-_COMPARED = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+_COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
-#: Operations that make whole numbers, and those of whole numbers that may give others.
-_ROUNDING = frozenset({"floor", "ceil", "round"})
-_DIVIDING = frozenset({"div", "integer_pow", "sqrt", "bitcast_convert_type"})
+#: Operations whose results are integers, and those of integers whose results may be fractions.
+_INTEGER_RESULTS = frozenset({"floor", "ceil", "round"})
+_FRACTIONAL_RESULTS = frozenset({"div", "integer_pow", "sqrt", "bitcast_convert_type"})
 
-#: Whole numbers up to here are exact.
-_MOST_WHOLE = 2.0**24
+#: Integers up to this one are exact in single precision.
+_MAX_EXACT_INTEGER = 2.0**24
 
-#: A truth value of which nothing is known.
-_OPEN = np.array(False), np.array(True)
+#: The range of an unknown Boolean.
+_UNKNOWN_BOOLEAN = np.array(False), np.array(True)
 
-#: A range of which nothing is known, and that its values are no whole numbers.
-_NOTHING: tuple[Pair | None, bool] = None, False
+#: An unknown range, and that its values are not exact integers.
+_UNKNOWN_RANGE: tuple[Pair | None, bool] = None, False
 
-#: What an output is: (position of the input that it equals, None) or (None, the constant that it is).
+#: What an output equals: (position of an input, None) or (None, a constant).
 Decision = tuple[int | None, float | None]
 
 
 class Ranges:
-    """Ranges of values by their numbers, input by input and then equation by equation.
+    """Intervals of the variables of a function, those of its inputs and then equation by equation.
 
     Args:
-        inputs: number → least and most in each block, arrays that can be broadcast against each other; one array twice
-            where they are the same.
-        whole: inputs that are whole numbers below 2^24 for all designs.
+        inputs: variable → lowest and highest value in each block, arrays that can be broadcast against each other; one
+            array twice where they are the same.
+        integer_inputs: inputs that are integers below 2^24 for all designs.
     """
 
-    def __init__(self, inputs: Mapping[int, Pair], whole: Iterable[int]) -> None:
+    def __init__(self, inputs: Mapping[int, Pair], integer_inputs: Iterable[int]) -> None:
         self._pairs: dict[int, Pair | None] = dict(inputs)
-        self._inputs, self._whole = set(inputs), set(whole)
-        self._last = _NOTHING
+        self._inputs, self._integers = set(inputs), set(integer_inputs)
+        self._last_range = _UNKNOWN_RANGE
 
     def decision(self, equation: Equation, inputs: tuple[Atom, ...]) -> Decision | None:
-        """What the output of the next equation is for all designs; None where that is open."""
-        name, operands, self._last = equation.primitive.name, [self._of(atom) for atom in inputs], _NOTHING
+        """Return what the output of the next equation equals for all designs, None where it varies.
+
+        Args:
+            equation: next equation of the function.
+            inputs: its inputs after simplification.
+        """
+        name, operands, self._last_range = (
+            equation.primitive.name,
+            [self._interval(atom) for atom in inputs],
+            _UNKNOWN_RANGE,
+        )
         if name in ("stop_gradient", "copy"):
             return 0, None
         if name == "sub" and isinstance(inputs[0], int) and inputs[0] == inputs[1]:
             return None, 0.0
-        if name == "div" and self._inputs.issuperset(inputs) and _are_one(operands):
+        if name == "div" and self._inputs.issuperset(inputs) and _are_equal(operands):
             return None, 1.0
-        if name in ("max", "min") and (position := _extreme(name, operands)) is not None:
+        if name in ("max", "min") and (position := _deciding_operand(name, operands)) is not None:
             return position, None
-        found = pair, _ = _found(equation, operands, [self._is_whole(atom) for atom in inputs])
-        if pair is not None and (value := _one_of(pair)) is not None:
+        output_range = pair, _ = _output_range(equation, operands, [self._is_integer(atom) for atom in inputs])
+        if pair is not None and (value := _constant_value(pair)) is not None:
             return None, value
-        self._last = found
+        self._last_range = output_range
         return None
 
     def follow(self, outputs: Sequence[Atom]) -> None:
-        """Take that equation in, which is left open, with these outputs."""
+        """Store the range of the last undecided equation under its output variables."""
         for output in outputs:
             if isinstance(output, int) and output not in self._pairs:
-                self._pairs[output], is_whole = self._last
-                if is_whole:
-                    self._whole.add(output)
-        self._last = _NOTHING
+                self._pairs[output], is_integer = self._last_range
+                if is_integer:
+                    self._integers.add(output)
+        self._last_range = _UNKNOWN_RANGE
 
-    def forget(self, needed: Container[Atom]) -> None:
-        """Let go of the ranges of all values but these."""
-        self._pairs = {number: pair for number, pair in self._pairs.items() if number in needed}
+    def forget(self, live_atoms: Container[Atom]) -> None:
+        """Drop the ranges of all variables that are not in ``live_atoms``."""
+        self._pairs = {number: pair for number, pair in self._pairs.items() if number in live_atoms}
 
-    def _of(self, atom: Atom) -> Pair | None:
+    def _interval(self, atom: Atom) -> Pair | None:
         if isinstance(atom, Constant):
             value = np.asarray(atom.value, getattr(atom.value, "dtype", None))
             return None if value.ndim else (value, value)
         return self._pairs[atom]
 
-    def _is_whole(self, atom: Atom) -> bool:
+    def _is_integer(self, atom: Atom) -> bool:
         if isinstance(atom, Constant):
-            pair = self._of(atom)
+            pair = self._interval(atom)
             return pair is not None and (pair[0].dtype.kind != "f" or are_whole(pair[0]))
-        return atom in self._whole
+        return atom in self._integers
 
 
-def _one_of(pair: Pair) -> float | None:
-    """The truth value, or the neutral number, that all values of a range are."""
-    first = pair[0].reshape(-1)[0]
-    if pair[0].dtype == bool or (pair[0].dtype.kind == "f" and first in (0.0, 1.0)):
-        value: float = first.item()
-        return value if all((end == first).all() for end in pair) else None
+def _constant_value(pair: Pair) -> float | None:
+    """Return the Boolean, or 0 or 1, that all values of a range equal, else None."""
+    first_value = pair[0].reshape(-1)[0]
+    if pair[0].dtype == bool or (pair[0].dtype.kind == "f" and first_value in (0.0, 1.0)):
+        value: float = first_value.item()
+        return value if all((end == first_value).all() for end in pair) else None
     return None
 
 
-def _are_one(operands: list[Pair | None]) -> bool:
-    """Whether two operands are the same number in each block."""
+def _are_equal(operands: list[Pair | None]) -> bool:
+    """True where two operands are the same nonzero number in each block."""
     first, second = operands
     if first is None or second is None or first[0] is not first[1] or second[0] is not second[1]:
         return False
     return bool(((first[0] == second[0]) & (first[0] != 0.0)).all())
 
 
-def _extreme(name: str, operands: list[Pair | None]) -> int | None:
-    """Which of two operands is the larger one, or the smaller one, for all designs."""
-    first, second = operands
-    if first is None or second is None:
+def _deciding_operand(name: str, operands: list[Pair | None]) -> int | None:
+    """Return the position of the operand that a maximum or minimum equals for all designs, else None."""
+    first_pair, second_pair = operands
+    if first_pair is None or second_pair is None:
         return None
-    (low, high), (least, most) = first, second
-    above, below = (0, 1) if name == "max" else (1, 0)
-    return above if (low >= most).all() else below if (high <= least).all() else None
+    (first_low, first_high), (second_low, second_high) = first_pair, second_pair
+    if_first_larger, if_second_larger = (0, 1) if name == "max" else (1, 0)
+    return (
+        if_first_larger
+        if (first_low >= second_high).all()
+        else if_second_larger
+        if (first_high <= second_low).all()
+        else None
+    )
 
 
-def _found(equation: Equation, operands: list[Pair | None], of_whole: list[bool]) -> tuple[Pair | None, bool]:
-    """The range of an output, None where nothing is known, and whether it is an exact whole number for all designs."""
+def _output_range(equation: Equation, operands: list[Pair | None], are_integer: list[bool]) -> tuple[Pair | None, bool]:
+    """Return the range of an output, None where unknown, and True where it is an exact integer for all designs."""
     name = equation.primitive.name
-    unknown = (_OPEN if name in _COMPARED else None), False
-    known = [pair for pair in operands if pair is not None]
-    if len(known) < len(operands):
-        return unknown
+    unknown_range = (_UNKNOWN_BOOLEAN if name in _COMPARISONS else None), False
+    intervals_in = [pair for pair in operands if pair is not None]
+    if len(intervals_in) < len(operands):
+        return unknown_range
     try:
         with np.errstate(all="ignore"):
-            found = _by_rule(equation, known)
+            interval = _interval_by_rule(equation, intervals_in)
     except (UnknownPrimitiveError, KeyError, NotImplementedError):
-        return unknown
-    if found[0].dtype.kind != "f":
-        return found, True
-    if _stays_whole(name, of_whole[name == "select_n" :], found):
-        return found, True
-    units = _UNIT * (1.0 if name in _ROUNDED else 4.0 if name in _LOOSE else 0.0)
-    return (_widened(found, np.float32(units)) if units else found), False
+        return unknown_range
+    if interval[0].dtype.kind != "f":
+        return interval, True
+    if _is_exact_integer(name, are_integer[name == "select_n" :], interval):
+        return interval, True
+    units = _EPSILON * (1.0 if name in _CORRECTLY_ROUNDED else 4.0 if name in _LOOSELY_ROUNDED else 0.0)
+    return (_widen(interval, np.float32(units)) if units else interval), False
 
 
-def _stays_whole(name: str, of_whole: list[bool], found: Pair) -> bool:
-    """Whether the result of an operation is a whole number, by which of its operands are, and exact."""
-    low, high = found
-    if name in _LOOSE or not (name in _ROUNDING or all(of_whole)):
+def _is_exact_integer(name: str, are_integer: list[bool], interval: Pair) -> bool:
+    """True where the result of an operation is an exact integer, given which operands are."""
+    low, high = interval
+    if name in _LOOSELY_ROUNDED or not (name in _INTEGER_RESULTS or all(are_integer)):
         return False
-    if name in _DIVIDING:
+    if name in _FRACTIONAL_RESULTS:
         return low is high and are_whole(low)
-    return bool((abs(low) <= _MOST_WHOLE).all() and (abs(high) <= _MOST_WHOLE).all())
+    return bool((abs(low) <= _MAX_EXACT_INTEGER).all() and (abs(high) <= _MAX_EXACT_INTEGER).all())
 
 
-def _by_rule(equation: Equation, operands: list[Pair]) -> Pair:
-    operation = named(equation)
+def _interval_by_rule(equation: Equation, operands: list[Pair]) -> Pair:
+    operation = name_and_parameters(equation)
     if all(low is high for low, high in operands):
-        value = np.asarray(function_of(*operation)(*(low for low, _ in operands)))
+        value = np.asarray(numpy_function(*operation)(*(low for low, _ in operands)))
         return value, value
     return intervals.operation(*operation)(*operands)
 
 
-def _widened(pair: Pair, units: Any) -> Pair:
+def _widen(pair: Pair, units: Any) -> Pair:
     low, high = pair
     with np.errstate(all="ignore"):
         return low - units * abs(low), high + units * abs(high)
 
 
 def are_whole(values: Any) -> bool:
-    """Whether all values are whole numbers that are exact."""
+    """True where all values are integers that single precision holds exactly."""
     with np.errstate(invalid="ignore"):
-        return bool((values == np.floor(values)).all() and (abs(values) <= _MOST_WHOLE).all())
+        return bool((values == np.floor(values)).all() and (abs(values) <= _MAX_EXACT_INTEGER).all())

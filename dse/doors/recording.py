@@ -22,7 +22,18 @@ from jax.core import Trace, Tracer
 from jax.extend import core as extend
 from jax.extend.core import ClosedJaxpr, Primitive
 
-from dse.doors.equations import CALLS, Atom, Constant, Equations, Merging, Steps, constant, distinct, number, steps_of
+from dse.doors.equations import (
+    CALL_PRIMITIVES,
+    Atom,
+    Constant,
+    EquationMerger,
+    Equations,
+    InlineProgram,
+    constant,
+    inline_program,
+    merged_equations,
+    number,
+)
 
 #: A context manager, which was in ``jax.core`` before JAX 0.8.2.
 _set_current_trace: Any = vars(extend if hasattr(extend, "set_current_trace") else core)["set_current_trace"]
@@ -38,32 +49,40 @@ _SETTINGS = ("jax_enable_x64", "jax_numpy_dtype_promotion", "jax_numpy_rank_prom
 
 
 def trace(function: Callable[..., Any], *arguments: Any) -> tuple[Equations, jax.tree_util.PyTreeDef]:
-    """The equations of a function of pytrees of scalars, and the structure of its output."""
+    """Record the equations of a function of pytrees of scalars.
+
+    Args:
+        function: pure function.
+        arguments: pytrees of scalars, or of their shapes and types.
+
+    Returns:
+        The equations, and the tree structure of the output.
+    """
     leaves, structure = jax.tree.flatten(arguments)
     types = jax.jit(lambda *values: values).trace(*leaves).jaxpr.in_avals
-    merging = Merging(len(types))
+    merger = EquationMerger(len(types))
     try:
-        with _garbage_waits():
-            outputs, result = Recording(merging).outputs(
+        with _garbage_collection_off():
+            outputs, output_structure = Recording(merger).outputs(
                 lambda *values: function(*jax.tree.unflatten(structure, values)), types
             )
     except CannotRecordError:
         traced = jax.jit(function).trace(*arguments)
-        return distinct(traced.jaxpr), jax.tree.structure(traced.out_info)
-    return merging.result(outputs), result
+        return merged_equations(traced.jaxpr), jax.tree.structure(traced.out_info)
+    return merger.to_equations(outputs), output_structure
 
 
-class _Part(NamedTuple):
-    """A function as recordings of others include it."""
+class _RecordedFunction(NamedTuple):
+    """A function that was recorded once and that other recordings include."""
 
-    steps: Steps
+    program: InlineProgram
     avals: list[Any]  #: types of its outputs
     leaves: list[tuple[int | None, Any]]  #: of its output: a number of these outputs, or None and a value as it is
     structure: Any  #: of its output
 
 
 def once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A pure function of pytrees that recordings run once for each kind of scalars; then they include its equations.
+    """Wrap a pure function of pytrees, so that recordings run it once for each kind of scalars and reuse its equations.
 
     Programs with other objectives or constraints on top of one model so take a tenth of the time of a recording. What
     the function depends on besides its arguments must stay as it is in a process.
@@ -76,7 +95,7 @@ def once(function: Callable[..., Any]) -> Callable[..., Any]:
         if recording is None or not all(_is_scalar_of(recording, leaf) for leaf in leaves):
             return function(*arguments)
         types = tuple(leaf.aval for leaf in leaves)
-        return recording.include(_part(function, structure, types, recording.settings), leaves)
+        return recording.include(_recorded_function(function, structure, types, recording.settings), leaves)
 
     return applied
 
@@ -86,19 +105,23 @@ def _is_scalar_of(recording: Recording, leaf: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _part(function: Callable[..., Any], structure: Any, types: tuple[Any, ...], settings: tuple[Any, ...]) -> _Part:
-    """A function of scalars of these types, under these settings of JAX; called by a function that is recorded."""
-    merging = Merging(len(types))
-    recording = Recording(merging)
-    found, outputs = recording._leaves(lambda *values: function(*jax.tree.unflatten(structure, values)), types)
-    values = [leaf for leaf in found if type(leaf) is Recorded]
+def _recorded_function(
+    function: Callable[..., Any], structure: Any, types: tuple[Any, ...], settings: tuple[Any, ...]
+) -> _RecordedFunction:
+    """Record a function of scalars of ``types`` under ``settings`` of JAX."""
+    merger = EquationMerger(len(types))
+    recording = Recording(merger)
+    output_leaves, output_structure = recording._leaves(
+        lambda *values: function(*jax.tree.unflatten(structure, values)), types
+    )
+    values = [leaf for leaf in output_leaves if type(leaf) is Recorded]
     numbers = iter(range(len(values)))
     leaves: list[tuple[int | None, Any]] = [
-        (next(numbers), None) if type(leaf) is Recorded else (None, leaf) for leaf in found
+        (next(numbers), None) if type(leaf) is Recorded else (None, leaf) for leaf in output_leaves
     ]
     recording.invalidate()
-    steps = steps_of(merging.result([leaf.atom for leaf in values]))
-    return _Part(steps, [leaf.aval for leaf in values], leaves, outputs)
+    program = inline_program(merger.to_equations([leaf.atom for leaf in values]))
+    return _RecordedFunction(program, [leaf.aval for leaf in values], leaves, output_structure)
 
 
 class CannotRecordError(Exception):
@@ -120,64 +143,68 @@ class Recorded(Tracer):
 class Recording(Trace):
     """Where JAX sends the operations of a function that is being recorded."""
 
-    def __init__(self, merging: Merging) -> None:
+    def __init__(self, merger: EquationMerger) -> None:
         super().__init__()
-        self._merging = merging
+        self._merger = merger
         self.settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
-        self.met: dict[Hashable, list[Recorded]] = {}  #: what was called → its outputs
+        self.outputs_by_key: dict[Hashable, list[Recorded]] = {}  #: what was called → its outputs
         self._numbers: dict[str, Constant] = {}
 
     def outputs(self, function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[list[Atom], Any]:
-        """Atoms of the outputs of a function of values of these types, and the structure of the outputs.
+        """Return the atoms of a function's outputs and the structure of the outputs.
+
+        Args:
+            function: function to record.
+            inputs: types of its arguments.
 
         Raises:
             CannotRecordError: for a function that calls one with its own rule of differentiation.
         """
-        with _functions_without_jax():
+        with _patched_jax_numpy():
             leaves, structure = self._leaves(function, inputs)
         self.invalidate()
         return [self.atom(leaf) for leaf in leaves], structure
 
     def _leaves(self, function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[list[Any], Any]:
-        """Leaves of the output of a function of values of these types, and its structure."""
-        values = [Recorded(self, aval, place) for place, aval in enumerate(inputs)]
+        """Return the leaves of a function's output and its structure, for arguments of the types ``inputs``."""
+        values = [Recorded(self, aval, i) for i, aval in enumerate(inputs)]
         with _set_current_trace(self):
             return jax.tree.flatten(function(*values))
 
-    def include(self, part: _Part, values: Sequence[Recorded]) -> Any:
-        """The output of a function that was recorded before, at these values."""
-        atoms = self._merging.take(part.steps, [value.atom for value in values])
-        recorded = [Recorded(self, aval, atom) for aval, atom in zip(part.avals, atoms, strict=True)]
-        leaves = [leaf if at is None else recorded[at] for at, leaf in part.leaves]
-        return jax.tree.unflatten(part.structure, leaves)
+    def include(self, recorded_function: _RecordedFunction, values: Sequence[Recorded]) -> Any:
+        """Return the output at ``values`` of a function that was recorded before."""
+        atoms = self._merger.add_program(recorded_function.program, [value.atom for value in values])
+        recorded = [Recorded(self, aval, atom) for aval, atom in zip(recorded_function.avals, atoms, strict=True)]
+        leaves = [leaf if position is None else recorded[position] for position, leaf in recorded_function.leaves]
+        return jax.tree.unflatten(recorded_function.structure, leaves)
 
     def inline(self, called: ClosedJaxpr, values: Sequence[Any]) -> list[Recorded]:
-        """The outputs of called equations at these values."""
+        """Return the outputs of called equations at ``values``, recorded once for equal values."""
         inputs = tuple(map(self.atom, values))
         key = (called.jaxpr, *[atom.key if type(atom) is Constant else atom for atom in inputs])
-        found = self.met.get(key)
-        if found is None:
-            found = self.run(called, inputs)
+        outputs = self.outputs_by_key.get(key)
+        if outputs is None:
+            outputs = self.run(called, inputs)
             if not called.effects:
-                self.met[key] = found
-        return found
+                self.outputs_by_key[key] = outputs
+        return outputs
 
     def run(self, called: ClosedJaxpr, inputs: tuple[Atom, ...]) -> list[Recorded]:
-        """The outputs of called equations at these atoms, which have not been met."""
-        outputs = self._merging.run(called.jaxpr, (), inputs)
+        """Add called equations and return their outputs at atoms."""
+        outputs = self._merger.add_jaxpr(called.jaxpr, (), inputs)
         return [Recorded(self, aval, atom) for aval, atom in zip(called.out_avals, outputs, strict=True)]
 
     def process_primitive(self, primitive: Primitive, values: Sequence[Any], parameters: dict[str, Any], /) -> Any:
         """Record an operation; JAX calls this."""
-        called = parameters.get("jaxpr") if primitive.name in CALLS else None
+        called = parameters.get("jaxpr") if primitive.name in CALL_PRIMITIVES else None
         if called is not None and not called.consts:
             return self.inline(called, values)
         avals, effects = primitive.abstract_eval(*map(jax.typeof, values), **parameters)
         avals = avals if primitive.multiple_results else [avals]
         inputs = tuple(map(self.atom, values))
-        atoms = self._merging.once(primitive, parameters, inputs, len(avals), bool(effects))
-        found = [Recorded(self, aval, atom) for aval, atom in zip(avals, atoms, strict=True)]
-        return found if primitive.multiple_results else found[0]
+        atoms = self._merger.add_equation(primitive, parameters, inputs, len(avals), bool(effects))
+        outputs = [Recorded(self, aval, atom) for aval, atom in zip(avals, atoms, strict=True)]
+        return outputs if primitive.multiple_results else outputs[0]
 
     def stage_value(self, value: Any) -> Recorded:
         """A constant as a value of the function; JAX calls this."""
@@ -190,7 +217,7 @@ class Recording(Trace):
     process_custom_vjp_call = process_call = process_custom_jvp_call
 
     def atom(self, value: Any) -> Atom:
-        """The variable or constant that a value is."""
+        """Return the variable or constant that a value stands for."""
         if type(value) is Recorded:
             return value.atom
         if type(value) in (float, int):  # whose text tells -0.0 from 0.0, and whole numbers from others
@@ -205,58 +232,58 @@ class Recording(Trace):
 _Kind = type | tuple[Any, bool]
 
 
-def _without_jax(name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
-    """An operation on scalars by equations that are kept, on anything else by JAX."""
+def _recording_function(name: str, jax_function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operation that takes equations from a cache for scalars of a recording, and calls JAX for all else."""
 
-    def applied(*values: Any, **named: Any) -> Any:
+    def applied(*values: Any, **keywords: Any) -> Any:
         recording: Recording | None = None
-        told_apart: list[Any] = [name]
+        key_parts: list[Any] = [name]
         for value in values:
             kind = type(value)
             if kind is Recorded and value.scalar and (recording is None or recording is value._trace):
                 recording = value._trace
-                told_apart += value.scalar
+                key_parts += value.scalar
             elif kind is float or kind is int:
-                told_apart += kind, value or repr(value)  # 0.0 and -0.0 are two
+                key_parts += kind, value or repr(value)  # 0.0 and -0.0 are two
             else:
-                return usual(*values, **named)
-        if recording is None or named:
-            return usual(*values, **named)
-        key = tuple(told_apart)
-        found = recording.met.get(key)
-        if found is None:
-            called = _of_operation(name, key[1::2], recording.settings)
-            found = recording.met[key] = recording.run(called, tuple(map(recording.atom, values)))
-        return found[0]
+                return jax_function(*values, **keywords)
+        if recording is None or keywords:
+            return jax_function(*values, **keywords)
+        key = tuple(key_parts)
+        outputs = recording.outputs_by_key.get(key)
+        if outputs is None:
+            called = _operation_jaxpr(name, key[1::2], recording.settings)
+            outputs = recording.outputs_by_key[key] = recording.run(called, tuple(map(recording.atom, values)))
+        return outputs[0]
 
     return applied
 
 
 @functools.cache
-def _of_operation(name: str, kinds: tuple[_Kind, ...], settings: tuple[Any, ...]) -> ClosedJaxpr:
-    """The equations of an operation on scalars of these types, under these settings of JAX."""
+def _operation_jaxpr(name: str, kinds: tuple[_Kind, ...], settings: tuple[Any, ...]) -> ClosedJaxpr:
+    """Trace an operation on scalars of the types ``kinds`` under ``settings`` of JAX."""
     values = [
         kind(1) if isinstance(kind, type) else jax.ShapeDtypeStruct((), kind[0], weak_type=kind[1]) for kind in kinds
     ]
-    return jax.make_jaxpr(_USUAL[name])(*values)
+    return jax.make_jaxpr(_JAX_FUNCTIONS[name])(*values)
 
 
 #: Functions of ``jax.numpy`` that a model calls hundreds of times.
 _FUNCTIONS = ("where", "maximum", "minimum")
 
 #: Operations by name, as JAX has them.
-_USUAL: dict[str, Callable[..., Any]] = {name: getattr(jnp, name) for name in _FUNCTIONS} | {
+_JAX_FUNCTIONS: dict[str, Callable[..., Any]] = {name: getattr(jnp, name) for name in _FUNCTIONS} | {
     f"__{name}__": getattr(Tracer, f"__{name}__") for name in _OPERATORS
 }
-_WITHOUT_JAX = {name: _without_jax(name, usual) for name, usual in _USUAL.items()}
+_RECORDING_FUNCTIONS = {name: _recording_function(name, usual) for name, usual in _JAX_FUNCTIONS.items()}
 
 for _name in _OPERATORS:
-    setattr(Recorded, f"__{_name}__", _WITHOUT_JAX[f"__{_name}__"])
+    setattr(Recorded, f"__{_name}__", _RECORDING_FUNCTIONS[f"__{_name}__"])
 
 
 @contextlib.contextmanager
-def _garbage_waits() -> Iterator[None]:
-    """A recording makes a hundred thousand values that stay: looking through them for garbage takes as long again."""
+def _garbage_collection_off() -> Iterator[None]:
+    """Turn off garbage collection: a recording makes a hundred thousand live values, and a scan takes as long again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -267,12 +294,12 @@ def _garbage_waits() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _functions_without_jax() -> Iterator[None]:
-    """While a function is recorded; for values that are not recorded, as those of other threads, nothing changes."""
+def _patched_jax_numpy() -> Iterator[None]:
+    """Replace functions of ``jax.numpy`` while a function is recorded; other values than recorded ones go to JAX."""
     try:
         for name in _FUNCTIONS:
-            setattr(jnp, name, _WITHOUT_JAX[name])
+            setattr(jnp, name, _RECORDING_FUNCTIONS[name])
         yield
     finally:
         for name in _FUNCTIONS:
-            setattr(jnp, name, _USUAL[name])
+            setattr(jnp, name, _JAX_FUNCTIONS[name])

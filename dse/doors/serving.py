@@ -39,7 +39,7 @@ _RULES = (Infeasible.heads_not_divisible, Infeasible.width_not_divisible, Infeas
 
 
 def serve(design: Design) -> ServingMetrics:
-    """Latency, throughput, memory and feasibility of serving with ``design``.
+    """Evaluate serving with ``design``: latency, throughput, memory, energy, money and feasibility.
 
     A pure function of scalars, as :func:`dse.doors.evaluation.evaluate` is: never raises, and gives no NaN for leaves
     within their bounds.
@@ -51,166 +51,193 @@ def serve(design: Design) -> ServingMetrics:
     Returns:
         Metrics of scalars in SI units; parts add up to their total.
     """
-    design, rank, held, found, phases, utilisation, hits = _served(design)
-    requests, serving, engine, ranks = rank.requests, rank.serving, rank.engine, design.mapping.dp
-    devices = ranks * design.mapping.tp * design.mapping.pp
-    first = _first_token(rank, found)
-    reason = _reason(design, rank, held, found, phases.violates_limit, utilisation)
-    rate = ranks * found.rate
-    in_time = share_in_time(requests, serving, found, engine.request_time)
-    tokens = rate * requests.output_tokens
-    cache = plus(found.running * held.a_sequence, held.prefix)
-    spent = token_energy(rank, phases, found.rate)
-    peak, provisioned = (
-        whole_power(board, devices, design.system)
-        for board in (jnp.maximum(spent.prefill, spent.decode), spent.provisioned)
+    design, rank, kv, steady_state, phases, utilisation, hit_rate = _serving_state(design)
+    requests, serving, engine, n_ranks = rank.requests, rank.serving, rank.engine, design.mapping.dp
+    n_devices = n_ranks * design.mapping.tp * design.mapping.pp
+    time_to_first_token = _time_to_first_token(rank, steady_state)
+    reason_bits = _reason_bits(design, rank, kv, steady_state, phases.violates_limit, utilisation)
+    requests_per_second = n_ranks * steady_state.rate
+    share_within_slo = share_in_time(requests, serving, steady_state, engine.request_time)
+    tokens_per_second = requests_per_second * requests.output_tokens
+    cache_bytes = plus(steady_state.running * kv.a_sequence, kv.prefix)
+    energy = token_energy(rank, phases, steady_state.rate)
+    peak_power, provisioned_power = (
+        whole_power(board, n_devices, design.system)
+        for board in (jnp.maximum(energy.prefill, energy.decode), energy.provisioned)
     )
-    books = account(design, devices, spent.token.total * tokens, tokens)
-    a_token = reciprocal(tokens)
+    costs = account(design, n_devices, energy.token.total * tokens_per_second, tokens_per_second)
+    seconds_per_token = reciprocal(tokens_per_second)
     return ServingMetrics(
-        time_per_output_token=found.token,
-        **{f"time_per_output_token_{part}": seconds for part, seconds in found.decode._asdict().items()},
-        time_per_output_token_prefill=found.prefill,
-        time_per_output_token_preempted=found.preempted,
-        time_to_first_token=first,
+        time_per_output_token=steady_state.token,
+        **{f"time_per_output_token_{part}": seconds for part, seconds in steady_state.decode._asdict().items()},
+        time_per_output_token_prefill=steady_state.prefill,
+        time_per_output_token_preempted=steady_state.preempted,
+        time_to_first_token=time_to_first_token,
         time_to_first_token_request=engine.request_time,
-        time_to_first_token_waiting=found.waiting,
-        time_to_first_token_prefill=found.prompt,
-        inter_token_latency=found.median,
-        request_latency=first + (requests.output_tokens - 1.0) * found.token,
-        output_tokens_per_second=tokens,
-        output_tokens_per_second_per_device=tokens / devices,
-        output_tokens_per_second_per_user=1.0 / found.token,
-        requests_per_second=rate,
-        share_in_time=in_time,
-        goodput=rate * in_time,
-        context_switch_time=held.a_sequence / design.system.host.bandwidth,
-        **_tails(rank, found, utilisation, ranks),
-        concurrency_limit=ranks * jnp.minimum(held.sequences, engine.most_sequences),
-        prefill_share=found.mixed,
+        time_to_first_token_waiting=steady_state.waiting,
+        time_to_first_token_prefill=steady_state.prompt,
+        inter_token_latency=steady_state.median,
+        request_latency=time_to_first_token + (requests.output_tokens - 1.0) * steady_state.token,
+        output_tokens_per_second=tokens_per_second,
+        output_tokens_per_second_per_device=tokens_per_second / n_devices,
+        output_tokens_per_second_per_user=1.0 / steady_state.token,
+        requests_per_second=requests_per_second,
+        share_in_time=share_within_slo,
+        goodput=requests_per_second * share_within_slo,
+        context_switch_time=kv.a_sequence / design.system.host.bandwidth,
+        **_tail_metrics(rank, steady_state, utilisation, n_ranks),
+        concurrency_limit=n_ranks * jnp.minimum(kv.sequences, engine.most_sequences),
+        prefill_share=steady_state.mixed,
         cache_hit_rate=requests.prefix_share,
-        device_cache_hit_rate=hits,
-        peak_memory=held.weights + cache + held.engine(found.running),
-        peak_memory_weights=held.weights,
-        peak_memory_cache=cache,
-        peak_memory_runtime=held.engine(found.running),
-        energy_per_output_token=spent.token.total,
-        **{f"energy_per_output_token_{part}": joules for part, joules in spent.token._asdict().items()},
-        average_power=spent.token.total * tokens,
-        peak_power=peak,
-        provisioned_power=provisioned,
-        device_power=spent.average,
-        decode_power=spent.decode,
-        prefill_power=spent.prefill,
-        **books.metrics,
-        **{f"cost_per_token{part}": value for part, value in integrate(books.spent, a_token).items()},
-        **{f"carbon_per_token{part}": value for part, value in integrate(books.emitted, a_token).items()},
-        **served_with_failures(design, held.weights, rank.met),
+        device_cache_hit_rate=hit_rate,
+        peak_memory=kv.weights + cache_bytes + kv.engine(steady_state.running),
+        peak_memory_weights=kv.weights,
+        peak_memory_cache=cache_bytes,
+        peak_memory_runtime=kv.engine(steady_state.running),
+        energy_per_output_token=energy.token.total,
+        **{f"energy_per_output_token_{part}": joules for part, joules in energy.token._asdict().items()},
+        average_power=energy.token.total * tokens_per_second,
+        peak_power=peak_power,
+        provisioned_power=provisioned_power,
+        device_power=energy.average,
+        decode_power=energy.decode,
+        prefill_power=energy.prefill,
+        **costs.metrics,
+        **{f"cost_per_token{part}": value for part, value in integrate(costs.spent, seconds_per_token).items()},
+        **{f"carbon_per_token{part}": value for part, value in integrate(costs.emitted, seconds_per_token).items()},
+        **served_with_failures(design, kv.weights, rank.met),
         parameters=parameter_count(main_model(design.workload)),
-        feasible=reason == 0,
-        infeasible_reason=reason,
+        feasible=reason_bits == 0,
+        infeasible_reason=reason_bits,
     )
 
 
-def _first_token(rank: Rank, found: Served) -> Scalar:
-    """Seconds to the first token of an answer."""
-    return rank.engine.request_time + found.waiting + found.prompt
+def _time_to_first_token(rank: Rank, steady_state: Served) -> Scalar:
+    """Return the time from a request to the first token of its answer, s."""
+    return rank.engine.request_time + steady_state.waiting + steady_state.prompt
 
 
-class _Parts(NamedTuple):
-    """Intermediate results of serving."""
+class _ServingState(NamedTuple):
+    """The steady state of a design that serves, with what it is computed from."""
 
     design: Design  # at the clock that is set
     rank: Rank
-    held: KvCapacity
-    found: Served
+    kv: KvCapacity
+    steady_state: Served
     phases: Phases
     utilisation: Scalar  # of an open load; 1 of others
-    hits: Scalar  # share of prompt tokens found in device memory
+    hit_rate: Scalar  # share of prompt tokens found in device memory
 
 
-def _served(design: Design) -> _Parts:
+def _serving_state(design: Design) -> _ServingState:
     design = at_its_clock(technology.generated(design))
     rank = _rank(design)
-    held, reuse = kv_capacity(rank.stage, rank.requests, rank.serving, rank.engine), design.workload.reuse
+    kv, reuse = kv_capacity(rank.stage, rank.requests, rank.serving, rank.engine), design.workload.reuse
     if reuse is None:
-        return _Parts(design, rank, held, *served(rank, design.mapping.dp, held), rank.requests.prefix_share)
-    held, own = shared_among(held, reuse), rank
-    rank = with_lookups(own, at_best(own.requests, reuse))
-    hits = rank.requests.prefix_share
+        return _ServingState(design, rank, kv, *served(rank, design.mapping.dp, kv), rank.requests.prefix_share)
+    kv, rank_without_reuse = shared_among(kv, reuse), rank
+    rank = with_lookups(rank_without_reuse, at_best(rank_without_reuse.requests, reuse))
+    hit_rate = rank.requests.prefix_share
     for _ in range(ROUNDS):
-        found = lookups(own, reuse, held, served(rank, design.mapping.dp, held)[0])
-        hits, rank = found.device, with_lookups(own, found)
-    return _Parts(design, rank, held, *served(rank, design.mapping.dp, held), hits)
+        hits = lookups(rank_without_reuse, reuse, kv, served(rank, design.mapping.dp, kv)[0])
+        hit_rate, rank = hits.device, with_lookups(rank_without_reuse, hits)
+    return _ServingState(design, rank, kv, *served(rank, design.mapping.dp, kv), hit_rate)
 
 
-def _tails(rank: Rank, found: Served, utilisation: Scalar, ranks: Scalar) -> dict[str, Scalar]:
-    """Percentiles of latencies, and what an open load needs."""
-    outside = rank.engine.request_time
-    spread = tails(rank.requests, rank.serving, found, outside)
-    waits = {p: spread.waits(beyond) for p, (_, beyond) in NORMAL.items()}
-    latency = found.waiting + found.prompt + (rank.requests.output_tokens - 1.0) * found.token
+def _tail_metrics(rank: Rank, steady_state: Served, utilisation: Scalar, n_ranks: Scalar) -> dict[str, Scalar]:
+    """Return percentiles of latencies, and what an open load needs, by metric name."""
+    request_time = rank.engine.request_time
+    distributions = tails(rank.requests, rank.serving, steady_state, request_time)
+    waits_by_percentile = {
+        percentile: distributions.waits(tail_share) for percentile, (_, tail_share) in NORMAL.items()
+    }
+    request_latency = (
+        steady_state.waiting + steady_state.prompt + (rank.requests.output_tokens - 1.0) * steady_state.token
+    )
     return {
-        **{f"{p}_time_to_first_token": spread.first.quantile(z) + waits[p] for p, (z, _) in NORMAL.items()},
-        **{f"{p}_time_per_output_token": spread.token.quantile(z) for p, (z, _) in NORMAL.items()},
-        **{f"{p}_request_latency": spread.latency.quantile(z) + waits[p] for p, (z, _) in NORMAL.items()},
+        **{
+            f"{percentile}_time_to_first_token": distributions.first.quantile(z) + waits_by_percentile[percentile]
+            for percentile, (z, _) in NORMAL.items()
+        },
+        **{
+            f"{percentile}_time_per_output_token": distributions.token.quantile(z)
+            for percentile, (z, _) in NORMAL.items()
+        },
+        **{
+            f"{percentile}_request_latency": distributions.latency.quantile(z) + waits_by_percentile[percentile]
+            for percentile, (z, _) in NORMAL.items()
+        },
         "utilisation": utilisation,
-        "requests_in_flight": ranks * found.rate * latency,
-        "replicas_needed": jnp.ceil(ranks * utilisation * (1.0 - 1e-6)),
+        "requests_in_flight": n_ranks * steady_state.rate * request_latency,
+        "replicas_needed": jnp.ceil(n_ranks * utilisation * (1.0 - 1e-6)),
     }
 
 
 def _rank(design: Design) -> Rank:
-    """One data-parallel rank of a design at its clock."""
+    """Return one data-parallel rank of a design at its clock."""
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
     engine = design.software.engine or Engine()
     return Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
 
 
 def meeting(design: Design) -> tuple[int, float]:
-    """Data-parallel ranks whose prompts delay each other, and the share of their experts in the work of a prompt."""
+    """Return the count of ranks whose prompts delay each other, and the share of experts in a prompt's work.
+
+    Args:
+        design: one point of the design space, plain numbers as leaves.
+    """
     ranks, shared = together(_rank(design))
     return 1 if ranks is None else round(float(ranks)), float(shared)
 
 
 def step_time(design: Design, batch: Batch) -> Scalar:
-    """Seconds of one engine step that works on ``batch``, with the design's drafts, at the clock of its power limit."""
-    stage, met, _, serving, engine = _rank(at_its_clock(technology.generated(design)))
-    decodes = batch.prompt <= 0.0  # in a graph, at any number of sequences
-    engine = dataclasses.replace(engine, graph_tokens=jnp.where(decodes, jnp.inf, engine.graph_tokens))
-    idle = jnp.where(decodes, idle_rows(serving, engine, batch.sequences), 0.0)
-    batch = batch._replace(drafts=serving.drafts, padding=idle)
-    return engine_step(at_limit(stage, met, serving, engine, batch).stage, met, serving, engine, batch).total
+    """Return the time of one engine step on a batch, s, at the clock of the design's power limit.
+
+    Args:
+        design: one point of the design space.
+        batch: sequences and prompt tokens of the step; drafts and padding are those of the design.
+    """
+    stage, ranks, _, serving, engine = _rank(at_its_clock(technology.generated(design)))
+    is_decode = batch.prompt <= 0.0  # in a graph, at any number of sequences
+    engine = dataclasses.replace(engine, graph_tokens=jnp.where(is_decode, jnp.inf, engine.graph_tokens))
+    padding_rows = jnp.where(is_decode, idle_rows(serving, engine, batch.sequences), 0.0)
+    batch = batch._replace(drafts=serving.drafts, padding=padding_rows)
+    return engine_step(at_limit(stage, ranks, serving, engine, batch).stage, ranks, serving, engine, batch).total
 
 
 def cache_room(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
-    """Cache of a rank's most loaded device and that of a sequence of ``tokens`` there, B."""
+    """Return the cache capacity of a rank's most loaded device, and the size of one sequence there, B.
+
+    Args:
+        design: one point of the design space.
+        tokens: length of the sequence.
+    """
     stage, _, requests, serving, engine = _rank(at_its_clock(technology.generated(design)))
-    held = kv_capacity(stage, requests, serving, engine)
-    room = plus(held.sequences * held.each, held.prefix)
-    return room, stage.layout.layers * cache_bytes(stage.design, serving, tokens)
+    kv = kv_capacity(stage, requests, serving, engine)
+    capacity = plus(kv.sequences * kv.each, kv.prefix)
+    return capacity, stage.layout.layers * cache_bytes(stage.design, serving, tokens)
 
 
 def decoding(design: Design) -> Scalar:
-    """Sequences that a rank decodes at once, mean."""
-    return _served(design).found.decoding
+    """Return the mean count of sequences that a rank decodes at once."""
+    return _serving_state(design).steady_state.decoding
 
 
 def steps(design: Design) -> PhaseBounds:
-    """Seconds of a step that decodes and of one that carries prompts, by what bounds them; as pure as :func:`serve`."""
-    one = _served(design)
-    return phase_bounds(one.rank.met, one.rank.serving, one.rank.engine, one.phases)
+    """Split the time of a decode step and of a step with prompts by what bounds it, s; pure as :func:`serve`."""
+    state = _serving_state(design)
+    return phase_bounds(state.rank.met, state.rank.serving, state.rank.engine, state.phases)
 
 
 def bounds(design: Design) -> BoundBy:
-    """Seconds of an output token by what bounds them: compute, memory, network, the rest; as pure as :func:`serve`."""
-    one = _served(design)
-    by_phase = phase_bounds(one.rank.met, one.rank.serving, one.rank.engine, one.phases)
-    return token_bounds(one.rank.serving, one.found, by_phase)
+    """Split the time of an output token into compute, memory, network and the rest, s; pure as :func:`serve`."""
+    state = _serving_state(design)
+    by_phase = phase_bounds(state.rank.met, state.rank.serving, state.rank.engine, state.phases)
+    return token_bounds(state.rank.serving, state.steady_state, by_phase)
 
 
 def at_its_clock(design: Design) -> Design:
-    """The design with the rates of the clock that is set, at its nominal ones where a limit decides."""
+    """Return the design with rates at the clock that is set, or nominal rates where a power limit sets the clock."""
     accelerator = design.system.accelerator
     if accelerator.solves_clock:  # each kind of step has a clock of its own
         return design
@@ -218,34 +245,38 @@ def at_its_clock(design: Design) -> Design:
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=slowed))
 
 
-def _reason(design: Design, rank: Rank, held: KvCapacity, found: Served, over: Any, utilisation: Scalar) -> Scalar:
-    """Bits of :class:`Infeasible`; 0 when the design can serve."""
+def _reason_bits(
+    design: Design, rank: Rank, kv: KvCapacity, steady_state: Served, exceeds_power: Any, utilisation: Scalar
+) -> Scalar:
+    """Return the bits of :class:`Infeasible`, 0 for a design that can serve."""
     w, m, system = design.workload, design.mapping, design.system
     requests, serving = rank.requests, rank.serving
-    first = _first_token(rank, found)
+    time_to_first_token = _time_to_first_token(rank, steady_state)
     values = {**vars(w), **vars(m), "virtual_stages": 1.0, "n_micro_batches": 1.0}
     limit = requests.first_token_limit
-    late = (limit > 0.0) & ((first > limit) | promises_none(requests))
-    slow = (requests.token_limit > 0.0) & (found.token > requests.token_limit)
+    misses_first_token = (limit > 0.0) & ((time_to_first_token > limit) | promises_none(requests))
+    misses_token = (requests.token_limit > 0.0) & (steady_state.token > requests.token_limit)
     broken = {
         **{reason: ~divisibility.keeps(reason, values, divides) for reason in _RULES},
-        Infeasible.memory: (held.sequences < 1.0)
-        | ((requests.load == float(Load.static)) & (found.running > held.sequences)),
+        Infeasible.memory: (kv.sequences < 1.0)
+        | ((requests.load == float(Load.static)) & (steady_state.running > kv.sequences)),
         Infeasible.step_tokens: serving.chunk < tokens_of_a_sequence(serving),
         Infeasible.device_count_mismatch: m.tp * m.pp * m.dp != system.n_devices,
         Infeasible.network_too_small: network_too_small(system, m.tp),
         Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),
-        Infeasible.power: (clock_ratio(system.accelerator.power) > HIGHEST_CLOCK) | over,
-        Infeasible.latency: late | slow | (utilisation > 1.0 if requests.request_rate is not None else False),
+        Infeasible.power: (clock_ratio(system.accelerator.power) > HIGHEST_CLOCK) | exceeds_power,
+        Infeasible.latency: misses_first_token
+        | misses_token
+        | (utilisation > 1.0 if requests.request_rate is not None else False),
     }
     if system.accelerator.chip is not None:
         broken[Infeasible.chip_shares] = technology.overspent(system.accelerator.chip)
     if w.recurrent is not None:
         broken[Infeasible.heads_not_divisible] |= ~divides(m.tp, w.recurrent.state_heads)
     if w.experts is not None and m.experts is not None:
-        whole = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
+        sizes = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
         split = {**vars(w.experts), **vars(m.experts), "etp": width_split(m.tp, m.experts.ep, m.experts.etp)}
         split["n_experts"] = w.experts.n_experts + serving.redundant_experts
-        fits = divisibility.experts_fit({**split, **whole}, divides) & routes(w.experts)
+        fits = divisibility.experts_fit({**split, **sizes}, divides) & routes(w.experts)
         broken[Infeasible.experts_not_divisible] = ~fits
     return bits_of(broken)

@@ -15,22 +15,31 @@ STUDIES: dict[str, Study] = {study.name: study for study in (TRAINING, SERVING)}
 
 
 def of_another(name: str, study: Study) -> tuple[str, Study] | None:
-    """A metric that only another kind of study has, by our name or another tool's, and that kind.
+    """Find a metric of another kind of study, by our name or another tool's.
+
+    Args:
+        name: of a metric.
+        study: kind of study that should have it.
+
+    Returns:
+        Our name of the metric and the study that has it, None where ``study`` itself has it or none does.
 
     >>> of_another("ttft", TRAINING), of_another("throughput", TRAINING)
     (('time_to_first_token', Study('serving')), None)
     """
     names = (name, *ELSEWHERE.get(plain(name), ()))
-    if study.name not in STUDIES or any(one in study.units for one in names):
+    if study.name not in STUDIES or any(candidate in study.units for candidate in names):
         return None
-    return next(((one, other) for other in STUDIES.values() for one in names if one in other.units), None)
+    return next(
+        ((candidate, other) for other in STUDIES.values() for candidate in names if candidate in other.units), None
+    )
 
 
 def of_document(document: Mapping[str, Any]) -> Study:
-    """The kind of study that a parsed specification asks for: serving where it has a section of that name."""
+    """Return the kind of study of a parsed specification: serving where it has a section of that name."""
     return SERVING if SERVING.name in document else TRAINING
 
 
 def of_metrics(names: Container[Hashable]) -> Study:
-    """The kind of study whose metrics these are, by the first of its totals."""
+    """Return the kind of study whose first total is among the names, else training."""
     return next((study for study in STUDIES.values() if study.totals[0] in names), TRAINING)

@@ -47,7 +47,7 @@ class SameOption(NamedTuple):
     where: IdleRule
 
     def counts(self, column: np.ndarray) -> np.ndarray:
-        """Values of the option as they count where the rule holds."""
+        """Return the values of the option with ``value`` replaced by ``same_as``."""
         return np.where(column == self.value, self.same_as, column)
 
 
@@ -56,7 +56,7 @@ CONSTRAINT = "constraint"
 
 
 class Breakdown(NamedTuple):
-    """What a model is made of at one design; empty where it does not say."""
+    """Parts of a model's work and time at one design, empty where the study has none."""
 
     design: Design  #: as it runs: at the clock that its power allows
     layer: Mapping[str, Scalar] = types.MappingProxyType({})  #: parts of the time of one layer and micro-batch
@@ -66,8 +66,8 @@ class Breakdown(NamedTuple):
     messages: Sequence[Message] = ()  #: what a device sends
 
 
-class Shown(NamedTuple):
-    """A metric as tables of designs show it."""
+class MetricColumn(NamedTuple):
+    """A metric as a column in tables of designs."""
 
     heading: str
     metric: str
@@ -99,7 +99,7 @@ class Study:
     divided_from: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: part of a total → the part that includes it in results of earlier versions
     energy: str = ""  #: the metric of energy that figures draw
-    beside: Shown | None = None  #: the metric shown with the first total in figures
+    beside: MetricColumn | None = None  #: the metric shown with the first total in figures
     trade: tuple[str, str] | None = None  #: two metrics, the more the better, whose front is drawn of any results
     capacity: Callable[[Design], Scalar] = lambda design: design.system.accelerator.memory.capacity
     #: bytes of a device that may be taken of what it has
@@ -134,17 +134,17 @@ class Study:
     unread: tuple[str, ...] = ()  #: leaves, or how they begin, that its model does not read though a mapping has them
     bounds: Callable[[Design], Any] | None = None
     #: seconds of the first total by what bounds them, a named tuple of scalars that add up to it; pure
-    shown: tuple[Shown, ...] = ()  #: metrics in tables of the best designs
+    shown: tuple[MetricColumn, ...] = ()  #: metrics in tables of the best designs
     breakdown: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     #: heading → parts of the first total whose shares such tables show together
 
     def __repr__(self) -> str:
-        """Short: it stands in the signatures that ``help`` shows."""
+        """Return a short text, which stands in the signatures that ``help`` shows."""
         return f"Study({self.name!r})"
 
     @property
     def is_own(self) -> bool:
-        """Whether the model is the package's own, so that the code's digest tells of every change."""
+        """True for a model of this package, so that the code's digest covers every change of it."""
         return getattr(self.evaluate, "__module__", "").startswith("dse.")
 
     # --- metrics ------------------------------------------------------------------------------------------
@@ -156,32 +156,32 @@ class Study:
 
     @functools.cached_property
     def written(self) -> dict[str, str]:
-        """Units of every metric as tables and messages write them: a rate says of what."""
+        """Units of every metric for display, with what a rate counts (``tokens/s``)."""
         counts = {field.name: field.metadata.get("counts") for field in dataclasses.fields(self.metrics)}
         return {name: f"{counts[name]}/s" if counts[name] else units for name, units in self.units.items()}
 
     @functools.cached_property
     def most(self) -> dict[str, float]:
-        """The largest value that a metric may have, by name."""
+        """Upper bound of every metric by name."""
         return {field.name: field.metadata["bounds"].high for field in dataclasses.fields(self.metrics)}
 
     @functools.cached_property
     def long_names(self) -> dict[str, str]:
-        """What every metric is, by name."""
+        """Description of every metric by name."""
         return {field.name: field.metadata["long_name"] for field in dataclasses.fields(self.metrics)}
 
     def group(self, name: str) -> frozenset[str]:
-        """Names of the metrics of a group."""
+        """Return the names of the metrics of a group."""
         fields = dataclasses.fields(self.metrics)
         return frozenset(field.name for field in fields if field.metadata.get("group") == name)
 
     def parts(self, total: str) -> tuple[str, ...]:
-        """Names of the metrics that add up to ``total``."""
+        """Return the names of the metrics that add up to ``total``."""
         return tuple(name for name in self.units if name.startswith(f"{total}_"))
 
     @property
     def smooth(self) -> tuple[str, ...]:
-        """Metrics that may be differentiated."""
+        """Names of the metrics that may be differentiated."""
         left_out = ("feasible", "infeasible_reason", *self.steps)
         return tuple(name for name in self.units if name not in left_out)
 
@@ -191,21 +191,21 @@ class Study:
         from dse.doors.scalars import ScalarFunction
 
         def numbers(design: Design) -> tuple[dict[str, Scalar], None]:
-            found = self.evaluate(design)
-            return {name: getattr(found, name) for name in self.units}, None
+            metrics = self.evaluate(design)
+            return {name: getattr(metrics, name) for name in self.units}, None
 
         return ScalarFunction(numbers, f"metrics of {self.name}" if self.is_own else None)
 
     def evaluated(self, design: Design) -> dict[str, float]:
-        """Metrics by name of a design with plain numbers as leaves."""
+        """Return metrics by name of a design with plain numbers as leaves."""
         return {name: float(value) for name, value in self._numbers(design)[0].items()}
 
     def caution_on(self, metrics: Mapping[str, float], design: Design) -> str:
-        """What a reader of the metrics of a design must know, in one line; empty where there is nothing."""
+        """Return a caution about a design's metrics in one line, empty where there is none."""
         return self.caution(metrics, design, self.evaluated)
 
     def lookup(self, design: Design, metrics: Any) -> Lookup:
-        """What the names in expressions stand for at a design; degrees of experts are 1 where it has none."""
+        """Return the function that reads a metric or leaf of a design by name; degrees of absent experts are 1."""
 
         def value(name: str) -> Any:
             if name in self.units:
@@ -219,41 +219,41 @@ class Study:
 
     @functools.cached_property
     def constraint_bit(self) -> int:
-        """Bit of ``infeasible_reason`` for a constraint of the specification: the one after the model's own."""
+        """Bit of ``infeasible_reason`` for a constraint of the specification, the first after the model's."""
         return 1 << max(self.reasons).bit_length()
 
     @property
     def feasible_bit(self) -> int:
-        """The bit after those of all reasons, for the feasible where they are counted with the reasons."""
+        """Bit that marks feasible designs where these are counted with the reasons, the first after all reasons."""
         return self.constraint_bit << 1
 
     @functools.cached_property
     def reason_bits(self) -> dict[str, int]:
-        """Name → bit of ``infeasible_reason``: the model's, then the specification's constraints."""
-        own = {name: int(reason) for name, reason in self.reasons.__members__.items()}
-        return own | {CONSTRAINT: self.constraint_bit}
+        """Name of a reason → its bit of ``infeasible_reason``."""
+        bits = {name: int(reason) for name, reason in self.reasons.__members__.items()}
+        return bits | {CONSTRAINT: self.constraint_bit}
 
     @functools.cached_property
     def reason_meanings(self) -> dict[str, str]:
-        """Name → one sentence."""
-        own = {name: self.meanings[reason] for name, reason in self.reasons.__members__.items()}
-        return own | {CONSTRAINT: "a constraint of the sweep is not met"}
+        """Name of a reason → its meaning in one sentence."""
+        meanings = {name: self.meanings[reason] for name, reason in self.reasons.__members__.items()}
+        return meanings | {CONSTRAINT: "a constraint of the sweep is not met"}
 
     @functools.cached_property
     def no_step_bits(self) -> int:
-        """Bits of the reasons that leave no step to be timed: what does not divide, what nothing multiplies.
+        """Bits of the reasons without a step to time: sizes that do not divide, precisions without arithmetic.
 
         What only exceeds a memory or a limit, or a constraint of the specification, would run at its times with more.
         """
-        whole = sum(int(reason) for reason in self.reasons)
-        return whole & ~(int(self.memory_reasons) | int(self.hypothetical))
+        all_bits = sum(int(reason) for reason in self.reasons)
+        return all_bits & ~(int(self.memory_reasons) | int(self.hypothetical))
 
     def holds_without_step(self, metric: str) -> bool:
-        """Whether a metric says something of a design that has no step: of its model, its memory, its machine."""
+        """True for a metric that is valid for a design without a step: of its model, its memory, its machine."""
         return metric.startswith((*self.stands, "feasible", "infeasible_reason"))
 
     def reasons_in(self, bits: int) -> Iterator[str]:
-        """Names of the reasons whose bits are set."""
+        """Yield the names of the reasons whose bits are set."""
         return (name for name, bit in self.reason_bits.items() if bits & bit)
 
 
@@ -267,40 +267,51 @@ OPTIONAL = {
 }
 
 
-def network_told(system: System) -> str:
-    """The devices in use and those that networks connect; how they are laid out where no switch joins them."""
-    joined = max(system.scale_up.domain, system.scale_out.domain)
-    told, links = f"n_devices={system.n_devices:g}, the network connects {joined:g}", system.scale_up.links
+def network_description(system: System) -> str:
+    """Return text on the devices in use and those that networks connect, with the topology where there are links."""
+    n_connected = max(system.scale_up.domain, system.scale_out.domain)
+    text, links = f"n_devices={system.n_devices:g}, the network connects {n_connected:g}", system.scale_up.links
     if links is None:
-        return told
+        return text
     axes = f", links.x={links.x:g}, links.y={links.y:g}" if links.topology == float(Topology.torus) else ""
-    return f"{told}; a {Topology(int(links.topology)).name} of links.per_device={links.per_device:g}{axes}"
+    return f"{text}; a {Topology(int(links.topology)).name} of links.per_device={links.per_device:g}{axes}"
 
 
-def over_routed(experts: Experts) -> str:
-    """Values of a mixture of experts beyond what the others allow, after a comma; empty for none."""
-    over = [name for name, is_kept in experts.kept.items() if not is_kept]
-    return "".join(f", {name}={getattr(experts, name):g} of at most {experts.most[name]:g}" for name in over)
+def routing_excess(experts: Experts) -> str:
+    """Return text on values of a mixture of experts that exceed what others allow, empty for none."""
+    excess = [name for name, is_allowed in experts.kept.items() if not is_allowed]
+    return "".join(f", {name}={getattr(experts, name):g} of at most {experts.most[name]:g}" for name in excess)
 
 
-def shares_told(design: Design) -> str:
-    """What the shares of a generated chip add up to where that is more than the whole."""
+def chip_share_excess(design: Design) -> str:
+    """Return text on the sums of a generated chip's shares that exceed 1."""
     from dse.model.machine.technology import wholes
 
     chip = design.system.accelerator.chip
-    found = {} if chip is None else {name: float(total) for name, total in wholes(chip).items()}
-    return ", ".join(f"{name} {total:.3g}" for name, total in found.items() if total > 1.0) or "no shares"
+    totals = {} if chip is None else {name: float(total) for name, total in wholes(chip).items()}
+    return ", ".join(f"{name} {total:.3g}" for name, total in totals.items() if total > 1.0) or "no shares"
 
 
 def price_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Beside the bill of an accelerator what it is bought at; where a price or dies are made up, that they are."""
+    """Return a note on an accelerator's price, or on a price or dies that are assumed.
+
+    Args:
+        total: metric whose parts are shown.
+        metrics: values of all metrics by name.
+        design: design that they are of.
+    """
     if total == "device_cost":
         return f"Price: {quantity(metrics['device_price'], 'USD')}. Analysts' bills leave the design out."
     return {"capital_cost": made_up_price, "device_carbon": made_up_carbon}.get(total, lambda *_: "")(metrics, design)
 
 
 def made_up_price(metrics: Mapping[str, float], design: Design) -> str:
-    """What stands in for the price of an accelerator that nobody states, in one line; empty where somebody does."""
+    """Return the rule for the price of an accelerator without a stated one in one line, else an empty text.
+
+    Args:
+        metrics: values of all metrics by name.
+        design: design that they are of.
+    """
     system = design.system
     rule = stands_in_for_price(system.accelerator, system.prices or Prices())
     price = quantity(metrics["device_price"], "USD")
@@ -308,7 +319,12 @@ def made_up_price(metrics: Mapping[str, float], design: Design) -> str:
 
 
 def made_up_carbon(metrics: Mapping[str, float], design: Design) -> str:
-    """What stands in for the emissions of dies that are not known, in one line; empty where they are."""
+    """Return the rule for the emissions of dies without a stated area in one line, else an empty text.
+
+    Args:
+        metrics: values of all metrics by name.
+        design: design that they are of.
+    """
     system = design.system
     rule = stands_in_for_dies(system.accelerator, system.emissions or Emissions())
     carbon = quantity(metrics["device_carbon_dies"], "kg")
@@ -316,7 +332,13 @@ def made_up_carbon(metrics: Mapping[str, float], design: Design) -> str:
 
 
 def money_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """What hours, years and tokens cost, or tokens emit."""
+    """Return a note on the cost of hours, years and tokens, or on the emissions of tokens.
+
+    Args:
+        total: metric whose parts are shown.
+        metrics: values of all metrics by name.
+        design: design that they are of.
+    """
     if total.startswith("carbon"):
         return f"Emissions per million tokens: {quantity(1e6 * metrics['carbon_per_token'], 'kg')}."
     return (

@@ -9,13 +9,13 @@ from dse.designs.records import NOT_OF_ENGINES, TRAINING_ALONE, with_serving_def
 from dse.doors.study import (
     OPTIONAL,
     Evaluated,
-    Shown,
+    MetricColumn,
     Study,
+    chip_share_excess,
     money_note,
-    network_told,
-    over_routed,
+    network_description,
     price_note,
-    shares_told,
+    routing_excess,
 )
 from dse.io.quantities import counted, digits, duration, quantity
 from dse.types import (
@@ -32,13 +32,13 @@ from dse.types import (
 
 _GB = 1e9
 
-#: Seconds to the first token of a queue that has no end, as far as it is from a limit.
-_ENDLESS = 1e6
+#: Time to the first token of a queue without end, s, for its distance from a limit.
+_ENDLESS_WAIT = 1e6
 
-#: Operators that only steps with prompts have, and only those in which sequences decode.
-_OF_PROMPTS, _OF_DECODING = ("prefill_attention", "prefill_state"), ("decode_attention", "decode_state")
+#: Operators of steps with prompts alone, and of steps that decode alone.
+_PREFILL_OPERATORS, _DECODE_OPERATORS = ("prefill_attention", "prefill_state"), ("decode_attention", "decode_state")
 
-#: Sequences of a global batch, which serving has not: a multiple of any dp, so that no rule of training objects.
+#: Sequences of a global batch, which serving lacks: a multiple of any dp, so that every rule of training is met.
 _ANY_BATCH = 2.0**15 * 3**2 * 5 * 7
 
 
@@ -50,14 +50,14 @@ def _serve(design: Design) -> ServingMetrics:
 
 
 def _capacity(design: Design) -> Scalar:
-    """What the engine takes of a device's memory."""
+    """Return the share of a device's memory that the engine takes, B."""
     from dse.types import Serving
 
     return (design.mapping.serving or Serving()).memory_share * design.system.accelerator.memory.capacity
 
 
 def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Scalar]:
-    """Memory and the limits of latency have a degree."""
+    """Return the logarithm of demand over supply for memory and latency."""
     import jax.numpy as jnp
 
     from dse.model.machine.technology import generated
@@ -67,29 +67,31 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
     requests = design.workload.requests or Requests()
     capacity = _capacity(generated(design))
 
-    def over(need: Scalar, limit: Scalar) -> Scalar:
-        return jnp.where(limit > 0.0, need / jnp.where(limit > 0.0, limit, 1.0), 1.0)
+    def ratio(seconds: Scalar, limit: Scalar) -> Scalar:
+        return jnp.where(limit > 0.0, seconds / jnp.where(limit > 0.0, limit, 1.0), 1.0)
 
-    first = jnp.where(promises_none(requests), _ENDLESS, metrics.time_to_first_token)
+    first = jnp.where(promises_none(requests), _ENDLESS_WAIT, metrics.time_to_first_token)
     late = jnp.maximum(
-        over(first, requests.first_token_limit),
-        over(metrics.time_per_output_token, requests.token_limit),
+        ratio(first, requests.first_token_limit),
+        ratio(metrics.time_per_output_token, requests.token_limit),
     )
     if requests.request_rate is not None:
         late = jnp.where(requests.load == float(Load.rate), jnp.maximum(late, metrics.utilisation), late)
     return {
-        Infeasible.memory: jnp.log(jnp.maximum(metrics.peak_memory / jnp.maximum(capacity, 1.0), _far_need(design))),
+        Infeasible.memory: jnp.log(
+            jnp.maximum(metrics.peak_memory / jnp.maximum(capacity, 1.0), _far_memory_ratio(design))
+        ),
         Infeasible.latency: jnp.log(jnp.maximum(late, 1e-6)),
     }
 
 
-def _copies_told(serving: Serving | None) -> str:
-    """Number of redundant copies of experts, if any."""
+def _redundant_text(serving: Serving | None) -> str:
+    """Return text on the count of redundant experts, empty for none."""
     return f" + {serving.redundant_experts:g}" if serving and serving.redundant_experts else ""
 
 
-def _far_need(design: Design) -> Scalar:
-    """Bytes of weights in a far memory over what it holds; none without one."""
+def _far_memory_ratio(design: Design) -> Scalar:
+    """Return the weights in far memory over its capacity, 0 without far memory."""
     from dse.model.machine.technology import generated
     from dse.model.serving.memory import weight_bytes
     from dse.model.serving.work import stage_of
@@ -99,12 +101,12 @@ def _far_need(design: Design) -> Scalar:
     if spill is None:
         return 0.0
     stage, serving = stage_of(generated(design)), design.mapping.serving or Serving()
-    held = spill.far_weights * weight_bytes(stage.design, stage.layout, serving)
-    return held / _far_tier(design).capacity
+    far_bytes = spill.far_weights * weight_bytes(stage.design, stage.layout, serving)
+    return far_bytes / _far_tier(design).capacity
 
 
-def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
-    """The numbers behind each reason."""
+def _reason_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
+    """Return reason → text with the numbers behind it."""
     w, m, system = design.workload, design.mapping, design.system
     weights, capacity = metrics["peak_memory_weights"] / _GB, system.accelerator.memory.capacity / _GB
     far = "" if m.spill is None else f", {_far_tier(design).capacity / _GB:.1f} GB beyond it"
@@ -115,49 +117,54 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
         "width_not_divisible": f"tp={m.tp:g}, feed-forward width={w.ffn_hidden:g}",
         "layers_not_divisible": f"pp={m.pp:g}, layers={w.n_layers:g}",
         "device_count_mismatch": f"tp x pp x dp = {m.tp * m.pp * m.dp:g}, n_devices={system.n_devices:g}",
-        "network_too_small": network_told(system),
-        "precision_unsupported": _precision_told(Precision(int(m.precision))),
+        "network_too_small": network_description(system),
+        "precision_unsupported": _precision_text(Precision(int(m.precision))),
         "power": (
             f"clock {system.accelerator.power.clock / 1e9:g} GHz, limit "
             f"{system.accelerator.power.limit or system.accelerator.power.tdp:g} W"
         ),
-        "chip_shares": shares_told(design),
+        "chip_shares": chip_share_excess(design),
         "step_tokens": "" if m.serving is None else f"chunk={m.serving.chunk:g}, drafts={m.serving.drafts:g}",
         "latency": (
-            f"first token {metrics['time_to_first_token']:.3g} s{_unpromised(w.requests)}, output token "
-            f"{1e3 * metrics['time_per_output_token']:.3g} ms{_overload(metrics)}"
+            f"first token {metrics['time_to_first_token']:.3g} s{_no_promise_text(w.requests)}, output token "
+            f"{1e3 * metrics['time_per_output_token']:.3g} ms{_overload_text(metrics)}"
         ),
         "experts_not_divisible": "no experts"
         if m.experts is None or w.experts is None
         else (
-            f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, experts={w.experts.n_experts:g}{_copies_told(m.serving)}"
-            f"{over_routed(w.experts)}"
+            f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, experts={w.experts.n_experts:g}{_redundant_text(m.serving)}"
+            f"{routing_excess(w.experts)}"
         ),
     }
 
 
-def _precision_told(precision: Precision) -> str:
-    """A precision that cannot be multiplied; how weights that are merely kept in it are stated."""
+def _precision_text(precision: Precision) -> str:
+    """Return text on a precision without arithmetic, and on how to state weights that are stored in it."""
     from dse.model.formats import RECIPES
 
-    recipe, told = RECIPES[precision], f"precision={choice_name(precision)}"
-    held = recipe.operand + recipe.scales
-    if held >= RECIPES[Precision.bf16].operand:
-        return told
+    recipe, text = RECIPES[precision], f"precision={choice_name(precision)}"
+    stored_bytes = recipe.operand + recipe.scales
+    if stored_bytes >= RECIPES[Precision.bf16].operand:
+        return text
     return (
-        f"{told} (weights stored in it and multiplied in 16 bits: precision=bf16 with weight_bytes={held:.2g} B,"
-        f" for experts only, as in gpt-oss, expert_bytes={held:.2g} B)"
+        f"{text} (weights stored in it and multiplied in 16 bits: precision=bf16 with "
+        f"weight_bytes={stored_bytes:.2g} B,"
+        f" for experts only, as in gpt-oss, expert_bytes={stored_bytes:.2g} B)"
     )
 
 
-def _overload(metrics: Mapping[str, float]) -> str:
-    """What an open load asks of what can be served, where that is too much."""
-    many = metrics["utilisation"]
-    return "" if many <= 1.0 else f", request_rate {many:.3g} times what is served (n_devices, or a lower rate)"
+def _overload_text(metrics: Mapping[str, float]) -> str:
+    """Return text on the request rate over what is served, empty where that is at most 1."""
+    utilisation = metrics["utilisation"]
+    return (
+        ""
+        if utilisation <= 1.0
+        else f", request_rate {utilisation:.3g} times what is served (n_devices, or a lower rate)"
+    )
 
 
-def _unpromised(requests: Any) -> str:
-    """Why no limit of the first token can be kept, where none can."""
+def _no_promise_text(requests: Any) -> str:
+    """Return text on why a load has no bound on the first token, empty where it has one."""
     from dse.model.serving.goodput import promises_none
 
     if requests is None or not requests.first_token_limit or not promises_none(requests):
@@ -166,21 +173,21 @@ def _unpromised(requests: Any) -> str:
 
 
 def _far_tier(design: Design) -> FarMemory:
-    """The memory beyond a device's own, of a design that uses it."""
+    """Return the far memory of a design that uses one."""
     from dse.model.serving.memory import far_tier
 
     return far_tier(design.system)
 
 
 def _caution(metrics: Mapping[str, float], design: Design, evaluated: Evaluated) -> str:
-    """That prompts come faster than the engine computes them, where they do."""
+    """Return a caution where prompts arrive faster than the engine computes them."""
     if metrics["prefill_share"] < 0.999:
         return ""
     return "every step has prefill: requests arrive faster than prefill completes, and queue"
 
 
 def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
-    """Headline metrics."""
+    """Return the names of the headline metrics."""
     open_load = metrics["utilisation"] != 1.0
     return (
         "time_to_first_token",
@@ -203,18 +210,19 @@ def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def _settings(design: Design) -> str:
-    """The requests, and how the engine takes them."""
+    """Return text on the requests and the engine's settings."""
     from dse.types import Load, Requests, Serving
 
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
     load = Load(int(requests.load))
-    flight = "maximum concurrency" if load is Load.offline else f"concurrency {requests.concurrency:g}"
-    flight = f"{requests.request_rate or 0:g} requests/s" if load is Load.rate else flight
+    load_text = "maximum concurrency" if load is Load.offline else f"concurrency {requests.concurrency:g}"
+    load_text = f"{requests.request_rate or 0:g} requests/s" if load is Load.rate else load_text
     drafts = f", {counted(serving.drafts, 'draft')}" if serving.drafts else ""
-    how = "mixed prefill and decode" if serving.mixed else "separate prefill"
+    prefill_text = "mixed prefill and decode" if serving.mixed else "separate prefill"
     return (
-        f"{_tokens(requests.prompt_tokens, 'prompt')}, {_tokens(requests.output_tokens, 'output')}, {flight} "
-        f"({choice_name(load)}); up to {counted(serving.chunk, 'token')} per step, {how}; "
+        f"{_tokens_text(requests.prompt_tokens, 'prompt')}, {_tokens_text(requests.output_tokens, 'output')}, "
+        f"{load_text} "
+        f"({choice_name(load)}); up to {counted(serving.chunk, 'token')} per step, {prefill_text}; "
         f"{counted(serving.cache_bytes, 'byte')} per cached value{drafts}"
     )
 
@@ -224,55 +232,55 @@ _REQUESTS = "workload.requests."
 
 
 def _work_leaves(design: Design) -> tuple[str, ...]:
-    """Lengths of requests, and what their load reads: an offline queue fills the engine."""
+    """Return the leaves of the lengths of requests, and those that their load reads."""
     from dse.types import Load, Requests
 
     load = Load(int((design.workload.requests or Requests()).load))
-    read = {Load.offline: (), Load.rate: ("request_rate",)}.get(load, ("concurrency",))
-    return tuple(_REQUESTS + name for name in ("prompt_tokens", "output_tokens", *read, "load"))
+    load_leaves = {Load.offline: (), Load.rate: ("request_rate",)}.get(load, ("concurrency",))
+    return tuple(_REQUESTS + name for name in ("prompt_tokens", "output_tokens", *load_leaves, "load"))
 
 
 def _work(labels: Mapping[str, Any]) -> str:
-    """Lengths and load of requests, as far as all designs have the same."""
+    """Return text on the lengths and load of requests that all designs share."""
     from dse.types import Load
 
-    said = {name.removeprefix(_REQUESTS): value for name, value in labels.items() if name.startswith(_REQUESTS)}
-    load = said.get("load")
-    means = {kind: said[f"{kind}_tokens"] for kind in ("prompt", "output") if f"{kind}_tokens" in said}
-    lengths = [_tokens(int(mean) if mean == int(mean) else mean, kind) for kind, mean in means.items()]
-    parts = [f"each request: {' and '.join(lengths)}"] if lengths else []
+    settings = {name.removeprefix(_REQUESTS): value for name, value in labels.items() if name.startswith(_REQUESTS)}
+    load = settings.get("load")
+    means = {kind: settings[f"{kind}_tokens"] for kind in ("prompt", "output") if f"{kind}_tokens" in settings}
+    length_texts = [_tokens_text(int(mean) if mean == int(mean) else mean, kind) for kind, mean in means.items()]
+    parts = [f"each request: {' and '.join(length_texts)}"] if length_texts else []
     if load == choice_name(Load.offline):
         parts.append("as many in flight as fit")
-    elif load == choice_name(Load.rate) and "request_rate" in said:
-        parts.append(f"{said['request_rate']:g} requests/s")
-    elif load != choice_name(Load.rate) and "concurrency" in said:
-        parts.append(f"concurrency {said['concurrency']:g}")
+    elif load == choice_name(Load.rate) and "request_rate" in settings:
+        parts.append(f"{settings['request_rate']:g} requests/s")
+    elif load != choice_name(Load.rate) and "concurrency" in settings:
+        parts.append(f"concurrency {settings['concurrency']:g}")
     return "; ".join(parts)
 
 
-def _tokens(mean: Scalar, kind: str) -> str:
-    """A mean number of tokens of a kind: of a trace with three digits."""
-    whole = mean == round(float(mean))
-    return counted(mean, f"{kind} token") if whole else f"{digits(float(mean))} {kind} tokens"
+def _tokens_text(mean: Scalar, kind: str) -> str:
+    """Return text on a mean count of tokens, with three digits where it is no integer."""
+    is_integer = mean == round(float(mean))
+    return counted(mean, f"{kind} token") if is_integer else f"{digits(float(mean))} {kind} tokens"
 
 
 def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Of memory how many requests it holds and how often, of energy what power it takes by phase."""
+    """Return a remark on a total: requests in memory, power by phase, cost, or price."""
     if total == "energy_per_output_token":
-        return _power(metrics)
+        return _power_text(metrics)
     if total == "cost_per_token":
         return money_note(total, metrics, design)
     if total != "peak_memory":
         return price_note(total, metrics, design)
-    between = duration(metrics["time_between_failures"])
+    between_failures = duration(metrics["time_between_failures"])
     return (
         f"Maximum concurrent requests, all devices: {metrics['concurrency_limit']:,.0f}. Availability of a replica: "
-        f"{100 * metrics['availability']:.3f} %, mean time between failures {between}."
+        f"{100 * metrics['availability']:.3f} %, mean time between failures {between_failures}."
     )
 
 
-def _power(metrics: Mapping[str, float]) -> str:
-    """Power of a device by phase, and of the system."""
+def _power_text(metrics: Mapping[str, float]) -> str:
+    """Return text on the power of a device by phase, and of the system."""
 
     def watts(name: str) -> str:
         return quantity(metrics[name], "W")
@@ -292,8 +300,8 @@ def _bounds(design: Design) -> Any:
     return bounds(design)
 
 
-def _inside(design: Design) -> Any:
-    """The operators of one layer in a decode step and in a step that computes prompts alone, and the head."""
+def _breakdown(design: Design) -> Any:
+    """Return the operators of one layer and the head, in a decode step and in a step of prompts alone."""
     import jax.numpy as jnp
 
     from dse.doors.serving import at_its_clock, steps
@@ -304,29 +312,33 @@ def _inside(design: Design) -> Any:
     from dse.model.work.batch import Batch
     from dse.types import Engine, Requests, Serving
 
-    built = at_its_clock(generated(design))
-    requests, serving = built.workload.requests or Requests(), built.mapping.serving or Serving()
-    engine, stage, ranks = built.software.engine or Engine(), stage_of(built), ranks_of_experts(built)
+    built_design = at_its_clock(generated(design))
+    requests, serving = built_design.workload.requests or Requests(), built_design.mapping.serving or Serving()
+    engine, stage, ranks = (
+        built_design.software.engine or Engine(),
+        stage_of(built_design),
+        ranks_of_experts(built_design),
+    )
     context = requests.prompt_tokens + 0.5 * requests.output_tokens
-    reach = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
+    attended_tokens = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
     chunk = jnp.minimum(serving.chunk, requests.prompt_tokens * (1.0 - requests.prefix_share))
-    decoding = Batch(_decoding(built), context, 0.0, 0.0, serving.drafts)
+    decoding = Batch(_decoding(built_design), context, 0.0, 0.0, serving.drafts)
     decode = step_work(stage, ranks, serving, decoding, engine)
-    prefill = step_work(stage, ranks, serving, Batch(0.0, 0.0, chunk, reach))
+    prefill = step_work(stage, ranks, serving, Batch(0.0, 0.0, chunk, attended_tokens))
     sections = {
-        "decode": [o for o in (*decode.layer, *decode.head) if o.name not in _OF_PROMPTS],
-        "prefill": [o for o in (*prefill.layer, *prefill.head) if o.name not in _OF_DECODING],
+        "decode": [o for o in (*decode.layer, *decode.head) if o.name not in _PREFILL_OPERATORS],
+        "prefill": [o for o in (*prefill.layer, *prefill.head) if o.name not in _DECODE_OPERATORS],
     }
     forward = {
         phase: tuple(o._replace(input_gradient=None, weight_gradient=None) for o in operators)
         for phase, operators in sections.items()
     }
-    sent = (*prefill.messages, *decode.messages)
-    return Breakdown(built, {}, forward, steps(design)._asdict(), rates_in(engine, stage), sent)
+    messages = (*prefill.messages, *decode.messages)
+    return Breakdown(built_design, {}, forward, steps(design)._asdict(), rates_in(engine, stage), messages)
 
 
 def _decoding(design: Design) -> Scalar:
-    """Sequences that a stage decodes at once: those in flight, as far as memory and engine hold them."""
+    """Return the count of sequences that a stage decodes at once, up to what memory and engine hold."""
     import jax.numpy as jnp
 
     from dse.doors.serving import decoding
@@ -336,11 +348,13 @@ def _decoding(design: Design) -> Scalar:
 
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
     engine = design.software.engine or Engine()
-    most = jnp.minimum(kv_capacity(stage_of(design), requests, serving, engine).sequences, engine.most_sequences)
-    asked = jnp.where(requests.load == float(Load.offline), most, requests.concurrency / design.mapping.dp)
+    max_sequences = jnp.minimum(
+        kv_capacity(stage_of(design), requests, serving, engine).sequences, engine.most_sequences
+    )
+    sequences = jnp.where(requests.load == float(Load.offline), max_sequences, requests.concurrency / design.mapping.dp)
     if requests.request_rate is not None:
-        asked = jnp.where(requests.load == float(Load.rate), decoding(design), asked)
-    return jnp.maximum(jnp.minimum(asked, most) / design.mapping.pp, 1.0)
+        sequences = jnp.where(requests.load == float(Load.rate), decoding(design), sequences)
+    return jnp.maximum(jnp.minimum(sequences, max_sequences) / design.mapping.pp, 1.0)
 
 
 #: Metric → its kind. What an engine leaves open is known by kind; its parameters are not drawn, as what they leave open
@@ -392,12 +406,12 @@ SERVING = Study(
         "carbon_per_token",
     ),
     energy="energy_per_output_token",
-    beside=Shown("tok/s/device", "output_tokens_per_second_per_device", "number"),
+    beside=MetricColumn("tok/s/device", "output_tokens_per_second_per_device", "number"),
     trade=("output_tokens_per_second_per_user", "output_tokens_per_second_per_device"),
     capacity=_capacity,
     steps=("parameters",),
     plain={"workload.global_batch": _ANY_BATCH},
-    reason_numbers=_numbers,
+    reason_numbers=_reason_numbers,
     caution=_caution,
     complete=with_serving_defaults,
     headline=_headline,
@@ -405,19 +419,19 @@ SERVING = Study(
     work_leaves=_work_leaves,
     work=_work,
     remark=_remark,
-    inside=_inside,
+    inside=_breakdown,
     bounds=_bounds,
     operators_of="one layer and the head, without launches, of a decode step and of a prefill, on one device",
     residuals=_RESIDUALS,
     unread=(*TRAINING_ALONE, *NOT_OF_ENGINES),
     optional=OPTIONAL,
     shown=(
-        Shown("TPOT", "time_per_output_token", "time"),
-        Shown("TTFT", "time_to_first_token", "time"),
-        Shown("tok/s", "output_tokens_per_second", "number"),
-        Shown("tok/s/dev", "output_tokens_per_second_per_device", "number"),
-        Shown("tok/s/user", "output_tokens_per_second_per_user", "number"),
-        Shown("GiB", "peak_memory", "bytes"),
+        MetricColumn("TPOT", "time_per_output_token", "time"),
+        MetricColumn("TTFT", "time_to_first_token", "time"),
+        MetricColumn("tok/s", "output_tokens_per_second", "number"),
+        MetricColumn("tok/s/dev", "output_tokens_per_second_per_device", "number"),
+        MetricColumn("tok/s/user", "output_tokens_per_second_per_user", "number"),
+        MetricColumn("GiB", "peak_memory", "bytes"),
     ),
     breakdown={
         "matrix": ("time_per_output_token_matrix",),

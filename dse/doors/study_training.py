@@ -14,14 +14,14 @@ from dse.doors.study import (
     Breakdown,
     Degrees,
     Evaluated,
+    MetricColumn,
     SameOption,
-    Shown,
     Study,
+    chip_share_excess,
     money_note,
-    network_told,
-    over_routed,
+    network_description,
     price_note,
-    shares_told,
+    routing_excess,
 )
 from dse.io.quantities import counted, digits, duration, gib, percent, prefixed, quantity, seconds
 from dse.types import (
@@ -57,33 +57,35 @@ def _train_bounds(design: Design) -> Any:
 
 
 def _training_shortfalls(design: Design, metrics: Metrics) -> dict[Infeasible, Scalar]:
-    """Memory, host memory and reach of the network have a degree."""
+    """Return the logarithm of demand over supply for memory, host memory and reach of the network."""
     import jax.numpy as jnp
 
     from dse.model.accounts.feasibility import usable_memory
     from dse.model.machine.technology import generated
 
-    built = generated(design)
-    system = built.system
+    built_design = generated(design)
+    system = built_design.system
     pairs = {
-        Infeasible.memory: (metrics.peak_memory, usable_memory(built)),
+        Infeasible.memory: (metrics.peak_memory, usable_memory(built_design)),
         Infeasible.host_memory: (metrics.host_memory, system.host.capacity),
         Infeasible.network_too_small: (
             system.n_devices, jnp.maximum(system.scale_up.domain, system.scale_out.domain),
         ),
     }  # fmt: skip
-    return {bit: jnp.log(jnp.maximum(need, 1.0) / jnp.maximum(there, 1.0)) for bit, (need, there) in pairs.items()}
+    return {
+        bit: jnp.log(jnp.maximum(demand, 1.0) / jnp.maximum(supply, 1.0)) for bit, (demand, supply) in pairs.items()
+    }
 
 
-def _usable(design: Design) -> Scalar:
+def _usable_memory(design: Design) -> Scalar:
     """``usable_memory``, imported when it is first asked for."""
     from dse.model.accounts.feasibility import usable_memory
 
     return usable_memory(design)
 
 
-def _training_inside(design: Design) -> Breakdown:
-    """One layer's time and the operators of embedding, layer and head."""
+def _training_breakdown(design: Design) -> Breakdown:
+    """Return one layer's time, and the operators of embedding, layer and head."""
     from dse.model.layout import lay_out
     from dse.model.steps.layer import layer_time
     from dse.model.steps.operating import operate
@@ -97,7 +99,7 @@ def _training_inside(design: Design) -> Breakdown:
 
 
 def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
-    """The numbers behind each reason."""
+    """Return reason → text with the numbers behind it."""
     from dse.model.accounts.feasibility import usable_memory
 
     w, m, system = design.workload, design.mapping, design.system
@@ -115,25 +117,25 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
             f"micro-batches={w.global_batch / (m.dp * m.micro_batch):g}"
             + ("" if m.schedule is None else f", schedule={choice_name(Schedule(int(m.schedule)))}")
         ),
-        "network_too_small": network_told(system),
+        "network_too_small": network_description(system),
         "host_memory": f"needs {metrics['host_memory'] / _GIB:.1f} GiB of {system.host.capacity / _GIB:.1f} GiB",
         "latency": "limits of requests, which training has not",
         "step_tokens": "steps of an engine, which training has not",
         "storage": "host_tiers.storage_capacity, what the shares of mapping.tiers put there",
-        "stack_lacks": _lacked(design),
+        "stack_lacks": _missing_capabilities(design),
         **_experts_numbers(design),
         "layers_unsupported": (
             "sparse attention" if w.recurrent is None else counted(w.recurrent.recurrent_layers, "layer")
         ),
         "offload_too_few_layers": f"layers={w.n_layers:g}, pp={m.pp:g}",
-        "chip_shares": shares_told(design),
+        "chip_shares": chip_share_excess(design),
         "power": f"limit {system.accelerator.power.limit or system.accelerator.power.tdp:g} W",
         "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
     }
 
 
 def _experts_numbers(design: Design) -> dict[str, str]:
-    """The numbers behind the reasons of mixtures of experts."""
+    """Return reason → text with the numbers behind it, for mixtures of experts."""
     w, m = design.workload, design.mapping
     if w.experts is None or m.experts is None:
         return dict.fromkeys(("experts_not_divisible", "experts_unsupported"), "no experts")
@@ -141,7 +143,7 @@ def _experts_numbers(design: Design) -> dict[str, str]:
         "experts_not_divisible": (
             f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, tp x cp x dp={m.tp * m.cp * m.dp:g}, "
             f"experts={w.experts.n_experts:g}, width={w.experts.expert_ffn:g}, shared={w.experts.shared_ffn:g}"
-            f"{over_routed(w.experts)}"
+            f"{routing_excess(w.experts)}"
         ),
         "experts_unsupported": (
             f"tp={m.tp:g}, sequence_parallel={m.sequence_parallel:g}, recompute={Recompute(int(m.recompute)).name}"
@@ -149,30 +151,30 @@ def _experts_numbers(design: Design) -> dict[str, str]:
     }
 
 
-def _lacked(design: Design) -> str:
-    """What a design's mapping asks of its stack, and what the stack has."""
+def _missing_capabilities(design: Design) -> str:
+    """Return text on what a mapping demands beyond the capabilities of its stack."""
     from dse.model.capabilities import asked, lacking
 
-    can, mapping = vars(design.software.can), vars(design.mapping)
-    wanted = asked(mapping)
-    lacks = [name for name, lacked in lacking(mapping, can).items() if lacked] or wanted
-    return ", ".join(f"{name} {float(wanted[name]):g} of at most {can[name]:g}" for name in lacks)
+    limits, mapping = vars(design.software.can), vars(design.mapping)
+    demands = asked(mapping)
+    missing = [name for name, is_missing in lacking(mapping, limits).items() if is_missing] or demands
+    return ", ".join(f"{name} {float(demands[name]):g} of at most {limits[name]:g}" for name in missing)
 
 
 #: Leaves with launch times of the host; a design without experts has the first one alone.
-_LAUNCHES = ("software.host_time", "software.experts.expert_host_time")
-#: Minimum share of a step that launches of the host cost where a reader is told.
-_LEAST_LAUNCHES = 0.1
+_LAUNCH_TIMES = ("software.host_time", "software.experts.expert_host_time")
+#: Minimum share of a step in launches of the host for a caution.
+_MIN_LAUNCH_SHARE = 0.1
 
 
 def launch_times(design: Design) -> list[str]:
-    """Paths of the launch times of the host that are above 0."""
-    there = _LAUNCHES if design.software.experts is not None else _LAUNCHES[:1]
-    return [path for path in there if leaf(design, path)]
+    """Return the paths of the launch times of the host that are above 0."""
+    paths = _LAUNCH_TIMES if design.software.experts is not None else _LAUNCH_TIMES[:1]
+    return [path for path in paths if leaf(design, path)]
 
 
 def without_launches(metrics: Mapping[str, float], design: Design, evaluated: Evaluated) -> float:
-    """Step time with launches that take the host no time, s.
+    """Return the step time with launches that take the host no time, s.
 
     What hides behind a wait for the host keeps its time, so that a short wait costs little, however long the launches.
     """
@@ -182,19 +184,19 @@ def without_launches(metrics: Mapping[str, float], design: Design, evaluated: Ev
 
 
 def _training_caution(metrics: Mapping[str, float], design: Design, evaluated: Evaluated) -> str:
-    """Share of the step that launches of the host cost, where it is large."""
-    shorter = without_launches(metrics, design, evaluated)
-    share = 1.0 - shorter / metrics["step_time"] if metrics["step_time"] > 0.0 else 0.0
-    if share < _LEAST_LAUNCHES:
+    """Return a caution on the share of a step that launches of the host cost, empty where it is small."""
+    step_time = without_launches(metrics, design, evaluated)
+    share = 1.0 - step_time / metrics["step_time"] if metrics["step_time"] > 0.0 else 0.0
+    if share < _MIN_LAUNCH_SHARE:
         return ""
     return (
         f"host launch time ({', '.join(launch_times(design))}) costs {percent(share)} of the step, which takes "
-        f"{seconds(shorter)} without it: is it measured on this machine?"
+        f"{seconds(step_time)} without it: is it measured on this machine?"
     )
 
 
 def _expert_copies(degrees: Degrees) -> Any:
-    """Devices that hold the same experts, where there are any: states are split over these, and over dp x cp."""
+    """Return the count of devices that hold the same experts [row], 1 without experts."""
     if "mapping.experts.ep" not in degrees:
         return 1
     stage = degrees["mapping.tp"] * degrees["mapping.cp"] * degrees["mapping.dp"]
@@ -213,20 +215,20 @@ _HEADLINE = (
     "parameters",
     "peak_memory",
 )
-_MOST_MASKED = 0.1
+_MAX_MASKED_SHARE = 0.1
 
 
 def _training_headline(metrics: Mapping[str, float]) -> list[str]:
-    """The headline; where attention dominates, utilisation of the work that is done first: the other may exceed 1."""
+    """Return the headline metrics, ``mfu_causal`` before ``mfu`` where attention dominates and ``mfu`` may exceed 1."""
     names = list(_HEADLINE)
-    if metrics["mfu_causal"] < (1.0 - _MOST_MASKED) * metrics["mfu"]:
-        at = names.index("mfu")
-        names[at : at + 2] = ["mfu_causal", "mfu"]
+    if metrics["mfu_causal"] < (1.0 - _MAX_MASKED_SHARE) * metrics["mfu"]:
+        index = names.index("mfu")
+        names[index : index + 2] = ["mfu_causal", "mfu"]
     return names
 
 
 def _training_settings(design: Design) -> str:
-    """Batch, and what followed from the rest or was left at its plain value."""
+    """Return text on the batch, and on options of the mapping."""
     m, w = design.mapping, design.workload
     flags = [name for name in ("sequence_parallel", "overlap_dp", "overlap_tp") if getattr(m, name)]
     recompute = choice_name(Recompute(int(m.recompute)))
@@ -242,114 +244,124 @@ _BATCH, _SEQUENCE = "workload.global_batch", "workload.seq_len"
 
 
 def _training_work(labels: Mapping[str, Any]) -> str:
-    """Batch and sequence, as far as all designs have the same."""
+    """Return text on the batch and sequence that all designs share."""
     batch, tokens = labels.get(_BATCH), labels.get(_SEQUENCE)
     sequences = "sequences" if batch is None else f"{batch:,.0f} sequence{'s' * (batch != 1)}"
-    of = "" if tokens is None else f" of {tokens:,.0f} token{'s' * (tokens != 1)}"
-    return "" if batch is None and tokens is None else f"each step: {sequences}{of}"
+    length_text = "" if tokens is None else f" of {tokens:,.0f} token{'s' * (tokens != 1)}"
+    return "" if batch is None and tokens is None else f"each step: {sequences}{length_text}"
 
 
 def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Of memory the chance that it fits, of energy what power it takes, of a run how it fails."""
+    """Return a remark on a total: chance to fit, power, failures of a run, cost, or price."""
     if total == "peak_memory":
-        fits, sure = percent(metrics["fits_probability"]), gib(_surely_below(design))
-        return f"Fits with a probability of {fits}; predictions up to {sure} with 90 %."
+        fits, likely = percent(metrics["fits_probability"]), gib(_memory_with_chance(design))
+        return f"Fits with a probability of {fits}; predictions up to {likely} with 90 %."
     if total == "energy_per_step":
         return _training_power(metrics, design)
     if total == "run_time_with_failures":
         return _training_failures(metrics, design)
     if total in ("cost_per_run", "carbon_per_run"):
-        return money_note(total, metrics, design) + _told_with_failures(total, metrics, design)
+        return money_note(total, metrics, design) + _failures_note(total, metrics, design)
     return price_note(total, metrics, design)
 
 
 #: Totals of a run without failures → what a run does, and their units.
-_OF_RUNS = {"cost_per_run": ("costs", "USD"), "carbon_per_run": ("emits", "kg")}
+_RUN_TOTALS = {"cost_per_run": ("costs", "USD"), "carbon_per_run": ("emits", "kg")}
 
 
-def _told_with_failures(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """What the run costs or emits in the time that it takes with its failures, and how long a run is."""
-    whole = metrics[total] / metrics["goodput_fraction"]
-    verb, units = _OF_RUNS[total]
+def _failures_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
+    """Return text on the cost or emissions of a run with its failures, and on its tokens."""
+    amount = metrics[total] / metrics["goodput_fraction"]
+    verb, units = _RUN_TOTALS[total]
     tokens = prefixed(float(design.workload.run_tokens), "tokens")
-    return f" Run of {tokens} (run_tokens); with failures it {verb} {quantity(whole, units)}."
+    return f" Run of {tokens} (run_tokens); with failures it {verb} {quantity(amount, units)}."
 
 
-def _surely_below(design: Design, chance: float = 0.9) -> float:
-    """The predicted peak that fits with this chance, where its logarithm varies as the stack's does."""
+def _memory_with_chance(design: Design, chance: float = 0.9) -> float:
+    """Return the predicted peak memory that fits with probability ``chance``, B, by the stack's log-normal spread."""
     from dse.model.machine.technology import generated
 
-    varies = NormalDist().inv_cdf(chance) * float(design.software.memory_spread)
-    return float(_usable(generated(design))) * math.exp(-varies)
+    log_margin = NormalDist().inv_cdf(chance) * float(design.software.memory_spread)
+    return float(_usable_memory(generated(design))) * math.exp(-log_margin)
 
 
 def _training_power(metrics: Mapping[str, float], design: Design) -> str:
-    """Power of a device and of the system, how many devices a megawatt feeds, and what a run takes."""
+    """Return text on the power of a device and of the system, devices per megawatt, and energy of a run."""
 
     def watts(name: str) -> str:
         return quantity(metrics[name], "W")
 
-    fed = [1e6 * design.system.n_devices / metrics[f"{name}_power"] for name in ("provisioned", "peak", "average")]
+    per_megawatt = [
+        1e6 * design.system.n_devices / metrics[f"{name}_power"] for name in ("provisioned", "peak", "average")
+    ]
     return (
         f"{quantity(metrics['energy_per_token'], 'J')} per token. Power per device: {watts('device_power')} on "
         f"average. Power of the system: {watts('average_power')} on average, {watts('peak_power')} at peak, "
-        f"{watts('provisioned_power')} provisioned. Devices per megawatt: {fed[0]:,.0f} by provisioned power, "
-        f"{fed[1]:,.0f} by peak power, {fed[2]:,.0f} by average power. "
+        f"{watts('provisioned_power')} provisioned. Devices per megawatt: {per_megawatt[0]:,.0f} by provisioned power, "
+        f"{per_megawatt[1]:,.0f} by peak power, {per_megawatt[2]:,.0f} by average power. "
         f"Run of {prefixed(float(design.workload.run_tokens), 'tokens')}: "
-        f"{_told_run(metrics['run_time'], metrics['run_energy'])}, without failures."
+        f"{_run_text(metrics['run_time'], metrics['run_energy'])}, without failures."
     )
 
 
-def _count(times: float) -> str:
-    """How often something happens: whole times, or the share of runs in which it does."""
+def _count_text(times: float) -> str:
+    """Return text on a count, as an integer from 1 on and with digits below."""
     return f"{times:,.0f}" if times >= 1.0 else digits(times)
 
 
-def _told_run(seconds: float, joules: float) -> str:
-    """Time and energy of a run: of pre-training months and MWh, of fine-tuning as little as minutes and kWh."""
+def _run_text(seconds: float, joules: float) -> str:
+    """Return text on time and energy of a run, in days or less and MWh or kWh."""
     time = f"{seconds / 86400:.1f} days" if seconds >= 86400.0 else duration(seconds)
     return f"{time} and " + (f"{joules / 3.6e9:,.0f} MWh" if joules >= 3.6e10 else f"{digits(joules / 3.6e6)} kWh")
 
 
 def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
-    """How often the job fails, how it is kept, and what share of the time it trains."""
+    """Return text on failures, checkpoints, and the share of time in training."""
     kind = choice_name(Checkpoint(int((design.system.reliability or Reliability()).checkpoint)))
-    between, whole = metrics["time_between_failures"], metrics["run_time_with_failures"]
-    slower = metrics["run_time_with_failures_stragglers"]
-    trained = metrics["run_time"] + slower
-    longer = percent(slower / metrics["run_time"])
-    waits = f", in which slow nodes and congestion lengthen steps by {longer}" if slower else ""
+    between_failures, total_time = metrics["time_between_failures"], metrics["run_time_with_failures"]
+    straggler_time = metrics["run_time_with_failures_stragglers"]
+    training_time = metrics["run_time"] + straggler_time
+    straggler_share = percent(straggler_time / metrics["run_time"])
+    straggler_text = (
+        f", in which slow nodes and congestion lengthen steps by {straggler_share}" if straggler_time else ""
+    )
     return (
-        f"Effective training time: {percent(trained / whole)}{waits}. Mean time between failures: "
-        f"{duration(between)}, {_count(whole / between)} failures per run. Checkpoint ({kind}): "
-        f"{gib(metrics['checkpoint_bytes'])} every {quantity(metrics['checkpoint_interval'], 's')}{_in_steps(metrics)},"
+        f"Effective training time: {percent(training_time / total_time)}{straggler_text}. Mean time between failures: "
+        f"{duration(between_failures)}, {_count_text(total_time / between_failures)} failures per run. "
+        f"Checkpoint ({kind}): "
+        f"{gib(metrics['checkpoint_bytes'])} every {quantity(metrics['checkpoint_interval'], 's')}"
+        f"{_steps_text(metrics)},"
         f" stall {quantity(metrics['checkpoint_stall'], 's')}, durable after "
-        f"{quantity(metrics['checkpoint_time'], 's')}{_stored(design)}. Run: "
+        f"{quantity(metrics['checkpoint_time'], 's')}{_storage_text(design)}. Run: "
         f"{prefixed(metrics['tokens_needed'], 'tokens')}, {metrics['run_flops']:.3g} model FLOPs."
     )
 
 
-def _stored(design: Design) -> str:
-    """The storage that checkpoints are written to, and where its bandwidth is from; "" for those in memory."""
+def _storage_text(design: Design) -> str:
+    """Return text on the bandwidth of checkpoint storage, empty for checkpoints in memory."""
     from dse.model.accounts.failures import storage_bandwidth
 
     reliability = design.system.reliability or Reliability()
     if float(reliability.checkpoint) == Checkpoint.in_memory:
         return ""
-    is_stated, devices = float(reliability.storage_bandwidth) > 0.0, float(design.system.n_devices)
-    by_size = "" if is_stated else f", the default for {counted(devices, 'device')}"
-    return f" (storage of {quantity(float(storage_bandwidth(design.system)), 'B/s')}{by_size})"
+    has_bandwidth, devices = float(reliability.storage_bandwidth) > 0.0, float(design.system.n_devices)
+    default_text = "" if has_bandwidth else f", the default for {counted(devices, 'device')}"
+    return f" (storage of {quantity(float(storage_bandwidth(design.system)), 'B/s')}{default_text})"
 
 
-def _in_steps(metrics: Mapping[str, float]) -> str:
-    """The best interval as steps: it moves smoothly, whereas a checkpoint follows a whole step."""
+def _steps_text(metrics: Mapping[str, float]) -> str:
+    """Return text on the checkpoint interval in steps, and rounded, since a checkpoint follows a whole step."""
     steps = metrics["checkpoint_interval"] / metrics["step_time"]
     if steps >= 100.0:
         return f" ({steps:,.0f} steps)"
-    whole = max(round(steps), 1)
-    after = "every step" if whole == 1 else f"every {whole} steps"
-    is_whole = abs(steps / whole - 1.0) < 0.005
-    return f" ({after})" if is_whole else f" ({steps:.3g} steps; {after}, because a checkpoint follows a whole one)"
+    nearest = max(round(steps), 1)
+    every_text = "every step" if nearest == 1 else f"every {nearest} steps"
+    is_near_integer = abs(steps / nearest - 1.0) < 0.005
+    return (
+        f" ({every_text})"
+        if is_near_integer
+        else f" ({steps:.3g} steps; {every_text}, because a checkpoint follows a whole one)"
+    )
 
 
 #: Training steps: :class:`~dse.types.Metrics` of ``dse.evaluate``.
@@ -391,8 +403,8 @@ TRAINING = Study(
     ),
     divided_from={"step_time_expert_parallel": "step_time_tensor_parallel"},
     energy="energy_per_step",
-    beside=Shown("MFU", "mfu", "percent"),
-    capacity=_usable,
+    beside=MetricColumn("MFU", "mfu", "percent"),
+    capacity=_usable_memory,
     steps=("parameters", "model_flops"),
     headline=_training_headline,
     settings=_training_settings,
@@ -403,14 +415,14 @@ TRAINING = Study(
     unread=NOT_OF_TRAINING,
     reason_numbers=_training_numbers,
     caution=_training_caution,
-    inside=_training_inside,
+    inside=_training_breakdown,
     bounds=_train_bounds,
     shown=(
-        Shown("step", "step_time", "time"),
-        Shown("MFU %", "mfu", "percent"),
-        Shown("tok/s/dev", "tokens_per_second_per_device", "number"),
-        Shown("GiB", "peak_memory", "bytes"),
-        Shown("fits %", "fits_probability", "percent"),
+        MetricColumn("step", "step_time", "time"),
+        MetricColumn("MFU %", "mfu", "percent"),
+        MetricColumn("tok/s/dev", "tokens_per_second_per_device", "number"),
+        MetricColumn("GiB", "peak_memory", "bytes"),
+        MetricColumn("fits %", "fits_probability", "percent"),
     ),
     breakdown={
         "comp": ("step_time_forward", "step_time_backward"),

@@ -50,7 +50,10 @@ def page(found: Calibration, command: str) -> str:
         "# Calibration of software stacks",
         f"Written by `{command}`.",
         _ABOUT,
-        table(_HEADER, [row for row in _errors(found) if row[0] in (stacks.STATED, stacks.COMPLETED, "all")]),
+        table(
+            _HEADER,
+            [row for row in _errors(found) if row[0] in (stacks.EXPLICIT_MAPPING, stacks.COMPLETED_MAPPING, "all")],
+        ),
         f"{_sources(found)} By source: {filed('calibration_sources', _HEADER, _errors(found))}",
         _LIMITS,
         "## Values",
@@ -73,7 +76,7 @@ def page(found: Calibration, command: str) -> str:
     return document(parts)
 
 
-def mixtures(found: experts.Found) -> list[str]:
+def mixtures(found: experts.ExpertCalibration) -> list[str]:
     """What was found of mixtures of experts."""
     heads = ["cell", "model", "tp", "pp", "ep", "micro-batch", "precision", "error", "constant MFU", "nearer"]
     return [
@@ -141,12 +144,12 @@ def _recipes(found: Calibration) -> Iterable[list[str]]:
             yield [name, *_summary(np.expm1(errors))]
 
 
-def _experts(found: experts.Found) -> Iterable[list[str]]:
+def _experts(found: experts.ExpertCalibration) -> Iterable[list[str]]:
     for name, errors in found.errors.items():
         yield [_SHOWN.get(name, name), *_summary(errors)]
 
 
-def _points(found: experts.Found) -> Iterable[list[str]]:
+def _points(found: experts.ExpertCalibration) -> Iterable[list[str]]:
     """The points, with the better of model and baseline."""
     errors = found.errors
     for place, i in enumerate(found.firsts):
@@ -192,7 +195,7 @@ def errors_by_chip(found: Calibration) -> dict[str, dict[str, float]]:
 
 def _sources(found: Calibration) -> str:
     """Errors of sources left out, each source counted once, and how wide their intervals are."""
-    mean = percent(stacks.by_source(found, found.foreign))
+    mean = percent(stacks.mean_source_error(found, found.foreign))
     width = percent(float(np.median(quantile() * np.hypot(found.deviations, found.foreign_residuals))))
     return f"Each publication counted once: mean error {mean} unseen. Their intervals are ± {width} wide (median)."
 
@@ -209,8 +212,14 @@ like those of its rows only."""
 
 
 def _beyond(found: Calibration) -> Iterable[Sequence[str]]:
-    shared = ("all stacks", [name for name in NAMES if not any(name in names for names in found.own.values())])
-    for stack, names in [shared, *((stack, found.own.get(fitted_as(stack), [])) for stack in found.stacks)]:
+    shared = (
+        "all stacks",
+        [name for name in NAMES if not any(name in names for names in found.parameters_by_stack.values())],
+    )
+    for stack, names in [
+        shared,
+        *((stack, found.parameters_by_stack.get(fitted_as(stack), [])) for stack in found.stacks),
+    ]:
         values = found.solution.values("" if stack == "all stacks" else stack)
         for name in names:
             if not is_physical(name, values):
@@ -219,11 +228,11 @@ def _beyond(found: Calibration) -> Iterable[Sequence[str]]:
 
 
 def _own(found: Calibration, stack: str, name: str) -> str:
-    if name not in found.own.get(fitted_as(stack), []):
+    if name not in found.parameters_by_stack.get(fitted_as(stack), []):
         return ""
     value, spread = found.solution.value(stack, name), found.solution.spread_of(stack, name)
     text = f"{_value(name, value)} ± {percent(spread, digits=0)}"
-    return text if name in found.moved(stack) else f"{text} (weakly determined)"
+    return text if name in found.informed_parameters(stack) else f"{text} (weakly determined)"
 
 
 def _value(name: str, value: float) -> str:

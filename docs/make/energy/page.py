@@ -202,7 +202,7 @@ def _parameters(found: Sequence[FittedChip]) -> str:
         for parameter in CHIPS[one.slug].parameters:
             path = parameter.path
             meta = field_metadata(Power, path.rpartition(".")[2])
-            told = percent(one.fit.spread[path]) if one.fit.moved[path] else "not told by the rows"
+            told = percent(one.fit.spread[path]) if one.fit.is_informed[path] else "not told by the rows"
             scale, units = (1e12, "p" + meta["units"]) if meta["units"].startswith("J") else (1.0, meta["units"])
             values = [f"{scale * value:.3g}" for value in (parameter.prior, one.fit.values[path])]
             rows.append([one.slug, meta["long_name"], units, *values, told])

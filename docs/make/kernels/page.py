@@ -172,9 +172,9 @@ def _parameters(found: Sequence[FittedJob]) -> str:
     rows = []
     for one in found:
         shared = [path for path in one.fit.values if ":" not in path]
-        told = sum(one.fit.moved[path] for path in shared)
+        told = sum(one.fit.is_informed[path] for path in shared)
         rows.append([one.job.table, "shared by all", str(len(shared)), str(told)])
         for slug in one.slugs:
             own = [key for path, key in one.job.keys(slug).items() if key != path]
-            rows.append([one.job.table, slug, str(len(own)), str(sum(one.fit.moved[key] for key in own))])
+            rows.append([one.job.table, slug, str(len(own)), str(sum(one.fit.is_informed[key] for key in own))])
     return filed("kernels_parameters", ["table", "file", "parameters", "told by the rows"], rows)

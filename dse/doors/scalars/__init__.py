@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 #: Designs at once: so many that a call of NumPy costs little beside its work, so few that all values stay in the cache;
 #: a gradient needs every value twice.
-_BATCH, _BATCH_OF_SLOPES = 8192, 1024
+_BATCH, _GRADIENT_BATCH = 8192, 1024
 
 
-#: Functions with the numbers of one base that are kept for the next call.
-_MOST_BOUND = 8
+#: Count of functions with the numbers of one base that are kept for the next call.
+_MAX_FUNCTIONS = 8
 
 #: Leaves that are open → numbers, what comes with them, slopes of the first number.
 _Run = Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]
@@ -47,33 +47,35 @@ class ScalarFunction:
 
     Args:
         function: of arguments that are traced.
-        made_from: what the function depends on besides the code of the package; None for one that is not kept.
-        traced: gives (equations, structure of the outputs, what comes beside) for inputs of a structure, where somebody
+        cache_key: what the function depends on besides the code of the package; None for one that is not cached.
+        tracer: gives (equations, structure of the outputs, what comes beside) for inputs of a structure, where somebody
             else has them, in single precision; by default the function is traced.
     """
 
     def __init__(
         self,
         function: Callable[..., tuple[Any, Any]],
-        made_from: str | None,
-        traced: Callable[[Any], tuple[Equations, Any, Any]] | None = None,
+        cache_key: str | None,
+        tracer: Callable[[Any], tuple[Equations, Any, Any]] | None = None,
     ) -> None:
-        self._function, self._made_from, self._trace = function, made_from, traced or self._traced
-        self._is_single = traced is not None
-        self._known: dict[Hashable, Operations | None] = {}
-        self._bound: dict[Hashable, _Run] = {}
+        self._function, self._cache_key, self._trace = function, cache_key, tracer or self._trace_function
+        self._is_single = tracer is not None
+        self._operations_by_key: dict[Hashable, Operations | None] = {}
+        self._runs_by_key: dict[Hashable, _Run] = {}
 
     def __call__(self, *arguments: Any) -> tuple[Any, Any]:
-        """The function's value, of NumPy's numbers."""
+        """Return the function's value as NumPy numbers, and its static outputs."""
         leaves, structure = jax.tree.flatten(arguments)
-        numbers, beside, _ = self._run(structure, leaves, range(len(leaves)), ())(leaves)
-        return numbers, beside
+        numbers, static, _ = self._run(structure, leaves, range(len(leaves)), ())(leaves)
+        return numbers, static
 
     def slopes(self, by: int, *arguments: Any) -> tuple[Any, Any, Any]:
-        """The function's value, and the gradient of its first number by argument number ``by``: alike to that."""
+        """Return value, static outputs, and the gradient of the first number by argument ``by``, a pytree like it."""
         leaves, structure = jax.tree.flatten(arguments)
-        numbers, beside, slopes = self._run(structure, leaves, range(len(leaves)), _places(by, arguments))(leaves)
-        return numbers, beside, jax.tree.unflatten(jax.tree.structure(arguments[by]), slopes)
+        numbers, static, slopes = self._run(structure, leaves, range(len(leaves)), _leaf_positions(by, arguments))(
+            leaves
+        )
+        return numbers, static, jax.tree.unflatten(jax.tree.structure(arguments[by]), slopes)
 
     def over(self, count: int, *arguments: Any) -> Any:
         """The numbers alone, as arrays [count]; leaves of the arguments are such arrays, or one number for all.
@@ -81,130 +83,140 @@ class ScalarFunction:
         Leaves may also be [count, 1] and [1, inner]: then the numbers are [count, inner], and what depends on one of
         both alone is computed that often alone.
         """
-        return self._in_parts(count, arguments, (), _BATCH)[0]
+        return self._in_batches(count, arguments, (), _BATCH)[0]
 
     def slopes_over(self, by: int, count: int, *arguments: Any) -> tuple[Any, Any]:
-        """Numbers and gradient of :meth:`slopes`, as arrays [count]."""
-        numbers, slopes = self._in_parts(count, arguments, _places(by, arguments), _BATCH_OF_SLOPES)
+        """Return numbers and gradient of :meth:`slopes` as arrays [count]."""
+        numbers, slopes = self._in_batches(count, arguments, _leaf_positions(by, arguments), _GRADIENT_BATCH)
         return numbers, jax.tree.unflatten(jax.tree.structure(arguments[by]), slopes)
 
-    def _in_parts(self, count: int, arguments: tuple[Any, ...], by: Sequence[int], batch: int) -> tuple[Any, list[Any]]:
-        """Numbers and slopes, a batch at a time; what depends on single numbers alone is computed once for all."""
+    def _in_batches(
+        self, count: int, arguments: tuple[Any, ...], by: Sequence[int], batch: int
+    ) -> tuple[Any, list[Any]]:
+        """Return numbers and slopes, batch by batch, with what depends on single numbers alone computed once."""
         leaves, structure = jax.tree.flatten(arguments)
-        opened = [i for i, leaf in enumerate(leaves) if np.ndim(leaf) or i in by]
-        run = self._run(structure, leaves, opened, by)
-        inner = np.broadcast_shapes(*(np.shape(leaf)[1:] for leaf in leaves if np.ndim(leaf)))
-        batch, parts = max(1, batch // math.prod(inner)), []
-        for at in range(0, max(count, 1), batch):
-            part = slice(at, min(at + batch, count))
-            numbers, _, slopes = run([_of_part(leaves[i], part, count) for i in opened])
-            shape = part.stop - at, *inner
-            parts.append(jax.tree.map(lambda value, shape=shape: np.broadcast_to(value, shape), (numbers, slopes)))
-        found: tuple[Any, list[Any]] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
-        return found
+        open_leaves = [i for i, leaf in enumerate(leaves) if np.ndim(leaf) or i in by]
+        run = self._run(structure, leaves, open_leaves, by)
+        inner_shape = np.broadcast_shapes(*(np.shape(leaf)[1:] for leaf in leaves if np.ndim(leaf)))
+        batch, batches = max(1, batch // math.prod(inner_shape)), []
+        for start in range(0, max(count, 1), batch):
+            rows = slice(start, min(start + batch, count))
+            numbers, _, slopes = run([_batch_slice(leaves[i], rows, count) for i in open_leaves])
+            shape = rows.stop - start, *inner_shape
+            batches.append(jax.tree.map(lambda value, shape=shape: np.broadcast_to(value, shape), (numbers, slopes)))
+        results: tuple[Any, list[Any]] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
+        return results
 
-    def _run(self, structure: Any, leaves: Sequence[Any], opened: Sequence[int], by: Sequence[int]) -> _Run:
-        """What gives value and slopes from the leaves that are open, all of them or some."""
-        held = () if len(opened) == len(leaves) else tuple(map(float, (v for v in leaves if not np.ndim(v))))
-        key = structure, self._precision, tuple(opened), tuple(by), held
-        if key not in self._bound:
-            while len(self._bound) >= _MOST_BOUND:
-                del self._bound[next(iter(self._bound))]
-            self._bound[key] = self._made(structure, leaves, opened, by)
-        return self._bound[key]
+    def _run(self, structure: Any, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
+        """Return the function of the open leaves that gives value and slopes, from a cache where possible."""
+        fixed_values = (
+            () if len(open_leaves) == len(leaves) else tuple(map(float, (v for v in leaves if not np.ndim(v))))
+        )
+        key = structure, self._precision, tuple(open_leaves), tuple(by), fixed_values
+        if key not in self._runs_by_key:
+            while len(self._runs_by_key) >= _MAX_FUNCTIONS:
+                del self._runs_by_key[next(iter(self._runs_by_key))]
+            self._runs_by_key[key] = self._build_run(structure, leaves, open_leaves, by)
+        return self._runs_by_key[key]
 
     def folded(
-        self, leaves: Sequence[Any], structure: Any, opened: Sequence[int], simply: bool = True
+        self, leaves: Sequence[Any], structure: Any, open_leaves: Sequence[int], simply: bool = True
     ) -> Operations | None:
-        """The operations on leaves ``opened`` alone (:meth:`Operations.folded`); None where some are unknown."""
-        found = self._operations(structure)
-        return found.folded(leaves, opened, simply) if found and len(opened) < len(leaves) else found
+        """Return the operations on ``open_leaves`` (:meth:`Operations.folded`), None with unknown primitives."""
+        operations = self._operations(structure)
+        return (
+            operations.folded(leaves, open_leaves, simply)
+            if operations and len(open_leaves) < len(leaves)
+            else operations
+        )
 
-    def _made(self, structure: Any, leaves: Sequence[Any], opened: Sequence[int], by: Sequence[int]) -> _Run:
-        found = self.folded(leaves, structure, opened, simply=not by)
-        if found is None:
-            return self._by_jax(structure, leaves, opened, by)
-        return gradient(found, [list(opened).index(i) for i in by]) if by else found.bound()
+    def _build_run(self, structure: Any, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
+        operations = self.folded(leaves, structure, open_leaves, simply=not by)
+        if operations is None:
+            return self._jax_run(structure, leaves, open_leaves, by)
+        return gradient(operations, [list(open_leaves).index(i) for i in by]) if by else operations.to_function()
 
     def operations(self, *arguments: Any) -> Operations | None:
-        """The operations of arguments of this structure; None where the model has some that are none of ours."""
+        """Return the operations for arguments of a structure, None for a model with unknown primitives."""
         return self._operations(jax.tree.structure(arguments))
 
     def _operations(self, structure: Any) -> Operations | None:
-        """The function's operations; None for a model with operations that are none of ours, which is reported."""
+        """Return the operations for a structure, None with a warning for a model with unknown primitives."""
         key = structure, self._precision
-        if key not in self._known:
+        if key not in self._operations_by_key:
             try:
-                self._known[key] = self._kept(structure)
+                self._operations_by_key[key] = self._cached_operations(structure)
             except UnknownPrimitiveError as unknown:
-                warnings.warn(_by_jax_told(str(unknown)), Notice, stacklevel=2)
-                self._known[key] = None
-        return self._known[key]
+                warnings.warn(_jax_fallback_note(str(unknown)), Notice, stacklevel=2)
+                self._operations_by_key[key] = None
+        return self._operations_by_key[key]
 
     @property
     def _precision(self) -> str:
         return "float32" if self._is_single else str(jax.dtypes.canonicalize_dtype(np.float64))
 
-    def _kept(self, structure: Any) -> Operations:
+    def _cached_operations(self, structure: Any) -> Operations:
         precision = self._precision
-        if self._made_from is None:
+        if self._cache_key is None:
             return lowered(*self._trace(structure), precision)
         code = folder_digest(folder_of(self._function))
-        made_from = f"operations {_circumstances()} {code} {self._made_from} {precision} {structure}"
-        return Operations(*cache.value(made_from, lambda: tuple(lowered(*self._trace(structure), precision))))
+        cache_key = f"operations {_software_versions()} {code} {self._cache_key} {precision} {structure}"
+        return Operations(*cache.value(cache_key, lambda: tuple(lowered(*self._trace(structure), precision))))
 
-    def _by_jax(self, structure: Any, leaves: Sequence[Any], opened: Sequence[int], by: Sequence[int]) -> _Run:
-        """The same by JAX: for models of others with operations that are none of ours."""
-        found, outputs, static = self._trace(structure)
+    def _jax_run(self, structure: Any, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
+        """Return the function compiled by JAX, for models with unknown primitives."""
+        equations, outputs, static = self._trace(structure)
         number = np.dtype(self._precision).type
 
-        def values(some: dict[int, Any], all_: dict[int, Any]) -> tuple[Any, list[Any]]:
-            numbers = found(*(all_ | some).values())
+        def values(differentiated: dict[int, Any], leaf_values: dict[int, Any]) -> tuple[Any, list[Any]]:
+            numbers = equations(*(leaf_values | differentiated).values())
             return (numbers[0] if by else 0.0), numbers
 
-        of_one: Callable[..., Any] = jax.grad(values, has_aux=True) if by else values
-        of_many = jax.jit(jax.vmap(of_one))
+        single: Callable[..., Any] = jax.grad(values, has_aux=True) if by else values
+        batched = jax.jit(jax.vmap(single))
 
-        def run(some: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
-            given = dict(enumerate(leaves)) | dict(zip(opened, some, strict=True))
-            all_ = dict(zip(given, np.broadcast_arrays(*map(number, given.values())), strict=True))
-            shape = all_[0].shape if all_ else ()
-            flat = {i: value.reshape(-1) for i, value in all_.items()} if shape else all_
-            made = (of_many if shape else of_one)({i: flat[i] for i in by}, flat)
-            slopes, numbers = jax.tree.map(lambda value: value.reshape(shape), made) if shape else made
+        def run(open_values: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
+            values_by_leaf = dict(enumerate(leaves)) | dict(zip(open_leaves, open_values, strict=True))
+            leaf_values = dict(
+                zip(values_by_leaf, np.broadcast_arrays(*map(number, values_by_leaf.values())), strict=True)
+            )
+            shape = leaf_values[0].shape if leaf_values else ()
+            flat = {i: value.reshape(-1) for i, value in leaf_values.items()} if shape else leaf_values
+            results = (batched if shape else single)({i: flat[i] for i in by}, flat)
+            slopes, numbers = jax.tree.map(lambda value: value.reshape(shape), results) if shape else results
             return jax.tree.unflatten(outputs, numbers), static, list(slopes.values()) if by else []
 
         return run
 
-    def _traced(self, structure: Any) -> tuple[Equations, Any, Any]:
-        """Equations, structure of the outputs, and static outputs."""
+    def _trace_function(self, structure: Any) -> tuple[Equations, Any, Any]:
+        """Record the function: equations, structure of the outputs, and static outputs."""
         from dse.doors import recording
 
         static: list[Any] = []
 
         def numbers(*arguments: Any) -> Any:
-            found, beside = self._function(*arguments)
-            static.append(beside)
-            return found
+            outputs, static_outputs = self._function(*arguments)
+            static.append(static_outputs)
+            return outputs
 
         inputs = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct((), self._precision)] * structure.num_leaves)
-        found, outputs = recording.trace(numbers, *inputs)
-        return found, outputs, static[0]
+        equations, output_structure = recording.trace(numbers, *inputs)
+        return equations, output_structure, static[0]
 
 
-def _of_part(leaf: Any, part: slice, count: int) -> Any:
-    """A leaf in a part of ``count``: what is the same for all of them has no axis, or one of length 1."""
+def _batch_slice(leaf: Any, part: slice, count: int) -> Any:
+    """Return the rows ``part`` of a leaf that has ``count`` rows, and any other leaf as it is."""
     return leaf[part] if np.ndim(leaf) and len(leaf) == count else leaf
 
 
-def _places(by: int, arguments: Sequence[Any]) -> range:
-    """Positions of the leaves of argument number ``by`` among all."""
+def _leaf_positions(by: int, arguments: Sequence[Any]) -> range:
+    """Return the positions of the leaves of argument number ``by`` among all leaves."""
     sizes = [len(jax.tree.leaves(argument)) for argument in arguments[: by + 1]]
     return range(sum(sizes[:-1]), sum(sizes))
 
 
-def _by_jax_told(primitive: str) -> str:
-    """That designs are compiled, why, and what that costs."""
+def _jax_fallback_note(primitive: str) -> str:
+    """Return the note that designs are compiled, with reason and cost."""
     return (
         f"note: the model uses {primitive!r} of JAX {jax.__version__}, which dse cannot evaluate by NumPy: it compiles "
         "instead, which takes some seconds to half a minute for each kind of design in every process; figures are the "
@@ -213,12 +225,12 @@ def _by_jax_told(primitive: str) -> str:
 
 
 @functools.cache
-def _circumstances() -> str:
+def _software_versions() -> str:
     return f"{code_digest()} {jax.__version__} {np.__version__}"
 
 
 def evaluate(design: Design) -> Metrics:
-    """Time, memory, energy and feasibility of one training step of ``design``.
+    """Evaluate one training step of ``design``: time, memory, energy, money, carbon and feasibility.
 
     A pure function of scalars: it works under ``jit``, ``vmap`` and ``grad``. Never raises and never
     returns NaN; a design that cannot run has ``feasible = False`` and the bits of its reasons. It is
@@ -245,7 +257,7 @@ def evaluate(design: Design) -> Metrics:
 
 
 def serve(design: Design) -> ServingMetrics:
-    """Latency, throughput, memory and feasibility of serving with ``design``.
+    """Evaluate serving with ``design``: latency, throughput, memory, energy, money and feasibility.
 
     Plain numbers give NumPy scalars, in milliseconds; anything traced gives JAX's, as
     :func:`dse.doors.serving.serve` does: it works under ``jit``, ``vmap`` and ``grad``.

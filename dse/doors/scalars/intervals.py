@@ -17,75 +17,80 @@ from typing import Any
 
 import numpy as np
 
-from dse.doors.scalars.operations import function_of
+from dse.doors.scalars.operations import numpy_function
 
 #: Least and most, arrays alike: [block], or [1] of what is the same for all blocks.
 Pair = tuple[Any, Any]
 
-#: Never falls with any operand.
+#: Operations that rise, or stay, with every operand.
 RISING = frozenset({
     "add", "add_any", "max", "min", "sqrt", "floor", "ceil", "round", "sign", "clamp", "convert_element_type", "copy",
     "stop_gradient",
 })  # fmt: skip
 
-#: Never falls either, but is not rounded to the nearest number.
-_RISING_LOOSELY = frozenset({"exp", "exp2", "log", "log2", "log1p", "expm1", "tanh"})
+#: Operations that rise with every operand, but are not rounded to the nearest number.
+_RISING_INEXACT = frozenset({"exp", "exp2", "log", "log2", "log1p", "expm1", "tanh"})
 
 _UNITS = 4.0
 
 
-def operation(name: str, given: tuple[Any, ...]) -> Callable[..., Pair]:
-    """What computes the interval of an operation from those of its operands.
+def operation(name: str, parameters: tuple[Any, ...]) -> Callable[..., Pair]:
+    """Return the function that computes the interval of an operation from those of its operands.
 
-    Raises KeyError for an operation without a rule.
+    Args:
+        name: operation.
+        parameters: what else the operation needs.
+
+    Raises:
+        KeyError: for an operation without a rule.
     """
-    at = function_of(name, given)
-    rule = _rule(name, given, at)
+    function = numpy_function(name, parameters)
+    rule = _rule(name, parameters, function)
 
     def run(*operands: Pair) -> Pair:
         if all(low is high for low, high in operands):
-            value = at(*(low for low, _ in operands))
+            value = function(*(low for low, _ in operands))
             return value, value
         return rule(*operands)
 
     return run
 
 
-def _rule(name: str, given: tuple[Any, ...], at: Callable[..., Any]) -> Callable[..., Pair]:
+def _rule(name: str, parameters: tuple[Any, ...], function: Callable[..., Any]) -> Callable[..., Pair]:
     if name == "convert_element_type":
-        return lambda x: _converted(at, np.dtype(*given), x)
+        return lambda x: _convert(function, np.dtype(*parameters), x)
     if name in RISING:
-        return lambda *operands: (at(*(low for low, _ in operands)), at(*(high for _, high in operands)))
-    if name in _RISING_LOOSELY:
-        return lambda x: widened(at(x[0]), at(x[1]), x)
+        return lambda *operands: (function(*(low for low, _ in operands)), function(*(high for _, high in operands)))
+    if name in _RISING_INEXACT:
+        return lambda x: widened(function(x[0]), function(x[1]), x)
     if name == "integer_pow":
-        return lambda x: _whole_power(at, given[0], x)
+        return lambda x: _integer_power(function, parameters[0], x)
     if name == "bitcast_convert_type":
-        return lambda x: _bits(at, x)
+        return lambda x: _bits(function, x)
     return RULES[name]
 
 
 def widened(low: Any, high: Any, *operands: Pair) -> Pair:
-    """Ends moved outwards by some units in the last place, where an operand is more than one number."""
-    one = functools.reduce(np.logical_and, (a == b for a, b in operands))
+    """Move ends outwards by some units in the last place, where an operand is more than one number."""
+    is_single = functools.reduce(np.logical_and, (a == b for a, b in operands))
     step = np.float32(_UNITS) * np.finfo(low.dtype).eps
-    return np.where(one, low, low - step * abs(low)), np.where(one, high, high + step * abs(high))
+    return np.where(is_single, low, low - step * abs(low)), np.where(is_single, high, high + step * abs(high))
 
 
 def hull(values: list[Any]) -> Pair:
-    """The interval of several ends; unknown where one of them is no number."""
+    """Return the interval of several ends, NaN where one of them is NaN."""
     return functools.reduce(np.minimum, values), functools.reduce(np.maximum, values)
 
 
-def holds(x: Pair, number: float = 0.0) -> Any:
-    """Whether a number may be among the values."""
+def contains(x: Pair, number: float = 0.0) -> Any:
+    """True where a number may be among the values [block]."""
     return ~((x[0] > number) | (x[1] < number))
 
 
-def _converted(at: Callable[..., Any], dtype: Any, x: Pair) -> Pair:
+def _convert(function: Callable[..., Any], dtype: Any, x: Pair) -> Pair:
     if dtype.kind == "b":
         return _not(_equal(x, (x[0].dtype.type(0),) * 2))
-    low, high = at(x[0]), at(x[1])
+    low, high = function(x[0]), function(x[1])
     if dtype.kind in "iu" and x[0].dtype.kind == "f":
         unknown, ends = np.isnan(x[0]) | np.isnan(x[1]), np.iinfo(dtype)
         return np.where(unknown, ends.min, low).astype(dtype), np.where(unknown, ends.max, high).astype(dtype)
@@ -108,14 +113,14 @@ def _divide(x: Pair, y: Pair) -> Pair:
     if (x[0] >= 0).all() and (y[0] > 0).all():
         return x[0] / y[1], x[1] / y[0]
     low, high = hull([x[0] / y[0], x[0] / y[1], x[1] / y[0], x[1] / y[1]])
-    unknown = holds(y) & ~((y[0] == 0) & (x[0] > 0))
+    unknown = contains(y) & ~((y[0] == 0) & (x[0] > 0))
     return np.where(unknown, np.nan, low).astype(low.dtype), np.where(unknown, np.nan, high).astype(low.dtype)
 
 
 def magnitude(x: Pair) -> Pair:
-    """The interval of the absolute value."""
+    """Return the interval of the absolute value."""
     low, high = abs(x[0]), abs(x[1])
-    has_none = holds(x) & (low == low) & (high == high)
+    has_none = contains(x) & (low == low) & (high == high)
     return np.where(has_none, low.dtype.type(0), np.minimum(low, high)), np.maximum(low, high)
 
 
@@ -124,13 +129,13 @@ def _square(x: Pair) -> Pair:
     return low * low, high * high
 
 
-def _whole_power(at: Callable[..., Any], exponent: int, x: Pair) -> Pair:
+def _integer_power(function: Callable[..., Any], exponent: int, x: Pair) -> Pair:
     base = magnitude(x) if exponent % 2 == 0 else x
     if exponent >= 0:
-        low, high = (np.broadcast_to(at(end), end.shape) for end in base)
+        low, high = (np.broadcast_to(function(end), end.shape) for end in base)
         return low, high
-    unknown = holds(base)
-    low, high = (np.where(unknown, np.nan, at(end)).astype(end.dtype) for end in (base[1], base[0]))
+    unknown = contains(base)
+    low, high = (np.where(unknown, np.nan, function(end)).astype(end.dtype) for end in (base[1], base[0]))
     return low, high
 
 
@@ -138,11 +143,11 @@ def _power(x: Pair, y: Pair) -> Pair:
     return widened(*hull([np.power(a, b) for a in x for b in y]), x, y)
 
 
-def _less(x: Pair, y: Pair) -> Pair:
+def _less_than(x: Pair, y: Pair) -> Pair:
     return x[1] < y[0], ~(x[0] >= y[1])
 
 
-def _less_equal(x: Pair, y: Pair) -> Pair:
+def _at_most(x: Pair, y: Pair) -> Pair:
     return x[1] <= y[0], ~(x[0] > y[1])
 
 
@@ -157,7 +162,7 @@ def _not(x: Pair) -> Pair:
 
 
 def _and(x: Pair, y: Pair) -> Pair:
-    """Of whole numbers: a mask of upper bits keeps the order of what is not negative."""
+    """Return the interval of a bitwise and: a mask of upper bits keeps the order of integers that are not negative."""
     if x[0].dtype == bool:
         return x[0] & y[0], x[1] & y[1]
     for value, mask in ((x, y), (y, x)):
@@ -167,44 +172,47 @@ def _and(x: Pair, y: Pair) -> Pair:
 
 
 def _clears_low_bits(mask: Any) -> Any:
-    """Whether a mask of a positive number's bits keeps all from some bit on."""
+    """True where a mask clears only low bits."""
     most = np.iinfo(mask.dtype).max
     cleared = most & ~mask
     return (cleared & (cleared + 1)) == 0
 
 
 def _or(x: Pair, y: Pair) -> Pair:
-    """Of whole numbers that are not negative: at least the larger, at most the sum; 0 only where both are."""
+    """Return the interval of a bitwise or: for integers that are not negative from the larger one to the sum."""
     if x[0].dtype == bool:
         return x[0] | y[0], x[1] | y[1]
-    one = (x[0] == x[1]) & (y[0] == y[1])
+    is_single = (x[0] == x[1]) & (y[0] == y[1])
     exact = x[0] | y[0]
-    return np.where(one, exact, np.maximum(x[0], y[0])), np.where(one, exact, x[1] + y[1])
+    return np.where(is_single, exact, np.maximum(x[0], y[0])), np.where(is_single, exact, x[1] + y[1])
 
 
-def _bits(at: Callable[..., Any], x: Pair) -> Pair:
-    """Bits of numbers that are not negative are in the order of the numbers; of others nothing is known."""
+def _bits(function: Callable[..., Any], x: Pair) -> Pair:
+    """Return the interval of bits, which have the order of the numbers where these are not negative."""
     if not (x[0] >= 0).all():
         raise NotImplementedError("bits of negative numbers of several values")
-    return at(x[0]), at(x[1])
+    return function(x[0]), function(x[1])
 
 
-def select(which: Pair, *cases: Pair) -> Pair:
-    """The case that is chosen; where that is open everything between all that may be."""
-    if which[0] is which[1]:
-        at = function_of("select_n", ())
-        low, high = at(which[0], *(case[0] for case in cases)), at(which[0], *(case[1] for case in cases))
+def select(condition: Pair, *cases: Pair) -> Pair:
+    """Return the interval of the selected case, or of all cases where the condition is open."""
+    if condition[0] is condition[1]:
+        choose = numpy_function("select_n", ())
+        low, high = (
+            choose(condition[0], *(case[0] for case in cases)),
+            choose(condition[0], *(case[1] for case in cases)),
+        )
         return low, high
-    if which[0].dtype != bool:
+    if condition[0].dtype != bool:
         return hull([end for case in cases for end in case])
-    no, yes = cases
-    surely, maybe = which
-    low, high = np.where(surely, yes[0], no[0]), np.where(surely, yes[1], no[1])
-    open_ = maybe & ~surely
-    if not open_.any():
+    if_false, if_true = cases
+    is_surely, may_be = condition
+    low, high = np.where(is_surely, if_true[0], if_false[0]), np.where(is_surely, if_true[1], if_false[1])
+    is_open = may_be & ~is_surely
+    if not is_open.any():
         return low, high
-    least, most = hull([no[0], yes[0]])[0], hull([no[1], yes[1]])[1]
-    return np.where(open_, least, low), np.where(open_, most, high)
+    least, most = hull([if_false[0], if_true[0]])[0], hull([if_false[1], if_true[1]])[1]
+    return np.where(is_open, least, low), np.where(is_open, most, high)
 
 
 #: Operation → its rule.
@@ -216,10 +224,10 @@ RULES: dict[str, Callable[..., Pair]] = {
     "abs": magnitude,
     "square": _square,
     "pow": _power,
-    "lt": _less,
-    "le": _less_equal,
-    "gt": lambda x, y: _less(y, x),
-    "ge": lambda x, y: _less_equal(y, x),
+    "lt": _less_than,
+    "le": _at_most,
+    "gt": lambda x, y: _less_than(y, x),
+    "ge": lambda x, y: _at_most(y, x),
     "eq": _equal,
     "ne": lambda x, y: _not(_equal(x, y)),
     "not": _not,

@@ -34,15 +34,17 @@ class Operations(NamedTuple):
     precision: str  #: of the inputs, float32 or float64
     n_literals: int  #: constants, the first ones, that do not depend on leaves which are folded
 
-    def bound(self) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:
-        """The function of the leaves of its inputs; gives numbers, what comes with them, and no slopes."""
+    def to_function(self) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:
+        """Return a function of the leaves of the inputs that gives (numbers, static outputs, no slopes)."""
         steps = [
-            (function_of(name, parameters), inputs, output, over)
-            for (name, parameters, inputs, output), over in zip(self.operations, self._over(), strict=True)
+            (numpy_function(name, parameters), inputs, output, dead_values)
+            for (name, parameters, inputs, output), dead_values in zip(
+                self.operations, self._dead_values(), strict=True
+            )
         ]
 
         def run(leaves: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
-            values = self.begun(leaves)
+            values = self.initial_values(leaves)
             with np.errstate(all="ignore"):
                 for function, inputs, output, over in steps:
                     values[output] = function(*[values[i] for i in inputs])
@@ -52,104 +54,134 @@ class Operations(NamedTuple):
 
         return run
 
-    def folded(self, leaves: Sequence[Any], opened: Sequence[int], simply: bool = True) -> Operations:
-        """The function of the inputs ``opened`` alone: what depends on others is computed here, of ``leaves``.
+    def folded(self, leaves: Sequence[Any], open_inputs: Sequence[int], simply: bool = True) -> Operations:
+        """The function of the inputs ``open_inputs`` alone: what depends on others is computed here, of ``leaves``.
 
         ``simply``: of choices by what is known only the case that holds is left, and no sum with 0 or product with 0
         or 1, half of the rest of a model. Values stay as they are to the last bit, of slopes the order of sums changes.
         """
-        values, n_known = self.begun(leaves), len(leaves) + len(self.constants)
-        known, left, same = set(range(n_known)).difference(opened), list[Operation](), dict[int, int]()
+        values, n_initial = self.initial_values(leaves), len(leaves) + len(self.constants)
+        constant_values, operations, aliases = (
+            set(range(n_initial)).difference(open_inputs),
+            list[Operation](),
+            dict[int, int](),
+        )
         with np.errstate(all="ignore"):
-            for name, parameters, given, output in self.operations:
-                inputs = tuple(same.get(i, i) for i in given)
-                if known.issuperset(inputs):
-                    values[output] = function_of(name, parameters)(*[values[i] for i in inputs])
-                    known.add(output)
-                elif simply and (at := same_as(name, [values[i] if i in known else None for i in inputs])) is not None:
-                    same[output] = inputs[at]
+            for name, parameters, operands, output in self.operations:
+                inputs = tuple(aliases.get(i, i) for i in operands)
+                if constant_values.issuperset(inputs):
+                    values[output] = numpy_function(name, parameters)(*[values[i] for i in inputs])
+                    constant_values.add(output)
+                elif (
+                    simply
+                    and (position := equal_input(name, [values[i] if i in constant_values else None for i in inputs]))
+                    is not None
+                ):
+                    aliases[output] = inputs[position]
                 else:
-                    left.append((name, parameters, inputs, output))
-        outputs = [same.get(i, i) for i in self.outputs]
-        left = needed(left, outputs)
-        used = sorted(known & {*outputs, *(i for *_, inputs, _ in left for i in inputs)})
-        literals = [i for i in used if i in range(len(leaves), n_known) or values[i].dtype.kind != "f"]
-        used = [*literals, *(i for i in used if i not in literals)]
-        computed = [output for *_, output in left]
-        place = {old: new for new, old in enumerate([*opened, *used, *computed])}
-        operations = [(name, given, tuple(place[i] for i in inputs), place[out]) for name, given, inputs, out in left]
-        constants, outputs = [values[i] for i in used], [place[i] for i in outputs]
-        return Operations(constants, operations, len(place), outputs, *self[4:7], len(literals))
+                    operations.append((name, parameters, inputs, output))
+        outputs = [aliases.get(i, i) for i in self.outputs]
+        operations = live_operations(operations, outputs)
+        constant_ids = sorted(constant_values & {*outputs, *(i for *_, inputs, _ in operations for i in inputs)})
+        literals = [i for i in constant_ids if i in range(len(leaves), n_initial) or values[i].dtype.kind != "f"]
+        constant_ids = [*literals, *(i for i in constant_ids if i not in literals)]
+        computed = [output for *_, output in operations]
+        new_ids = {old_id: new_id for new_id, old_id in enumerate([*open_inputs, *constant_ids, *computed])}
+        folded_operations = [
+            (name, operands, tuple(new_ids[i] for i in inputs), new_ids[out])
+            for name, operands, inputs, out in operations
+        ]
+        constants, outputs = [values[i] for i in constant_ids], [new_ids[i] for i in outputs]
+        return Operations(constants, folded_operations, len(new_ids), outputs, *self[4:7], len(literals))
 
-    def begun(self, leaves: Sequence[Any]) -> list[Any]:
-        """All values before the first operation: inputs, constants, and room for what is computed."""
-        known = [*map(np.dtype(self.precision).type, leaves), *self.constants]
-        return known + [None] * (self.n_values - len(known))
+    def initial_values(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return the list of values before the first operation: inputs, constants, and None for computed values."""
+        values = [*map(np.dtype(self.precision).type, leaves), *self.constants]
+        return values + [None] * (self.n_values - len(values))
 
     def numbers(self, values: Sequence[Any]) -> Any:
-        """The outputs among all values."""
+        """Return the pytree of outputs from the list of all values."""
         return jax.tree.unflatten(self.structure, [values[i] for i in self.outputs])
 
-    def _over(self) -> list[list[int]]:
-        """Of each operation the values that nothing needs after it: arrays of them would fill the memory."""
-        met, over = set(self.outputs), []
+    def _dead_values(self) -> list[list[int]]:
+        """Return the values without further use after each operation; arrays of them would fill the memory."""
+        live, dead_by_operation = set(self.outputs), []
         for *_, inputs, output in reversed(self.operations):
-            ended = {*inputs, output} - met
-            met |= ended
-            over.append(list(ended))
-        return over[::-1]
+            dead = {*inputs, output} - live
+            live |= dead
+            dead_by_operation.append(list(dead))
+        return dead_by_operation[::-1]
 
 
-def same_as(name: str, known: Sequence[Any]) -> int | None:
-    """The input that the output of an operation equals, for any numbers in the place of None; None where there is none.
+def equal_input(name: str, values: Sequence[Any]) -> int | None:
+    """Return the position of the input that an operation's output equals, None where there is none.
 
     For finite numbers: ``0 * x`` is 0. What would be no number there is none in the model (``tests/unit/model``).
+
+    Args:
+        name: operation.
+        values: known value of each input, None for an unknown one.
     """
     if name == "select_n":
-        return None if known[0] is None else 1 + int(known[0])
+        return None if values[0] is None else 1 + int(values[0])
     for i, neutral, deciding in _NEUTRAL.get(name, ()):
-        if _is(known[i], neutral):
+        if _equals(values[i], neutral):
             return 1 - i
-        if _is(known[i], deciding):
+        if _equals(values[i], deciding):
             return i
     return None
 
 
-def _is(value: Any, number: float | None) -> bool:
-    """Whether a known value is a number; -1 stands for all bits, of truth values and of whole numbers."""
+def _equals(value: Any, number: float | None) -> bool:
+    """True where a value equals a number; -1 stands for all bits of Booleans and integers."""
     if value is None or number is None:
         return False
     return bool(value == (~value.dtype.type(0) if number == -1 else number))
 
 
-def _either(neutral: float, deciding: float | None = None) -> tuple[tuple[int, float | None, float | None], ...]:
-    """Of an operation whose inputs may change places."""
+def _commutative(neutral: float, deciding: float | None = None) -> tuple[tuple[int, float | None, float | None], ...]:
+    """Return the neutral and deciding values of an operation whose inputs may change places."""
     return (0, neutral, deciding), (1, neutral, deciding)
 
 
 #: Operation → (input, its value with which the output is the other input, that with which it is this one).
 _NEUTRAL: dict[str, tuple[tuple[int, float | None, float | None], ...]] = {
-    "add": _either(0.0), "add_any": _either(0.0), "sub": ((1, 0.0, None),), "mul": _either(1.0, 0.0),
-    "div": ((0, None, 0.0), (1, 1.0, None)), "max": _either(-np.inf, np.inf), "min": _either(np.inf, -np.inf),
-    "and": _either(-1, 0), "or": _either(0, -1),
+    "add": _commutative(0.0), "add_any": _commutative(0.0), "sub": ((1, 0.0, None),), "mul": _commutative(1.0, 0.0),
+    "div": ((0, None, 0.0), (1, 1.0, None)), "max": _commutative(-np.inf, np.inf), "min": _commutative(np.inf, -np.inf),
+    "and": _commutative(-1, 0), "or": _commutative(0, -1),
 }  # fmt: skip
 
 
-def needed(operations: Sequence[Operation], outputs: Sequence[int]) -> list[Operation]:
-    """The operations that the outputs depend on, in order."""
-    wanted, kept = set(outputs), list[Operation]()
+def live_operations(operations: Sequence[Operation], outputs: Sequence[int]) -> list[Operation]:
+    """Return the operations that the outputs depend on, in order.
+
+    Args:
+        operations: all operations, in order.
+        outputs: indices of the values to keep.
+    """
+    live_values, live = set(outputs), list[Operation]()
     for operation in reversed(operations):
-        if operation[3] in wanted:
-            wanted.update(operation[2])
-            kept.append(operation)
-    return kept[::-1]
+        if operation[3] in live_values:
+            live_values.update(operation[2])
+            live.append(operation)
+    return live[::-1]
 
 
 # --- from equations to operations --------------------------------------------------------------------------
 
 
-def lowered(found: Equations, structure: Any, static: Any, precision: str) -> Operations:
-    """The equations as operations of this module."""
+def lowered(equations: Equations, structure: Any, static: Any, precision: str) -> Operations:
+    """Convert equations to operations of this module.
+
+    Args:
+        equations: recorded function of scalars.
+        structure: tree structure of its outputs.
+        static: outputs other than numbers.
+        precision: of the inputs, ``float32`` or ``float64``.
+
+    Raises:
+        UnknownPrimitiveError: for a primitive that is none of the operations here.
+    """
     constants: dict[Hashable, int] = {}
     values: list[Any] = []
 
@@ -161,35 +193,35 @@ def lowered(found: Equations, structure: Any, static: Any, precision: str) -> Op
             values.append(np.asarray(atom.value)[()])
         return ("constant", constants[atom.key])
 
-    read = [tuple(map(position, equation.inputs)) for equation in found.equations]
-    outputs = [position(atom) for atom in found.outputs]
-    n_inputs, shift = found.n_inputs, len(values)
+    equation_inputs = [tuple(map(position, equation.inputs)) for equation in equations.equations]
+    outputs = [position(atom) for atom in equations.outputs]
+    n_inputs, shift = equations.n_inputs, len(values)
 
-    def placed(at: int | tuple[str, int]) -> int:
-        """Inputs, constants, then what is computed."""
-        if isinstance(at, tuple):
-            return n_inputs + at[1]
-        return at if at < n_inputs else at + shift
+    def value_id(position: int | tuple[str, int]) -> int:
+        """Return the index in the list of inputs, constants and computed values."""
+        if isinstance(position, tuple):
+            return n_inputs + position[1]
+        return position if position < n_inputs else position + shift
 
     operations = [
-        (*named(equation), tuple(map(placed, inputs)), placed(equation.outputs[0]))
-        for equation, inputs in zip(found.equations, read, strict=True)
+        (*name_and_parameters(equation), tuple(map(value_id, inputs)), value_id(equation.outputs[0]))
+        for equation, inputs in zip(equations.equations, equation_inputs, strict=True)
     ]
     n_values = max([n_inputs + shift, *(output + 1 for *_, output in operations)])
     return Operations(
-        values, operations, n_values, list(map(placed, outputs)), structure, static, precision, len(values)
+        values, operations, n_values, list(map(value_id, outputs)), structure, static, precision, len(values)
     )
 
 
-def named(equation: Equation) -> tuple[str, tuple[Any, ...]]:
-    """Name and parameters of an operation, plain values."""
-    name, given = equation.primitive.name, equation.parameters
+def name_and_parameters(equation: Equation) -> tuple[str, tuple[Any, ...]]:
+    """Return the name and parameters of an operation as plain values."""
+    name, parameters = equation.primitive.name, equation.parameters
     if name in ("convert_element_type", "bitcast_convert_type"):
-        return name, (np.dtype(given["new_dtype"]).name,)
+        return name, (np.dtype(parameters["new_dtype"]).name,)
     if name == "integer_pow":
-        return name, (int(given["y"]),)
+        return name, (int(parameters["y"]),)
     if name == "round":
-        return name, (int(given["rounding_method"]),)
+        return name, (int(parameters["rounding_method"]),)
     if name not in PLAIN:
         raise UnknownPrimitiveError(name)
     return name, ()
@@ -198,15 +230,20 @@ def named(equation: Equation) -> tuple[str, tuple[Any, ...]]:
 # --- operations --------------------------------------------------------------------------------------------
 
 
-def function_of(name: str, parameters: tuple[Any, ...]) -> Callable[..., Any]:
-    """What computes an operation."""
+def numpy_function(name: str, parameters: tuple[Any, ...]) -> Callable[..., Any]:
+    """Return the NumPy function of an operation.
+
+    Args:
+        name: operation.
+        parameters: what else it needs.
+    """
     return functools.partial(WITH_PARAMETERS[name], *parameters) if parameters else PLAIN[name]
 
 
-def _select(which: Any, *cases: Any) -> Any:
-    if not which.ndim:
-        return cases[int(which)]
-    return np.where(which, cases[1], cases[0]) if which.dtype == bool else np.choose(which, cases)
+def _select(condition: Any, *cases: Any) -> Any:
+    if not condition.ndim:
+        return cases[int(condition)]
+    return np.where(condition, cases[1], cases[0]) if condition.dtype == bool else np.choose(condition, cases)
 
 
 def _divide(a: Any, b: Any) -> Any:
@@ -218,18 +255,18 @@ def _clamp(low: Any, value: Any, high: Any) -> Any:
 
 
 def _convert(dtype: str, value: Any) -> Any:
-    """What does not fit into whole numbers becomes the nearest that does, and what is no number 0, as in XLA."""
+    """Convert as XLA does: to integers by truncation, out of range to the nearest, NaN to 0."""
     if value.dtype.kind == "f" and np.dtype(dtype).kind in "iu":
-        least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
-        whole = np.trunc(value.astype(np.float64))
-        return np.where(np.isnan(whole), 0.0, np.clip(whole, least, most)).astype(dtype)[()]
+        lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
+        integer = np.trunc(value.astype(np.float64))
+        return np.where(np.isnan(integer), 0.0, np.clip(integer, lowest, highest)).astype(dtype)[()]
     return value.astype(dtype)
 
 
 def _one_minus_square(value: Any) -> Any:
-    """As a product, which keeps the digits of values near one, as in XLA."""
-    one = value.dtype.type(1)
-    return (one + value) * (one - value)
+    """Return ``1 - value**2`` as a product, which keeps the digits of values near one, as in XLA."""
+    unit = value.dtype.type(1)
+    return (unit + value) * (unit - value)
 
 
 def _bitcast(dtype: str, value: Any) -> Any:
@@ -237,19 +274,24 @@ def _bitcast(dtype: str, value: Any) -> Any:
 
 
 def integer_power(exponent: int, base: Any) -> Any:
-    """By squaring, as XLA does."""
-    found, power, left = None, base, abs(exponent)
-    while left:
-        if left & 1:
-            found = power if found is None else found * power
-        left >>= 1
-        power = power * power if left else power
-    found = base.dtype.type(1) if found is None else found
-    return np.divide(base.dtype.type(1), found) if exponent < 0 else found
+    """Return ``base**exponent`` by squaring, as XLA does.
+
+    Args:
+        exponent: an integer, which may be negative.
+        base: NumPy number or array.
+    """
+    product, power, exponent_bits = None, base, abs(exponent)
+    while exponent_bits:
+        if exponent_bits & 1:
+            product = power if product is None else product * power
+        exponent_bits >>= 1
+        power = power * power if exponent_bits else power
+    product = base.dtype.type(1) if product is None else product
+    return np.divide(base.dtype.type(1), product) if exponent < 0 else product
 
 
 def _round(method: int, value: Any) -> Any:
-    """Halves to even, or away from zero."""
+    """Round halves to even for method 1, else away from zero."""
     return np.rint(value) if method else np.copysign(np.floor(np.abs(value) + value.dtype.type(0.5)), value)
 
 

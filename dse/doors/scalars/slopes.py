@@ -12,30 +12,32 @@ from typing import Any
 
 import numpy as np
 
-from dse.doors.scalars.operations import Operations, function_of, integer_power
+from dse.doors.scalars.operations import Operations, integer_power, numpy_function
 
 #: Slope of the output, the output, all inputs → slope of one input.
 Rule = Callable[..., Any]
 
 #: An operation backwards: its inputs, its output, and (input, rule) of those that have a slope.
-Step = tuple[tuple[int, ...], int, list[tuple[int, Rule]]]
+BackwardStep = tuple[tuple[int, ...], int, list[tuple[int, Rule]]]
 
 _HALF = np.float32(0.5)
 
 
-def gradient(found: Operations, by: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:
-    """The function of the leaves of the inputs that gives its value, and slopes of its first number by inputs ``by``.
+def gradient(operations: Operations, by: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:
+    """Return a function of the leaves of the inputs that gives value, static outputs, and slopes of the first number.
 
     Args:
-        found: the operations; the first of their outputs is what is differentiated.
-        by: positions of inputs.
+        operations: the operations; the first of their outputs is what is differentiated.
+        by: positions of the inputs to differentiate by.
     """
-    forward = [(function_of(name, given), inputs, output) for name, given, inputs, output in found.operations]
-    target = found.outputs[0]
-    backward = backward_steps(found, by, target, _rules)
+    forward = [
+        (numpy_function(name, parameters), inputs, output) for name, parameters, inputs, output in operations.operations
+    ]
+    target = operations.outputs[0]
+    backward = backward_steps(operations, by, target, _rules)
 
     def run(leaves: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
-        values = found.begun(leaves)
+        values = operations.initial_values(leaves)
         with np.errstate(all="ignore"):
             for function, inputs, output in forward:
                 values[output] = function(*[values[i] for i in inputs])
@@ -49,48 +51,52 @@ def gradient(found: Operations, by: Sequence[int]) -> Callable[[Sequence[Any]], 
                     part = rule(slope, values[output], *operands)
                     slopes[i] = slopes[i] + part if i in slopes else part
         none = np.zeros_like(values[target])
-        return found.numbers(values), found.static, [slopes.get(i, none) for i in by]
+        return operations.numbers(values), operations.static, [slopes.get(i, none) for i in by]
 
     return run
 
 
 def backward_steps(
-    found: Operations,
+    operations: Operations,
     by: Sequence[int],
     target: int,
     rules_of_operation: Callable[[str, tuple[Any, ...], int], Sequence[Rule | None]],
-) -> list[Step]:
-    """The operations between inputs ``by`` and what is differentiated, last first.
+) -> list[BackwardStep]:
+    """Return the operations between inputs ``by`` and the differentiated value, last first.
 
-    ``rules_of_operation``: name, parameters and number of inputs → the rule of each input, None where it has no slope.
+    Args:
+        operations: list to differentiate.
+        by: positions of inputs.
+        target: index of the differentiated value.
+        rules_of_operation: name, parameters and count of inputs → the rule of each input, None where it has no slope.
     """
-    moved, rules_of = set(by), list[list[tuple[int, Rule]]]()
-    for name, given, inputs, output in found.operations:
-        pairs = zip(inputs, rules_of_operation(name, given, len(inputs)), strict=True)
-        rules_of.append([(i, rule) for i, rule in pairs if rule is not None and i in moved])
+    varying, rules_of = set(by), list[list[tuple[int, Rule]]]()
+    for name, parameters, inputs, output in operations.operations:
+        pairs = zip(inputs, rules_of_operation(name, parameters, len(inputs)), strict=True)
+        rules_of.append([(i, rule) for i, rule in pairs if rule is not None and i in varying])
         if rules_of[-1]:
-            moved.add(output)
-    wanted, backward = {target}, list[Step]()
-    for (_, _, inputs, output), rules in zip(found.operations[::-1], rules_of[::-1], strict=True):
-        if output in wanted and rules:
-            wanted |= {i for i, _ in rules}
+            varying.add(output)
+    contributing, backward = {target}, list[BackwardStep]()
+    for (_, _, inputs, output), rules in zip(operations.operations[::-1], rules_of[::-1], strict=True):
+        if output in contributing and rules:
+            contributing |= {i for i, _ in rules}
             backward.append((inputs, output, rules))
     return backward
 
 
-def _rules(name: str, given: tuple[Any, ...], n_inputs: int) -> Sequence[Rule | None]:
-    """The rule of each input of an operation; None where there is no slope."""
+def _rules(name: str, parameters: tuple[Any, ...], n_inputs: int) -> Sequence[Rule | None]:
+    """Return the rule of each input of an operation, None where there is no slope."""
     if name == "select_n":
-        return [None, *(_case(i) for i in range(n_inputs - 1))]
+        return [None, *(_case_rule(i) for i in range(n_inputs - 1))]
     if name == "integer_pow":
-        return [_power_rule(*given)]
+        return [_power_rule(*parameters)]
     if name == "convert_element_type":
-        return [lambda g, _, x: g.astype(x.dtype)] if np.dtype(*given).kind == "f" else [None]
+        return [lambda g, _, x: g.astype(x.dtype)] if np.dtype(*parameters).kind == "f" else [None]
     return (None,) * n_inputs if name in FLAT else RULES[name]
 
 
-def _case(i: int) -> Rule:
-    """Of case ``i`` of a selection."""
+def _case_rule(i: int) -> Rule:
+    """Return the rule of case ``i`` of a selection."""
     return lambda g, _, which, *cases: np.where(which == i, g, np.float32(0.0))
 
 
@@ -99,33 +105,33 @@ def _power_rule(exponent: int) -> Rule:
     return lambda g, _, x: g * (factor * integer_power(exponent - 1, x)) if exponent else np.zeros_like(x)
 
 
-def _larger(g: Any, _: Any, x: Any, y: Any) -> Any:
+def _maximum_slope(g: Any, _: Any, x: Any, y: Any) -> Any:
     return g * ((x > y) + (x == y) * _HALF)
 
 
-def _smaller(g: Any, _: Any, x: Any, y: Any) -> Any:
+def _minimum_slope(g: Any, _: Any, x: Any, y: Any) -> Any:
     return g * ((x < y) + (x == y) * _HALF)
 
 
-def _base(g: Any, _: Any, x: Any, y: Any) -> Any:
-    one, none = np.float32(1.0), np.float32(0.0)
-    return g * np.where(y == none, none, y * np.power(x, np.where(y == none, one, y - one)))
+def _power_base_slope(g: Any, _: Any, x: Any, y: Any) -> Any:
+    unit, zero = np.float32(1.0), np.float32(0.0)
+    return g * np.where(y == zero, zero, y * np.power(x, np.where(y == zero, unit, y - unit)))
 
 
-def _exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
+def _power_exponent_slope(g: Any, out: Any, x: Any, y: Any) -> Any:
     return g * np.log(np.where(x == np.float32(0.0), np.float32(1.0), x)) * out
 
 
 def _ln2(x: Any) -> Any:
-    """The logarithm of two in the precision of ``x``."""
+    """Return the logarithm of two in the precision of ``x``."""
     return x.dtype.type(math.log(2.0))
 
 
-def _inside(g: Any, _: Any, low: Any, x: Any, high: Any) -> Any:
+def _clamp_slope(g: Any, _: Any, low: Any, x: Any, high: Any) -> Any:
     return np.where((x > low) & (x < high), g, np.float32(0.0))
 
 
-#: What counts, compares, rounds, or is held: without a slope by any input.
+#: Operations that count, compare or round, or hold a value: without a slope by any input.
 FLAT = frozenset({
     "sign", "floor", "ceil", "round", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "is_finite",
     "bitcast_convert_type", "stop_gradient",
@@ -139,8 +145,8 @@ RULES: dict[str, tuple[Rule | None, ...]] = {
     "mul": (lambda g, _, x, y: g * y, lambda g, _, x, y: g * x),
     "div": (lambda g, _, x, y: g / y, lambda g, out, x, y: -(g / y) * out),
     "neg": (lambda g, *_: -g,),
-    "max": (_larger, lambda g, out, x, y: _larger(g, out, y, x)),
-    "min": (_smaller, lambda g, out, x, y: _smaller(g, out, y, x)),
+    "max": (_maximum_slope, lambda g, out, x, y: _maximum_slope(g, out, y, x)),
+    "min": (_minimum_slope, lambda g, out, x, y: _minimum_slope(g, out, y, x)),
     "abs": (lambda g, _, x: np.where(x >= np.float32(0.0), g, -g),),
     "sqrt": (lambda g, out, x: g * (_HALF / out),),
     "exp": (lambda g, out, x: g * out,),
@@ -150,13 +156,13 @@ RULES: dict[str, tuple[Rule | None, ...]] = {
     "log1p": (lambda g, _, x: g / (np.float32(1.0) + x),),
     "expm1": (lambda g, out, x: g * (out + np.float32(1.0)),),
     "tanh": (lambda g, out, x: g * (np.float32(1.0) - out * out),),
-    "pow": (_base, _exponent),
+    "pow": (_power_base_slope, _power_exponent_slope),
     "square": (lambda g, _, x: g * (x + x),),
     "one_minus_square": (lambda g, _, x: -g * (x + x),),
     "rem": (lambda g, *_: g, lambda g, _, x, y: -g * np.trunc(x / y)),
     "clamp": (
         lambda g, _, low, x, high: np.where(low > x, g, np.float32(0.0)),
-        _inside,
+        _clamp_slope,
         lambda g, _, low, x, high: np.where(high < x, g, np.float32(0.0)),
     ),
     "copy": (lambda g, *_: g,),

@@ -44,10 +44,10 @@ from dse.model.work.operators import matmul_work
 from dse.types import Design, Element, MessageKind, OperatorKind
 
 #: A leaf is written where its spread narrows by more than this share, or its value moves by this share of the spread.
-_NARROWED, _MOVED = 0.02, 0.1
+_MIN_NARROWING, _MIN_SHIFT = 0.02, 0.1
 
-#: Any workload of the catalogue: of rows of kernels only the system counts.
-_ANY = "gpt-3-13b"
+#: Any workload of the catalogue: rows of kernels depend on the system alone.
+_ANY_WORKLOAD = "gpt-3-13b"
 
 #: Codes of collectives in tables of kernels, in their order.
 _COLLECTIVES = (
@@ -59,14 +59,14 @@ _COLLECTIVES = (
 )
 
 
-class Errors(NamedTuple):
+class RowErrors(NamedTuple):
     """Measured rows with what of their errors is known."""
 
     errors: np.ndarray  #: measured over predicted, logarithm [rows]
     effects: dict[str, np.ndarray]  #: factor → effects on the rows [rows]
     noise: np.ndarray  #: standard deviation of what no factor explains [rows]
     leaves: dict[tuple[str, str, str], tuple[float, Spreads]]
-    #: (kind, entry, leaf) → value, and its factors under its path as drawn
+    #: (kind, entry, leaf) → value, and its factors under its path
     sources: list[str]
 
 
@@ -108,144 +108,150 @@ def add(tables: Sequence[str | Path], folder: str | Path, output: str | Path, fo
             slow or fast as predicted, and a catalogue whose entries are not those in use.
     """
     outputs.checked(output, force, tables)
-    mark = marked(tables)
+    digest = rows_digest(tables)
     are_runs = {_kind(path) for path in tables} != {"kernels"}
-    known = _run_rows(tables) if are_runs else _kernel_rows(tables)
-    found = updated(known)._replace(are_runs=are_runs)
+    row_errors = _run_rows(tables) if are_runs else _kernel_rows(tables)
+    update = catalog_update(row_errors)._replace(are_runs=are_runs)
     about = (
-        f"dse calibrate --add: {found.rows} row{'s' * (found.rows != 1)} of {', '.join(found.sources)} ({mark}); "
+        f"dse calibrate --add: {update.rows} row{'s' * (update.rows != 1)} of {', '.join(update.sources)} ({digest}); "
         f"{datetime.date.today().isoformat()}"
     )
-    _check_entries(found, Path(folder), mark)
-    writing.write(output, document(found), force)
-    return found._replace(files=(Path(output), *_written(found, Path(folder), about)))
+    _check_entries(update, Path(folder), digest)
+    writing.write(output, document(update), force)
+    return update._replace(files=(Path(output), *_write_catalog(update, Path(folder), about)))
 
 
-def marked(tables: Sequence[str | Path]) -> str:
-    """What tells the rows of tables from others; InputError for a row twice."""
-    seen: dict[str, str] = {}
+def rows_digest(tables: Sequence[str | Path]) -> str:
+    """Return a checksum of the rows of tables.
+
+    Raises:
+        InputError: for a row that is there twice.
+    """
+    places_by_row: dict[str, str] = {}
     for row in (row for path in tables for row in read_table(path)[1]):
         run = {column: text for column, text in row.cells.items() if column != "software"}  # whatever predicts it
-        text, where = repr(sorted(run.items())), f"{row.file}: line {row.line}"
-        if text in seen:
-            raise InputError(where, f"the row of {seen[text]} again", "each row once", "remove it")
-        seen[text] = where
-    return f"{zlib.crc32(repr(sorted(seen)).encode()):08x}"
+        text, place = repr(sorted(run.items())), f"{row.file}: line {row.line}"
+        if text in places_by_row:
+            raise InputError(place, f"the row of {places_by_row[text]} again", "each row once", "remove it")
+        places_by_row[text] = place
+    return f"{zlib.crc32(repr(sorted(places_by_row)).encode()):08x}"
 
 
-def _check_entries(found: Added, folder: Path, mark: str) -> None:
-    """InputError where the rows are part of the entries already, and where others of the folder would be lost."""
-    for kind, slug in dict.fromkeys((one.kind, one.slug) for one in found.updates):
-        used, path = catalog.entry(kind, slug).path, folder / FOLDERS[kind] / f"{slug}.toml"
-        if path.is_file() and not path.samefile(used):
+def _check_entries(update: Added, folder: Path, digest: str) -> None:
+    """Check that the rows are not part of the entries yet, and that no other entries of the folder are lost."""
+    for kind, slug in dict.fromkeys((change.kind, change.slug) for change in update.updates):
+        entry_path, path = catalog.entry(kind, slug).path, folder / FOLDERS[kind] / f"{slug}.toml"
+        if path.is_file() and not path.samefile(entry_path):
             fix = f"run it with DSE_CATALOG={folder}, which adds to it, or name an empty folder"
             raise InputError(str(path), "an entry that is not in use", "a catalogue in use, or a new one", fix)
-        if f"({mark})" in used.read_text(encoding="utf-8"):
-            raise InputError(str(used), "the same rows, added before", "each row once", "add others")
+        if f"({digest})" in entry_path.read_text(encoding="utf-8"):
+            raise InputError(str(entry_path), "the same rows, added before", "each row once", "add others")
 
 
 def _kind(path: str | Path) -> str:
     return kind_of(read_table(path)[0]).name
 
 
-def updated(known: Errors) -> Added:
-    """The update of leaves by rows."""
-    matrix = np.stack([*known.effects.values()], axis=1)
-    keys = {key: i for i, key in enumerate(known.effects)}
-    gain = gain_of(matrix, known.noise)
-    mean, covariance = gain @ known.errors, np.eye(len(keys)) - gain @ matrix
-    left, updates = known.errors.copy(), []
-    leaf_keys = {one.key for _, spreads in known.leaves.values() for f in spreads.values() for one in f}
+def catalog_update(row_errors: RowErrors) -> Added:
+    """Return the update of leaves by rows."""
+    matrix = np.stack([*row_errors.effects.values()], axis=1)
+    keys = {key: i for i, key in enumerate(row_errors.effects)}
+    gain = gain_of(matrix, row_errors.noise)
+    mean, covariance = gain @ row_errors.errors, np.eye(len(keys)) - gain @ matrix
+    residual_errors, updates = row_errors.errors.copy(), []
+    leaf_keys = {
+        factor.key for _, spreads in row_errors.leaves.values() for factors in spreads.values() for factor in factors
+    }
     for key, i in keys.items():
         if key in leaf_keys:
-            left -= matrix[:, i] * mean[i]
-    for (kind, slug, path), (value, spreads) in known.leaves.items():
+            residual_errors -= matrix[:, i] * mean[i]
+    for (kind, slug, path), (value, spreads) in row_errors.leaves.items():
         direction = np.zeros(len(keys))
-        for one in spreads[path]:
-            if one.key in keys:
-                direction[keys[one.key]] += one.deviation
-        drawn = float(np.linalg.norm(direction))
-        if not drawn:
+        for factor in spreads[path]:
+            if factor.key in keys:
+                direction[keys[factor.key]] += factor.deviation
+        prior_spread = float(np.linalg.norm(direction))
+        if not prior_spread:
             continue
-        narrowed = math.sqrt(max(float(direction @ covariance @ direction), 0.0)) / drawn
-        moved, stated = float(direction @ mean), total(spreads["as stated"])
-        if narrowed < 1.0 - _NARROWED or abs(moved) > _MOVED * drawn:
+        spread_ratio = math.sqrt(max(float(direction @ covariance @ direction), 0.0)) / prior_spread
+        log_change, file_spread = float(direction @ mean), total(spreads["as stated"])
+        if spread_ratio < 1.0 - _MIN_NARROWING or abs(log_change) > _MIN_SHIFT * prior_spread:
             high = known_leaves()[path]["bounds"].high if path != LEVEL else math.inf
-            after = min(value * math.exp(moved), high)
-            updates.append(Update(kind, slug, path, value, after, stated, stated * narrowed))
-    updates.sort(key=lambda one: -abs(math.log(one.after / one.before)))
-    sources = list(dict.fromkeys(known.sources))
-    return Added(len(known.errors), sources, updates, _size(known.errors), _size(left))
+            new_value = min(value * math.exp(log_change), high)
+            updates.append(Update(kind, slug, path, value, new_value, file_spread, file_spread * spread_ratio))
+    updates.sort(key=lambda update: -abs(math.log(update.after / update.before)))
+    sources = list(dict.fromkeys(row_errors.sources))
+    return Added(len(row_errors.errors), sources, updates, _rms(row_errors.errors), _rms(residual_errors))
 
 
-def _size(errors: np.ndarray) -> float:
+def _rms(errors: np.ndarray) -> float:
     return float(np.sqrt(np.mean(errors**2)))
 
 
 # Rows
 
 
-def _run_rows(tables: Sequence[str | Path]) -> Errors:
-    """Rows of training steps and of serving."""
+def _run_rows(tables: Sequence[str | Path]) -> RowErrors:
+    """Return the errors of rows of training steps and of serving."""
     by_metric: dict[str, list[Comparison]] = {}
     for c in compared_rows(tables, "calibrate --add"):
         by_metric.setdefault(figure_of_row(c)[0], []).append(c)
-    parts = [_of_metric(metric, rows) for metric, rows in by_metric.items()]
-    return _joined(parts)
+    parts = [_metric_errors(metric, rows) for metric, rows in by_metric.items()]
+    return _concatenate(parts)
 
 
-def _of_metric(metric: str, compared: Sequence[Comparison]) -> Errors:
+def _metric_errors(metric: str, compared: Sequence[Comparison]) -> RowErrors:
     study = KINDS[compared[0].prediction.case.kind].study
     choices = [choice_of(c.prediction, f"{metric} {i}") for i, c in enumerate(compared)]
-    found = posterior(choices, metric, study)
+    posterior_effects = posterior(choices, metric, study)
     measured = [figure_of_row(c)[1] for c in compared]
     leaves: dict[tuple[str, str, str], tuple[float, Spreads]] = {}
-    for choice, drawn in zip(choices, found.spreads, strict=True):
-        leaves |= _leaves_of(choice, drawn)
+    for choice, spreads in zip(choices, posterior_effects.spreads, strict=True):
+        leaves |= _catalog_leaves(choice, spreads)
         if not study.residuals:
-            leaves |= _level_of(choice, found.effects)
-    return Errors(
-        np.log(measured) - found.logs,
-        dict(found.effects),
+            leaves |= _stack_level(choice, posterior_effects.effects)
+    return RowErrors(
+        np.log(measured) - posterior_effects.logs,
+        dict(posterior_effects.effects),
         np.full(len(choices), RUN),
         leaves,
         [c.source for c in compared],
     )
 
 
-def _leaves_of(choice: Choice, drawn: Spreads) -> dict[tuple[str, str, str], tuple[float, Spreads]]:
-    """(kind, entry, leaf) → value of a design, and its factors, of leaves that files of the catalogue hold."""
-    stated = spreads_of(choice.stack, choice.accelerator, choice.system)
-    found: dict[tuple[str, str, str], tuple[float, Spreads]] = {}
-    for path, factors in drawn.items():
-        if (place := _place(path, choice)) is not None:
-            value = float(leaf(choice.design, path)) / _level_in(path, choice.stack)
-            found[(*place, path)] = (value, {path: factors, "as stated": stated[path]})
-    return found
+def _catalog_leaves(choice: Choice, spreads: Spreads) -> dict[tuple[str, str, str], tuple[float, Spreads]]:
+    """Return (kind, entry, leaf) → value and spreads, for the leaves that files of the catalogue state."""
+    spreads_by_leaf = spreads_of(choice.stack, choice.accelerator, choice.system)
+    leaves: dict[tuple[str, str, str], tuple[float, Spreads]] = {}
+    for path, factors in spreads.items():
+        if (place := _entry_of_leaf(path, choice)) is not None:
+            value = float(leaf(choice.design, path)) / _level_factor(path, choice.stack)
+            leaves[(*place, path)] = (value, {path: factors, "as stated": spreads_by_leaf[path]})
+    return leaves
 
 
-#: Level of a stack of one's own, as results name it; no leaf.
+#: Name of a stack's level in results; it is no leaf.
 LEVEL = "software.level"
 
 
-def _level_of(choice: Choice, effects: Iterable[str]) -> dict[tuple[str, str, str], tuple[float, Spreads]]:
+def _stack_level(choice: Choice, effects: Iterable[str]) -> dict[tuple[str, str, str], tuple[float, Spreads]]:
     """The level of a stack that states one with its spread, as :func:`_leaves_of` has leaves."""
-    stated = catalog.entry("software", choice.stack).values.get("level")
-    key = next((one for one in effects if one == shared_key("level", choice)), None)
-    if stated is None or key is None:
+    level = catalog.entry("software", choice.stack).values.get("level")
+    key = next((effect for effect in effects if effect == shared_key("level", choice)), None)
+    if level is None or key is None:
         return {}
-    factors = (Factor(key, stated.spread),)
-    return {("software", choice.stack, LEVEL): (float(stated.value), {LEVEL: factors, "as stated": factors})}
+    factors = (Factor(key, level.spread),)
+    return {("software", choice.stack, LEVEL): (float(level.value), {LEVEL: factors, "as stated": factors})}
 
 
-def _level_in(path: str, stack: str) -> float:
-    """What the level of a stack multiplies a leaf by."""
+def _level_factor(path: str, stack: str) -> float:
+    """Return the factor of a leaf by the level of its stack."""
     is_levelled = path.startswith("software.") and path.removeprefix("software.") in LEVELLED
     return float(catalog.entry("software", stack).value("level", 1.0)) if is_levelled else 1.0
 
 
-def _place(path: str, choice: Choice) -> tuple[str, str] | None:
-    """(kind, entry) that a leaf is written to; None for one that no file has under its own name."""
+def _entry_of_leaf(path: str, choice: Choice) -> tuple[str, str] | None:
+    """Return the (kind, entry) that states a leaf, None for a leaf that no file states by its name."""
     if path.startswith("software."):
         return "software", choice.stack
     if path.startswith("system.accelerator."):
@@ -262,19 +268,19 @@ def _place(path: str, choice: Choice) -> tuple[str, str] | None:
     return "network", catalog.resolve("network", str(entry.value(prefix + level)))
 
 
-def _kernel_rows(tables: Sequence[str | Path]) -> Errors:
-    """Rows of isolated kernels and collectives, by the formulas of a step."""
+def _kernel_rows(tables: Sequence[str | Path]) -> RowErrors:
+    """Return the errors of rows of isolated kernels and collectives, by the formulas of a step."""
     rows: dict[str, list[tuple[Kernel, str]]] = {}
     for path in tables:
-        kinds, listed = _reader(path)
-        for row in listed:
+        kinds, table_rows = _kernel_table(path)
+        for row in table_rows:
             try:
-                for one in read_kernels(row, kinds):
-                    if one.kind in OWN_ERROR and one.device in catalog.names("accelerator"):
-                        rows.setdefault(one.device, []).append((one, row.source))
+                for kernel_row in read_kernels(row, kinds):
+                    if kernel_row.kind in OWN_ERROR and kernel_row.device in catalog.names("accelerator"):
+                        rows.setdefault(kernel_row.device, []).append((kernel_row, row.source))
             except Skip:
                 continue
-    parts = [part for device, found in rows.items() if (part := _of_device(device, found)) is not None]
+    parts = [part for device, device_rows in rows.items() if (part := _device_errors(device, device_rows)) is not None]
     if not parts:
         raise InputError(
             "calibrate --add",
@@ -282,41 +288,49 @@ def _kernel_rows(tables: Sequence[str | Path]) -> Errors:
             "measured kernels or collectives",
             "dse validate lists skipped rows",
         )
-    return _joined(parts)
+    return _concatenate(parts)
 
 
-def _reader(path: str | Path) -> tuple[str, list[Any]]:
+def _kernel_table(path: str | Path) -> tuple[str, list[Any]]:
     from dse.measured.kernels import kind_of as reader_of
 
-    columns, listed = read_table(path)
-    return reader_of(columns), listed
+    columns, rows = read_table(path)
+    return reader_of(columns), rows
 
 
-def _of_device(device: str, rows: Sequence[tuple[Kernel, str]]) -> Errors | None:
-    base: Design = design(_ANY, device)
+def _device_errors(device: str, rows: Sequence[tuple[Kernel, str]]) -> RowErrors | None:
+    base: Design = design(_ANY_WORKLOAD, device)
     stack = catalog.default_software(device)
     choice = Choice("", base, stack, device)
-    own = {path: f for path, f in within(base, spreads_of(stack, device)).items() if path.startswith("system.")}
-    timed = [(one, source, time) for one, source in rows if (time := _time(one, base)) is not None]
-    if not timed or not own:
+    spreads = {
+        path: factors for path, factors in within(base, spreads_of(stack, device)).items() if path.startswith("system.")
+    }
+    timed = [
+        (kernel_row, source, time)
+        for kernel_row, source in rows
+        if (time := _kernel_time(kernel_row, base)) is not None
+    ]
+    if not timed or not spreads:
         return None
-    logs, effects = moved_times(base, own, [time for *_, time in timed])
-    measured = np.log([one.measured for one, *_ in timed])
-    noise = np.array([OWN_ERROR[one.kind] for one, *_ in timed])
-    return Errors(measured - logs, effects, noise, _leaves_of(choice, own), [source for _, source, _ in timed])
+    logs, effects = moved_times(base, spreads, [time for *_, time in timed])
+    measured = np.log([kernel_row.measured for kernel_row, *_ in timed])
+    noise = np.array([OWN_ERROR[kernel_row.kind] for kernel_row, *_ in timed])
+    return RowErrors(
+        measured - logs, effects, noise, _catalog_leaves(choice, spreads), [source for _, source, _ in timed]
+    )
 
 
-def _time(one: Kernel, base: Design) -> Any:
-    """Seconds of a measured kernel on a system; None for one that a step's formulas do not know alone."""
-    v = one.values
-    if one.kind == "gemm":
+def _kernel_time(kernel_row: Kernel, base: Design) -> Any:
+    """Return the predicted time of a measured kernel, None for one without a formula of its own."""
+    v = kernel_row.values
+    if kernel_row.kind == "gemm":
         element = Element(operand_bytes(v[3]), 2.0, 2.0, base.system.accelerator.cache)
         return kernel(OperatorKind.matrix, matmul_work(v[0], v[1], v[2], 1.0, element), v[3])
-    return collective(_COLLECTIVES[int(v[0])], v[1], v[2]) if one.kind == "collective" and v[2] == v[3] else None
+    return collective(_COLLECTIVES[int(v[0])], v[1], v[2]) if kernel_row.kind == "collective" and v[2] == v[3] else None
 
 
-def _joined(parts: Sequence[Errors]) -> Errors:
-    """Rows of several parts, with the factors of all."""
+def _concatenate(parts: Sequence[RowErrors]) -> RowErrors:
+    """Concatenate rows, with the factors of all."""
     count = [len(part.errors) for part in parts]
     starts = np.concatenate([[0], np.cumsum(count)])
     effects: dict[str, np.ndarray] = {}
@@ -325,7 +339,7 @@ def _joined(parts: Sequence[Errors]) -> Errors:
         for key, effect in part.effects.items():
             effects.setdefault(key, np.zeros(sum(count)))[start : start + len(effect)] += effect
         leaves |= part.leaves
-    return Errors(
+    return RowErrors(
         np.concatenate([part.errors for part in parts]),
         effects,
         np.concatenate([part.noise for part in parts]),
@@ -337,33 +351,33 @@ def _joined(parts: Sequence[Errors]) -> Errors:
 # Output
 
 
-def document(found: Added) -> str:
-    """The update as a TOML document."""
+def document(update: Added) -> str:
+    """Return the update as a TOML document."""
     tables: dict[str, dict[str, str]] = {
         "": {
-            "rows": str(found.rows),
-            "sources": f"[{', '.join(map(writing.quoted, found.sources))}]",
+            "rows": str(update.rows),
+            "sources": f"[{', '.join(map(writing.quoted, update.sources))}]",
             "date": writing.quoted(datetime.date.today().isoformat()),
-            "error_before": f"{found.before:.4f}",
-            "residual": f"{found.residual:.4f}",
+            "error_before": f"{update.before:.4f}",
+            "residual": f"{update.residual:.4f}",
         }
     }
-    for one in found.updates:
-        heading = f"{one.kind}.{writing.quoted(one.slug)}"
-        tables.setdefault(heading, {})[writing.quoted(one.path)] = (
-            f"{{ before = {one.before:.6g}, value = {one.after:.6g}, spread_before = {one.spread_before:.4f}, "
-            f"spread = {one.spread_after:.4f} }}"
+    for change in update.updates:
+        heading = f"{change.kind}.{writing.quoted(change.slug)}"
+        tables.setdefault(heading, {})[writing.quoted(change.path)] = (
+            f"{{ before = {change.before:.6g}, value = {change.after:.6g}, spread_before = {change.spread_before:.4f}, "
+            f"spread = {change.spread_after:.4f} }}"
         )
     return writing.document(
         tables, "Written by dse calibrate --add. SI units; errors are standard deviations of logarithms."
     )
 
 
-def _written(found: Added, folder: Path, about: str) -> Iterator[Path]:
-    """Write the updates to a catalogue of one's own; yields its files."""
+def _write_catalog(update: Added, folder: Path, about: str) -> Iterator[Path]:
+    """Write the updates to a catalogue of one's own and yield its files."""
     entries: dict[tuple[str, str], list[Update]] = {}
-    for one in found.updates:
-        entries.setdefault((one.kind, one.slug), []).append(one)
+    for change in update.updates:
+        entries.setdefault((change.kind, change.slug), []).append(change)
     for (kind, slug), updates in entries.items():
         path = folder / FOLDERS[kind] / f"{slug}.toml"
         if not path.is_file():
@@ -372,7 +386,7 @@ def _written(found: Added, folder: Path, about: str) -> Iterator[Path]:
                 shutil.copyfile(catalog.entry(kind, slug).path, path)
         for table, values in _tables(updates, about, kind).items():
             if table == "kernels":
-                _own_kernels(path, values)
+                _write_kernels(path, values)
                 continue
             for name, text in values.items():
                 writing.revise(path, {name: text}, table or _heading(path, name))
@@ -380,34 +394,34 @@ def _written(found: Added, folder: Path, about: str) -> Iterator[Path]:
 
 
 def _heading(path: Path, name: str) -> str:
-    """Heading under which a file states a field of its record itself; "" for none."""
-    whole = tomlkit.parse(path.read_text(encoding="utf-8"))
-    return next((key for key, part in whole.items() if isinstance(part, dict) and name in part), "")
+    """Return the heading under which a file states a field, "" for none."""
+    entry = tomlkit.parse(path.read_text(encoding="utf-8"))
+    return next((key for key, part in entry.items() if isinstance(part, dict) and name in part), "")
 
 
 def _tables(updates: Iterable[Update], about: str, kind: str) -> dict[str, dict[str, str]]:
-    """Table of an entry's file → name → value as TOML."""
+    """Return table of an entry's file → name → value as TOML."""
     prefix = {"software": 1, "accelerator": 2, "network": 2}[kind]
-    found: dict[str, dict[str, str]] = {}
-    for one in updates:
-        *table, name = one.path.split(".")[prefix:]
-        units = known_leaves()[one.path]["units"] if one.path != LEVEL else "1"
-        text = writing.number(one.after, units) if units in ("1", "s", "B/s") else f'"{one.after:.6g} {units}"'
-        entry = writing.stated(text, max(one.spread_after, 1e-4), about, "estimate")
-        found.setdefault(".".join(table), {})[name] = entry
-    return found
+    tables: dict[str, dict[str, str]] = {}
+    for update in updates:
+        *table, name = update.path.split(".")[prefix:]
+        units = known_leaves()[update.path]["units"] if update.path != LEVEL else "1"
+        text = writing.number(update.after, units) if units in ("1", "s", "B/s") else f'"{update.after:.6g} {units}"'
+        entry = writing.value_table(text, max(update.spread_after, 1e-4), about, "estimate")
+        tables.setdefault(".".join(table), {})[name] = entry
+    return tables
 
 
-def _own_kernels(path: Path, values: dict[str, str]) -> None:
-    """Kernels of an accelerator of its own: its file names their family in addition."""
-    whole = tomlkit.parse(path.read_text(encoding="utf-8"))
-    stated = whole.get("kernels", "generic")
-    if isinstance(stated, str):
-        stated = tomlkit.inline_table()
-        stated["family"] = whole.get("kernels", "generic")
-    table = cast("Any", stated)
+def _write_kernels(path: Path, values: dict[str, str]) -> None:
+    """Write kernels to an accelerator's file, beside the family that it names."""
+    entry = tomlkit.parse(path.read_text(encoding="utf-8"))
+    kernels = entry.get("kernels", "generic")
+    if isinstance(kernels, str):
+        kernels = tomlkit.inline_table()
+        kernels["family"] = entry.get("kernels", "generic")
+    table = cast("Any", kernels)
     for name, value in values.items():
         table[name] = tomlkit.value(value)
-    whole["kernels"] = table
+    entry["kernels"] = table
     with outputs.disk_errors(path):
-        path.write_text(tomlkit.dumps(whole), encoding="utf-8")
+        path.write_text(tomlkit.dumps(entry), encoding="utf-8")

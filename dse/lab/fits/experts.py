@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from dse.designs.leaves import leaf, replace
-from dse.lab.fits.fit import Fit, FitProblem, Parameter, folds, held_out
+from dse.lab.fits.fit import Fit, FitProblem, Parameter, cross_validation_errors, folds
 from dse.lab.fits.step_rows import StepModel, StepRows
 from dse.measured import Case, Comparison, Lookup, evaluate_many, predict_cases, rules
 from dse.measured.comparison import compare_predictions, is_timed
@@ -57,7 +57,7 @@ class ExpertRows(NamedTuple):
         return np.array([1.0 / self.points.count(point) for point in self.points])
 
 
-class Found(NamedTuple):
+class ExpertCalibration(NamedTuple):
     """A fit, and log errors of rows by fits without them."""
 
     rows: ExpertRows
@@ -104,24 +104,31 @@ class Found(NamedTuple):
 
 
 def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> ExpertRows | None:
-    """Timed rows of mixtures of experts with a fitted stack; None where there are none."""
-    kept = [c for c in compared if is_fitted(c)]
-    if not kept:
+    """Return the timed rows of mixtures of experts with a fitted stack, None where there are none.
+
+    Args:
+        compared: predictions with measurements.
+        chips: (rates, cores) of an accelerator → its family.
+    """
+    fitted_rows = [c for c in compared if is_fitted(c)]
+    if not fitted_rows:
         return None
-    steps = StepRows.of(kept, chips)
-    waits = [leaf(c.prediction.chosen, HOST) > 0.0 for c in kept]
-    reached = np.log([c.prediction.metrics["mfu"] * c.prediction.metrics["step_time"] for c in kept]) - steps.measured
+    steps = StepRows.from_comparisons(fitted_rows, chips)
+    waits = [leaf(c.prediction.chosen, HOST) > 0.0 for c in fitted_rows]
+    log_utilisation = (
+        np.log([c.prediction.metrics["mfu"] * c.prediction.metrics["step_time"] for c in fitted_rows]) - steps.measured
+    )
     return ExpertRows(
         steps,
         np.array(waits, np.float32),
-        [f"{c.prediction.case.row.get('gpu')}, {STACKS[c.prediction.stack]}" for c in kept],
-        [_point(c, wait) for c, wait in zip(kept, waits, strict=True)],
-        reached,
+        [f"{c.prediction.case.row.get('gpu')}, {STACKS[c.prediction.stack]}" for c in fitted_rows],
+        [_design_point(c, wait) for c, wait in zip(fitted_rows, waits, strict=True)],
+        log_utilisation,
     )
 
 
 def is_fitted(c: Comparison) -> bool:
-    """Whether a row is of a fitted mixture of experts."""
+    """True for a timed row of a mixture of experts with a fitted stack."""
     return (
         is_timed(c)
         and c.prediction.stack in STACKS
@@ -130,14 +137,20 @@ def is_fitted(c: Comparison) -> bool:
     )
 
 
-def _point(compared: Comparison, waits: bool) -> tuple[object, ...]:
+def _design_point(compared: Comparison, waits: bool) -> tuple[object, ...]:
     design = compared.prediction.chosen
-    known = (design.workload, design.mapping, design.system.accelerator.matrix_rate, waits)
-    return (compared.prediction.stack, *(float(x) for x in jax.tree.leaves(known)))
+    design_records = (design.workload, design.mapping, design.system.accelerator.matrix_rate, waits)
+    return (compared.prediction.stack, *(float(x) for x in jax.tree.leaves(design_records)))
 
 
-def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None:
-    """Values shared by the stacks of ``lookup``, fitted to ``cases``; None without mixtures of experts."""
+def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> ExpertCalibration | None:
+    """Fit the values that all stacks share to measured steps, None without mixtures of experts.
+
+    Args:
+        cases: measured rows.
+        lookup: catalogue with the stacks.
+        k: count of folds.
+    """
     rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips)
     if rows is None:
         return None
@@ -148,19 +161,19 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None
         return rows.utilisation - weights @ rows.utilisation / weights.sum()
 
     configurations = folds([point[1:] for point in rows.points], k)
-    return Found(
+    return ExpertCalibration(
         rows,
         problem.solve().fit(PARAMETERS),
-        problem.held_out(list(configurations)),
-        problem.held_out(rows.cells),
-        problem.held_out([str(c.prediction.case.row.get("model")) for c in rows.steps.compared]),
+        problem.cross_validate(list(configurations)),
+        problem.cross_validate(rows.cells),
+        problem.cross_validate([str(c.prediction.case.row.get("model")) for c in rows.steps.compared]),
         with_defaults(rows.steps),
-        held_out(rows.cells, constant),
+        cross_validation_errors(rows.cells, constant),
     )
 
 
 def problem_of(rows: ExpertRows, kind: type[StepModel] = StepModel) -> FitProblem:
-    """The fit of the shared values to the rows."""
+    """Return the fit of the shared values to the rows."""
     everywhere = np.ones(len(rows.cells), bool)
     factors = np.ones((len(rows.cells), len(PARAMETERS)))
     factors[:, [p.path for p in PARAMETERS].index(HOST)] = rows.waits
@@ -170,7 +183,7 @@ def problem_of(rows: ExpertRows, kind: type[StepModel] = StepModel) -> FitProble
 
 
 def with_defaults(rows: StepRows) -> np.ndarray:
-    """log(predicted / measured) with the default expert kernels of the stacks."""
+    """Return log(predicted / measured) [row] with the default expert kernels."""
     defaults = {f"software.experts.{name}": about["default"] for name, about in paths.leaves(ExpertKernels).items()}
     designs = [replace(c.prediction.chosen, defaults) for c in rows.compared]
     return np.log(evaluate_many(designs)["step_time"]) - rows.measured

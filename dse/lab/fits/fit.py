@@ -33,10 +33,10 @@ import numpy as np
 from dse.errors import InputError
 
 #: Share of the prior spread below which a posterior spread counts as moved by the data; so does a shift by one spread.
-MOVED = 0.7
+MAX_SPREAD_RATIO = 0.7
 
 #: Damping at which a descent without a gain ends.
-_MOST_DAMPED = 1e4
+_MAX_DAMPING = 1e4
 
 #: One number, or one per row.
 Scale = np.ndarray | float
@@ -53,14 +53,14 @@ class Parameter:
     upper: float = math.inf
 
     def __post_init__(self) -> None:
-        """Checks that the bounds enclose the prior."""
+        """Check that the bounds enclose the prior."""
         if not (0.0 <= self.lower < self.prior < self.upper and self.spread > 0.0):
             bounds = f"{self.lower:g} < prior < {self.upper:g}, spread > 0"
             got = f"prior {self.prior:g}, spread {self.spread:g}"
             raise InputError(self.path, got, bounds, "correct the parameter")
 
     def value(self, z: jax.Array | float) -> jax.Array:
-        """The parameter ``z`` prior spreads from its prior value."""
+        """Return the value ``z`` prior spreads from the prior value."""
         if math.isinf(self.upper):
             return self.lower + (self.prior - self.lower) * jnp.exp(self._unit() * z)
         share = (self.prior - self.lower) / (self.upper - self.lower)
@@ -68,15 +68,15 @@ class Parameter:
         return self.lower + (self.upper - self.lower) * jax.nn.sigmoid(centre + self._unit() * z)
 
     def times(self, factor: float) -> float:
-        """The ``z`` at which a parameter without an upper bound is ``factor`` times its prior value."""
+        """Return the ``z`` at which a parameter without an upper bound is ``factor`` times its prior value."""
         return math.log((self.prior * factor - self.lower) / (self.prior - self.lower)) / self._unit()
 
     def slope(self, z: jax.Array | float) -> float:
-        """Change of the logarithm of the value per unit of ``z``."""
-        return float(jax.grad(lambda at: jnp.log(self.value(at)))(jnp.asarray(z, jnp.result_type(float))))
+        """Return the change of the logarithm of the value per unit of ``z``."""
+        return float(jax.grad(lambda z_value: jnp.log(self.value(z_value)))(jnp.asarray(z, jnp.result_type(float))))
 
     def _unit(self) -> float:
-        """Step of the argument of the exponential or logistic that changes ``log x`` by one spread at the prior."""
+        """Return the step of the transform's argument that changes ``log x`` by one spread at the prior."""
         step = self.spread * self.prior / (self.prior - self.lower)
         return step if math.isinf(self.upper) else step * (self.upper - self.lower) / (self.upper - self.prior)
 
@@ -87,7 +87,7 @@ class Fit:
 
     values: dict[str, float]
     spread: dict[str, float]  #: posterior standard deviation of ``log x`` (Laplace)
-    moved: dict[str, bool]  #: whether the data changed or narrowed the prior
+    is_informed: dict[str, bool]  #: whether the data changed or narrowed the prior
     errors: np.ndarray  #: log(predicted / measured) per row
     loss: float  #: of the best start
     losses: tuple[float, ...]  #: of every start
@@ -100,14 +100,22 @@ class Fit:
 
 
 def fit_at(
-    parameters: Sequence[Parameter], z: np.ndarray, after: np.ndarray, errors: np.ndarray, *losses: float
+    parameters: Sequence[Parameter], z: np.ndarray, z_spread: np.ndarray, errors: np.ndarray, *losses: float
 ) -> Fit:
-    """A fit at ``z``; ``after``: posterior standard deviation of each ``z``."""
-    each = list(zip(parameters, z, after, strict=True))
+    """Return the fit at ``z``.
+
+    Args:
+        parameters: fitted parameters.
+        z: their values in prior spreads.
+        z_spread: posterior standard deviation of each ``z``.
+        errors: log(predicted / measured) per row.
+        losses: loss of every start.
+    """
+    parameter_values = list(zip(parameters, z, z_spread, strict=True))
     return Fit(
-        values={p.path: float(p.value(at)) for p, at, _ in each},
-        spread={p.path: float(s * abs(p.slope(at))) for p, at, s in each},
-        moved={p.path: bool(s < MOVED or abs(at) > 1.0) for p, at, s in each},
+        values={p.path: float(p.value(z_value)) for p, z_value, _ in parameter_values},
+        spread={p.path: float(s * abs(p.slope(z_value))) for p, z_value, s in parameter_values},
+        is_informed={p.path: bool(s < MAX_SPREAD_RATIO or abs(z_value) > 1.0) for p, z_value, s in parameter_values},
         errors=np.asarray(errors),
         loss=float(np.nanmin(losses)),
         losses=losses,
@@ -124,7 +132,7 @@ class Minimum(NamedTuple):
     loss: float
 
     def fit(self, parameters: Sequence[Parameter]) -> Fit:
-        """Values, spreads and errors at the minimum."""
+        """Return values, spreads and errors at the minimum."""
         return fit_at(parameters, self.z, posterior(self.curvature), self.errors, self.loss)
 
 
@@ -171,16 +179,16 @@ def gauss_newton(
     loss = loss_of(z, errors)
     matrix, gradient = expansion(z, errors)
     for _ in range(steps):
-        gained = 0.0
-        while not gained and damping < _MOST_DAMPED:
+        gain = 0.0
+        while not gain and damping < _MAX_DAMPING:
             move = -np.linalg.solve(matrix + damping * np.diag(np.diag(matrix)), gradient)
             trial = z + np.clip(move, -1.0, 1.0)
-            tried = residuals(trial)
-            after = loss_of(trial, tried)
-            gained, damping = (loss - after, calm * damping) if after < loss else (0.0, rough * damping)
-        if gained < tolerance * (1.0 + loss):
+            trial_errors = residuals(trial)
+            trial_loss = loss_of(trial, trial_errors)
+            gain, damping = (loss - trial_loss, calm * damping) if trial_loss < loss else (0.0, rough * damping)
+        if gain < tolerance * (1.0 + loss):
             break
-        z, errors, loss = trial, tried, after
+        z, errors, loss = trial, trial_errors, trial_loss
         matrix, gradient = expansion(z, errors)
     return Minimum(z, errors, matrix, loss)
 
@@ -202,7 +210,7 @@ class FitProblem:
     steps: int = 40
 
     def solve(self, weights: np.ndarray | float = 1.0, start: np.ndarray | None = None) -> Minimum:
-        """Optimum with the rows' weights times ``weights``, from ``start``, else the best of all starts."""
+        """Find the optimum with the rows' weights times ``weights``, from ``start``, else the best of all starts."""
         draws = 0.5 * np.random.default_rng(0).standard_normal((self.starts - 1, len(self.prior)))
         firsts = [np.zeros(len(self.prior)), *draws] if start is None else [start]
         ends = [
@@ -223,10 +231,10 @@ class FitProblem:
         ]
         return min(ends, key=lambda end: end.loss)
 
-    def held_out(
+    def cross_validate(
         self, labels: Sequence[Hashable], start: np.ndarray | None = None, otherwise: np.ndarray | None = None
     ) -> np.ndarray:
-        """Residual of every row by a fit without the rows of its label.
+        """Return the residual of every row by a fit without the rows of its label.
 
         Args:
             labels: one per row.
@@ -235,49 +243,72 @@ class FitProblem:
         """
         first = np.zeros(len(self.prior)) if start is None else start
 
-        def without(part: np.ndarray) -> np.ndarray:
+        def errors_without(part: np.ndarray) -> np.ndarray:
             if otherwise is not None and part.all():
                 return self.residuals(otherwise)
             return self.solve(~part, first).errors
 
-        return held_out(labels, without)
+        return cross_validation_errors(labels, errors_without)
 
 
 def differences(
-    many: Callable[[np.ndarray], np.ndarray], step: float
+    residuals_of_sets: Callable[[np.ndarray], np.ndarray], step: float
 ) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray, np.ndarray], np.ndarray]]:
-    """Residuals and slopes by finite differences of ``step``; ``many``: residuals at many ``z`` (sets x rows)."""
+    """Return functions for residuals at ``z``, and for their slopes by finite differences.
+
+    Args:
+        residuals_of_sets: residuals [set, row] at many ``z`` [set, parameter].
+        step: of the differences.
+    """
     return (
-        lambda z: many(z[None])[0],
-        lambda z, errors: (many(z + step * np.eye(len(z))) - errors).T / step,
+        lambda z: residuals_of_sets(z[None])[0],
+        lambda z, errors: (residuals_of_sets(z + step * np.eye(len(z))) - errors).T / step,
     )
 
 
 def robust(errors: Any, delta: Any, redescending: bool = False) -> Any:
-    """Robust loss: half the square of small errors, ``delta`` times large ones (Charbonnier 1994), or a logarithm."""
+    """Return the robust loss: half the square of small errors, ``delta`` times large ones (Charbonnier 1994).
+
+    Args:
+        errors: residuals.
+        delta: size above which the loss is linear.
+        redescending: a logarithm for large errors instead.
+    """
     xp = np if isinstance(errors, np.ndarray) else jnp
     square = (errors / delta) ** 2
     return delta**2 * (xp.log1p(0.5 * square) if redescending else xp.sqrt(1.0 + square) - 1.0)
 
 
 def influence(errors: np.ndarray, delta: Scale, redescending: bool = False) -> np.ndarray:
-    """Weight of a residual in the robust loss, 1 for small ones: slope over residual."""
+    """Return the weight of residuals in the robust loss, its slope over the residual: 1 for small ones.
+
+    Args:
+        errors: residuals.
+        delta: size above which the loss is linear.
+        redescending: of the logarithmic loss instead.
+    """
     square = (errors / delta) ** 2
     return 1.0 / (1.0 + 0.5 * square) if redescending else 1.0 / np.sqrt(1.0 + square)
 
 
 def curvature(jacobian: np.ndarray, weights: np.ndarray, prior: np.ndarray | float = 1.0) -> np.ndarray:
-    """``J' W J`` with the curvature of the priors (Gauss-Newton)."""
+    """Return ``J' W J`` plus the curvature of the priors (Gauss-Newton).
+
+    Args:
+        jacobian: slopes of residuals [row, parameter].
+        weights: of the rows, ``W``.
+        prior: prior standard deviation of each ``z``.
+    """
     return jacobian.T @ (weights[:, None] * jacobian) + np.diag(np.broadcast_to(prior, jacobian.shape[1]) ** -2.0)
 
 
 def posterior(curvature: np.ndarray) -> np.ndarray:
-    """Posterior standard deviation of each ``z`` (Laplace)."""
+    """Return the posterior standard deviation of each ``z`` (Laplace)."""
     return np.sqrt(np.diag(np.linalg.inv(curvature)))
 
 
 def folds(groups: Iterable[Hashable], k: int) -> np.ndarray:
-    """Cross-validation fold of every row, equal for rows of one group, in every run and order of rows.
+    """Return the cross-validation fold of every row, the same for a group in every run and order of rows.
 
     Args:
         groups: group of each row.
@@ -292,11 +323,18 @@ def folds(groups: Iterable[Hashable], k: int) -> np.ndarray:
     return np.array([_digest(group) % k for group in groups], int)
 
 
-def held_out(labels: Sequence[Hashable], errors_without: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Errors of the rows of each label by ``errors_without(part)``, a fit without these rows (a mask)."""
+def cross_validation_errors(
+    labels: Sequence[Hashable], errors_without: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Return the error of every row by a fit without the rows of its label.
+
+    Args:
+        labels: one per row.
+        errors_without: mask of left-out rows → errors of all rows by a fit without them.
+    """
     errors = np.full(len(labels), np.nan)
-    for one in dict.fromkeys(labels):
-        part = np.array([label == one for label in labels])
+    for label in dict.fromkeys(labels):
+        part = np.array([row_label == label for row_label in labels])
         errors[part] = errors_without(part)[part]
     return errors
 

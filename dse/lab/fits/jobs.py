@@ -34,7 +34,7 @@ class FitJob(NamedTuple):
     revisions: Callable[[Any, Path], list[Revision]]  #: the result for the files of a catalogue folder
     summary: Callable[[Any], Errors]
     fits: Callable[[str], bool] | None = None  #: whether it fits a stack, whose file states the range of its rows
-    covered: ranges.Reader = ranges.of_steps  #: ranges of the rows of a table
+    covered: ranges.Reader = ranges.step_ranges  #: ranges of the rows of a table
 
 
 class UnknownJobError(InputError):
@@ -42,7 +42,7 @@ class UnknownJobError(InputError):
 
 
 def job_for(tables: Sequence[str | Path], jobs: Mapping[str, FitJob] | None = None) -> FitJob:
-    """The job for measured rows of some tables; InputError for tables of several kinds.
+    """Return the job that fits measured rows.
 
     Args:
         tables: measured rows, of one kind.
@@ -96,16 +96,18 @@ def run(
     if catalog is not None and not Path(catalog).is_dir():
         raise InputError("calibrate --catalog", str(catalog), "the folder of a catalogue", "check the path")
     job = job_for(tables, jobs)
-    found = job.fit(tables, folds, progress)
-    _written(job.document(found), output, force, progress)
-    changed = writing.write_catalog(job.revisions(found, Path(catalog)), catalog) if catalog else []
+    result = job.fit(tables, folds, progress)
+    _write_result(job.document(result), output, force, progress)
+    changed_files = writing.write_catalog(job.revisions(result, Path(catalog)), catalog) if catalog else []
     if catalog and job.fits:
-        changed = list(dict.fromkeys([*changed, *ranges.write_catalog(tables, catalog, job.fits, job.covered)]))
-    return found, job.summary(found), [Path(output), *changed]
+        changed_files = list(
+            dict.fromkeys([*changed_files, *ranges.write_catalog(tables, catalog, job.fits, job.covered)])
+        )
+    return result, job.summary(result), [Path(output), *changed_files]
 
 
-def _written(text: str, output: str | Path, force: bool, progress: Callable[[str], None]) -> None:
-    """Write the result; where that fails, to a folder of temporary files, since fits take minutes."""
+def _write_result(text: str, output: str | Path, force: bool, progress: Callable[[str], None]) -> None:
+    """Write the result, to a folder of temporary files where that fails, since fits take minutes."""
     try:
         writing.write(output, text, force)
     except InputError:
@@ -123,17 +125,19 @@ def _kind(path: str | Path) -> str:
     return kind
 
 
-def _levels(found: levels.Levels) -> Errors:
+def _level_summary(calibration: levels.LevelCalibration) -> Errors:
     header = ["stack", "rows", "level", "median error", "configuration unseen", "model unseen"]
-    return Errors(header, levels.errors(found), f"slices lose {found.loss:.2%} of compute a doubling of their number")
+    return Errors(
+        header, levels.errors(calibration), f"slices lose {calibration.loss:.2%} of compute a doubling of their number"
+    )
 
 
-def _steps(found: steps.Calibration) -> Errors:
+def _step_summary(calibration: steps.Calibration) -> Errors:
     header = ["source", "rows", "error", "unseen", "unseen median", "unseen 90 %", "unseen bias", "source left out"]
-    shown = len(header) - (len(set(found.rows.sources)) < 2)  # a single source leaves none to fit without it
-    note = f"80 % intervals hold {stacks.coverage(found):.1%} of the unseen rows"
-    rows: list[list[str | int | float]] = [list(errors) for errors in stacks.errors_by_source(found)]
-    return Errors(header[:shown], [row[:shown] for row in rows], note)
+    n_columns = len(header) - (len(set(calibration.rows.sources)) < 2)  # a single source leaves none to fit without it
+    note = f"80 % intervals hold {stacks.coverage(calibration):.1%} of the unseen rows"
+    rows: list[list[str | int | float]] = [list(errors) for errors in stacks.errors_by_source(calibration)]
+    return Errors(header[:n_columns], [row[:n_columns] for row in rows], note)
 
 
 #: Kind of table → its job.
@@ -142,14 +146,14 @@ JOBS = {
         lambda tables, _, progress: levels.calibrate(tables, progress),
         levels.document,
         levels.revisions,
-        _levels,
+        _level_summary,
         step_priors.is_levelled,
     ),
     "steps": FitJob(
         lambda tables, folds, progress: steps.calibrate(tables, folds or 5, progress=progress),
         stacks.document,
         stacks.revisions,
-        _steps,
+        _step_summary,
         lambda stack: not step_priors.is_levelled(stack),
     ),
 }

@@ -30,7 +30,7 @@ LOSS = Parameter("system.scale_up.links.slice_loss", 0.02, 0.5, 0.0, 0.2)
 
 
 @dataclasses.dataclass(frozen=True)
-class Levels:
+class LevelCalibration:
     """A fit of all generations: values with spreads, and errors of seen and unseen rows."""
 
     rows: StepRows
@@ -50,45 +50,48 @@ class Levels:
         return self.fit.values[LOSS.path]
 
     def median(self, stack: str, errors: np.ndarray) -> float:
-        """Median of |predicted / measured - 1| of the rows of a stack."""
+        """Return the median of |predicted / measured - 1| over the rows of a stack."""
         return float(np.median(np.abs(np.expm1(errors[self.rows.stacks == stack]))))
 
 
-def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = print) -> Levels:
-    """Fit the levels to the timed rows of the tables."""
+def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = print) -> LevelCalibration:
+    """Fit one level per stack to the timed rows of tables."""
     lookup = Lookup()
     cases = [case for path in paths for case in read_cases(path)]
     rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips, levelled=True)
     stacks = sorted(set(rows.stacks))
-    holds = [rows.stacks == stack for stack in stacks] + [np.ones(len(rows.stacks), bool)]
-    problem = StepModel(rows, (LEVEL, LOSS), [0] * len(stacks) + [1], holds).problem(rows.trust, NOISE, DELTA)
-    found = problem.solve().fit([*(dataclasses.replace(LEVEL, path=stack) for stack in stacks), LOSS])
-    progress(f"{counted(len(rows.measured), 'row')}, mean error {mean_error(found.errors):.2%}")
+    rows_by_column = [rows.stacks == stack for stack in stacks] + [np.ones(len(rows.stacks), bool)]
+    problem = StepModel(rows, (LEVEL, LOSS), [0] * len(stacks) + [1], rows_by_column).problem(rows.trust, NOISE, DELTA)
+    fit = problem.solve().fit([*(dataclasses.replace(LEVEL, path=stack) for stack in stacks), LOSS])
+    progress(f"{counted(len(rows.measured), 'row')}, mean error {mean_error(fit.errors):.2%}")
     models = [(stack, group[:3]) for stack, group in zip(rows.stacks, rows.groups, strict=True)]
     configurations = list(zip(rows.stacks, rows.groups, strict=True))
-    return Levels(rows, stacks, found, problem.held_out(configurations), problem.held_out(models))
+    return LevelCalibration(rows, stacks, fit, problem.cross_validate(configurations), problem.cross_validate(models))
 
 
 # Output
 
 
-def errors(found: Levels) -> list[list[str | int | float]]:
-    """Stack, rows, level, and median errors of rows seen, of unseen configurations and of unseen models."""
+def errors(calibration: LevelCalibration) -> list[list[str | int | float]]:
+    """Return stack, row count, level, and median errors: of fitted rows, unseen configurations, unseen models."""
     return [
         [
             stack,
-            int((found.rows.stacks == stack).sum()),
-            writing.digits(found.values[stack]),
-            *(found.median(stack, part) for part in (found.fit.errors, found.unseen, found.unseen_model)),
+            int((calibration.rows.stacks == stack).sum()),
+            writing.digits(calibration.values[stack]),
+            *(
+                calibration.median(stack, part)
+                for part in (calibration.fit.errors, calibration.unseen, calibration.unseen_model)
+            ),
         ]
-        for stack in found.stacks
+        for stack in calibration.stacks
     ]
 
 
-def document(found: Levels) -> str:
-    """The fit as a TOML document."""
-    tables: dict[str, dict[str, str]] = {"": {"slice_loss": writing.digits(found.loss)}}
-    for stack, count, level, *medians in errors(found):
+def document(calibration: LevelCalibration) -> str:
+    """Return the fit as a TOML document."""
+    tables: dict[str, dict[str, str]] = {"": {"slice_loss": writing.digits(calibration.loss)}}
+    for stack, count, level, *medians in errors(calibration):
         figures = zip(("error", "unseen_error", "unseen_model_error"), medians, strict=True)
         tables[f"software.{writing.quoted(str(stack))}"] = {"rows": str(count), "matrix_slowdown": str(level)} | {
             name: f"{value:.4f}" for name, value in figures
@@ -96,35 +99,42 @@ def document(found: Levels) -> str:
     return writing.document(tables, "Written by dse calibrate. Errors are fractions, medians.")
 
 
-def revisions(found: Levels, _: Path) -> list[Revision]:
-    """Levels of the stacks of a catalogue, the mean for one without rows, and the loss between slices."""
+def revisions(calibration: LevelCalibration, _: Path) -> list[Revision]:
+    """Return the entries of stacks, with the mean level for those without rows, and of networks."""
     stacks = [slug for slug in catalog.names("software") if is_levelled(slug)]
-    loss = writing.stated(
-        writing.digits(found.loss), found.fit.spread[LOSS.path], "dse calibrate: one for all generations", "estimate"
+    loss = writing.value_table(
+        writing.digits(calibration.loss),
+        calibration.fit.spread[LOSS.path],
+        "dse calibrate: one for all generations",
+        "estimate",
     )
     slices = {name: catalog.entry("network", name).value("links.slice_loss") for name in catalog.names("network")}
-    networks = [name for name, known in slices.items() if known is not None]
+    networks = [name for name, value in slices.items() if value is not None]
     return [
-        *(Revision("software", stack, _level(found, stack)) for stack in stacks),
+        *(Revision("software", stack, _level_entries(calibration, stack)) for stack in stacks),
         *(Revision("network", name, {"slice_loss": loss}, "links") for name in networks),
     ]
 
 
-def _level(found: Levels, stack: str) -> dict[str, str]:
-    """Entries of a stack's file: name → value as TOML."""
-    logs = np.log(list(found.values.values()))
-    mean, own = float(np.exp(np.mean(logs))), found.rows.stacks == stack
+def _level_entries(calibration: LevelCalibration, stack: str) -> dict[str, str]:
+    """Return the entries of a stack's file: name → value as TOML."""
+    logs = np.log(list(calibration.values.values()))
+    mean, is_of_stack = float(np.exp(np.mean(logs))), calibration.rows.stacks == stack
+    sources = sorted(set(calibration.rows.sources[is_of_stack]))
     about = (
         (
-            f"dse calibrate: {counted(own.sum(), 'row')} of {', '.join(sorted(set(found.rows.sources[own])))}; "
-            f"median error {found.median(stack, found.fit.errors):.1%}, unseen {found.median(stack, found.unseen):.1%}"
+            f"dse calibrate: {counted(is_of_stack.sum(), 'row')} of {', '.join(sources)}; "
+            f"median error {calibration.median(stack, calibration.fit.errors):.1%}, "
+            f"unseen {calibration.median(stack, calibration.unseen):.1%}"
         )
-        if own.any()
+        if is_of_stack.any()
         else "dse calibrate: no measured rows, so the mean of the generations"
     )
     # The median absolute error of a normal distribution is 0.6745 standard deviations.
-    off = found.unseen[own] if own.any() else logs - np.log(mean)
-    residual = max(float(np.median(np.abs(off))) / 0.6745, NOISE)
-    spread = found.fit.spread.get(stack, float(np.std(logs)))
-    level = writing.stated(writing.digits(found.values.get(stack, mean)), spread, "a level a generation", "estimate")
+    errors = calibration.unseen[is_of_stack] if is_of_stack.any() else logs - np.log(mean)
+    residual = max(float(np.median(np.abs(errors))) / 0.6745, NOISE)
+    spread = calibration.fit.spread.get(stack, float(np.std(logs)))
+    level = writing.value_table(
+        writing.digits(calibration.values.get(stack, mean)), spread, "a level a generation", "estimate"
+    )
     return {"source": writing.quoted(about), "residual": f"{residual:.3f}", "matrix_slowdown": level}

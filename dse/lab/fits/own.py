@@ -20,8 +20,18 @@ from dse.designs.leaves import known_leaves, leaf
 from dse.errors import InputError
 from dse.io import outputs
 from dse.lab.fits import ranges, writing
-from dse.lab.fits.adding import marked
-from dse.lab.fits.own_fit import OwnFit, OwnRows, chosen, errors_at, held_out, priors_of, rows_of_own, shrunk, solve
+from dse.lab.fits.adding import rows_digest
+from dse.lab.fits.own_fit import (
+    StackFit,
+    StackRows,
+    cross_validation_errors,
+    errors_at,
+    informed_values,
+    priors_of,
+    solve,
+    stack_rows,
+    stack_share,
+)
 from dse.lab.fits.steps import mean_error
 from dse.measured import Comparison
 from dse.measured.decisions.evidence import compared_rows
@@ -45,7 +55,7 @@ class FittedValue(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnStack:
+class FittedStack:
     """A fitted stack."""
 
     name: str
@@ -57,23 +67,23 @@ class OwnStack:
     error: float  #: and after it
     unseen: float | None  #: of each run by a fit without it; None of one run
     residual: float  #: what a configuration has of its own, standard deviation of the logarithm
-    shrunk: float  #: share of the rows' common error that counts as the stack's
+    stack_share: float  #: share of the rows' common error that counts as the stack's
     path: Path
 
     @property
     def note(self) -> str:
-        """How far the runs tell the stack from its configurations."""
+        """Text on how well the runs separate the stack from its configurations."""
         if self.runs == 1:
             return (
-                f"one run cannot tell the stack from its configuration: {100 * self.shrunk:.0f} % of what the other "
-                "values leave counts as the stack's, as rows elsewhere have it; add runs of other sizes"
+                f"one run cannot tell the stack from its configuration: {100 * self.stack_share:.0f} % of what the "
+                "other values leave counts as the stack's, as rows elsewhere have it; add runs of other sizes"
             )
-        share = f"{100 * self.shrunk:.0f} %"
+        share = f"{100 * self.stack_share:.0f} %"
         return f"of what the {self.runs} runs have in common beyond the other values {share} is the level"
 
 
 def _check_folder(folder: Path) -> None:
-    """InputError for a folder that is there, and neither empty nor one of a catalogue."""
+    """Check that a folder is absent, empty, or a catalogue."""
     if folder.is_dir() and any(folder.iterdir()) and not any((folder / kind).is_dir() for kind in FOLDERS.values()):
         raise InputError(
             f"-o {folder}",
@@ -83,7 +93,7 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool = False) -> OwnStack:
+def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool = False) -> FittedStack:
     """Fit a stack to the rows of tables, and write it as a file of a catalogue of one's own.
 
     Args:
@@ -100,34 +110,34 @@ def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool
         raise InputError("--stack", repr(name), "lower-case words and numbers, joined by -", "write, say, my-stack")
     _check_folder(Path(folder))
     path = Path(folder) / FOLDERS["software"] / f"{name}.toml"
-    mark = marked(tables)
+    digest = rows_digest(tables)
     compared = compared_rows(tables, "calibrate --stack")
-    base = _base(compared, name, path, mark)
+    base = _base_stack(compared, name, path, digest)
     outputs.checked(path, force, tables)
-    rows = rows_of_own(compared, name)
-    paths, widths = chosen(rows, priors_of(base, rows.designs))
+    rows = stack_rows(compared, name)
+    paths, widths = informed_values(rows, priors_of(base, rows.designs))
     count, runs = len(rows.measured), int(rows.runs.max()) + 1
-    (found,) = solve(rows, paths, widths, [np.ones(count, bool)])
+    (stack_fit,) = solve(rows, paths, widths, [np.ones(count, bool)])
     start = errors_at(rows, paths, np.zeros((1, len(paths) + 1)))[0][:count]
-    result = OwnStack(
+    result = FittedStack(
         name,
         base,
-        _values(base, paths, widths, found, rows),
+        _fitted_values(base, paths, widths, stack_fit, rows),
         runs,
         tuple(dict.fromkeys(c.source for c in compared)),
         mean_error(start),
-        mean_error(found.errors),
-        mean_error(held_out(rows, paths, widths)) if runs > 1 else None,
-        float(np.sqrt(np.mean(found.apart**2))),
-        shrunk(rows, found),
+        mean_error(stack_fit.errors),
+        mean_error(cross_validation_errors(rows, paths, widths)) if runs > 1 else None,
+        float(np.sqrt(np.mean(stack_fit.configuration_spread**2))),
+        stack_share(rows, stack_fit),
         path,
     )
-    _write(result, compared, rows, found, mark, force)
+    _write(result, compared, rows, stack_fit, digest, force)
     return result
 
 
-def _base(compared: Sequence[Comparison], name: str, path: Path, mark: str) -> str:
-    """The stack that the fit starts from."""
+def _base_stack(compared: Sequence[Comparison], name: str, path: Path, digest: str) -> str:
+    """Return the stack that the fit starts from."""
     stacks = sorted({c.prediction.stack for c in compared})
     if len(stacks) > 1:
         raise InputError(
@@ -136,11 +146,11 @@ def _base(compared: Sequence[Comparison], name: str, path: Path, mark: str) -> s
             "rows of one stack",
             "name the stack to start from: --software NAME, or the column software",
         )
-    known = catalog.find("software", name)
-    if known and not (path.is_file() and catalog.entry("software", known).path.samefile(path)):
+    slug = catalog.find("software", name)
+    if slug and not (path.is_file() and catalog.entry("software", slug).path.samefile(path)):
         raise InputError("--stack", repr(name), "a name that no stack of the catalogue has", "choose another name")
     entry = catalog.entry("software", stacks[0])
-    if f"({mark})" in entry.path.read_text(encoding="utf-8"):
+    if f"({digest})" in entry.path.read_text(encoding="utf-8"):
         raise InputError(
             "calibrate --stack",
             f"rows that {stacks[0]} was fitted to",
@@ -153,95 +163,103 @@ def _base(compared: Sequence[Comparison], name: str, path: Path, mark: str) -> s
 # Output
 
 
-def _values(
-    base: str, paths: Sequence[str], widths: np.ndarray, found: OwnFit, rows: OwnRows
+def _fitted_values(
+    base: str, paths: Sequence[str], widths: np.ndarray, stack_fit: StackFit, rows: StackRows
 ) -> tuple[FittedValue, ...]:
-    """The numbers of the fit, without the level of the stack that it starts from."""
+    """Return the fitted values, with the level of the base stack taken out."""
     level = float(catalog.entry("software", base).value(LEVEL, 1.0))
     result = [
         FittedValue(
             LEVEL,
             level,
-            level * math.exp(found.logs[-1]),
+            level * math.exp(stack_fit.logs[-1]),
             rows.common,
-            float(found.spreads[-1]),
-            float(found.alone[-1]),
+            float(stack_fit.spreads[-1]),
+            float(stack_fit.conditional_spreads[-1]),
         )
     ]
-    for path, log, width, *spreads in zip(paths, found.logs, widths, found.spreads, found.alone, strict=False):
+    for path, log, width, *spreads in zip(
+        paths, stack_fit.logs, widths, stack_fit.spreads, stack_fit.conditional_spreads, strict=False
+    ):
         value = float(leaf(rows.designs[0], path)) / (level if path.removeprefix("software.") in LEVELLED else 1.0)
-        after = min(value * math.exp(log), known_leaves()[path]["bounds"].high)
-        result.append(FittedValue(path, value, after, float(width), *map(float, spreads)))
+        new_value = min(value * math.exp(log), known_leaves()[path]["bounds"].high)
+        result.append(FittedValue(path, value, new_value, float(width), *map(float, spreads)))
     return tuple(result)
 
 
 def _write(
-    found: OwnStack, compared: Sequence[Comparison], rows: OwnRows, fitted: OwnFit, mark: str, force: bool
+    stack: FittedStack, compared: Sequence[Comparison], rows: StackRows, stack_fit: StackFit, digest: str, force: bool
 ) -> None:
-    """Write the file of the stack: that of the stack it starts from with the numbers of the fit."""
-    text = catalog.entry("software", found.base).path.read_text(encoding="utf-8")
-    whole = tomlkit.parse(text)
+    """Write the file of the stack: that of the base stack with the fitted values."""
+    text = catalog.entry("software", stack.base).path.read_text(encoding="utf-8")
+    entry = tomlkit.parse(text)
     for name in ("aliases", "sources", "nearest", "tools", "chips", "released", "note", "calibrated"):
-        whole.pop(name, None)
-    for name, value in _heads(found, mark).items():
-        whole[name] = tomlkit.value(value)
-    for one in found.values[1:]:
-        *table, name = one.path.split(".")[1:]
-        place: Any = whole
+        entry.pop(name, None)
+    for name, value in _head_entries(stack, digest).items():
+        entry[name] = tomlkit.value(value)
+    for fitted_value in stack.values[1:]:
+        *table, name = fitted_value.path.split(".")[1:]
+        table_entry: Any = entry
         for key in table:
-            place = place.setdefault(key, tomlkit.table())
-        place[name] = tomlkit.value(_entry(one, found))
+            table_entry = table_entry.setdefault(key, tomlkit.table())
+        table_entry[name] = tomlkit.value(_value_entry(fitted_value, stack))
     if rows.study.residuals:
-        of_rows = zip(rows.metrics, fitted.apart, strict=True)
-        kinds = {uncertainty.figure_of(metric, rows.study): float(one) for metric, one in of_rows}
+        deviations = zip(rows.metrics, stack_fit.configuration_spread, strict=True)
+        kinds = {uncertainty.figure_of(metric, rows.study): float(deviation) for metric, deviation in deviations}
         for kind, width in kinds.items():
-            whole.setdefault("residuals", tomlkit.table())[kind] = tomlkit.value(writing.digits(width))
-    whole["calibrated"] = tomlkit.table()
-    for name, value in _covered(found, compared).items():
-        whole["calibrated"][name] = tomlkit.value(value)
-    writing.write(found.path, tomlkit.dumps(whole), force)
+            entry.setdefault("residuals", tomlkit.table())[kind] = tomlkit.value(writing.digits(width))
+    entry["calibrated"] = tomlkit.table()
+    for name, value in _coverage_entries(stack, compared).items():
+        entry["calibrated"][name] = tomlkit.value(value)
+    writing.write(stack.path, tomlkit.dumps(entry), force)
 
 
-def _heads(found: OwnStack, mark: str) -> dict[str, str]:
-    unseen = "" if found.unseen is None else f", unseen {found.unseen:.1%}"
+def _head_entries(stack: FittedStack, digest: str) -> dict[str, str]:
+    unseen = "" if stack.unseen is None else f", unseen {stack.unseen:.1%}"
     about = (
-        f"dse calibrate: {found.runs} run{'s' * (found.runs != 1)} of {', '.join(found.sources)} ({mark}), "
-        f"{datetime.date.today().isoformat()}, from {found.base}; mean error {found.error:.1%}{unseen}"
+        f"dse calibrate: {stack.runs} run{'s' * (stack.runs != 1)} of {', '.join(stack.sources)} ({digest}), "
+        f"{datetime.date.today().isoformat()}, from {stack.base}; mean error {stack.error:.1%}{unseen}"
     )
-    level = found.values[0]
+    level = stack.values[0]
     return {
-        "name": writing.quoted(found.name),
+        "name": writing.quoted(stack.name),
         "source": writing.quoted(about),
         "confidence": '"estimate"',
-        "residual": writing.stated(
-            writing.digits(found.residual),
+        "residual": writing.value_table(
+            writing.digits(stack.residual),
             None,
             "of a configuration: its rows, and what rows of others have shown",
             "estimate",
         ),
-        LEVEL: writing.stated(writing.digits(level.after, 4), max(level.alone, 1e-3), found.note, "estimate"),
+        LEVEL: writing.value_table(writing.digits(level.after, 4), max(level.alone, 1e-3), stack.note, "estimate"),
     }
 
 
-def _entry(one: FittedValue, found: OwnStack) -> str:
-    """A fitted value as TOML."""
-    units = known_leaves()[one.path]["units"]
-    text = writing.number(one.after, units) if units in ("1", "s", "B/s") else f'"{one.after:.4g} {units}"'
-    told = "fitted" if one.spread_after < 0.9 * one.spread_before else "fitted, but the rows tell little"
-    source = f"{told}: {writing.number(one.before, units).strip(chr(34))} in {found.base}"
-    return writing.stated(text, max(one.alone, 1e-3), source, "estimate")
+def _value_entry(fitted_value: FittedValue, stack: FittedStack) -> str:
+    """Return a fitted value as TOML."""
+    units = known_leaves()[fitted_value.path]["units"]
+    text = (
+        writing.number(fitted_value.after, units)
+        if units in ("1", "s", "B/s")
+        else f'"{fitted_value.after:.4g} {units}"'
+    )
+    verdict = (
+        "fitted" if fitted_value.spread_after < 0.9 * fitted_value.spread_before else "fitted, but the rows tell little"
+    )
+    source = f"{verdict}: {writing.number(fitted_value.before, units).strip(chr(34))} in {stack.base}"
+    return writing.value_table(text, max(fitted_value.alone, 1e-3), source, "estimate")
 
 
-def _covered(found: OwnStack, compared: Sequence[Comparison]) -> dict[str, str]:
-    """What the rows cover, as TOML."""
+def _coverage_entries(stack: FittedStack, compared: Sequence[Comparison]) -> dict[str, str]:
+    """Return the range of the rows, as TOML."""
     choices = [choice_of(c.prediction, "") for c in compared]
     rows = [
-        ranges.Covered(found.base, [one.design], one.accelerator, c.source)
-        for c, one in zip(compared, choices, strict=True)
+        ranges.Covered(stack.base, [choice.design], choice.accelerator, c.source)
+        for c, choice in zip(compared, choices, strict=True)
     ]
-    families = sorted({distance.family_of(one.model) for one in choices if one.model})
+    families = sorted({distance.family_of(choice.model) for choice in choices if choice.model})
     about = {"source": '"what the rows of the fit cover: dse calibrate"', "confidence": '"paper"'}
-    mixtures = {one.accelerator for one in choices if one.design.workload.experts is not None}
+    mixtures = {choice.accelerator for choice in choices if choice.design.workload.experts is not None}
     return (
         about
         | ranges.extents(rows)

@@ -41,19 +41,19 @@ from dse.measured.uncertainty.spreads import spreads_of, total
 from dse.types import Design
 
 #: Numbers of a fit, the level included.
-MOST = 8
+MAX_VALUES = 8
 
 #: Change of a log metric by a spread of a value, below which the rows say nothing of it.
-_SEEN = 2e-3
+_MIN_EFFECT = 2e-3
 
 #: Linearisations of the model; steps of expectation and maximisation in each; step of finite differences, in spreads.
-_LINES, _ROUNDS, _STEP = 6, 20, 0.02
+_LINEARISATIONS, _ROUNDS, _STEP = 6, 20, 0.02
 
 #: Runs of which each is left out once; of more, tenths of them.
 _FOLDS = 10
 
 
-class OwnRows(NamedTuple):
+class StackRows(NamedTuple):
     """Measured figures of one stack, with what is known of them before."""
 
     designs: list[Design]
@@ -66,46 +66,53 @@ class OwnRows(NamedTuple):
     levels: np.ndarray  #: the same of what levels of distance add to it before there are any [rows]
     study: Study
 
-    def apart(self, count: int) -> np.ndarray:
-        """Standard deviation of what each row has of its own, with a fit to ``count`` of them."""
+    def configuration_spread(self, count: int) -> np.ndarray:
+        """Return the standard deviation of what each row has of its own [row], for a fit to ``count`` rows."""
         return np.hypot(self.home, self.levels / count)
 
 
-class OwnFit(NamedTuple):
+class StackFit(NamedTuple):
     """Changes of the values, with what they leave open."""
 
     logs: np.ndarray  #: of the values by their logarithm, the level last
     spreads: np.ndarray  #: posterior standard deviation of each
-    alone: np.ndarray  #: the same, the others fixed: independent draws of these are closest to the posterior
+    conditional_spreads: (
+        np.ndarray
+    )  #: the same, the others fixed: independent draws of these are closest to the posterior
     errors: np.ndarray  #: log(predicted / measured) of the rows
-    apart: np.ndarray  #: standard deviation of what each row has of its own
+    configuration_spread: np.ndarray  #: standard deviation of what each row has of its own
     common: float  #: and of what they have in common
 
 
 # Rows
 
 
-def rows_of_own(compared: Sequence[Comparison], name: str) -> OwnRows:
-    """Rows as if nothing had been fitted as ``name`` before."""
+def stack_rows(compared: Sequence[Comparison], name: str) -> StackRows:
+    """Return the rows with their prior spreads, as if no stack ``name`` had been fitted before.
+
+    Args:
+        compared: predictions with measurements, of one stack.
+        name: of the new stack.
+    """
     figures = [figure_of_row(c) for c in compared]
     study = KINDS[compared[0].prediction.case.kind].study
     common, home, levels, runs, lookup = [], [], [], [id(c.prediction) for c in compared], Lookup()
     for c, (metric, _) in zip(compared, figures, strict=True):
         choice = choice_of(c.prediction, "")
-        new = not lookup.is_measured(choice.stack, c.source)
-        at = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model, new, name)
+        is_new = not lookup.is_measured(choice.stack, c.source)
+        distances = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model, is_new, name)
         kind = uncertainty.figure_of(metric, study) or "step"
-        squares = {part: one**2 for part, one in distance.parts(kind, choice.stack, at).items()}
-        rest = {part: (1.0 - distance.shared(part, kind)[0]) * one for part, one in squares.items()}
-        common.append(sum(squares.values()) - sum(rest.values()))
-        home.append(rest.pop("home"))
-        levels.append(sum(rest.values()))
-    return OwnRows(
+        squares = {part: deviation**2 for part, deviation in distance.parts(kind, choice.stack, distances).items()}
+        unshared = {part: (1.0 - distance.shared(part, kind)[0]) * square for part, square in squares.items()}
+        common.append(sum(squares.values()) - sum(unshared.values()))
+        home.append(unshared.pop("home"))
+        levels.append(sum(unshared.values()))
+    return StackRows(
         [c.prediction.chosen for c in compared],
         [metric for metric, _ in figures],
         np.log([value for _, value in figures]),
         np.unique(runs, return_inverse=True)[1],
-        [_parts(c) for c in compared],
+        [_part_shares(c) for c in compared],
         math.sqrt(float(np.mean(common))),
         np.sqrt(home),
         np.sqrt(levels),
@@ -113,179 +120,224 @@ def rows_of_own(compared: Sequence[Comparison], name: str) -> OwnRows:
     )
 
 
-def _parts(c: Comparison) -> dict[str, float]:
-    """Parts of a step that a trace has, in shares of it: of one stage, since those of several wait for each other."""
+def _part_shares(c: Comparison) -> dict[str, float]:
+    """Return trace part → its share of the step, empty for several stages, which wait for each other."""
     row, design = c.prediction.case.row, c.prediction.chosen
     if float(design.mapping.pp) > 1.0:
         return {}
-    found = {name: number(row, f"{column}_ms", 0.0) for name, (column, _) in TRACE_PARTS.items()}
-    step = sum(found.values())
-    return {name: one / step for name, one in found.items()} if step else {}
+    milliseconds = {name: number(row, f"{column}_ms", 0.0) for name, (column, _) in TRACE_PARTS.items()}
+    step = sum(milliseconds.values())
+    return {name: part_time / step for name, part_time in milliseconds.items()} if step else {}
 
 
 def priors_of(base: str, designs: Sequence[Design]) -> dict[str, float]:
-    """Value of the stack → its spread before, as its file has it, else that of all stacks of training."""
-    usual = {one.path: one.spread for one in PARAMETERS if designs[0].workload.requests is None}
-    stated = {path: total(factors) for path, factors in spreads_of(base).items()}
-    found = usual | stated
-    return {path: width for path, width in found.items() if all(_has(design, path) for design in designs)}
+    """Return path of a stack's value → its prior spread, from its file, else that of all training stacks.
+
+    Args:
+        base: stack that the fit starts from.
+        designs: of the rows; values that one of them lacks are left out.
+    """
+    default_spreads = {
+        parameter.path: parameter.spread for parameter in PARAMETERS if designs[0].workload.requests is None
+    }
+    file_spreads = {path: total(factors) for path, factors in spreads_of(base).items()}
+    spreads = default_spreads | file_spreads
+    return {path: width for path, width in spreads.items() if all(_is_nonzero(design, path) for design in designs)}
 
 
-def _has(design: Design, path: str) -> bool:
+def _is_nonzero(design: Design, path: str) -> bool:
     try:
         return bool(leaf(design, path))
     except AttributeError:  # of a record that the design lacks
         return False
 
 
-def chosen(rows: OwnRows, priors: dict[str, float]) -> tuple[list[str], np.ndarray]:
-    """The values of which the rows tell most, and their spreads."""
+def informed_values(rows: StackRows, priors: dict[str, float]) -> tuple[list[str], np.ndarray]:
+    """Return the values that the rows determine best, and their prior spreads.
+
+    Args:
+        rows: measured figures.
+        priors: path of a value → its prior spread.
+    """
     paths, widths = list(priors), np.array(list(priors.values()))
-    moved = np.vstack([np.zeros(len(paths) + 1), np.diag([*widths, 0.0])[:-1]])
-    logs = _predicted(rows, paths, moved)[0]
-    told = np.sqrt(np.mean((logs[1:] - logs[0]) ** 2, axis=1))
-    kept = [i for i in np.argsort(-told) if told[i] > _SEEN][: MOST - 1]
-    return [paths[i] for i in kept], widths[kept]
+    log_changes = np.vstack([np.zeros(len(paths) + 1), np.diag([*widths, 0.0])[:-1]])
+    logs = _predict(rows, paths, log_changes)[0]
+    effects = np.sqrt(np.mean((logs[1:] - logs[0]) ** 2, axis=1))
+    indices = [i for i in np.argsort(-effects) if effects[i] > _MIN_EFFECT][: MAX_VALUES - 1]
+    return [paths[i] for i in indices], widths[indices]
 
 
 # The fit
 
 
-def _predicted(rows: OwnRows, paths: Sequence[str], sets: np.ndarray) -> tuple[np.ndarray, list[dict[str, np.ndarray]]]:
+def _predict(rows: StackRows, paths: Sequence[str], sets: np.ndarray) -> tuple[np.ndarray, list[dict[str, np.ndarray]]]:
     """Log metrics [sets, rows] with values changed by logarithms ``sets`` [sets, values and level], and parts."""
     logs, shares = np.zeros((len(sets), len(rows.designs))), [dict[str, np.ndarray]() for _ in rows.designs]
     for members, stack in by_structure(rows.designs):
         changes = dict(zip(paths, sets.T, strict=False)) | {
-            path: np.zeros(len(sets)) for path in _levelled(stack) if path not in paths
+            path: np.zeros(len(sets)) for path in _levelled_leaves(stack) if path not in paths
         }
-        moved = {
+        log_factors = {
             path: np.tile(
                 change + (sets[:, -1] if path.removeprefix("software.") in LEVELLED else 0.0), (len(members), 1)
             )
             for path, change in changes.items()
         }
-        found = evaluate_stack(uncertainty.scaled(stack, moved), rows.study)
+        metrics = evaluate_stack(uncertainty.scaled(stack, log_factors), rows.study)
 
-        def of(metric: str, found: Any = found, count: int = len(members)) -> np.ndarray:
-            values = np.asarray(getattr(found, metric), float)
+        def metric_values(metric: str, metrics: Any = metrics, count: int = len(members)) -> np.ndarray:
+            values = np.asarray(getattr(metrics, metric), float)
             return np.broadcast_to(values, (count * len(sets),)).reshape(count, len(sets))
 
-        for place, i in enumerate(members):
-            logs[:, i] = np.log(of(rows.metrics[i])[place])
+        for position, i in enumerate(members):
+            logs[:, i] = np.log(metric_values(rows.metrics[i])[position])
             shares[i] = {
-                name: sum((of(f"step_time_{one}")[place] for one in TRACE_PARTS[name][1]), np.zeros(len(sets)))
+                name: sum(
+                    (metric_values(f"step_time_{trace_part}")[position] for trace_part in TRACE_PARTS[name][1]),
+                    np.zeros(len(sets)),
+                )
                 for name in rows.parts[i]
             }
     return logs, shares
 
 
-def _levelled(design: Design) -> list[str]:
-    """Leaves of a design that the level multiplies."""
-    return [f"software.{name}" for name in sorted(LEVELLED) if _present(design, f"software.{name}")]
+def _levelled_leaves(design: Design) -> list[str]:
+    """Return the leaves of a design that the level multiplies."""
+    return [f"software.{name}" for name in sorted(LEVELLED) if _is_present(design, f"software.{name}")]
 
 
-def _present(design: Design, path: str) -> bool:
+def _is_present(design: Design, path: str) -> bool:
     try:
         return leaf(design, path) is not None
     except AttributeError:
         return False
 
 
-def errors_at(rows: OwnRows, paths: Sequence[str], sets: np.ndarray) -> np.ndarray:
-    """Errors of the rows, then of their parts in shares of the measured step [sets, rows and parts]."""
-    logs, shares = _predicted(rows, paths, sets)
-    of_parts = [
+def errors_at(rows: StackRows, paths: Sequence[str], sets: np.ndarray) -> np.ndarray:
+    """Return the errors of rows, then of their parts in shares of the measured step [set, error].
+
+    Args:
+        rows: measured figures.
+        paths: of the changed values.
+        sets: logarithms of their factors and of the level [set, value and level].
+    """
+    logs, shares = _predict(rows, paths, sets)
+    part_errors = [
         times / np.exp(rows.measured[i]) - rows.parts[i][name]
-        for i, one in enumerate(shares)
-        for name, times in one.items()
+        for i, row_shares in enumerate(shares)
+        for name, times in row_shares.items()
     ]
-    return np.concatenate([logs - rows.measured, np.array(of_parts).reshape(-1, len(sets)).T], axis=1)
+    return np.concatenate([logs - rows.measured, np.array(part_errors).reshape(-1, len(sets)).T], axis=1)
 
 
-def _owners(rows: OwnRows) -> np.ndarray:
-    """The row of each error of :func:`errors_at`."""
+def _rows_of_errors(rows: StackRows) -> np.ndarray:
+    """Return the index of the row of each error of :func:`errors_at`."""
     count = len(rows.measured)
-    return np.array([*range(count), *(i for i, one in enumerate(rows.parts) for _ in one)], int)
+    return np.array([*range(count), *(i for i, row_parts in enumerate(rows.parts) for _ in row_parts)], int)
 
 
-def solve(rows: OwnRows, paths: Sequence[str], widths: np.ndarray, kept: Sequence[np.ndarray]) -> list[OwnFit]:
-    """Values and level by the rows marked by each of ``kept``, all fits side by side."""
-    scale, owners, count = np.append(widths, 1.0), _owners(rows), len(rows.measured)
-    states = [_State.of(rows, marked) for marked in kept]
+def solve(rows: StackRows, paths: Sequence[str], widths: np.ndarray, row_masks: Sequence[np.ndarray]) -> list[StackFit]:
+    """Fit values and level to the rows of each mask, all fits in one batch.
+
+    Args:
+        rows: measured figures.
+        paths: of the fitted values.
+        widths: their prior spreads.
+        row_masks: a mask of rows for each fit.
+    """
+    scale, rows_of_errors, count = np.append(widths, 1.0), _rows_of_errors(rows), len(rows.measured)
+    states = [_FitState.start(rows, row_mask) for row_mask in row_masks]
     nearby = np.vstack([np.zeros(len(scale)), _STEP * np.eye(len(scale))])
-    places = [np.zeros(len(scale)) for _ in kept]
-    for _ in range(_LINES):
-        sets = np.concatenate([(z + nearby) * scale for z in places])
-        for i, found in enumerate(np.split(errors_at(rows, paths, sets), len(kept))):
-            states[i] = states[i].moved(found[0], (found[1:] - found[0]).T / _STEP, places[i], owners)
-        places = [z + np.clip(state.z - z, -1.0, 1.0) for z, state in zip(places, states, strict=True)]
-    ends = errors_at(rows, paths, np.array(places) * scale)[:, :count]
+    z_values = [np.zeros(len(scale)) for _ in row_masks]
+    for _ in range(_LINEARISATIONS):
+        sets = np.concatenate([(z + nearby) * scale for z in z_values])
+        for i, errors in enumerate(np.split(errors_at(rows, paths, sets), len(row_masks))):
+            states[i] = states[i].optimise(errors[0], (errors[1:] - errors[0]).T / _STEP, z_values[i], rows_of_errors)
+        z_values = [z + np.clip(state.z - z, -1.0, 1.0) for z, state in zip(z_values, states, strict=True)]
+    ends = errors_at(rows, paths, np.array(z_values) * scale)[:, :count]
     return [
-        OwnFit(
+        StackFit(
             z * scale,
-            posterior(one.curvature) * scale,
-            np.diag(one.curvature) ** -0.5 * scale,
-            errors,
-            one.apart * one.known,
-            one.common,
+            posterior(state.curvature) * scale,
+            np.diag(state.curvature) ** -0.5 * scale,
+            row_errors,
+            state.spread_factor * state.prior_spread,
+            state.common,
         )
-        for z, one, errors in zip(places, states, ends, strict=True)
+        for z, state, row_errors in zip(z_values, states, ends, strict=True)
     ]
 
 
-class _State(NamedTuple):
+class _FitState(NamedTuple):
     """Optimum and variances where the errors are linear in the values."""
 
     weights: np.ndarray  #: of the rows: figures of a run count as one
     runs: int
-    known: np.ndarray  #: standard deviation of what each row has of its own, as known [rows]
-    before: float  #: of what they have in common, as known
-    common: float
-    apart: float = 1.0  #: factor of ``known``
+    prior_spread: np.ndarray  #: prior standard deviation of what each row has of its own [rows]
+    prior_common: float  #: prior standard deviation of what rows have in common
+    common: float  #: fitted standard deviation of what rows have in common
+    spread_factor: float = 1.0  #: of ``prior_spread``
     z: np.ndarray = np.zeros(0)
     curvature: np.ndarray = np.zeros(0)
 
     @classmethod
-    def of(cls, rows: OwnRows, kept: np.ndarray) -> _State:
-        """What is known before the rows marked by ``kept``."""
-        sizes = np.bincount(rows.runs[kept], minlength=rows.runs.max() + 1)
+    def start(cls, rows: StackRows, row_mask: np.ndarray) -> _FitState:
+        """Return the state before the fit to the rows marked by ``row_mask``."""
+        sizes = np.bincount(rows.runs[row_mask], minlength=rows.runs.max() + 1)
         runs = int((sizes > 0).sum())
-        return cls(kept / np.maximum(sizes[rows.runs], 1), runs, rows.apart(runs), rows.common, rows.common)
+        return cls(
+            row_mask / np.maximum(sizes[rows.runs], 1), runs, rows.configuration_spread(runs), rows.common, rows.common
+        )
 
-    def moved(self, errors: np.ndarray, slopes: np.ndarray, at: np.ndarray, owners: np.ndarray) -> _State:
-        """The optimum for ``errors`` with ``slopes`` at ``at``; ``owners``: the row of each error."""
-        count, freedom, state = len(self.known), distance.freedom(), self
+    def optimise(
+        self, errors: np.ndarray, slopes: np.ndarray, z_start: np.ndarray, rows_of_errors: np.ndarray
+    ) -> _FitState:
+        """Return the optimum where errors are linear in ``z``.
+
+        Args:
+            errors: at ``z_start`` [error].
+            slopes: their derivatives [error, z].
+            z_start: point of the linearisation.
+            rows_of_errors: index of the row of each error.
+        """
+        count, freedom, state = len(self.prior_spread), distance.freedom(), self
         if self.runs == 1 and not len(self.z):  # nothing tells both apart: as wide as the tails have it
-            prior = np.append(np.ones(len(at) - 1), self.before)
-            spread = self.known**2 + RUN**2 + ((slopes[:count] * prior) ** 2).sum(axis=1)
-            wider = math.sqrt((freedom + self.weights @ (errors[:count] ** 2 / spread)) / (freedom + 1.0))
-            state = self._replace(apart=wider, common=wider * self.before)
+            prior = np.append(np.ones(len(z_start) - 1), self.prior_common)
+            spread = self.prior_spread**2 + RUN**2 + ((slopes[:count] * prior) ** 2).sum(axis=1)
+            widening = math.sqrt((freedom + self.weights @ (errors[:count] ** 2 / spread)) / (freedom + 1.0))
+            state = self._replace(spread_factor=widening, common=widening * self.prior_common)
         for _ in range(_ROUNDS if self.runs > 1 else 1):
-            weights = self.weights[owners] / (np.hypot(state.apart * self.known, RUN)[owners] ** 2)
-            prior = np.append(np.ones(len(at) - 1), state.common)
+            weights = self.weights[rows_of_errors] / (
+                np.hypot(state.spread_factor * self.prior_spread, RUN)[rows_of_errors] ** 2
+            )
+            prior = np.append(np.ones(len(z_start) - 1), state.common)
             matrix = curvature(slopes, weights, prior)
-            z = -np.linalg.solve(matrix, slopes.T @ (weights * (errors - slopes @ at)))
+            z = -np.linalg.solve(matrix, slopes.T @ (weights * (errors - slopes @ z_start)))
             state = state._replace(z=z, curvature=matrix)
             if self.runs == 1:
                 break
             covariance = np.linalg.inv(matrix)
-            left = (errors + slopes @ (z - at))[:count]
-            squares = left**2 + np.einsum("rp,pq,rq->r", slopes[:count], covariance, slopes[:count])
-            apart = math.sqrt((freedom + self.weights @ (squares / self.known**2)) / (freedom + self.runs))
-            common = math.sqrt((freedom * self.before**2 + z[-1] ** 2 + covariance[-1, -1]) / (freedom + 1.0))
-            state = state._replace(apart=apart, common=common)
+            residuals = (errors + slopes @ (z - z_start))[:count]
+            squares = residuals**2 + np.einsum("rp,pq,rq->r", slopes[:count], covariance, slopes[:count])
+            spread_factor = math.sqrt(
+                (freedom + self.weights @ (squares / self.prior_spread**2)) / (freedom + self.runs)
+            )
+            common = math.sqrt((freedom * self.prior_common**2 + z[-1] ** 2 + covariance[-1, -1]) / (freedom + 1.0))
+            state = state._replace(spread_factor=spread_factor, common=common)
         return state
 
 
-def held_out(rows: OwnRows, paths: Sequence[str], widths: np.ndarray) -> np.ndarray:
-    """Error of each row by a fit without its run, or without its tenth of the runs."""
+def cross_validation_errors(rows: StackRows, paths: Sequence[str], widths: np.ndarray) -> np.ndarray:
+    """Return the error of each row by a fit without its run, or without its tenth of the runs."""
     labels = rows.runs % _FOLDS
-    kept = [labels != label for label in sorted(set(labels.tolist()))]
-    fits = solve(rows, paths, widths, kept)
-    return np.sum([np.where(marked, 0.0, one.errors) for marked, one in zip(kept, fits, strict=True)], axis=0)
+    row_masks = [labels != label for label in sorted(set(labels.tolist()))]
+    fits = solve(rows, paths, widths, row_masks)
+    return np.sum(
+        [np.where(row_mask, 0.0, stack_fit.errors) for row_mask, stack_fit in zip(row_masks, fits, strict=True)], axis=0
+    )
 
 
-def shrunk(rows: OwnRows, found: OwnFit) -> float:
-    """Share of what the rows have in common that the fit takes as the stack's."""
-    noise = (float(np.mean(found.apart**2)) + RUN**2) / (rows.runs.max() + 1)
-    return found.common**2 / (found.common**2 + noise)
+def stack_share(rows: StackRows, stack_fit: StackFit) -> float:
+    """Return the share of the rows' common error that the fit attributes to the stack."""
+    noise = (float(np.mean(stack_fit.configuration_spread**2)) + RUN**2) / (rows.runs.max() + 1)
+    return stack_fit.common**2 / (stack_fit.common**2 + noise)

@@ -36,81 +36,85 @@ Reader = Callable[[str | Path], Iterator[Covered]]
 def write_catalog(
     tables: Sequence[str | Path],
     folder: str | Path,
-    fitted: Callable[[str], bool] = lambda stack: True,
+    is_fitted: Callable[[str], bool] = lambda stack: True,
     reader: Reader | None = None,
 ) -> list[Path]:
-    """Write the ranges of the rows of some tables into the stacks of a catalogue folder; returns the files.
+    """Write the ranges of measured rows into the stacks of a catalogue folder and return the files.
 
-    Unchanged: stacks that are not ``fitted``, or have no row in these tables. ``reader``: that of the tables' kind, by
+    Stacks that are not fitted, or have no row in these tables, stay unchanged. ``reader``: of the tables' kind, by
     default of measured steps.
     """
     rows: dict[str, list[Covered]] = {}
-    for row in (row for table in tables for row in (reader or of_steps)(table) if fitted(row.stack)):
+    for row in (row for table in tables for row in (reader or step_ranges)(table) if is_fitted(row.stack)):
         rows.setdefault(fitted_as(row.stack), []).append(row)
-    changed = []
+    changed_files = []
     for path in sorted((Path(folder) / "software").glob("*.toml")):
-        if own := rows.get(fitted_as(path.stem)):
+        if stack_rows := rows.get(fitted_as(path.stem)):
             about = {"source": '"what the rows of the fit cover: dse calibrate"', "confidence": '"paper"'}
-            writing.revise(path, about | extents(own) | mixtures(path.stem, own, folder), "calibrated", drop=None)
-            changed.append(path)
-    return changed
+            writing.revise(
+                path, about | extents(stack_rows) | mixtures(path.stem, stack_rows, folder), "calibrated", drop=None
+            )
+            changed_files.append(path)
+    return changed_files
 
 
 def mixtures(stack: str, rows: Sequence[Covered], folder: str | Path | None = None) -> dict[str, str]:
-    """Accelerators with rows of mixtures of experts, as TOML; none for a stack without expert kernels.
+    """Return the accelerators with rows of mixtures of experts as TOML, none for a stack without expert kernels.
 
     Stacks with a common fit of dense steps may differ in that.
     """
     prices = catalog.entry("software", stack, folder=folder).states("experts")
-    return {"mixtures": _names(row.accelerator for row in rows if prices and row.designs[0].workload.experts)}
+    return {"mixtures": _names_list(row.accelerator for row in rows if prices and row.designs[0].workload.experts)}
 
 
-def _names(accelerators: Iterable[str]) -> str:
-    """Distinct accelerators as TOML."""
+def _names_list(accelerators: Iterable[str]) -> str:
+    """Return distinct names as a TOML list."""
     return f"[{', '.join(writing.quoted(name) for name in sorted({*accelerators} - {''}))}]"
 
 
 def extents(rows: Sequence[Covered]) -> dict[str, str]:
-    """Field of ``[calibrated]`` → range of rows, as TOML."""
-    values = {field: [_stated(field, row.designs) for row in rows] for field in QUANTITIES}
-    known = {field: [one for one in found if one] for field, found in values.items()}
+    """Return field of ``[calibrated]`` → range of rows, as TOML."""
+    values = {field: [_quantity(field, row.designs) for row in rows] for field in QUANTITIES}
+    values_by_field = {field: [value for value in numbers if value] for field, numbers in values.items()}
     return {
-        field: f"[{min(found):.3g}, {max(found):.3g}]"
+        field: f"[{min(numbers):.3g}, {max(numbers):.3g}]"
         if field == "parameters"
-        else f"[{min(found):.15g}, {max(found):.15g}]"
-        for field, found in known.items()
-        if found
+        else f"[{min(numbers):.15g}, {max(numbers):.15g}]"
+        for field, numbers in values_by_field.items()
+        if numbers
     } | {
-        "accelerators": _names(row.accelerator for row in rows),
-        "sources": _names(row.source for row in rows),
+        "accelerators": _names_list(row.accelerator for row in rows),
+        "sources": _names_list(row.source for row in rows),
     }
 
 
-def of_steps(table: str | Path) -> Iterator[Covered]:
-    """Rows of a table of steps with a design and a measured time."""
+def step_ranges(table: str | Path) -> Iterator[Covered]:
+    """Yield the rows of a table of steps that have a design and a measured time."""
     lookup = Lookup()
     for case in read_cases(table):
         if not any(figure.meaning.kind == "time" for figure in case.measurements):
             continue
         try:
-            found = complete(case, lookup)
+            completed = complete(case, lookup)
         except Skip:
             continue
-        yield Covered(found.stack, found.designs[: len(found.mappings)], accelerator_of(case.row), case.row.source)
+        yield Covered(
+            completed.stack, completed.designs[: len(completed.mappings)], accelerator_of(case.row), case.row.source
+        )
 
 
-def _stated(field: str, designs: Sequence[Design]) -> float | None:
-    """A quantity of a row, None where it is open or absent."""
+def _quantity(field: str, designs: Sequence[Design]) -> float | None:
+    """Return a quantity of a row, None where it is open or absent."""
     if field == "parameters":
         return _parameters(designs[0].workload)
     path = QUANTITIES[field].path
     if field in OF_TRAINING and designs[0].workload.requests is not None:
         return None
     try:
-        found = {float(leaf(design, path)) for design in designs}
+        values = {float(leaf(design, path)) for design in designs}
     except AttributeError:  # absent record
         return None
-    return found.pop() if len(found) == 1 else None
+    return values.pop() if len(values) == 1 else None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -12,8 +12,8 @@ from dse.errors import InputError
 from dse.io.quantities import counted
 from dse.lab.fits import experts, residuals, writing
 from dse.lab.fits.step_priors import (
-    FAMILY,
-    LINEAGE,
+    FAMILY_SPREADS,
+    LINEAGE_SPREADS,
     NAMES,
     NOT_FITTED,
     fitted_as,
@@ -27,7 +27,7 @@ from dse.types import ExpertKernels, Software, field_metadata
 from dse.types.paths import leaves
 
 #: Rows with a stated mapping, and rows completed by the model, whose errors are lower.
-STATED, COMPLETED = "mapping stated", "mapping completed by search"
+EXPLICIT_MAPPING, COMPLETED_MAPPING = "mapping stated", "mapping completed by search"
 
 
 class SourceErrors(NamedTuple):
@@ -43,69 +43,71 @@ class SourceErrors(NamedTuple):
     foreign: float
 
 
-def errors_by_source(found: Calibration) -> list[SourceErrors]:
-    """One record per source, then for rows with stated mappings, completed ones, and all."""
-    return [_errors(found, name, part) for name, part in parts(found).items()]
+def errors_by_source(calibration: Calibration) -> list[SourceErrors]:
+    """Return one record per source, then for rows with stated mappings, completed ones, and all."""
+    return [_source_errors(calibration, name, part) for name, part in parts(calibration).items()]
 
 
-def parts(found: Calibration) -> dict[str, np.ndarray]:
-    """Name → mask of rows: of each source, with stated or completed mapping, all; none without rows."""
-    sources, completed = found.rows.sources, found.rows.completed
+def parts(calibration: Calibration) -> dict[str, np.ndarray]:
+    """Return name → mask of rows: of each source, of stated and completed mappings, and of all."""
+    sources, completed = calibration.rows.sources, calibration.rows.completed
     by_source = {source: sources == source for source in sorted(set(sources))}
-    by_mapping = {name: rows for name, rows in ((STATED, ~completed), (COMPLETED, completed)) if rows.any()}
+    by_mapping = {
+        name: rows for name, rows in ((EXPLICIT_MAPPING, ~completed), (COMPLETED_MAPPING, completed)) if rows.any()
+    }
     return by_source | by_mapping | {"all": np.ones(len(sources), bool)}
 
 
-def _errors(found: Calibration, name: str, part: np.ndarray) -> SourceErrors:
-    unseen = np.expm1(found.unseen[part])
+def _source_errors(calibration: Calibration, name: str, part: np.ndarray) -> SourceErrors:
+    unseen = np.expm1(calibration.unseen[part])
     return SourceErrors(
         name,
         int(part.sum()),
-        mean_error(found.solution.errors[part]),
+        mean_error(calibration.solution.errors[part]),
         float(np.mean(np.abs(unseen))),
         float(np.median(np.abs(unseen))),
         float(np.quantile(np.abs(unseen), 0.9)),
         float(np.mean(unseen)),
-        mean_error(found.foreign[part]),
+        mean_error(calibration.foreign[part]),
     )
 
 
-def coverage(found: Calibration, name: str = "all", foreign: bool = False) -> float:
-    """Share of the unseen rows of a part (see :func:`parts`) within their intervals, by residuals of the other folds.
+def coverage(calibration: Calibration, name: str = "all", foreign: bool = False) -> float:
+    """Return the share of unseen rows of a part (see :func:`parts`) within intervals by residuals of other folds.
 
     ``foreign``: of the rows of left-out sources, with the intervals of a stack without rows.
     """
-    part = parts(found)[name]
-    errors = found.foreign if foreign else found.unseen
-    open_part = found.foreign_residuals if foreign else found.residuals
-    return residuals.coverage(errors[part], found.deviations[part], open_part[part])
+    part = parts(calibration)[name]
+    errors = calibration.foreign if foreign else calibration.unseen
+    open_part = calibration.foreign_residuals if foreign else calibration.residuals
+    return residuals.coverage(errors[part], calibration.deviations[part], open_part[part])
 
 
-def by_source(found: Calibration, errors: np.ndarray) -> float:
-    """Mean over sources of the mean error of their rows."""
-    sources = found.rows.sources
+def mean_source_error(calibration: Calibration, errors: np.ndarray) -> float:
+    """Return the mean over sources of the mean error of their rows."""
+    sources = calibration.rows.sources
     return float(np.mean([mean_error(errors[sources == source]) for source in sorted(set(sources))]))
 
 
-def document(found: Calibration) -> str:
-    """The fit as a TOML document: shared values, values of every stack, errors by source."""
-    tables: dict[str, dict[str, str]] = {"": {"coverage": f"{coverage(found):.4f}"}}
-    tables["shared"] = {name: _text(name, found.solution.value("", name)) for name in NAMES}
-    for stack in found.stacks:
-        own = found.rows.stacks == stack
+def document(calibration: Calibration) -> str:
+    """Return the fit as a TOML document: shared values, values of every stack, errors by source."""
+    tables: dict[str, dict[str, str]] = {"": {"coverage": f"{coverage(calibration):.4f}"}}
+    tables["shared"] = {name: _text(name, calibration.solution.value("", name)) for name in NAMES}
+    for stack in calibration.stacks:
+        is_of_stack = calibration.rows.stacks == stack
         tables[f"software.{writing.quoted(stack)}"] = {
-            "rows": str(own.sum()),
-            "error": f"{mean_error(found.solution.errors[own]):.4f}",
-            "unseen_error": f"{mean_error(found.unseen[own]):.4f}",
-            "residual": f"{found.residual(stack):.4f}",
+            "rows": str(is_of_stack.sum()),
+            "error": f"{mean_error(calibration.solution.errors[is_of_stack]):.4f}",
+            "unseen_error": f"{mean_error(calibration.unseen[is_of_stack]):.4f}",
+            "residual": f"{calibration.residual(stack):.4f}",
         } | {
-            name: f"{{ value = {_text(name, value)}, spread = {found.solution.spread_of(stack, name):.3f}, "
-            f"from = {writing.quoted(_origin(found, stack, name))} }}"
-            for name, value in found.values(stack).items()
+            name: f"{{ value = {_text(name, value)}, spread = {calibration.solution.spread_of(stack, name):.3f}, "
+            f"from = {writing.quoted(_origin(calibration, stack, name))} }}"
+            for name, value in calibration.values(stack).items()
         }
-    if found.experts is not None:
-        tables |= {"experts": _expert_entries(found.experts)}
-    for e in errors_by_source(found):
+    if calibration.experts is not None:
+        tables |= {"experts": _expert_entries(calibration.experts)}
+    for e in errors_by_source(calibration):
         tables[f"source.{writing.quoted(e.source)}"] = {
             name: f"{value:.4f}" if isinstance(value, float) else str(value)
             for name, value in e._asdict().items()
@@ -114,81 +116,93 @@ def document(found: Calibration) -> str:
     return writing.document(tables, "Written by dse calibrate. Errors are fractions.")
 
 
-def _origin(found: Calibration, stack: str, name: str) -> str:
-    """Source of a stack's value, and whether it absorbs something else."""
+def _origin(calibration: Calibration, stack: str, name: str) -> str:
+    """Return text on the source of a stack's value, and on a value beyond its physical range."""
     absorbs = "; beyond its physical range: absorbs what is not modelled"
-    return _how(found, stack, name) + ("" if is_physical(name, found.values(stack)) else absorbs)
+    return _fit_origin(calibration, stack, name) + ("" if is_physical(name, calibration.values(stack)) else absorbs)
 
 
-def _how(found: Calibration, stack: str, name: str) -> str:
-    """Whether the value is fitted to the stack's rows, or close to the shared one."""
-    if name not in found.own.get(fitted_as(stack), []):
-        if name in FAMILY:
+def _fit_origin(calibration: Calibration, stack: str, name: str) -> str:
+    """Return text on whether a value is fitted to the stack's rows or shared."""
+    if name not in calibration.parameters_by_stack.get(fitted_as(stack), []):
+        if name in FAMILY_SPREADS:
             return "shared by the stacks of a chip family"
-        return "shared by the stacks of a lineage" if lineage_of(stack) and name in LINEAGE else "shared by all stacks"
-    spread = f"spread {found.solution.spread_of(stack, name):.0%}"
-    return f"fitted, {spread}" if name in found.moved(stack) else f"fitted, but the rows tell little, {spread}"
+        return (
+            "shared by the stacks of a lineage"
+            if lineage_of(stack) and name in LINEAGE_SPREADS
+            else "shared by all stacks"
+        )
+    spread = f"spread {calibration.solution.spread_of(stack, name):.0%}"
+    return (
+        f"fitted, {spread}"
+        if name in calibration.informed_parameters(stack)
+        else f"fitted, but the rows tell little, {spread}"
+    )
 
 
 def _text(name: str, value: float) -> str:
-    """A value with three digits, in the unit of the catalogue."""
+    """Return a value with three digits, in the unit of the catalogue."""
     return writing.number(value, catalog_units(name), seconds="ms")
 
 
 def catalog_units(name: str) -> str:
-    """SI units of a parameter."""
+    """Return the SI units of a parameter."""
     return field_metadata(Software, name)["units"]
 
 
-def revisions(found: Calibration, folder: Path) -> list[Revision]:
-    """Values for the files of a catalogue's training stacks; serving stacks keep the kernels measured in isolation."""
+def revisions(calibration: Calibration, folder: Path) -> list[Revision]:
+    """Return entries for the files of training stacks; serving stacks keep the kernels measured in isolation."""
     if not (folder / "software").is_dir():
-        wanted = "a catalogue of stacks"
-        raise InputError(str(folder), "no folder software/ in it", wanted, "name the folder hw_catalog")
+        expected = "a catalogue of stacks"
+        raise InputError(str(folder), "no folder software/ in it", expected, "name the folder hw_catalog")
     stacks = [path.stem for path in sorted((folder / "software").glob("*.toml"))]
-    stacks = [one for one in stacks if one not in NOT_FITTED and not is_levelled(one)]
+    stacks = [slug for slug in stacks if slug not in NOT_FITTED and not is_levelled(slug)]
     changed = []
     for stack in stacks:
         if catalog.serving_defaults(stack, folder=folder):
             continue
-        changed.append(Revision("software", stack, _entries(found, stack)))
-        if found.experts is not None and stack in experts.STACKS:
-            changed.append(Revision("software", stack, _expert_entries(found.experts), "experts"))
+        changed.append(Revision("software", stack, _entries(calibration, stack)))
+        if calibration.experts is not None and stack in experts.STACKS:
+            changed.append(Revision("software", stack, _expert_entries(calibration.experts), "experts"))
     return changed
 
 
-def _entries(found: Calibration, stack: str) -> dict[str, str]:
-    """Entries of a stack's file: name → value as TOML."""
+def _entries(calibration: Calibration, stack: str) -> dict[str, str]:
+    """Return the entries of a stack's file: name → value as TOML."""
     family = catalog.entry("software", stack).value("family", "")
-    about = {"source": writing.quoted(_source(found, stack)), "residual": f"{found.residual(stack):.3f}"}
+    about = {"source": writing.quoted(_source(calibration, stack)), "residual": f"{calibration.residual(stack):.3f}"}
     return about | {
-        name: writing.stated(
-            _text(name, value), found.solution.spread_alone(stack, name), _origin(found, stack, name), "estimate"
+        name: writing.value_table(
+            _text(name, value),
+            calibration.solution.conditional_spread_of(stack, name),
+            _origin(calibration, stack, name),
+            "estimate",
         )
-        for name, value in found.values(stack, family).items()
+        for name, value in calibration.values(stack, family).items()
     }
 
 
-def _expert_entries(found: experts.Found) -> dict[str, str]:
-    """The same for the mixtures of experts of all stacks."""
+def _expert_entries(calibration: experts.ExpertCalibration) -> dict[str, str]:
+    """Return the entries for expert layers, the same for all stacks."""
     units = leaves(ExpertKernels)
     about = (
         "dse calibrate: shared by all releases and chips; of cells of chips and releases left out, median error "
-        f"{np.median(np.abs(found.errors['cell left out'])):.1%}"
+        f"{np.median(np.abs(calibration.errors['cell left out'])):.1%}"
     )
     return {"source": writing.quoted(about)} | {
-        name: writing.stated(
+        name: writing.value_table(
             writing.number(value, units[name]["units"], seconds="us" if name == "expert_time" else "ms"),
-            found.spreads[name],
+            calibration.spreads[name],
         )
-        for name, value in found.values.items()
+        for name, value in calibration.values.items()
     }
 
 
-def _source(found: Calibration, stack: str) -> str:
-    own = np.array([fitted_as(other) == fitted_as(stack) for other in found.rows.stacks])
-    if not own.any():
+def _source(calibration: Calibration, stack: str) -> str:
+    is_of_stack = np.array([fitted_as(other) == fitted_as(stack) for other in calibration.rows.stacks])
+    if not is_of_stack.any():
         return "dse calibrate: no measured rows, so what stacks share"
-    sources = ", ".join(sorted(set(found.rows.sources[own])))
-    errors = f"mean error {mean_error(found.solution.errors[own]):.1%}, unseen {mean_error(found.unseen[own]):.1%}"
-    return f"dse calibrate: {counted(own.sum(), 'row')} of {sources}; {errors}"
+    sources = ", ".join(sorted(set(calibration.rows.sources[is_of_stack])))
+    fitted, unseen = (mean_error(part[is_of_stack]) for part in (calibration.solution.errors, calibration.unseen))
+    errors = f"mean error {fitted:.1%}, unseen {unseen:.1%}"
+    return f"dse calibrate: {counted(is_of_stack.sum(), 'row')} of {sources}; {errors}"

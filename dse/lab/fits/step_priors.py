@@ -24,7 +24,7 @@ PARAMETERS = (
 )
 
 #: Standard deviation of a lineage from the shared value, in prior spreads; absent: none.
-LINEAGE = {
+LINEAGE_SPREADS = {
     "matrix_slowdown": 1.5,
     "elementwise_slowdown": 1.5,
     "flash_slowdown": 1.5,
@@ -34,7 +34,7 @@ LINEAGE = {
 }
 
 #: Standard deviation of a stack from its lineage.
-OWN = {name: 0.8 * stray for name, stray in LINEAGE.items()}
+STACK_SPREADS = {name: 0.8 * stray for name, stray in LINEAGE_SPREADS.items()}
 
 #: Physical range of a value; outside of it, it absorbs what is not modelled. Attention in Triton may take 2 x 1.5 times
 #: as long as the best kernel on Hopper, and boards run below the clock of isolated kernels.
@@ -44,7 +44,7 @@ PHYSICAL = {
 }  # fmt: skip
 
 #: Stacks that differ in an option of the software or in the chips, and share the fit of another one.
-ALIKE = {
+SHARED_FITS = {
     "torchtitan-eager": "torchtitan", "fms-fsdp-a100": "fms-fsdp-h100", "mlperf-b200": "megatron-bridge",
     "nemo-24-03": "nemo",
     "jax-toolbox-a100": "jax-toolbox-h100", "pax-a100": "jax-toolbox-h100", "pax-h100": "jax-toolbox-h100",
@@ -57,7 +57,7 @@ ALIKE = {
 }  # fmt: skip
 
 #: Common standard deviation of the stacks on one family of chips, whose clocks fall with the power of matrices.
-FAMILY = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
+FAMILY_SPREADS = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
 
 #: Stacks not fitted to steps; the fit of power assumes one of them.
 NOT_FITTED = ("calculon", "deepseek-dualpipe", "neutral", "pytorch-eager", "superconducting-compiled")
@@ -71,28 +71,28 @@ FAMILIES = frozenset(catalog.names("kernels"))
 
 @functools.cache
 def lineage_of(stack: str) -> str:
-    """Lineage of a stack; "" for none, for one outside the catalogue and for the shared values."""
+    """Return the lineage of a stack, "" for none, for one outside the catalogue and for the shared values."""
     if stack not in catalog.names("software"):
         return ""
     return str(catalog.entry("software", stack).value("lineage", ""))
 
 
 def is_levelled(stack: str) -> bool:
-    """Whether a stack takes part in the calibration of TPU levels only."""
+    """True for a stack that takes part in the calibration of TPU levels only."""
     return lineage_of(stack) in LEVELLED
 
 
 @functools.cache
 def published(stack: str) -> np.ndarray:
-    """Shift of a stack's parameters by publications before any step, in prior spreads.
+    """Return the shift of a stack's parameters by publications before any step, in prior spreads.
 
     From ``flash_published`` of its file: kernels of one generation relative to the next.
     """
-    known = np.zeros(len(NAMES))
+    shifts = np.zeros(len(NAMES))
     if stack in catalog.names("software"):
         flash = NAMES.index("flash_slowdown")
-        known[flash] = PARAMETERS[flash].times(catalog.entry("software", stack).value("flash_published", 1.0))
-    return known
+        shifts[flash] = PARAMETERS[flash].times(catalog.entry("software", stack).value("flash_published", 1.0))
+    return shifts
 
 
 #: Lineages of the stacks.
@@ -100,35 +100,40 @@ LINEAGES = frozenset(map(lineage_of, catalog.names("software"))) - {""}
 
 
 def name_of(parameter: Parameter) -> str:
-    """Field of :class:`dse.types.Software`."""
+    """Return the field of :class:`dse.types.Software`."""
     return parameter.path.rpartition(".")[2]
 
 
 NAMES = tuple(name_of(p) for p in PARAMETERS)
 
 
-def own_names(software: Software) -> list[str]:
-    """Parameters fitted per stack, at most five: its attention kernel, or its host where it has no flash attention."""
-    other = "host_time" if software.attention == Attention.flash else "flash_slowdown"
-    return [name for name in OWN if name != other]
+def stack_parameters(software: Software) -> list[str]:
+    """Return the parameters fitted per stack, at most five: attention kernel, or host without flash attention."""
+    excluded = "host_time" if software.attention == Attention.flash else "flash_slowdown"
+    return [name for name in STACK_SPREADS if name != excluded]
 
 
 def fitted_as(stack: str) -> str:
-    """The stack whose fitted values this one shares."""
-    return ALIKE.get(stack, stack)
+    """Return the stack whose fitted values this one shares."""
+    return SHARED_FITS.get(stack, stack)
 
 
-def prior_of(whose: str, name: str) -> float:
-    """Prior standard deviation of a column's ``z``, in prior spreads."""
-    if not whose:
+def prior_of(group: str, name: str) -> float:
+    """Return the prior standard deviation of a column's ``z``, in prior spreads.
+
+    Args:
+        group: stack, lineage, family of chips, or "" for shared values.
+        name: of the parameter.
+    """
+    if not group:
         return 1.0
-    if whose in FAMILIES:
-        return FAMILY[name]
-    return (LINEAGE if whose in LINEAGES else OWN)[name]
+    if group in FAMILIES:
+        return FAMILY_SPREADS[name]
+    return (LINEAGE_SPREADS if group in LINEAGES else STACK_SPREADS)[name]
 
 
 def is_physical(name: str, values: Mapping[str, float]) -> bool:
-    """Whether a stack's value lies in its physical range.
+    """True for a stack's value in its physical range.
 
     The attention of a step includes the slow-down of matrices, so both together compare with the isolated kernel.
     """

@@ -52,8 +52,8 @@ class StepRows:
     compared: list[Comparison]
 
     @classmethod
-    def of(cls, compared: Sequence[Comparison], chips: dict[object, str]) -> StepRows:
-        """Rows of comparisons; ``chips``: (rates, cores) of an accelerator → its family."""
+    def from_comparisons(cls, compared: Sequence[Comparison], chips: dict[object, str]) -> StepRows:
+        """Return the rows of comparisons; ``chips``: (rates, cores) of an accelerator → its family."""
         designs = [c.prediction.chosen for c in compared]
         return cls(
             structures=[
@@ -76,12 +76,12 @@ class StepRows:
 
     @property
     def completed(self) -> np.ndarray:
-        """Whether a part of a row's mapping was chosen by the model among candidates."""
+        """True for rows with a part of the mapping chosen by the model among candidates [row]."""
         return np.array([bool(SEARCHED & c.prediction.completed.keys()) for c in self.compared])
 
     @property
     def trust(self) -> np.ndarray:
-        """Trust in each row, lower if quoted from memory."""
+        """Weight of each row by its confidence, lower if quoted from memory [row]."""
         quoted = [c.measurement.row.get("confidence") == "memory" for c in self.compared]
         return np.where(quoted, FROM_MEMORY, 1.0)
 
@@ -101,48 +101,54 @@ _CONFIGURATION = (
 
 
 def is_plain(workload: Workload) -> bool:
-    """Whether it is a dense model with all weights trained on whole sequences, as stacks are fitted to."""
+    """True for a dense model with all weights trained on whole sequences."""
     return workload.experts is None and workload.adapters is None and workload.packing is None
 
 
 def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: bool = False) -> StepRows:
-    """Timed rows of dense models predicted with a stack of the catalogue; ``levelled``: with a TPU stack."""
-    kept = [c for c in compared if is_timed(c) and c.prediction.stack not in (*NOT_FITTED, "")]
-    kept = [c for c in kept if is_plain(c.prediction.chosen.workload)]
-    kept = [c for c in kept if rules.unused(c.prediction.case.row, "fit of steps") is None]
-    kept = [c for c in kept if is_levelled(c.prediction.stack) == levelled]
-    if not kept:
+    """Return the timed rows of dense models with a stack of the catalogue.
+
+    Args:
+        compared: predictions with measurements.
+        chips: (rates, cores) of an accelerator → its family.
+        levelled: keep rows with a stack of TPU levels, instead of the others.
+    """
+    fitted_rows = [c for c in compared if is_timed(c) and c.prediction.stack not in (*NOT_FITTED, "")]
+    fitted_rows = [c for c in fitted_rows if is_plain(c.prediction.chosen.workload)]
+    fitted_rows = [c for c in fitted_rows if rules.unused(c.prediction.case.row, "fit of steps") is None]
+    fitted_rows = [c for c in fitted_rows if is_levelled(c.prediction.stack) == levelled]
+    if not fitted_rows:
         raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
-    return StepRows.of(kept, chips)
+    return StepRows.from_comparisons(fitted_rows, chips)
 
 
 class StepModel(NamedTuple):
     """Leaves of the designs of steps as functions of ``z``, for all jobs on steps.
 
-    Column ``c`` changes parameter ``names[c]`` of the rows marked by ``holds[c]``: ``z_row = known + moves x``.
+    Column ``c`` changes parameter ``names[c]`` of the rows ``rows_by_column[c]``: ``z_row = offsets + moves x``.
     """
 
     rows: StepRows
     parameters: tuple[Parameter, ...]
     columns: Sequence[int]  #: parameter changed by each column
-    holds: Sequence[np.ndarray]  #: rows changed by each column
-    known: np.ndarray | float = 0.0  #: ``z`` of each row and parameter with all columns at zero
+    rows_by_column: Sequence[np.ndarray]  #: rows changed by each column
+    offsets: np.ndarray | float = 0.0  #: ``z`` of each row and parameter with all columns at zero
     factors: np.ndarray | float = 1.0  #: multiplies the values of each row and parameter
 
     @property
     def moves(self) -> np.ndarray:
         """1 where a column changes a ``z`` of a row, [columns, rows, parameters]."""
-        found = np.zeros((len(self.columns), len(self.rows.measured), len(self.parameters)))
-        for index, (parameter, held) in enumerate(zip(self.columns, self.holds, strict=True)):
-            found[index, held, parameter] = 1.0
-        return found
+        indicators = np.zeros((len(self.columns), len(self.rows.measured), len(self.parameters)))
+        for index, (parameter, column_rows) in enumerate(zip(self.columns, self.rows_by_column, strict=True)):
+            indicators[index, column_rows, parameter] = 1.0
+        return indicators
 
     def problem(self, weights: np.ndarray, noise: float, delta: float, prior: np.ndarray | float = 1.0) -> FitProblem:
-        """The fit of the columns to the rows."""
+        """Return the fit of the columns to the rows."""
         moves = self.moves
 
         def by_row(x: np.ndarray) -> np.ndarray:
-            return self.known + np.einsum("c,crp->rp", x, moves)
+            return self.offsets + np.einsum("c,crp->rp", x, moves)
 
         def residuals(x: np.ndarray) -> np.ndarray:
             return self.log_times(by_row(x)) - self.rows.measured
@@ -153,25 +159,25 @@ class StepModel(NamedTuple):
         return FitProblem(residuals, slopes, weights, noise, delta, np.broadcast_to(prior, len(moves)))
 
     def log_times(self, z: np.ndarray) -> np.ndarray:
-        """Log step times (rows) at ``z`` (rows x parameters)."""
+        """Return log step times [row] at ``z`` [row, parameter]."""
         return self._by_structure(_log_step_times, z, z.shape[:1])
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Derivatives of the log step times (rows x parameters)."""
+        """Return the derivatives of the log step times [row, parameter]."""
         return self._by_structure(_slopes, z, z.shape)
 
     def _by_structure(self, function: Callable[..., Any], z: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        found, z = np.zeros(shape), z.astype(np.float32)
+        values, z = np.zeros(shape), z.astype(np.float32)
         factors = np.broadcast_to(np.asarray(self.factors, np.float32), z.shape)
         for members, leaves, structure in self.rows.structures:
             part = function(leaves, z[members], factors[members], structure=structure, parameters=self.parameters)
-            found[members] = np.stack(part, axis=1) if isinstance(part, list) else part
-        return found
+            values[members] = np.stack(part, axis=1) if isinstance(part, list) else part
+        return values
 
 
 @functools.lru_cache(maxsize=32)
-def _recorded(structure: Any, paths: tuple[str, ...]) -> tuple[Equations, Any]:
-    """The equations of the log step time of a design by these leaves, then by all of its own."""
+def _recorded_step_time(structure: Any, paths: tuple[str, ...]) -> tuple[Equations, Any]:
+    """Return the equations of the log step time as a function of ``paths``, then of all leaves of a design."""
 
     def log_step_time(values: list[Scalar], row: list[Scalar]) -> Scalar:
         design = replace(jax.tree.unflatten(structure, row), dict(zip(paths, values, strict=True)))
@@ -185,30 +191,32 @@ def _recorded(structure: Any, paths: tuple[str, ...]) -> tuple[Equations, Any]:
 def _log_step_times(
     leaves: jax.Array, z: jax.Array, factors: jax.Array, *, structure: Any, parameters: tuple[Parameter, ...]
 ) -> jax.Array:
-    """Log step times [row] at ``z`` [row, parameter]."""
-    found, _ = _recorded(structure, tuple(p.path for p in parameters))
+    """Return log step times [row] at ``z`` [row, parameter]."""
+    equations, _ = _recorded_step_time(structure, tuple(p.path for p in parameters))
 
-    def of_row(row: jax.Array, z: jax.Array, factors: jax.Array) -> jax.Array:
-        value: jax.Array = found(*_values(z, factors, parameters), *row)[0]
+    def row_log_time(row: jax.Array, z: jax.Array, factors: jax.Array) -> jax.Array:
+        value: jax.Array = equations(*_values(z, factors, parameters), *row)[0]
         return value
 
-    return jax.vmap(of_row)(leaves, z, factors)
+    return jax.vmap(row_log_time)(leaves, z, factors)
 
 
 @persistent_jit("structure", "parameters", quickly=True)
 def _slopes(
     leaves: jax.Array, z: jax.Array, factors: jax.Array, *, structure: Any, parameters: tuple[Parameter, ...]
 ) -> list[jax.Array]:
-    """By parameter the derivatives of the log step times [row]; as one array each would be computed anew."""
-    found = lowered(*_recorded(structure, tuple(p.path for p in parameters)), None, "float32")
+    """Return the derivatives of the log step times by parameter, a list of [row]; one array would compute each anew."""
+    operations = lowered(*_recorded_step_time(structure, tuple(p.path for p in parameters)), None, "float32")
 
-    def of_row(row: jax.Array, z: jax.Array, factors: jax.Array) -> list[jax.Array]:
-        _, slopes = Differentiated(found, len(parameters))((*_values(z, factors, parameters), *row), ())
-        return [g * f * jax.grad(p.value)(at) for g, f, p, at in zip(slopes, factors, parameters, z, strict=True)]
+    def row_slopes(row: jax.Array, z: jax.Array, factors: jax.Array) -> list[jax.Array]:
+        _, slopes = Differentiated(operations, len(parameters))((*_values(z, factors, parameters), *row), ())
+        return [
+            g * f * jax.grad(p.value)(z_value) for g, f, p, z_value in zip(slopes, factors, parameters, z, strict=True)
+        ]
 
-    return jax.vmap(of_row)(leaves, z, factors)
+    return jax.vmap(row_slopes)(leaves, z, factors)
 
 
 def _values(z: jax.Array, factors: jax.Array, parameters: tuple[Parameter, ...]) -> list[jax.Array]:
-    """The parameters of a row at ``z``."""
-    return [factor * p.value(at) for factor, p, at in zip(factors, parameters, z, strict=True)]
+    """Return the parameters of a row at ``z``."""
+    return [factor * p.value(z_value) for factor, p, z_value in zip(factors, parameters, z, strict=True)]

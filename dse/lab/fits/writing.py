@@ -31,7 +31,12 @@ Tables = Mapping[str, Mapping[str, str]]
 
 
 def number(value: float, units: str, seconds: str = "us") -> str:
-    """A value in SI ``units`` as written in the catalogue: three digits, in a suitable unit.
+    """Return a value in SI ``units`` as TOML of the catalogue: three digits, in a suitable unit.
+
+    Args:
+        value: in SI units.
+        units: SI units.
+        seconds: unit of times: ``us`` or ``ms``.
 
     >>> number(0.5e-12, "J/FLOP"), number(0.8349, "1"), number(1.06e-3, "s", "ms")
     ('"0.5 pJ/FLOP"', '0.835', '"1.06 ms"')
@@ -46,7 +51,7 @@ def number(value: float, units: str, seconds: str = "us") -> str:
 
 
 def digits(value: float, count: int = 3) -> str:
-    """``count`` significant digits, without an exponent."""
+    """Return a number with ``count`` significant digits, without an exponent."""
     if value == 0.0:
         return "0"
     places = max(0, count - 1 - math.floor(math.log10(abs(value))))
@@ -54,12 +59,19 @@ def digits(value: float, count: int = 3) -> str:
 
 
 def quoted(text: str) -> str:
-    """A TOML string."""
+    """Return a text as a TOML string."""
     return json.dumps(text, ensure_ascii=False)
 
 
-def stated(value: str, spread: float | None = None, source: str = "", confidence: str = "") -> str:
-    """A value with spread, source and confidence, as TOML."""
+def value_table(value: str, spread: float | None = None, source: str = "", confidence: str = "") -> str:
+    """Return a value with spread, source and confidence, as a TOML table.
+
+    Args:
+        value: as TOML.
+        spread: standard deviation of the logarithm.
+        source: where it is from.
+        confidence: level of the catalogue.
+    """
     fields = [f"value = {value}"]
     fields += [f"spread = {digits(spread, 2)}"] if spread is not None else []
     fields += [f"{name} = {quoted(text)}" for name, text in (("source", source), ("confidence", confidence)) if text]
@@ -67,7 +79,12 @@ def stated(value: str, spread: float | None = None, source: str = "", confidence
 
 
 def document(tables: Tables, about: str = "") -> str:
-    """A TOML text of tables after a comment."""
+    """Return tables as a TOML document, after a comment.
+
+    Args:
+        tables: heading → name → value as TOML.
+        about: text of the comment.
+    """
     parts = [f"# {about}"] if about else []
     for heading, values in tables.items():
         lines = [f"\n[{heading}]"] if heading else []
@@ -76,13 +93,21 @@ def document(tables: Tables, about: str = "") -> str:
 
 
 def write(path: str | Path, text: str, force: bool = False) -> None:
-    """Write a file marked as written by dse; InputError where it must not or cannot be written."""
+    """Write a file marked as written by dse.
+
+    Raises:
+        InputError: for a file that dse has not written, unless ``force``, or that cannot be written.
+    """
     with outputs.replacing(path, force) as partial:
         partial.write_text(f"# {MARK}\n{text}", encoding="utf-8")
 
 
 def catalog_file(folder: str | Path, kind: str, slug: str) -> Path:
-    """The file of an entry in a catalogue folder; InputError where there is none."""
+    """Return the file of an entry in a catalogue folder.
+
+    Raises:
+        InputError: for an entry without a file.
+    """
     path = Path(folder) / FOLDERS[kind] / f"{slug}.toml"
     if not path.is_file():
         raise InputError(str(path), "no such file", "a catalogue with this entry", "name the folder hw_catalog")
@@ -100,12 +125,12 @@ class Revision(NamedTuple):
 
 
 def write_catalog(revisions: Iterable[Revision], folder: str | Path) -> list[Path]:
-    """Write the results of a fit to the files of a catalogue folder; returns the files."""
-    changed = []
-    for one in revisions:
-        changed.append(catalog_file(folder, one.kind, one.slug))
-        revise(changed[-1], one.values, one.table, one.drop)
-    return list(dict.fromkeys(changed))
+    """Write the results of a fit to the files of a catalogue folder and return the files."""
+    changed_files = []
+    for revision in revisions:
+        changed_files.append(catalog_file(folder, revision.kind, revision.slug))
+        revise(changed_files[-1], revision.values, revision.table, revision.drop)
+    return list(dict.fromkeys(changed_files))
 
 
 def revise(path: Path, values: Mapping[str, str], table: str = "", drop: tuple[str, ...] | None = ()) -> None:
@@ -117,14 +142,14 @@ def revise(path: Path, values: Mapping[str, str], table: str = "", drop: tuple[s
         table: their table, appended to the file if absent; "" is the file itself.
         drop: other names to remove, if present; None: all others of the table.
     """
-    whole = tomlkit.parse(path.read_text(encoding="utf-8"))
-    if table and table not in whole:
-        whole[table] = tomlkit.table()
-    place = cast("MutableMapping[str, Any]", whole[table] if table else whole)
-    for name in list(place) if drop is None else drop:
-        if name in place and name not in values:
-            del place[name]
+    entry = tomlkit.parse(path.read_text(encoding="utf-8"))
+    if table and table not in entry:
+        entry[table] = tomlkit.table()
+    table_entry = cast("MutableMapping[str, Any]", entry[table] if table else entry)
+    for name in list(table_entry) if drop is None else drop:
+        if name in table_entry and name not in values:
+            del table_entry[name]
     for name, value in values.items():
-        place[name] = tomlkit.value(value)
+        table_entry[name] = tomlkit.value(value)
     with outputs.disk_errors(path), whole_or_absent(outputs.resolved(path)) as partial:
-        partial.write_text(tomlkit.dumps(whole), encoding="utf-8")
+        partial.write_text(tomlkit.dumps(entry), encoding="utf-8")

@@ -61,7 +61,7 @@ def write(
         document, columns = explorer.document(designs, texts)
         title, size = designs.title, designs.size
         if start is not None:
-            start = best.beside(designs, texts, start)
+            start = best.start_with_results(designs, texts, start)
         elif live:
             start = best.start(designs, texts)
     text = html.page(title, document, columns, model.document(start) if start else None)

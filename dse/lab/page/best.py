@@ -22,7 +22,11 @@ _NAMES = ("workload", "system", "accelerator", "software")
 
 
 def start(table: DesignTable, lines: Lines) -> Start:
-    """The best design by the first objective.
+    """Return the start at the best design by the first objective.
+
+    Args:
+        table: designs of the results.
+        lines: their command lines.
 
     Raises:
         InputError: for results without a valid specification.
@@ -47,56 +51,64 @@ def start(table: DesignTable, lines: Lines) -> Start:
         for column in table.columns
         if column.kind == "axis" and column.path not in known_leaves()
     }
-    return Start(table.study, design, Named(model, system or chip, stack, chip, *_line(lines, row), same))
+    return Start(table.study, design, Named(model, system or chip, stack, chip, *_command_line(lines, row), same))
 
 
-def beside(table: DesignTable, lines: Lines, asked: Start) -> Start:
-    """A stated design with which the page computes those of a table too, whose catalogue names are its own.
+def start_with_results(table: DesignTable, lines: Lines, page_start: Start) -> Start:
+    """Return the start at a stated design of a page that also computes the designs of a table.
+
+    Args:
+        table: designs of the results.
+        lines: their command lines.
+        page_start: the stated design.
 
     Raises:
         InputError: for results of another study or of other records, and without a valid specification.
     """
     best = start(table, lines)
-    designs = (with_money(each.study.complete(each.design)) for each in (asked, best))
-    ours, theirs = ({path for path in leaves_of(one) if leaf(one, path) is not None} for one in designs)
+    designs = (with_money(candidate.study.complete(candidate.design)) for candidate in (page_start, best))
+    ours, theirs = (
+        {path for path in leaves_of(candidate_design) if leaf(candidate_design, path) is not None}
+        for candidate_design in designs
+    )
     money = tuple(f"{record}." for record in OF_MONEY)
-    if asked.study is not best.study or theirs - ours or any(not path.startswith(money) for path in ours - theirs):
+    if page_start.study is not best.study or theirs - ours or any(not path.startswith(money) for path in ours - theirs):
         raise InputError(
             "-w, -s",
-            f"{asked.names.title}, where the results are of {best.names.title}",
+            f"{page_start.names.title}, where the results are of {best.names.title}",
             "a design with the records of the results",
             "dse page RESULTS.nc --live, which begins at their best design",
         )
     paths = {name: table.column(name).path for name in best.names.same}
     same = {
-        name: getattr(asked.names, paths[name]) if paths[name] in _NAMES else text
+        name: getattr(page_start.names, paths[name]) if paths[name] in _NAMES else text
         for name, text in best.names.same.items()
     }
-    return asked._replace(names=asked.names._replace(same=same), base=best.design)
+    return page_start._replace(names=page_start.names._replace(same=same), base=best.design)
 
 
 def _best(table: DesignTable) -> int:
-    """Row of the best of the designs that can run, or of all."""
+    """Return the row of the best of the designs that can run, or of all."""
     column, status = table.column(table.start["x"]), table.column("status")
     can_run = np.array([not text for text in status.texts])[status.values]
     values = column.values if column.better == "less" else -column.values
     return int(np.where(can_run | ~can_run.any(), values, np.inf).argmin())
 
 
-def _line(lines: Lines, row: int) -> tuple[Sequence[str], dict[str, str]]:
-    """Words of the command that evaluates a design, and its settings by name; without a line both are empty."""
+def _command_line(lines: Lines, row: int) -> tuple[Sequence[str], dict[str, str]]:
+    """Return the words of the command that evaluates a design, and its settings by name, both empty without a line."""
     group = lines.groups[int(lines.group[row])] if lines.group is not None else None
     if group is None or group.why:
         return (), {}
-    words, stated = list[str](), dict[str, str]()
+    words, settings = list[str](), dict[str, str]()
     texts = [choice.texts[choice.codes[row]] for choice in lines.choices]
-    said = iter(shlex.split(" ".join([group.names, *texts])))
-    for word in said:
+    word_iterator = iter(shlex.split(" ".join([group.names, *texts])))
+    for word in word_iterator:
         if word == "--set":
-            name, _, value = next(said).partition("=")
-            stated[name] = value
+            name, _, value = next(word_iterator).partition("=")
+            settings[name] = value
         elif word == "-n":
-            next(said)  # the page says devices and replicas itself
+            next(word_iterator)  # the page says devices and replicas itself
         else:
             words.append(word)
-    return words, stated
+    return words, settings

@@ -23,16 +23,16 @@ from dse.lab.page.table import Column, DesignTable
 
 
 def document(table: DesignTable, lines: Lines) -> tuple[dict[str, Any], str]:
-    """The data of a page, and its packed columns."""
+    """Return the data of a page, and its packed columns."""
     packer = Packer()
-    numbers = {column.name: packer.add(column.values, **_about(column)) for column in table.columns}
+    numbers = {column.name: packer.add(column.values, **_column_header(column)) for column in table.columns}
     data = {
         "title": table.title,
         "study": table.study.name,
         "version": dse.__version__,
         "size": table.size,
-        "able": _able(table),
-        "start": {way: numbers[name] for way, name in table.start.items()},
+        "able": _feasible_count(table),
+        "start": {axis: numbers[name] for axis, name in table.start.items()},
         "facts": table.facts,
         "notes": table.notes,
         "totals": _totals(table, numbers),
@@ -42,27 +42,32 @@ def document(table: DesignTable, lines: Lines) -> tuple[dict[str, Any], str]:
     return data, packer.text
 
 
-def _able(table: DesignTable) -> int:
-    """Number of designs that can run."""
+def _feasible_count(table: DesignTable) -> int:
+    """Return the count of designs that can run."""
     status = table.column("status")
     return sum(int((status.values == i).sum()) for i, text in enumerate(status.texts) if not text)
 
 
-def _about(column: Column) -> dict[str, Any]:
-    """A column without its values."""
+def _column_header(column: Column) -> dict[str, Any]:
+    """Return the description of a column without its values."""
     about: dict[str, Any] = {"name": column.name, "label": column.label, "about": column.about, "kind": column.kind}
     if column.kind == "metric":
-        return about | {"units": column.shown, "factor": column.factor, "si": column.units, "better": column.better}
-    if column.path in known_leaves() and column.known is not None:
-        about |= {"leaf": column.path, "settings": [_setting(column.path, value) for value in column.known]}
-    if column.known is not None and column.known.dtype.kind in "iuf":
-        shown = {"units": column.shown, "factor": column.factor, "si": column.units}
-        return about | shown | {"texts": column.texts, "numbers": column.known.tolist()}
+        return about | {
+            "units": column.display_units,
+            "factor": column.factor,
+            "si": column.units,
+            "better": column.better,
+        }
+    if column.path in known_leaves() and column.distinct_values is not None:
+        about |= {"leaf": column.path, "settings": [_setting(column.path, value) for value in column.distinct_values]}
+    if column.distinct_values is not None and column.distinct_values.dtype.kind in "iuf":
+        units = {"units": column.display_units, "factor": column.factor, "si": column.units}
+        return about | units | {"texts": column.texts, "numbers": column.distinct_values.tolist()}
     return about | {"texts": column.texts}
 
 
 def _setting(path: str, value: Any) -> float | None:
-    """A value of an axis as that of its leaf; None for what is none, as where a design has no such leaf."""
+    """Return a value of an axis as that of its leaf, None where it is no value of the leaf."""
     try:
         return leaf_value(path, value)
     except InputError:
@@ -70,7 +75,7 @@ def _setting(path: str, value: Any) -> float | None:
 
 
 def _totals(table: DesignTable, numbers: dict[str, int]) -> list[dict[str, Any]]:
-    """Totals with those of their parts that the results have."""
+    """Return totals with those of their parts that the results have."""
     totals = []
     for total in table.study.totals:
         names = [name for name in table.study.parts(total) if name in numbers]
@@ -81,7 +86,7 @@ def _totals(table: DesignTable, numbers: dict[str, int]) -> list[dict[str, Any]]
 
 
 def _lines(lines: Lines, numbers: dict[str, int], packer: Packer) -> dict[str, Any]:
-    """Lines as texts, and columns of positions in them."""
+    """Return lines as texts, and columns of positions in them."""
     if lines.group is None:
         return {"why": lines.why}
     return {
@@ -109,7 +114,7 @@ class Packer:
         self._pieces: list[bytes] = []
 
     def add(self, values: np.ndarray, **about: Any) -> int:
-        """Add a column with its description; returns its number."""
+        """Add a column with its description and return its index."""
         piece = {} if _is_same(values) else _planes(values)
         if piece:
             self._pieces.append(piece.pop("bytes"))
@@ -125,7 +130,7 @@ class Packer:
 
 
 def _planes(values: np.ndarray) -> dict[str, Any]:
-    """A column's type and bytes."""
+    """Return a column's type and bytes."""
     if values.dtype.kind == "f":
         return {"type": "f4", "bytes": values.astype("<f4").view(np.uint8).reshape(-1, 4).T.tobytes()}
     kind = next(kind for kind in ("u1", "u2", "u4") if values.max() <= np.iinfo(kind).max)
@@ -138,5 +143,5 @@ def _is_same(values: np.ndarray) -> bool:
 
 
 def _finite(value: Any) -> float | None:
-    """A number for JSON; None if it is not finite."""
+    """Return a number for JSON, None if it is not finite."""
     return float(value) if math.isfinite(value) else None

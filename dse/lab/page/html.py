@@ -25,7 +25,14 @@ _SCRIPTS = ("text", "data", "points", "plot", "tables", "machine", "design", "mo
 
 
 def page(title: str, results: Mapping[str, Any] | None, columns: str, model: Mapping[str, Any] | None) -> str:
-    """A page of results with their packed columns, of a model, or of both."""
+    """Return the HTML of a page of results with their packed columns, of a model, or of both.
+
+    Args:
+        title: of the page.
+        results: data of results, None without.
+        columns: packed columns of the results.
+        model: data of a model, None without.
+    """
     script = _script()
     parts = {
         "mark": MARK,
@@ -36,14 +43,18 @@ def page(title: str, results: Mapping[str, Any] | None, columns: str, model: Map
         "columns": columns,
         "live": as_json(model),
         "script": script,
-        **(of_results(results) if results else dict.fromkeys(OF_RESULTS, "")),
-        **(of_model(model) if model else dict.fromkeys(OF_MODEL, "")),
+        **(results_parts(results) if results else dict.fromkeys(RESULTS_PARTS, "")),
+        **(model_parts(model) if model else dict.fromkeys(MODEL_PARTS, "")),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("page.html"))
 
 
 def as_json(document: Mapping[str, Any] | None) -> str:
-    """JSON without characters special to HTML; ValueError for values that are not finite."""
+    """Return JSON without characters special to HTML.
+
+    Raises:
+        ValueError: for values that are not finite.
+    """
     text = json.dumps(document, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -53,13 +64,13 @@ def _asset(name: str) -> str:
 
 
 def _script() -> str:
-    """All scripts in one function scope, with single-character line ends, which their checksum counts."""
+    """Return all scripts in one function scope, with single-character line ends, which their checksum counts."""
     text = "\n".join(_asset(f"{name}.js") for name in _SCRIPTS).replace("\r\n", "\n")
     return f'"use strict";\n(() => {{\n{text}\n}})();\n'
 
 
 def _policy(script: str) -> str:
-    """Only this script, inline styles, pictures of the page's own, nothing fetched, framed or sent."""
+    """Return the policy of a page: its own script, inline styles and pictures, nothing fetched, framed or sent."""
     checksum = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{checksum}'; style-src 'unsafe-inline'; img-src data:; "
@@ -68,41 +79,43 @@ def _policy(script: str) -> str:
 
 
 #: Most values of an axis of names that is drawn along the plot.
-_MOST_NAMES = 40
+_MAX_NAMES = 40
 
 #: Names of the parts of a page of results, and of a model.
-OF_RESULTS = ("summary", "notes", "facts", "tools", "ways", "colours", "filters")
-OF_MODEL = ("live_title", "live_about", "live_operators", "cards", "operators", "metrics", "leaves")
+RESULTS_PARTS = ("summary", "notes", "facts", "tools", "ways", "colours", "filters")
+MODEL_PARTS = ("live_title", "live_about", "live_operators", "cards", "operators", "metrics", "leaves")
 
 
-def of_results(results: Mapping[str, Any]) -> dict[str, str]:
-    """Parts of a page of results by their names in its template."""
+def results_parts(results: Mapping[str, Any]) -> dict[str, str]:
+    """Return name in the template → HTML, for a page of results."""
     summary = f"{results['size']:,} designs ({results['study']}), {results['able']:,} of which can run"
     pairs = ((escape(name), escape(text)) for name, text in results["facts"])
     columns = list(enumerate(results["columns"]))
-    ways = [(i, column) for i, column in columns if "numbers" in column or len(column.get("texts", ())) <= _MOST_NAMES]
+    axis_columns = [
+        (i, column) for i, column in columns if "numbers" in column or len(column.get("texts", ())) <= _MAX_NAMES
+    ]
     return {
         "summary": escape(f"{summary} · dse {results['version']}"),
         "notes": "".join(f"<li>{escape(note)}</li>" for note in results["notes"]),
         "facts": "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in pairs),
         "tools": "".join(f"<option>{escape(tool)}</option>" for tool in results["lines"].get("tools", ())),
-        "ways": _columns(ways),
+        "ways": _columns(axis_columns),
         "colours": _columns(columns),
         "filters": _columns([(i, column) for i, column in columns if column["type"] != "same"]),
     }
 
 
-def of_model(model: Mapping[str, Any]) -> dict[str, str]:
-    """Parts of a page of a model by their names in its template."""
+def model_parts(model: Mapping[str, Any]) -> dict[str, str]:
+    """Return name in the template → HTML, for a page of a model."""
     leaves, metrics, headline = model["leaves"], model["metrics"], model["headline"]
     read = [leaf for leaf in leaves if leaf["read"]]
-    others = [name for name in metrics if name in model["figures"]["metrics"] and name not in headline]
+    other_metrics = [name for name in metrics if name in model["figures"]["metrics"] and name not in headline]
     rows = ((line["section"], line["name"].replace("_", " ")) for line in model["figures"]["operators"])
     about = [
         ("first", [leaf for leaf in read if leaf["first"] >= 0]),
         ("all", [leaf for leaf in read if leaf["first"] < 0]),
     ]
-    groups = [("headline", headline), ("all", [name for name in others if "feasible" not in name])]
+    groups = [("headline", headline), ("all", [name for name in other_metrics if "feasible" not in name])]
     return {
         "live_title": escape(model["title"]),
         "live_about": escape(f"{model['study']} · {len(read)} leaves · dse {model['version']}"),
@@ -122,7 +135,7 @@ def of_model(model: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _card(name: str, metric: Mapping[str, Any]) -> str:
-    """A figure of the headline."""
+    """Return the HTML of a headline figure."""
     title = escape(f"{metric['label']}: show in the curve, the map and the elasticities")
     spans = "".join(f'<span class="{part}"></span>' for part in ("value", "change", "between"))
     head = f'<button type="button" class="card" value="{escape(name)}" title="{title}">'
@@ -130,7 +143,7 @@ def _card(name: str, metric: Mapping[str, Any]) -> str:
 
 
 def _columns(columns: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
-    """Columns of results as choices, by kind."""
+    """Return the HTML of columns of results as choices, by kind."""
 
     def heading(column: Mapping[str, Any]) -> str:
         return f"{column['label']} [{column['units']}]" if column.get("units") else column["label"]
@@ -147,7 +160,7 @@ def _columns(columns: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
 
 
 def _group(label: str, choices: Iterable[tuple[object, str, str]]) -> str:
-    """A group of choices: value, what it is, what it is called."""
+    """Return the HTML of a group of choices (value, description, text)."""
     options = (
         f'<option value="{escape(str(value))}" title="{escape(about)}">{escape(text)}</option>'
         for value, about, text in choices

@@ -34,14 +34,14 @@ from dse.sweep.results.rebuilding import indices_at, labels_at
 from dse.tools import TOOLS
 from dse.types import Design, choice_name
 
-#: Leaves that a line always states, so that nothing is derived from the others.
-_SAID = (N_DEVICES, "mapping.dp")
+#: Leaves that a line always sets, so that nothing is derived from the others.
+_EXPLICIT_LEAVES = (N_DEVICES, "mapping.dp")
 
 #: Catalogue names with options of a command line.
 _NAMES = ("workload", "system", "accelerator", "software")
 
 #: Sections of a specification without effect on a single design.
-_OF_MANY = ("axes", "search", "output", "zip")
+_SWEEP_SECTIONS = ("axes", "search", "output", "zip")
 
 
 class LineChoice(NamedTuple):
@@ -75,17 +75,17 @@ class Lines:
 
 
 def build(table: DesignTable) -> Lines:
-    """Lines for the designs of a table."""
+    """Return lines for the designs of a table."""
     if table.spec is None:
         return Lines(why="the results carry no valid specification")
     tools = tuple(name for name, tool in TOOLS.items() if tool.study == table.study.name)
     why = ""
     for spec in (table.spec, dataclasses.replace(table.spec, any_option=True)):  # with --any-option if needed
         try:
-            asked = dataclasses.replace(table, spec=spec)
-            head, axes = _specification(asked)
-            made = Lines(serving=table.study.name == "serving", tools=tools, toml=head, axes=axes)
-            return dataclasses.replace(made, **_options(asked))
+            candidate_table = dataclasses.replace(table, spec=spec)
+            head, axes = _specification(candidate_table)
+            lines = Lines(serving=table.study.name == "serving", tools=tools, toml=head, axes=axes)
+            return dataclasses.replace(lines, **_options(candidate_table))
         except InputError as error:
             why = why or str(error)
     return Lines(why=why)
@@ -95,43 +95,45 @@ def build(table: DesignTable) -> Lines:
 
 
 def _specification(table: DesignTable) -> tuple[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
-    """Text before ``[axes]``, and the axes with their values."""
+    """Return the text before ``[axes]``, and the axes with their values."""
     assert table.spec is not None
     document = toml.parsed(table.spec.text, table.spec.file)
-    kept = {key: value for key, value in document.items() if key not in _OF_MANY}
+    sections = {key: value for key, value in document.items() if key not in _SWEEP_SECTIONS}
     if table.spec.any_option:
-        kept["software"] = {**kept.get("software", {}), ANY_OPTION: True}
+        sections["software"] = {**sections.get("software", {}), ANY_OPTION: True}
     groups = dict.fromkeys(table.spec.groups, True)
-    text = tomlkit.dumps(kept | ({"output": groups} if groups else {}))
+    text = tomlkit.dumps(sections | ({"output": groups} if groups else {}))
     columns = {column.name: column for column in table.columns if column.kind == "axis"}
     axes = []
     for axis in table.spec.axes:
         name = variable_name(axis)
-        column = columns.get(name) or _same(table, name)
+        column = columns.get(name) or _constant_column(table, name)
         if column is not None:
             axes.append((_key(axis), name, _literals(column)))
     return text, tuple(axes)
 
 
 def _key(axis: Axis) -> str:
-    """Name of an axis as a TOML key."""
+    """Return the name of an axis as a TOML key."""
     return tomlkit.key(axis.name).as_string() if "." not in axis.name else f'"{axis.name}"'
 
 
-def _same(table: DesignTable, name: str) -> Column | None:
-    """Column of an axis with one value on the page."""
+def _constant_column(table: DesignTable, name: str) -> Column | None:
+    """Return the column of an axis with one value on the page, None for an axis that the results lack."""
     if name not in table.results.variables:
         return None
     variable = table.results.variables[name]
-    known = np.unique(variable.values.reshape(-1)[:1] if variable.ndim == 0 else variable.values.reshape(-1))
+    distinct_values = np.unique(variable.values.reshape(-1)[:1] if variable.ndim == 0 else variable.values.reshape(-1))
     path, units = str(variable.attrs.get("path", "")), str(variable.attrs.get("units", "1"))
-    return Column(name, name, "", "axis", np.zeros(0), units=units, texts=("",), known=known[-1:], path=path)
+    return Column(
+        name, name, "", "axis", np.zeros(0), units=units, texts=("",), distinct_values=distinct_values[-1:], path=path
+    )
 
 
 def _literals(column: Column) -> tuple[str, ...]:
-    """Values of an axis in TOML."""
-    assert column.known is not None
-    values = [value.item() for value in column.known]
+    """Return the values of an axis in TOML."""
+    assert column.distinct_values is not None
+    values = [value.item() for value in column.distinct_values]
     if column.path not in known_leaves() or isinstance(values[0], bool | str):
         return tuple(tomlkit.item(value).as_string() for value in values)
     return tuple(
@@ -144,64 +146,67 @@ def _literals(column: Column) -> tuple[str, ...]:
 
 
 def _options(table: DesignTable) -> dict[str, Any]:
-    """Groups of designs and their differences."""
+    """Return groups of designs and their differences."""
     assert table.spec is not None
     grid = compose.build(table.spec)
     index = indices_at(table.results, table.rows, grid, {interval.path for interval in table.intervals})
     values = _values(table, grid, index)
-    group, named = _named(table, grid)
-    moving, fixed = {}, {}
+    group, group_names = _catalog_groups(table, grid)
+    varying, fixed = {}, {}
     plain: dict[str, Any] = {}
-    for one in reversed(grid.each):
-        plain |= _all_leaves(table.study.complete(one.base))
+    for structure_grid in reversed(grid.each):
+        plain |= _all_leaves(table.study.complete(structure_grid.base))
     for path, value in plain.items():
         column = values.get(path)
         if column is None or (np.float32(column) == np.float32(column[0])).all():
             fixed[path] = value if column is None else column[0]
         else:
-            moving[path] = column
-    moving = {path: column for path, column in moving.items() if not _unread(path, table.study)}
-    codes = {path: np.unique(column, return_inverse=True) for path, column in moving.items()}
+            varying[path] = column
+    varying = {path: column for path, column in varying.items() if not _is_ignored(path, table.study)}
+    codes = {path: np.unique(column, return_inverse=True) for path, column in varying.items()}
     groups = []
-    for i, names in enumerate(named):
+    for i, names in enumerate(group_names):
         row = int(np.flatnonzero(group == i)[0])
-        ((_, own, _),) = grid.by_structure(index[[row]])
-        absent = tuple(map(_key, structures.lacking(grid.spec, own.spec)))
+        ((_, row_grid, _),) = grid.by_structure(index[[row]])
+        absent = tuple(map(_key, structures.lacking(grid.spec, row_grid.spec)))
         if "software" not in {axis.key for dimension in grid.dimensions for axis in dimension.axes}:
-            names = names | {axis.key: str(axis.labels[0]) for axis in own.fixed if axis.key == "software"}
+            names = names | {axis.key: str(axis.labels[0]) for axis in row_grid.fixed if axis.key == "software"}
         groups.append(_group(table, names, fixed, codes, row)._replace(absent=absent))
     return {
         "groups": tuple(groups),
         "group": group,
         "choices": tuple(
             LineChoice(
-                code.reshape(-1), tuple("" if np.isnan(value) else words_of(path, float(value)) for value in known)
+                code.reshape(-1),
+                tuple("" if np.isnan(value) else option_words(path, float(value)) for value in distinct_values),
             )
-            for path, (known, code) in codes.items()
+            for path, (distinct_values, code) in codes.items()
         ),
     }
 
 
 def _values(table: DesignTable, grid: Grid, index: np.ndarray) -> dict[str, np.ndarray]:
-    """Leaf path → its values per design, for all leaves of axes."""
+    """Return leaf path → its values [design], for all leaves of axes."""
     real = {interval.path for interval in table.intervals}
-    found = grid.values(index)
+    values = grid.values(index)
     for dimension in grid.dimensions:
         for axis in dimension.axes:
             if axis.key in real:
-                found[axis.key] = labels_at(table.results, table.rows, grid, axis)
-    return found
+                values[axis.key] = labels_at(table.results, table.rows, grid, axis)
+    return values
 
 
-def _named(table: DesignTable, grid: Grid) -> tuple[np.ndarray, list[dict[str, str]]]:
-    """Position per design in the list of catalogue names."""
+def _catalog_groups(table: DesignTable, grid: Grid) -> tuple[np.ndarray, list[dict[str, str]]]:
+    """Return the position of each design in the list of catalogue names, and that list."""
     axes = [*grid.fixed, *itertools.chain(*(dimension.axes for dimension in grid.dimensions))]
     axes = [axis for axis in axes if axis.key in _NAMES]
     key = np.zeros(table.size, np.int64)
     columns = {}
     for axis in axes:
-        found = labels_at(table.results, table.rows, grid, axis) if len(axis.labels) > 1 else None
-        columns[axis.key] = np.full(table.size, str(labels(axis)[0])) if found is None else found.astype(str)
+        axis_labels = labels_at(table.results, table.rows, grid, axis) if len(axis.labels) > 1 else None
+        columns[axis.key] = (
+            np.full(table.size, str(labels(axis)[0])) if axis_labels is None else axis_labels.astype(str)
+        )
         _, code = np.unique(columns[axis.key], return_inverse=True)
         _, key = np.unique(key * (code.max(initial=0) + 1) + code, return_inverse=True)
     _, first = np.unique(key, return_index=True)
@@ -211,29 +216,31 @@ def _named(table: DesignTable, grid: Grid) -> tuple[np.ndarray, list[dict[str, s
 def _group(
     table: DesignTable, names: dict[str, str], fixed: dict[str, Any], codes: dict[str, Any], row: int
 ) -> LineGroup:
-    """Options of a group of designs, verified for one of them."""
-    found, why = [], "no name of the catalogue stands for its machine"
+    """Return the options of a group of designs, verified for one of them."""
+    groups, why = [], "no name of the catalogue stands for its machine"
     for system in dict.fromkeys(names[key] for key in ("system", "accelerator") if key in names):
         try:
-            group = _from(table, names, system, fixed, codes)
-            _try(table, names, system, group, fixed, codes, row)
-            found.append(group)
+            group = _group_options(table, names, system, fixed, codes)
+            _check_line(table, names, system, group, fixed, codes, row)
+            groups.append(group)
         except InputError as error:
             why = error.got
-    none = LineGroup("", (), f"{why}; take the TOML instead")
-    return min(found, key=lambda group: _length(group, codes, row), default=none)
+    no_line = LineGroup("", (), f"{why}; take the TOML instead")
+    return min(groups, key=lambda group: _word_count(group, codes, row), default=no_line)
 
 
-def _length(group: LineGroup, codes: dict[str, Any], row: int) -> int:
-    """Number of words of a design's line."""
-    said = sum(code.reshape(-1)[row] != plain for (_, code), plain in zip(codes.values(), group.plain, strict=True))
-    return len(shlex.split(group.names)) + 2 * said
+def _word_count(group: LineGroup, codes: dict[str, Any], row: int) -> int:
+    """Return the count of words of a design's line."""
+    n_changes = sum(
+        code.reshape(-1)[row] != plain for (_, code), plain in zip(codes.values(), group.plain, strict=True)
+    )
+    return len(shlex.split(group.names)) + 2 * n_changes
 
 
-def _from(
+def _group_options(
     table: DesignTable, names: dict[str, str], system: str, fixed: dict[str, Any], codes: dict[str, Any]
 ) -> LineGroup:
-    """The group by its differences from the defaults of these names."""
+    """Return the group by its differences from the defaults of catalogue names."""
     assert table.spec is not None
     plain = dict(_all_leaves(_design(table, names, system)))
     words = ["-w", names["workload"], "-s", system]
@@ -243,16 +250,18 @@ def _from(
         words.append("--any-option")
     text = " ".join(map(shlex.quote, words))
     for path, value in fixed.items():
-        if path in _SAID or (not _unread(path, table.study) and not _equal(value, _plain(plain, path))):
-            text += f" {words_of(path, float(_number(path, value)))}"
+        if path in _EXPLICIT_LEAVES or (not _is_ignored(path, table.study) and not _equal(value, _plain(plain, path))):
+            text += f" {option_words(path, float(_number(path, value)))}"
     missing = tuple(
-        -1 if path in _SAID else next((i for i, v in enumerate(known) if _equal(v, _plain(plain, path))), -1)
-        for path, (known, _) in codes.items()
+        -1
+        if path in _EXPLICIT_LEAVES
+        else next((i for i, v in enumerate(distinct_values) if _equal(v, _plain(plain, path))), -1)
+        for path, (distinct_values, _) in codes.items()
     )
     return LineGroup(text, missing)
 
 
-def _try(
+def _check_line(
     table: DesignTable,
     names: dict[str, str],
     system: str,
@@ -261,55 +270,61 @@ def _try(
     codes: dict[str, Any],
     row: int,
 ) -> None:
-    """Checks that a line gives its design; InputError otherwise."""
-    wanted = {
-        **{path: value for path, value in fixed.items() if not _unread(path, table.study)},
-        **{path: known[code.reshape(-1)[row]] for path, (known, code) in codes.items()},
+    """Check that a line gives its design.
+
+    Raises:
+        InputError: for a line that gives another one.
+    """
+    expected = {
+        **{path: value for path, value in fixed.items() if not _is_ignored(path, table.study)},
+        **{path: distinct_values[code.reshape(-1)[row]] for path, (distinct_values, code) in codes.items()},
     }
-    wanted = {path: value for path, value in wanted.items() if not np.isnan(value).any()}  # leaves of other structures
+    expected = {
+        path: value for path, value in expected.items() if not np.isnan(value).any()
+    }  # leaves of other structures
     words = shlex.split(group.names)
-    said = [words_of(path, float(wanted[path])) for path in codes if path in wanted]
-    words += shlex.split(" ".join(said))
-    made = dict(_all_leaves(_design(table, names, system, _settings(words))))
-    other = [path for path, value in wanted.items() if not _equal(value, _plain(made, path))]
+    changes = [option_words(path, float(expected[path])) for path in codes if path in expected]
+    words += shlex.split(" ".join(changes))
+    actual = dict(_all_leaves(_design(table, names, system, _settings(words))))
+    mismatches = [path for path, value in expected.items() if not _equal(value, _plain(actual, path))]
     optional = tuple(f"{record}." for record in OF_MONEY)
-    other += [
+    mismatches += [
         path
-        for path, value in made.items()
-        if path not in wanted
-        and not _unread(path, table.study)
+        for path, value in actual.items()
+        if path not in expected
+        and not _is_ignored(path, table.study)
         and not path.startswith(optional)
         and not _equal(value, known_leaves().get(path, {}).get("default"))
     ]
-    if other:
-        raise InputError("line", f"no option says {other[0]}", "the options of a design", "take the TOML")
+    if mismatches:
+        raise InputError("line", f"no option says {mismatches[0]}", "the options of a design", "take the TOML")
 
 
 def _design(table: DesignTable, names: dict[str, str], system: str, settings: dict[str, Any] | None = None) -> Design:
     assert table.spec is not None
     values = dict(settings or {})
     devices = values.pop("n_devices", None)
-    made = design(names["workload"], system, names["software"], devices, "line", table.spec.any_option, **values)
-    return table.study.complete(made)
+    line_design = design(names["workload"], system, names["software"], devices, "line", table.spec.any_option, **values)
+    return table.study.complete(line_design)
 
 
 def _settings(words: Sequence[str]) -> dict[str, Any]:
-    """Values of ``--set NAME=VALUE`` and ``-n`` of a command line."""
-    found: dict[str, Any] = {}
+    """Return the values of ``--set NAME=VALUE`` and ``-n`` of a command line."""
+    settings: dict[str, Any] = {}
     for option, word in itertools.pairwise(words):
         if option == "-n":
-            found["n_devices"] = int(word)
+            settings["n_devices"] = int(word)
         elif option == "--set":
             name, _, value = word.partition("=")
-            found[name] = float(value) if _is_number(value) else value
-    return found
+            settings[name] = float(value) if _is_number(value) else value
+    return settings
 
 
 # Leaves
 
 
 def _all_leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Path and value of all leaves of a design, presets included."""
+    """Yield path and value of all leaves of a design, presets included."""
     for field in dataclasses.fields(record):
         value, path = getattr(record, field.name), prefix + field.name
         if dataclasses.is_dataclass(value):
@@ -318,20 +333,20 @@ def _all_leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield path, value
 
 
-def _unread(path: str, study: Study) -> bool:
+def _is_ignored(path: str, study: Study) -> bool:
     return bool(study.unread) and path.startswith(study.unread)
 
 
 def _plain(values: dict[str, Any], path: str) -> Any:
-    """Value at a path of a design; the default where its record is absent."""
+    """Return the value at a path of a design, the default where its record is absent."""
     return values[path] if path in values else known_leaves().get(path, {}).get("default")
 
 
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two values are equal for the model."""
-    if one is None or other is None:
-        return one is other
-    return np.shape(one) == np.shape(other) and bool(np.all(np.float32(one) == np.float32(other)))
+def _equal(first: Any, second: Any) -> bool:
+    """True for two values that are equal in single precision."""
+    if first is None or second is None:
+        return first is second
+    return np.shape(first) == np.shape(second) and bool(np.all(np.float32(first) == np.float32(second)))
 
 
 def _number(path: str, value: Any) -> Any:
@@ -340,8 +355,8 @@ def _number(path: str, value: Any) -> Any:
     return value
 
 
-def words_of(path: str, value: float) -> str:
-    """Words of a command line that set a leaf."""
+def option_words(path: str, value: float) -> str:
+    """Return the words of a command line that set a leaf."""
     if path == N_DEVICES:
         return f"-n {value:.0f}"
     return f"--set {shlex.quote(f'{_short(path)}={value_text(path, value)}')}"
@@ -356,7 +371,12 @@ def _short(path: str) -> str:
 
 @functools.lru_cache(4096)
 def value_text(path: str, value: float) -> str:
-    """A leaf's value as users write it, with the digits that the model reads."""
+    """Return a leaf's value as users write it, with the digits that the model reads.
+
+    Args:
+        path: of the leaf.
+        value: in SI units.
+    """
     about = known_leaves()[path]
     if about.get("enum"):
         return choice_name(about["enum"](int(value)))

@@ -60,7 +60,7 @@ _GROUPS = {
 }  # fmt: skip
 
 #: Metrics of money and energy in the headline, which a study's own has not.
-_ALSO = (
+_EXTRA_HEADLINE = (
     "energy_per_step",
     "energy_per_output_token",
     "capital_cost",
@@ -99,12 +99,12 @@ class Start(NamedTuple):
 
 
 def document(start: Start) -> dict[str, Any]:
-    """The data of a page, JSON-ready."""
+    """Return the data of a page, JSON-ready."""
     study, names = start.study, start.names
     design = with_money(study.complete(start.design))
     model = model_of(study, design)
     metrics = {name: float(value) for name, value in dataclasses.asdict(study.evaluate(design)).items()}
-    shown, leaves = _headline(study, metrics), _leaves(model, study, design)
+    headline, leaves = _headline(study, metrics), _leaves(model, study, design)
     return {
         "title": names.title,
         "study": study.name,
@@ -120,18 +120,18 @@ def document(start: Start) -> dict[str, Any]:
             ]
         },
         "metrics": {name: _metric(study, name) for name in study.units},
-        "headline": shown,
+        "headline": headline,
         "totals": [_total(study, total) for total in study.totals],
         "bounds": parts_of([*model.outputs["bounds"]], ""),
-        "shown": _shown(study, [about["name"] for about in leaves if about["read"]]),
+        "shown": _initial_view(study, [about["name"] for about in leaves if about["read"]]),
         "written": WRITTEN,
         "memory": study.memory,
         "reasons": [[bit, name, study.reason_meanings[name]] for name, bit in study.reason_bits.items()],
         "noStep": study.no_step_bits,
         "holds": [name for name in study.units if study.holds_without_step(name)],
-        "follows": _follows(model, study),
+        "follows": _derived_degree(model, study),
         "operatorsOf": study.operators_of,
-        "intervals": _intervals(study, design, names, [*shown, *study.totals]),
+        "intervals": _intervals(study, design, names, [*headline, *study.totals]),
         "command": _command(study, names),
         "stated": dict(names.stated),
         "same": dict(names.same),
@@ -140,56 +140,56 @@ def document(start: Start) -> dict[str, Any]:
 
 
 def _base(start: Start, design: Design, paths: Sequence[str]) -> dict[str, float]:
-    """Leaves that designs beside the page have otherwise than the one that it begins with."""
+    """Return the leaves whose values in the results' designs differ from those of the page's first design."""
     if start.base is None:
         return {}
     base = with_money(start.study.complete(start.base))
-    known = leaves_of(base)
-    stated = {path: leaf(base, path) for path in paths if path in known}
-    values = {path: float(value) for path, value in stated.items() if value is not None}
+    base_paths = leaves_of(base)
+    base_values = {path: leaf(base, path) for path in paths if path in base_paths}
+    values = {path: float(value) for path, value in base_values.items() if value is not None}
     return {path: value for path, value in values.items() if np.float32(value) != np.float32(leaf(design, path))}
 
 
 def with_money(design: Design) -> Design:
-    """The same design with its default prices and emissions stated, so that they can be changed."""
+    """Return the design with its default prices and emissions stated, so that they can be changed."""
     system = design.system
     priced = dataclasses.replace(system, prices=system.prices or Prices(), emissions=system.emissions or Emissions())
     return dataclasses.replace(design, system=priced)
 
 
 def _headline(study: Study, metrics: Mapping[str, float]) -> list[str]:
-    wanted = [*study.headline(metrics), *_ALSO]
-    return [name for name in dict.fromkeys(wanted) if name in study.units]
+    names = [*study.headline(metrics), *_EXTRA_HEADLINE]
+    return [name for name in dict.fromkeys(names) if name in study.units]
 
 
 # --- leaves -----------------------------------------------------------------------------------------------
 
 
 def _leaves(model: LiveModel, study: Study, design: Design) -> list[dict[str, Any]]:
-    """Of each input what it is, its bounds and its place among the controls."""
+    """Return a record for each input: description, bounds, and place among the controls."""
     precision = next((e.name for e in _precisions() if float(e) == float(design.mapping.precision)), "")
     first = [path.format(precision=precision) for path in _FIRST]
-    found = [
-        _leaf(path, float(leaf(design, path)), path in model.read and not _unread(study, path), first)
+    entries = [
+        _leaf(path, float(leaf(design, path)), path in model.read and not _is_ignored(study, path), first)
         for path in model.paths
     ]
-    for one in found:  # requests at a rate, of which this design has none
-        if one["path"] == LOAD and REQUEST_RATE not in model.paths:
-            one["choices"] = [choice for choice in one["choices"] if choice[0] != Load.rate]
-    return found
+    for entry in entries:  # requests at a rate, of which this design has none
+        if entry["path"] == LOAD and REQUEST_RATE not in model.paths:
+            entry["choices"] = [choice for choice in entry["choices"] if choice[0] != Load.rate]
+    return entries
 
 
-def _shown(study: Study, names: Sequence[str]) -> dict[str, str]:
-    """What a page shows first: a metric, the leaf of the curve, those of the map, and how far these reach."""
+def _initial_view(study: Study, names: Sequence[str]) -> dict[str, str]:
+    """Return what a page shows first: a metric, the leaf of the curve, those of the map, and their range."""
 
-    def first(wanted: Sequence[str], other: str = "") -> str:
-        return next((name for name in wanted if name in names and name != other), names[0])
+    def first(candidates: Sequence[str], other: str = "") -> str:
+        return next((name for name in candidates if name in names and name != other), names[0])
 
     x = first(_MAP_X)
     return {"metric": study.objective, "curve": first(_CURVE), "x": x, "y": first(_MAP_Y, x), "times": "4"}
 
 
-def _unread(study: Study, path: str) -> bool:
+def _is_ignored(study: Study, path: str) -> bool:
     return bool(study.unread) and path.startswith(study.unread)
 
 
@@ -200,14 +200,14 @@ def _precisions() -> Any:
 def _leaf(path: str, value: float, is_read: bool, first: Sequence[str]) -> dict[str, Any]:
     about = known_leaves()[path]
     bounds, units, name = about["bounds"], about["units"], short_name(path)
-    factor, shown = sold(value) if units == "B" and value >= 1.0 else scale(value, units)
-    found: dict[str, Any] = {
+    factor, units_text = sold(value) if units == "B" and value >= 1.0 else scale(value, units)
+    entry: dict[str, Any] = {
         "path": path,
         "name": name,
         "label": about["long_name"],
         "value": value,
         "factor": factor,
-        "units": shown,
+        "units": units_text,
         "low": _finite(bounds.low),
         "high": _finite(bounds.high),
         "above": bounds.above,
@@ -218,21 +218,21 @@ def _leaf(path: str, value: float, is_read: bool, first: Sequence[str]) -> dict[
         "read": is_read,
     }
     if "enum" in about:
-        found["choices"] = [[float(one), choice_name(one)] for one in about["enum"]]
+        entry["choices"] = [[float(choice), choice_name(choice)] for choice in about["enum"]]
     elif bounds.whole and bounds.high <= 1.0:
-        found["choices"] = [[0.0, "no"], [1.0, "yes"]]
-    elif listed := _listed(value, name.rpartition(".")[2] in _DEGREES, bounds.whole):
-        found["listed"] = listed
-    return found
+        entry["choices"] = [[0.0, "no"], [1.0, "yes"]]
+    elif control_values := _control_values(value, name.rpartition(".")[2] in _DEGREES, bounds.whole):
+        entry["listed"] = control_values
+    return entry
 
 
-def _listed(value: float, is_degree: bool, is_whole: bool) -> list[float]:
-    """Values of a control that are few: degrees by halves and doubles of 1 and of the start, small whole numbers."""
+def _control_values(value: float, is_degree: bool, is_integer: bool) -> list[float]:
+    """Return the values of a control with few values: powers of two for degrees, small integers, else none."""
     if not is_degree:
-        return [*map(float, range(33))] if is_whole and value < 16.0 else []
-    most = max(64.0, value * 16.0)
-    values = {2.0**power for power in range(64) if 2.0**power <= most}
-    values |= {value * 2.0**power for power in range(8) if 1.0 <= value * 2.0**power <= most}
+        return [*map(float, range(33))] if is_integer and value < 16.0 else []
+    highest = max(64.0, value * 16.0)
+    values = {2.0**power for power in range(64) if 2.0**power <= highest}
+    values |= {value * 2.0**power for power in range(8) if 1.0 <= value * 2.0**power <= highest}
     while value >= 2.0 and value % 2.0 == 0.0:
         value /= 2.0
         values.add(value)
@@ -243,12 +243,12 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _follows(model: LiveModel, study: Study) -> dict[str, Any] | None:
-    """The degree that follows from the number of devices and the others."""
-    wanted = ["mapping.dp", N_DEVICES, "mapping.tp", "mapping.pp"] + ["mapping.cp"] * ("mapping.cp" not in study.unread)
-    if not set(wanted) <= set(model.paths):
+def _derived_degree(model: LiveModel, study: Study) -> dict[str, Any] | None:
+    """Return the inputs by which the data-parallel degree follows from devices and other degrees."""
+    paths = ["mapping.dp", N_DEVICES, "mapping.tp", "mapping.pp"] + ["mapping.cp"] * ("mapping.cp" not in study.unread)
+    if not set(paths) <= set(model.paths):
         return None
-    replicas, devices, *degrees = (model.paths.index(path) for path in wanted)
+    replicas, devices, *degrees = (model.paths.index(path) for path in paths)
     return {"replicas": replicas, "devices": devices, "degrees": degrees}
 
 
@@ -274,28 +274,33 @@ def _total(study: Study, total: str) -> dict[str, Any]:
 
 
 def _intervals(study: Study, design: Design, names: Named, metrics: Sequence[str]) -> dict[str, Any]:
-    """What intervals are made of, to first order as those of :mod:`dse.measured.uncertainty.intervals`.
+    """Return the data of intervals, to first order as those of :mod:`dse.measured.uncertainty.intervals`.
 
     ``steps``: leaf → standard deviation of its logarithm, by which the page moves it; ``metrics``: metric → ``rest``,
     the standard deviation of its logarithm that no leaf explains, and ``factors``: of each of what leaves have in
     common, leaf → its share of the change.
     """
-    with_one = [name for name in dict.fromkeys(metrics) if has_interval(name, study)]
+    interval_metrics = [name for name in dict.fromkeys(metrics) if has_interval(name, study)]
     stack, model = catalog.resolve("software", names.software), catalog.resolve("workload", names.workload)
     choice = Choice("", design, stack, names.accelerator, model, names.system, stated=names.known)
-    steps = {path: total(own) for path, own in spreads_of(stack, names.accelerator, names.system).items()}
-    found, moved = dict[str, Any](), set[str]()
-    for name, one in posteriors([choice], with_one, study).items():
+    steps = {
+        path: total(factors_of_leaf)
+        for path, factors_of_leaf in spreads_of(stack, names.accelerator, names.system).items()
+    }
+    entries, paths = dict[str, Any](), set[str]()
+    for name, metric_posterior in posteriors([choice], interval_metrics, study).items():
         factors: dict[str, dict[str, float]] = {}
-        for path, own in one.spreads[0].items():
-            for factor in own:
+        for path, factors_of_leaf in metric_posterior.spreads[0].items():
+            for factor in factors_of_leaf:
                 shares = factors.setdefault(factor.key, {})
                 shares[path] = shares.get(path, 0.0) + _rounded(factor.deviation / steps[path])
-        rest = math.hypot(*(float(effect[0]) for key, effect in one.effects.items() if key not in factors))
-        found[name] = {"rest": _rounded(rest), "factors": [*factors.values()]}
-        moved |= {*one.spreads[0]}
-    known = {path: _rounded(steps[path]) for path in sorted(moved)}
-    return {"width": quantile(), "steps": known, "metrics": found}
+        unexplained = math.hypot(
+            *(float(effect[0]) for key, effect in metric_posterior.effects.items() if key not in factors)
+        )
+        entries[name] = {"rest": _rounded(unexplained), "factors": [*factors.values()]}
+        paths |= {*metric_posterior.spreads[0]}
+    rounded_steps = {path: _rounded(steps[path]) for path in sorted(paths)}
+    return {"width": quantile(), "steps": rounded_steps, "metrics": entries}
 
 
 def _rounded(value: float) -> float:
@@ -306,6 +311,6 @@ def _rounded(value: float) -> float:
 
 
 def _command(study: Study, names: Named) -> str:
-    """The command that evaluates the design, without its settings."""
+    """Return the command that evaluates the design, without its settings."""
     serves = ["--serving"] if study.name == "serving" else []
     return " ".join(map(shlex.quote, ["dse", "evaluate", *serves, *names.words])) if names.words else ""

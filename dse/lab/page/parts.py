@@ -11,13 +11,20 @@ _COLOURS = ("#0e306e", "#c94804", "#1476de", "#076344", "#a6905e", "#589abc", "#
 
 
 def parts_of(names: Sequence[str], prefix: str) -> list[dict[str, str]]:
-    """Parts of the total that their names begin with; with no prefix, what bounds a time."""
-    parts, seen = [], set[str]()
+    """Return name, label and colour of the parts of a total.
+
+    Args:
+        names: metrics of the parts.
+        prefix: with which they begin; empty for what bounds a time.
+    """
+    parts, used_colours = [], set[str]()
     for i, name in enumerate(names):
         look = part(name.removeprefix(prefix) if prefix else f"bound_by_{name}")
-        free = (colour for colour in (look.colour, *_COLOURS[i:], *_COLOURS) if colour not in {*seen, "#6d7270"})
+        free = (
+            colour for colour in (look.colour, *_COLOURS[i:], *_COLOURS) if colour not in {*used_colours, "#6d7270"}
+        )
         colour = next(free, look.colour)
-        seen.add(colour)
+        used_colours.add(colour)
         label = look.label if prefix else look.label.removeprefix("bound by ")
         parts.append({"name": name, "label": label, "colour": colour})
     return parts

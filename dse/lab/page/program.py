@@ -16,29 +16,29 @@ import jax
 import numpy as np
 
 from dse.doors.scalars import ScalarFunction
-from dse.doors.scalars.operations import Operations, needed
+from dse.doors.scalars.operations import Operations, live_operations
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.types import Design, Scalar
 from dse.views.explanation import numbers_of
 
 #: Operations on numbers that the browser has under the same name; of whole numbers those with ``_i`` after it.
-_SAME = frozenset({
+_FLOAT_OPERATIONS = frozenset({
     "add", "sub", "mul", "div", "max", "min", "neg", "abs", "sign", "sqrt", "exp", "exp2", "log", "log2", "log1p",
     "expm1", "tanh", "pow", "floor", "ceil", "rem", "eq", "ne", "lt", "le", "gt", "ge", "is_finite", "select_n",
 })  # fmt: skip
-_OF_WHOLE = frozenset({
+_INTEGER_OPERATIONS = frozenset({
     "add", "sub", "mul", "div", "max", "min", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not",
 })  # fmt: skip
 
-#: What compares: of any type, it gives truth values.
-_COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "is_finite"})
+#: Comparisons, which give Booleans for any type.
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "is_finite"})
 
-#: Operations of truth values → those of numbers 0 and 1.
-_OF_TRUTH = {"and": "mul", "or": "max", "xor": "ne", "not": "not"}
+#: Operation on Booleans → that on numbers 0 and 1.
+_BOOLEAN_OPERATIONS = {"and": "mul", "or": "max", "xor": "ne", "not": "not"}
 
-#: What equals its input.
-_NOTHING = frozenset({"stop_gradient", "copy"})
+#: Operations whose output equals the input.
+_IDENTITIES = frozenset({"stop_gradient", "copy"})
 
 
 class Value(NamedTuple):
@@ -48,33 +48,33 @@ class Value(NamedTuple):
     kind: str  #: ``f`` for numbers, ``i`` for whole numbers, ``b`` for truth values
 
 
-class Program:
+class PageProgram:
     """Operations as they are written for the browser; inputs, constants and results are numbered in this order."""
 
-    def __init__(self, found: Operations, n_inputs: int) -> None:
+    def __init__(self, operations: Operations, n_inputs: int) -> None:
         self.n_inputs = n_inputs
         self.constants: list[tuple[str, float]] = []
         self.operations: list[tuple[str, tuple[int, ...]]] = []
         self._values = {i: Value(i, "f") for i in range(n_inputs)}
-        for i, constant in enumerate(found.constants):
+        for i, constant in enumerate(operations.constants):
             self._values[n_inputs + i] = self._constant(constant)
         # Places of results follow those of all constants, so what lowering needs is among these beforehand.
         self._one, self._zero = (self._constant(np.float32(value)) for value in (1.0, 0.0))
-        for name, parameters, inputs, output in needed(found.operations, found.outputs):
+        for name, parameters, inputs, output in live_operations(operations.operations, operations.outputs):
             self._values[output] = self._lowered(name, parameters, [self._values[i] for i in inputs])
-        self.outputs = [self._values[i].place for i in found.outputs]
-        self.kinds = [self._values[i].kind for i in found.outputs]
+        self.outputs = [self._values[i].place for i in operations.outputs]
+        self.kinds = [self._values[i].kind for i in operations.outputs]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready: names of operations, and of each its place among these and those of its inputs."""
+        """Return the program for JSON: names of operations, and of each the indices of its name and inputs."""
         names = sorted({name for name, _ in self.operations})
-        place = {name: i for i, name in enumerate(names)}
-        flat = [[place[name], *inputs, *[-1] * (3 - len(inputs))] for name, inputs in self.operations]
+        name_index = {name: i for i, name in enumerate(names)}
+        flat = [[name_index[name], *inputs, *[-1] * (3 - len(inputs))] for name, inputs in self.operations]
         return {
             "inputs": self.n_inputs,
-            "constants": [[kind, _written(value)] for kind, value in self.constants],
+            "constants": [[kind, _json_number(value)] for kind, value in self.constants],
             "names": names,
-            "operations": [number for one in flat for number in one],
+            "operations": [number for operation in flat for number in operation],
             "outputs": self.outputs,
             "whole": [i for i, kind in enumerate(self.kinds) if kind == "i"],
         }
@@ -89,9 +89,9 @@ class Program:
         return Value(self.n_inputs + len(self.constants) + len(self.operations) - 1, kind)
 
     def _lowered(self, name: str, parameters: tuple[Any, ...], inputs: list[Value]) -> Value:
-        """An operation as those of the browser."""
+        """Add an operation as operations of the browser and return its value."""
         first = inputs[0]
-        if name in _NOTHING:
+        if name in _IDENTITIES:
             return first
         if name == "bitcast_convert_type":
             return first._replace(kind=np.dtype(parameters[0]).kind)
@@ -104,8 +104,8 @@ class Program:
         if name == "square":
             return self._add("mul", first.kind, first, first)
         if name == "one_minus_square":
-            one = self._one
-            return self._add("mul", "f", self._add("add", "f", one, first), self._add("sub", "f", one, first))
+            unit = self._one
+            return self._add("mul", "f", self._add("add", "f", unit, first), self._add("sub", "f", unit, first))
         if name == "clamp":
             return self._add("min", "f", self._add("max", "f", inputs[1], first), inputs[2])
         if name == "select_n":
@@ -114,19 +114,19 @@ class Program:
 
     def _plain(self, name: str, inputs: list[Value]) -> Value:
         kind = inputs[0].kind
-        result = "b" if name in _COMPARES else kind
-        if kind == "b" and name in _OF_TRUTH:
-            return self._add(_OF_TRUTH[name], "b", *inputs)
-        if kind == "i" and name in _OF_WHOLE:
+        result = "b" if name in _COMPARISONS else kind
+        if kind == "b" and name in _BOOLEAN_OPERATIONS:
+            return self._add(_BOOLEAN_OPERATIONS[name], "b", *inputs)
+        if kind == "i" and name in _INTEGER_OPERATIONS:
             return self._add(f"{name}_i", result, *inputs)
-        if name in _SAME and kind != "i":
+        if name in _FLOAT_OPERATIONS and kind != "i":
             return self._add(name, result, *inputs)
         raise _unknown(name)
 
-    def _selected(self, which: Value, cases: list[Value]) -> Value:
-        if which.kind != "b" or len(cases) != 2:
+    def _selected(self, condition: Value, cases: list[Value]) -> Value:
+        if condition.kind != "b" or len(cases) != 2:
             raise _unknown("a choice between more than two cases")
-        return self._add("select_n", cases[0].kind, which, *cases)
+        return self._add("select_n", cases[0].kind, condition, *cases)
 
     def _converted(self, value: Value, kind: str) -> Value:
         kind = "i" if kind == "u" else kind
@@ -139,19 +139,19 @@ class Program:
         return self._add("to_whole" if kind == "i" else "to_number", kind, value)
 
     def _power(self, base: Value, exponent: int) -> Value:
-        """By squaring, as :func:`dse.doors.scalars.operations.integer_power`."""
-        found, power, left = None, base, abs(exponent)
-        while left:
-            if left & 1:
-                found = power if found is None else self._add("mul", "f", found, power)
-            left >>= 1
-            power = self._add("mul", "f", power, power) if left else power
-        found = self._one if found is None else found
-        return self._add("div", "f", self._one, found) if exponent < 0 else found
+        """Add a power by squaring, as :func:`dse.doors.scalars.operations.integer_power`."""
+        product, power, exponent_bits = None, base, abs(exponent)
+        while exponent_bits:
+            if exponent_bits & 1:
+                product = power if product is None else self._add("mul", "f", product, power)
+            exponent_bits >>= 1
+            power = self._add("mul", "f", power, power) if exponent_bits else power
+        product = self._one if product is None else product
+        return self._add("div", "f", self._one, product) if exponent < 0 else product
 
 
-def _written(value: float) -> Any:
-    """A number in JSON; what is not finite as text."""
+def _json_number(value: float) -> Any:
+    """Return a number for JSON, as text where it is not finite."""
     return value if np.isfinite(value) else str(value)
 
 
@@ -164,27 +164,29 @@ def _unknown(what: str) -> InputError:
 # --- what is computed -------------------------------------------------------------------------------------
 
 
-def _figures(study: Study, stated: Design) -> tuple[dict[str, Any], Any]:
-    """All figures of one design as a page shows them, and the names of its operators."""
-    (_, numbers), named = numbers_of(study, study.objective, {}, stated)
-    metrics = study.evaluate(stated)
-    bounds = study.bounds(stated)._asdict() if study.bounds else {}
-    over: dict[str, Scalar] = {reason.name: degree for reason, degree in study.shortfalls(stated, metrics).items()}
+def _figures(study: Study, design: Design) -> tuple[dict[str, Any], Any]:
+    """Return all figures of one design for a page, and the names of its operators."""
+    (_, numbers), operator_names = numbers_of(study, study.objective, {}, design)
+    metrics = study.evaluate(design)
+    bounds = study.bounds(design)._asdict() if study.bounds else {}
+    shortfalls: dict[str, Scalar] = {
+        reason.name: degree for reason, degree in study.shortfalls(design, metrics).items()
+    }
     return {
         "metrics": numbers.metrics,
         "capacity": numbers.capacity,
         "bounds": dict(bounds),
-        "over": over,
+        "over": shortfalls,
         "layer": numbers.layer,
         "operators": [kernels._asdict() for kernels in numbers.kernels],
         "phases": numbers.phases,
-    }, named
+    }, operator_names
 
 
 class LiveModel(NamedTuple):
     """A study's figures of designs of one structure."""
 
-    program: Program
+    program: PageProgram
     paths: list[str]  #: of the leaves that are its inputs, in order
     read: frozenset[str]  #: those that figures depend on
     outputs: Any  #: pytree of the positions of figures among the outputs
@@ -192,18 +194,18 @@ class LiveModel(NamedTuple):
 
 
 def model_of(study: Study, design: Design) -> LiveModel:
-    """The figures of designs that have the records of ``design``.
+    """Return the figures of designs that have the records of ``design``.
 
     Raises:
         InputError: for a model with operations that are none of a page's.
     """
-    made_from = f"page {study.name}" if study.is_own else None
-    found = ScalarFunction(lambda stated: _figures(study, stated), made_from).operations(design)
-    if found is None:
+    cache_key = f"page {study.name}" if study.is_own else None
+    operations = ScalarFunction(lambda traced: _figures(study, traced), cache_key).operations(design)
+    if operations is None:
         raise _unknown("operations of its own")
     paths = [jax.tree_util.keystr(key).lstrip(".") for key, _ in jax.tree_util.tree_leaves_with_path(design)]
-    program = Program(found, len(paths))
-    used = {place for _, inputs in program.operations for place in inputs} | {*program.outputs}
-    outputs = jax.tree.unflatten(found.structure, range(len(program.outputs)))
-    read = frozenset(path for i, path in enumerate(paths) if i in used)
-    return LiveModel(program, paths, read, outputs, [(section, name) for section, name, _ in found.static])
+    program = PageProgram(operations, len(paths))
+    used_values = {place for _, inputs in program.operations for place in inputs} | {*program.outputs}
+    outputs = jax.tree.unflatten(operations.structure, range(len(program.outputs)))
+    read = frozenset(path for i, path in enumerate(paths) if i in used_values)
+    return LiveModel(program, paths, read, outputs, [(section, name) for section, name, _ in operations.static])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dse.spec.search import Interval
     from dse.spec.sweep import SweepSpec
 
-#: Coordinates that number designs.
+#: Coordinates that are indices of designs.
 _NUMBERS = {"mapping", "design", "index", "searcher", "seed"}
 
 #: Variables of feasibility.
@@ -34,10 +34,10 @@ _STATUS = ("feasible", "infeasible_reason")
 #: Seconds of a day, the unit of longer times.
 _DAY = 86400.0
 
-#: Number of best designs by the objective that a page always has.
+#: Count of best designs by the objective that a page always has.
 _BEST = 1_000
 
-#: Maximum number of values of an axis with colours.
+#: Counts of values of an axis with colours.
 _COLOURS = range(2, 9)
 
 
@@ -52,9 +52,9 @@ class Column:
     values: np.ndarray  #: float32, or positions in ``texts``
     units: str = "1"  #: SI units of the values
     factor: float = 1.0  #: from these to the displayed units
-    shown: str = ""  #: name of the displayed units
+    display_units: str = ""  #: name of the displayed units
     texts: tuple[str, ...] = ()  #: values of an axis as users write them
-    known: np.ndarray | None = None  #: values of an axis in the results
+    distinct_values: np.ndarray | None = None  #: values of an axis in the results
     path: str = ""  #: leaf or catalogue name of an axis
     better: str = ""  #: of a metric: ``less`` or ``more``
 
@@ -84,12 +84,17 @@ class DesignTable:
         return str(self.results.attrs.get("title", "")) or "Designs"
 
     def column(self, name: str) -> Column:
-        """A column by its name."""
+        """Return a column by its name."""
         return next(column for column in self.columns if column.name == name)
 
 
 def build(results: xr.Dataset, points: int) -> DesignTable:
-    """The table of at most ``points`` designs of results."""
+    """Return the table of at most ``points`` designs of results.
+
+    Args:
+        results: of a sweep or search.
+        points: maximum count of designs.
+    """
     of_search = is_search(results)
     results = single_designs(results)
     study = check(results)
@@ -107,10 +112,10 @@ def build(results: xr.Dataset, points: int) -> DesignTable:
         notes.append(
             f"{len(rows):,} designs are too many for one page: these are the Pareto front, the best and an even sample."
         )
-        rows = _thinned(rows, flat(results, "feasible", total).astype(bool), metrics, start, points)
+        rows = _thin(rows, flat(results, "feasible", total).astype(bool), metrics, start, points)
     axes, facts = _axes(results, total, rows)
-    found = {name: dataclasses.replace(column, values=column.values[rows]) for name, column in metrics.items()}
-    columns = (*axes, *map(_scaled, found.values()), *_status(results, study, rows))
+    page_columns = {name: dataclasses.replace(column, values=column.values[rows]) for name, column in metrics.items()}
+    columns = (*axes, *map(_with_units, page_columns.values()), *_status(results, study, rows))
     return DesignTable(
         results,
         study,
@@ -125,15 +130,15 @@ def build(results: xr.Dataset, points: int) -> DesignTable:
 
 
 def _specification(results: xr.Dataset, of_search: bool) -> tuple[SweepSpec | None, tuple[Interval, ...], str]:
-    """Specification of the results, its continuous axes, and the reason without one."""
+    """Return the specification of the results, its continuous axes, and the reason where there is none."""
     if SPECIFICATION not in results.attrs:
         return None, (), "These results carry no specification: lines to paste are not known."
     text, file = str(results.attrs[SPECIFICATION]), "specification of the results"
     try:
         if not of_search:
             return sweep.from_text(text, file), (), ""
-        found = search.from_text(text, file)
-        return found.sweep, found.intervals, ""
+        search_spec = search.from_text(text, file)
+        return search_spec.sweep, search_spec.intervals, ""
     except InputError as error:
         return None, (), f"Lines to paste are not known: {error}"
 
@@ -142,20 +147,20 @@ def _specification(results: xr.Dataset, of_search: bool) -> tuple[SweepSpec | No
 
 
 def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Iterator[tuple[str, Column]]:
-    """Metrics of the results, and objectives that are expressions, of all designs."""
+    """Yield the metrics of the results, and objectives that are expressions, of all designs."""
     total = results[study.totals[0]]
     objectives = spec.objectives if spec else ()
-    senses = {one.expression.text: "less" if one.sign > 0.0 else "more" for one in objectives}
+    senses = {objective.expression.text: "less" if objective.sign > 0.0 else "more" for objective in objectives}
     for name, variable in results.data_vars.items():
         if name in _STATUS or "path" in variable.attrs or not set(variable.dims) <= set(total.dims):
             continue
         if variable.dtype.kind in "fiu":
             yield str(name), _metric(str(name), flat(results, str(name), total), variable.attrs, senses)
-    for one in objectives:
-        values = expression_values(results, one.expression, total)
-        if one.expression.text not in results and values is not None:
-            about = {"long_name": f"objective: {one.expression.text}", "units": one.expression.units}
-            yield one.expression.text, _metric(one.expression.text, values, about, senses)
+    for objective in objectives:
+        values = expression_values(results, objective.expression, total)
+        if objective.expression.text not in results and values is not None:
+            about = {"long_name": f"objective: {objective.expression.text}", "units": objective.expression.units}
+            yield objective.expression.text, _metric(objective.expression.text, values, about, senses)
 
 
 def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[str, str]) -> Column:
@@ -171,45 +176,45 @@ def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[s
     )
 
 
-def _scaled(column: Column) -> Column:
-    """The column with its displayed units."""
+def _with_units(column: Column) -> Column:
+    """Return the column with its displayed units."""
     if column.name in IN_PER_CENT:
-        return dataclasses.replace(column, factor=100.0, shown="%")
+        return dataclasses.replace(column, factor=100.0, display_units="%")
     sizes = np.abs(column.values[np.isfinite(column.values) & (column.values != 0.0)])
     middle = float(np.median(sizes)) if len(sizes) else 0.0
-    factor, shown = (1.0 / _DAY, "days") if column.units == "s" and middle > _DAY else scale(middle, column.units)
-    return dataclasses.replace(column, factor=factor, shown=counted_units(column.name, shown))
+    factor, units = (1.0 / _DAY, "days") if column.units == "s" and middle > _DAY else scale(middle, column.units)
+    return dataclasses.replace(column, factor=factor, display_units=counted_units(column.name, units))
 
 
 def _start(metrics: dict[str, Column], study: Study, spec: SweepSpec | None) -> dict[str, str]:
-    """The two initial metrics: the objectives, or else the study's trade-off."""
-    wanted = [one.expression.text for one in spec.objectives] if spec else []
-    wanted += [*study.trade] if study.trade and len(wanted) < 2 else []
-    wanted += [study.objective, study.memory, *metrics]
-    x, y, *_ = (name for name in dict.fromkeys(wanted) if name in metrics)
+    """Return the two initial metrics: the objectives, or else the study's front."""
+    names = [objective.expression.text for objective in spec.objectives] if spec else []
+    names += [*study.trade] if study.trade and len(names) < 2 else []
+    names += [study.objective, study.memory, *metrics]
+    x, y, *_ = (name for name in dict.fromkeys(names) if name in metrics)
     return {"x": x, "y": y}
 
 
-def _thinned(
+def _thin(
     rows: np.ndarray, feasible: np.ndarray, metrics: dict[str, Column], start: dict[str, str], points: int
 ) -> np.ndarray:
-    """At most ``points`` rows: the front, the best by the first objective, and an even sample of the rest."""
+    """Return at most ``points`` rows: the front, the best by the first objective, and an even sample of the rest."""
     able = rows[feasible[rows]]
     first, second = (
-        metrics[start[way]].values[able] * (1.0 if metrics[start[way]].better == "less" else -1.0) for way in "xy"
+        metrics[start[axis]].values[able] * (1.0 if metrics[start[axis]].better == "less" else -1.0) for axis in "xy"
     )
     chosen = able[np.concatenate([front(first, second), np.argsort(first, kind="stable")[: min(_BEST, points // 2)]])]
     chosen = np.unique(chosen)[:points]
-    rest = np.setdiff1d(rows, chosen, assume_unique=True)
-    every = np.linspace(0, len(rest) - 1, points - len(chosen)).astype(np.int64)
-    return np.union1d(chosen, rest[every])
+    other_rows = np.setdiff1d(rows, chosen, assume_unique=True)
+    sample = np.linspace(0, len(other_rows) - 1, points - len(chosen)).astype(np.int64)
+    return np.union1d(chosen, other_rows[sample])
 
 
 # Axes and status
 
 
 def _axes(results: xr.Dataset, total: xr.DataArray, rows: np.ndarray) -> tuple[list[Column], list[tuple[str, str]]]:
-    """Columns of axes with several values, and common values."""
+    """Return the columns of axes with several values, and common values."""
     columns, facts = [], []
     for name, variable in results.variables.items():
         is_axis = "path" in variable.attrs or (name in results.coords and name not in _NUMBERS)
@@ -224,15 +229,15 @@ def _axes(results: xr.Dataset, total: xr.DataArray, rows: np.ndarray) -> tuple[l
 
 
 def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> Column:
-    """An axis as positions in its values."""
+    """Return an axis as positions in its distinct values."""
     values = values.astype(str) if values.dtype.kind == "O" else values
-    known, codes = np.unique(values, return_inverse=True)
+    distinct_values, codes = np.unique(values, return_inverse=True)
     units = str(attrs.get("units", "1"))
     path = str(attrs.get("path", ""))
-    texts = tuple(setting(value.item(), units) for value in known)
-    factor, shown = (1.0, "")
-    if known.dtype.kind in "iuf" and units != "1":
-        factor, shown = scale(float(np.median(known)), units)
+    texts = tuple(setting(value.item(), units) for value in distinct_values)
+    factor, display_units = (1.0, "")
+    if distinct_values.dtype.kind in "iuf" and units != "1":
+        factor, display_units = scale(float(np.median(distinct_values)), units)
     return Column(
         name,
         name.replace("_", " "),
@@ -241,21 +246,21 @@ def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> Column:
         codes.reshape(-1),
         units=units,
         factor=factor,
-        shown=shown,
+        display_units=display_units,
         texts=texts,
-        known=known,
+        distinct_values=distinct_values,
         path=path,
     )
 
 
 def _status(results: xr.Dataset, study: Study, rows: np.ndarray) -> Iterator[Column]:
-    """Reasons of infeasibility in words; "" for feasible designs."""
+    """Yield the column of reasons of infeasibility in words, "" for feasible designs."""
     total = results[study.totals[0]]
     bits = flat(results, "infeasible_reason", total)[rows] if "infeasible_reason" in results else None
     feasible = flat(results, "feasible", total)[rows].astype(bool)
     codes = np.where(feasible, 0, -1) if bits is None else np.where(feasible, 0, bits)
-    known, positions = np.unique(codes, return_inverse=True)
-    texts = tuple(_reason(int(code), study) for code in known)
+    distinct_codes, positions = np.unique(codes, return_inverse=True)
+    texts = tuple(_reason(int(code), study) for code in distinct_codes)
     yield Column("status", "status", "whether it can run, or why not", "status", positions.reshape(-1), texts=texts)
 
 
@@ -266,9 +271,11 @@ def _reason(bits: int, study: Study) -> str:
 
 
 def _colour(axes: list[Column], study: Study) -> str:
-    """Axis of the initial colours: names, else tp, else any with few values, else the study's rate."""
+    """Return the axis of the initial colours: names, else tp, else any with few values, else the first total."""
     few = [column for column in axes if len(column.texts) in _COLOURS]
-    names = [column.name for column in few if column.known is not None and column.known.dtype.kind == "U"]
+    names = [
+        column.name for column in few if column.distinct_values is not None and column.distinct_values.dtype.kind == "U"
+    ]
     catalogue = [name for name in ("accelerator", *NAMED) if name in {column.path for column in few}]
-    wanted = [*catalogue, *(c.name for c in few if c.name == "tp"), *names, *(c.name for c in few)]
-    return wanted[0] if wanted else study.totals[0]
+    candidates = [*catalogue, *(c.name for c in few if c.name == "tp"), *names, *(c.name for c in few)]
+    return candidates[0] if candidates else study.totals[0]

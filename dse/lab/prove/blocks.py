@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.lab.prove import forms
-from dse.lab.prove.staged import Staged, staged
+from dse.lab.prove.staged import StagedOperations, stage_operations
 from dse.spec.search import Interval
 from dse.sweep.engine.point import Program
 from dse.sweep.grid.grid import Grid
@@ -22,23 +22,23 @@ from dse.sweep.grid.grid import Grid
 #: Cells of a continuous axis.
 CELLS = 1 << 30
 
-#: What the ends of a cell may be off by: the logarithm's rounding in single precision.
+#: Error of the ends of a cell: the logarithm's rounding in single precision.
 _ROUNDING = 2e-6
 
 
-class Ranges(NamedTuple):
-    """Blocks: positions [block, axis] from the first to the one behind the last."""
+class BlockRanges(NamedTuple):
+    """Ranges of positions [block, axis], from ``first`` up to ``stop``, which is left out."""
 
     first: np.ndarray
-    behind: np.ndarray
+    stop: np.ndarray
 
-    def at(self, which: Any) -> Ranges:
-        """Some of them."""
-        return Ranges(self.first[which], self.behind[which])
+    def take(self, index: Any) -> BlockRanges:
+        """Return the ranges of some blocks."""
+        return BlockRanges(self.first[index], self.stop[index])
 
 
-class Axis(NamedTuple):
-    """What moves along an axis."""
+class GridAxis(NamedTuple):
+    """An axis of a grid with the leaves that it sets."""
 
     name: str
     size: int
@@ -47,186 +47,188 @@ class Axis(NamedTuple):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether half of the positions have half of the values: of one number, not of names."""
+        """True where the axis sets one number, so that half of its positions has half of its values."""
         return self.interval is not None or len(self.columns) == 1
 
-    def at(self, position: np.ndarray) -> dict[str, np.ndarray]:
-        """Leaf path → value at positions."""
+    def leaf_values(self, position: np.ndarray) -> dict[str, np.ndarray]:
+        """Return leaf path → value at positions."""
         if self.interval is not None:
             return {self.interval.path: np.asarray(value_at(self.interval, position / CELLS), np.float32)}
         return {path: column[position] for path, column in self.columns.items()}
 
     def position(self, leaves: Mapping[str, float]) -> int:
-        """Where leaves have these values."""
+        """Return the position at which the leaves have given values."""
         if self.interval is None:
-            same = [column == np.float32(leaves[path]) for path, column in self.columns.items()]
-            return int(np.all(same, axis=0).argmax())
+            is_equal = [column == np.float32(leaves[path]) for path, column in self.columns.items()]
+            return int(np.all(is_equal, axis=0).argmax())
         low, high, value = self.interval.low, self.interval.high, leaves[self.interval.path]
-        share = math.log(value / low) / math.log(high / low) if self.interval.log else (value - low) / (high - low)
-        return min(max(round(share * CELLS), 0), CELLS - 1)
+        fraction = math.log(value / low) / math.log(high / low) if self.interval.log else (value - low) / (high - low)
+        return min(max(round(fraction * CELLS), 0), CELLS - 1)
 
-    def ends(self, first: np.ndarray, behind: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Leaf path → least and most of each block; one array where all blocks have one position."""
+    def ends(self, first: np.ndarray, stop: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return leaf path → lowest and highest value [block]; one array twice where all blocks have one position."""
         if self.interval is not None:
-            low, high = (value_at(self.interval, cell / CELLS) for cell in (first, behind))
-            edge = _ROUNDING * abs(high)
-            return {self.interval.path: (np.asarray(low - edge, np.float32), np.asarray(high + edge, np.float32))}
-        if (behind - first == 1).all():
+            low, high = (value_at(self.interval, cell / CELLS) for cell in (first, stop))
+            margin = _ROUNDING * abs(high)
+            return {self.interval.path: (np.asarray(low - margin, np.float32), np.asarray(high + margin, np.float32))}
+        if (stop - first == 1).all():
             return {path: (column[first],) * 2 for path, column in self.columns.items()}
-        return {path: between(column, first, behind) for path, column in self.columns.items()}
+        return {path: column_extremes(column, first, stop) for path, column in self.columns.items()}
 
 
-def value_at(interval: Interval, share: Any) -> Any:
-    """The value of a continuous axis at a position in [0, 1], in double precision."""
+def value_at(interval: Interval, fraction: Any) -> Any:
+    """Return the value of a continuous axis at a fraction of its range, in double precision."""
     if interval.log:
-        return interval.low * (interval.high / interval.low) ** share
-    return interval.low + (interval.high - interval.low) * share
+        return interval.low * (interval.high / interval.low) ** fraction
+    return interval.low + (interval.high - interval.low) * fraction
 
 
-def between(column: np.ndarray, first: np.ndarray, behind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Least and most of ranges of a column."""
-    borders = np.stack([first, behind], axis=1).reshape(-1)
+def column_extremes(column: np.ndarray, first: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest and highest value of a column from ``first`` up to ``stop`` [block]."""
+    borders = np.stack([first, stop], axis=1).reshape(-1)
     padded = np.append(column, column[-1])
     return np.minimum.reduceat(padded, borders)[::2], np.maximum.reduceat(padded, borders)[::2]
 
 
-class Blocks:
-    """The designs of a grid of one structure, and what is computed of blocks of them."""
+class BlockEvaluator:
+    """Evaluates blocks of designs of a grid of one structure."""
 
     def __init__(self, program: Program, grid: Grid, intervals: tuple[Interval, ...]) -> None:
         self.grid, self.program = grid, program
-        known = {one.path: one for one in intervals}
-        self.mappings, order = mappings(grid)
-        dimensions = [_axis(one.name, one.columns, known) for one in grid.dimensions]
-        self.axes = (Axis("mapping", len(order), self.mappings), *dimensions)
-        moving = [path for one in grid.dimensions for path in one.columns]
-        self.staged = staged(program, grid, moving, self.mappings)
-        self.rates = _rates(self.staged)
+        intervals_by_path = {interval.path: interval for interval in intervals}
+        self.mappings, table_rows = sorted_mappings(grid)
+        dimensions = [_axis(dimension.name, dimension.columns, intervals_by_path) for dimension in grid.dimensions]
+        self.axes = (GridAxis("mapping", len(table_rows), self.mappings), *dimensions)
+        dimension_paths = [path for dimension in grid.dimensions for path in dimension.columns]
+        self.staged = stage_operations(program, grid, dimension_paths, self.mappings)
+        self.rates = _rate_leaves(self.staged)
         self.symbol = {i: symbol for symbol, i in enumerate(self.axis_of)}
         self._operations = [
-            (forms.operation(name, given, len(self.symbol)), inputs, output)
-            for name, given, inputs, output in self.staged.operations
+            (forms.operation(name, parameters, len(self.symbol)), inputs, output)
+            for name, parameters, inputs, output in self.staged.operations
         ]
 
     @property
-    def whole(self) -> Ranges:
-        """All designs as one block."""
+    def all_designs(self) -> BlockRanges:
+        """Return all designs as one block."""
         sizes = np.array([[axis.size for axis in self.axes]])
-        return Ranges(np.zeros_like(sizes), sizes)
+        return BlockRanges(np.zeros_like(sizes), sizes)
 
     @property
     def is_continuous(self) -> bool:
-        """Whether some axis has values between its positions."""
+        """True where some axis has values between its positions."""
         return any(axis.interval is not None for axis in self.axes)
 
     @functools.cached_property
     def is_listed(self) -> np.ndarray:
-        """[axis] whether positions are mappings or names, of which half of the list says little."""
-        return np.array([not number or not axis.is_ordered for number, axis in enumerate(self.axes)])
+        """True for axes of mappings or names, whose halves have nothing in common [axis]."""
+        return np.array([not i or not axis.is_ordered for i, axis in enumerate(self.axes)])
 
     @functools.cached_property
     def axis_of(self) -> dict[int, int]:
-        """Value of a leaf → the axis that moves it."""
+        """Number of a leaf's value → index of the axis that sets it."""
         return {
-            self.staged.leaves[path]: number
-            for number, axis in enumerate(self.axes)
-            if number and axis.is_ordered
+            self.staged.leaves[path]: i
+            for i, axis in enumerate(self.axes)
+            if i and axis.is_ordered
             for path in (axis.columns if axis.interval is None else [axis.interval.path])
         }
 
-    def evaluated(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
-        """Objectives [design, objective] and reasons of single designs; of continuous axes at their cell's border."""
+    def evaluate(self, ranges: BlockRanges) -> tuple[np.ndarray, np.ndarray]:
+        """Return objectives [design, objective] and reasons [design] at the first positions of ranges."""
         values: dict[int, Any] = {i: np.atleast_1d(value) for i, value in self.staged.constants.items()}
         values |= {i: column[ranges.first[:, 0]] for i, column in self.staged.table.items()}
         for number, axis in enumerate(self.axes[1:], 1):
-            values |= {self.staged.leaves[path]: v for path, v in axis.at(ranges.first[:, number]).items()}
-        objectives, reason = self.computed(values)
+            columns = axis.leaf_values(ranges.first[:, number])
+            values |= {self.staged.leaves[path]: column for path, column in columns.items()}
+        objectives, reason = self.evaluate_operations(values)
         reason, *objectives = (np.broadcast_to(value, len(ranges.first)) for value in (reason, *objectives))
         return np.stack(objectives, axis=1), reason
 
     def limits(self, values: dict[int, Any]) -> list[forms.Form]:
-        """Of computed values, what is not above 0 in designs that can run."""
-        pairs = [(values[one], values[other]) for one, other in self.staged.limits]
-        moved = (pair for pair in pairs if any(isinstance(x, forms.Form) for x in pair))
-        return [forms.difference(one, other) for one, other in moved]
+        """Return the forms that are not above 0 in designs that can run, from computed values."""
+        pairs = [(values[lower], values[upper]) for lower, upper in self.staged.limits]
+        form_pairs = (pair for pair in pairs if any(isinstance(side, forms.Form) for side in pair))
+        return [forms.difference(lower, upper) for lower, upper in form_pairs]
 
     def leaves(self, positions: np.ndarray) -> dict[str, np.ndarray]:
-        """Leaf path → value of designs at positions [design, axis]."""
-        along = zip(self.axes, positions.T, strict=False)  # more of them where another structure has more axes
-        return {path: column for axis, at in along for path, column in axis.at(at).items()}
+        """Return leaf path → value [design] at positions [design, axis]."""
+        pairs = zip(self.axes, positions.T, strict=False)  # more positions where another structure has more axes
+        return {path: column for axis, position in pairs for path, column in axis.leaf_values(position).items()}
 
     def position(self, leaves: Mapping[str, float]) -> list[int]:
-        """Positions of a design by its leaves; of continuous axes the nearest border of a cell."""
+        """Return the positions of a design by its leaves, on continuous axes the nearest border of a cell."""
         return [axis.position(leaves) for axis in self.axes]
 
-    def values(self, ranges: Ranges) -> dict[int, Any]:
-        """Values of blocks before the first operation."""
-        found: dict[int, Any] = {i: np.atleast_1d(value) for i, value in self.staged.constants.items()}
+    def values(self, ranges: BlockRanges) -> dict[int, Any]:
+        """Return the values of inputs by number for blocks: constants, intervals and forms."""
+        inputs: dict[int, Any] = {i: np.atleast_1d(value) for i, value in self.staged.constants.items()}
         for i, (low, high) in self.ends(ranges):
             if low is high:
-                found[i] = low
+                inputs[i] = low
             elif low.dtype.kind != "f":
-                found[i] = low, high
+                inputs[i] = low, high
             elif i in self.symbol:
-                found[i] = forms.moved(low, high, self.symbol[i], len(self.symbol), i in self.rates)
+                inputs[i] = forms.leaf_form(low, high, self.symbol[i], len(self.symbol), i in self.rates)
             else:
-                found[i] = forms.between(low, high, len(self.symbol))
-        return found
+                inputs[i] = forms.interval_form(low, high, len(self.symbol))
+        return inputs
 
-    def ends(self, ranges: Ranges) -> Iterator[tuple[int, tuple[np.ndarray, np.ndarray]]]:
-        """Least and most of what mappings decide and of leaves, by number."""
-        first, behind = ranges.first[:, 0], ranges.behind[:, 0]
-        one = (behind - first == 1).all()
+    def ends(self, ranges: BlockRanges) -> Iterator[tuple[int, tuple[np.ndarray, np.ndarray]]]:
+        """Yield number, lowest and highest value [block] of what mappings decide, and of leaves."""
+        first, stop = ranges.first[:, 0], ranges.stop[:, 0]
+        are_single = (stop - first == 1).all()
         for i, column in self.staged.table.items():
-            yield i, ((column[first],) * 2 if one else between(column, first, behind))
-        for number, axis in enumerate(self.axes[1:], 1):
-            for path, ends in axis.ends(ranges.first[:, number], ranges.behind[:, number]).items():
+            yield i, ((column[first],) * 2 if are_single else column_extremes(column, first, stop))
+        for axis_index, axis in enumerate(self.axes[1:], 1):
+            for path, ends in axis.ends(ranges.first[:, axis_index], ranges.stop[:, axis_index]).items():
                 yield self.staged.leaves[path], ends
 
-    def computed(self, values: dict[int, Any]) -> tuple[list[Any], Any]:
-        """Objectives and reasons."""
+    def evaluate_operations(self, values: dict[int, Any]) -> tuple[list[Any], Any]:
+        """Run all operations on values by number and return objectives and reasons."""
         with np.errstate(all="ignore"):
             for function, inputs, output in self._operations:
                 values[output] = function(*[values[i] for i in inputs])
         return [values[i] for i in self.staged.objectives], values[self.staged.reason]
 
 
-def _axis(name: str, columns: Mapping[str, np.ndarray], known: dict[str, Interval]) -> Axis:
+def _axis(name: str, columns: Mapping[str, np.ndarray], intervals_by_path: dict[str, Interval]) -> GridAxis:
     path = next(iter(columns))
-    if path in known:
-        return Axis(name, CELLS, {}, known[path])
-    return Axis(name, len(columns[path]), {path: column.astype(np.float32) for path, column in columns.items()})
+    if path in intervals_by_path:
+        return GridAxis(name, CELLS, {}, intervals_by_path[path])
+    return GridAxis(name, len(columns[path]), {path: column.astype(np.float32) for path, column in columns.items()})
 
 
-def mappings(grid: Grid) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Leaf path → value of each mapping by degrees and options, and the number of each in the grid's table."""
-    row, column = grid.pairs.T
-    found = {path: values[row] for path, values in grid.table.degrees.items()}
-    found |= {path: values[column] for path, values in grid.table.options.items()}
-    order = np.lexsort([*found.values()][::-1])
-    return {path: values[order].astype(np.float32) for path, values in found.items()}, order
+def sorted_mappings(grid: Grid) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return leaf path → value [mapping], sorted by degrees and options, and the row of each in the grid's table."""
+    row, options = grid.pairs.T
+    columns = {path: values[row] for path, values in grid.table.degrees.items()}
+    columns |= {path: values[options] for path, values in grid.table.options.items()}
+    order = np.lexsort([*columns.values()][::-1])
+    return {path: values[order].astype(np.float32) for path, values in columns.items()}, order
 
 
-def _rates(staged: Staged) -> set[int]:
-    """Leaves that something is divided by: bandwidths and clocks, not latencies."""
-    of_leaf = {i: {i} for i in staged.leaves.values()}
-    found = set[int]()
+def _rate_leaves(staged: StagedOperations) -> set[int]:
+    """Return the leaves that operations divide by: bandwidths and clocks, not latencies."""
+    leaves_of_value = {i: {i} for i in staged.leaves.values()}
+    rates = set[int]()
     for name, _, inputs, output in staged.operations:
         if name == "div":
-            found |= of_leaf.get(inputs[1], set())
+            rates |= leaves_of_value.get(inputs[1], set())
         if name in ("mul", "min", "max", "select_n", "div"):
-            of_leaf[output] = set().union(*(of_leaf.get(i, set()) for i in (inputs[:1] if name == "div" else inputs)))
-    return found
+            operands = inputs[:1] if name == "div" else inputs
+            leaves_of_value[output] = set().union(*(leaves_of_value.get(i, set()) for i in operands))
+    return rates
 
 
-def designs(ranges: Ranges) -> tuple[Ranges, np.ndarray]:
-    """Every design of blocks as a block of its own, and the number of the block it is of."""
-    sizes = ranges.behind - ranges.first
+def single_designs(ranges: BlockRanges) -> tuple[BlockRanges, np.ndarray]:
+    """Return every design of blocks as a block of its own, and the index of the block that it was in [design]."""
+    sizes = ranges.stop - ranges.first
     counts = np.prod(sizes, axis=1)
-    of_block = np.repeat(np.arange(len(counts)), counts)
-    number = np.arange(len(of_block)) - np.repeat(np.cumsum(counts) - counts, counts)
-    first = np.empty((len(of_block), sizes.shape[1]), sizes.dtype)
+    block_of_design = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(len(block_of_design)) - np.repeat(np.cumsum(counts) - counts, counts)
+    first = np.empty((len(block_of_design), sizes.shape[1]), sizes.dtype)
     for axis in reversed(range(sizes.shape[1])):
-        number, digit = np.divmod(number, sizes[of_block, axis])
-        first[:, axis] = ranges.first[of_block, axis] + digit
-    return Ranges(first, first + 1), of_block
+        number, digit = np.divmod(number, sizes[block_of_design, axis])
+        first[:, axis] = ranges.first[block_of_design, axis] + digit
+    return BlockRanges(first, first + 1), block_of_design

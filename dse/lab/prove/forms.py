@@ -19,15 +19,15 @@ import numpy as np
 
 from dse.doors.scalars import intervals
 from dse.doors.scalars.intervals import Pair
-from dse.doors.scalars.operations import function_of
+from dse.doors.scalars.operations import numpy_function
 
-#: Rows of a value; the slopes come behind them.
+#: Indices of the rows of a value; ``SLOPES`` is the first of the slopes.
 LOW, HIGH, CENTRE, RADIUS, BULK, SLOPES = range(6)
 
-#: What an operation may be off by, relative to the bulk: its own rounding and the model's.
+#: Largest error of an operation relative to the bulk: its own rounding and the model's.
 _ROUNDING = np.float32(3e-7)
 
-_HALF, _ONE, _NONE = np.float32(0.5), np.float32(1.0), np.float32(0.0)
+_HALF, _UNIT, _ZERO = np.float32(0.5), np.float32(1.0), np.float32(0.0)
 
 
 class Form:
@@ -42,27 +42,29 @@ class Form:
 
     @property
     def pair(self) -> Pair:
-        """Least and most."""
+        """Lowest and highest value [block]."""
         return self.rows[LOW], self.rows[HIGH]
 
     def settled(self) -> Form:
-        """The same with its rounding in the radius, in the narrower of its interval and its form."""
+        """Return the form with its rounding moved into the radius, and the narrower of its interval and its form."""
         rows = self.rows
         spread = self.spread()
         centre = rows[CENTRE]
         low, high = centre - spread, centre + spread
-        known = np.isfinite(spread)
-        found = rows.copy()
-        np.fmax(rows[LOW], low, out=found[LOW])
-        np.fmin(rows[HIGH], high, out=found[HIGH])
-        found[RADIUS] += np.float32(self.depth + 2) * _ROUNDING * rows[BULK]
-        found[BULK] = abs(centre) + spread
-        if not known.all():
-            found[:, ~known] = between(rows[LOW][~known], rows[HIGH][~known], len(rows) - SLOPES).rows
-        return Form(found, 0, self.inverse)
+        is_finite = np.isfinite(spread)
+        settled_rows = rows.copy()
+        np.fmax(rows[LOW], low, out=settled_rows[LOW])
+        np.fmin(rows[HIGH], high, out=settled_rows[HIGH])
+        settled_rows[RADIUS] += np.float32(self.depth + 2) * _ROUNDING * rows[BULK]
+        settled_rows[BULK] = abs(centre) + spread
+        if not is_finite.all():
+            settled_rows[:, ~is_finite] = interval_form(
+                rows[LOW][~is_finite], rows[HIGH][~is_finite], len(rows) - SLOPES
+            ).rows
+        return Form(settled_rows, 0, self.inverse)
 
     def spread(self) -> Any:
-        """How far the value may be from its centre."""
+        """Return how far the value may be from its centre [block]."""
         rows = self.rows
         return abs(rows[SLOPES:]).sum(axis=0) + rows[RADIUS] + np.float32(self.depth + 2) * _ROUNDING * rows[BULK]
 
@@ -72,28 +74,35 @@ class Form:
 Value = Any
 
 
-def moved(low: Any, high: Any, symbol: int, n_symbols: int, is_rate: bool) -> Form:
-    """A leaf that one axis moves from its low end to its high one, in whatever way, rising or falling.
+def leaf_form(low: Any, high: Any, symbol: int, n_symbols: int, is_rate: bool) -> Form:
+    """Return the form of a leaf that one axis moves between its ends.
 
-    Of a rate the position along the axis is that of its inverse, which times are linear in.
+    The position along the axis of a rate is that of its inverse, which times are linear in.
+
+    Args:
+        low: lowest value [block].
+        high: highest value [block].
+        symbol: index of the axis among the slopes.
+        n_symbols: count of slopes.
+        is_rate: True for a leaf that operations divide by.
     """
     if not is_rate or not (low > 0).all():
         return _along(low, high, symbol, n_symbols)
     inverse = _along(*intervals.operation("div", ())((np.ones_like(low),) * 2, (low, high)), symbol, n_symbols)
-    found = _curve(lambda v: _ONE / v, _inverse_at, inverse, (low, high))
-    found.inverse = inverse
-    return found
+    form = _curve(lambda v: _UNIT / v, _inverse_tangent, inverse, (low, high))
+    form.inverse = inverse
+    return form
 
 
 def _along(low: Any, high: Any, symbol: int, n_symbols: int) -> Form:
-    found = between(low, high, n_symbols)
-    found.rows[SLOPES + symbol] = _HALF * high - _HALF * low
-    found.rows[RADIUS] = _NONE
-    return found
+    form = interval_form(low, high, n_symbols)
+    form.rows[SLOPES + symbol] = _HALF * high - _HALF * low
+    form.rows[RADIUS] = _ZERO
+    return form
 
 
-def between(low: Any, high: Any, n_symbols: int) -> Form:
-    """What lies between two numbers, of which nothing else is known."""
+def interval_form(low: Any, high: Any, n_symbols: int) -> Form:
+    """Return the form of a value of which only its lowest and highest value [block] are known."""
     rows = np.zeros((SLOPES + n_symbols, len(low)), np.float32)
     rows[LOW], rows[HIGH] = low, high
     rows[CENTRE], rows[RADIUS] = _HALF * low + _HALF * high, _HALF * high - _HALF * low
@@ -102,35 +111,42 @@ def between(low: Any, high: Any, n_symbols: int) -> Form:
 
 
 def pair(x: Value) -> Pair:
-    """Least and most of a value."""
+    """Return the lowest and highest value [block] of a form, an interval or an array."""
     if isinstance(x, Form):
         return x.pair
     return (x[0], x[1]) if isinstance(x, tuple) else (x, x)
 
 
-def operation(name: str, given: tuple[Any, ...], n_symbols: int) -> Callable[..., Value]:
-    """What computes the value of an operation from those of its operands; KeyError for one without a rule.
+def operation(name: str, parameters: tuple[Any, ...], n_symbols: int) -> Callable[..., Value]:
+    """Return the function that computes an operation on values of blocks.
 
     Args:
-        name: of the operation.
-        given: its parameters.
-        n_symbols: slopes of a form.
+        name: operation.
+        parameters: what else the operation needs.
+        n_symbols: count of slopes of a form.
+
+    Raises:
+        KeyError: for an operation without a rule.
     """
-    at, plain, line = function_of(name, given), intervals.operation(name, given), _line_of(name, given, n_symbols)
+    compute, interval_rule, form_rule = (
+        numpy_function(name, parameters),
+        intervals.operation(name, parameters),
+        _form_rule(name, parameters, n_symbols),
+    )
 
     def run(*operands: Value) -> Value:
         if all(isinstance(x, np.ndarray) for x in operands):
-            value: np.ndarray = at(*operands)
+            value: np.ndarray = compute(*operands)
             return value
-        found = line(*operands) if line and all(map(_is_real, operands[name == "select_n" :])) else None
-        if found is None:
-            ends = plain(*map(pair, operands))
+        form = form_rule(*operands) if form_rule and all(map(_is_real, operands[name == "select_n" :])) else None
+        if form is None:
+            ends = interval_rule(*map(pair, operands))
             if ends[0].dtype.kind != "f":
                 return ends
-            found = between(*ends, n_symbols)
+            form = interval_form(*ends, n_symbols)
         if name in _INVERSES and any(isinstance(x, Form) and x.inverse is not None for x in operands):
-            found.inverse = _by_inverses(_INVERSES[name], n_symbols, *operands)
-        return found
+            form.inverse = _combined_inverse(_INVERSES[name], n_symbols, *operands)
+        return form
 
     return run
 
@@ -140,7 +156,7 @@ def _is_real(x: Value) -> bool:
 
 
 def _rows(x: Value, n_symbols: int, count: int) -> np.ndarray:
-    """Rows of a value, of one that is not moved too."""
+    """Return the rows of a form, or of an array as a form without slopes."""
     if isinstance(x, Form):
         return x.rows
     rows = np.zeros((SLOPES + n_symbols, count), np.float32)
@@ -169,13 +185,13 @@ def _negative(x: Form) -> Form:
 
 
 def difference(x: Value, y: Value) -> Form:
-    """The first less the second, one of which is a form."""
+    """Return ``x - y``, one of which is a form."""
     return _sum(x, _negative(y) if isinstance(y, Form) else -y).settled()
 
 
 def _product(x: Value, y: Value) -> Form:
     if isinstance(x, Form) and isinstance(y, Form):
-        return _product_of_two(x, y)
+        return _form_product(x, y)
     x, y = (x, y) if isinstance(x, Form) else (y, x)
     rows = x.rows * y
     falls = y < 0
@@ -185,185 +201,186 @@ def _product(x: Value, y: Value) -> Form:
     return Form(rows, x.depth + 1)
 
 
-def _product_of_two(x: Form, y: Form) -> Form:
+def _form_product(x: Form, y: Form) -> Form:
     x, y = x.settled(), y.settled()
-    one, other = x.rows[CENTRE], y.rows[CENTRE]
-    rows = one * y.rows + other * x.rows
+    x_centre, y_centre = x.rows[CENTRE], y.rows[CENTRE]
+    rows = x_centre * y.rows + y_centre * x.rows
     rows[LOW], rows[HIGH] = intervals.operation("mul", ())(x.pair, y.pair)
-    rows[CENTRE] = one * other
-    away = x.spread() * y.spread()
-    rows[RADIUS] = abs(one) * y.rows[RADIUS] + abs(other) * x.rows[RADIUS] + away
-    rows[BULK] = abs(one) * y.rows[BULK] + abs(other) * x.rows[BULK] + away
+    rows[CENTRE] = x_centre * y_centre
+    spread_product = x.spread() * y.spread()
+    rows[RADIUS] = abs(x_centre) * y.rows[RADIUS] + abs(y_centre) * x.rows[RADIUS] + spread_product
+    rows[BULK] = abs(x_centre) * y.rows[BULK] + abs(y_centre) * x.rows[BULK] + spread_product
     return Form(rows, 3).settled()
 
 
 def _quotient(x: Value, y: Value) -> Form | None:
     if not isinstance(y, Form):
-        found = _product(x, _ONE / y)
-        found.rows[LOW], found.rows[HIGH] = intervals.operation("div", ())(pair(x), (y, y))
-        return Form(found.rows, found.depth + 1)
+        form = _product(x, _UNIT / y)
+        form.rows[LOW], form.rows[HIGH] = intervals.operation("div", ())(pair(x), (y, y))
+        return Form(form.rows, form.depth + 1)
     ends = intervals.operation("div", ())(pair(x), y.pair)
     inverse = y.inverse
     if inverse is None:
         y = y.settled()
         if not (y.rows[LOW] > 0).all():
             return None
-        inverse = _curve(lambda v: _ONE / v, _inverse_at, y, (_ONE / y.rows[HIGH], _ONE / y.rows[LOW]))
-    found = _product(x, inverse)
-    found.rows[LOW], found.rows[HIGH] = ends
-    return found
+        inverse = _curve(lambda v: _UNIT / v, _inverse_tangent, y, (_UNIT / y.rows[HIGH], _UNIT / y.rows[LOW]))
+    form = _product(x, inverse)
+    form.rows[LOW], form.rows[HIGH] = ends
+    return form
 
 
-def _inverse_at(slope: Any) -> Any:
-    return np.sqrt(-_ONE / slope)
+def _inverse_tangent(slope: Any) -> Any:
+    return np.sqrt(-_UNIT / slope)
 
 
-def _curve(at: Callable[[Any], Any], tangent: Callable[[Any], Any], x: Form, found: Pair) -> Form:
-    """A function that is convex or concave over the interval: a secant, moved between it and the tangent of its slope.
+def _curve(function: Callable[[Any], Any], tangent: Callable[[Any], Any], x: Form, interval: Pair) -> Form:
+    """Return the form of a convex or concave function: a secant, moved half way to the tangent of the same slope.
 
     Args:
-        at: the function.
-        tangent: slope → where the function has it.
+        function: the function.
+        tangent: slope → argument at which the function has it.
         x: the operand, settled.
-        found: least and most of the function.
+        interval: least and most of the function.
     """
     low, high = x.pair
-    ends = at(low), at(high)
+    ends = function(low), function(high)
     with np.errstate(all="ignore"):
-        slope = np.where(high > low, (ends[1] - ends[0]) / (high - low), _NONE)
+        slope = np.where(high > low, (ends[1] - ends[0]) / (high - low), _ZERO)
         touch = tangent(slope)
     touch = np.where(touch == touch, np.minimum(np.maximum(touch, low), high), low).astype(np.float32)
-    pairs = zip((*ends, at(touch)), (low, high, touch), strict=True)
+    pairs = zip((*ends, function(touch)), (low, high, touch), strict=True)
     least, most = intervals.hull([end - slope * value for end, value in pairs])
     rows = x.rows * slope
     half = _HALF * (most - least)
     rows[CENTRE] += _HALF * least + _HALF * most
     rows[RADIUS] = abs(rows[RADIUS]) + half
     rows[BULK] = abs(rows[BULK]) + half + abs(ends[0]) + abs(ends[1]) + abs(slope) * (abs(low) + abs(high))
-    rows[LOW], rows[HIGH] = found
+    rows[LOW], rows[HIGH] = interval
     return Form(rows, x.depth + 3).settled()
 
 
-def _curved(
-    name: str, given: tuple[Any, ...], tangent: Callable[[Any], Any], x: Form, above: float, *others: Any
+def _curve_form(
+    name: str, parameters: tuple[Any, ...], tangent: Callable[[Any], Any], x: Form, lower_limit: float, *operands: Any
 ) -> Form | None:
-    """A curve, where all of the operand is above a number."""
+    """Return the form of a curve, None where the operand may be at or below ``lower_limit``."""
     x = x.settled()
-    if not (x.rows[LOW] > above).all():
+    if not (x.rows[LOW] > lower_limit).all():
         return None
-    at = function_of(name, given)
-    found = intervals.operation(name, given)(x.pair, *((y, y) for y in others))
-    return _curve(lambda v: at(v, *others), tangent, x, found)
+    function = numpy_function(name, parameters)
+    interval = intervals.operation(name, parameters)(x.pair, *((y, y) for y in operands))
+    return _curve(lambda v: function(v, *operands), tangent, x, interval)
 
 
 def _extreme(x: Value, y: Value, sign: int) -> Form:
-    """The larger of two, or with sign -1 the smaller: between both by the line over their difference."""
+    """Return the maximum of two values, or with sign -1 the minimum, as the chord over their difference."""
     if not isinstance(x, Form):
         x, y = y, x
-    low, high = _gap(x, y)
-    mixed = (low < 0) & (high > 0)
-    share = np.where(mixed, high / (high - low), low >= 0).astype(np.float32)
-    off = np.where(mixed, -_HALF * share * low, _NONE)
-    of_x = share if sign > 0 else _ONE - share
-    of_y = _ONE - of_x
-    rows = x.rows * of_x
+    low, high = _difference_bounds(x, y)
+    is_mixed = (low < 0) & (high > 0)
+    share = np.where(is_mixed, high / (high - low), low >= 0).astype(np.float32)
+    half_width = np.where(is_mixed, -_HALF * share * low, _ZERO)
+    x_share = share if sign > 0 else _UNIT - share
+    y_share = _UNIT - x_share
+    rows = x.rows * x_share
     if isinstance(y, Form):
-        rows += y.rows * of_y
+        rows += y.rows * y_share
     else:
-        part = y * of_y
-        rows[CENTRE] += part
-        rows[BULK] += abs(part)
+        weighted = y * y_share
+        rows[CENTRE] += weighted
+        rows[BULK] += abs(weighted)
     (a, b), (c, d), extreme = x.pair, pair(y), np.maximum if sign > 0 else np.minimum
     extreme(a, c, out=rows[LOW])
     extreme(b, d, out=rows[HIGH])
-    rows[CENTRE] += off if sign > 0 else -off
-    rows[RADIUS] += off
-    rows[BULK] += off + off
+    rows[CENTRE] += half_width if sign > 0 else -half_width
+    rows[RADIUS] += half_width
+    rows[BULK] += half_width + half_width
     return Form(rows, _depth(x, y) + 3)
 
 
-def _gap(x: Value, y: Value) -> Pair:
-    """What the first is above the second."""
+def _difference_bounds(x: Value, y: Value) -> Pair:
+    """Return the lowest and highest value of ``x - y`` [block]."""
     if not isinstance(x, Form):
-        low, high = _gap(y, x)
+        low, high = _difference_bounds(y, x)
         return -high, -low
     (a, b), (c, d) = x.pair, pair(y)
     centre, spread = x.rows[CENTRE], x.rows[RADIUS]
     if isinstance(y, Form):
-        away, bulk = abs(x.rows[SLOPES:] - y.rows[SLOPES:]).sum(axis=0), x.rows[BULK] + y.rows[BULK]
+        slope_sum, bulk = abs(x.rows[SLOPES:] - y.rows[SLOPES:]).sum(axis=0), x.rows[BULK] + y.rows[BULK]
         centre, spread = centre - y.rows[CENTRE], spread + y.rows[RADIUS]
     else:
-        away, bulk, centre = abs(x.rows[SLOPES:]).sum(axis=0), x.rows[BULK] + abs(y), centre - y
-    spread = spread + away + np.float32(_depth(x, y) + 3) * _ROUNDING * bulk
+        slope_sum, bulk, centre = abs(x.rows[SLOPES:]).sum(axis=0), x.rows[BULK] + abs(y), centre - y
+    spread = spread + slope_sum + np.float32(_depth(x, y) + 3) * _ROUNDING * bulk
     return np.fmax(a - d, centre - spread), np.fmin(b - c, centre + spread)
 
 
-def least_within(x: Form, held: Form) -> Any:
-    """A bound of a value where another is not above 0, by the best of some multipliers of that limit.
+def bound_within_limit(x: Form, limit: Form) -> Any:
+    """Return a lower bound of ``x`` [block] over designs where ``limit`` is not above 0.
 
-    For any multiplier that is not negative, ``x + multiplier held`` is not above ``x`` where the limit holds.
+    For any multiplier that is not negative, ``x + multiplier limit`` is not above ``x`` where the limit holds: the best
+    of some multipliers is taken.
     """
-    rows, limit, best = x.rows, held.rows, np.float32(-np.inf)
+    rows, limit_rows, best = x.rows, limit.rows, np.float32(-np.inf)
     for symbol in range(SLOPES, len(rows)):
-        multiplier = np.fmax(-rows[symbol] / limit[symbol], _NONE)
-        multiplier = np.where(np.isfinite(multiplier), multiplier, _NONE)
-        both = rows + multiplier * limit
-        away = abs(both[SLOPES:]).sum(axis=0) + both[RADIUS] + np.float32(8) * _ROUNDING * both[BULK]
-        best = np.fmax(best, both[CENTRE] - away)
+        multiplier = np.fmax(-rows[symbol] / limit_rows[symbol], _ZERO)
+        multiplier = np.where(np.isfinite(multiplier), multiplier, _ZERO)
+        combined = rows + multiplier * limit_rows
+        spread = abs(combined[SLOPES:]).sum(axis=0) + combined[RADIUS] + np.float32(8) * _ROUNDING * combined[BULK]
+        best = np.fmax(best, combined[CENTRE] - spread)
     return best
 
 
-def _chosen(n_symbols: int, which: Value, *cases: Value) -> Form | None:
-    """The form of the case that is chosen; where that is open one through the middle of both."""
-    surely, maybe = pair(which)
-    if len(cases) != 2 or surely.dtype != bool:
+def _selection(n_symbols: int, condition: Value, *cases: Value) -> Form | None:
+    """Return the form of the selected case, or the middle of both cases where the condition is open."""
+    is_surely, may_be = pair(condition)
+    if len(cases) != 2 or is_surely.dtype != bool:
         return None
-    count = max(len(surely), *(len(pair(x)[0]) for x in cases))
+    count = max(len(is_surely), *(len(pair(x)[0]) for x in cases))
     first, second = (_rows(x, n_symbols, count) for x in cases)
-    rows = np.where(surely, second, first)
-    if maybe is not surely and (opened := maybe & ~surely).any():
-        a, b = first[:, opened], second[:, opened]
+    rows = np.where(is_surely, second, first)
+    if may_be is not is_surely and (is_open := may_be & ~is_surely).any():
+        a, b = first[:, is_open], second[:, is_open]
         middle = _HALF * (a + b)
         middle[LOW], middle[HIGH] = np.minimum(a[LOW], b[LOW]), np.maximum(a[HIGH], b[HIGH])
-        apart = _HALF * (abs(a[CENTRE] - b[CENTRE]) + abs(a[SLOPES:] - b[SLOPES:]).sum(axis=0))
-        middle[RADIUS] = np.maximum(a[RADIUS], b[RADIUS]) + apart
+        half_distance = _HALF * (abs(a[CENTRE] - b[CENTRE]) + abs(a[SLOPES:] - b[SLOPES:]).sum(axis=0))
+        middle[RADIUS] = np.maximum(a[RADIUS], b[RADIUS]) + half_distance
         middle[BULK] = a[BULK] + b[BULK]
-        rows[:, opened] = middle
+        rows[:, is_open] = middle
     return Form(rows, 3 + max(x.depth if isinstance(x, Form) else 0 for x in cases))
 
 
 def _power(x: Value, y: Value) -> Form | None:
     if not isinstance(x, Form) or not isinstance(y, np.ndarray):
         return None
-    return _curved("pow", (), lambda slope: np.power(slope / y, _ONE / (y - _ONE)), x, 0.0, y)
+    return _curve_form("pow", (), lambda slope: np.power(slope / y, _UNIT / (y - _UNIT)), x, 0.0, y)
 
 
-def _whole_power(given: tuple[int], x: Form) -> Form | None:
-    if given[0] in (0, 1):
+def _integer_power(parameters: tuple[int], x: Form) -> Form | None:
+    if parameters[0] in (0, 1):
         return None
-    n = np.float32(given[0])
-    return _curved("integer_pow", given, lambda slope: np.power(slope / n, _ONE / (n - _ONE)), x, 0.0)
+    n = np.float32(parameters[0])
+    return _curve_form("integer_pow", parameters, lambda slope: np.power(slope / n, _UNIT / (n - _UNIT)), x, 0.0)
 
 
-#: Functions that bend one way: what they are above, and where they have a slope.
+#: Convex or concave function → lower limit of its argument, and slope → argument at which it has it.
 _CURVES: dict[str, tuple[float, Callable[[Any], Any]]] = {
     "sqrt": (0.0, lambda slope: np.float32(0.25) / (slope * slope)),
     "exp": (-np.inf, np.log),
-    "log": (0.0, lambda slope: _ONE / slope),
+    "log": (0.0, lambda slope: _UNIT / slope),
 }
 
 
-def _line_of(name: str, given: tuple[Any, ...], n_symbols: int) -> Callable[..., Form | None] | None:
-    """What computes the form of an operation; None for one that has an interval alone."""
+def _form_rule(name: str, parameters: tuple[Any, ...], n_symbols: int) -> Callable[..., Form | None] | None:
+    """Return the function that computes the form of an operation, None for one that has an interval alone."""
     if name in _CURVES:
-        above, tangent = _CURVES[name]
-        return lambda x: _curved(name, given, tangent, x, above)
+        lower_limit, tangent = _CURVES[name]
+        return lambda x: _curve_form(name, parameters, tangent, x, lower_limit)
     if name == "integer_pow":
-        return lambda x: _whole_power(given, x)
-    return functools.partial(_chosen, n_symbols) if name == "select_n" else _LINES.get(name)
+        return lambda x: _integer_power(parameters, x)
+    return functools.partial(_selection, n_symbols) if name == "select_n" else _FORM_RULES.get(name)
 
 
-_LINES: dict[str, Callable[..., Form | None]] = {
+_FORM_RULES: dict[str, Callable[..., Form | None]] = {
     "add": _sum,
     "add_any": _sum,
     "sub": difference,
@@ -379,12 +396,12 @@ _LINES: dict[str, Callable[..., Form | None]] = {
 _INVERSES = {"mul": "mul", "div": "div", "min": "max", "max": "min", "select_n": "select_n"}
 
 
-def _by_inverses(name: str, n_symbols: int, *operands: Value) -> Value | None:
-    """The inverse of what an operation gives, of the inverses of its operands."""
+def _combined_inverse(name: str, n_symbols: int, *operands: Value) -> Value | None:
+    """Return the inverse of an operation on rates from the inverses of its operands, None where one is unknown."""
     choice = operands[:1] if name == "select_n" else ()
     rates = operands[len(choice) :]
-    inverses = [x.inverse if isinstance(x, Form) else _ONE / x for x in rates]
+    inverses = [x.inverse if isinstance(x, Form) else _UNIT / x for x in rates]
     if any(x is None or not (pair(x)[0] > 0).all() for x in inverses):
         return None
-    line = _line_of(name, (), n_symbols)
+    line = _form_rule(name, (), n_symbols)
     return line(*choice, *inverses) if line else None

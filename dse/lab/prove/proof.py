@@ -22,8 +22,17 @@ from dse.io import outputs
 from dse.io.files import is_sealed, seal, whole_or_absent
 from dse.io.interruption import telling
 from dse.io.quantities import counted, quantity
-from dse.lab.prove.blocks import CELLS, Blocks, mappings
-from dse.lab.prove.branch import BOUNDED, CANNOT_RUN, EVALUATED, OPEN, Front, Node, Prover, State
+from dse.lab.prove.blocks import CELLS, BlockEvaluator, sorted_mappings
+from dse.lab.prove.branch import (
+    BOUNDED,
+    CANNOT_RUN,
+    EVALUATED,
+    OPEN,
+    BlockTree,
+    BranchAndBound,
+    IncumbentFront,
+    ProofState,
+)
 from dse.optimizers import space as spaces
 from dse.optimizers.problem import Problem
 from dse.optimizers.proofs import Proof, ProofOptions
@@ -37,35 +46,35 @@ _SUFFIX = ".certificate.npz"
 
 @dataclasses.dataclass(frozen=True)
 class ProofProgress:
-    """How far a proof is."""
+    """Progress of a proof for display."""
 
-    state: State
+    state: ProofState
     goal: float  #: the gap that is asked for
-    found: str  #: the best design, or the size of the front
+    best_text: str  #: the best design, or the size of the front
     method: str = "proof"
 
     @property
     def share(self) -> float:
-        """Near 1 when the gap is near what is asked for."""
+        """Return the goal over the gap, at most 1."""
         gap = self.state.gap
         return min(1.0, max(self.goal, 1e-4) / gap) if 0.0 < gap < math.inf else float(gap == 0.0)
 
     def __str__(self) -> str:
         gap = f"gap {100 * self.state.gap:.3g} %" if self.state.gap < 10.0 else "no bound of use yet"
-        return f"proof: {counted(self.state.n_blocks, 'block')}, {self.state.n_open:,} open, {self.found}, {gap}"
+        return f"proof: {counted(self.state.n_blocks, 'block')}, {self.state.n_open:,} open, {self.best_text}, {gap}"
 
 
 class Certificate(NamedTuple):
-    """What a proof leaves: how the space was divided, the best designs, and the gap."""
+    """A proof as written to a file: how the space was divided, the best designs, and the gap."""
 
     header: dict[str, Any]
-    node: Node
-    front: Front
+    node: BlockTree
+    front: IncumbentFront
 
 
 def prove(
     task: Problem,
-    known: Point | None,
+    incumbents: Point | None,
     identity: Mapping[str, str],
     options: ProofOptions,
     file: Path | None = None,
@@ -75,7 +84,7 @@ def prove(
 
     Args:
         task: the space, with one objective or two.
-        known: designs that are known, where the proof begins.
+        incumbents: designs that are known, where the proof begins.
         identity: what results depend on; its digest stands in the certificate.
         options: the gap that is asked for, and the time.
         file: of the certificate, by default none; written when the proof ends, or is interrupted.
@@ -84,108 +93,123 @@ def prove(
     Returns:
         What is proven, and the certificate of it.
 
-    Raises InputError for more objectives, and for a gap of 0 of a space with continuous axes.
+    Raises:
+        InputError: for more than two objectives, and for a gap of 0 of a space with continuous axes.
     """
     _check(task, options)
-    every = members(task)
-    prover, interrupted = Prover(every, [] if known is None else _positions(task, every, known), options.gap), False
+    block_evaluators = evaluators(task)
+    prover, interrupted = (
+        BranchAndBound(
+            block_evaluators, [] if incumbents is None else _positions(task, block_evaluators, incumbents), options.gap
+        ),
+        False,
+    )
 
-    def goes_on(state: State) -> bool:
+    def may_continue(state: ProofState) -> bool:
         if options.progress:
-            options.progress(ProofProgress(state, options.gap, _found(task, state.front)))
+            options.progress(ProofProgress(state, options.gap, _best_text(task, state.front)))
         return options.minutes is None or state.seconds < 60.0 * options.minutes
 
-    def certified() -> Certificate:
+    def write_certificate() -> Certificate:
         certificate = _certificate(task, identity, prover)
         if file:
             write(file, certificate, force)
         return certificate
 
     def report() -> str:
-        gap, where = certified().header["gap"], f": {file}" if file else ""
+        gap, where = write_certificate().header["gap"], f": {file}" if file else ""
         return f"; proven to a gap of {100 * gap:.3g} %{where}" if gap < math.inf else "; nothing is proven yet"
 
     with telling(report):
         try:
-            prover.run(goes_on)
+            prover.run(may_continue)
         except KeyboardInterrupt:
             interrupted = True
-        certificate = certified()
+        certificate = write_certificate()
     return _proof(task, options, prover, certificate, interrupted, file), certificate
 
 
-def members(task: Problem) -> list[Blocks]:
-    """Blocks of each structure of a space."""
-    found = []
-    for number, (grid, program) in enumerate(task.programs):
-        intervals = tuple(one for one in task.spec.intervals if one.path in task.moving(number))
+def evaluators(task: Problem) -> list[BlockEvaluator]:
+    """Return an evaluator of blocks for each structure of a space.
+
+    Raises:
+        InputError: for a study with an operation that has no rule for ranges.
+    """
+    evaluators = []
+    for i, (grid, program) in enumerate(task.programs):
+        intervals = tuple(interval for interval in task.spec.intervals if interval.path in task.moving(i))
         try:
-            found.append(Blocks(program, grid, intervals))
+            evaluators.append(BlockEvaluator(program, grid, intervals))
         except (KeyError, NotImplementedError) as unknown:
             where, got = f"study {task.study.name}", f"an operation that is not known of ranges: {unknown}"
             raise InputError(where, got, "the operations of dse.lab.prove", "leave out --prove") from None
-    return found
+    return evaluators
 
 
-def _positions(task: Problem, members: list[Blocks], points: Point) -> list[tuple[int, list[int]]]:
-    """Designs of a search as (structure, positions along its axes)."""
+def _positions(task: Problem, members: list[BlockEvaluator], points: Point) -> list[tuple[int, list[int]]]:
+    """Return designs of a search as (structure, positions along its axes)."""
     leaves = {path: np.asarray(column).tolist() for path, column in spaces.values(task.space, points).items()}
     structure = leaves.pop(spaces.STRUCTURE, [0.0] * len(points.digits))
     designs = (dict(zip(leaves, values, strict=True)) for values in zip(*leaves.values(), strict=True))
     return [(int(i), members[int(i)].position(design)) for i, design in zip(structure, designs, strict=True)]
 
 
-def points(task: Problem, front: Front) -> Point:
-    """The designs of a front as points of the space."""
+def front_points(task: Problem, front: IncumbentFront) -> Point:
+    """Return the designs of a front as points of the space."""
     grid, space, digits, reals = task.grid, task.space, [], []
-    order = [mappings(one)[1] for one in grid.each]
-    for number, (mapping, *position) in zip(front.member.tolist(), front.position.tolist(), strict=True):
-        pair = order[number][mapping]
-        along = zip((next(iter(one.columns)) for one in grid.each[number].dimensions), position, strict=False)
-        at_path = dict(along)
-        reals.append([at_path.get(path, 0) / CELLS for path in space.paths])
-        places = [0 if path in space.paths else at for path, at in at_path.items()]
+    table_rows = [sorted_mappings(structure_grid)[1] for structure_grid in grid.each]
+    for structure, (mapping, *position) in zip(front.member.tolist(), front.position.tolist(), strict=True):
+        pair = table_rows[structure][mapping]
+        paths = (next(iter(dimension.columns)) for dimension in grid.each[structure].dimensions)
+        position_by_path = dict(zip(paths, position, strict=False))
+        reals.append([position_by_path.get(path, 0) / CELLS for path in space.paths])
+        axis_digits = [0 if path in space.paths else digit for path, digit in position_by_path.items()]
         if grid.members:
-            member = grid.members[number]
+            member = grid.members[structure]
             pair = member.mappings[pair]
             axes = zip(member.axes, member.positions, strict=True)
-            places = [int(at[places[axis]] if axis >= 0 else at[0]) for axis, at in axes]
+            axis_digits = [int(column[axis_digits[axis]] if axis >= 0 else column[0]) for axis, column in axes]
         row, column = grid.pairs[pair]
-        digits.append([*places, row, *np.unravel_index(column, space.sizes[space.row_digit + 1 :])])
+        digits.append([*axis_digits, row, *np.unravel_index(column, space.sizes[space.row_digit + 1 :])])
     return Point(np.array(digits, np.int32), np.array(reals, np.float32).reshape(len(digits), len(space.paths)))
 
 
 def digest(identity: Mapping[str, str]) -> str:
-    """Of all that the results depend on."""
+    """Return the checksum of what the results depend on."""
     return hashlib.sha256(json.dumps(sorted(identity.items())).encode()).hexdigest()
 
 
 def _check(task: Problem, options: ProofOptions) -> None:
     where = task.spec.sweep.file
     if task.n_objectives > 2:
-        got = " and ".join(one.expression.text for one in task.program.objectives)
+        got = " and ".join(objective.expression.text for objective in task.program.objectives)
         raise InputError(f"{where}: objective", got, "one objective or two with --prove", "name two, or leave it out")
     if task.spec.intervals and options.gap <= 0.0:
         raise InputError("--gap", "0 with continuous axes", "a gap above 0", "write --gap 0.001")
 
 
-def _found(task: Problem, front: Front) -> str:
-    """The best design, or the size of a front, in words."""
+def _best_text(task: Problem, front: IncumbentFront) -> str:
+    """Return the objective of the best design, or the size of a front, in words."""
     if task.n_objectives > 1:
         return f"{counted(len(front.member), 'design')} on the front"
     objective = task.program.objectives[0]
-    value = [quantity(objective.sign * one, objective.expression.written) for one in front.objectives[:, 0].tolist()]
+    value = [quantity(objective.sign * best, objective.expression.written) for best in front.objectives[:, 0].tolist()]
     return f"{objective.expression.text.replace('_', ' ')} {value[0] if value else 'none'}"
 
 
-def _certificate(task: Problem, identity: Mapping[str, str], prover: Prover) -> Certificate:
-    state, objectives = prover.state, [one.expression.text for one in task.program.objectives]
+def _certificate(task: Problem, identity: Mapping[str, str], prover: BranchAndBound) -> Certificate:
+    state, objectives = prover.state, [objective.expression.text for objective in task.program.objectives]
     header = {"layout": _LAYOUT, "digest": digest(identity), "objectives": objectives, "gap": state.gap}
     return Certificate(header, prover.tree(state), state.front)
 
 
 def _proof(
-    task: Problem, options: ProofOptions, prover: Prover, certificate: Certificate, interrupted: bool, file: Path | None
+    task: Problem,
+    options: ProofOptions,
+    prover: BranchAndBound,
+    certificate: Certificate,
+    interrupted: bool,
+    file: Path | None,
 ) -> Proof:
     state, (front, gap) = prover.state, (certificate.front, certificate.header["gap"])
     kinds = np.bincount(certificate.node.kind, minlength=EVALUATED + 1)
@@ -216,33 +240,44 @@ def _proof(
 # --- certificates -------------------------------------------------------------------------------------------
 
 
-def path_of(output: Path) -> Path:
-    """Path of the certificate, next to the results."""
+def certificate_path(output: Path) -> Path:
+    """Return the path of the certificate next to a results file."""
     return output.with_suffix(_SUFFIX)
 
 
 def write(file: Path, certificate: Certificate, force: bool) -> None:
-    """Write a certificate; InputError where the file is another's."""
+    """Write a certificate.
+
+    Raises:
+        InputError: for a file that dse has not written, unless ``force``.
+    """
     outputs.checked(file, force)
     file.parent.mkdir(parents=True, exist_ok=True)
     with outputs.disk_errors(file), whole_or_absent(file) as partial:
-        with partial.open("wb") as opened:
+        with partial.open("wb") as stream:
             arrays = certificate.node._asdict() | certificate.front._asdict()
-            np.savez_compressed(opened, header=np.array(json.dumps(certificate.header)), **arrays)
+            np.savez_compressed(stream, header=np.array(json.dumps(certificate.header)), **arrays)
         seal(partial)
 
 
 def read(file: Path) -> Certificate:
-    """The certificate in a file; InputError where it is none, or not as it was written."""
+    """Read the certificate in a file.
+
+    Raises:
+        InputError: for a file that is no certificate, or was changed.
+    """
     fix = "write it again with dse search SPEC --prove"
     try:
         if not is_sealed(file):
             raise InputError(str(file), "not as it was written", "a certificate of dse", fix)
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             header = json.loads(str(arrays["header"]))
             if header.get("layout") != _LAYOUT:
                 raise InputError(str(file), str(header.get("layout")), _LAYOUT, fix)
-            node, front = Node(*(arrays[name] for name in Node._fields)), Front(*(arrays[n] for n in Front._fields))
+            node, front = (
+                BlockTree(*(arrays[name] for name in BlockTree._fields)),
+                IncumbentFront(*(arrays[n] for n in IncumbentFront._fields)),
+            )
             return Certificate(header, node, front)
     except FileNotFoundError:
         raise InputError(str(file), "no such file", "a certificate of dse", fix) from None

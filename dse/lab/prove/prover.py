@@ -22,7 +22,7 @@ def prove(
     output: Path | None,
     force: bool,
 ) -> tuple[Proof, Point | None]:
-    """What is proven of a space, and the best designs that are known at its end; None where none can run.
+    """Prove a bound on the objectives of a space.
 
     Args:
         task: the space, with one objective or two.
@@ -32,6 +32,6 @@ def prove(
         output: results file beside which the certificate is written; None: none is.
         force: replace a file that dse has not written.
     """
-    file = proofs.path_of(output) if output else None
+    file = proofs.certificate_path(output) if output else None
     proof, certificate = proofs.prove(task, known, identity, options, file, force)
-    return proof, proofs.points(task, certificate.front) if proof.front else None
+    return proof, proofs.front_points(task, certificate.front) if proof.front else None

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dse.doors.scalars.operations import Operation, Operations, function_of, needed, same_as
+from dse.doors.scalars.operations import Operation, Operations, equal_input, live_operations, numpy_function
 from dse.errors import InputError
 from dse.sweep.engine.numpy_backend import operations_of
 from dse.sweep.engine.point import Program
@@ -24,15 +24,15 @@ from dse.sweep.grid.grid import Grid
 _BATCH = 8192
 
 #: Numbers that the mapping decides, of all mappings.
-_MOST_NUMBERS = 1 << 30
+_MAX_NUMBERS = 1 << 30
 
 #: Comparison → whether its first operand is the smaller one where it holds.
-_LESS = {"le": True, "lt": True, "ge": False, "gt": False}
+_IS_FIRST_SMALLER = {"le": True, "lt": True, "ge": False, "gt": False}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Staged:
-    """Operations on values by number: first those of the table, then leaves of hardware, then what is computed."""
+class StagedOperations:
+    """Operations on numbered values: first the table of mappings, then leaves of hardware, then computed values."""
 
     constants: dict[int, Any]
     table: dict[int, np.ndarray]  #: value → of each mapping
@@ -43,155 +43,169 @@ class Staged:
 
     @functools.cached_property
     def limits(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of values of which the first is not above the second in a design that can run."""
-        made = {operation[3]: operation for operation in self.operations}
-        return tuple(dict.fromkeys(_limits(self.reason, False, made, self.constants)))
+        """Pairs of numbers of values of which the first is at most the second in a design that can run."""
+        producers = {operation[3]: operation for operation in self.operations}
+        return tuple(dict.fromkeys(_limits(self.reason, False, producers, self.constants)))
 
 
 def _limits(
-    value: int, is_true: bool, made: Mapping[int, Operation], constants: Mapping[int, Any]
+    value: int, is_true: bool, producers: Mapping[int, Operation], constants: Mapping[int, Any]
 ) -> Iterator[tuple[int, int]]:
-    """Limits that hold where a value is what it is in designs that can run: reasons none, truth values ``is_true``."""
-    name, _, inputs, _ = made.get(value, ("", (), (), 0))
+    """Yield the pairs (lower, upper) that a value implies in designs that can run: no reasons, Booleans ``is_true``."""
+    name, _, inputs, _ = producers.get(value, ("", (), (), 0))
     if name in ("or", "add", "and") and is_true == (name == "and"):  # reasons are added too
-        for one in inputs:
-            yield from _limits(one, is_true, made, constants)
+        for lower in inputs:
+            yield from _limits(lower, is_true, producers, constants)
     elif name == "not":
-        yield from _limits(inputs[0], not is_true, made, constants)
+        yield from _limits(inputs[0], not is_true, producers, constants)
     elif name == "convert_element_type":
-        yield from _limits(inputs[0], is_true, made, constants)
+        yield from _limits(inputs[0], is_true, producers, constants)
     elif name == "select_n" and all(np.ndim(constants.get(i, np.zeros(1))) == 0 for i in inputs[1:]):
-        no, yes = (bool(constants[i]) for i in inputs[1:])
-        if no != yes:
-            yield from _limits(inputs[0], yes == is_true, made, constants)
+        if_false, if_true = (bool(constants[i]) for i in inputs[1:])
+        if if_false != if_true:
+            yield from _limits(inputs[0], if_true == is_true, producers, constants)
     elif name in ("le", "lt", "ge", "gt"):
-        one, other = inputs if (name in ("le", "lt")) == is_true else inputs[::-1]
-        yield one, other
+        lower, upper = inputs if (name in ("le", "lt")) == is_true else inputs[::-1]
+        yield lower, upper
 
 
-def staged(program: Program, grid: Grid, moving: Sequence[str], mappings: dict[str, np.ndarray]) -> Staged:
-    """The objectives and the reasons of a grid's designs.
+def stage_operations(
+    program: Program, grid: Grid, dimension_paths: Sequence[str], mappings: dict[str, np.ndarray]
+) -> StagedOperations:
+    """Stage the operations of a grid's objectives and reasons.
 
     Args:
         program: what is computed.
         grid: of designs of one structure.
-        moving: leaf paths that dimensions and continuous axes set.
+        dimension_paths: leaf paths that dimensions and continuous axes set.
         mappings: leaf path → value of each mapping.
     """
-    values = {path: np.float32(0.0) for path in (*moving, *mappings)}
-    found = operations_of(program, grid.base, values)
+    values = {path: np.float32(0.0) for path in (*dimension_paths, *mappings)}
+    operations = operations_of(program, grid.base, values)
     leaves = jax.tree.leaves((grid.base, values))
     first = len(leaves) - len(values)
-    opened = {path: first + i for i, path in enumerate(sorted(values))}
-    folded = _wanted(found).folded(leaves, list(opened.values()))
-    place = {path: i for i, path in enumerate(opened)}
-    return _staged(*_simplified(folded), place, mappings, moving)
+    open_leaves = {path: first + i for i, path in enumerate(sorted(values))}
+    folded = _objective_operations(operations).folded(leaves, list(open_leaves.values()))
+    input_ids = {path: i for i, path in enumerate(open_leaves)}
+    return _split_operations(*_simplify(folded), input_ids, mappings, dimension_paths)
 
 
-def _wanted(found: Operations) -> Operations:
-    """The objectives and the reasons alone."""
-    metrics, objectives = jax.tree.unflatten(found.structure, found.outputs)
+def _objective_operations(operations: Operations) -> Operations:
+    """Return the operations that objectives and reasons depend on."""
+    metrics, objectives = jax.tree.unflatten(operations.structure, operations.outputs)
     outputs = [*objectives, metrics.infeasible_reason]
-    return found._replace(operations=needed(found.operations, outputs), outputs=outputs)
+    return operations._replace(operations=live_operations(operations.operations, outputs), outputs=outputs)
 
 
-def _simplified(found: Operations) -> tuple[dict[int, Any], list[Operation], list[int]]:
-    """Constants, operations and outputs that give the same numbers, by operations whose intervals are narrower.
+def _simplify(operations: Operations) -> tuple[dict[int, Any], list[Operation], list[int]]:
+    """Return constants, operations and outputs that give the same numbers with narrower intervals.
 
     A value less itself is 0 (ceilings with the slope of what is rounded). A case of a selection that is chosen where it
     is the smaller of two values is their minimum: so a selection of the smaller one is a minimum too.
     """
-    n_inputs = found.n_values - len(found.constants) - len(found.operations)
-    constants = dict(enumerate(found.constants, n_inputs))
-    made: dict[int, Operation] = {}
-    first: dict[Any, int] = {}
-    stands = {i: first.setdefault((value.dtype, value.tobytes()), i) for i, value in constants.items()}
-    for name, given, inputs, output in found.operations:
-        inputs = tuple(stands.get(i, i) for i in inputs)
-        known = same_as(name, [constants.get(i) for i in inputs])
-        if known is not None:
-            stands[output] = inputs[known]
+    n_inputs = operations.n_values - len(operations.constants) - len(operations.operations)
+    constants = dict(enumerate(operations.constants, n_inputs))
+    producers: dict[int, Operation] = {}
+    first_ids: dict[Any, int] = {}
+    aliases = {i: first_ids.setdefault((value.dtype, value.tobytes()), i) for i, value in constants.items()}
+    for name, parameters, inputs, output in operations.operations:
+        inputs = tuple(aliases.get(i, i) for i in inputs)
+        position = equal_input(name, [constants.get(i) for i in inputs])
+        if position is not None:
+            aliases[output] = inputs[position]
         elif name in ("stop_gradient", "copy"):
-            stands[output] = inputs[0]
+            aliases[output] = inputs[0]
         elif name == "sub" and inputs[0] == inputs[1]:
             constants[output] = np.float32(0.0)
         elif all(i in constants for i in inputs):
-            constants[output] = function_of(name, given)(*(constants[i] for i in inputs))
+            constants[output] = numpy_function(name, parameters)(*(constants[i] for i in inputs))
         else:
-            compared, cases = made.get(inputs[0]), inputs[1:]
-            if name == "select_n" and compared and compared[0] in _LESS and _narrows(cases, compared[2], constants):
-                inputs = (inputs[0], *(_case(i, compared, bool(which), made) for which, i in enumerate(cases)))
+            comparison, cases = producers.get(inputs[0]), inputs[1:]
+            if (
+                name == "select_n"
+                and comparison
+                and comparison[0] in _IS_FIRST_SMALLER
+                and _bounds_selection(cases, comparison[2], constants)
+            ):
+                inputs = (
+                    inputs[0],
+                    *(_selection_case(i, comparison, bool(which), producers) for which, i in enumerate(cases)),
+                )
             if name == "select_n" and inputs[1] == inputs[2]:
-                stands[output] = inputs[1]
+                aliases[output] = inputs[1]
             else:
-                made[output] = name, given, inputs, output
-    outputs = [stands.get(i, i) for i in found.outputs]
-    return constants, needed(list(made.values()), outputs), outputs
+                producers[output] = name, parameters, inputs, output
+    outputs = [aliases.get(i, i) for i in operations.outputs]
+    return constants, live_operations(list(producers.values()), outputs), outputs
 
 
-def _narrows(cases: tuple[int, ...], operands: tuple[int, ...], constants: Mapping[int, Any]) -> bool:
-    """Whether extremes of the compared values bound a selection: it is one itself, or a value is held to a number."""
+def _bounds_selection(cases: tuple[int, ...], operands: tuple[int, ...], constants: Mapping[int, Any]) -> bool:
+    """True where a selection is the extreme of the compared values, or one of these is a positive constant."""
     return {*cases} == {*operands} or any(np.all(constants.get(i, 0.0) > 0.0) for i in operands)
 
 
-def _case(case: int, compared: Operation, holds: bool, made: dict[int, Operation]) -> int:
-    """A case of a selection by whether a comparison holds; of a compared value the extreme of both."""
-    name, _, operands, _ = compared
+def _selection_case(case: int, comparison: Operation, is_true: bool, producers: dict[int, Operation]) -> int:
+    """Return the number of a selection's case, or of the extreme of both operands where it is one of them."""
+    name, _, operands, _ = comparison
     if case not in operands:
         return case
-    is_smaller = (_LESS[name] == holds) == (case == operands[0])
-    operation = "min" if is_smaller else "max", (), operands
-    known = next((output for output, one in made.items() if one[:3] == operation), None)
-    output = -2 - len(made) if known is None else known  # below all numbers of values, and not the same twice
-    made[output] = (*operation, output)
+    is_smaller = (_IS_FIRST_SMALLER[name] == is_true) == (case == operands[0])
+    extreme = "min" if is_smaller else "max", (), operands
+    existing = next((output for output, operation in producers.items() if operation[:3] == extreme), None)
+    output = (
+        -2 - len(producers) if existing is None else existing
+    )  # below all numbers of values, and not the same twice
+    producers[output] = (*extreme, output)
     return output
 
 
-def _staged(
+def _split_operations(
     constants: dict[int, Any],
     operations: list[Operation],
     outputs: list[int],
-    place: dict[str, int],
+    input_ids: dict[str, int],
     mappings: dict[str, np.ndarray],
-    moving: Sequence[str],
-) -> Staged:
-    """The operations cut in two, and the first part computed of every mapping."""
-    of_mapping = {place[path] for path in mappings} | constants.keys()
-    first, rest = list[Operation](), list[Operation]()
+    dimension_paths: Sequence[str],
+) -> StagedOperations:
+    """Split the operations at what mappings decide, and compute the first part for every mapping."""
+    mapping_values = {input_ids[path] for path in mappings} | constants.keys()
+    table_operations, later_operations = list[Operation](), list[Operation]()
     for operation in operations:
-        is_first = of_mapping.issuperset(operation[2])
-        (first if is_first else rest).append(operation)
+        is_first = mapping_values.issuperset(operation[2])
+        (table_operations if is_first else later_operations).append(operation)
         if is_first:
-            of_mapping.add(operation[3])
-    wanted = {*outputs, *(i for operation in rest for i in operation[2])}
-    kept = sorted(wanted & of_mapping - constants.keys())
+            mapping_values.add(operation[3])
+    used_values = {*outputs, *(i for operation in later_operations for i in operation[2])}
+    table_ids = sorted(used_values & mapping_values - constants.keys())
     count = len(next(iter(mappings.values())))
-    if count * len(kept) > _MOST_NUMBERS:
-        most = f"some {_MOST_NUMBERS // max(1, len(kept)):,} mappings in memory"
-        raise InputError("--prove", f"{count:,} mappings", most, "list fewer values for the parts of the mapping")
-    table = _computed(first, constants, {place[path]: column for path, column in mappings.items()}, kept)
-    same = {i: column[0] for i, column in table.items() if (column == column[0]).all()}
-    return Staged(
-        {i: value for i, value in constants.items() if i in wanted} | same,
-        {i: column for i, column in table.items() if i not in same},
-        {path: place[path] for path in moving},
-        tuple(rest),
+    if count * len(table_ids) > _MAX_NUMBERS:
+        limit = f"some {_MAX_NUMBERS // max(1, len(table_ids)):,} mappings in memory"
+        raise InputError("--prove", f"{count:,} mappings", limit, "list fewer values for the parts of the mapping")
+    table = _table_values(
+        table_operations, constants, {input_ids[path]: column for path, column in mappings.items()}, table_ids
+    )
+    constant_columns = {i: column[0] for i, column in table.items() if (column == column[0]).all()}
+    return StagedOperations(
+        {i: value for i, value in constants.items() if i in used_values} | constant_columns,
+        {i: column for i, column in table.items() if i not in constant_columns},
+        {path: input_ids[path] for path in dimension_paths},
+        tuple(later_operations),
         tuple(outputs[:-1]),
         outputs[-1],
     )
 
 
-def _computed(
-    operations: list[Operation], constants: dict[int, Any], columns: dict[int, np.ndarray], kept: list[int]
+def _table_values(
+    operations: list[Operation], constants: dict[int, Any], columns: dict[int, np.ndarray], table_ids: list[int]
 ) -> dict[int, np.ndarray]:
-    """Values of every mapping by number."""
+    """Return number of a value → its values [mapping]."""
     count = len(next(iter(columns.values())))
-    steps = [(function_of(name, given), inputs, output) for name, given, inputs, output in operations]
+    steps = [(numpy_function(name, parameters), inputs, output) for name, parameters, inputs, output in operations]
     parts = []
-    for at in range(0, count, _BATCH):
-        values = constants | {i: column[at : at + _BATCH].astype(np.float32) for i, column in columns.items()}
+    for start in range(0, count, _BATCH):
+        values = constants | {i: column[start : start + _BATCH].astype(np.float32) for i, column in columns.items()}
         with np.errstate(all="ignore"):
             for function, inputs, output in steps:
                 values[output] = function(*[values[i] for i in inputs])
-        parts.append({i: np.broadcast_to(values[i], min(_BATCH, count - at)) for i in kept})
-    return {i: np.concatenate([part[i] for part in parts]) for i in kept}
+        parts.append({i: np.broadcast_to(values[i], min(_BATCH, count - start)) for i in table_ids})
+    return {i: np.concatenate([part[i] for part in parts]) for i in table_ids}

@@ -39,7 +39,7 @@ def test_known_parameters_come_back():
     found = fitted(synthetic())
     for name, true in (("bandwidth", 3e9), ("latency", 5e-5)):
         assert abs(np.log(found.values[name] / true)) < 4.0 * found.spread[name] + 1e-3
-        assert found.moved[name]
+        assert found.is_informed[name]
     assert found.rows == len(SIZES)
     assert found.median_error < 0.03
 
@@ -48,7 +48,7 @@ def test_what_the_rows_do_not_touch_stays_at_its_prior():
     found = fitted(synthetic())
     assert found.values["efficiency"] == pytest.approx(0.7, rel=0.01)
     assert found.spread["efficiency"] == pytest.approx(0.2, rel=0.02)
-    assert not found.moved["efficiency"]
+    assert not found.is_informed["efficiency"]
 
 
 def test_outliers_move_little():

@@ -48,7 +48,7 @@ def test_parameters_that_made_the_rows_come_back(found):
 
 @pytest.mark.slow
 def test_what_the_rows_do_not_tell_stays_at_its_prior(found):
-    assert not found.fit.moved["kernels.fine.narrow_efficiency"]
+    assert not found.fit.is_informed["kernels.fine.narrow_efficiency"]
     assert found.fit.values[OWN + "fine.block_floor"] == pytest.approx(90e-6, rel=0.02)
 
 

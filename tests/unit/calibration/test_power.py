@@ -63,7 +63,7 @@ def found(rows):
 
 def test_made_figures_are_fitted(found):
     assert np.abs(found.fit.errors).max() < 0.02
-    assert found.fit.moved["system.accelerator.power.threshold"]
+    assert found.fit.is_informed["system.accelerator.power.threshold"]
     assert set(found.fit.values) == {p.path for p in CHIPS[found.slug].parameters}
 
 

@@ -10,7 +10,7 @@ from jax import lax
 
 import dse
 from dse.doors import recording
-from dse.doors.equations import distinct
+from dse.doors.equations import merged_equations
 from dse.doors.evaluation import evaluate
 from dse.doors.study_training import TRAINING
 from dse.io.environment import double_precision
@@ -56,7 +56,7 @@ def test_what_is_recorded_is_what_jax_traces(function, inputs, double):
         inputs = jax.tree.map(np.float64 if double else np.float32, inputs)
         traced = jax.jit(function).trace(*inputs)
         found, structure = recording.trace(function, *inputs)
-    assert plain(found) == plain(distinct(traced.jaxpr))
+    assert plain(found) == plain(merged_equations(traced.jaxpr))
     assert structure == jax.tree.structure(traced.out_info)
 
 

@@ -59,14 +59,14 @@ def problem(weights: np.ndarray, steps: float = 0.1) -> FitProblem:
 def test_a_problem_finds_what_made_its_rows_and_nothing_without_rows():
     found = problem(np.ones(12)).solve().fit([Parameter("a", 1.0, 1.0), Parameter("b", 1.0, 1.0)])
     assert [found.values["a"], found.values["b"]] == pytest.approx([np.exp(0.5), np.exp(-0.3)], rel=1e-3)
-    assert np.abs(found.errors).max() < 1e-3 and all(found.moved.values())
+    assert np.abs(found.errors).max() < 1e-3 and all(found.is_informed.values())
     assert np.abs(problem(np.zeros(12)).solve().z).max() < 1e-6
 
 
 def test_rows_are_held_out_by_their_label():
     """Of one label all rows: without them a fit stays at its priors, or where it is asked to."""
     one, labels = problem(np.ones(12)), [index % 4 for index in range(12)]
-    assert np.abs(one.held_out(labels)).max() < 1e-3
-    alone = one.held_out(["all"] * 12)
+    assert np.abs(one.cross_validate(labels)).max() < 1e-3
+    alone = one.cross_validate(["all"] * 12)
     assert alone == pytest.approx(one.residuals(np.zeros(2)), abs=1e-6)
-    assert np.abs(one.held_out(["all"] * 12, otherwise=np.array([0.5, -0.3]))).max() < 1e-9
+    assert np.abs(one.cross_validate(["all"] * 12, otherwise=np.array([0.5, -0.3]))).max() < 1e-9

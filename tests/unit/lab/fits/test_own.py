@@ -60,7 +60,7 @@ def test_one_run_is_shrunk_and_several_are_the_level(tmp_path, mine):
         found = own.fit([runs(tmp_path / "rows.csv", rows[:count], times)], f"mine-{count}", mine)
         after = predicted(tmp_path / "next.csv", [STEP | {"global_batch": "512", "software": f"mine-{count}"}])[0]
         unseen.append(after / before)
-        assert len(found.values) <= own_fit.MOST and found.values[0].path == own.LEVEL
+        assert len(found.values) <= own_fit.MAX_VALUES and found.values[0].path == own.LEVEL
         written = tomllib.loads(found.path.read_text())
         assert written["level"]["value"] == pytest.approx(found.values[0].after, rel=1e-3)
         assert f"{count} run" in written["source"] and "from nemo" in written["source"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.lab.fits.residuals import coverage, of_class, of_unmeasured, residual
+from dse.lab.fits.residuals import class_residual, coverage, residual, unmeasured_residual
 
 
 @given(
@@ -35,12 +35,12 @@ def test_few_rows_lean_on_the_others():
     rng = np.random.default_rng(1)
     errors = np.concatenate([np.zeros(2), rng.normal(0.0, 0.1, 100)])
     sources = np.array(["a"] * 2 + ["b"] * 100)
-    few = of_class(sources == "a", sources, errors, np.zeros(102), np.ones(102))
-    many = of_class(sources == "b", sources, errors, np.zeros(102), np.ones(102))
+    few = class_residual(sources == "a", sources, errors, np.zeros(102), np.ones(102))
+    many = class_residual(sources == "b", sources, errors, np.zeros(102), np.ones(102))
     assert 0.05 < few < 1.2 * many
 
 
 def test_each_source_counts_alike_for_strangers():
     errors = np.concatenate([np.full(1000, 0.01), np.full(3, 0.3), np.full(3, 0.3)])
     sources = np.array(["large"] * 1000 + ["b"] * 3 + ["c"] * 3)
-    assert of_unmeasured(sources, errors, np.zeros(1006), np.ones(1006)) > 0.2
+    assert unmeasured_residual(sources, errors, np.zeros(1006), np.ones(1006)) > 0.2

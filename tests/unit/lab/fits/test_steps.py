@@ -50,14 +50,14 @@ def test_rows_of_one_source_are_enough(found):
 
 
 def test_no_stack_has_more_than_five_values_of_its_own(found):
-    assert all(len(names) <= 5 for names in found.own.values())
-    assert all(set(names) <= set(steps.NAMES) for names in found.own.values())
+    assert all(len(names) <= 5 for names in found.parameters_by_stack.values())
+    assert all(set(names) <= set(steps.NAMES) for names in found.parameters_by_stack.values())
 
 
 def test_the_fit_is_a_minimum(found):
     """A second solution from elsewhere finds the same values."""
     start = found.solution.z + 0.3
-    again = steps.solve(found.rows, found.own, found.rows.weights, start)
+    again = steps.solve(found.rows, found.parameters_by_stack, found.rows.weights, start)
     assert np.abs(again.errors - found.solution.errors).max() < 0.01
 
 
@@ -74,11 +74,11 @@ def test_rows_that_state_their_stack_are_fitted(tmp_path):
 def test_tables_whose_rows_state_their_mapping_have_errors(found, monkeypatch):
     monkeypatch.setattr(StepRows, "completed", np.zeros(len(found.rows.measured), bool))
     names = [errors.source for errors in stacks.errors_by_source(found)]
-    assert stacks.STATED in names and stacks.COMPLETED not in names
+    assert stacks.EXPLICIT_MAPPING in names and stacks.COMPLETED_MAPPING not in names
 
 
 def test_rows_without_weight_say_nothing(found):
-    silent = steps.solve(found.rows, found.own, 0.0 * found.rows.weights)
+    silent = steps.solve(found.rows, found.parameters_by_stack, 0.0 * found.rows.weights)
     assert np.abs(silent.z).max() < 1e-6
     assert np.allclose(silent.spread, 1.0)
     assert silent.value("megatron-2021", "matrix_slowdown") == pytest.approx(1.15, rel=1e-6)
@@ -86,12 +86,12 @@ def test_rows_without_weight_say_nothing(found):
 
 def test_a_stack_without_rows_gets_what_is_shared(found):
     assert found.values("nothing-known")["host_time"] == pytest.approx(found.solution.value("", "host_time"))
-    assert found.moved("nothing-known") == []
+    assert found.informed_parameters("nothing-known") == []
 
 
 def test_a_fit_starts_from_what_is_published_of_a_kernel(found):
     """Of a stack's attention alone, relative to what stacks share: 1.75 times for FlashAttention-2 on Hopper."""
-    silent = steps.solve(found.rows, found.own, 0.0 * found.rows.weights)
+    silent = steps.solve(found.rows, found.parameters_by_stack, 0.0 * found.rows.weights)
     of_two = silent.value("torchtitan", "flash_slowdown") / silent.value("nemo", "flash_slowdown")
     assert of_two == pytest.approx(catalog.entry("software", "torchtitan").value("flash_published"), rel=1e-6)
     others = set(steps.NAMES) - {"flash_slowdown"}
@@ -286,7 +286,7 @@ def test_measured_steps_fit(measured):
 def test_errors_of_sources_left_out(measured):
     everything = stacks.errors_by_source(measured)[-1]
     assert everything.foreign <= 0.12
-    assert stacks.by_source(measured, measured.foreign) <= 0.10
+    assert stacks.mean_source_error(measured, measured.foreign) <= 0.10
 
 
 @pytest.mark.slow
@@ -299,5 +299,6 @@ def test_intervals_of_sources_left_out(measured):
 @pytest.mark.xfail(strict=True, reason="20 of 772 rows move by 1 to 1.6 % since the reference tables have grown")
 def test_solving_again_finds_the_same(measured):
     assert measured.solution.errors == pytest.approx(
-        steps.solve(measured.rows, measured.own, measured.rows.weights, measured.solution.z).errors, abs=0.01
+        steps.solve(measured.rows, measured.parameters_by_stack, measured.rows.weights, measured.solution.z).errors,
+        abs=0.01,
     )

@@ -10,7 +10,7 @@ import tomlkit
 
 from dse.designs import catalog
 from dse.errors import InputError
-from dse.lab.fits.writing import catalog_file, digits, document, number, quoted, revise, stated
+from dse.lab.fits.writing import catalog_file, digits, document, number, quoted, revise, value_table
 
 TEXT = """\
 # a chip
@@ -33,7 +33,7 @@ def file(tmp_path):
 
 
 def test_comments_and_order_stay(file):
-    revise(file, {"threshold": stated("0.25", 0.084)}, "power")
+    revise(file, {"threshold": value_table("0.25", 0.084)}, "power")
     assert file.read_text() == TEXT.replace("{ value = 0.3, spread = 0.1 }", "{ value = 0.25, spread = 0.084 }")
 
 
@@ -73,7 +73,7 @@ def as_texts(values):
 
 
 def test_a_document_is_toml():
-    known = stated("1", source="s", confidence="estimate")
+    known = value_table("1", source="s", confidence="estimate")
     text = document({"": {"coverage": "0.8"}, "h200.fine": {"x": known}}, "made")
     assert text.startswith("# made\ncoverage = 0.8\n\n[h200.fine]\n")
     assert tomllib.loads(text)["h200"]["fine"]["x"] == {"value": 1, "source": "s", "confidence": "estimate"}

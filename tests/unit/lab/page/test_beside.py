@@ -58,7 +58,7 @@ def test_a_stated_design_computes_those_of_the_results_too(small_results):
     begin = best.start(shown, words)
     stated = study.complete(dse.design("gpt-3-13b", "selene", n_devices=16, tp=4, global_batch=32))
     names = model.Named("gpt-3-13b", "selene", "megatron-2022", "a100-sxm-80gb")
-    data = model.document(best.beside(shown, words, model.Start(study, stated, names)))
+    data = model.document(best.start_with_results(shown, words, model.Start(study, stated, names)))
     values = {leaf["path"]: leaf["value"] for leaf in data["leaves"]}
     assert values["workload.global_batch"] == 32 and data["base"]["workload.global_batch"] == 64
     theirs = dse.evaluate(begin.design)
@@ -66,7 +66,7 @@ def test_a_stated_design_computes_those_of_the_results_too(small_results):
     assert float(ours.step_time) == pytest.approx(float(theirs.step_time), rel=1e-6)
     sparse = study.complete(dse.design("mixtral-8x7b", "h100", n_devices=8))
     with pytest.raises(InputError, match="records of the results"):
-        best.beside(shown, words, model.Start(study, sparse, names))
+        best.start_with_results(shown, words, model.Start(study, sparse, names))
     newer = study.complete(dse.design("gpt-3-13b", "h100", n_devices=16))  # whose stack states a leaf more
     with pytest.raises(InputError, match="records of the results"):
-        best.beside(shown, words, model.Start(study, newer, names))
+        best.start_with_results(shown, words, model.Start(study, newer, names))

@@ -179,5 +179,5 @@ def test_values_are_those_that_people_write():
     assert lines.value_text("system.accelerator.memory.bandwidth", 3.35e12) == "3.35 TB/s"
     assert lines.value_text("system.accelerator.memory.bandwidth", 3.3512345e12) == "3.3512345e+12 B/s"
     assert lines.value_text("mapping.recompute", 2.0) == "full"
-    assert lines.words_of("system.n_devices", 4096.0) == "-n 4096"
+    assert lines.option_words("system.n_devices", 4096.0) == "-n 4096"
     assert pages_of.MOST_POINTS == 200_000

@@ -20,7 +20,7 @@ from dse.doors.scalars.operations import PLAIN, WITH_PARAMETERS
 from dse.doors.studies import STUDIES
 from dse.errors import InputError
 from dse.lab import page
-from dse.lab.page.program import Program, model_of
+from dse.lab.page.program import PageProgram, model_of
 from tests.unit.lab.page.designs import assert_same, figures, near, plain, start
 
 NODE = shutil.which("node")
@@ -41,7 +41,7 @@ console.log(text({ single, maps }));
 """
 
 
-def run(program: Program, rows: Any, grid: Any = None) -> dict[str, Any]:
+def run(program: PageProgram, rows: Any, grid: Any = None) -> dict[str, Any]:
     """Outputs of a program in Node: of each row, and of grids [output][y, x]."""
     if not NODE:
         pytest.skip("no Node, which runs JavaScript without a browser, is installed")
@@ -121,10 +121,10 @@ def test_every_operation_is_that_of_numpy():
 
     found = ScalarFunction(all_of_them, None).operations(1.0, 1.0)
     assert found is not None
-    program = Program(found, 2)
+    program = PageProgram(found, 2)
     outputs = np.array([[plain(one) for one in row] for row in run(program, ROWS)["single"]])
     for i, name in enumerate(OPERATIONS):
-        wanted = [float(found.bound()(list(row))[0][i]) for row in ROWS]
+        wanted = [float(found.to_function()(list(row))[0][i]) for row in ROWS]
         np.testing.assert_allclose(outputs[:, i], wanted, rtol=3e-7, atol=1e-37, err_msg=name)
 
 
@@ -142,7 +142,7 @@ def test_what_varies_along_axes_is_what_single_designs_give():
     x, y = np.linspace(0.5, 3.0, 1100), np.array([0.7, 1.3, 2.0])
     grid = [{"base": [1.0, 1.0, 5.0], "x": {0: x.tolist()}, "y": {1: y.tolist()}}]
     rows = [[a, b, 5.0] for b in y for a in x]
-    given = run(Program(found, 3), rows, grid)
+    given = run(PageProgram(found, 3), rows, grid)
     np.testing.assert_array_equal(np.array(given["maps"][0]).T, np.array(given["single"]))
 
 

@@ -9,7 +9,7 @@ from dse.errors import InputError
 from dse.lab.prove import ProofOptions, forms, prove
 from dse.lab.prove import check as checking
 from dse.lab.prove import proof as proofs
-from dse.lab.prove.blocks import Ranges
+from dse.lab.prove.blocks import BlockRanges
 from dse.lab.prove.branch import gaps
 from dse.optimizers import pareto, problem
 from dse.spec import search as spec
@@ -137,16 +137,16 @@ def test_the_gap_to_a_front_is_the_least_of_all_of_its_designs():
 @pytest.mark.parametrize("name", ["hardware", "mixed", "chips", "limited", "serving"])
 def test_designs_lie_between_the_bounds_of_their_block(name):
     generator = np.random.default_rng(0)
-    for blocks in proofs.members(task(name)):
-        sizes, n = blocks.whole.behind[0], 400
+    for blocks in proofs.evaluators(task(name)):
+        sizes, n = blocks.all_designs.stop[0], 400
         ends = np.sort(generator.integers(0, sizes + 1, (2, n, len(sizes))), axis=0)
-        first, behind = np.minimum(ends[0], sizes - 1), np.maximum(ends[1], np.minimum(ends[0], sizes - 1) + 1)
-        (objective,), reason = blocks.computed(blocks.values(Ranges(first, behind)))
+        first, stop = np.minimum(ends[0], sizes - 1), np.maximum(ends[1], np.minimum(ends[0], sizes - 1) + 1)
+        (objective,), reason = blocks.evaluate_operations(blocks.values(BlockRanges(first, stop)))
         low, high = (np.broadcast_to(end, n) for end in forms.pair(objective))
         none, some = (np.broadcast_to(end, n) for end in forms.pair(reason))
         for _ in range(5):
-            at = generator.integers(first, behind)
-            (value, *_), why = (part.T for part in blocks.evaluated(Ranges(at, at + 1)))
+            at = generator.integers(first, stop)
+            (value, *_), why = (part.T for part in blocks.evaluate(BlockRanges(at, at + 1)))
             known = ~(np.isnan(low) | np.isnan(high) | np.isnan(value))
             assert np.all((low <= value)[known]) and np.all((value <= high)[known])
             assert np.all((none == 0) | (why != 0)) and np.all((some != 0) | (why == 0))
@@ -154,10 +154,10 @@ def test_designs_lie_between_the_bounds_of_their_block(name):
 
 def test_single_designs_are_those_of_the_model():
     one = task("mixed")
-    for blocks in proofs.members(one):
-        at = np.random.default_rng(0).integers(0, blocks.whole.behind[0], (200, len(blocks.axes)))
+    for blocks in proofs.evaluators(one):
+        at = np.random.default_rng(0).integers(0, blocks.all_designs.stop[0], (200, len(blocks.axes)))
         metrics, objectives = evaluate_few(blocks.grid.base, blocks.leaves(at), program=blocks.program)
-        found, reason = blocks.evaluated(Ranges(at, at + 1))
+        found, reason = blocks.evaluate(BlockRanges(at, at + 1))
         assert np.array_equal(found[:, 0], objectives[0]) and np.array_equal(reason, metrics.infeasible_reason)
 
 
@@ -182,7 +182,7 @@ def test_continuous_axes_are_proven_to_a_gap():
     listed = CONTINUOUS.replace("continuous = true", "count = 40")
     some = every(problem.build(spec.from_text(f'title = "c"\n{listed}\n[objective]\nminimize = "step_time"\n')))
     assert proof.bound <= some.min()
-    found = proofs.points(one, certificate.front)
+    found = proofs.front_points(one, certificate.front)
     assert one.evaluate_by_numpy(found)[1][0] == pytest.approx(proof.best, rel=1e-5)
     with pytest.raises(InputError, match="continuous"):
         prove(one, None, {}, ProofOptions(0.0))
@@ -269,7 +269,7 @@ def test_three_objectives_are_bad_input():
 def test_known_designs_are_where_a_proof_begins(name):
     one = task(name)
     _, first = prove(one, None, {}, ProofOptions(0.0))
-    points = proofs.points(one, first.front)
+    points = proofs.front_points(one, first.front)
     np.testing.assert_array_equal(np.stack(one.evaluate_by_numpy(points)[1], axis=1), first.front.objectives)
     again, second = prove(one, points, {}, ProofOptions(0.0, minutes=0.0))
     assert again.designs == len(points.digits) and again.blocks["open"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dse.doors.scalars import intervals
-from dse.doors.scalars.operations import PLAIN, WITH_PARAMETERS, function_of
+from dse.doors.scalars.operations import PLAIN, WITH_PARAMETERS, numpy_function
 from dse.lab.prove import check, forms
 
 N, TRIES = 300, 20
@@ -63,7 +63,7 @@ def holds(pair, value):
 def test_what_an_operation_gives_is_in_its_range(name, given, positive):
     if name == "bitcast_convert_type" and not positive:
         pytest.skip("bits of negative numbers have no order")
-    generator, at = np.random.default_rng(0), function_of(name, given)
+    generator, at = np.random.default_rng(0), numpy_function(name, given)
     pairs = operands(generator, name, positive)
     with np.errstate(all="ignore"):
         plain = intervals.operation(name, given)(*pairs)
@@ -79,19 +79,19 @@ def test_what_an_operation_gives_is_in_its_range(name, given, positive):
 def made(pairs):
     """Forms of ranges, each along an axis of its own."""
     return [
-        pair if pair[0].dtype == bool else forms.moved(*pair, symbol, len(pairs), is_rate=bool(symbol % 2))
+        pair if pair[0].dtype == bool else forms.leaf_form(*pair, symbol, len(pairs), is_rate=bool(symbol % 2))
         for symbol, pair in enumerate(pairs)
     ]
 
 
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "max", "min", "neg", "select_n"])
 def test_lines_of_the_check_hold_what_an_operation_gives(name):
-    generator, at = np.random.default_rng(1), function_of(name, ())
+    generator, at = np.random.default_rng(1), numpy_function(name, ())
     pairs = operands(generator, name, positive=True)
     with np.errstate(all="ignore"):
         lines = [pair if pair[0].dtype == bool else line(pair, i, len(pairs)) for i, pair in enumerate(pairs)]
         found = intervals.operation(name, ())(*pairs)
-        value = check._chosen(found, *lines) if name == "select_n" else check._RULES[name](found, *lines)
+        value = check._selection(found, *lines) if name == "select_n" else check._RULES[name](found, *lines)
         for _ in range(TRIES):
             assert holds(value.pair, np.asarray(at(*(inside(generator, pair) for pair in pairs)))).all()
 

@@ -36,7 +36,7 @@ from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import known_leaves, leaf, replace
 from dse.designs.records import CHIP
-from dse.doors.study import shares_told
+from dse.doors.study import chip_share_excess
 from dse.doors.study_training import TRAINING
 from dse.measured.kernels.formulas import gemm_of
 from dse.model.machine import technology
@@ -246,10 +246,10 @@ def test_shares_of_more_than_the_whole_are_refused():
             split = {f"chip.{name}": total / len(shares) for name in shares} | {"chip.control_area": 0.0}
             made = dse.design("llama-3-8b", "gpu", tp=1, micro_batch=1, precision="bf16", **split)
             assert bool(int(dse.evaluate(made).infeasible_reason) & Infeasible.chip_shares) == wrong, whole
-            assert shares_told(made) == (f"{whole} 1.01" if wrong else "no shares")
+            assert chip_share_excess(made) == (f"{whole} 1.01" if wrong else "no shares")
     crowded = dse.design("llama-3-8b", "gpu", tp=1, micro_batch=1, precision="bf16", **{"chip.core_area": 0.8})
     assert int(dse.evaluate(crowded).infeasible_reason) & Infeasible.chip_shares
-    assert shares_told(crowded) == "area 1.03"  # no room for the network on chip and the host interface
+    assert chip_share_excess(crowded) == "area 1.03"  # no room for the network on chip and the host interface
     served = dse.design("llama-3-8b", "gpu", concurrency=4, **{"chip.core_power": 0.9})
     assert int(dse.serve(served).infeasible_reason) & Infeasible.chip_shares
 
