@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, where_on
+from dse.model.choice import value_or, where_on
 from dse.types import Precision, Scalar, Software
 
 
@@ -79,14 +79,19 @@ RECIPES = {
 }
 
 
-def trait(precision: Scalar, of: Callable[[Recipe], float]) -> Scalar:
-    """A trait of the recipe of a traced precision, as selects over that of bf16."""
-    usual = of(RECIPES[Precision.bf16])
-    found: Scalar = usual
+def trait(precision: Scalar, attribute: Callable[[Recipe], float]) -> Scalar:
+    """Return an attribute of the recipe of a traced precision, as selects over that of bf16.
+
+    Args:
+        precision: code of the recipe.
+        attribute: from a recipe to the number.
+    """
+    usual = attribute(RECIPES[Precision.bf16])
+    selected: Scalar = usual
     for code, recipe in RECIPES.items():
-        if of(recipe) != usual:
-            found = jnp.where(precision == float(code), of(recipe), found)
-    return found
+        if attribute(recipe) != usual:
+            selected = jnp.where(precision == float(code), attribute(recipe), selected)
+    return selected
 
 
 def operand_bytes(precision: Scalar) -> Scalar:
@@ -112,8 +117,8 @@ def activation_bytes(precision: Scalar) -> Scalar:
 
 def parameter_bytes(precision: Scalar, software: Software) -> Scalar:
     """Bytes per weight on a device: those of an activation, or of the weights that the optimiser updates in place."""
-    own = given(software.parameter_bytes, 0.0)
-    return where_on(own, own, activation_bytes(precision))
+    in_place_bytes = value_or(software.parameter_bytes, 0.0)
+    return where_on(in_place_bytes, in_place_bytes, activation_bytes(precision))
 
 
 def optimizer_bytes(precision: Scalar, software: Software) -> Scalar:
@@ -121,6 +126,6 @@ def optimizer_bytes(precision: Scalar, software: Software) -> Scalar:
 
     Without a copy where the weights are fp32, or are updated in place.
     """
-    moments = 2.0 * given(software.moment_bytes, 4.0)
+    moments = 2.0 * value_or(software.moment_bytes, 4.0)
     usual = moments + 8.0 - 2.0 * activation_bytes(precision)
-    return where_on(given(software.parameter_bytes, 0.0), moments, usual)
+    return where_on(value_or(software.parameter_bytes, 0.0), moments, usual)

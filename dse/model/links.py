@@ -27,11 +27,13 @@ class TorusAxis(NamedTuple):
 
     members: Scalar
     sharing: Scalar  # interleaved groups that share the axis
-    ways: Scalar  # 2 for a ring, 1 for a line
+    directions: Scalar  # 2 for a ring, 1 for a line
 
 
 def reach_in(system: System, tp: Scalar) -> Callable[..., Reach | None]:
-    """Function from the runs of a group to its share of a system's scale-up domain; None behind a switch.
+    """Return the function from the runs of a group to its share of a system's scale-up domain.
+
+    Behind a switch that function returns None. ``tp`` is the innermost dimension of the mapping.
 
     ``tp`` is the innermost dimension of the mapping.
     """
@@ -66,8 +68,8 @@ def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar,
     of_three = jnp.where(fits, tp, first)
     of_two = jnp.where((tp > first) & (tp <= second), second, first)
     x = jnp.where(links.x > 0.0, links.x, jnp.where(three, of_three, of_two))
-    left = jnp.maximum(devices / x, 1.0)  # an x beyond the slice is a fault, and leaves finite numbers
-    y = jnp.where(links.y > 0.0, links.y, jnp.where(three, _side(left, 0.5), left))
+    remaining = jnp.maximum(devices / x, 1.0)  # an x beyond the slice is a fault, and leaves finite numbers
+    y = jnp.where(links.y > 0.0, links.y, jnp.where(three, _side(remaining, 0.5), remaining))
     return 1.0, x, x * y, devices
 
 
@@ -78,7 +80,7 @@ def _side(devices: Scalar, exponent: Scalar) -> Scalar:
 
 
 def faults(system: System, tp: Scalar) -> list[Any]:
-    """Whether the links of the devices do not form a slice, as a list of conditions; empty behind a switch.
+    """Return conditions under which the links of the devices do not form a slice, an empty list behind a switch.
 
     The axes of a torus divide the slice, and a device inside of each needs two links, one for an axis of two. A
     hypercube is a power of two devices with one link per dimension, a cube mesh up to eight with four links or more.
@@ -89,10 +91,10 @@ def faults(system: System, tp: Scalar) -> list[Any]:
         return []
     edges = axis_edges(links, slice_size(system), tp)
     _, x, xy, devices = edges
-    needed: Scalar = 0.0
+    links_needed: Scalar = 0.0
     for low, high in itertools.pairwise(edges):
-        needed = needed + jnp.minimum(jnp.maximum(high / low - 1.0, 0.0), 2.0)
-    torus = divides(x, devices) & divides(xy, devices) & (needed <= links.per_device)
+        links_needed = links_needed + jnp.minimum(jnp.maximum(high / low - 1.0, 0.0), 2.0)
+    torus = divides(x, devices) & divides(xy, devices) & (links_needed <= links.per_device)
     cube = (even_part(devices) == devices) & (jnp.log2(devices) <= links.per_device + _ROUNDING)
     quads = (devices <= 8.0) & (links.per_device >= 4.0)
     built = {Topology.torus: torus, Topology.hypercube: cube, Topology.cube_mesh: quads}
@@ -100,6 +102,7 @@ def faults(system: System, tp: Scalar) -> list[Any]:
 
 
 def _choose(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
+    """Return the shares of a group under the traced topology of the links."""
     shapes = {
         Topology.torus: _on_torus(links, edges, runs), Topology.hypercube: _on_hypercube(links, edges[-1], runs),
         Topology.cube_mesh: _on_cube_mesh(links, edges[-1], runs),
@@ -112,18 +115,19 @@ def _choose(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> R
     )
 
 
-def along(links: Links, low: Scalar, high: Scalar, runs: tuple[Run, ...]) -> TorusAxis:
-    """Members of a group on the axis of devices ``low`` apart and ``high`` devices long."""
+def torus_axis(links: Links, low: Scalar, high: Scalar, runs: tuple[Run, ...]) -> TorusAxis:
+    """Return the members of a group on the axis of devices ``low`` apart and ``high`` devices long."""
     members: Scalar = 1.0
     for stride, size in runs:
-        members = members * _within(stride * size, low, high) / _within(stride, low, high)
+        members = members * _clip(stride * size, low, high) / _clip(stride, low, high)
     stride, size = runs[-1]
-    span, length = _within(stride * size, low, high) / low, high / low
-    around = divides(links.wrap, length) & (span >= length)
-    return TorusAxis(members, span / members, jnp.where(around, 2.0, 1.0))
+    span, length = _clip(stride * size, low, high) / low, high / low
+    wraps = divides(links.wrap, length) & (span >= length)
+    return TorusAxis(members, span / members, jnp.where(wraps, 2.0, 1.0))
 
 
-def _within(value: Scalar, low: Scalar, high: Scalar) -> Scalar:
+def _clip(value: Scalar, low: Scalar, high: Scalar) -> Scalar:
+    """Return ``value`` limited to ``low`` and ``high``."""
     return jnp.minimum(jnp.maximum(value, low), high)
 
 
@@ -140,26 +144,26 @@ def _on_torus(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) ->
     with ``V`` bytes per member, an axis of ``k`` and links of ``b``, ``V k / (8 b)`` around and ``V k / (4 b)`` on a
     line. Interleaved groups share an axis.
     """
-    axes = [along(links, low, high, runs) for low, high in itertools.pairwise(edges)]
-    one = 1.0 / links.per_device
+    axes = [torus_axis(links, low, high, runs) for low, high in itertools.pairwise(edges)]
+    link_share = 1.0 / links.per_device
     nothing: Scalar = 0.0
-    own = slowest = steps = hops = nothing
+    ring_links = slowest = steps = hops = nothing
     size: Scalar = 1.0
     sharing: Scalar = 1.0
     for axis in axes:
-        used = axis.members > 1.0
-        around = axis.ways > 1.0
-        own = own + jnp.where(used, axis.ways / axis.sharing, 0.0)
-        slowest = jnp.maximum(slowest, jnp.where(used, axis.sharing * axis.members / (4.0 * axis.ways), 0.0))
-        steps = steps + jnp.where(around, 0.5 * axis.members, axis.members - 1.0) * jnp.where(used, 1.0, 0.0)
-        distance = jnp.where(around, axis.members / 4.0, (axis.members - 1.0 / axis.members) / 3.0)
-        hops = hops + jnp.where(used, axis.sharing * distance, 0.0)
-        sharing = jnp.maximum(sharing, jnp.where(used, axis.sharing, 1.0))
+        is_used = axis.members > 1.0
+        wraps = axis.directions > 1.0
+        ring_links = ring_links + jnp.where(is_used, axis.directions / axis.sharing, 0.0)
+        slowest = jnp.maximum(slowest, jnp.where(is_used, axis.sharing * axis.members / (4.0 * axis.directions), 0.0))
+        steps = steps + jnp.where(wraps, 0.5 * axis.members, axis.members - 1.0) * jnp.where(is_used, 1.0, 0.0)
+        distance = jnp.where(wraps, axis.members / 4.0, (axis.members - 1.0 / axis.members) / 3.0)
+        hops = hops + jnp.where(is_used, axis.sharing * distance, 0.0)
+        sharing = jnp.maximum(sharing, jnp.where(is_used, axis.sharing, 1.0))
         size = size * axis.members
     hops = hops * _to_others(size)
-    ring = one * jnp.where(own > 0.0, own, 1.0)  # avoids a division by zero for a group of one
-    cut = one * (1.0 - 1.0 / size) / jnp.where(slowest > 0.0, slowest, 1.0)
-    return Reach(ring, jnp.where(slowest > 0.0, jnp.minimum(cut, ring), ring), one / sharing, steps, hops)
+    ring = link_share * jnp.where(ring_links > 0.0, ring_links, 1.0)  # avoids a division by zero for a group of one
+    cut = link_share * (1.0 - 1.0 / size) / jnp.where(slowest > 0.0, slowest, 1.0)
+    return Reach(ring, jnp.where(slowest > 0.0, jnp.minimum(cut, ring), ring), link_share / sharing, steps, hops)
 
 
 def _on_cube_mesh(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach:
@@ -169,12 +173,12 @@ def _on_cube_mesh(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
     In an all-to-all of a quad each pair has one link; of eight, three of seven peers are two links away.
     """
     size = _members(devices, runs)
-    one, others = 1.0 / links.per_device, jnp.maximum(size - 1.0, 1.0)
-    inside = jnp.where(size > 3.0, 0.5 * links.per_device + 1.0, others)
-    ring = one * jnp.where(size > 7.0, links.per_device, inside)
-    hops = 1.0 + jnp.maximum(size - 5.0, 0.0) / others
-    exchange = jnp.where(size > 4.0, ring / hops, one * others)
-    return Reach(ring, jnp.minimum(exchange, ring), one, others, hops)
+    link_share, other_members = 1.0 / links.per_device, jnp.maximum(size - 1.0, 1.0)
+    quad_links = jnp.where(size > 3.0, 0.5 * links.per_device + 1.0, other_members)
+    ring = link_share * jnp.where(size > 7.0, links.per_device, quad_links)
+    hops = 1.0 + jnp.maximum(size - 5.0, 0.0) / other_members
+    exchange = jnp.where(size > 4.0, ring / hops, link_share * other_members)
+    return Reach(ring, jnp.minimum(exchange, ring), link_share, other_members, hops)
 
 
 def _members(devices: Scalar, runs: tuple[Run, ...]) -> Scalar:
@@ -189,10 +193,10 @@ def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
     """One link per dimension: a group of ``2^n`` has ``n``, and half of its bytes cross each in an all-to-all."""
     size = _members(devices, runs)
     dimensions = jnp.log2(jnp.maximum(size, 1.0))
-    one = 1.0 / links.per_device
-    ring = one * jnp.minimum(jnp.maximum(dimensions, 1.0), links.per_device)
-    cut = one * 2.0 * (1.0 - 1.0 / jnp.maximum(size, 2.0))
-    return Reach(ring, jnp.minimum(cut, ring), one, dimensions, 0.5 * dimensions * _to_others(size))
+    link_share = 1.0 / links.per_device
+    ring = link_share * jnp.minimum(jnp.maximum(dimensions, 1.0), links.per_device)
+    cut = link_share * 2.0 * (1.0 - 1.0 / jnp.maximum(size, 2.0))
+    return Reach(ring, jnp.minimum(cut, ring), link_share, dimensions, 0.5 * dimensions * _to_others(size))
 
 
 def _in_package(package: Package, domain: Scalar, runs: tuple[Run, ...]) -> Reach:

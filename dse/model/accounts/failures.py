@@ -48,16 +48,16 @@ class FailureRates(NamedTuple):
     total: Scalar
 
 
-class Saving(NamedTuple):
-    """Seconds of checkpoints of a kind."""
+class CheckpointTimes(NamedTuple):
+    """Seconds of a checkpoint of one kind."""
 
     stall: Scalar  # lost training time per checkpoint
-    exposed: Scalar  # from the end of the stall until it can be restored
-    apart: Scalar  # minimum time between the starts of two checkpoints
-    load: Scalar  # to restore it
+    time_to_restorable: Scalar  # from the end of the stall until it can be restored
+    min_spacing: Scalar  # minimum time between the starts of two checkpoints
+    load_time: Scalar  # to restore it
 
 
-class Lost(NamedTuple):
+class LostTime(NamedTuple):
     """Seconds lost per second of training by part, and the checkpoint interval in s."""
 
     checkpointing: Scalar
@@ -73,14 +73,14 @@ class Lost(NamedTuple):
         return sum(self[:-1])
 
 
-T = TypeVar("T", Saving, Lost)
+T = TypeVar("T", CheckpointTimes, LostTime)
 
 
 def failure_rates(reliability: Reliability, devices: Scalar) -> FailureRates:
-    """Failure rates of all devices, links, nodes and software, failures/s."""
+    """Return the failure rates of all devices, links, nodes and software of a job, failures/s."""
     r = reliability
-    of_nodes = 1.0 / (r.node_devices * r.node_mtbf)
-    hardware = devices * (1.0 / r.device_mtbf + 1.0 / r.link_mtbf + of_nodes)
+    node_rate = 1.0 / (r.node_devices * r.node_mtbf)
+    hardware = devices * (1.0 / r.device_mtbf + 1.0 / r.link_mtbf + node_rate)
     rates = hardware, max_prefer_first(hardware + devices / r.software_mtbf, _RAREST)
     return FailureRates(*(min_prefer_first(rate, _OFTENEST) for rate in rates))
 
@@ -113,25 +113,25 @@ def storage_bandwidth(system: System) -> Scalar:
     written by a scalable unit (from memory), and 228 GB/s for the 3,072 of Selene, which wrote 273 (Narayanan et al.
     2021, section 5.10).
     """
-    stated = (system.reliability or Reliability()).storage_bandwidth
-    grown = _FILE_SERVER * jnp.maximum(system.n_devices / _SMALL, 1.0) ** _GROWTH
-    return where_on(stated, stated, jnp.minimum(grown, _FILE_SYSTEM))
+    system_bandwidth = (system.reliability or Reliability()).storage_bandwidth
+    scaled_bandwidth = _FILE_SERVER * jnp.maximum(system.n_devices / _SMALL, 1.0) ** _GROWTH
+    return where_on(system_bandwidth, system_bandwidth, jnp.minimum(scaled_bandwidth, _FILE_SYSTEM))
 
 
 def saved_parameters(design: Design, work: TrainingWork) -> Scalar:
     """Parameters whose state a checkpoint holds: the trained ones."""
-    adapters = times(work.trained.added, design.workload.blocks * design.mapping.tp)
-    return plus(times(work.trained.whole, parameter_count(design.workload)), adapters)
+    adapters = times(work.trained.adapter_parameters, design.workload.blocks * design.mapping.tp)
+    return plus(times(work.trained.trains_model, parameter_count(design.workload)), adapters)
 
 
 def device_bytes(layout: Layout, work: TrainingWork) -> Scalar:
-    """Bytes of weights and optimiser state that the most loaded device copies, as ZeRO splits them.
+    """Return the bytes of weights and optimiser state that the most loaded device copies, as ZeRO splits them.
 
     One replica copies state that all replicas share.
     """
-    state, routed = (one.weights + one.optimizer for one in (work.state, work.routed_state))
-    held = work.trained.of(work.parameters, layout.layers) * state
-    return plus(held, times(work.trained.whole, times(work.routed, routed)))
+    state, routed = (state_bytes.weights + state_bytes.optimizer for state_bytes in (work.state, work.routed_state))
+    trained_bytes = work.trained.trained_count(work.parameters, layout.layers) * state
+    return plus(trained_bytes, times(work.trained.trains_model, times(work.routed, routed)))
 
 
 def host_copy(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
@@ -145,8 +145,10 @@ def host_copy(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
     return jnp.where(reliability.checkpoint == float(Checkpoint.synchronous), 0.0, device_bytes(layout, work))
 
 
-def savings(design: Design, held: Scalar, step: StepTime, size: Scalar) -> dict[Checkpoint, Saving]:
-    """Seconds of checkpoints of ``size`` bytes by kind; ``held``: bytes per device.
+def checkpoint_times(
+    design: Design, device_bytes: Scalar, step: StepTime, checkpoint_bytes: Scalar
+) -> dict[Checkpoint, CheckpointTimes]:
+    """Return the seconds of a checkpoint of each kind.
 
     Each checkpoint stops training for ``checkpoint_overhead``. Synchronous ones also for the copy to the host and the
     write. Asynchronous ones are copied during the passes of the next step, before the optimiser changes the state;
@@ -154,21 +156,29 @@ def savings(design: Design, held: Scalar, step: StepTime, size: Scalar) -> dict[
     Maurya et al. 2024), or sent once to other hosts for parities and kept (REFT: Wang et al. 2023).
     """
     r, system = design.system.reliability or Reliability(), design.system
-    copy = jnp.minimum(held / system.host.bandwidth, _LONGEST)
-    shared = storage_bandwidth(system)
-    write = jnp.minimum(max_prefer_first(size / shared, held / r.device_storage_bandwidth), _LONGEST)
-    parity = jnp.minimum(held / system.scale_out.bandwidth, _LONGEST)
+    copy = jnp.minimum(device_bytes / system.host.bandwidth, _LONGEST)
+    storage = storage_bandwidth(system)
+    write = jnp.minimum(
+        max_prefer_first(checkpoint_bytes / storage, device_bytes / r.device_storage_bandwidth), _LONGEST
+    )
+    parity = jnp.minimum(device_bytes / system.scale_out.bandwidth, _LONGEST)
     window = step.total - step.optimizer
 
     def stall(hidden: Scalar) -> Scalar:
         return r.copy_interference * min_prefer_first(hidden, window) + jnp.maximum(hidden - window, 0.0)
 
-    load, begin = copy + write, r.checkpoint_overhead
-    waits, behind, coded = begin + load, begin + stall(copy), stall(copy + parity)
+    load_time, overhead = copy + write, r.checkpoint_overhead
+    synchronous_stall, asynchronous_stall, parity_stall = (
+        overhead + load_time,
+        overhead + stall(copy),
+        stall(copy + parity),
+    )
     return {
-        Checkpoint.synchronous: Saving(waits, 0.0, step.total, load),
-        Checkpoint.asynchronous: Saving(behind, waits - behind, waits, load),
-        Checkpoint.in_memory: Saving(coded, copy + parity - coded, copy + parity, copy + parity),
+        Checkpoint.synchronous: CheckpointTimes(synchronous_stall, 0.0, step.total, load_time),
+        Checkpoint.asynchronous: CheckpointTimes(
+            asynchronous_stall, synchronous_stall - asynchronous_stall, synchronous_stall, load_time
+        ),
+        Checkpoint.in_memory: CheckpointTimes(parity_stall, copy + parity - parity_stall, copy + parity, copy + parity),
     }
 
 
@@ -181,53 +191,58 @@ def no_spare(reliability: Reliability, failing: Scalar) -> Scalar:
     returns after its share of the repair time.
     """
     spares, mean = reliability.spares, jnp.maximum(failing * reliability.repair_time, 1e-9)
-    some = jnp.maximum(spares, 1e-9)
-    surplus = some * math.log(2.0) * jnp.log2(some / mean) - (some - mean)
-    rare = jnp.exp(-jnp.minimum(surplus, _MOST)) / jnp.sqrt(2.0 * math.pi * some + 1.0)
-    chance = jnp.maximum(1.0 - spares / mean, 0.0) + jnp.where(surplus < _MOST, rare, 0.0)
+    min_spares = jnp.maximum(spares, 1e-9)
+    surplus = min_spares * math.log(2.0) * jnp.log2(min_spares / mean) - (min_spares - mean)
+    overflow_chance = jnp.exp(-jnp.minimum(surplus, _MOST)) / jnp.sqrt(2.0 * math.pi * min_spares + 1.0)
+    chance = jnp.maximum(1.0 - spares / mean, 0.0) + jnp.where(surplus < _MOST, overflow_chance, 0.0)
     return jnp.minimum(chance, 1.0) * reliability.repair_time / (1.0 + spares)
 
 
-def lost_time(reliability: Reliability, saving: Saving, rates: FailureRates, step_time: Scalar) -> Lost:
+def lost_time(reliability: Reliability, saving: CheckpointTimes, rates: FailureRates, step_time: Scalar) -> LostTime:
     """Seconds lost per second of training at the stated or optimal checkpoint interval, at least a step.
 
     Where a stated interval is shorter than a checkpoint takes, training waits for it.
     """
     r, rate = reliability, rates.total
-    best = max_prefer_first(best_interval(saving.stall, rate), saving.apart - saving.stall)
+    best = max_prefer_first(best_interval(saving.stall, rate), saving.min_spacing - saving.stall)
     interval = max_prefer_first(jnp.where(r.checkpoint_every > 0.0, r.checkpoint_every, best), step_time)
-    paused = max_prefer_first(saving.stall, saving.apart - interval)
-    stretch = interval + paused
-    back = r.detection_time + r.restart_time + saving.load
-    added = growth(min_prefer_first(stretch * rate, _MOST))
-    restarting = min_prefer_first((back + saving.exposed) * rate, _MOST)
-    failures = stretch * rate * (1.0 + added) / interval  # during training
-    restarts = failures * (1.0 + growth(restarting))  # some restarts fail
-    waited = no_spare(r, rates.hardware) * rates.hardware / rate
-    return Lost(
-        checkpointing=paused / interval,
-        lost_work=stretch * added / interval + restarts * saving.exposed,
+    pause = max_prefer_first(saving.stall, saving.min_spacing - interval)
+    stretch = interval + pause
+    recovery_time = r.detection_time + r.restart_time + saving.load_time
+    extra = growth(min_prefer_first(stretch * rate, _MOST))
+    restart_failures = min_prefer_first((recovery_time + saving.time_to_restorable) * rate, _MOST)
+    failures = stretch * rate * (1.0 + extra) / interval  # during training
+    restarts = failures * (1.0 + growth(restart_failures))  # some restarts fail
+    repair_wait = no_spare(r, rates.hardware) * rates.hardware / rate
+    return LostTime(
+        checkpointing=pause / interval,
+        lost_work=stretch * extra / interval + restarts * saving.time_to_restorable,
         detection=restarts * r.detection_time,
-        restart=restarts * (r.restart_time + saving.load),
-        repair=failures * jnp.exp(restarting) * waited,
+        restart=restarts * (r.restart_time + saving.load_time),
+        repair=failures * jnp.exp(restart_failures) * repair_wait,
         interval=interval,
     )
 
 
-def saved(
-    reliability: Reliability, by_kind: dict[Checkpoint, Saving], rates: FailureRates, step_time: Scalar
-) -> tuple[Saving, Lost]:
-    """Seconds of checkpoints of the stated kind, and seconds lost; synchronous where that loses less."""
+def chosen_checkpoint(
+    reliability: Reliability, by_kind: dict[Checkpoint, CheckpointTimes], rates: FailureRates, step_time: Scalar
+) -> tuple[CheckpointTimes, LostTime]:
+    """Return the times of checkpoints of the stated kind, and the time lost with them.
+
+    An asynchronous checkpoint that loses more than a synchronous one is replaced by it.
+    """
     columns = zip(*by_kind.values(), strict=True)
-    saving = Saving(*(choose(reliability.checkpoint, dict(zip(by_kind, values, strict=True))) for values in columns))
-    waiting = by_kind[Checkpoint.synchronous]
-    lost, instead = (lost_time(reliability, each, rates, step_time) for each in (saving, waiting))
-    waits = (reliability.checkpoint == float(Checkpoint.asynchronous)) & (instead.total < lost.total)
-    return either(waits, waiting, saving), either(waits, instead, lost)
+    saving = CheckpointTimes(
+        *(choose(reliability.checkpoint, dict(zip(by_kind, values, strict=True))) for values in columns)
+    )
+    synchronous = by_kind[Checkpoint.synchronous]
+    lost, synchronous_loss = (lost_time(reliability, times, rates, step_time) for times in (saving, synchronous))
+    is_synchronous = (reliability.checkpoint == float(Checkpoint.asynchronous)) & (synchronous_loss.total < lost.total)
+    return either(is_synchronous, synchronous, saving), either(is_synchronous, synchronous_loss, lost)
 
 
 def either(condition: Scalar, first: T, second: T) -> T:
-    """The first record where a condition holds, else the second."""
+    """Return the first record where a condition holds, else the second."""
     return type(first)(*(jnp.where(condition, *values) for values in zip(first, second, strict=True)))
 
 
@@ -240,24 +255,24 @@ def served_with_failures(design: Design, weights: Scalar, ranks: Scalar) -> dict
     """
     m, r = design.mapping, design.system.reliability or Reliability()
     rates = failure_rates(r, m.tp * m.pp * ranks)
-    waited = no_spare(r, m.dp / ranks * rates.hardware) * rates.hardware / rates.total
-    down = r.detection_time + r.restart_time + weights / r.device_storage_bandwidth + waited
-    return dict(time_between_failures=1.0 / rates.total, availability=1.0 / (1.0 + rates.total * down))
+    repair_wait = no_spare(r, m.dp / ranks * rates.hardware) * rates.hardware / rates.total
+    down_time = r.detection_time + r.restart_time + weights / r.device_storage_bandwidth + repair_wait
+    return dict(time_between_failures=1.0 / rates.total, availability=1.0 / (1.0 + rates.total * down_time))
 
 
 def slowed(reliability: Reliability, devices: Scalar, step: StepTime) -> Scalar:
-    """Expected relative step time added by slow nodes and congestion.
+    """Return the expected relative step time added by slow nodes and congestion.
 
     A job waits for its slowest node: with a share ``s`` of slow ones among its ``n`` nodes, its passes and bubbles take
     ``straggler_slowdown`` longer with the probability ``1 - (1 - s)^n`` that it has one. Congestion lengthens exposed
     messages of dimensions across nodes: context, pipeline and data parallelism.
     """
     r = reliability
-    across = step.context_parallel + step.pipeline_parallel + step.data_parallel
-    passes = step.total - across - plus(step.tensor_parallel, step.expert_parallel)
+    inter_node = step.context_parallel + step.pipeline_parallel + step.data_parallel
+    passes = step.total - inter_node - plus(step.tensor_parallel, step.expert_parallel)
     nodes = jnp.maximum(devices / r.node_devices, 1.0)
-    has_one = -jnp.expm1(nodes * jnp.log1p(-jnp.minimum(r.slow_nodes, _SLOW)))
-    return (r.straggler_slowdown * has_one * passes + r.congestion * across) * reciprocal(step.total)
+    straggler_probability = -jnp.expm1(nodes * jnp.log1p(-jnp.minimum(r.slow_nodes, _SLOW)))
+    return (r.straggler_slowdown * straggler_probability * passes + r.congestion * inter_node) * reciprocal(step.total)
 
 
 def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> dict[str, Scalar]:
@@ -268,13 +283,15 @@ def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: 
     precision = design.mapping.precision
     states = optimizer_bytes(precision, design.software)
     size = saved_parameters(design, work) * (parameter_bytes(precision, design.software) + states)
-    saving, lost = saved(r, savings(design, device_bytes(layout, work), step, size), rates, step.total)
+    saving, lost = chosen_checkpoint(
+        r, checkpoint_times(design, device_bytes(layout, work), step, size), rates, step.total
+    )
     trained = steps * step.total
     slower = trained * slowed(r, layout.devices, step)
     parts = {
         "training": trained,
         "stragglers": slower,
-        **{name: (trained + slower) * getattr(lost, name) for name in Lost._fields[:-1]},
+        **{name: (trained + slower) * getattr(lost, name) for name in LostTime._fields[:-1]},
     }
     total = sum(parts.values())
     return dict(
@@ -282,7 +299,7 @@ def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: 
         run_flops=steps * model_flops(w),
         time_between_failures=1.0 / rates.total,
         checkpoint_bytes=size,
-        checkpoint_time=saving.stall + saving.exposed,
+        checkpoint_time=saving.stall + saving.time_to_restorable,
         checkpoint_stall=lost.checkpointing * lost.interval,
         checkpoint_interval=lost.interval,
         goodput_fraction=trained / total,

@@ -45,7 +45,14 @@ class Passes(NamedTuple):
 
 
 def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar, recompute: Recomputed = NEVER) -> Passes:
-    """Time of the operators by pass; ``trained`` is 0 for the forward alone."""
+    """Return the time of the operators by pass.
+
+    Args:
+        operators: of one micro-batch.
+        rates: of the device.
+        trained: 1 with a backward, 0 for the forward alone.
+        recompute: forward passes that the backward repeats.
+    """
     timed = [(o, operator_times(o, rates)) for o in operators]
     moved_backward = sum(o.present * sum(work.bytes for work in o.gradients) for o in operators)
 
@@ -75,7 +82,9 @@ def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar, rec
 
 
 def with_small_kernels(passes: Passes, design: Design, seconds: Scalar, repeats: Scalar) -> Passes:
-    """Adds ``seconds`` per forward of kernels without an operator: casts, copies, transposes, routing.
+    """Return the passes with ``seconds`` more per forward for kernels without an operator.
+
+    These are casts, copies, transposes and routing.
 
     A backward has about twice as many; recompute repeats ``repeats`` forwards.
     """

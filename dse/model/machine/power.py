@@ -32,13 +32,13 @@ def voltage(ratio: Scalar, power: Power) -> Scalar:
     with alpha = 2, a large s that with alpha = 1. At the lowest voltage the slope is that of lower clocks.
     """
     threshold = jnp.minimum(power.threshold, HIGHEST_THRESHOLD)
-    over = 1.0 - threshold
-    gain = over * over * ratio / (1.0 + power.saturation * over)
+    overdrive = 1.0 - threshold
+    gain = overdrive * overdrive * ratio / (1.0 + power.saturation * overdrive)
     slow = jnp.maximum(1.0 - power.saturation * gain, _LEAST_SLOPE)
     half = threshold + 0.5 * gain * (1.0 - power.saturation * threshold)
     root = jnp.sqrt(jnp.maximum(half * half - slow * threshold * threshold, 1e-12))
-    needed = (half + root) / slow
-    return jnp.where(needed > (1.0 + _EQUAL_VOLTS) * power.lowest_voltage, needed, power.lowest_voltage)
+    volts = (half + root) / slow
+    return jnp.where(volts > (1.0 + _EQUAL_VOLTS) * power.lowest_voltage, volts, power.lowest_voltage)
 
 
 def clock_ratio(power: Power) -> Scalar:
@@ -84,12 +84,12 @@ def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
     """
     rate = jax.tree.map(lambda peak: peak * ratio, accelerator.matrix_rate)
     memory = accelerator.memory
-    asked = jnp.minimum(memory.bandwidth, accelerator.power.feed * ratio)
+    bandwidth = jnp.minimum(memory.bandwidth, accelerator.power.feed * ratio)
     return dataclasses.replace(
         accelerator,
         matrix_rate=rate,
         vector_rate=accelerator.vector_rate * ratio,
-        memory=dataclasses.replace(memory, bandwidth=asked),
+        memory=dataclasses.replace(memory, bandwidth=bandwidth),
     )
 
 
@@ -111,7 +111,7 @@ class Demand(NamedTuple):
         return self.core_time / ratio + self.other_time + starved
 
 
-class Spent(Protocol):
+class EnergyByUnit(Protocol):
     """Joules of the cores, of memory and of links."""
 
     @property
@@ -122,9 +122,9 @@ class Spent(Protocol):
     def network(self) -> Scalar: ...  # noqa: D102
 
 
-def repeats(spent: Spent, seconds: Scalar, power: Power) -> Demand:
-    """Demand of repeated work of ``seconds``, of which no time follows the clock yet."""
-    return Demand(0.0, seconds, spent.cores, (1.0 + power.memory_cooling) * spent.memory + spent.network)
+def repeated_demand(energy: EnergyByUnit, seconds: Scalar, power: Power) -> Demand:
+    """Return the demand of repeated work of ``seconds``, of which no time follows the clock yet."""
+    return Demand(0.0, seconds, energy.cores, (1.0 + power.memory_cooling) * energy.memory + energy.network)
 
 
 def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
@@ -137,9 +137,9 @@ def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
     volts = voltage(ratio, power)
     time = jnp.maximum(demand.time(ratio), 1e-12)
     clocks = demand.active * control_power(ratio, volts, power) * time
-    cold = 1.0 + power.cooling
-    work = cold * (demand.core_energy * volts * volts + clocks) + demand.other_energy
-    return power.uncore + cold * leakage_power(volts, power) + work / jnp.maximum(time, demand.host_time)
+    cooling_factor = 1.0 + power.cooling
+    work = cooling_factor * (demand.core_energy * volts * volts + clocks) + demand.other_energy
+    return power.uncore + cooling_factor * leakage_power(volts, power) + work / jnp.maximum(time, demand.host_time)
 
 
 def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Power) -> Scalar:
@@ -156,13 +156,13 @@ def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Pow
     low, high = jnp.minimum(LOWEST_CLOCK, highest), highest
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        above = excess(middle) > 0.0
-        low, high = jnp.where(above, low, middle), jnp.where(above, middle, high)
+        is_above = excess(middle) > 0.0
+        low, high = jnp.where(is_above, low, middle), jnp.where(is_above, middle, high)
 
     def newton(ratio: Scalar) -> Scalar:
-        at = jax.lax.stop_gradient(ratio)
-        slope = jax.lax.stop_gradient(jax.jvp(excess, (at,), (jnp.ones_like(at),))[1])
-        return at - excess(at) / jnp.maximum(slope, 1e-6)
+        point = jax.lax.stop_gradient(ratio)
+        slope = jax.lax.stop_gradient(jax.jvp(excess, (point,), (jnp.ones_like(point),))[1])
+        return point - excess(point) / jnp.maximum(slope, 1e-6)
 
     near = jnp.clip(newton(0.5 * (low + high)), low, high)
     sharp = jnp.maximum(newton(near), jnp.minimum(LOWEST_CLOCK, highest))

@@ -62,7 +62,7 @@ def perimeter(chip: Chip) -> Scalar:
 
 
 def cooling(temperature: Scalar, efficiency: Scalar) -> Scalar:
-    """Cooler power per watt at ``temperature``: ``(300 K - T) / T / eta``; 0, with slope 0, from 300 K on."""
+    """Return the cooler power per watt at ``temperature``: ``(300 K - T) / T / eta``, 0 from 300 K on."""
     cold = jnp.maximum(temperature, 1e-3)
     return jnp.where(temperature < ROOM, ROOM - temperature, 0.0) / (cold * jnp.maximum(efficiency, 1e-3))
 
@@ -73,7 +73,7 @@ def footprint(chip: Chip) -> Scalar:
 
 
 def cooled_power(chip: Chip) -> Scalar:
-    """Power in W of the device: its budget, at most the heat that its dies can conduct to the cooling; and the board's.
+    """Return the power in W of the device: its budget, at most what its dies can conduct plus the board's.
 
     Heat of the memory counts as that of the dies: stacks share their cold plate.
     """
@@ -91,18 +91,18 @@ def wholes(chip: Chip) -> dict[str, Scalar]:
         "power": chip.core_power + chip.memory_power + chip.link_power,
         "edge": chip.memory_edge + chip.link_edge,
         "area of the cores": chip.matrix_area + chip.vector_area + chip.core_memory_area,
-        "other area": _placed(chip),
-        "area": chip.core_area + (1.0 - chip.core_area) * jnp.minimum(_placed(chip), 1.0) + chip.control_area,
+        "other area": _periphery_share(chip),
+        "area": chip.core_area + (1.0 - chip.core_area) * jnp.minimum(_periphery_share(chip), 1.0) + chip.control_area,
     }
 
 
-def _placed(chip: Chip) -> Scalar:
-    """Share of the rest with caches and PHYs."""
+def _periphery_share(chip: Chip) -> Scalar:
+    """Return the share of the rest of the area that caches and PHYs take."""
     return chip.cache_area + chip.memory_area + chip.link_area
 
 
 def overspent(chip: Chip) -> Scalar:
-    """Whether shares exceed their whole by more than rounding."""
+    """Return true where shares exceed their whole by more than rounding."""
     return functools.reduce(jnp.maximum, wholes(chip).values()) > 1.0 + 1e-5
 
 
@@ -113,33 +113,42 @@ def core_memory(chip: Chip) -> Scalar:
 
 def cache(chip: Chip) -> Scalar:
     """Bytes of the last cache."""
-    found = areas(chip)
-    return chip.cache_area * (found.on_die * chip.node.sram_density + found.on_base * chip.base_node.sram_density)
+    die_areas = areas(chip)
+    return chip.cache_area * (
+        die_areas.on_die * chip.node.sram_density + die_areas.on_base * chip.base_node.sram_density
+    )
 
 
 def memory_units(chip: Chip) -> Scalar:
     """Units of memory that are built: those wanted, at most those whose PHYs fit by area and perimeter."""
-    found, unit = areas(chip), chip.memory
-    by_area = chip.memory_area * (found.on_die + found.on_base) / jnp.maximum(unit.unit_area, _AREA)
-    by_edge = chip.memory_edge * perimeter(chip) / jnp.maximum(unit.unit_edge, 1e-9)
+    die_areas, memory = areas(chip), chip.memory
+    by_area = chip.memory_area * (die_areas.on_die + die_areas.on_base) / jnp.maximum(memory.unit_area, _AREA)
+    by_edge = chip.memory_edge * perimeter(chip) / jnp.maximum(memory.unit_edge, 1e-9)
     return min_prefer_first(chip.stacks, jnp.minimum(by_area, by_edge))
 
 
 def memory_tier(chip: Chip) -> MemoryTier:
-    """Device memory of the units built; bandwidth limited by power (that of coolers included) and data in flight."""
+    """Return the device memory of the units built.
+
+    Its bandwidth is limited by power (that of coolers included) and by the data in flight.
+    """
     unit, units = chip.memory, memory_units(chip)
     joules = unit.unit_energy * (1.0 + cooling(unit.unit_temperature, chip.memory_cooler))
-    moved = chip.memory_power * shared_power(chip) / jnp.maximum(joules, _JOULES)
+    powered_bandwidth = chip.memory_power * shared_power(chip) / jnp.maximum(joules, _JOULES)
     in_time = chip.in_flight * core_memory(chip) / jnp.maximum(unit.unit_latency, 1e-15)  # Little's law
-    limited = jnp.minimum(units * unit.unit_bandwidth, jnp.where(unit.unit_latency > 0.0, in_time, jnp.inf))
-    return MemoryTier(capacity=units * unit.unit_capacity, bandwidth=jnp.maximum(jnp.minimum(limited, moved), 1.0))
+    stack_bandwidth = jnp.minimum(units * unit.unit_bandwidth, jnp.where(unit.unit_latency > 0.0, in_time, jnp.inf))
+    return MemoryTier(
+        capacity=units * unit.unit_capacity, bandwidth=jnp.maximum(jnp.minimum(stack_bandwidth, powered_bandwidth), 1.0)
+    )
 
 
 def link_bandwidth(chip: Chip) -> Scalar:
     """Scale-up bandwidth in B/s per direction: that wanted, limited by edge, area and power."""
-    found = areas(chip)
+    die_areas = areas(chip)
     by_edge = chip.link_edge * perimeter(chip) * chip.link_density
-    by_area = chip.link_area * (found.on_die + found.on_base) / jnp.maximum(chip.link_depth, 1e-9) * chip.link_density
+    by_area = (
+        chip.link_area * (die_areas.on_die + die_areas.on_base) / jnp.maximum(chip.link_depth, 1e-9) * chip.link_density
+    )
     by_power = chip.link_power * shared_power(chip) / jnp.maximum(chip.link_energy, _JOULES)
     return jnp.minimum(jnp.minimum(chip.link_bandwidth, by_power), jnp.minimum(by_edge, by_area))
 
@@ -162,10 +171,10 @@ def repeated_areas(chip: Chip, dies: Scalar, base_dies: Scalar) -> tuple[Scalar,
 
     Slices of the last cache and PHYs of links repeat too; control and wiring do not.
     """
-    found, phy = areas(chip), chip.memory.unit_area
+    die_areas, phy = areas(chip), chip.memory.unit_area
     core = chip.core_devices / chip.node.density
-    on_die = (found.cores + _placed(chip) * found.on_die) / dies - core - phy
-    return jnp.maximum(on_die, 0.0), jnp.maximum(_placed(chip) * found.on_base / base_dies - phy, 0.0)
+    on_die = (die_areas.cores + _periphery_share(chip) * die_areas.on_die) / dies - core - phy
+    return jnp.maximum(on_die, 0.0), jnp.maximum(_periphery_share(chip) * die_areas.on_base / base_dies - phy, 0.0)
 
 
 def flops_a_cycle(chip: Chip) -> tuple[Scalar, Scalar]:
@@ -196,13 +205,18 @@ def clocked(chip: Chip) -> Clocked:
     watts = working * switched(chip) * node.clock * (1.0 + cooling(node.temperature, chip.cooler))
     law = Power(threshold=node.threshold, lowest_voltage=chip.boost_voltage, leakage=0.0, control=0.0, uncore=0.0)
     demand = Demand(core_time=1.0, other_time=0.0, core_energy=watts, other_energy=0.0)
-    sold = node.highest_clock / jnp.maximum(node.clock, 1.0)
-    highest = min_prefer_first(sold, _ratio(jnp.asarray(node.highest_voltage), node.threshold))
+    max_clock_ratio = node.highest_clock / jnp.maximum(node.clock, 1.0)
+    highest = min_prefer_first(max_clock_ratio, _ratio(jnp.asarray(node.highest_voltage), node.threshold))
     ratio = clock_under_limit(demand, chip.core_power * shared_power(chip), highest, law)
     slowest = min_prefer_first(_ratio(chip.boost_voltage, node.threshold), highest)
-    fed = min_prefer_first(1.0, ratio / jnp.maximum(slowest, 1e-6))
-    boost = max_prefer_first(ratio, slowest)
-    return Clocked(boost * node.clock, voltage(boost, dataclasses.replace(law, lowest_voltage=0.0)), fed, fed * devices)
+    powered_share = min_prefer_first(1.0, ratio / jnp.maximum(slowest, 1e-6))
+    clock_ratio = max_prefer_first(ratio, slowest)
+    return Clocked(
+        clock_ratio * node.clock,
+        voltage(clock_ratio, dataclasses.replace(law, lowest_voltage=0.0)),
+        powered_share,
+        powered_share * devices,
+    )
 
 
 def _ratio(volts: Scalar, threshold: Scalar) -> Scalar:
@@ -212,7 +226,7 @@ def _ratio(volts: Scalar, threshold: Scalar) -> Scalar:
 
 
 def generate(accelerator: Accelerator) -> Accelerator:
-    """The accelerator generated from its ``chip``, if it has one: rates, cores, cache, memory, power; same kernels."""
+    """Return the accelerator generated from its ``chip``, if it has one, with the same kernels."""
     chip = accelerator.chip
     if chip is None:
         return accelerator
@@ -235,17 +249,17 @@ def generated(design: Design) -> Design:
     system, chip = design.system, design.system.accelerator.chip
     if chip is None:
         return design
-    driven = jnp.maximum(min_prefer_first(system.scale_up.bandwidth, link_bandwidth(chip)), 1.0)
-    built = dataclasses.replace(
+    link_rate = jnp.maximum(min_prefer_first(system.scale_up.bandwidth, link_bandwidth(chip)), 1.0)
+    generated_system = dataclasses.replace(
         system,
         accelerator=generate(system.accelerator),
-        scale_up=dataclasses.replace(system.scale_up, bandwidth=driven),
+        scale_up=dataclasses.replace(system.scale_up, bandwidth=link_rate),
     )
-    return dataclasses.replace(design, system=built)
+    return dataclasses.replace(design, system=generated_system)
 
 
 def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
-    """Rates by precision as ratios to the 16-bit one; the vector units multiply fp32 matrices."""
+    """Return the rates by precision as ratios to the 16-bit one, with fp32 matrices on the vector units."""
     return MatrixRate(
         fp32=vector,
         tf32=chip.tf32_ratio * matrix,
@@ -261,10 +275,10 @@ def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
 def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
     """Energies, clock and voltages of the generated clock, whose voltage is the nominal one."""
     node, square = chip.node, cores.volts * cores.volts
-    each = switched(chip) * square
-    devices = areas(chip)
-    on_base = devices.on_base * chip.base_node.sram_density
-    on_die = devices.on_die * node.sram_density
+    device_energy = switched(chip) * square
+    die_areas = areas(chip)
+    on_base = die_areas.on_base * chip.base_node.sram_density
+    on_die = die_areas.on_die * node.sram_density
     cache_energy = (on_base * chip.base_node.energy + on_die * node.energy) / jnp.maximum(on_base + on_die, 1.0)
     transistors = chip.die_area * node.density * node.leakage + chip.base_area * chip.base_node.density * (
         chip.base_node.leakage
@@ -272,13 +286,13 @@ def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
     static = cores.volts * jnp.exp(power.leakage_slope * (cores.volts - 1.0))
     return dataclasses.replace(
         power,
-        matrix_energy=each * chip.activity * chip.matrix_devices,
-        vector_energy=each * chip.activity * chip.vector_devices,
+        matrix_energy=device_energy * chip.activity * chip.matrix_devices,
+        vector_energy=device_energy * chip.activity * chip.vector_devices,
         cache_energy=chip.byte_energy * cache_energy * square,
         memory_energy=jnp.asarray(chip.memory.unit_energy),
         uncore=jnp.asarray(chip.board_power),
         leakage=chip.device_leakage * transistors * static,
-        control=each * chip.control_activity * cores.devices * cores.clock,
+        control=device_energy * chip.control_activity * cores.devices * cores.clock,
         nominal_clock=cores.clock,
         clock=chip.clock_ratio * cores.clock,
         threshold=node.threshold / jnp.maximum(cores.volts, _LOWEST_VOLTAGE),

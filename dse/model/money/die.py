@@ -48,33 +48,35 @@ def survival(area: Scalar, defects: Scalar, clustering: Scalar) -> Scalar:
     return jnp.exp(-clustering * jnp.log1p(defects * area / clustering))  # powers of numbers near 1 lose digits
 
 
-def die_yield(area: Scalar, process: Process, fab: Fab, made: Made | None) -> Scalar:
+def die_yield(area: Scalar, process: Process, fab: Fab, redundancy: Made | None) -> Scalar:
     """Yield of a die with repair: all of its area outside of blocks works, and all blocks but the spare ones.
 
     ``Y(A_rest) sum_j<=k C(n, j) (1 - y)^j y^(n - j)`` with the yield ``y`` of one of ``n`` blocks, linear between whole
-    numbers ``k`` of spare blocks. ``made``: blocks and spares of a compute die; None for dies without repair.
+    numbers ``k`` of spare blocks. ``redundancy``: blocks and spares of a compute die; None for dies without repair.
     """
     critical = fab.critical_area * area
-    if made is None:
+    if redundancy is None:
         return survival(critical, process.defect_density, fab.clustering)
-    in_blocks = made.block_area * critical
-    block = fab.clustering * jnp.log1p(process.defect_density * in_blocks / (made.blocks * fab.clustering))
-    odds = jnp.expm1(block)  # of a defective over a good block
-    term = jnp.exp(-block * made.blocks)
-    enough = term
-    for bad in range(MOST_SPARE):
-        term = term * odds * jnp.maximum((made.blocks - bad) / (bad + 1.0), 0.0)
-        enough = enough + term * jnp.clip(made.spare_blocks - bad, 0.0, 1.0)
-    return survival(critical - in_blocks, process.defect_density, fab.clustering) * jnp.minimum(enough, 1.0)
+    in_blocks = redundancy.block_area * critical
+    block = fab.clustering * jnp.log1p(process.defect_density * in_blocks / (redundancy.blocks * fab.clustering))
+    defect_odds = jnp.expm1(block)  # of a defective over a good block
+    term = jnp.exp(-block * redundancy.blocks)
+    repaired_probability = term
+    for defects in range(MOST_SPARE):
+        term = term * defect_odds * jnp.maximum((redundancy.blocks - defects) / (defects + 1.0), 0.0)
+        repaired_probability = repaired_probability + term * jnp.clip(redundancy.spare_blocks - defects, 0.0, 1.0)
+    return survival(critical - in_blocks, process.defect_density, fab.clustering) * jnp.minimum(
+        repaired_probability, 1.0
+    )
 
 
-def die(area: Scalar, process: Process, fab: Fab, made: Made | None) -> Die:
+def die(area: Scalar, process: Process, fab: Fab, redundancy: Made | None) -> Die:
     """A die of ``area`` m^2.
 
     A test with coverage ``c`` passes ``Y_t = 1 - (1 - Y) c`` of the dies, of which ``Y / Y_t`` work, at
     ``(raw + test) / Y_t`` each (CATCH, Graening et al. 2025). ``c = 1`` is the known good die ``raw / Y``.
     """
     raw = process.wafer_price / dies_per_wafer(area, fab)
-    good = jnp.maximum(die_yield(area, process, fab, made), LEAST_YIELD)
+    good = jnp.maximum(die_yield(area, process, fab, redundancy), LEAST_YIELD)
     passing = good + (1.0 - good) * (1.0 - fab.coverage)  # written so that small yields are not lost to rounding
     return Die(raw, (raw + fab.die_test) / passing, good, good / passing)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import divided, given, min_prefer_first, times
+from dse.model.choice import min_prefer_first, quotient, times, value_or
 from dse.model.layout import Layout
 from dse.model.work.operators import (
     DROPOUT,
     MASK_BYTES,
     RESCALED,
     SOFTMAX,
-    Attended,
+    FlashShape,
     Products,
     batched_matmul,
     elementwise,
@@ -34,7 +34,9 @@ def flash_pairs(workload: Workload) -> Scalar:
 
 
 def document_tokens(workload: Workload) -> Scalar:
-    """Tokens per document of a packed sequence, mean weighted by tokens; the sequence length without packing.
+    """Return the tokens per document of a packed sequence, a mean weighted by tokens.
+
+    Without packing it is the sequence length.
 
     ``sum s_i^2 / sum s_i`` of documents of ``s_i`` tokens: documents of this length have as many pairs.
     """
@@ -78,16 +80,18 @@ def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: 
     eager = layout.eager
     # After an exchange of heads, a rank has the queries of all ranks of the exchange; each document is a sequence of
     # its own.
-    over, packed = layout.context.heads_over.size, documents(w)
-    flash_batch = times(packed, divided(batch, over))
-    flash_queries, pairs = (divided(times(one, over), packed) for one in (queries, flash_pairs(w) / m.cp))
-    kv_batch, steps = times(packed, m.micro_batch * layout.context.kv_heads), layout.ring
+    exchange_size, n_documents = layout.context.heads_over.size, documents(w)
+    flash_batch = times(n_documents, quotient(batch, exchange_size))
+    flash_queries, pairs = (
+        quotient(times(count, exchange_size), n_documents) for count in (queries, flash_pairs(w) / m.cp)
+    )
+    kv_batch, steps = times(n_documents, m.micro_batch * layout.context.kv_heads), layout.ring
     keys = document_tokens(w)
     flash = flash_attention(
-        Attended(flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch, steps), e, flash_stored, layout.flash
+        FlashShape(flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch, steps), e, flash_stored, layout.flash
     )
     # Recompute that stores products stores no output of other kernels.
-    flash = flash._replace(kept=1.0 - given(design.software.keeps_products, 0.0))
+    flash = flash._replace(kept=1.0 - value_or(design.software.keeps_products, 0.0))
     return [
         batched_matmul("attention_scores", Products(batch, queries, w.seq_len, w.head_dim), e, qk_stored, unfused),
         elementwise(

@@ -24,7 +24,7 @@ class Dense(NamedTuple):
     """A dense feed-forward in all layers."""
 
     workload: Workload
-    met_share: Scalar = 0.0  # routed experts used per token, as a share of all
+    active_share: Scalar = 0.0  # routed experts used per token, as a share of all
 
     def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
         """The value of the model's most frequent kind of layer."""
@@ -55,7 +55,11 @@ class Dense(NamedTuple):
         return 0.0
 
     def repeated_flops(self, levels: Mapping[int, Scalar]) -> Scalar:
-        """Forward FLOPs per token that levels of expert recompute repeat; ``levels``: level → 1 where active."""
+        """Return the forward FLOPs per token that levels of expert recompute repeat.
+
+        Args:
+            levels: level → 1 where active.
+        """
         return 0.0
 
 
@@ -66,7 +70,7 @@ class Mixture(NamedTuple):
     experts: Experts
 
     @property
-    def met_share(self) -> Scalar:
+    def active_share(self) -> Scalar:
         """Routed experts used per token, as a share of all: ``k / E``."""
         return self.experts.top_k / self.experts.n_experts
 
@@ -123,7 +127,7 @@ def feed_forward_of(workload: Workload) -> FeedForward:
 __all__ = ["FeedForward", "Shares", "attention_of", "feed_forward_of", "shares_of", "states_of"]
 
 #: Of full or windowed attention.
-EVERYTHING = Sparse(attended=1.0, sparse_layers=0.0)
+DENSE_ATTENTION = Sparse(attended=1.0, sparse_layers=0.0)
 
 
 class Shares(NamedTuple):
@@ -156,5 +160,5 @@ def states_of(workload: Workload) -> States | NoStates:
 
 def attention_of(workload: Workload) -> Grouped:
     """The attention block of a workload."""
-    sparse, latent = workload.sparse or EVERYTHING, workload.latent
+    sparse, latent = workload.sparse or DENSE_ATTENTION, workload.latent
     return Grouped(workload, sparse) if latent is None else Compressed(workload, sparse, latent)

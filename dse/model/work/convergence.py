@@ -18,7 +18,9 @@ def critical_batch(convergence: Convergence) -> Scalar:
 
 
 def run_tokens(workload: Workload) -> Scalar:
-    """Tokens of a training run at the batch size of ``workload``; its ``run_tokens`` without a convergence model.
+    """Return the tokens of a training run at the batch size of ``workload``.
+
+    Without a convergence model they are its ``run_tokens``.
 
     ``E = E_min (1 + B / B_crit)`` in ``S = E / B = S_min (1 + B_crit / B)`` steps (McCandlish et al. 2018, equation
     2.11); ``run_tokens`` holds at the reference batch.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, nothing, plus, times
+from dse.model.choice import nothing, plus, times, value_or
 from dse.model.layout import Layout
 from dse.model.work.attention import causal_pairs, core_operators
 from dse.model.work.batch import Batch
@@ -87,9 +87,15 @@ class Grouped:
     # Training
 
     def projections(self, design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
-        """Projections to queries, keys and values, and their rotation; ``stored``: bytes of the normalised input."""
+        """Return the projections to queries, keys and values, and their rotation.
+
+        Args:
+            design: the design.
+            layout: sizes on one device.
+            stored: bytes of the normalised input.
+        """
         columns = layout.query_width + 2.0 * layout.kv_width
-        kept = kept_of(design.software, (layout.query_width + layout.kv_width) / columns)
+        stored_ratio = stored_share(design.software, (layout.query_width + layout.kv_width) / columns)
         return [
             linear(
                 "qkv",
@@ -98,7 +104,7 @@ class Grouped:
                 self.workload.hidden,
                 layout.element,
                 stored,
-                kept=kept,
+                stored_ratio=stored_ratio,
                 not_stored_from=Recompute.norms,
             ),
             rotary(self.workload, layout),
@@ -129,20 +135,22 @@ class Grouped:
         tp, act = layout.groups.tp.size, layout.element.activation
         queries = batch.sequences * (1.0 + batch.drafts)
         of_cache, of_prompt, value = (layout.heads * columns for columns in self.pair_columns)
-        ends = act * (layout.query_width + value)  # queries and outputs
-        reread = 1.0 if nothing(self.sharing - 1.0) else self.sharing**rereads
-        read = times(reread, batch.sequences * self.read_bytes(serving, tp, batch.context))
-        decode = plus(queries * self.seen(batch.context) * 2.0 * of_cache, times(index_flops, queries * batch.context))
-        seen = self.seen_by_prompt(batch.prompt_context)
-        whole: Scalar = jnp.maximum(batch.prompt * 2.0 * of_prompt * seen, 0.0)
-        whole = plus(whole, times(index_flops, batch.prompt * batch.prompt_context))
-        moved = batch.prompt * ends + self.kv_bytes(serving, tp, batch.prompt)
-        cached = Work(decode, read + queries * ends, 128.0 * 64.0, math.inf)
+        token_io_bytes = act * (layout.query_width + value)  # queries and outputs
+        read_factor = 1.0 if nothing(self.sharing - 1.0) else self.sharing**rereads
+        cache_read_bytes = times(read_factor, batch.sequences * self.read_bytes(serving, tp, batch.context))
+        decode_flops = plus(
+            queries * self.attended_tokens(batch.context) * 2.0 * of_cache, times(index_flops, queries * batch.context)
+        )
+        prompt_keys = self.attended_by_prompt(batch.prompt_context)
+        prompt_flops: Scalar = jnp.maximum(batch.prompt * 2.0 * of_prompt * prompt_keys, 0.0)
+        prompt_flops = plus(prompt_flops, times(index_flops, batch.prompt * batch.prompt_context))
+        prompt_bytes = batch.prompt * token_io_bytes + self.kv_bytes(serving, tp, batch.prompt)
+        cached = Work(decode_flops, cache_read_bytes + queries * token_io_bytes, 128.0 * 64.0, math.inf)
         prompts = Work(
-            whole,
-            moved,
+            prompt_flops,
+            prompt_bytes,
             rows=batch.prompt,
-            columns=seen,
+            columns=prompt_keys,
             depth=2.0 * self.pair_columns[1],
             batch=layout.heads,
         )
@@ -164,8 +172,8 @@ class Grouped:
     @property
     def pair_columns(self) -> tuple[Scalar, Scalar, Scalar]:
         """Columns per head of keys and values over the cache, of those of a prompt, and of outputs over the cache."""
-        both = 2.0 * self.workload.head_dim
-        return both, both, self.workload.head_dim
+        kv_columns = 2.0 * self.workload.head_dim
+        return kv_columns, kv_columns, self.workload.head_dim
 
     @property
     def sharing(self) -> Scalar:
@@ -177,22 +185,22 @@ class Grouped:
         w = self.workload
         return 2.0 * serving.cache_bytes * jnp.maximum(w.n_kv_heads / tp, 1.0) * w.head_dim
 
-    def mean_of_layers(self, whole: Scalar, local: Scalar) -> Scalar:
-        """Mean over layers of full (``whole``) and windowed (``local``) attention."""
+    def mean_of_layers(self, full: Scalar, local: Scalar) -> Scalar:
+        """Mean over layers of full (``full``) and windowed (``local``) attention."""
         share = self.workload.local_layers
-        return (1.0 - share) * whole + share * local
+        return (1.0 - share) * full + share * local
 
-    def held(self, tokens: Scalar) -> Scalar:
-        """Cached tokens of a sequence of ``tokens``, mean over layers; windowed layers keep a window."""
+    def cached_tokens(self, tokens: Scalar) -> Scalar:
+        """Return the cached tokens of a sequence of ``tokens``, a mean over layers, as windowed ones keep a window."""
         return self.mean_of_layers(tokens, jnp.minimum(tokens, self.workload.window))
 
     def kv_bytes(self, serving: Serving, tp: Scalar, tokens: Scalar) -> Scalar:
         """Cache bytes of ``tokens`` of one sequence per attention layer, keys of an indexer included."""
-        s, kept = self.sparse, self.token_bytes(serving, tp) * self.held(tokens)
+        s, kv = self.sparse, self.token_bytes(serving, tp) * self.cached_tokens(tokens)
         if nothing(s.sparse_layers):
-            return kept
+            return kv
         index = (s.index_bytes + block_scales(s.index_bytes)) * s.index_dim * jnp.minimum(s.index_heads, 1.0)
-        return plus(kept, times(s.sparse_layers, times(index, tokens)))
+        return plus(kv, times(s.sparse_layers, times(index, tokens)))
 
     def read_bytes(self, serving: Serving, tp: Scalar, tokens: Scalar) -> Scalar:
         """Cache bytes that a query reads per layer: all, or with sparse attention the attended tokens."""
@@ -209,16 +217,18 @@ class Grouped:
         near = jnp.minimum(tokens, s.attended) if among_first is None else among_first
         return s.sparse_layers * (1.0 - s.attended_share) * (tokens - near)
 
-    def seen(self, tokens: Scalar) -> Scalar:
-        """Cached tokens that a query attends to, mean over layers."""
-        met = self.mean_of_layers(tokens, jnp.minimum(tokens, self.workload.window))
-        return plus(met, times(-1.0, self.skipped(tokens)))
+    def attended_tokens(self, tokens: Scalar) -> Scalar:
+        """Return the cached tokens that a query attends to, a mean over layers."""
+        tokens_in_window = self.mean_of_layers(tokens, jnp.minimum(tokens, self.workload.window))
+        return plus(tokens_in_window, times(-1.0, self.skipped(tokens)))
 
-    def seen_by_prompt(self, tokens: Scalar) -> Scalar:
-        """The same per prompt token, where full attention covers ``tokens`` on average."""
-        whole = jnp.maximum(2.0 * tokens, 1.0)
-        met = self.mean_of_layers(tokens, causal_pairs(whole, self.workload.window) / whole)
-        return plus(met, times(-1.0, self.skipped(tokens, causal_pairs(whole, self.sparse.attended) / whole)))
+    def attended_by_prompt(self, tokens: Scalar) -> Scalar:
+        """Return the tokens that a prompt token attends to, a mean over layers; full attention covers ``tokens``."""
+        queries = jnp.maximum(2.0 * tokens, 1.0)
+        tokens_in_window = self.mean_of_layers(tokens, causal_pairs(queries, self.workload.window) / queries)
+        return plus(
+            tokens_in_window, times(-1.0, self.skipped(tokens, causal_pairs(queries, self.sparse.attended) / queries))
+        )
 
 
 def block_scales(width: Scalar) -> Scalar:
@@ -237,10 +247,13 @@ def rotary(workload: Workload, layout: Layout, recomputed_from: int = 0) -> Oper
     )
 
 
-def kept_of(software: Software, every_other: Scalar) -> Scalar:
-    """Share of a product that recompute operator by operator stores: ``every_other``, or all if products are kept."""
-    keeps = given(software.keeps_products, 0.0)
-    return every_other if nothing(keeps) else jnp.maximum(every_other, keeps)
+def stored_share(software: Software, every_other: Scalar) -> Scalar:
+    """Return the share of a product that recompute operator by operator stores.
+
+    It is ``every_other``, or all where a stack keeps products.
+    """
+    keeps_products = value_or(software.keeps_products, 0.0)
+    return every_other if nothing(keeps_products) else jnp.maximum(every_other, keeps_products)
 
 
 @dataclass(frozen=True)
@@ -320,9 +333,9 @@ class Compressed(Grouped):
         q_stored, kv_stored = (act * tokens * rank for rank in (latent.q_rank, latent.kv_rank))
         q_input, kv_input = (e.stored_input * tokens * rank for rank in (latent.q_rank, latent.kv_rank))
 
-        def norm(name: str, rank: Scalar, kept: Scalar, present: Scalar = 1.0) -> Operator:
+        def norm(name: str, rank: Scalar, stored: Scalar, present: Scalar = 1.0) -> Operator:
             return elementwise(
-                name, tokens * rank, 2.0 * act, 6.0 * act, kept, flops=NORM, present=present, recomputed_from=up
+                name, tokens * rank, 2.0 * act, 6.0 * act, stored, flops=NORM, present=present, recomputed_from=up
             )
 
         return [
@@ -350,7 +363,7 @@ class Compressed(Grouped):
 
     @property
     def pair_columns(self) -> tuple[Scalar, Scalar, Scalar]:
-        """Scores over compressed and rotary columns, outputs over compressed values; prompts use whole heads."""
+        """Scores over compressed and rotary columns, outputs over compressed values. Prompts use whole heads."""
         latent = self.latent
         cached = 2.0 * latent.kv_rank + latent.rope_dim
         return cached, self.workload.head_dim + latent.v_dim, latent.kv_rank
@@ -366,13 +379,15 @@ class Compressed(Grouped):
         Sparse kernels over an 8-bit cache keep the rotary columns in 16 bits, and scales of the others: 512 + 16 + 128
         bytes a token and layer of DeepSeek-V3.2 (FlashMLA; ``fp8_ds_mla`` of vLLM).
         """
-        latent, held, share = self.latent, serving.cache_bytes, self.sparse.sparse_layers
-        plain = held * (latent.kv_rank + latent.rope_dim)
+        latent, cache_bytes, share = self.latent, serving.cache_bytes, self.sparse.sparse_layers
+        column_bytes = cache_bytes * (latent.kv_rank + latent.rope_dim)
         if nothing(share):
-            return plain
-        more = block_scales(held) * latent.kv_rank + jnp.maximum(2.0 - held, 0.0) * latent.rope_dim
-        return plain + share * more
+            return column_bytes
+        scale_and_rotary_bytes = (
+            block_scales(cache_bytes) * latent.kv_rank + jnp.maximum(2.0 - cache_bytes, 0.0) * latent.rope_dim
+        )
+        return column_bytes + share * scale_and_rotary_bytes
 
-    def held(self, tokens: Scalar) -> Scalar:
-        """All ``tokens``."""
+    def cached_tokens(self, tokens: Scalar) -> Scalar:
+        """Return all ``tokens``."""
         return tokens

@@ -48,14 +48,14 @@ class Phase(NamedTuple):
 
 
 def over_kernels(runs: Iterable[Runs], value: Callable[[OperatorKind, Work], T]) -> T:
-    """``Σ times x value`` over all kernels, part by part.
+    """Return ``Σ times x value`` over all kernels, part by part.
 
     Args:
         runs: groups of operators, at least one of them not empty.
         value: of one kernel by kind and work: a number or a record of numbers, for example FLOPs.
     """
-    there = (one for one in runs if one.operators and not nothing(one.times))
-    return summed(scaled(one.times, summed(_once(one, value))) for one in there)
+    active_runs = (group for group in runs if group.operators and not nothing(group.times))
+    return summed(scaled(group.times, summed(_kernel_values(group, value))) for group in active_runs)
 
 
 def moved_bytes(runs: Iterable[Runs]) -> Scalar:
@@ -63,14 +63,14 @@ def moved_bytes(runs: Iterable[Runs]) -> Scalar:
     return over_kernels(runs, lambda _, work: work.bytes)
 
 
-def _once(runs: Runs, value: Callable[[OperatorKind, Work], T]) -> list[T]:
-    """Values of all kernels of one execution: forward, recomputed forward, gradients."""
+def _kernel_values(runs: Runs, value: Callable[[OperatorKind, Work], T]) -> list[T]:
+    """Return the values of all kernels of one execution: forward, recomputed forward, gradients."""
     operators = runs.operators
     forward = [scaled(o.present, value(o.kind, o.forward)) for o in operators]
-    found = [*forward, *recomputed(operators, forward, runs.recompute)]
+    forwards = [*forward, *recomputed(operators, forward, runs.recompute)]
     gradients = () if nothing(runs.backward) else operators
     backward = [scaled(o.present, value(o.kind, work)) for o in gradients for work in o.gradients]
-    return [*found, scaled(runs.backward, summed(backward))] if backward else found
+    return [*forwards, scaled(runs.backward, summed(backward))] if backward else forwards
 
 
 def recomputed(operators: Sequence[Operator], forward: Sequence[T], recompute: Recomputed) -> list[T]:
@@ -85,16 +85,16 @@ def recomputed(operators: Sequence[Operator], forward: Sequence[T], recompute: R
             for level, share in recompute.levels.items()
         ),
     ]
-    return [scaled(often, summed(values)) for often, values in groups if values and not nothing(often)]
+    return [scaled(count, summed(values)) for count, values in groups if values and not nothing(count)]
 
 
 def summed(values: Iterable[T]) -> T:
-    """Sum of numbers, or of records of numbers by part; of at least one."""
-    found: T = jax.tree.map(lambda *parts: plus(*parts), *values)
-    return found
+    """Return the sum of numbers, or of records of numbers part by part, of at least one."""
+    total: T = jax.tree.map(lambda *parts: plus(*parts), *values)
+    return total
 
 
-def scaled(often: Scalar, value: T) -> T:
-    """``often`` times a number or each part of a record."""
-    found: T = jax.tree.map(lambda part: times(often, part), value)
-    return found
+def scaled(count: Scalar, value: T) -> T:
+    """Return ``count`` times a number or each part of a record."""
+    product: T = jax.tree.map(lambda part: times(count, part), value)
+    return product

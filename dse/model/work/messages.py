@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose, given, nothing, plus, required, times
+from dse.model.choice import choose, nothing, plus, required, times, value_or
 from dse.model.formats import operand_bytes
 from dse.model.layout import ContextLayout, ExpertLayout, Layout, busiest
-from dse.model.work.adapters import Trained
+from dse.model.work.adapters import TrainedWeights
 from dse.model.work.blocks import attention_of, feed_forward_of
 from dse.model.work.parameters import common_parameters, routed_parameters
 from dse.model.work.replicas import data_messages, expert_state_messages
@@ -37,9 +37,17 @@ _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 
 
 def training_messages(
-    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar, trained: Trained
+    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar, trained: TrainedWeights
 ) -> tuple[Message, ...]:
-    """Messages of a step; ``parameters`` (without experts) and ``expert_parameters`` of the most loaded device."""
+    """Return the messages of a step.
+
+    Args:
+        design: the design.
+        layout: sizes and groups of the design.
+        parameters: of the most loaded device, without routed experts.
+        expert_parameters: of routed experts there.
+        trained: trained weights.
+    """
     return (
         *tensor_messages(design, layout),
         *embedding_and_head_messages(design, layout),
@@ -67,10 +75,10 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     # Routed experts use the rows of a split sequence, a shared expert gathers the sequence like a dense layer.
     sums = 1.0 + layout.experts.gathers
     # In parallel blocks both parts share an input; outputs are summed one by one.
-    pairs = plus(sums, times(-1.0, times(layout.experts.gathers, given(design.workload.parallel_block, 0.0))))
+    pairs = plus(sums, times(-1.0, times(layout.experts.gathers, value_or(design.workload.parallel_block, 0.0))))
     columns = attention_of(design.workload).gathered
     inputs = columns + pairs - 1.0
-    of_attention, of_others = gathers_again(m)
+    of_attention, of_others = regather_counts(m)
     regathered = columns * of_attention + (pairs - 1.0) * of_others
     if not design.workload.trains_all:  # inputs are gathered in the backward for weight gradients
         regathered = 0.0
@@ -110,14 +118,17 @@ def boundary_layers(design: Design) -> Scalar:
     return jnp.where(m.pp > 1.0, jnp.minimum(m.pp * m.virtual_stages / design.workload.blocks, 1.0), 0.0)
 
 
-def gathers_again(mapping: Mapping) -> tuple[Scalar, Scalar]:
-    """All-gathers of the attention's input, and of each other input, in the backward: 1 where it is not kept whole."""
+def regather_counts(mapping: Mapping) -> tuple[Scalar, Scalar]:
+    """Return the all-gathers in the backward of the attention's input, and of each other input.
+
+    1 where the input is not kept whole.
+    """
     outputs = jnp.where(mapping.recompute == float(Recompute.selective_op), 1.0, 0.0)  # are kept, and no input
-    kept = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, outputs)
+    selective = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, outputs)
     split = SequenceParallel
-    attention: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0, split.keep_gathered: kept}
-    others: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0, split.keep_gathered: outputs}
-    return choose(mapping.sequence_parallel, attention), choose(mapping.sequence_parallel, others)
+    attention: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0, split.keep_gathered: selective}
+    other_inputs: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0, split.keep_gathered: outputs}
+    return choose(mapping.sequence_parallel, attention), choose(mapping.sequence_parallel, other_inputs)
 
 
 def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]:
@@ -153,19 +164,19 @@ def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
     m = design.mapping
     size = layout.element.activation * layout.tokens * design.workload.hidden
     split, shares = m.sequence_parallel > 0.0, design.software.scatter_gather > 0.0
-    sent = size / jnp.where(split | shares, m.tp, 1.0)
+    sent_bytes = size / jnp.where(split | shares, m.tp, 1.0)
     gathered = jnp.where(split, 0.0, jnp.where(shares, 1.0, 0.0))
 
     def message(name: str, kind: MessageKind, group: Group, size: Scalar, count: Scalar) -> Message:
         return Message(name, kind, Dimension.pipeline, Scope.stage_boundary, group, size, count)
 
     return [
-        message("stage_output", _SEND, layout.groups.pp, sent, 1.0),
+        message("stage_output", _SEND, layout.groups.pp, sent_bytes, 1.0),
         message("stage_output_all_gather", _ALL_GATHER, layout.groups.tp, size, gathered),
     ]
 
 
-def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: Trained) -> list[Message]:
+def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: TrainedWeights) -> list[Message]:
     """Messages of a layer with experts, and of the replicas of ``parameters`` of routed experts.
 
     Dispatch and combine of tokens, in the backward of their gradients (Lepikhin et al. 2021, section 3). Members of one
@@ -218,7 +229,7 @@ def dispatch_bytes(design: Design, layout: Layout) -> Scalar:
 
 
 def exchange_link_share(design: Design) -> Scalar:
-    """Share of the bandwidth between domains that an exchange reaches with kernels of its own; 0 where pairwise."""
+    """Return the share of the bandwidth between domains that exchange kernels reach, 0 for a pairwise exchange."""
     mapping, kernels = required(design.mapping.experts, "mapping.experts"), design.software.experts
     if kernels is None or kernels.exchange_efficiency is None:
         return 0.0
@@ -230,9 +241,9 @@ def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
     """Copies of tokens that a device sends within its scale-up domain and to others, to dispatch or combine."""
     experts = required(design.workload.experts, "workload.experts")
     mapping = required(design.mapping.experts, "mapping.experts")
-    tokens = layout.sent / experts.top_k * busiest(experts)
-    inside, across = copies_sent(mapping.all_to_all, layout.ep, experts, experts.top_k)
-    return tokens * inside, tokens * across
+    tokens = layout.sent_rows / experts.top_k * busiest(experts)
+    intra_copies, inter_copies = copies_sent(mapping.all_to_all, layout.ep, experts, experts.top_k)
+    return tokens * intra_copies, tokens * inter_copies
 
 
 def copies_sent(flavour: Scalar, group: Group, experts: Experts, pairwise: Scalar) -> tuple[Scalar, Scalar]:
@@ -241,26 +252,26 @@ def copies_sent(flavour: Scalar, group: Group, experts: Experts, pairwise: Scala
     Pairwise, and gathered: of the copies, one per expert or per device, ``(P - local) / P`` leave the domain. By node:
     one copy to each other domain used, forwarded there to every other device used.
     """
-    met = jnp.where(flavour == float(AllToAll.pairwise), pairwise, members_copied(flavour, group.size, experts))
+    copies = jnp.where(flavour == float(AllToAll.pairwise), pairwise, members_copied(flavour, group.size, experts))
     by_node = flavour == float(AllToAll.by_node)
-    inside = met * (group.local - 1.0) / jnp.where(by_node, group.local, group.size)
-    one_a_domain = members_met(group.domains, experts) * (group.domains - 1.0) / group.domains
-    return inside, jnp.where(by_node, one_a_domain, met * (group.size - group.local) / group.size)
+    intra_copies = copies * (group.local - 1.0) / jnp.where(by_node, group.local, group.size)
+    domain_copies = members_hit(group.domains, experts) * (group.domains - 1.0) / group.domains
+    return intra_copies, jnp.where(by_node, domain_copies, copies * (group.size - group.local) / group.size)
 
 
 def members_copied(flavour: Scalar, members: Scalar, experts: Experts) -> Scalar:
-    """Members that get a copy of a token, where each gets one: all, or those used (:func:`members_met`)."""
-    return jnp.where(flavour == float(AllToAll.gather), members, members_met(members, experts))
+    """Members that get a copy of a token, where each gets one: all, or those used (:func:`members_hit`)."""
+    return jnp.where(flavour == float(AllToAll.gather), members, members_hit(members, experts))
 
 
-def members_met(members: Scalar, experts: Experts) -> Scalar:
-    """Members used per token, of ``members`` with equal shares of the experts: ``n (1 - (1 - 1 / n)^k)``.
+def members_hit(members: Scalar, experts: Experts) -> Scalar:
+    """Return the members hit per token, of ``members`` with equal shares of the experts: ``n (1 - (1 - 1 / n)^k)``.
 
     ``n`` are all members, or those with one of ``g`` of ``G`` groups of experts (DeepSeek-AI 2024, section 2.1.2).
     """
-    limited = jnp.minimum(members, experts.group_limit * jnp.maximum(members / experts.n_groups, 1.0))
-    reached = jnp.where(experts.group_limit > 0.0, limited, members)
-    return distinct_draws(jnp.maximum(reached, 1.0), experts.top_k)
+    group_limited = jnp.minimum(members, experts.group_limit * jnp.maximum(members / experts.n_groups, 1.0))
+    reachable = jnp.where(experts.group_limit > 0.0, group_limited, members)
+    return distinct_draws(jnp.maximum(reachable, 1.0), experts.top_k)
 
 
 def distinct_draws(members: Scalar, draws: Scalar) -> Scalar:
@@ -279,19 +290,19 @@ def executions(
     Weights count in devices of the most loaded stage, of which the others hold a part.
     """
     w, m = design.workload, design.mapping
-    a_stage = layout.n_micro_batches * m.dp * m.cp * m.tp
+    stage_runs = layout.n_micro_batches * m.dp * m.cp * m.tp
     borders = m.pp * m.virtual_stages - 1.0
     # Two chunks per device along the stages and back: one border lies within a device.
     borders = plus(borders, times(-1.0, times(layout.pipeline.folded, m.virtual_stages - 1.0)))
-    held = times(layout.experts.holders, routed_parameters(w))
+    expert_parameter_copies = times(layout.experts.holders, routed_parameters(w))
     return {
-        Scope.expert_layer: times(a_stage, feed_forward_of(w).layers(0.0, lambda: 1.0)),
+        Scope.expert_layer: times(stage_runs, feed_forward_of(w).layers(0.0, lambda: 1.0)),
         # 0 where all layers are dense.
-        Scope.expert_weights: times(held, 1.0 / jnp.maximum(expert_parameters, 1.0)),
-        Scope.layer: a_stage * w.blocks,
-        Scope.embedding: a_stage,
-        Scope.head: a_stage,
-        Scope.stage_boundary: a_stage * borders * (1.0 + w.backward),
+        Scope.expert_weights: times(expert_parameter_copies, 1.0 / jnp.maximum(expert_parameters, 1.0)),
+        Scope.layer: stage_runs * w.blocks,
+        Scope.embedding: stage_runs,
+        Scope.head: stage_runs,
+        Scope.stage_boundary: stage_runs * borders * (1.0 + w.backward),
         Scope.weights: layout.replicas * common_parameters(w) / parameters,
         Scope.tied_embedding: 2.0 * m.dp * m.cp * m.tp,
     }
@@ -306,7 +317,8 @@ def context_messages(design: Design, layout: Layout) -> list[Message]:
     return _ring(layout.groups.cp, block, layout.groups.cp.size - 1.0, design.workload.backward)
 
 
-def _ring(group: Group, block: Scalar, steps: Scalar, trained: Scalar) -> list[Message]:
+def _ring(group: Group, block_bytes: Scalar, steps: Scalar, trained: Scalar) -> list[Message]:
+    """Return the messages of a ring of keys and values, forward and backward."""
     forward, backward = (
         Message(
             "keys_and_values",
@@ -314,7 +326,7 @@ def _ring(group: Group, block: Scalar, steps: Scalar, trained: Scalar) -> list[M
             Dimension.context,
             Scope.layer,
             group,
-            block,
+            block_bytes,
             steps,
             window=Window.attention_forward,
             repeated=True,
@@ -325,7 +337,7 @@ def _ring(group: Group, block: Scalar, steps: Scalar, trained: Scalar) -> list[M
             Dimension.context,
             Scope.layer,
             group,
-            block,
+            block_bytes,
             2.0 * trained * steps,
             window=Window.attention_backward,
         ),
@@ -344,9 +356,9 @@ def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -
     heads, keys_and_values = context.heads_over, layout.keys_and_values
     # Ranks beyond the key/value heads hold copies of a head, which multiply the bytes of keys and values.
     copies = context.kv_heads * heads.size / layout.kv_heads
-    sent = act * layout.tokens * (layout.query_width + copies * keys_and_values + layout.context_width)
+    sent_bytes = act * layout.tokens * (layout.query_width + copies * keys_and_values + layout.context_width)
     block = act * layout.tokens * copies * keys_and_values
-    everything = act * layout.tokens * m.cp * keys_and_values
+    gathered_bytes = act * layout.tokens * m.cp * keys_and_values
     exchanges = jnp.where(heads.size > 1.0, 1.0, 0.0)
 
     def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, forward: bool) -> Message:
@@ -368,9 +380,11 @@ def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -
     exchange, gather = MessageKind.all_to_all, MessageKind.all_gather
     return [
         *_ring(context.ring, block, (1.0 - context.gathers) * (context.ring.size - 1.0), trained),
-        message("heads_for_sequence", exchange, sent, exchanges, True),
-        message("heads_for_sequence_backward", exchange, sent, trained * exchanges, False),
-        message("keys_values_all_gather", gather, everything, context.gathers, True),
-        message("keys_values_all_gather_again", gather, everything, trained * context.gathers, False),
-        message("keys_values_reduce_scatter", MessageKind.reduce_scatter, everything, trained * context.gathers, False),
+        message("heads_for_sequence", exchange, sent_bytes, exchanges, True),
+        message("heads_for_sequence_backward", exchange, sent_bytes, trained * exchanges, False),
+        message("keys_values_all_gather", gather, gathered_bytes, context.gathers, True),
+        message("keys_values_all_gather_again", gather, gathered_bytes, trained * context.gathers, False),
+        message(
+            "keys_values_reduce_scatter", MessageKind.reduce_scatter, gathered_bytes, trained * context.gathers, False
+        ),
     ]

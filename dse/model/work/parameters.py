@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, nothing, plus, times, where_on
+from dse.model.choice import nothing, plus, times, value_or, where_on
 from dse.model.layout import Layout
 from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
 from dse.types import Design, Recompute, Scalar, Workload
@@ -24,7 +24,10 @@ def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def attention_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Matrix parameters of attention per layer; of a hybrid the mean over attention and state-space blocks."""
+    """Return the matrix parameters of attention per layer.
+
+    A hybrid has the mean over attention and state-space blocks.
+    """
     w, shares = workload, shares_of(workload)
     gate = times(shares.gate, w.hidden * w.n_heads * w.head_dim / tp)
     attends = times(shares.attends, plus(attention_of(w).parameters(tp), gate))
@@ -49,7 +52,7 @@ def vector_parameters(workload: Workload) -> Scalar:
 
 def serial_block(workload: Workload) -> Scalar:
     """1 where the feed-forward follows attention with a norm and a residual between them, 0 for parallel blocks."""
-    return 1.0 - given(workload.parallel_block, 0.0)
+    return 1.0 - value_or(workload.parallel_block, 0.0)
 
 
 def embedding_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
@@ -58,7 +61,7 @@ def embedding_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def head_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Output projection (split over tp); the same count whether or not it is tied to the embedding."""
+    """Return the parameters of the output projection, split over tp, whether or not it is tied to the embedding."""
     return workload.vocab * workload.hidden / tp
 
 
@@ -80,13 +83,13 @@ def stage_parameters(design: Design, layout: Layout) -> Scalar:
     # The dense feed-forward of the first layers is on the first stage, like the embedding.
     head = plus(head, feed_forward_of(w).prediction(), copied_embedding(w, m.pp, m.tp))
     embedding = plus(embedding, times(layout.experts.first, layer_parameters(w, m.tp) - layer))
-    alone = embedding + jnp.where(w.tied_embeddings > 0.0, 0.0, head)
+    single_stage = embedding + jnp.where(w.tied_embeddings > 0.0, 0.0, head)
     larger = jnp.maximum(embedding - layout.stages.first_lacks * layer, head - layout.stages.last_lacks * layer)
-    ends = jnp.where(m.pp > 1.0, jnp.maximum(larger, 0.0), alone)
+    ends = jnp.where(m.pp > 1.0, jnp.maximum(larger, 0.0), single_stage)
     # A device with both ends of a folded pipeline lacks a layer for each.
     copies = layout.pipeline.copies
-    both = jnp.maximum(alone - times(copies, layout.stages.first_lacks * layer), 0.0)
-    return times(copies, layout.layers * layer) + where_on(layout.pipeline.folded, both, ends)
+    both_ends = jnp.maximum(single_stage - times(copies, layout.stages.first_lacks * layer), 0.0)
+    return times(copies, layout.layers * layer) + where_on(layout.pipeline.folded, both_ends, ends)
 
 
 def parameter_count(workload: Workload) -> Scalar:
@@ -119,13 +122,16 @@ def usual_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def stage_expert_parameters(design: Design, layout: Layout) -> Scalar:
-    """Parameters of routed experts on the most loaded device; a single stage also has the first dense layers."""
+    """Return the parameters of routed experts on the most loaded device.
+
+    A single stage also has the first dense layers.
+    """
     first = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first)
     return times(layout.pipeline.copies, times(layout.layers - first, layer_expert_parameters(design, layout)))
 
 
 def layer_expert_parameters(design: Design, layout: Layout) -> Scalar:
-    """Parameters of routed experts per layer and device; the mean where not all layers have experts."""
+    """Return the parameters of routed experts per layer and device, a mean where not all layers have experts."""
     feed_forward, experts = feed_forward_of(design.workload), layout.experts
     return feed_forward.behind_first(0.0, lambda: times(experts.local, feed_forward.expert(experts.etp.size)))
 
@@ -156,7 +162,7 @@ def attended_tokens(workload: Workload) -> Scalar:
     The sequence, or the window of layers that have one: kernels compute no more.
     """
     w = workload
-    return w.seq_len if nothing(w.local_layers) else attention_of(w).held(w.seq_len)
+    return w.seq_len if nothing(w.local_layers) else attention_of(w).cached_tokens(w.seq_len)
 
 
 def attention_flops(workload: Workload) -> Scalar:
@@ -169,15 +175,18 @@ def attention_flops(workload: Workload) -> Scalar:
 
 
 def forward_flops(workload: Workload) -> Scalar:
-    """Forward FLOPs per token of layer matrices and the full attention square, no head; ``k`` routed experts."""
-    a_layer = layer_matrix_parameters(workload) - position_parameters(workload)  # not multiplied by tokens
+    """Return the forward FLOPs per token of layer matrices and the full attention square, without the head.
+
+    A token uses ``k`` routed experts.
+    """
+    matrix_parameters = layer_matrix_parameters(workload) - position_parameters(workload)  # not multiplied by tokens
     feed_forward = feed_forward_of(workload)
 
     def with_experts() -> Scalar:
         common = expert_layer_matrix_parameters(workload) - position_parameters(workload)
-        return common + feed_forward.met_share * feed_forward.routed()
+        return common + feed_forward.active_share * feed_forward.routed()
 
-    layers = plus(feed_forward.layers(a_layer, with_experts), feed_forward.prediction())
+    layers = plus(feed_forward.layers(matrix_parameters, with_experts), feed_forward.prediction())
     return 2.0 * layers + attention_flops(workload)
 
 
@@ -194,7 +203,12 @@ def repeated_flops(workload: Workload, keeps_products: Scalar = 0.0) -> Scalar:
 
 
 def flops_of_levels(workload: Workload, levels: Mapping[int, Scalar]) -> Scalar:
-    """Forward FLOPs per token that levels of expert recompute repeat; ``levels``: level → 1 where active."""
+    """Return the forward FLOPs per token that levels of expert recompute repeat.
+
+    Args:
+        workload: the model.
+        levels: level → 1 where active.
+    """
     if not levels:
         return 0.0
     up = times(2.0 * levels[Recompute.norms] * workload.blocks * workload.n_heads, attention_of(workload).projected_up)

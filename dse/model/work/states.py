@@ -10,14 +10,14 @@ from dse.types import Recurrent, Scalar
 
 
 class NoStates(NamedTuple):
-    """Of a model without state-space layers."""
+    """State-space layers of a model that has none."""
 
     def parameters(self, hidden: Scalar, tp: Scalar) -> Scalar:
         """Parameters per layer: 0."""
         return 0.0
 
-    def kept_bytes(self, tp: Scalar) -> Scalar:
-        """Bytes of state: 0."""
+    def cache_bytes(self, tp: Scalar) -> Scalar:
+        """Return the bytes of state: 0."""
         return 0.0
 
 
@@ -41,8 +41,8 @@ class States(NamedTuple):
         """Elements of the state per sequence, layer and device, of any length: ``H N P / tp``."""
         return self.recurrent.state_heads * self.recurrent.state_key_dim * self.recurrent.state_value_dim / tp
 
-    def kept_bytes(self, tp: Scalar, activation: Scalar = 2.0) -> Scalar:
-        """Bytes of the state and of the last tokens of its convolution."""
+    def cache_bytes(self, tp: Scalar, activation: Scalar = 2.0) -> Scalar:
+        """Return the bytes of the state and of the last tokens of its convolution."""
         keys, values, _ = self.columns(tp)
         taps = jnp.maximum(self.recurrent.convolution - 1.0, 0.0)
         return self.recurrent.state_bytes * self.size(tp) + taps * activation * (2.0 * keys + values)

@@ -11,7 +11,7 @@ from dse.model.choice import nothing
 from dse.model.layout import Layout
 from dse.model.work.blocks import attention_of
 from dse.model.work.experts import expert_operators, expert_quantization
-from dse.model.work.grouped import kept_of
+from dse.model.work.grouped import stored_share
 from dse.model.work.operators import (
     ACTIVATION,
     DROPOUT,
@@ -29,7 +29,7 @@ from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar
 
 
 def layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
-    """All operators of one layer with a dense feed-forward, per micro-batch and device, in forward order.
+    """Return all operators of one layer with a dense feed-forward, per micro-batch and device, in forward order.
 
     Stored bytes follow Korthikanti et al. 2022, section 4.1: each operator stores its input, dropout its mask.
     ``core``: attention operators of a serving step, instead of those of training.
@@ -38,8 +38,8 @@ def layer_operators(design: Design, layout: Layout, core: list[Operator] | None 
 
 
 def expert_layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
-    """All operators of one layer with experts, per micro-batch and device, in forward order."""
-    ffn_input = layout.element.stored_input * kept_inputs(design.mapping, layout)[1] * design.workload.hidden
+    """Return all operators of one layer with experts, per micro-batch and device, in forward order."""
+    ffn_input = layout.element.stored_input * stored_input_tokens(design.mapping, layout)[1] * design.workload.hidden
     operators = expert_operators(design, layout, ffn_input)
     return layer_around(design, layout, operators, expert_quantization(design, layout), core)
 
@@ -62,7 +62,7 @@ def layer_around(
     norm_stored = act * rows
     mask_stored = w.dropout * MASK_BYTES * rows
     serial = serial_block(w)
-    attention_input = e.stored_input * kept_inputs(design.mapping, layout)[0] * w.hidden
+    attention_input = e.stored_input * stored_input_tokens(design.mapping, layout)[0] * w.hidden
     # Attention's backward needs its output in 16 bits; a projection in a narrower format stores a copy.
     context = layout.tokens * layout.context_width * (act + jnp.where(e.stored_input < act, e.stored_input, 0.0))
     return [
@@ -72,7 +72,13 @@ def layer_around(
         *attention_of(w).projections(design, layout, attention_input),
         *(core or attention_of(w).core(design, layout)),
         linear(
-            "projection", layout.tokens, w.hidden, layout.context_width, e, context, kept=kept_of(design.software, 0.0)
+            "projection",
+            layout.tokens,
+            w.hidden,
+            layout.context_width,
+            e,
+            context,
+            stored_ratio=stored_share(design.software, 0.0),
         ),
         elementwise(
             "attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL, present=serial
@@ -100,7 +106,7 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
     gate = 1.0 + w.gated
     chain = 1.0 + (1.0 - layout.fused)
     activated = design.software.activation_output_kept * e.stored_input * layout.tokens * layout.ffn
-    ffn_input = serial_block(w) * (e.stored_input * kept_inputs(design.mapping, layout)[1] * w.hidden)
+    ffn_input = serial_block(w) * (e.stored_input * stored_input_tokens(design.mapping, layout)[1] * w.hidden)
     return [
         linear(
             "ffn_up",
@@ -109,7 +115,7 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
             w.hidden,
             e,
             ffn_input,
-            kept=kept_of(design.software, 1.0 - 0.5 * w.gated),
+            stored_ratio=stored_share(design.software, 1.0 - 0.5 * w.gated),
             recomputed_from=Recompute.expert_inner,
             not_stored_from=Recompute.norms,
         ),
@@ -130,7 +136,7 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
             layout.ffn,
             e,
             activated,
-            kept=1.0,
+            stored_ratio=1.0,
             recomputed_from=Recompute.expert_block,
             not_stored_from=Recompute.norms,
         ),
@@ -138,7 +144,7 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
 
 
 def quantization(design: Design, layout: Layout) -> Operator:
-    """Casts of a recipe with operands narrower than activations (Micikevicius et al. 2022; Transformer Engine).
+    """Return the casts of a recipe with operands narrower than activations (Micikevicius et al. 2022).
 
     The inputs of the four matrices, and in the backward the gradients of their outputs, are read once and
     written twice, as they are and transposed: 8-bit products take both operands along the inner dimension.
@@ -229,13 +235,13 @@ def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
     ]
 
 
-def kept_inputs(mapping: Mapping, layout: Layout) -> tuple[Scalar, Scalar]:
-    """Tokens of the stored inputs of the first matrices of attention and feed-forward.
+def stored_input_tokens(mapping: Mapping, layout: Layout) -> tuple[Scalar, Scalar]:
+    """Return the tokens of the stored inputs of the first matrices of attention and of feed-forward.
 
     A share of a split sequence, or all where gathered inputs are kept. Selective recompute restarts from the share of
     attention, which is gathered again.
     """
-    kept = mapping.sequence_parallel == float(SequenceParallel.keep_gathered)
+    keeps_gathered = mapping.sequence_parallel == float(SequenceParallel.keep_gathered)
     selective = mapping.recompute == float(Recompute.selective)
-    ffn = jnp.where(kept, layout.tokens, layout.norm_tokens)
+    ffn = jnp.where(keeps_gathered, layout.tokens, layout.norm_tokens)
     return jnp.where(selective, layout.norm_tokens, ffn), ffn

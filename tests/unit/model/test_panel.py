@@ -61,8 +61,8 @@ GUARDS = {
     "machine.technology._LOWEST_VOLTAGE": "a node without a supply voltage",
     "money.die.LEAST_YIELD": "a wafer of defects",
     "money.die._LEAST": "a die of no area",
-    "serving.arrivals._FIRST": "the first of iterations that converge",
-    "serving.arrivals._LEFT": "a rate beyond what is served",
+    "serving.arrivals._FIRST_GUESS": "the first of iterations that converge",
+    "serving.arrivals._MIN_IDLE_SHARE": "a rate beyond what is served",
     "serving.reuse._BUSY": "a link whose loads take all of its time",
     "serving.reuse._FOREVER": "a cache that holds all there is",
     "steps.operating.HIGHEST_CLOCK": "the nominal clock beside its rounding: a reason, no number",
@@ -265,7 +265,7 @@ def test_rates_of_recipes_count(monkeypatch, precision, field):
 
 #: Counts of rounds and of terms, known in Python → the design that half as many change.
 COUNTS = {
-    "serving.arrivals._ROUNDS": "served, at a rate",
+    "serving.arrivals._ITERATIONS": "served, at a rate",
     "serving.steady.ROUNDS": "served, dense",
     "machine.power._HALVINGS": "dense, rings that hide, under a power limit",
     "money.die.MOST_SPARE": "dense, fully sharded, rings",

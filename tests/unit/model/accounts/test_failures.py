@@ -15,8 +15,8 @@ from dse.designs.leaves import known_leaves, leaf, replace
 from dse.doors.study_training import TRAINING, _training_failures
 from dse.errors import InputError
 from dse.model.accounts.failures import (
+    CheckpointTimes,
     FailureRates,
-    Saving,
     best_interval,
     growth,
     lost_time,
@@ -94,7 +94,7 @@ RANDOM = [(3 * HOUR, 60.0, 0.0, 600.0), (HOUR, 300.0, 0.0, 600.0), (2 * HOUR, 10
 def compared_with_drawn(mtbf, stall, exposed, back, stretches, runs):
     """Expected over drawn time at the interval that is found, and drawn time there over the least of others."""
     reliability = Reliability(restart_time=back, detection_time=0.0)
-    saving, rates = Saving(stall, exposed, 0.0, 0.0), FailureRates(0.0, 1.0 / mtbf)
+    saving, rates = CheckpointTimes(stall, exposed, 0.0, 0.0), FailureRates(0.0, 1.0 / mtbf)
     lost = lost_of(reliability, saving, rates, 1.0)
     best = float(lost.interval)
     times = {}
@@ -346,7 +346,7 @@ def test_repair_is_waited_for_without_spares():
 
 
 def test_slopes_are_differences():
-    saving, rates = Saving(20.0, 30.0, 100.0, 60.0), FailureRates(3e-5, 4e-5)
+    saving, rates = CheckpointTimes(20.0, 30.0, 100.0, 60.0), FailureRates(3e-5, 4e-5)
     with jax.enable_x64(True):
 
         def lost(values):

@@ -108,7 +108,7 @@ def test_makespan_of_stages_whose_ends_have_a_layer_less(pipe, embedding, head):
     found = stage_layers(float(layers), float(stages), float(chunks))
     fullest = float(found.fullest)
     ends = embedding - float(found.first_lacks), head - float(found.last_lacks)
-    stage = pipeline.PipelineStages(3.0 * fullest, *(3.0 * end for end in ends), spare=3.0 * float(found.others))
+    stage = pipeline.PipelineStages(3.0 * fullest, *(3.0 * end for end in ends), spare=3.0 * float(found.middle_lacks))
     beat = 3.0 * fullest + float(pipeline.slowest_extra(stage, float(stages)))
     closed = n * beat + float(pipeline.bubble_time(stage, float(stages), float(chunks)))
     assert beat == pytest.approx(3.0 * held.sum(axis=1).max(), rel=1e-5)

@@ -13,7 +13,7 @@ from dse.doors.scalars import serve
 from dse.errors import InputError
 from dse.lab.simulator.run import simulate
 from dse.lab.simulator.summary import statistics
-from dse.model.serving.reuse import Contents, characteristic_time, popularity
+from dse.model.serving.reuse import CacheContents, characteristic_time, popularity
 from dse.types import Reuse
 from tests.conftest import slow
 
@@ -39,10 +39,10 @@ def test_popularity_is_zipfs_law(groups, skew):
 def test_characteristic_time_fills_the_cache(groups, size):
     """What is used within it is the capacity; by summing over all prefixes too."""
     reuse = Reuse(prefix_groups=groups, prefix_skew=1.0)
-    contents = Contents(popularity(reuse), 1000.0, 3.0, 1.0, 50.0, 4.0, 20.0)
+    contents = CacheContents(popularity(reuse), 1000.0, 3.0, 1.0, 50.0, 4.0, 20.0)
     capacity = size * 1000.0 * groups + 5000.0
     time = characteristic_time(contents, capacity)
-    assert float(contents.within(time)[0]) == pytest.approx(capacity, rel=1e-3)
+    assert float(contents.tokens_used(time)[0]) == pytest.approx(capacity, rel=1e-3)
     shares = np.arange(1.0, groups + 1.0) ** -1.0
     rates = 3.0 * shares / shares.sum()
     inside = 1000.0 * np.sum(-np.expm1(-rates * (float(time) + 1.0)))
