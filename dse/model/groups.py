@@ -31,7 +31,7 @@ def communicators(mapping: Mapping, system: System, copies: Scalar = 1.0) -> Gro
 
     ``copies``: stages per device whose weights, and so state and gradients, are shared by more devices.
     """
-    communicators_by_size = in_pods(groups(mapping, system.scale_up.domain), mapping, system.scale_out.pods)
+    communicators_by_size = with_pod_shares(groups(mapping, system.scale_up.domain), mapping, system.scale_out.pods)
     reach = links.reach_in(system, mapping.tp)
     dp_stride, pp_stride = strides(mapping)
     cp_run, shards = (mapping.tp, mapping.cp), mapping.dp / mapping.dp_replicate
@@ -65,13 +65,13 @@ def groups(mapping: Mapping, domain: Scalar) -> Groups:
 
 
 def strides(mapping: Mapping) -> tuple[Scalar, Scalar]:
-    """Strides in devices: between members of a data-parallel group, and between stages."""
+    """Return the strides in devices: between members of a data-parallel group, and between stages."""
     inner, outermost = mapping.tp * mapping.cp, mapping.placement == float(Placement.tp_cp_pp_dp)
     return jnp.where(outermost, inner * mapping.pp, inner), jnp.where(outermost, inner, inner * mapping.dp)
 
 
 def stage_domain(mapping: Mapping, domain: Scalar) -> Scalar:
-    """Devices of one stage per scale-up domain of ``domain``: all, or with stages inside dp those of its rows."""
+    """Return the devices of one stage per scale-up domain: all, or with stages inside dp those of its rows."""
     inner = mapping.tp * mapping.cp
     rows = jnp.maximum(jnp.floor(domain / (inner * mapping.pp)), 1.0)
     devices_in_rows = jnp.minimum(domain, inner * rows)
@@ -90,8 +90,8 @@ def in_a_row(size: Scalar, stride: Scalar, domain: Scalar, reach: Callable[..., 
     return Group(size, members_within(size, stride, domain), reach=reach((stride, size)))
 
 
-def in_pods(communicators: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
-    """Groups with their share of scale-out bandwidth under an over-subscribed level above pods.
+def with_pod_shares(communicators: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
+    """Return the groups with their share of scale-out bandwidth under an over-subscribed level above pods.
 
     A pod of ``P`` devices has ``m = max(P / s, 1)`` members ``s`` devices apart (shards: ``c m``, with context
     parallelism inside). A ring leaves a pod once, and the rings of all groups of a pod share its uplinks, ``1 / o`` of
@@ -114,9 +114,16 @@ def in_pods(communicators: Groups, mapping: Mapping, pods: Pods | None) -> Group
 
 
 def ring_share(pods: Pods, pod_size: Scalar, positions: Scalar, stride: Scalar, extent: Scalar) -> Scalar:
-    """Share of a member's bandwidth between pods of ``pod_size`` devices, for a group over ``extent`` devices.
+    """Return the share of a member's bandwidth between pods, for a ring over ``extent`` devices.
 
     ``positions`` adjacent members of a group every ``stride`` devices.
+
+    Args:
+        pods: over-subscribed level.
+        pod_size: devices of a pod.
+        positions: adjacent members of a group.
+        stride: devices between two such rows.
+        extent: devices that the group spans.
     """
     single_ring = positions * (1.0 / (pods.oversubscription * pods.detour))
     pooled_rings = jnp.where(pods.pooled > 0.0, jnp.maximum(pod_size / stride, 1.0), 1.0)
@@ -124,10 +131,16 @@ def ring_share(pods: Pods, pod_size: Scalar, positions: Scalar, stride: Scalar, 
 
 
 def exchange_share(pods: Pods, pod_size: Scalar, members: Group, stride: Scalar) -> Scalar:
-    """Share of a member's bandwidth between pods of ``pod_size`` devices in an all-to-all of members ``stride`` apart.
+    """Return the share of a member's bandwidth between pods in an all-to-all of members ``stride`` apart.
 
     What a member sends out of its domain is proportional to the members there, and what it sends to other pods, over
     ``1 / o`` of the links, to those.
+
+    Args:
+        pods: over-subscribed level.
+        pod_size: devices of a pod.
+        members: the group.
+        stride: devices between two members.
     """
     other_members = jnp.maximum(members.size - members_within(members.size, stride, pod_size), 1.0)
     uplink_demand = other_members * pods.oversubscription * pods.detour
@@ -136,7 +149,7 @@ def exchange_share(pods: Pods, pod_size: Scalar, members: Group, stride: Scalar)
 
 
 def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
-    """Members of a group in one domain, of ``size`` members placed ``stride`` devices apart.
+    """Return the members of a group in one domain, of ``size`` members placed ``stride`` devices apart.
 
     All of them where they fit. Otherwise groups are aligned to domains, as schedulers place them: the members per
     domain divide the group, and some devices may be left to others (of 72 in a rack, 64 serve groups of 16).
@@ -145,7 +158,7 @@ def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
 
 
 def largest_divisor(number: Scalar, most: Scalar) -> Scalar:
-    """The largest divisor of ``number`` up to ``most`` (1 or more) among ``f 2^i`` with f = 1, 3 and the odd part.
+    """Return the largest divisor of ``number`` up to ``most`` among ``f 2^i`` with f = 1, 3 and the odd part.
 
     The largest of all if the odd part of ``number`` is 1, 3, 9 or a prime. It grows with ``most``. Numbers are whole,
     held in floats, below 2^24.

@@ -12,7 +12,7 @@ from dse.model import links
 from dse.model.choice import divides, min_prefer_first, nothing, plus, times, where_on
 from dse.model.formats import activation_bytes, cast_reads, operand_bytes, transposed_casts
 from dse.model.groups import Groups, communicators, exchange_share, in_a_row, ring_share, stage_domain
-from dse.model.stage_layers import PipelineLayout, StageLayers, chunk_layers, folded_stages, named_schedule
+from dse.model.stage_layers import PipelineLayout, StageLayers, chunk_layers, folded_stages, schedule_layout
 from dse.types import (
     Attention,
     ContextExchange,
@@ -46,7 +46,10 @@ class Recomputed(NamedTuple):
         return plus(self.full, self.operators)
 
     def sends(self, dimension: Dimension) -> Scalar:
-        """Repeats of forward messages of ``dimension``: 1 where the operators that need them are recomputed."""
+        """Return the repeats of forward messages of ``dimension``.
+
+        1 where the operators that need them are recomputed.
+        """
         by_dimension = {Dimension.context: self.core, Dimension.expert: self.levels.get(Recompute.expert_block, 0.0)}
         return plus(self.full, by_dimension.get(dimension, 0.0))
 
@@ -153,7 +156,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(design: Design) -> Layout:
-    """Sizes per device and communicators of a design."""
+    """Return the sizes per device and communicators of a design."""
     w, m, software = design.workload, design.mapping, design.software
     tokens = m.micro_batch * w.seq_len / m.cp
     heads = w.n_heads / m.tp
@@ -161,7 +164,7 @@ def lay_out(design: Design) -> Layout:
     split = splits_sequence(m.sequence_parallel)
     norm_tokens = tokens / jnp.where(split > 0.0, m.tp, 1.0)
     has_vocabulary = jnp.minimum(w.vocab, 1.0)
-    schedule, groups = named_schedule(m), communicators(m, design.system, named_schedule(m).copies)
+    schedule, groups = schedule_layout(m), communicators(m, design.system, schedule_layout(m).copies)
     stages = folded_stages(chunk_layers(w, m), m.pp, schedule)
     value_width: Scalar = kv_heads * w.head_dim
     context_width: Scalar = heads * w.head_dim
@@ -207,13 +210,13 @@ def lay_out(design: Design) -> Layout:
 
 
 def lay_out_recompute(design: Design) -> Recomputed:
-    """Recompute of a mapping, as repeats of forward passes."""
+    """Return the recompute of a mapping, as repeats of forward passes."""
     w, m = design.workload, design.mapping
     levels = () if w.experts is None else EXPERT_LEVELS
     return Recomputed(
-        full=w.backward * _is(m.recompute, Recompute.full) * m.recompute_share,
-        core=w.backward * _is(m.recompute, Recompute.selective),
-        operators=w.backward * _is(m.recompute, Recompute.selective_op),
+        full=w.backward * _indicator(m.recompute, Recompute.full) * m.recompute_share,
+        core=w.backward * _indicator(m.recompute, Recompute.selective),
+        operators=w.backward * _indicator(m.recompute, Recompute.selective_op),
         levels={level: w.backward * jnp.where(m.recompute >= level, 1.0, 0.0) for level in levels},
     )
 
@@ -234,7 +237,7 @@ def lay_out_context(design: Design, groups: Groups, kv_heads: Scalar) -> Context
     return ContextLayout(
         heads_over=in_a_row(heads_over, m.tp, domain, reach),
         ring=in_a_row(ring, m.tp * heads_over, domain, reach),
-        gathers=_is(kind, ContextExchange.all_gather),
+        gathers=_indicator(kind, ContextExchange.all_gather),
         kv_heads=jnp.maximum(w.n_kv_heads / (m.tp * heads_over), 1.0),
     )
 
@@ -264,7 +267,7 @@ def lay_out_partitions(design: Design, schedule: PipelineLayout) -> Partitions |
 
 
 def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, schedule: PipelineLayout) -> ExpertLayout:
-    """Sizes and groups of experts, for ``tokens`` of a device.
+    """Return the sizes and groups of experts, for ``tokens`` of a device.
 
     Placement over the devices of a stage: members of an expert, then ep, then replicas.
     """
@@ -278,7 +281,7 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, schedul
     replicas, shared = replicas._replace(size=times(schedule.copies, replicas.size)), experts.shared_ffn / m.tp
     return ExpertLayout(
         sent_rows=tokens * experts.top_k,
-        rows=tokens * experts.top_k * etp * busiest(experts),
+        rows=tokens * experts.top_k * etp * busiest_rank_ratio(experts),
         mean_share=jnp.where(experts.capacity > 0.0, 1.0, 1.0 / experts.imbalance),
         local=experts.n_experts / ep,
         ffn=experts.expert_ffn / etp,
@@ -296,7 +299,10 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, schedul
 
 
 def experts_in_pods(experts: ExpertLayout, design: Design) -> ExpertLayout:
-    """Return groups of experts with their share of scale-out bandwidth (:func:`in_pods`), with etp within pods."""
+    """Return groups of experts with their share of scale-out bandwidth (:func:`with_pod_shares`).
+
+    etp is assumed within pods.
+    """
     pods, m = design.system.scale_out.pods, design.mapping
     if pods is None or nothing(experts.rows):
         return experts
@@ -321,18 +327,18 @@ def with_balanced_experts(layout: Layout) -> Layout:
     return layout._replace(experts=experts._replace(rows=times(experts.mean_share, experts.rows), mean_share=1.0))
 
 
-def busiest(experts: Experts) -> Scalar:
+def busiest_rank_ratio(experts: Experts) -> Scalar:
     """Return the routed rows of the busiest rank over the mean, which a capacity factor sets for all ranks."""
     return jnp.where(experts.capacity > 0.0, experts.capacity, experts.imbalance)
 
 
-def _is(code: Scalar, choice: int) -> Scalar:
+def _indicator(code: Scalar, choice: int) -> Scalar:
     """Return 1 where a code is ``choice``, else 0."""
     return jnp.where(code == float(choice), 1.0, 0.0)
 
 
 def zero_stage(mapping: Mapping, software: Software) -> Scalar:
-    """Effective ZeRO stage: under a pipeline stage 2 runs as 1, and so does 3 in a stack that does not reshard.
+    """Return the effective ZeRO stage: under a pipeline 2 runs as 1, and 3 in a stack that does not reshard.
 
     A stage accumulates the gradients of all its micro-batches and reduces them once a step, so they stay whole until
     then (Megatron-LM's distributed optimizer; DeepSpeed refuses ZeRO 2 and 3 with pipelines). FSDP may also keep its
@@ -344,13 +350,13 @@ def zero_stage(mapping: Mapping, software: Software) -> Scalar:
 
 
 def splits_sequence(choice: Scalar) -> Scalar:
-    """1 where this kind of :class:`SequenceParallel` splits norms, dropout and residuals over tp, else 0."""
+    """Return 1 where this kind of :class:`SequenceParallel` splits norms, dropout and residuals over tp, else 0."""
     is_split = (choice > 0.0) & (choice != float(SequenceParallel.at_stage_boundaries))
     return jnp.where(is_split, 1.0, 0.0)
 
 
 def eager_softmax(batch: Scalar, software: Software) -> Scalar:
-    """1 where unfused attention over ``batch`` sequences x heads uses a softmax of single kernels, else 0.
+    """Return 1 where unfused attention over ``batch`` sequences x heads uses a softmax of single kernels, else 0.
 
     The fused kernel needs a multiple of its batch (four in Megatron-LM's ``fused_softmax``).
     """

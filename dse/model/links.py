@@ -41,19 +41,19 @@ def reach_in(system: System, tp: Scalar) -> Callable[..., Reach | None]:
     links, package = network.links, network.package
     if links is not None:
         edges = axis_edges(links, slice_size(system), tp)
-        return lambda *runs: _choose(links, edges, runs)
+        return lambda *runs: _reach_by_topology(links, edges, runs)
     if package is not None:
         return lambda *runs: _in_package(package, network.domain, runs)
     return lambda *runs: None
 
 
 def slice_size(system: System) -> Scalar:
-    """Devices of a slice: all devices in use, at most those of a domain."""
+    """Return the devices of a slice: all devices in use, at most those of a domain."""
     return jnp.minimum(system.n_devices, system.scale_up.domain)
 
 
 def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar, ...]:
-    """Strides along x, y and z of a torus of ``devices``, and their number.
+    """Return the strides along x, y and z of a torus of ``devices``, and their number.
 
     Axes that are not stated are the largest powers of two up to the square root (two axes) or cube root of the
     remaining devices: 64 are 4 x 4 x 4, 192 are 4 x 4 x 12, 128 are 8 x 16. The innermost dimension decides the order:
@@ -74,7 +74,7 @@ def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar,
 
 
 def _side(devices: Scalar, exponent: Scalar) -> Scalar:
-    """The largest power of two that divides ``devices``, up to ``devices**exponent``."""
+    """Return the largest power of two that divides ``devices``, up to ``devices**exponent``."""
     root = devices**exponent * (1.0 + 1e-5)  # may be rounded to just below a power of two
     return jnp.minimum(power_of_two(root), even_part(devices))
 
@@ -101,7 +101,7 @@ def faults(system: System, tp: Scalar) -> list[Any]:
     return [~functools.reduce(operator.or_, ((links.topology == float(code)) & fits for code, fits in built.items()))]
 
 
-def _choose(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
+def _reach_by_topology(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
     """Return the shares of a group under the traced topology of the links."""
     shapes = {
         Topology.torus: _on_torus(links, edges, runs), Topology.hypercube: _on_hypercube(links, edges[-1], runs),
@@ -132,12 +132,12 @@ def _clip(value: Scalar, low: Scalar, high: Scalar) -> Scalar:
 
 
 def _to_others(size: Scalar) -> Scalar:
-    """Mean over the other members of a group of ``size`` over the mean over all, the member at distance 0 included."""
+    """Return the mean distance to the other members over that to all, the member at distance 0 included."""
     return size / jnp.maximum(size - 1.0, 1.0)
 
 
 def _on_torus(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
-    """Shares of a device's links on the axes of a group.
+    """Return the shares of a device's links on the axes of a group.
 
     Parallel rings along every axis use all links of the group: two per axis that wraps around, one per line
     (multi-ring; Sack and Gropp 2015, Jouppi et al. 2023). An all-to-all is bound by the cut through the longest axis:
@@ -167,7 +167,9 @@ def _on_torus(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) ->
 
 
 def _on_cube_mesh(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """Rings of a library on two quads of all pairs: of six links a pair has one, three two, a quad four, all eight six.
+    """Return the shares of a group on two quads of all pairs.
+
+    Of six links rings of a library have one for a pair, two for three, four for a quad and six for all eight.
 
     Half of the links and one more lead into the quad. Between them, of five to seven, rings have the links of a quad.
     In an all-to-all of a quad each pair has one link; of eight, three of seven peers are two links away.
@@ -182,7 +184,7 @@ def _on_cube_mesh(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
 
 
 def _members(devices: Scalar, runs: tuple[Run, ...]) -> Scalar:
-    """Members of a group within a slice of ``devices``."""
+    """Return the members of a group within a slice of ``devices``."""
     size: Scalar = 1.0
     for _, members in runs:
         size = size * members
@@ -190,7 +192,10 @@ def _members(devices: Scalar, runs: tuple[Run, ...]) -> Scalar:
 
 
 def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """One link per dimension: a group of ``2^n`` has ``n``, and half of its bytes cross each in an all-to-all."""
+    """Return the shares of a group of ``2^n`` devices with one link for each of its ``n`` dimensions.
+
+    Half of its bytes cross each in an all-to-all.
+    """
     size = _members(devices, runs)
     dimensions = jnp.log2(jnp.maximum(size, 1.0))
     link_share = 1.0 / links.per_device
@@ -200,7 +205,7 @@ def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
 
 
 def _in_package(package: Package, domain: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """The faster links of a package for a group within one package, else the plain share."""
+    """Return the faster links of a package for a group within one package, else the plain share."""
     size: Scalar = 1.0
     for _, members in runs:
         size = size * members

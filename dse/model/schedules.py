@@ -28,7 +28,7 @@ CHUNKS = {
 }
 
 
-def among(code: Any, schedules: tuple[Schedule, ...]) -> Any:
+def is_any_of(code: Any, schedules: tuple[Schedule, ...]) -> Any:
     """Return true where ``code`` is one of ``schedules``."""
     is_member = code == float(schedules[0])
     for schedule in schedules[1:]:
@@ -37,12 +37,12 @@ def among(code: Any, schedules: tuple[Schedule, ...]) -> Any:
 
 
 def folded(code: Scalar, pp: Scalar) -> Scalar:
-    """1 where the first and the last stage are on one device of a pipeline, else 0."""
-    return jnp.where(among(code, FOLDED) & (pp > 1.0), 1.0, 0.0)
+    """Return 1 where the first and the last stage are on one device of a pipeline, else 0."""
+    return jnp.where(is_any_of(code, FOLDED) & (pp > 1.0), 1.0, 0.0)
 
 
-def copies(code: Scalar, pp: Scalar) -> Scalar:
-    """Stages whose weights a device holds: 2 for DualPipe, with pipelines in both directions, else 1."""
+def stage_copies(code: Scalar, pp: Scalar) -> Scalar:
+    """Return the stages whose weights a device holds: 2 for DualPipe, with pipelines in both directions, else 1."""
     return jnp.where((code == float(Schedule.dualpipe)) & (pp > 1.0), 2.0, 1.0)
 
 

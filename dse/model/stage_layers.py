@@ -38,19 +38,23 @@ class PipelineLayout(NamedTuple):
     copies: Scalar = 1.0  # stages whose weights a device holds: 2 with pipelines in both directions
 
 
-def named_schedule(mapping: Mapping) -> PipelineLayout:
-    """Placement of the stages under the schedule of a mapping."""
+def schedule_layout(mapping: Mapping) -> PipelineLayout:
+    """Return the placement of the stages under the schedule of a mapping."""
     code, pp = mapping.schedule, mapping.pp
-    return PipelineLayout() if code is None else PipelineLayout(schedules.folded(code, pp), schedules.copies(code, pp))
+    return (
+        PipelineLayout()
+        if code is None
+        else PipelineLayout(schedules.folded(code, pp), schedules.stage_copies(code, pp))
+    )
 
 
 def chunk_layers(workload: Workload, mapping: Mapping) -> StageLayers:
-    """Layers of the stages of a mapping before its schedule places them."""
+    """Return the layers of the stages of a mapping before its schedule places them."""
     return stage_layers(workload.blocks, mapping.pp, mapping.virtual_stages, workload.predicted)
 
 
 def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar, n_predict: Scalar = 0.0) -> StageLayers:
-    """Layers over ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` per chunk.
+    """Return the layers over ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` per chunk.
 
     The last chunk is the first with a layer less, for head and loss, then the first chunk, for the embedding
     (Megatron-LM's account_for_loss_in_pipeline_split and account_for_embedding_in_pipeline_split; Llama team 2024,
@@ -58,7 +62,7 @@ def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar, n_predict
     (Megatron-Bridge's layouts of DeepSeek-V3), and then from any others. Two stages with a short chunk each are equal.
     With multi-token prediction the last stage has a further head and a layer less per token.
     """
-    max_chunk = most_layers(n_layers, pp * virtual_stages)
+    max_chunk = max_layers_per_part(n_layers, pp * virtual_stages)
     chunks = virtual_stages * max_chunk
     spare = pp * chunks - n_layers
     max_last_lack = 1.0 if nothing(n_predict) else jnp.minimum(1.0 + n_predict, max_chunk)
@@ -99,8 +103,8 @@ def folded_stages(stages: StageLayers, pp: Scalar, schedule: PipelineLayout) -> 
     )
 
 
-def most_layers(n_layers: Scalar, parts: Scalar) -> Scalar:
-    """Layers of the largest part: ``ceil(L / parts)``.
+def max_layers_per_part(n_layers: Scalar, parts: Scalar) -> Scalar:
+    """Return the layers of the largest part: ``ceil(L / parts)``.
 
     For constant ``parts`` a compiler may multiply by the reciprocal, which makes 21 sevenths a little more than 3.
     """

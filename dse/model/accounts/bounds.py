@@ -10,17 +10,17 @@ import jax.numpy as jnp
 from dse.model.choice import nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine.die_links import crossing_time
-from dse.model.machine.messages import send_all, time_of
+from dse.model.machine.messages import scope_time, send_all
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import moving_time, operator_times, roofline_terms
 from dse.model.steps.layer import routing_time, small_kernels
 from dse.model.steps.training import StepTime
-from dse.model.work.ledger import recomputed, scaled, summed
+from dse.model.work.ledger import recomputed_values, scale_record, sum_records
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Operator, OperatorKind, Scalar, Scope, Work
 
 #: Minimum seconds of a divisor, so that empty parts divide by more than zero.
-_NOTHING = 1e-30
+_MIN_SECONDS = 1e-30
 
 
 class BoundBy(NamedTuple):
@@ -48,7 +48,7 @@ class KernelBound(NamedTuple):
 
 
 def kernel_bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> KernelBound:
-    """Bound of a pass: kernel floors where they take most of ``time``, else the longer of the roofline's terms."""
+    """Return the bound of a pass: floors where they take most of ``time``, else the longer of the roofline's terms."""
     terms = [roofline_terms(kind, work, rates) for work in works]
     by_compute = jnp.where(sum(c for c, _ in terms) >= sum(m for _, m in terms), 1.0, 0.0)
     above_floor: Scalar = 1.0
@@ -64,7 +64,7 @@ def kernel_bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates:
 
 
 def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> BoundBy:
-    """Step time by bound.
+    """Return the step time by bound.
 
     Forward, backward, recompute, and embedding with head are divided like the seconds of their operators, each pass of
     an operator counted to one bound (:func:`kernel_bound`). Seconds independent of any rate (kernel floors, small
@@ -80,17 +80,17 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
     small_kernel_time = plus(small_kernels(design, layout), routing_time(design, layout))
     forward, backward = zip(*(_passes(operator, rates) for operator in work.layer), strict=True)
     messages = send_all(work.messages, software, design.system)
-    message_time = time_of(messages, Scope.embedding) + time_of(messages, Scope.head)
+    message_time = scope_time(messages, Scope.embedding) + scope_time(messages, Scope.head)
     end_passes = [_passes(operator, rates) for operator in (*work.embedding, *work.head)]
     update_overhead = trained * software.step_overhead
-    return summed(
+    return sum_records(
         [
             proportional(step.forward, [*forward, _as_rest(small_kernel_time)]),
             proportional(step.backward, [*backward, _as_rest(2.0 * small_kernel_time)]),
             proportional(
                 step.recompute,
                 [
-                    *recomputed(work.layer, forward, layout.recompute),
+                    *recomputed_values(work.layer, forward, layout.recompute),
                     _as_rest(layout.recompute.forwards * small_kernel_time),
                 ],
             ),
@@ -98,7 +98,7 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
                 step.embedding_and_head,
                 [
                     *(first for first, _ in end_passes),
-                    *(scaled(trained, second) for _, second in end_passes),
+                    *(scale_record(trained, second) for _, second in end_passes),
                     BoundBy(0.0, 0.0, message_time, 0.0),
                 ],
             ),
@@ -130,8 +130,8 @@ def bound_by(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rat
 
 def proportional(seconds_of_part: Scalar, seconds: Iterable[BoundBy]) -> BoundBy:
     """Return a part of a step divided over the bounds in proportion to ``seconds``."""
-    total = summed(seconds)
-    return scaled(seconds_of_part / jnp.maximum(total.total, _NOTHING), total)
+    total = sum_records(seconds)
+    return scale_record(seconds_of_part / jnp.maximum(total.total, _MIN_SECONDS), total)
 
 
 def _as_rest(seconds: Scalar) -> BoundBy:

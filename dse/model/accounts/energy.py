@@ -23,7 +23,7 @@ from dse.model.work.training import TrainingWork, layer_phase, step_phase
 from dse.types import Design, Power, Scalar, System
 
 #: Minimum share of the unthrottled dynamic power at the power limit.
-LEAST_SHARE = 0.05
+MIN_DYNAMIC_SHARE = 0.05
 #: Share from which on it counts as 1: a clock solved for the limit leaves a rounding.
 FULL_SHARE = 1.0 - 1e-5
 
@@ -58,26 +58,32 @@ class StepEnergy(NamedTuple):
 
 
 def layer_power(layer: Demand, working: Scalar, ratio: Scalar, power: Power) -> tuple[Scalar, Scalar]:
-    """Board power of a device that runs layers, W, and the share of its cores' dynamic power under the power limit.
+    """Return the board power in W of a device that runs layers, and the share of its cores' dynamic power.
 
     Step times are measured at the clock of the chip's own limit; where the nominal voltage would exceed that limit, the
     chip ran at a lower clock. ``working``: seconds per layer with running core clocks.
+
+    Args:
+        layer: demand of a layer in repetition.
+        working: seconds per layer with running core clocks.
+        ratio: clock over the nominal one.
+        power: parameters of the device.
     """
     volts = voltage(ratio, power)
     period = jnp.maximum(layer.other_time, layer.host_time)
-    clocked = min_prefer_first(jnp.maximum(working / period, 0.0), 1.0)  # ends that bounds of ranges need
-    cooling_factor, controls = 1.0 + power.cooling, control_power(ratio, volts, power) * clocked
+    clocked_share = min_prefer_first(jnp.maximum(working / period, 0.0), 1.0)  # ends that bounds of ranges need
+    cooling_factor, controls = 1.0 + power.cooling, control_power(ratio, volts, power) * clocked_share
     cores = cooling_factor * (layer.core_energy * volts * volts / period + controls)
     static_power = power.uncore + cooling_factor * leakage_power(volts, power) + layer.other_energy / period
     dynamic_ratio = (power_limit(power) - static_power) / cores
-    share = jnp.where(dynamic_ratio > FULL_SHARE, 1.0, jnp.clip(dynamic_ratio, LEAST_SHARE, FULL_SHARE))
+    share = jnp.where(dynamic_ratio > FULL_SHARE, 1.0, jnp.clip(dynamic_ratio, MIN_DYNAMIC_SHARE, FULL_SHARE))
     return static_power + share * cores, share
 
 
 def step_energy(
     design: Design, layout: Layout, work: TrainingWork, ratio: Scalar, times: tuple[StepTime, LayerTime]
 ) -> StepEnergy:
-    """Energy of one training step.
+    """Return the energy of one training step.
 
     Args:
         design: at its clock.
@@ -146,7 +152,7 @@ def whole_power(board: Scalar, devices: Scalar, system: System) -> Scalar:
 
 
 def powers(design: Design, layout: Layout, energy: StepEnergy, step_time: Scalar) -> dict[str, Scalar]:
-    """Power in W, energy per token in J, and time and energy of a run."""
+    """Return the power in W, energy per token in J, and time and energy of a run."""
     w = design.workload
     steps_per_token = reciprocal(w.global_batch * w.seq_len)
     steps = run_tokens(w) * steps_per_token

@@ -25,20 +25,20 @@ from dse.model.work.training import TrainingWork
 from dse.types import Checkpoint, Design, Reliability, Scalar, System
 
 #: Maximum number of failures per stretch of training or restart.
-_MOST = 20.0
+_MAX_EXPONENT = 20.0
 #: Maximum seconds of a copy or write.
-_LONGEST = 1e12
+_MAX_SECONDS = 1e12
 #: Minimum and maximum failures/s of a job, and minimum failures per stall.
-_RAREST, _OFTENEST, _LEAST = 1e-15, 1.0, 1e-12
+_MIN_FAILURE_RATE, _MAX_FAILURE_RATE, _MIN_FAILURES_PER_STALL = 1e-15, 1.0, 1e-12
 #: Maximum share of slow nodes, whose logarithm of the others is finite.
-_SLOW = 1.0 - 2.0**-20
+_MAX_SLOW_SHARE = 1.0 - 2.0**-20
 
 #: Devices of a small cluster, and bytes/s of the file server that they share: 1 to 2 GB/s by NFS, as published advice
 #: on the storage of GPU clusters says.
-_SMALL, _FILE_SERVER = 64.0, 1.5e9
+_SMALL_CLUSTER, _FILE_SERVER = 64.0, 1.5e9
 #: Bytes/s of a hyperscaler's file system, sustained, for 16,384 devices (Llama team 2024, section 3.3.1), and the power
 #: of the number of devices that joins both ends.
-_FILE_SYSTEM, _GROWTH = 2e12, 1.3
+_FILE_SYSTEM, _STORAGE_EXPONENT = 2e12, 1.3
 
 
 class FailureRates(NamedTuple):
@@ -81,12 +81,12 @@ def failure_rates(reliability: Reliability, devices: Scalar) -> FailureRates:
     r = reliability
     node_rate = 1.0 / (r.node_devices * r.node_mtbf)
     hardware = devices * (1.0 / r.device_mtbf + 1.0 / r.link_mtbf + node_rate)
-    rates = hardware, max_prefer_first(hardware + devices / r.software_mtbf, _RAREST)
-    return FailureRates(*(min_prefer_first(rate, _OFTENEST) for rate in rates))
+    rates = hardware, max_prefer_first(hardware + devices / r.software_mtbf, _MIN_FAILURE_RATE)
+    return FailureRates(*(min_prefer_first(rate, _MAX_FAILURE_RATE) for rate in rates))
 
 
 def growth(exponent: Scalar) -> Scalar:
-    """``(e^x - 1) / x - 1`` of ``x >= 0``: relative time added by ``x`` expected failures per stretch."""
+    """Return ``(e^x - 1) / x - 1`` of ``x >= 0``: relative time added by ``x`` expected failures per stretch."""
     small, large = exponent < 0.2, jnp.maximum(exponent, 0.2)
     x = jnp.where(small, exponent, 0.2)
     series = x * (1.0 / 2.0 + x * (1.0 / 6.0 + x * (1.0 / 24.0 + x * (1.0 / 120.0 + x / 720.0))))
@@ -94,19 +94,19 @@ def growth(exponent: Scalar) -> Scalar:
 
 
 def best_interval(stall: Scalar, rate: Scalar) -> Scalar:
-    """Optimal training time between checkpoints in s, for a ``stall`` in s and a ``rate`` of failures/s.
+    """Return the optimal training time between checkpoints in s, for a ``stall`` in s and a ``rate`` of failures/s.
 
     ``tau = M (1 + W(-e^(-1 - delta / M)))`` with Lambert's W (Daly 2006, equation 34), by the Padé form of its series
     in ``q = sqrt(2 (1 - e^(-delta / M)))`` (Corless et al. 1996, equation 4.22), at most 2 % off where the loss is
     flat. It tends to Young's ``sqrt(2 delta M)`` for short stalls and to ``M`` for long ones.
     """
-    expected = min_prefer_first(max_prefer_first(stall * rate, _LEAST), _MOST)
+    expected = min_prefer_first(max_prefer_first(stall * rate, _MIN_FAILURES_PER_STALL), _MAX_EXPONENT)
     q = jnp.sqrt(2.0 * expected * (1.0 + growth(expected)) * jnp.exp(-expected))
     return q / (1.0 + q * (1.0 / 3.0 - q / 24.0)) / rate
 
 
 def storage_bandwidth(system: System) -> Scalar:
-    """Bytes/s of the storage that all devices share: as stated, else by the number of devices ``N``.
+    """Return the bytes/s of the storage that all devices share: as stated, else by the number of devices ``N``.
 
     ``1.5 GB/s (N / 64)^1.3``, no less than one file server's and no more than a hyperscaler's 2 TB/s. Between these two
     ends it gives 9 GB/s for 256 devices, where the reference architecture of the DGX SuperPOD H100 asks for 7 to 20
@@ -114,12 +114,12 @@ def storage_bandwidth(system: System) -> Scalar:
     2021, section 5.10).
     """
     system_bandwidth = (system.reliability or Reliability()).storage_bandwidth
-    scaled_bandwidth = _FILE_SERVER * jnp.maximum(system.n_devices / _SMALL, 1.0) ** _GROWTH
+    scaled_bandwidth = _FILE_SERVER * jnp.maximum(system.n_devices / _SMALL_CLUSTER, 1.0) ** _STORAGE_EXPONENT
     return where_on(system_bandwidth, system_bandwidth, jnp.minimum(scaled_bandwidth, _FILE_SYSTEM))
 
 
-def saved_parameters(design: Design, work: TrainingWork) -> Scalar:
-    """Parameters whose state a checkpoint holds: the trained ones."""
+def checkpoint_parameters(design: Design, work: TrainingWork) -> Scalar:
+    """Return the parameters whose state a checkpoint holds: the trained ones."""
     adapters = times(work.trained.adapter_parameters, design.workload.blocks * design.mapping.tp)
     return plus(times(work.trained.trains_model, parameter_count(design.workload)), adapters)
 
@@ -135,7 +135,7 @@ def device_bytes(layout: Layout, work: TrainingWork) -> Scalar:
 
 
 def host_copy(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Bytes per device of a copy of its state on the host, until it is written or permanently.
+    """Return the bytes per device of a copy of its state on the host, until it is written or permanently.
 
     0 without a reliability record, and for synchronous checkpoints, which pass through the host.
     """
@@ -156,12 +156,12 @@ def checkpoint_times(
     Maurya et al. 2024), or sent once to other hosts for parities and kept (REFT: Wang et al. 2023).
     """
     r, system = design.system.reliability or Reliability(), design.system
-    copy = jnp.minimum(device_bytes / system.host.bandwidth, _LONGEST)
+    copy = jnp.minimum(device_bytes / system.host.bandwidth, _MAX_SECONDS)
     storage = storage_bandwidth(system)
     write = jnp.minimum(
-        max_prefer_first(checkpoint_bytes / storage, device_bytes / r.device_storage_bandwidth), _LONGEST
+        max_prefer_first(checkpoint_bytes / storage, device_bytes / r.device_storage_bandwidth), _MAX_SECONDS
     )
-    parity = jnp.minimum(device_bytes / system.scale_out.bandwidth, _LONGEST)
+    parity = jnp.minimum(device_bytes / system.scale_out.bandwidth, _MAX_SECONDS)
     window = step.total - step.optimizer
 
     def stall(hidden: Scalar) -> Scalar:
@@ -182,24 +182,24 @@ def checkpoint_times(
     }
 
 
-def no_spare(reliability: Reliability, failing: Scalar) -> Scalar:
-    """Mean wait in s per hardware failure, at ``failing`` failures/s.
+def spare_wait(reliability: Reliability, failure_rate: Scalar) -> Scalar:
+    """Return the mean wait in s per hardware failure, at ``failure_rate`` failures/s.
 
     The probability that all ``s`` spares are in repair, with ``m`` in repair on average, is Erlang's loss formula; here
     the sum of ``1 - s / m``, where positive, and ``m^s e^-m / s!`` (by Stirling's formula), for any ``s``: exact
     without spares and with many more than ``m``, low by a factor of two at most at ``s = m``. The first node in repair
     returns after its share of the repair time.
     """
-    spares, mean = reliability.spares, jnp.maximum(failing * reliability.repair_time, 1e-9)
+    spares, mean = reliability.spares, jnp.maximum(failure_rate * reliability.repair_time, 1e-9)
     min_spares = jnp.maximum(spares, 1e-9)
     surplus = min_spares * math.log(2.0) * jnp.log2(min_spares / mean) - (min_spares - mean)
-    overflow_chance = jnp.exp(-jnp.minimum(surplus, _MOST)) / jnp.sqrt(2.0 * math.pi * min_spares + 1.0)
-    chance = jnp.maximum(1.0 - spares / mean, 0.0) + jnp.where(surplus < _MOST, overflow_chance, 0.0)
-    return jnp.minimum(chance, 1.0) * reliability.repair_time / (1.0 + spares)
+    overflow_chance = jnp.exp(-jnp.minimum(surplus, _MAX_EXPONENT)) / jnp.sqrt(2.0 * math.pi * min_spares + 1.0)
+    wait_probability = jnp.maximum(1.0 - spares / mean, 0.0) + jnp.where(surplus < _MAX_EXPONENT, overflow_chance, 0.0)
+    return jnp.minimum(wait_probability, 1.0) * reliability.repair_time / (1.0 + spares)
 
 
 def lost_time(reliability: Reliability, saving: CheckpointTimes, rates: FailureRates, step_time: Scalar) -> LostTime:
-    """Seconds lost per second of training at the stated or optimal checkpoint interval, at least a step.
+    """Return the seconds lost per second of training at the stated or optimal checkpoint interval, at least a step.
 
     Where a stated interval is shorter than a checkpoint takes, training waits for it.
     """
@@ -209,45 +209,45 @@ def lost_time(reliability: Reliability, saving: CheckpointTimes, rates: FailureR
     pause = max_prefer_first(saving.stall, saving.min_spacing - interval)
     stretch = interval + pause
     recovery_time = r.detection_time + r.restart_time + saving.load_time
-    extra = growth(min_prefer_first(stretch * rate, _MOST))
-    restart_failures = min_prefer_first((recovery_time + saving.time_to_restorable) * rate, _MOST)
-    failures = stretch * rate * (1.0 + extra) / interval  # during training
-    restarts = failures * (1.0 + growth(restart_failures))  # some restarts fail
-    repair_wait = no_spare(r, rates.hardware) * rates.hardware / rate
+    extra = growth(min_prefer_first(stretch * rate, _MAX_EXPONENT))
+    restart_failures = min_prefer_first((recovery_time + saving.time_to_restorable) * rate, _MAX_EXPONENT)
+    failure_rate = stretch * rate * (1.0 + extra) / interval  # during training
+    restart_rate = failure_rate * (1.0 + growth(restart_failures))  # some restarts fail
+    repair_wait = spare_wait(r, rates.hardware) * rates.hardware / rate
     return LostTime(
         checkpointing=pause / interval,
-        lost_work=stretch * extra / interval + restarts * saving.time_to_restorable,
-        detection=restarts * r.detection_time,
-        restart=restarts * (r.restart_time + saving.load_time),
-        repair=failures * jnp.exp(restart_failures) * repair_wait,
+        lost_work=stretch * extra / interval + restart_rate * saving.time_to_restorable,
+        detection=restart_rate * r.detection_time,
+        restart=restart_rate * (r.restart_time + saving.load_time),
+        repair=failure_rate * jnp.exp(restart_failures) * repair_wait,
         interval=interval,
     )
 
 
 def chosen_checkpoint(
-    reliability: Reliability, by_kind: dict[Checkpoint, CheckpointTimes], rates: FailureRates, step_time: Scalar
+    reliability: Reliability, times_by_kind: dict[Checkpoint, CheckpointTimes], rates: FailureRates, step_time: Scalar
 ) -> tuple[CheckpointTimes, LostTime]:
     """Return the times of checkpoints of the stated kind, and the time lost with them.
 
     An asynchronous checkpoint that loses more than a synchronous one is replaced by it.
     """
-    columns = zip(*by_kind.values(), strict=True)
+    columns = zip(*times_by_kind.values(), strict=True)
     saving = CheckpointTimes(
-        *(choose(reliability.checkpoint, dict(zip(by_kind, values, strict=True))) for values in columns)
+        *(choose(reliability.checkpoint, dict(zip(times_by_kind, values, strict=True))) for values in columns)
     )
-    synchronous = by_kind[Checkpoint.synchronous]
+    synchronous = times_by_kind[Checkpoint.synchronous]
     lost, synchronous_loss = (lost_time(reliability, times, rates, step_time) for times in (saving, synchronous))
     is_synchronous = (reliability.checkpoint == float(Checkpoint.asynchronous)) & (synchronous_loss.total < lost.total)
-    return either(is_synchronous, synchronous, saving), either(is_synchronous, synchronous_loss, lost)
+    return select_record(is_synchronous, synchronous, saving), select_record(is_synchronous, synchronous_loss, lost)
 
 
-def either(condition: Scalar, first: T, second: T) -> T:
+def select_record(condition: Scalar, first: T, second: T) -> T:
     """Return the first record where a condition holds, else the second."""
     return type(first)(*(jnp.where(condition, *values) for values in zip(first, second, strict=True)))
 
 
 def served_with_failures(design: Design, weights: Scalar, ranks: Scalar) -> dict[str, Scalar]:
-    """Failures/s of a serving replica, and its availability.
+    """Return the failures/s of a serving replica, and its availability.
 
     A replica is the ``ranks`` of data parallelism that share experts. Availability ``M / (M + D)``: it is down until
     the failure is detected, a spare node is available, and an engine has started and loaded the ``weights`` of a
@@ -255,7 +255,7 @@ def served_with_failures(design: Design, weights: Scalar, ranks: Scalar) -> dict
     """
     m, r = design.mapping, design.system.reliability or Reliability()
     rates = failure_rates(r, m.tp * m.pp * ranks)
-    repair_wait = no_spare(r, m.dp / ranks * rates.hardware) * rates.hardware / rates.total
+    repair_wait = spare_wait(r, m.dp / ranks * rates.hardware) * rates.hardware / rates.total
     down_time = r.detection_time + r.restart_time + weights / r.device_storage_bandwidth + repair_wait
     return dict(time_between_failures=1.0 / rates.total, availability=1.0 / (1.0 + rates.total * down_time))
 
@@ -271,18 +271,18 @@ def slowed(reliability: Reliability, devices: Scalar, step: StepTime) -> Scalar:
     inter_node = step.context_parallel + step.pipeline_parallel + step.data_parallel
     passes = step.total - inter_node - plus(step.tensor_parallel, step.expert_parallel)
     nodes = jnp.maximum(devices / r.node_devices, 1.0)
-    straggler_probability = -jnp.expm1(nodes * jnp.log1p(-jnp.minimum(r.slow_nodes, _SLOW)))
+    straggler_probability = -jnp.expm1(nodes * jnp.log1p(-jnp.minimum(r.slow_nodes, _MAX_SLOW_SHARE)))
     return (r.straggler_slowdown * straggler_probability * passes + r.congestion * inter_node) * reciprocal(step.total)
 
 
 def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> dict[str, Scalar]:
-    """Expected time of a training run by part, s, with failure rates and checkpoint interval."""
+    """Return the expected time of a training run by part, s, with failure rates and checkpoint interval."""
     w, r = design.workload, design.system.reliability or Reliability()
     tokens, rates = run_tokens(w), failure_rates(r, layout.devices)
     steps = tokens * reciprocal(w.global_batch * w.seq_len)
     precision = design.mapping.precision
     states = optimizer_bytes(precision, design.software)
-    size = saved_parameters(design, work) * (parameter_bytes(precision, design.software) + states)
+    size = checkpoint_parameters(design, work) * (parameter_bytes(precision, design.software) + states)
     saving, lost = chosen_checkpoint(
         r, checkpoint_times(design, device_bytes(layout, work), step, size), rates, step.total
     )

@@ -19,7 +19,7 @@ from dse.types import Design, Experts, HostTiers, Infeasible, Recompute, Scalar,
 
 
 def usable_memory(design: Design) -> Scalar:
-    """Usable bytes of a device: its capacity without the stack's reserve."""
+    """Return the usable bytes of a device: its capacity without the stack's reserve."""
     return design.system.accelerator.memory.capacity - design.software.reserve
 
 
@@ -39,8 +39,8 @@ def routes(experts: Experts) -> Scalar:
     return functools.reduce(operator.and_, experts.kept.values())
 
 
-def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
-    """Infeasibility of experts: not divisible, or combined with options that are not modelled."""
+def expert_infeasibility(design: Design) -> dict[Infeasible, Scalar]:
+    """Return the infeasibility of experts: not divisible, or combined with options that are not modelled."""
     experts, m = design.workload.experts, design.mapping
     if experts is None or m.experts is None:
         return {}
@@ -92,7 +92,7 @@ def infeasible_reason(design: Design, layout: Layout, required: Needed, clock_in
         & (w.n_layers < (offload.BUFFERED_LAYERS + 1.0) * m.pp),
         Infeasible.power: clock_infeasible,
         Infeasible.stack_lacks: functools.reduce(operator.or_, missing.values()),
-        **experts_reasons(design),
+        **expert_infeasibility(design),
     }
     if layout.context.is_named:
         heads, ring = layout.context.heads_over.size, layout.context.ring.size

@@ -14,13 +14,13 @@ from dse.model.work import offload
 from dse.model.work.blocks import feed_forward_of
 from dse.model.work.experts import backward_bytes
 from dse.model.work.parameters import (
-    copied_embedding,
     embedding_parameters,
     expert_layer_matrix_parameters,
     head_parameters,
     layer_expert_parameters,
     layer_matrix_parameters,
     layer_parameters,
+    second_embedding_parameters,
     usual_layer_parameters,
 )
 from dse.model.work.state import stored_bytes
@@ -46,7 +46,9 @@ class Memory(NamedTuple):
 
 
 def outside_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Scalar, Scalar]:
-    """Bytes on the host and on storage per device of the first stage, which has most micro-batches in flight.
+    """Return the bytes on the host and on storage per device of the first stage.
+
+    It has most micro-batches in flight.
 
     A layer that it may lack is counted, since the next stage has it.
     """
@@ -59,7 +61,10 @@ def outside_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[
 
 
 def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Transient bytes of the backward of one layer: recomputed activations, gradients of inner feed-forward tensors."""
+    """Return the transient bytes of the backward of one layer.
+
+    These are recomputed activations and gradients of inner feed-forward tensors.
+    """
     w = design.workload
     ffn_gradients = w.backward * layout.element.activation * layout.tokens * layout.ffn * (2.0 + w.gated)
     routed = times(w.backward, backward_bytes(design, layout, layout.experts))
@@ -70,7 +75,7 @@ def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) ->
 
 
 def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Bytes of buffers allocated for the whole step.
+    """Return the bytes of buffers allocated for the whole step.
 
     Sequence parallelism: a gathered input and its unreduced gradient, a cached 16-bit weight gradient per weight shape;
     ZeRO-2: the unreduced gradient, ZeRO-3: twice the gathered weights, of the unit that a stack moves: a layer, or a
@@ -92,7 +97,7 @@ def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) ->
 
 
 def _parameters_per_gather(design: Design, layer: Scalar) -> Scalar:
-    """Parameters per gather and scatter, of those of a ``layer``: all, or those of its largest matrix.
+    """Return the parameters per gather and scatter, of those of a ``layer``: all, or those of its largest matrix.
 
     FSDP wraps layers (Zhao et al. 2023); XLA's partitioner gathers an operand where it is used (Xu et al. 2021, GSPMD).
     """
@@ -102,20 +107,20 @@ def _parameters_per_gather(design: Design, layer: Scalar) -> Scalar:
     return jnp.where(design.software.gathers_matrices > 0.0, matrix, layer)
 
 
-def _head_by_itself(design: Design, layout: Layout) -> Scalar:
+def _separate_head_bytes(design: Design, layout: Layout) -> Scalar:
     """Return the bytes per element of a head that is gathered separately, 0 where the outermost unit has it."""
     return jnp.where(design.software.gathers_matrices > 0.0, layout.element.activation, 0.0)
 
 
 def matrix_shapes(design: Design, layout: Layout) -> Scalar:
-    """Parameters of the distinct matrices of a layer, one of several equal experts."""
+    """Return the parameters of the distinct matrices of a layer, one of several equal experts."""
     w, tp, feed_forward = design.workload, design.mapping.tp, feed_forward_of(design.workload)
     with_experts = expert_layer_matrix_parameters(w, tp), feed_forward.expert(layout.experts.etp.size)
     return feed_forward.usual(layer_matrix_parameters(w, tp), lambda: plus(*with_experts))
 
 
 def _where_split(layout: Layout, stage: float, size: Scalar, replicas: Group | None = None) -> Scalar:
-    """``size`` bytes from a ZeRO stage on, where several devices share the split state, else 0."""
+    """Return ``size`` bytes from a ZeRO stage on, where several devices share the split state, else 0."""
     shared = (replicas or layout.groups.dp).size
     return 0.0 if nothing(size) else jnp.where((layout.zero >= stage) & (shared > 1.0), size, 0.0)
 
@@ -135,7 +140,7 @@ class MemoryStage(NamedTuple):
 
 
 def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: MemoryStage) -> Memory:
-    """Peak memory of a stage by part, in the backward of the head or of a layer, whichever is larger."""
+    """Return the peak memory of a stage by part, in the backward of the head or of a layer, whichever is larger."""
     w, m, state = design.workload, design.mapping, work.state
     usual, end_state = usual_layer_parameters(w, m.tp), work.trained.of_model(state)
     layer = work.trained.trained_count(usual)
@@ -154,7 +159,7 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
         optimizer = optimizer - host_layers * (layer * state.optimizer)
     # FSDP gathers embedding and head once, as its outermost unit, and frees them at the end; stacks that gather
     # matrices gather the head for its products only.
-    by_layer = layout.element.activation - _head_by_itself(design, layout)
+    by_layer = layout.element.activation - _separate_head_bytes(design, layout)
     gathered_bytes = _where_split(layout, 3.0, by_layer * stage.parameters)
     transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
     memory = Memory(
@@ -181,7 +186,7 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
 
 
 def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingWork, stage: MemoryStage) -> Memory:
-    """Memory of a stage with its routed experts and first dense layers."""
+    """Return the memory of a stage with its routed experts and first dense layers."""
     experts, w, m = work.routed_state, design.workload, design.mapping
     if nothing(layout.experts.local):
         return memory
@@ -213,7 +218,7 @@ def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingW
 
 
 def head_buffer_bytes(design: Design, layout: Layout, logits: Scalar) -> Scalar:
-    """Bytes of the head's backward beyond the stored ``logits``, part of which are free by then.
+    """Return the bytes of the head's backward beyond the stored ``logits``, part of which are free by then.
 
     First the 16-bit gradients of all logits, from those stored for the loss; then these alone, while the weight
     gradient is computed into a 16-bit buffer (``VocabParallelCrossEntropy`` and
@@ -225,7 +230,7 @@ def head_buffer_bytes(design: Design, layout: Layout, logits: Scalar) -> Scalar:
 
 
 def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Scalar, Memory]:
-    """Peak memory of the most loaded stage in bytes, total and by part.
+    """Return the peak memory of the most loaded stage in bytes, total and by part.
 
     The most loaded stage is the first (most micro-batches in flight), the last (head, logits), or the second where the
     first has a layer less.
@@ -242,7 +247,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
 
 
 def memory_stages(design: Design, layout: Layout, work: TrainingWork) -> tuple[MemoryStage, MemoryStage, MemoryStage]:
-    """Contents of the first, the second and the last stage at their peaks."""
+    """Return the contents of the first, the second and the last stage at their peaks."""
     w, m, n, stages = design.workload, design.mapping, layout.n_micro_batches, layout.stages
     in_first, in_second, in_last = (pipeline.activations_in_flight(m, n, stage) for stage in (0.0, 1.0, m.pp - 1.0))
     in_flight, in_first_chunk = in_first.stage, in_first.first_chunk
@@ -252,10 +257,10 @@ def memory_stages(design: Design, layout: Layout, work: TrainingWork) -> tuple[M
     single_stage = dict.fromkeys(("first_layers", "stored_first_layers"), times(single_stage_flag, first_dense))
     last_parameters = head_parameters(w, m.tp) + w.hidden
     logits = design.software.logit_bytes * (layout.tokens * layout.vocab)
-    last_parameters = plus(last_parameters, feed_forward_of(w).prediction(), copied_embedding(w, m.pp, m.tp))
+    last_parameters = plus(last_parameters, feed_forward_of(w).prediction(), second_embedding_parameters(w, m.pp, m.tp))
     logits = times(plus(1.0, w.predicted), logits)
     cached = w.backward * design.software.gradient_cache * head_buffer_bytes(design, layout, logits)
-    gathered = _where_split(layout, 3.0, _head_by_itself(design, layout) * head_parameters(w, m.tp))
+    gathered = _where_split(layout, 3.0, _separate_head_bytes(design, layout) * head_parameters(w, m.tp))
     output = MemoryStage(
         layers=stages.fullest - stages.last_lacks,
         held=in_last.stage * stages.chunks - stages.short_last * in_last.last_chunk,
@@ -299,7 +304,7 @@ def folded_memory_stages(
     chunks = chunk_layers(w, m)
     missing_layers = chunks.short_first + chunks.short_last
     # Multi-token prediction shares the embedding of its own device.
-    tied = plus(w.tied_embeddings * head_parameters(w, m.tp), copied_embedding(w, m.pp, m.tp))
+    tied = plus(w.tied_embeddings * head_parameters(w, m.tp), second_embedding_parameters(w, m.pp, m.tp))
     end_stage = first._replace(
         layers=copies * layout.stages.chunks - missing_layers,
         held=in_flight.stage * layout.stages.chunks - in_flight.first_chunk * chunks.short_first - chunks.short_last,

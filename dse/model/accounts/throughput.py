@@ -9,16 +9,16 @@ from dse.model.work.attention import flash_pairs
 from dse.model.work.parameters import (
     attended_tokens,
     attention_flops,
-    flops_of_levels,
     forward_flops,
     model_flops,
+    recomputed_flops,
     repeated_flops,
 )
 from dse.types import Design, Scalar
 
 
 def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, Scalar]:
-    """Tokens/s and utilisations, by the conventions of Narayanan 2021 and Korthikanti 2022."""
+    """Return tokens/s and utilisations, by the conventions of Narayanan 2021 and Korthikanti 2022."""
     w = design.workload
     tokens = w.global_batch * w.seq_len
     steps_per_device_second = reciprocal(step_time * layout.devices)
@@ -32,7 +32,7 @@ def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, S
         + layout.recompute.core * attention_flops(w)
         + layout.recompute.operators * repeated_flops(w, value_or(design.software.keeps_products, 0.0))
     )
-    repeated = plus(repeated, times(tokens, flops_of_levels(w, layout.recompute.levels)))
+    repeated = plus(repeated, times(tokens, recomputed_flops(w, layout.recompute.levels)))
     return dict(
         tokens_per_second=tokens / step_time,
         tokens_per_second_per_device=tokens * steps_per_device_second,

@@ -180,12 +180,12 @@ class AttentionKernel(NamedTuple):
 
 
 def attention_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
-    """Time of attention over whole sequences, or of one new token per sequence over a cache, s."""
+    """Return the time of attention over whole sequences, or of one new token per sequence over a cache, s."""
     return jnp.where(call.is_context, context_time(call, accelerator), decode_time(call.decoding, accelerator))
 
 
 def context_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
-    """Time of causal flash attention over whole sequences and of writing keys and values to the cache, s."""
+    """Return the time of causal flash attention over whole sequences and of writing keys and values to the cache, s."""
     attention = required(accelerator.kernels.attention, "kernels.attention")
     chains = context_chains(call, accelerator)
     compute = chains.total_time(call.most_keys)
@@ -199,7 +199,7 @@ def context_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
 
 
 def context_chains(call: AttentionKernel, accelerator: Accelerator) -> Chains:
-    """Query tiles of whole causal sequences: ``ceil(s / T)`` per head.
+    """Return the query tiles of whole causal sequences: ``ceil(s / T)`` per head.
 
     A key costs ``T (4 d / rate + t_pair)`` per tile (Dao 2023; Shah et al. 2024 on the cost of exponentials).
     """
@@ -216,7 +216,7 @@ def context_chains(call: AttentionKernel, accelerator: Accelerator) -> Chains:
 
 
 def decode_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
-    """Time of attention of one new token per sequence over ``tokens`` cached ones, s.
+    """Return the time of attention of one new token per sequence over ``tokens`` cached ones, s.
 
     Keys and values are read once at the memory bandwidth; the compute of the cores overlaps.
     """
@@ -229,7 +229,7 @@ def decode_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
 
 
 def decode_chains(call: AttentionKernel, accelerator: Accelerator) -> Chains:
-    """Key tiles of one key/value head of a sequence, for the queries of the new token padded to 16 rows."""
+    """Return the key tiles of one key/value head of a sequence, for the queries of the new token padded to 16 rows."""
     attention, cores = required(accelerator.kernels.attention, "kernels.attention"), accelerator.cores
     rate = accelerator.matrix_rate.bf16 * attention.decode_efficiency / cores
     rows = QUERY_ROWS * ceiling(call.heads / (call.kv_heads * QUERY_ROWS))
@@ -242,14 +242,14 @@ def decode_chains(call: AttentionKernel, accelerator: Accelerator) -> Chains:
 
 
 def context_bytes(call: AttentionKernel) -> tuple[Scalar, Scalar]:
-    """Bytes moved by attention over whole sequences, and by writing keys and values to the cache."""
+    """Return the bytes moved by attention over whole sequences, and by writing keys and values to the cache."""
     elements = call.batch * call.tokens * call.head_dim
     moved_bytes = elements * (4.0 * call.heads + 2.0 * call.cache_bytes * call.kv_heads)
     return moved_bytes, elements * (2.0 * (2.0 + call.cache_bytes) * call.kv_heads + 3.0 * call.heads * call.narrow)
 
 
 def decode_bytes(call: AttentionKernel) -> Scalar:
-    """Bytes moved by attention of one new token per sequence."""
+    """Return the bytes moved by attention of one new token per sequence."""
     keys = jnp.minimum(call.max_attended, call.tokens + 1.0)
     read = 2.0 * call.cache_bytes * call.batch * call.kv_heads * call.head_dim * keys
     return read + 4.0 * call.batch * call.heads * call.head_dim

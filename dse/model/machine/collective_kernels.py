@@ -50,7 +50,9 @@ def collective_time(operation: Scalar, size: Scalar, group: Group, launch: Scala
 
 
 def _exchange_time(size: Scalar, group: Group, system: System) -> Scalar:
-    """Time to exchange ``size`` bytes per member, s: small messages on one channel with flags, larger ones on all.
+    """Return the time to exchange ``size`` bytes per member, s.
+
+    Small messages take one channel with flags, larger ones all.
 
     All peers are served in parallel, yet the time grows with the logarithm of their number, as measured.
     """
@@ -83,7 +85,7 @@ def _fastest(
 
 
 def protocols(system: System) -> tuple[System, System]:
-    """The system with the links under two NCCL protocols: flags in the data (LL), barriers (Simple).
+    """Return the system with the links under two NCCL protocols: flags in the data (LL), barriers (Simple).
 
     Flags cost bandwidth and save barriers, so a step is shorter. Switch reductions need barriers. The third protocol
     (LL128) lies between them and is not distinguished by the data (NVIDIA/nccl, ``src/graph/tuning.cc``).
@@ -97,7 +99,7 @@ def protocols(system: System) -> tuple[System, System]:
 
 
 def direct_time(size: Scalar, members: Scalar, is_eager: Scalar, is_lean: Scalar, system: System) -> Scalar:
-    """Time of a framework's all-reduce, s: direct for small messages, the library's for large ones.
+    """Return the time of a framework's all-reduce, s: direct for small messages, the library's for large ones.
 
     In a graph the library uses registered buffers. Single launches are bound by the host.
 
@@ -134,7 +136,7 @@ def _of_members(system: System, members: Scalar) -> System:
 
 
 def _scaled(network: Network, share: Scalar) -> Network:
-    """A network level at a share of its efficiency."""
+    """Return a network level at a share of its efficiency."""
     return dataclasses.replace(
         network, efficiency=network.efficiency * share, in_network_reduction=network.in_network_reduction * share
     )

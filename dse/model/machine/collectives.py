@@ -36,7 +36,7 @@ def time(kind: MessageKind, size: Scalar, route: Route, algorithm: Scalar) -> Sc
 
 
 def energy(kind: MessageKind, size: Scalar, route: Route) -> Scalar:
-    """Link energy of one member of a group for a message of ``size`` bytes, J.
+    """Return the link energy of one member of a group for a message of ``size`` bytes, J.
 
     Along a ring, except in an all-to-all, where each pair exchanges bytes of its own.
     """
@@ -66,8 +66,8 @@ def all_gather(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
     """
     if volumes := _calibrated_volumes(route.system):
         up, out = volumes
-        outer = _volume_time(size * route.shard, route.across, out.gather, out.gather_share)
-        return outer + _volume_time(size, route.intra_domain, up.gather, up.gather_share)
+        inter_time = _volume_time(size * route.shard, route.across, out.gather, out.gather_share)
+        return inter_time + _volume_time(size, route.intra_domain, up.gather, up.gather_share)
     ring = route.round_latency + route.slowest_ring(size * route.fraction, route.ring_share(algorithm))
     hierarchical = route.intra_domain.ring_time(size) + _across_time(size, route, algorithm)
     is_ring = (algorithm == float(Collective.ring)) | (algorithm == float(Collective.tree))
@@ -78,7 +78,7 @@ def all_gather(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
 
 
 def all_reduce(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
-    """Time to sum ``size`` bytes over all members, result everywhere, s.
+    """Return the time to sum ``size`` bytes over all members, result everywhere, s.
 
     Ring: twice a reduce-scatter. Tree: each byte up and down once, logarithmic latency (Sanders et al. 2009), but a
     chain through the members inside (as in NCCL).
@@ -87,8 +87,8 @@ def all_reduce(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
     """
     if volumes := _calibrated_volumes(route.system):
         up, out = volumes
-        outer = _volume_time(size * route.shard, route.across, out.reduce, out.reduce_share)
-        return outer + _volume_time(size, route.intra_domain, up.reduce, up.reduce_share)
+        inter_time = _volume_time(size * route.shard, route.across, out.reduce, out.reduce_share)
+        return inter_time + _volume_time(size, route.intra_domain, up.reduce, up.reduce_share)
     intra, inter = route.intra_domain, route.across
     shard = size * route.shard
     ring_inside, ring_across = 2.0 * intra.ring_time(size), 2.0 * _across_time(size, route, algorithm)
@@ -116,7 +116,7 @@ def all_reduce(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
 
 
 def _across_time(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
-    """Time of the part across domains of an all-gather of ``size`` bytes, s: a ring of each member's shard.
+    """Return the time of the part across domains of an all-gather of ``size`` bytes, s: a ring of each member's shard.
 
     Doubling takes ``log2`` of the domains steps, each sending twice as much.
     """
@@ -127,14 +127,14 @@ def _across_time(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
 
 
 def _best_reduction(level: Level, ring: Scalar, size: Scalar) -> Scalar:
-    """Time of an all-reduce of one level, s: in the switch where it reduces and is faster, else by ring."""
+    """Return the time of an all-reduce of one level, s: in the switch where it reduces and is faster, else by ring."""
     reduces = level.network.in_network_reduction > 0.0
     best = jnp.where(reduces, jnp.minimum(ring, level.switch_time(size)), ring)
     return jnp.where(level.members > 1.0, best, 0.0)
 
 
 def all_to_all(size: Scalar, route: Route) -> Scalar:
-    """Time to exchange ``size`` bytes per member, ``1 / members`` of them with each other member, s."""
+    """Return the time to exchange ``size`` bytes per member, ``1 / members`` of them with each other member, s."""
     members = route.group.size
     intra_time = route.exchange.send_time(size * (members - 1.0) / members)
     inter_time = route.across.send_time(size * (members - route.group.local) / members)
@@ -142,9 +142,15 @@ def all_to_all(size: Scalar, route: Route) -> Scalar:
 
 
 def exchange(intra_domain: Scalar, inter_domain: Scalar, route: Route, link_share: Scalar = 0.0) -> Scalar:
-    """Time in which every member sends ``intra_domain`` bytes within its domain and ``inter_domain`` out of it, s.
+    """Return the time in which every member sends its bytes within its domain and out of it, s.
 
     ``link_share``: bandwidth of a link reached by kernels that write into remote memory, at any size; 0 as collectives.
+
+    Args:
+        intra_domain: bytes that a member sends within its domain.
+        inter_domain: bytes that it sends out of it.
+        route: the group on its networks.
+        link_share: bandwidth of a link reached by kernels that write into remote memory, 0 as collectives.
     """
 
     def send_time(size: Scalar, level: Level) -> Scalar:
@@ -159,17 +165,20 @@ def exchange(intra_domain: Scalar, inter_domain: Scalar, route: Route, link_shar
 
 
 def exchange_energy(intra_domain: Scalar, inter_domain: Scalar, route: Route) -> Scalar:
-    """Link energy of one member for :func:`exchange`, J."""
+    """Return the link energy of one member for :func:`exchange`, J."""
     return intra_domain * route.intra_domain_energy + inter_domain * route.system.scale_out.energy
 
 
 def send(size: Scalar, route: Route) -> Scalar:
-    """Time of a send of ``size`` bytes to the next member, s: scale-up if no pair spans domains, else scale-out."""
+    """Return the time of a send of ``size`` bytes to the next member, s.
+
+    Over scale-up links if no pair spans domains, else over scale-out ones.
+    """
     return jnp.where(route.leaves, route.across.send_time(size), route.neighbour.send_time(size))
 
 
 def direct_all_reduce(size: Scalar, members: Scalar, network: Network) -> Scalar:
-    """Time of an all-reduce in one kernel over loads and stores between peers of one domain, s.
+    """Return the time of an all-reduce in one kernel over loads and stores between peers of one domain, s.
 
     One shot: every member reads the data of all others. Two shots: it reads and sums its share, then gathers the sums;
     twice the latency, 2 / members of the bytes (as in TensorRT-LLM and vLLM).
@@ -209,12 +218,12 @@ def summing_time(size: Scalar, group: Group, system: System) -> Scalar:
 
 
 def usage(group: Group, system: System) -> Scalar:
-    """Share of the device's compute that a collective over this group uses."""
+    """Return the share of the device's compute that a collective over this group uses."""
     return jnp.where(group.domains > 1.0, system.scale_out.processor_usage, system.scale_up.processor_usage)
 
 
 def exposed(communication: Scalar, window: Scalar, overlap: Scalar, processor_usage: Scalar) -> Scalar:
-    """Exposed seconds of communication that overlaps with compute of ``window`` seconds.
+    """Return the exposed seconds of communication that overlaps with compute of ``window`` seconds.
 
     ``max(t_comm - t_window, (1 - overlap) t_comm)``, and ``processor_usage`` of the hidden time, which slows compute.
     """

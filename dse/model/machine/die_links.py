@@ -48,13 +48,16 @@ def die_links(accelerator: Accelerator) -> DieLinks | None:
 
 
 def crossings(dies: Scalar) -> Scalar:
-    """Mean die edges that a byte crosses between two random dies of a square mesh: 0 for one die, 1 for four."""
+    """Return the mean die edges that a byte crosses between two random dies of a square mesh.
+
+    0 for one die, 1 for four.
+    """
     root = jnp.sqrt(dies)
     return max_prefer_first((dies - 1.0) / dies, 2.0 / 3.0 * (root - 1.0 / root))
 
 
 def served_bytes(kind: OperatorKind, work: Work, dies: Scalar) -> Scalar:
-    """Bytes of a kernel that the last cache serves to the dies.
+    """Return the bytes of a kernel that the last cache serves to the dies.
 
     Those of device memory; of a product of ``m x n`` whose output ``d`` dies share as a grid, the operands
     ``max(1, 2 sqrt(d m n) / (m + n))`` times, the minimum over all grids. Products of a batch are on separate dies.

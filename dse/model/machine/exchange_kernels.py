@@ -30,7 +30,7 @@ class ExchangeKernel(NamedTuple):
 
 
 def exchange_time(tokens: Scalar, width: Scalar, top_k: Scalar, nodes: Scalar, kernel: ExchangeKernel) -> Scalar:
-    """Time in which a device dispatches, or combines, ``tokens`` of ``width`` bytes, s.
+    """Return the time in which a device dispatches, or combines, ``tokens`` of ``width`` bytes, s.
 
     ``floor + T (a + (intra^4 + inter^4)^(1/4))`` with ``intra = b (1 + copies) / r`` and ``inter`` the bytes to other
     nodes over the link: cores and link work in parallel, the slower one dominates.

@@ -41,26 +41,29 @@ class Gemm(NamedTuple):
 
 
 def gemm_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Time of a GEMM in short runs at the clock of the accelerator's rates, s."""
-    return launched(device_time(gemm, accelerator), gemm, accelerator)
+    """Return the time of a GEMM in short runs at the clock of the accelerator's rates, s."""
+    return with_host_launch(device_time(gemm, accelerator), gemm, accelerator)
 
 
 def device_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Device time of a GEMM and of the quantisation of its activation, s."""
+    """Return the device time of a GEMM and of the quantisation of its activation, s."""
     isolated = _adjusted(with_isolated_kernels(accelerator), gemm.narrow)
     rates = rates_of(isolated, gemm.precision, fine=isolated.kernels.fine)
     time = isolated_time(OperatorKind.matrix, gemm.work, rates) + isolated.kernels.kernel_floor
     return time + gemm.narrow * quantize_time(gemm, accelerator)
 
 
-def launched(time: Scalar, gemm: Gemm, accelerator: Accelerator) -> Scalar:
+def with_host_launch(time: Scalar, gemm: Gemm, accelerator: Accelerator) -> Scalar:
     """Return the time with the host's launch, which may exceed the device time of a block-scaled GEMM, s."""
     is_block_scaled = gemm.precision == float(Precision.fp8_block)
     return jnp.where(is_block_scaled, overlapped(time, block_launch(gemm.work, accelerator), 0.15), time)
 
 
 def quantize_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Time to quantise a 16-bit activation, s. A scale per row needs the whole row first, one per block does not."""
+    """Return the time to quantise a 16-bit activation, s.
+
+    A scale per row needs the whole row first, one per block does not.
+    """
     fine = required(accelerator.kernels.fine, "kernels.fine")
     row_time = jnp.where(gemm.precision == float(Precision.fp8), fine.quantize_row, 0.0)
     return (
@@ -71,7 +74,7 @@ def quantize_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
 
 
 def block_launch(work: Work, accelerator: Accelerator) -> Scalar:
-    """Host time to launch a block-scaled GEMM, s."""
+    """Return the host time to launch a block-scaled GEMM, s."""
     fine = required(accelerator.kernels.fine, "kernels.fine")
     is_odd = (jnp.mod(work.depth, BLOCK) > 0.0) | (jnp.mod(work.columns, 0.5 * BLOCK) > 0.0)
     aligned_launch = jnp.where(work.rows <= FEW_ROWS, fine.block_floor_few, fine.block_floor)
@@ -79,7 +82,7 @@ def block_launch(work: Work, accelerator: Accelerator) -> Scalar:
 
 
 def _adjusted(accelerator: Accelerator, narrow: Scalar) -> Accelerator:
-    """The accelerator with the kernels of 8- and 4-bit formats where ``narrow`` is 1."""
+    """Return the accelerator with the kernels of 8- and 4-bit formats where ``narrow`` is 1."""
     kernels, fine = accelerator.kernels, required(accelerator.kernels.fine, "kernels.fine")
     adjusted = dataclasses.replace(
         kernels,

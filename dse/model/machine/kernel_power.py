@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import ceiling, just_below_reciprocal, required
 from dse.model.machine.attention_kernels import AttentionKernel, attention_time, context_bytes, decode_bytes
-from dse.model.machine.gemm_kernels import Gemm, device_time, launched
+from dse.model.machine.gemm_kernels import Gemm, device_time, with_host_launch
 from dse.model.machine.power import (
     Demand,
     at_clock,
@@ -74,7 +74,7 @@ def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
 
 
 def attention_demand(call: AttentionKernel, accelerator: Accelerator) -> Demand:
-    """Demand of attention over whole sequences, or of one new token per sequence over a cache."""
+    """Return the demand of attention over whole sequences, or of one new token per sequence over a cache."""
     power, kernels = accelerator.power, required(accelerator.kernels.attention, "kernels.attention")
     is_context, decode = call.is_context, call.decoding
     keys = jnp.where(is_context, call.mean_keys, jnp.minimum(decode.max_attended, decode.tokens + 1.0))
@@ -92,28 +92,28 @@ def attention_demand(call: AttentionKernel, accelerator: Accelerator) -> Demand:
 
 
 def limited_clock(demand: Demand, accelerator: Accelerator) -> Scalar:
-    """Clock over the nominal one of a repeated kernel: as set, or lower under the power limit."""
+    """Return the clock over the nominal one of a repeated kernel: as set, or lower under the power limit."""
     power = accelerator.power
     highest = clock_ratio(power) * jnp.ones((), jnp.result_type(float))
     return clock_under_limit(demand, power_limit(power), highest, power)
 
 
 def repeated_power(demand: Demand, accelerator: Accelerator) -> Scalar:
-    """Board power in W of a device that repeats a kernel."""
+    """Return the board power in W of a device that repeats a kernel."""
     return busy_power(demand, limited_clock(demand, accelerator), accelerator.power)
 
 
 def gemm_power(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Board power in W of a device that repeats a GEMM."""
+    """Return the board power in W of a device that repeats a GEMM."""
     return repeated_power(gemm_demand(gemm, accelerator), accelerator)
 
 
 def attention_power(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
-    """Board power in W of a device that repeats an attention kernel."""
+    """Return the board power in W of a device that repeats an attention kernel."""
     return repeated_power(attention_demand(call, accelerator), accelerator)
 
 
 def sustained_gemm_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Seconds of a GEMM that repeats until the power limit sets the clock."""
+    """Return the seconds of a GEMM that repeats until the power limit sets the clock."""
     ratio = limited_clock(gemm_demand(gemm, accelerator), accelerator)
-    return launched(device_time(gemm, at_clock(accelerator, ratio)), gemm, accelerator)
+    return with_host_launch(device_time(gemm, at_clock(accelerator, ratio)), gemm, accelerator)

@@ -31,7 +31,7 @@ def send_all(messages: Iterable[Message], software: Software, system: System) ->
     time_by_key: dict[tuple[object, ...], Scalar] = {}
 
     def in_a_row(message: Message, route: Route) -> Scalar:
-        """Seconds of the pieces of a message, one after the other; a reduce-scatter is a reversed all-gather."""
+        """Return the seconds of the pieces of a message, one after the other."""
         kind = MessageKind.all_gather if message.kind is MessageKind.reduce_scatter else message.kind
         key = (kind, *map(id, (message.size, message.pieces, message.inter_domain, *message.group)))
         if key not in time_by_key and not nothing(message.inter_domain):
@@ -48,25 +48,25 @@ def send_all(messages: Iterable[Message], software: Software, system: System) ->
     def with_sums(message: Message, time: Scalar) -> Scalar:
         return plus(time, summing_time(message.size, message.group, system)) if message.sums else time
 
-    return tuple(TimedMessage(m, m.times * with_sums(m, in_a_row(m, r))) for m, r in routed(messages, system))
+    return tuple(TimedMessage(m, m.times * with_sums(m, in_a_row(m, r))) for m, r in with_routes(messages, system))
 
 
-def routed(messages: Iterable[Message], system: System) -> list[tuple[Message, Route]]:
+def with_routes(messages: Iterable[Message], system: System) -> list[tuple[Message, Route]]:
     """Return messages with their routes on the networks of a system, one route per group."""
     route_by_group: dict[tuple[int, ...], Route] = {}
     return [(m, route_by_group.setdefault(tuple(map(id, m.group)), Route(m.group, system))) for m in messages]
 
 
-def time_of(messages: Iterable[TimedMessage], scope: Scope, window: Window | None = None) -> Scalar:
+def scope_time(messages: Iterable[TimedMessage], scope: Scope, window: Window | None = None) -> Scalar:
     """Return the seconds of the messages of a scope, or of those of one ``window``."""
     times = [s.time for s in messages if s.message.scope is scope and (window is None or s.message.window is window)]
     return functools.reduce(operator.add, times) if times else 0.0
 
 
 def link_energy(sends: Iterable[Sends], system: System) -> Scalar:
-    """Link energy of the messages of the mean device with recomputed sends, J."""
+    """Return the link energy of the messages of the mean device with recomputed sends, J."""
     groups = list(sends)
-    routes = iter(routed([message for group in groups for message in group.messages], system))
+    routes = iter(with_routes([message for group in groups for message in group.messages], system))
 
     def joules(message: Message, route: Route, recompute: Recomputed) -> Scalar:
         if nothing(message.inter_domain):

@@ -11,7 +11,7 @@ from dse.model.formats import trait
 from dse.model.machine.die_links import die_links, served_bytes
 from dse.model.machine.messages import link_energy
 from dse.model.machine.power import flop_energy
-from dse.model.work.ledger import Phase, over_kernels
+from dse.model.work.ledger import Phase, sum_over_kernels
 from dse.types import Design, OperatorKind, Power, Scalar, Work
 
 
@@ -71,13 +71,13 @@ def work_totals(kind: OperatorKind, work: Work) -> WorkTotals:
 
 
 def phase_energy(phase: Phase, design: Design, reread_bytes: Scalar = 0.0) -> Joules:
-    """Energy of a phase, J, with ``reread_bytes`` of weights beyond those of its operators."""
-    totals = over_kernels(phase.runs, work_totals)
+    """Return the energy of a phase, J, with ``reread_bytes`` of weights beyond those of its operators."""
+    totals = sum_over_kernels(phase.runs, work_totals)
     accelerator = design.system.accelerator
     power, links = accelerator.power, die_links(accelerator)
     crossing: Scalar = 0.0
     if links is not None:  # rereads of weights included: their share of the bytes is that of the others
-        served_total = over_kernels(phase.runs, lambda kind, work: served_bytes(kind, work, links.dies))
+        served_total = sum_over_kernels(phase.runs, lambda kind, work: served_bytes(kind, work, links.dies))
         crossing = links.byte_energy * plus(served_total, reread_bytes)
     flop, memory_bytes = flop_energies(design.mapping.precision, power), plus(totals.bytes, reread_bytes)
     return Joules(

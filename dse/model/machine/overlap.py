@@ -8,7 +8,7 @@ from dse.types import Scalar
 
 
 def combine(compute: Scalar, memory: Scalar, blend: Scalar) -> Scalar:
-    """Roofline of two resources: ``max + kappa min``.
+    """Return the roofline of two resources: ``max + kappa min``.
 
     ``kappa = 0`` is the perfect roofline, 1 no overlap; ``kappa = 2^(1/q) - 1`` equals the p-norm of order ``q`` at
     the ridge, at a fortieth of the cost of a power.
@@ -18,8 +18,8 @@ def combine(compute: Scalar, memory: Scalar, blend: Scalar) -> Scalar:
 
 def overlapped(first: Scalar, second: Scalar, blend: Scalar) -> Scalar:
     """Return the time of two resources with full overlap except near the ridge: ``max + kappa min^2 / max``."""
-    longer, shorter = jnp.maximum(first, second), jnp.minimum(first, second)
-    return longer + blend * shorter * shorter / jnp.maximum(longer, 1e-12)
+    max_time, min_time = jnp.maximum(first, second), jnp.minimum(first, second)
+    return max_time + blend * min_time * min_time / jnp.maximum(max_time, 1e-12)
 
 
 def best_splits(chain_time: Scalar, split_time: Scalar, load: Scalar) -> Scalar:

@@ -25,7 +25,7 @@ _LEAST_SLOPE = 1e-3
 
 
 def voltage(ratio: Scalar, power: Power) -> Scalar:
-    """Voltage over the nominal one at ``ratio`` times the nominal clock, at least the lowest voltage.
+    """Return the voltage over the nominal one at ``ratio`` times the nominal clock, at least the lowest voltage.
 
     ``f ~ (V - V_t)^2 / (V (1 + s (V - V_t)))``, solved for V: currents of transistors whose carriers saturate at
     ``1 / s`` of the nominal voltage (Toh, Ko & Meyer 1988). ``s = 0`` is the alpha-power law of Sakurai & Newton 1990
@@ -42,22 +42,25 @@ def voltage(ratio: Scalar, power: Power) -> Scalar:
 
 
 def clock_ratio(power: Power) -> Scalar:
-    """The clock set by the design over the nominal one."""
+    """Return the clock set by the design over the nominal one."""
     return power.clock / power.nominal_clock
 
 
 def leakage_power(volts: Scalar, power: Power) -> Scalar:
-    """Static power of the cores in W at ``volts`` times the nominal voltage: ``V`` times an exponential current."""
+    """Return the static power of the cores in W at ``volts`` times the nominal voltage.
+
+    ``V`` times an exponential current.
+    """
     return power.leakage * volts * jnp.exp(power.leakage_slope * (volts - 1.0))
 
 
 def control_power(ratio: Scalar, volts: Scalar, power: Power) -> Scalar:
-    """Power of clock trees and control of busy cores in W."""
+    """Return the power of clock trees and control of busy cores in W."""
     return power.control * volts * volts * ratio
 
 
 def flop_energy(precision: Scalar, power: Power) -> Scalar:
-    """Energy of a matrix FLOP at ``precision`` in J, at the nominal voltage."""
+    """Return the energy of a matrix FLOP at ``precision`` in J, at the nominal voltage."""
     by_rate: dict[str, Scalar] = {
         "fp32": power.four_byte_energy,
         "tf32": power.tf32_energy,
@@ -73,12 +76,12 @@ def flop_energy(precision: Scalar, power: Power) -> Scalar:
 
 
 def power_limit(power: Power) -> Scalar:
-    """Power limit in W: the operator's where one is set, at most the TDP."""
+    """Return the power limit in W: the operator's where one is set, at most the TDP."""
     return power.tdp if power.limit is None else min_prefer_first(power.limit, power.tdp)
 
 
 def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
-    """The accelerator with its cores at ``ratio`` times the nominal clock.
+    """Return the accelerator with its cores at ``ratio`` times the nominal clock.
 
     Rates follow the clock. Device memory keeps its bandwidth, unless slow cores cannot use it.
     """
@@ -106,9 +109,9 @@ class Demand(NamedTuple):
     knee: Scalar = 0.0
 
     def time(self, ratio: Scalar) -> Scalar:
-        """Seconds at ``ratio`` times the nominal clock."""
-        starved = self.memory_time * jnp.maximum(self.knee / ratio - 1.0, 0.0)
-        return self.core_time / ratio + self.other_time + starved
+        """Return the seconds at ``ratio`` times the nominal clock."""
+        starved_time = self.memory_time * jnp.maximum(self.knee / ratio - 1.0, 0.0)
+        return self.core_time / ratio + self.other_time + starved_time
 
 
 class EnergyByUnit(Protocol):
@@ -128,7 +131,7 @@ def repeated_demand(energy: EnergyByUnit, seconds: Scalar, power: Power) -> Dema
 
 
 def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
-    """Board power in W of a device that repeats this work at ``ratio`` times the nominal clock.
+    """Return the board power in W of a device that repeats this work at ``ratio`` times the nominal clock.
 
     ``uncore + leakage(V) + (a control V^2 f t + E_core V^2 + E_other) / max(t, t_host)`` with
     ``t = t_core / f + t_other`` and memory time stretched where slow cores limit the bandwidth; ``a`` is the active
@@ -143,7 +146,7 @@ def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
 
 
 def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Power) -> Scalar:
-    """The clock over the nominal one, at most ``highest``, at which this work draws ``limit`` watts or less.
+    """Return the clock over the nominal one, at most ``highest``, at which this work draws ``limit`` watts or less.
 
     Power grows with the clock, so bisection finds it; two Newton steps sharpen the root, and the second one gives its
     derivatives (implicit function theorem), since the steps before have none. At the onset of the limit they are those

@@ -34,7 +34,7 @@ ANY_PEAK = 1e15
 
 
 def reciprocal(rate: Scalar) -> Scalar:
-    """``1 / rate`` of a value shared by many kernels or messages, divided once per design."""
+    """Return ``1 / rate`` of a value shared by many kernels or messages, divided once per design."""
     return 1.0 / rate
 
 
@@ -67,7 +67,7 @@ def unsupported(accelerator: Accelerator, precision: Scalar) -> Scalar:
 
 
 def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """Rate of the 16-bit operators of a recipe in FLOP/s: fp16 in fp16 training or without bf16, else bf16.
+    """Return the rate of the 16-bit operators of a recipe in FLOP/s: fp16 in fp16 training or without bf16, else bf16.
 
     Without either, the rate of the recipe's operands.
     """
@@ -191,7 +191,7 @@ def step_rates(design: Design) -> Rates:
 
 
 def byte_time(accelerator: Accelerator) -> Scalar:
-    """Seconds per byte of device memory in a large transfer."""
+    """Return the seconds per byte of device memory in a large transfer."""
     return reciprocal(accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency)
 
 
@@ -203,7 +203,7 @@ def _units(
     fine: FineKernels | None,
     trains: bool,
 ) -> dict[OperatorKind, Unit]:
-    """Parameters by kind of operator.
+    """Return the parameters by kind of operator.
 
     Where a recipe leaves some layers in 16 bits, products take the mean over its layers. The flash kernel differs
     between stacks, so its time and floor are scaled separately.

@@ -11,12 +11,12 @@ from dse.model.machine import attention_kernels
 from dse.model.machine.die_links import crossing_time
 from dse.model.machine.overlap import best_splits, combine, overlapped
 from dse.model.machine.rates import Rates, Unit, byte_time
-from dse.model.work.ledger import Runs, over_kernels
+from dse.model.work.ledger import Runs, sum_over_kernels
 from dse.types import Accelerator, FineKernels, Kernels, Operator, OperatorKind, Scalar, Steps, Work
 
 
 def occupied_flops(work: Work, rates: Rates) -> Scalar:
-    """FLOPs of a GEMM as executed: whole tiles, whole waves, and the fill of the pipeline of each tile.
+    """Return the FLOPs of a GEMM as executed: whole tiles, whole waves, and the fill of the pipeline of each tile.
 
     ``2 tm tn (k + k0) (tiles + w idle)``: ``tiles = ceil(m/tm) ceil(n/tn)`` run in waves over the cores; a share ``w``
     of the ``idle`` cores in the last wave is lost (split-k and smaller tiles use the rest); ``k0`` is the inner
@@ -60,7 +60,7 @@ SMOOTH: Steps = ((0.0, 1.0),)
 
 
 def step_efficiency(size: Scalar, steps: Steps) -> Scalar:
-    """Share of the peak at ``size``: that of the largest step up to ``size``, without interpolation."""
+    """Return the share of the peak at ``size``: that of the largest step up to ``size``, without interpolation."""
     share = steps[0][1]
     for min_size, efficiency in steps[1:]:
         share = jnp.where(size >= min_size, efficiency, share)
@@ -68,14 +68,14 @@ def step_efficiency(size: Scalar, steps: Steps) -> Scalar:
 
 
 def compute_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool = False) -> Scalar:
-    """Compute time of a kernel, s."""
+    """Return the compute time of a kernel, s."""
     unit = rates.units[kind]
     time = _smooth_time(kind, work, rates, unit, backward)
     return quotient(time, step_efficiency(work.flops, unit.steps or SMOOTH))
 
 
 def _smooth_time(kind: OperatorKind, work: Work, rates: Rates, unit: Unit, backward: bool) -> Scalar:
-    """Compute time by the efficiencies that vary smoothly with the shape, s."""
+    """Return the compute time by the efficiencies that vary smoothly with the shape, s."""
     match kind:
         case OperatorKind.vector:
             return work.flops * unit.flop_time
@@ -90,7 +90,7 @@ def _smooth_time(kind: OperatorKind, work: Work, rates: Rates, unit: Unit, backw
 
 
 def roofline_terms(kind: OperatorKind, work: Work, rates: Rates, backward: bool = False) -> tuple[Scalar, Scalar]:
-    """Compute time of one kernel, and the longer of its times in device memory and on the links between dies, s."""
+    """Return the compute time of a kernel, and the longer of its times in memory and on links between dies, s."""
     compute, links = compute_time(kind, work, rates, backward), rates.die_links
     memory = moving_time(times(rates.units[kind].stretch, work.bytes), rates)
     if links is None:
@@ -100,7 +100,10 @@ def roofline_terms(kind: OperatorKind, work: Work, rates: Rates, backward: bool 
 
 
 def moving_time(size: Scalar, rates: Rates) -> Scalar:
-    """Time in which one kernel moves ``size`` bytes through device memory, s: latency, and bytes over bandwidth."""
+    """Return the time in which one kernel moves ``size`` bytes through device memory, s.
+
+    Latency, and bytes over bandwidth.
+    """
     return plus(_moving_time(size, rates.byte_time, rates.kernels), rates.latency)
 
 
@@ -132,12 +135,12 @@ def isolated_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool =
 
 
 def kernels_time(runs: Iterable[Runs], rates: Rates) -> Scalar:
-    """Time of all kernels of a ledger one after the other, isolated and without floors, s."""
-    return over_kernels(runs, lambda kind, work: isolated_time(kind, work, rates))
+    """Return the time of all kernels of a ledger one after the other, isolated and without floors, s."""
+    return sum_over_kernels(runs, lambda kind, work: isolated_time(kind, work, rates))
 
 
 def kernel_time(kind: OperatorKind, work: Work | None, rates: Rates, backward: bool = False) -> Scalar:
-    """Time of one kernel in a training step, s: roofline, slow-down over the isolated kernel, floor."""
+    """Return the time of one kernel in a training step, s: roofline, slow-down over the isolated kernel, floor."""
     if work is None:
         return 0.0
     unit = rates.units[kind]

@@ -16,13 +16,13 @@ from dse.types import Collective, Group, Network, Scalar, System
 
 
 def _ramped(size: Scalar, ramp: Scalar) -> Scalar:
-    """Bytes that take the same time at full bandwidth as ``size`` bytes on the ramp."""
+    """Return the bytes that take the same time at full bandwidth as ``size`` bytes on the ramp."""
     # The square root of zero has no finite gradient; a thousandth of a byte takes no time.
     return size + jnp.sqrt(jnp.maximum(ramp * size, 1e-6))
 
 
 def mesh_share(network: Network, members: Scalar) -> Scalar:
-    """Share of a device's bandwidth to the other ``members``: 1 behind a switch.
+    """Return the share of a device's bandwidth to the other ``members``: 1 behind a switch.
 
     In a full mesh of ``D`` devices each of the ``D - 1`` others has a link of its own: ``(N - 1) / (D - 1)``.
     """
@@ -41,7 +41,7 @@ def crowding_factor(network: Network, members: Scalar) -> Scalar:
 
 
 def ring_fraction(members: Scalar) -> Scalar:
-    """Share of a ring's bytes sent by one member: ``(N - 1) / N``."""
+    """Return the share of a ring's bytes sent by one member: ``(N - 1) / N``."""
     return 1.0 - reciprocal(members)
 
 
@@ -81,7 +81,7 @@ class Level:
         return jnp.log2(self.members) * self.network.latency
 
     def wire_time(self, size: Scalar) -> Scalar:
-        """Time to move ``size`` bytes out of a device over this level, s.
+        """Return the time to move ``size`` bytes out of a device over this level, s.
 
         Large messages reach ``efficiency``; smaller ones take ``1 + sqrt(ramp / size)`` times as long:
         ``(size + sqrt(ramp size)) / (efficiency bandwidth)``.
@@ -89,15 +89,15 @@ class Level:
         return _ramped(size, self.network.ramp) * self.byte_time
 
     def ring_time(self, size: Scalar) -> Scalar:
-        """Time of a ring all-gather (or reduce-scatter) of ``size`` gathered bytes, s."""
+        """Return the time of a ring all-gather (or reduce-scatter) of ``size`` gathered bytes, s."""
         return self.round_latency + self.wire_time(size * self.fraction)
 
     def switch_time(self, size: Scalar) -> Scalar:
-        """Time of an all-reduce of ``size`` bytes in the switch, s: up and down between two barriers."""
+        """Return the time of an all-reduce of ``size`` bytes in the switch, s: up and down between two barriers."""
         return 4.0 * self.tree_latency + _ramped(size, self.network.ramp) * self.switch_byte_time
 
     def send_time(self, size: Scalar) -> Scalar:
-        """Time of one message of ``size`` bytes to another device, s."""
+        """Return the time of one message of ``size`` bytes to another device, s."""
         return self.network.latency + self.wire_time(size)
 
 
@@ -188,7 +188,7 @@ class Route:
         return self.system.scale_up.energy * (1.0 if reach is None else reach.hops)
 
     def slowest_ring(self, size: Scalar, share: Scalar | None = None) -> Scalar:
-        """Wire time of ``size`` bytes along rings through all members, the slower level of the two, s.
+        """Return the wire time of ``size`` bytes along rings through all members, the slower level of the two, s.
 
         Every member has its own scale-out link, so ``local`` rings cross between domains in parallel, each with
         ``share`` of the bytes, by default :attr:`shard`.
@@ -200,5 +200,5 @@ class Route:
         return jnp.where(self.leaves, jnp.maximum(intra_time, inter_time), intra_time)
 
     def ring_share(self, algorithm: Scalar) -> Scalar:
-        """Share of the bytes per ring across domains: 1 for a single ring."""
+        """Return the share of the bytes per ring across domains: 1 for a single ring."""
         return jnp.where(algorithm == float(Collective.single_ring), 1.0, self.shard)

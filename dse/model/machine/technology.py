@@ -30,7 +30,7 @@ ROOM = 300.0
 _LOWEST_VOLTAGE = 0.05
 
 #: Minimum of denominators: areas in m^2, energy per byte in J.
-_AREA, _JOULES = 1e-12, 1e-15
+_MIN_AREA, _MIN_BYTE_ENERGY = 1e-12, 1e-15
 
 
 class Areas(NamedTuple):
@@ -51,13 +51,16 @@ class Clocked(NamedTuple):
 
 
 def areas(chip: Chip) -> Areas:
-    """Cores take their share of the whole area, at most that of the compute dies."""
+    """Return the areas of a chip by use, m^2.
+
+    Cores take their share of the whole area, at most that of the compute dies.
+    """
     cores = jnp.minimum(chip.die_area, chip.core_area * (chip.die_area + chip.base_area))
     return Areas(cores, chip.die_area - cores, jnp.asarray(chip.base_area))
 
 
 def perimeter(chip: Chip) -> Scalar:
-    """Perimeter in m of the dies as one square, that of the base dies where these are larger."""
+    """Return the perimeter in m of the dies as one square, that of the base dies where these are larger."""
     return 4.0 * jnp.sqrt(jnp.maximum(footprint(chip), 1e-12))
 
 
@@ -68,7 +71,7 @@ def cooling(temperature: Scalar, efficiency: Scalar) -> Scalar:
 
 
 def footprint(chip: Chip) -> Scalar:
-    """Area in m^2 that conducts the heat: of compute dies, or of the base dies under them, whichever is larger."""
+    """Return the area in m^2 that conducts the heat: of compute dies, or of larger base dies under them."""
     return jnp.maximum(chip.die_area, chip.base_area)
 
 
@@ -81,12 +84,12 @@ def cooled_power(chip: Chip) -> Scalar:
 
 
 def shared_power(chip: Chip) -> Scalar:
-    """Power in W divided by the shares: all but the board's."""
+    """Return the power in W divided by the shares: all but the board's."""
     return jnp.maximum(cooled_power(chip) - chip.board_power, 0.0)
 
 
 def wholes(chip: Chip) -> dict[str, Scalar]:
-    """Whole → sum of its shares, at most 1 for a chip that can be built."""
+    """Return what is shared → sum of its shares, at most 1 for a chip that can be built."""
     return {
         "power": chip.core_power + chip.memory_power + chip.link_power,
         "edge": chip.memory_edge + chip.link_edge,
@@ -107,12 +110,12 @@ def overspent(chip: Chip) -> Scalar:
 
 
 def core_memory(chip: Chip) -> Scalar:
-    """Bytes of core memory."""
+    """Return the bytes of core memory."""
     return chip.core_memory_area * areas(chip).cores * chip.node.sram_density
 
 
 def cache(chip: Chip) -> Scalar:
-    """Bytes of the last cache."""
+    """Return the bytes of the last cache."""
     die_areas = areas(chip)
     return chip.cache_area * (
         die_areas.on_die * chip.node.sram_density + die_areas.on_base * chip.base_node.sram_density
@@ -120,9 +123,9 @@ def cache(chip: Chip) -> Scalar:
 
 
 def memory_units(chip: Chip) -> Scalar:
-    """Units of memory that are built: those wanted, at most those whose PHYs fit by area and perimeter."""
+    """Return the units of memory that are built: those wanted, at most those whose PHYs fit by area and perimeter."""
     die_areas, memory = areas(chip), chip.memory
-    by_area = chip.memory_area * (die_areas.on_die + die_areas.on_base) / jnp.maximum(memory.unit_area, _AREA)
+    by_area = chip.memory_area * (die_areas.on_die + die_areas.on_base) / jnp.maximum(memory.unit_area, _MIN_AREA)
     by_edge = chip.memory_edge * perimeter(chip) / jnp.maximum(memory.unit_edge, 1e-9)
     return min_prefer_first(chip.stacks, jnp.minimum(by_area, by_edge))
 
@@ -134,7 +137,7 @@ def memory_tier(chip: Chip) -> MemoryTier:
     """
     unit, units = chip.memory, memory_units(chip)
     joules = unit.unit_energy * (1.0 + cooling(unit.unit_temperature, chip.memory_cooler))
-    powered_bandwidth = chip.memory_power * shared_power(chip) / jnp.maximum(joules, _JOULES)
+    powered_bandwidth = chip.memory_power * shared_power(chip) / jnp.maximum(joules, _MIN_BYTE_ENERGY)
     in_time = chip.in_flight * core_memory(chip) / jnp.maximum(unit.unit_latency, 1e-15)  # Little's law
     stack_bandwidth = jnp.minimum(units * unit.unit_bandwidth, jnp.where(unit.unit_latency > 0.0, in_time, jnp.inf))
     return MemoryTier(
@@ -143,18 +146,18 @@ def memory_tier(chip: Chip) -> MemoryTier:
 
 
 def link_bandwidth(chip: Chip) -> Scalar:
-    """Scale-up bandwidth in B/s per direction: that wanted, limited by edge, area and power."""
+    """Return the scale-up bandwidth in B/s per direction: that wanted, limited by edge, area and power."""
     die_areas = areas(chip)
     by_edge = chip.link_edge * perimeter(chip) * chip.link_density
     by_area = (
         chip.link_area * (die_areas.on_die + die_areas.on_base) / jnp.maximum(chip.link_depth, 1e-9) * chip.link_density
     )
-    by_power = chip.link_power * shared_power(chip) / jnp.maximum(chip.link_energy, _JOULES)
+    by_power = chip.link_power * shared_power(chip) / jnp.maximum(chip.link_energy, _MIN_BYTE_ENERGY)
     return jnp.minimum(jnp.minimum(chip.link_bandwidth, by_power), jnp.minimum(by_edge, by_area))
 
 
 def split_area(chip: Chip, dies: Scalar) -> Scalar:
-    """Area in m^2 that ``n`` equal dies in a square have beyond that of one die.
+    """Return the area in m^2 that ``n`` equal dies in a square have beyond that of one die.
 
     One design serves all places. Links to other dies are on as many edges as the innermost die needs, ``log2 n`` up to
     4: ``min(log2 n, 4) sqrt(n A)`` of edge. PHYs of memory and of links are on two edges, of which a mean die of more
@@ -167,7 +170,7 @@ def split_area(chip: Chip, dies: Scalar) -> Scalar:
 
 
 def repeated_areas(chip: Chip, dies: Scalar, base_dies: Scalar) -> tuple[Scalar, Scalar]:
-    """Area in m^2 of a compute and of a base die that repeats designs: all but one core and one memory PHY.
+    """Return the area in m^2 of a compute and of a base die that repeats designs: all but one core and one memory PHY.
 
     Slices of the last cache and PHYs of links repeat too; control and wiring do not.
     """
@@ -177,8 +180,8 @@ def repeated_areas(chip: Chip, dies: Scalar, base_dies: Scalar) -> tuple[Scalar,
     return jnp.maximum(on_die, 0.0), jnp.maximum(_periphery_share(chip) * die_areas.on_base / base_dies - phy, 0.0)
 
 
-def flops_a_cycle(chip: Chip) -> tuple[Scalar, Scalar]:
-    """16-bit FLOPs of the matrix units and fp32 FLOPs of the vector units per cycle."""
+def flops_per_cycle(chip: Chip) -> tuple[Scalar, Scalar]:
+    """Return 16-bit FLOPs of the matrix units and fp32 FLOPs of the vector units per cycle."""
     devices = areas(chip).cores * chip.node.density
     return (
         chip.matrix_area * devices / jnp.maximum(chip.matrix_devices, 1e-3),
@@ -186,13 +189,13 @@ def flops_a_cycle(chip: Chip) -> tuple[Scalar, Scalar]:
     )
 
 
-def switched(chip: Chip) -> Scalar:
-    """Energy in J per switched device at the nominal voltage."""
+def device_switching_energy(chip: Chip) -> Scalar:
+    """Return the energy in J per switched device at the nominal voltage."""
     return chip.switching_energy * chip.node.energy
 
 
 def clocked(chip: Chip) -> Clocked:
-    """The clock at which the cores draw their share of the power, with matrix units at their design load.
+    """Return the clock at which the cores draw their share of the power, with matrix units at their design load.
 
     ``V^2 f (l E_matrix + E_control) (1 + cooling) = share P`` with ``f ~ (V - V_t)^2 / V``, at least the voltage of
     boost clocks, at most the highest voltage and the node's highest clock. Where the power falls short of the least
@@ -200,9 +203,9 @@ def clocked(chip: Chip) -> Clocked:
     """
     node = chip.node
     devices = areas(chip).cores * node.density
-    matrix, _ = flops_a_cycle(chip)
+    matrix, _ = flops_per_cycle(chip)
     working = chip.matrix_load * chip.activity * chip.matrix_devices * matrix + chip.control_activity * devices
-    watts = working * switched(chip) * node.clock * (1.0 + cooling(node.temperature, chip.cooler))
+    watts = working * device_switching_energy(chip) * node.clock * (1.0 + cooling(node.temperature, chip.cooler))
     law = Power(threshold=node.threshold, lowest_voltage=chip.boost_voltage, leakage=0.0, control=0.0, uncore=0.0)
     demand = Demand(core_time=1.0, other_time=0.0, core_energy=watts, other_energy=0.0)
     max_clock_ratio = node.highest_clock / jnp.maximum(node.clock, 1.0)
@@ -220,9 +223,9 @@ def clocked(chip: Chip) -> Clocked:
 
 
 def _ratio(volts: Scalar, threshold: Scalar) -> Scalar:
-    """Clock over the nominal one, as a function of voltage over the nominal one."""
-    over = jnp.maximum(volts - threshold, 0.0)
-    return over * over / (jnp.maximum(volts, _LOWEST_VOLTAGE) * (1.0 - threshold) * (1.0 - threshold))
+    """Return the clock over the nominal one, as a function of voltage over the nominal one."""
+    overdrive = jnp.maximum(volts - threshold, 0.0)
+    return overdrive * overdrive / (jnp.maximum(volts, _LOWEST_VOLTAGE) * (1.0 - threshold) * (1.0 - threshold))
 
 
 def generate(accelerator: Accelerator) -> Accelerator:
@@ -231,7 +234,7 @@ def generate(accelerator: Accelerator) -> Accelerator:
     if chip is None:
         return accelerator
     cores = clocked(chip)
-    matrix, vector = flops_a_cycle(chip)
+    matrix, vector = flops_per_cycle(chip)
     rate = cores.fed * cores.clock
     return dataclasses.replace(
         accelerator,
@@ -245,7 +248,7 @@ def generate(accelerator: Accelerator) -> Accelerator:
 
 
 def generated(design: Design) -> Design:
-    """The design with its accelerator generated from the chip, if it has one, and links limited by the chip."""
+    """Return the design with its accelerator generated from the chip, if it has one, and links limited by the chip."""
     system, chip = design.system, design.system.accelerator.chip
     if chip is None:
         return design
@@ -273,9 +276,9 @@ def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
 
 
 def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
-    """Energies, clock and voltages of the generated clock, whose voltage is the nominal one."""
+    """Return the energies, clock and voltages of the generated clock, whose voltage is the nominal one."""
     node, square = chip.node, cores.volts * cores.volts
-    device_energy = switched(chip) * square
+    device_energy = device_switching_energy(chip) * square
     die_areas = areas(chip)
     on_base = die_areas.on_base * chip.base_node.sram_density
     on_die = die_areas.on_die * node.sram_density

@@ -44,7 +44,10 @@ class EmissionRates(NamedTuple):
 
 
 def die_carbon(area: Scalar, good: Scalar, process: Process, emissions: Emissions) -> Scalar:
-    """Emissions of dies of ``area`` m^2 with yield ``good``, kg: ``A / Y (CI_fab EPA + GPA + MPA)`` (ACT)."""
+    """Return the emissions of dies of ``area`` m^2 with yield ``good``, kg.
+
+    ``A / Y (CI_fab EPA + GPA + MPA)`` (ACT).
+    """
     return area / good * (emissions.fab_grid * process.fab_energy + process.fab_gas + emissions.materials)
 
 
@@ -102,7 +105,7 @@ class Account(NamedTuple):
 
 
 def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> Account:
-    """Money and carbon of a design.
+    """Return the money and carbon of a design.
 
     ``capital_cost``: all devices with stated spares; ``tco_per_year``: a year of owning them, in use for the share
     ``in_use``; ``cost_per_device_hour``: per device and hour of use.
@@ -118,11 +121,11 @@ def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> A
     price, costs = price_of(system.accelerator, prices)
     board = power_limit(system.accelerator.power)
     capital_per_device = capital(system, prices, price, board + system.host_power)
-    bought = devices + spare_devices(system)
-    total_capital = type(capital_per_device)(*(bought * part for part in capital_per_device))
-    running_costs = spending(capital_per_device, prices, bought, power)
+    devices_paid = devices + spare_devices(system)
+    total_capital = type(capital_per_device)(*(devices_paid * part for part in capital_per_device))
+    running_costs = spending(capital_per_device, prices, devices_paid, power)
     embodied = device_carbon(system.accelerator, emissions)
-    emissions_per_second = emission_rates(embodied, emissions, prices, bought, power)
+    emissions_per_second = emission_rates(embodied, emissions, prices, devices_paid, power)
     rate, total = running_costs.total, total_capital.total
     metrics = dict(
         device_price=price,
@@ -149,6 +152,6 @@ def spare_devices(system: System) -> Scalar:
 
 
 def integrate(each_second: Spending | EmissionRates, seconds: Scalar) -> dict[str, Scalar]:
-    """Amount over ``seconds``: the total under an empty name, and ``_<part>`` by part."""
+    """Return the amount over ``seconds``: the total under an empty name, and ``_<part>`` by part."""
     parts = {f"_{name}": seconds * value for name, value in each_second._asdict().items()}
     return {"": sum(parts.values()), **parts}

@@ -23,7 +23,7 @@ class DesignCost(NamedTuple):
 
 
 def die_design(unique: Scalar, linked: Scalar, chiplets: Scalar, process: Process, fab: Fab) -> DesignCost:
-    """Design cost of a die, USD: modules and chip.
+    """Return the design cost of a die, USD: modules and chip.
 
     ``0.5 C A / A0`` for its modules and the one that links dies, ``0.3 C A / A0 + 0.2 C`` for the chip, with the cost
     ``C`` of a chip of ``A0`` = 300 mm2 (chiplet actuary, DAC 2022) and the area ``A`` of what is designed: a repeated
@@ -46,7 +46,10 @@ def die_design(unique: Scalar, linked: Scalar, chiplets: Scalar, process: Proces
 
 
 def package_design(packaging: Assembly, package: PackageCost) -> Scalar:
-    """Design cost of a package, USD, by the area of its carrier, or of its substrate and layers without one."""
+    """Return the design cost of a package, USD.
+
+    By the area of its carrier, or of its substrate and layers without one.
+    """
     by_area = jnp.where(
         packaging.carrier_scale > 0.0,
         packaging.design_rate * package.carrier_area + package.substrate,
@@ -103,7 +106,7 @@ class Making(NamedTuple):
 
 
 def parts_of(accelerator: Accelerator, manufacturing: Made, fab: Fab) -> DeviceParts:
-    """Dies and memory of an accelerator: of its chip where it is generated, else as its file states.
+    """Return the dies and memory of an accelerator: of its chip where it is generated, else as its file states.
 
     Memory stacks that do not fit are neither built nor paid. Compute dies are as many as stated, or more so that none
     exceeds the reticle.
@@ -127,7 +130,7 @@ def parts_of(accelerator: Accelerator, manufacturing: Made, fab: Fab) -> DeviceP
         chiplets,
         split_area(chip, chiplets),
         repeated_areas(chip, chiplets, manufacturing.base_chiplets),
-        _redundant(chip, manufacturing, chiplets),
+        _redundancy(chip, manufacturing, chiplets),
     )
 
 
@@ -155,8 +158,8 @@ def stated_parts(manufacturing: Made, fab: Fab, memory_bytes: Scalar) -> DeviceP
     )
 
 
-def _redundant(chip: Chip, manufacturing: Made, chiplets: Scalar) -> Made:
-    """Blocks and spares of a compute die of a generated chip: as stated, or its cores."""
+def _redundancy(chip: Chip, manufacturing: Made, chiplets: Scalar) -> Made:
+    """Return the blocks and spares of a compute die of a generated chip: as stated, or its cores."""
     cores, has_spares = areas(chip).cores, manufacturing.spare_blocks > 0.0
     blocks = jnp.maximum(cores * chip.node.density / (chip.core_devices * chiplets), 1.0)
     share = cores / (chip.die_area + split_area(chip, chiplets))
@@ -216,7 +219,7 @@ def making(parts: DeviceParts, manufacturing: Made, fab: Fab) -> Making:
 
 
 def bill(accelerator: Accelerator) -> Bill:
-    """Manufacturing cost of ``accelerator`` by part, USD."""
+    """Return the manufacturing cost of ``accelerator`` by part, USD."""
     manufacturing, fab = accelerator.made or Made(), accelerator.fab or Fab()
     parts = parts_of(accelerator, manufacturing, fab)
     products = making(parts, manufacturing, fab)
@@ -239,7 +242,7 @@ def bill(accelerator: Accelerator) -> Bill:
 
 
 def price_of(accelerator: Accelerator, prices: Prices) -> tuple[Scalar, Bill]:
-    """Price of an accelerator in USD, and its bill.
+    """Return the price of an accelerator in USD, and its bill.
 
     As sold where known, else the cost of a unit over (1 - margin) and its share of the design; where the dies are
     unknown too, a price per watt of TDP, and no bill.

@@ -11,7 +11,7 @@ from dse.types import Fab, Made, Process, Scalar
 _PI = 3.141592653589793
 
 #: Minimum area of a die in m^2, so that nothing divides by zero.
-_LEAST = 1e-12
+_MIN_AREA = 1e-12
 
 #: Yields of dies or packages below this count as this.
 LEAST_YIELD = 1e-6
@@ -30,18 +30,18 @@ class Die(NamedTuple):
 
 
 def dies_per_wafer(area: Scalar, fab: Fab) -> Scalar:
-    """Square dies of ``area`` m^2 per wafer, a smooth count, at least 1.
+    """Return the square dies of ``area`` m^2 per wafer, a smooth count, at least 1.
 
     ``N = pi (D / 2 - e)^2 / A' - pi (D - 2 e) / sqrt(2 A')`` with ``A' = A + 2 s sqrt(A) + s^2`` (chiplet actuary,
     Feng and Ma, DAC 2022).
     """
-    side = jnp.sqrt(jnp.maximum(area, _LEAST)) + fab.scribe
+    side = jnp.sqrt(jnp.maximum(area, _MIN_AREA)) + fab.scribe
     usable = jnp.maximum(fab.wafer_diameter - 2.0 * fab.wafer_edge, 0.0)
     return jnp.maximum(_PI * (0.5 * usable / side) ** 2 - _PI * usable / (2.0**0.5 * side), 1.0)
 
 
 def survival(area: Scalar, defects: Scalar, clustering: Scalar) -> Scalar:
-    """Yield of an area without repair, negative binomial: ``(1 + D0 A / alpha)^-alpha`` (Stapper 1989).
+    """Return the yield of an area without repair, negative binomial: ``(1 + D0 A / alpha)^-alpha`` (Stapper 1989).
 
     Poisson's ``exp(-D0 A)`` for a large ``alpha``, Seeds' for 1. A critical-area ratio multiplies ``A``.
     """
@@ -49,7 +49,7 @@ def survival(area: Scalar, defects: Scalar, clustering: Scalar) -> Scalar:
 
 
 def die_yield(area: Scalar, process: Process, fab: Fab, redundancy: Made | None) -> Scalar:
-    """Yield of a die with repair: all of its area outside of blocks works, and all blocks but the spare ones.
+    """Return the yield of a die with repair: its area outside of blocks works, and all blocks but the spare ones.
 
     ``Y(A_rest) sum_j<=k C(n, j) (1 - y)^j y^(n - j)`` with the yield ``y`` of one of ``n`` blocks, linear between whole
     numbers ``k`` of spare blocks. ``redundancy``: blocks and spares of a compute die; None for dies without repair.
@@ -71,7 +71,7 @@ def die_yield(area: Scalar, process: Process, fab: Fab, redundancy: Made | None)
 
 
 def die(area: Scalar, process: Process, fab: Fab, redundancy: Made | None) -> Die:
-    """A die of ``area`` m^2.
+    """Return a die of ``area`` m^2.
 
     A test with coverage ``c`` passes ``Y_t = 1 - (1 - Y) c`` of the dies, of which ``Y / Y_t`` work, at
     ``(raw + test) / Y_t`` each (CATCH, Graening et al. 2025). ``c = 1`` is the known good die ``raw / Y``.

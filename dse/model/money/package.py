@@ -12,7 +12,7 @@ from dse.model.money.die import LEAST_YIELD, dies_per_wafer, survival
 from dse.types import Assembly, Fab, Packaging, Scalar
 
 #: Package areas in m^2 above which substrates of several dies have more layers (chiplet actuary).
-_MIDDLE, _LARGE = 289e-6, 900e-6
+_MIDDLE_AREA, _LARGE_AREA = 289e-6, 900e-6
 
 
 class PackageCost(NamedTuple):
@@ -29,7 +29,7 @@ class PackageCost(NamedTuple):
 
 
 def assembly(packaging: Scalar, fab: Fab) -> Assembly:
-    """Parameters of the packaging with this code."""
+    """Return the parameters of the packaging with this code."""
     by_code = {code: getattr(fab, code.name) for code in Packaging}
     if isinstance(packaging, int | float):
         return by_code[Packaging(int(packaging))]
@@ -98,10 +98,10 @@ def package(packaging: Assembly, fab: Fab, chip_first: Scalar, dies: PackagedDie
 
 
 def _layers(chiplets: Scalar, substrate_area: Scalar, fab: Fab) -> Scalar:
-    """Substrate layers over those for one die, linear between one die and two."""
+    """Return the substrate layers over those for one die, linear between one die and two."""
     several = jnp.where(
-        substrate_area > _LARGE,
+        substrate_area > _LARGE_AREA,
         fab.layers_above_900mm2,
-        jnp.where(substrate_area > _MIDDLE, fab.layers_above_289mm2, fab.substrate_layers),
+        jnp.where(substrate_area > _MIDDLE_AREA, fab.layers_above_289mm2, fab.substrate_layers),
     )
     return 1.0 + (several - 1.0) * jnp.minimum(chiplets - 1.0, 1.0)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from dse.model.choice import nothing, plus, times, value_or
 from dse.model.layout import Layout
 from dse.model.machine import collectives
-from dse.model.machine.messages import TimedMessage, time_of
+from dse.model.machine.messages import TimedMessage, scope_time
 from dse.types import Design, Scalar, Scope, Window
 
 
@@ -28,7 +28,7 @@ class Windows(NamedTuple):
 
 
 def data_parallel_time(design: Design, layout: Layout, messages: Iterable[TimedMessage], windows: Windows) -> Scalar:
-    """Exposed seconds per step of reducing gradients and gathering weights over the replicas.
+    """Return the exposed seconds per step of reducing gradients and gathering weights over the replicas.
 
     Gathers of the forward overlap with forwards, messages of the backward with backwards; host waits of a stage can
     hide either. The exchange of a tied embedding is exposed.
@@ -39,18 +39,18 @@ def data_parallel_time(design: Design, layout: Layout, messages: Iterable[TimedM
     """
     messages = [s for s in messages if s.message.scope in (Scope.weights, Scope.expert_weights, Scope.tied_embedding)]
     overlap = design.mapping.overlap_dp * overlapped_share(design, layout)
-    gather_time = time_of(messages, Scope.weights, Window.stage_forward)
-    reduce_time = time_of(messages, Scope.weights, Window.stage_backward)
+    gather_time = scope_time(messages, Scope.weights, Window.stage_forward)
+    reduce_time = scope_time(messages, Scope.weights, Window.stage_backward)
     # Messages of experts and all others, one after the other.
-    gather_time = plus(gather_time, time_of(messages, Scope.expert_weights, Window.stage_forward))
-    reduce_time = plus(reduce_time, time_of(messages, Scope.expert_weights, Window.stage_backward))
+    gather_time = plus(gather_time, scope_time(messages, Scope.expert_weights, Window.stage_forward))
+    reduce_time = plus(reduce_time, scope_time(messages, Scope.expert_weights, Window.stage_backward))
     gathers, scatters = (
         _hiding_micro_batches(messages, Window.stage_forward),
         _hiding_micro_batches(messages, Window.stage_backward),
     )
 
     def hidden(gathers: Scalar, scatters: Scalar) -> Scalar:
-        """Seconds hidden by the passes of ``gathers`` and ``scatters`` micro-batches."""
+        """Return the seconds hidden by the passes of ``gathers`` and ``scatters`` micro-batches."""
         separate = jnp.minimum(overlap * gather_time, gathers * (windows.forward + windows.stall)) + jnp.minimum(
             overlap * reduce_time, scatters * (windows.backward + windows.stall)
         )
@@ -66,18 +66,23 @@ def data_parallel_time(design: Design, layout: Layout, messages: Iterable[TimedM
         hidden_time = (1.0 - other_chunks) * hidden_time + other_chunks * hidden_by_chunk
     usage = collectives.usage(layout.groups.dp, design.system)
     exposed = gather_time + reduce_time - (1.0 - usage) * hidden_time
-    return exposed + time_of(messages, Scope.tied_embedding) + _between_slices(design, layout, windows)
+    return exposed + scope_time(messages, Scope.tied_embedding) + _between_slices(design, layout, windows)
 
 
 def overlapped_share(design: Design, layout: Layout) -> Scalar:
-    """Share of the messages that can overlap: under ZeRO 3 with a prefetch layer by layer all but the first layer's."""
+    """Return the share of the messages that can overlap.
+
+    Under ZeRO 3 with a prefetch layer by layer all but the first layer's.
+    """
     share = design.software.dp_overlap
     by_layer = (layout.zero >= 3.0) & (design.software.prefetches > 0.0)
     return jnp.where(by_layer, jnp.maximum(share, 1.0 - 1.0 / (layout.layers + 1.0)), share)
 
 
 def _between_slices(design: Design, layout: Layout, windows: Windows) -> Scalar:
-    """Seconds per step that slices without a switch wait for each other: a share per doubling of their number.
+    """Return the seconds per step that slices without a switch wait for each other.
+
+    A share per doubling of their number.
 
     Cost of the data-centre network between TPU slices beyond its bytes (MaxText's tables of 1 to 32 slices).
     """
@@ -89,5 +94,5 @@ def _between_slices(design: Design, layout: Layout, windows: Windows) -> Scalar:
 
 
 def _hiding_micro_batches(messages: Iterable[TimedMessage], window: Window) -> Scalar:
-    """Micro-batches per step whose passes can hide the messages of a window."""
+    """Return the micro-batches per step whose passes can hide the messages of a window."""
     return functools.reduce(jnp.maximum, [s.message.times for s in messages if s.message.window is window])

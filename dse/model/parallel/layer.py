@@ -15,7 +15,7 @@ from dse.model import schedules
 from dse.model.choice import max_prefer_first, plus, times, value_or
 from dse.model.layout import Layout
 from dse.model.machine import collectives
-from dse.model.machine.messages import TimedMessage, time_of
+from dse.model.machine.messages import TimedMessage, scope_time
 from dse.model.machine.passes import Passes
 from dse.model.work.offload import OnHost, TieredOffload
 from dse.types import Design, Dimension, Group, HostTiers, MemoryTier, Recompute, Scalar, Scope, Window
@@ -30,19 +30,19 @@ class Exposed(NamedTuple):
     across_backward: Scalar = 0.0
 
     def plus(self, other: Exposed) -> Exposed:
-        """The sum of both."""
+        """Return the sum of both."""
         return Exposed(*map(plus, self, other))
 
-    def sent_again(self, often: Scalar, across: Scalar | None = None) -> Exposed:
-        """Return the record with ``often`` repeats of forward messages in the backward.
+    def sent_again(self, repeats: Scalar, across: Scalar | None = None) -> Exposed:
+        """Return the record with ``repeats`` repeats of forward messages in the backward.
 
         Args:
-            often: repeats.
+            repeats: repeats.
             across: repeats on inter-domain links, by default as many.
         """
-        backward = plus(self.backward, times(often, self.forward))
-        also_across = times(value_or(across, often), self.across_forward)
-        return self._replace(backward=backward, across_backward=plus(self.across_backward, also_across))
+        backward = plus(self.backward, times(repeats, self.forward))
+        across_repeats = times(value_or(across, repeats), self.across_forward)
+        return self._replace(backward=backward, across_backward=plus(self.across_backward, across_repeats))
 
     @property
     def total(self) -> Scalar:
@@ -51,7 +51,7 @@ class Exposed(NamedTuple):
 
 
 def tensor_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> Exposed:
-    """Exposed messages of tensor parallelism, which overlap with the matrices of their pass.
+    """Return the exposed messages of tensor parallelism, which overlap with the matrices of their pass.
 
     Kernels that multiply and send in one write into the memory of peers: most need the scale-up domain. Some stacks
     overlap messages of the backward with weight gradients by default.
@@ -71,7 +71,7 @@ def tensor_parallel(design: Design, layout: Layout, messages: Iterable[TimedMess
 
 
 def context_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> Exposed:
-    """Exposed messages of context parallelism: a ring of keys and values, in the backward of gradients, and others.
+    """Return the exposed messages of context parallelism: of a ring of keys and values, and of other exchanges.
 
     Each of the ``c - 1`` exchanges of a ring overlaps with one of the ``c`` equal steps of attention (Liu et al. 2023,
     section 3): ``(c - 1) max(t - t_attention / c, 0)`` is exposed. Messages of other exchanges, before attention, are
@@ -86,13 +86,15 @@ def context_parallel(design: Design, layout: Layout, messages: Iterable[TimedMes
     across = _across(cp_messages, group, Window.attention_forward, Window.before_attention)
     # Attention waits for exchanges and gathers before it.
     forward_exchange, backward_exchange = (
-        time_of(cp_messages, Scope.layer, w) for w in (Window.before_attention, Window.before_attention_backward)
+        scope_time(cp_messages, Scope.layer, w) for w in (Window.before_attention, Window.before_attention_backward)
     )
     return Exposed(plus(forward, forward_exchange), plus(backward, backward_exchange), *across)
 
 
 def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> Exposed:
-    """Exposed messages of experts, which overlap with the compute of their pass where the schedule pairs passes.
+    """Return the exposed messages of experts.
+
+    They overlap with the compute of their pass where the schedule pairs passes.
 
     Two micro-batches in opposite passes hide each other's messages (DeepSeek-AI 2024, section 3.2.1), whose kernels
     take cores from compute. Left open, a stack's recipes overlap exchanges that leave the domain in pipelines alone:
@@ -108,7 +110,7 @@ def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMess
         return Exposed()
     group = layout.experts.ep
     forward, backward = (
-        time_of(ep_messages, Scope.expert_layer, w) for w in (Window.experts_forward, Window.experts_backward)
+        scope_time(ep_messages, Scope.expert_layer, w) for w in (Window.experts_forward, Window.experts_backward)
     )
     usage = jnp.maximum(collectives.usage(group, design.system), kernels.exchange_cores)
     leaves_domain = jnp.where(group.domains > 1.0, 1.0, 0.0)
@@ -124,7 +126,9 @@ def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMess
 
 
 def paired_passes(design: Design, layout: Layout) -> Scalar:
-    """Share of the passes that run with an opposite pass of another micro-batch: all but those that fill the pipeline.
+    """Return the share of the passes that run with an opposite pass of another micro-batch.
+
+    All but those that fill the pipeline.
 
     DualPipe's schedules pair them; so does Megatron-Core (combined_1f1b) without a pipeline or with interleaved chunks,
     and without full recompute.
@@ -132,16 +136,17 @@ def paired_passes(design: Design, layout: Layout) -> Scalar:
     m = design.mapping
     pairs = (m.pp <= 1.0) | (m.virtual_stages > 1.0)
     if m.schedule is not None:
-        pairs = pairs | schedules.among(m.schedule, schedules.PAIRING)
+        pairs = pairs | schedules.is_any_of(m.schedule, schedules.PAIRING)
     filled = jnp.maximum(1.0 - m.pp / layout.n_micro_batches, 0.0)
     return jnp.where(pairs & (m.recompute != float(Recompute.full)), filled, 0.0)
 
 
 def _across(messages: list[TimedMessage], group: Group, *forward: Window) -> tuple[Scalar, Scalar]:
-    """Seconds of forward and backward messages on inter-domain links, 0 for a group within one domain."""
+    """Return the seconds of forward and backward messages on inter-domain links, 0 for a group within one domain."""
     leaves_domain = jnp.where(group.domains > 1.0, 1.0, 0.0)
     forward_time, backward_time = (
-        time_of([s for s in messages if (s.message.window in forward) is ahead], Scope.layer) for ahead in (True, False)
+        scope_time([s for s in messages if (s.message.window in forward) is ahead], Scope.layer)
+        for ahead in (True, False)
     )
     return leaves_domain * forward_time, leaves_domain * backward_time
 
@@ -156,7 +161,7 @@ def _exposed_by_window(
 ) -> list[Scalar]:
     """Return the exposed seconds by window, each with its overlap."""
     return [
-        collectives.exposed(time_of(messages, Scope.layer, window), passes.window(window), overlap, processor_usage)
+        collectives.exposed(scope_time(messages, Scope.layer, window), passes.window(window), overlap, processor_usage)
         for window, overlap in overlaps.items()
     ]
 
@@ -187,10 +192,10 @@ def transfers(layer: OnHost, host: MemoryTier, overlap: Scalar) -> Transfers:
     )
 
 
-def through_tiers(
+def tier_transfers(
     transfers: Transfers, layer: TieredOffload, tiers: HostTiers, host: MemoryTier, overlap: Scalar
 ) -> Transfers:
-    """The transfers with parts on storage, which reads and writes in turn in parallel with the link.
+    """Return the transfers with parts on storage, which reads and writes in turn in parallel with the link.
 
     Each pass takes the longer of link and storage (ZeRO-Infinity: Rajbhandari et al. 2021, section 6.2). For state that
     the host updates, only gradients (out) and new weights (in) cross the link. Offloaded gradients go against the

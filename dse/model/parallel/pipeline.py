@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import choose, quotient, value_or, where_on
-from dse.model.schedules import DEFERRING, PAIRING, among
+from dse.model.schedules import DEFERRING, PAIRING, is_any_of
 from dse.types import Mapping, Scalar, Schedule
 
 
@@ -34,7 +34,7 @@ def slowest_extra(stages: PipelineStages, pp: Scalar) -> Scalar:
 
 
 def bubble_time(stages: PipelineStages, pp: Scalar, virtual_stages: Scalar) -> Scalar:
-    """Bubble time of a step, s: fill and drain of the slowest stage.
+    """Return the bubble time of a step, s: fill and drain of the slowest stage.
 
     A micro-batch crosses every other stage once, ``(p - 1)(t_f + t_b)`` for equal stages; with ``v`` chunks a stage
     waits for one chunk of each only: ``/ v``. The makespan of n micro-batches is ``n`` intervals plus this. The lighter
@@ -48,7 +48,7 @@ def bubble_time(stages: PipelineStages, pp: Scalar, virtual_stages: Scalar) -> S
 
 
 def in_flight(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar, stage: Scalar = 0.0) -> Scalar:
-    """Micro-batches (of a whole stage) whose activations stage ``s``, counted from 0, holds at its peak.
+    """Return the micro-batches (of a whole stage) whose activations stage ``s``, counted from 0, holds at its peak.
 
     1F1B: ``min(n, p - s)``. Interleaved: ``p v + p - 1 - 2 s`` chunks, on the first stage ``p (1 + (p - 1)/(p v))``
     micro-batches (Korthikanti et al. 2022, section 4.2.3), at most all of them.
@@ -71,7 +71,7 @@ def in_last_chunk(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -
 
 
 def exposed_sends(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar, overlap: Scalar) -> Scalar:
-    """Exposed point-to-point messages per step, as a number of one-way messages.
+    """Return the exposed point-to-point messages per step, as a number of one-way messages.
 
     Every micro-batch and chunk crosses a stage border forward and backward. Without overlap all of them are exposed,
     and those of fill and drain (``2 (p - 1)`` hops); with overlap only the first micro-batch through every chunk and
@@ -99,7 +99,9 @@ class PassTime(NamedTuple):
 
 
 def bubble_share(code: Scalar, passes: PassTime, pp: Scalar, n_micro_batches: Scalar) -> Scalar:
-    """Bubble of a schedule over that of 1F1B, ``(p - 1)(f + b + w)``, for stages that take ``f``, ``b`` and ``w``.
+    """Return the bubble of a schedule over that of 1F1B, ``(p - 1)(f + b + w)``.
+
+    Stages take ``f``, ``b`` and ``w`` seconds.
 
     From the first forward to the end of the last pass of any stage, since the gradient norm of the optimiser needs all:
 
@@ -130,7 +132,7 @@ def bubble_share(code: Scalar, passes: PassTime, pp: Scalar, n_micro_batches: Sc
 def named_bubble_time(
     mapping: Mapping, stages: PipelineStages, passes: PassTime, n_micro_batches: Scalar, unpaired_time: Scalar
 ) -> Scalar:
-    """Bubble time of a step under the schedule that a mapping names, s.
+    """Return the bubble time of a step under the schedule that a mapping names, s.
 
     A slower device with both ends of the model, by ``d`` per micro-batch, reduces the bubble, since it starts first,
     ends last and the others wait for it anyway: by ``n d`` for ZB-V, ``2 (p - 1) d`` for DualPipe, ``(2 p - 1) d`` for
@@ -160,7 +162,7 @@ def pairs_passes(mapping: Mapping) -> Scalar:
     """Return 1 where the schedule runs a forward and a backward in parallel, else 0."""
     if mapping.schedule is None:
         return 0.0
-    return jnp.where(among(mapping.schedule, PAIRING) & (mapping.pp > 1.0), 1.0, 0.0)
+    return jnp.where(is_any_of(mapping.schedule, PAIRING) & (mapping.pp > 1.0), 1.0, 0.0)
 
 
 class ActivationsInFlight(NamedTuple):
@@ -182,7 +184,7 @@ def activations_in_flight(mapping: Mapping, n_micro_batches: Scalar, stage: Scal
     default = ActivationsInFlight(in_flight(p, v, n, stage), in_first_chunk(p, v, n), in_last_chunk(p, v, n))
     if code is None:
         return default
-    defers = among(code, DEFERRING) & (p > 1.0)
+    defers = is_any_of(code, DEFERRING) & (p > 1.0)
     extra = choose(code, {Schedule.dualpipe: 1.0, Schedule.dualpipev: 0.5})
     first = choose(
         code,
@@ -231,7 +233,7 @@ def named_sends(mapping: Mapping, n_micro_batches: Scalar, overlap: Scalar) -> S
     return exposed_sends(mapping.pp, mapping.virtual_stages, n_micro_batches, hidden)
 
 
-def ends_of(folded: Scalar, copies: Scalar, first: Scalar, last: Scalar) -> tuple[Scalar, Scalar]:
+def end_values(folded: Scalar, copies: Scalar, first: Scalar, last: Scalar) -> tuple[Scalar, Scalar]:
     """Return embedding and head of the devices of the first and of the last stage.
 
     A folded pipeline has both on the first.

@@ -11,7 +11,7 @@ from dse.model.serving.stage_pass import stage_pass
 from dse.model.serving.steady import EnginePhase, Phases, Served
 from dse.model.serving.step import with_narrow_formats, without_floors
 from dse.model.serving.work import step_work
-from dse.model.work.ledger import over_kernels, scaled, summed
+from dse.model.work.ledger import scale_record, sum_over_kernels, sum_records
 from dse.types import Engine, OperatorKind, Scalar, Serving, Work
 
 
@@ -34,9 +34,9 @@ def token_bounds(serving: Serving, state: Served, steps: PhaseBounds) -> BoundBy
 
     Time lost to preemption has no bound and counts as rest.
     """
-    decode = scaled(1.0 / tokens_of_a_step(serving), steps.decode)
+    decode = scale_record(1.0 / tokens_of_a_step(serving), steps.decode)
     preemption = BoundBy(0.0, 0.0, 0.0, state.preempted)
-    return summed([decode, proportional(state.prefill, [steps.prefill]), preemption])
+    return sum_records([decode, proportional(state.prefill, [steps.prefill]), preemption])
 
 
 def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: EnginePhase) -> BoundBy:
@@ -51,10 +51,10 @@ def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: EngineP
     def bound(kind: OperatorKind, work: Work) -> BoundBy:
         return bound_by(kind, [work], isolated_time(kind, work, rates), rates)
 
-    return summed(
+    return sum_records(
         [
-            proportional(time.matrix, [over_kernels(ledger.other_operators, bound)]),
-            proportional(time.attention, [over_kernels([ledger.attention], bound)]),
+            proportional(time.matrix, [sum_over_kernels(ledger.other_operators, bound)]),
+            proportional(time.attention, [sum_over_kernels([ledger.attention], bound)]),
             BoundBy(0.0, 0.0, time.communication, time.host),
         ]
     )

@@ -14,7 +14,7 @@ from dse.model.machine.power import at_clock, clock_ratio, repeated_demand
 from dse.model.serving.pass_energy import joules_of, working_share
 from dse.model.serving.step import EngineStepTime, engine_step, per_stage_batch, with_best_nano_batches
 from dse.model.serving.work import Stage, stage_of
-from dse.model.steps.operating import SLOW, limited_clock, reading_time, split_demand, with_accelerator
+from dse.model.steps.operating import SLOW_CLOCK, limited_clock, reading_time, split_demand, with_accelerator
 from dse.model.work.batch import Batch
 from dse.types import Engine, Scalar, Serving
 
@@ -56,6 +56,6 @@ def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batc
     repeated = repeated_demand(pass_joules, pass_time, accelerator.power)._replace(
         active=active, memory_time=memory_time
     )
-    demand = split_demand(accelerator, pass_time, timed_step(stage_at(SLOW)).total / stages, repeated)
+    demand = split_demand(accelerator, pass_time, timed_step(stage_at(SLOW_CLOCK)).total / stages, repeated)
     limited_ratio, sold_ratio, violates_limit = limited_clock(accelerator, pass_time, demand)
     return Running(stage_at(limited_ratio / sold_ratio), limited_ratio, violates_limit)

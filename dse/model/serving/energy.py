@@ -47,7 +47,7 @@ class EnergyAndPower(NamedTuple):
 
 
 def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
-    """Energy per output token and power per device of one data-parallel rank at ``rate`` requests/s."""
+    """Return the energy per output token and power per device of one data-parallel rank at ``rate`` requests/s."""
     stage, experts_dp, requests, serving, engine = rank
     system, tp, pp = stage.design.system, stage.design.mapping.tp, stage.design.mapping.pp
     power = system.accelerator.power
@@ -74,7 +74,7 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
     prompt_passes = devices * phases.mixed.passes * counts.with_prompts
     prefill_joules = _times(prompt_joules, prompt_passes, prompt_passes * cores[1])
 
-    seconds = devices / tokens  # device seconds per token
+    device_seconds = devices / tokens  # device seconds per token
     prefill_share = counts.with_prompts * phases.mixed.time.total * tokens
     clocks = [
         share * control_power(p.clock.ratio, v, power) * working_share(p.time, engine)
@@ -83,8 +83,8 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
     leakage = leakage_power(volts[0], power)
     if phases.mixed.clock.stage is not phases.decode.clock.stage:
         leakage = leakage + prefill_share * (leakage_power(volts[1], power) - leakage)
-    core_joules = seconds * (leakage + phases.busy * clocks[0] + prefill_share * (clocks[1] - clocks[0]))
-    idle_joules, host = core_joules + seconds * power.uncore, seconds * system.host_power
+    core_joules = device_seconds * (leakage + phases.busy * clocks[0] + prefill_share * (clocks[1] - clocks[0]))
+    idle_joules, host = core_joules + device_seconds * power.uncore, device_seconds * system.host_power
     on_device = sum(decode_joules) + sum(prefill_joules) + idle_joules
     both_memory = decode_joules.memory + prefill_joules.memory
     overhead = overhead_energy(
@@ -98,7 +98,7 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
             host=host,
             **overhead._asdict(),
         ),
-        average=on_device / seconds,
+        average=on_device / device_seconds,
         decode=decode_power,
         prefill=mixed_power,
         provisioned=power_limit(power),
@@ -129,12 +129,12 @@ def _step_counts(phases: Phases, is_mixing: Any, seconds: Scalar) -> _StepCounts
 
 
 def _times(step: PassJoules, passes: Scalar, cores: Scalar) -> PassJoules:
-    """Energy of ``passes`` passes, with the cores' part scaled by ``cores`` to the nominal voltage."""
+    """Return the energy of ``passes`` passes, with the cores' part scaled by ``cores`` to the nominal voltage."""
     return PassJoules(cores * step.cores, passes * step.memory, passes * step.network)
 
 
 def _phase_power(step: PassJoules, phase: EnginePhase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:
-    """Power of a device that repeats a step, W, and the share of its cores' energy that the power limit leaves."""
+    """Return the power in W of a device that repeats a step, and the share of its cores' energy under the limit."""
     power = stage.design.system.accelerator.power
     seconds = jnp.maximum(phase.time.total / stage.design.mapping.pp, 1e-12)  # one pass
     working = working_share(phase.time, engine) * seconds

@@ -12,7 +12,7 @@ from dse.model.serving.steady import Served
 from dse.types import Load, Requests, Scalar, Serving
 
 #: Three-point Gauss-Hermite quadrature of a normal distribution: points and weights.
-_LENGTHS = ((-math.sqrt(3.0), 1.0 / 6.0), (0.0, 2.0 / 3.0), (math.sqrt(3.0), 1.0 / 6.0))
+_LENGTH_NODES = ((-math.sqrt(3.0), 1.0 / 6.0), (0.0, 2.0 / 3.0), (math.sqrt(3.0), 1.0 / 6.0))
 
 
 def share_in_time(requests: Requests, serving: Serving, state: Served, request_time: Scalar) -> Scalar:
@@ -33,7 +33,7 @@ def _first_token_in_time(requests: Requests, state: Served, request_time: Scalar
         slack = limit - request_time - state.prompt * jnp.maximum(length, 0.0)
         return -jnp.expm1(-jnp.maximum(slack, 0.0) / wait)
 
-    share = sum(weight * share_within(1.0 + requests.length_spread * point) for point, weight in _LENGTHS)
+    share = sum(weight * share_within(1.0 + requests.length_spread * point) for point, weight in _LENGTH_NODES)
     return jnp.where(limit > 0.0, jnp.where(promises_none(requests), 0.0, share), 1.0)
 
 
@@ -43,7 +43,10 @@ def promises_none(requests: Requests) -> Any:
 
 
 def _tokens_in_time(requests: Requests, serving: Serving, state: Served) -> Scalar:
-    """Probability of meeting the TPOT limit: a normal distribution in its logistic approximation (Camilli 1994)."""
+    """Return the probability of meeting the TPOT limit.
+
+    A normal distribution in its logistic approximation (Camilli 1994).
+    """
     limit, steps = requests.token_limit, requests.output_tokens / tokens_of_a_step(serving)
     odds = jnp.maximum(1.0 - state.mixed, 0.0) / jnp.maximum(state.mixed * steps, 1e-9)
     spread = jnp.maximum(state.prefill * jnp.sqrt(odds), 1e-4 * state.token)

@@ -21,11 +21,11 @@ CHUNK = 128.0
 _FLOPS = 6.0
 
 #: Rows of a kernel that fills the device.
-_FULL = 128.0 * 64.0
+_FULL_ROWS = 128.0 * 64.0
 
 
-def in_hybrid(operators: list[Operator], design: Design, layout: Layout, batch: Batch) -> list[Operator]:
-    """Operators of the mean block of a hybrid: attention layers and state-space layers, each with its share."""
+def hybrid_operators(operators: list[Operator], design: Design, layout: Layout, batch: Batch) -> list[Operator]:
+    """Return the operators of the mean block of a hybrid: attention and state-space layers, each with its share."""
     attends, keeps, feeds, gated = shares_of(design.workload)
     if nothing(keeps):
         return operators
@@ -50,7 +50,7 @@ def _times(operator: Operator, share: Scalar) -> Operator:
 
 
 def state_operators(design: Design, layout: Layout, batch: Batch) -> list[Operator]:
-    """Operators of one state-space layer of a device, in place of attention.
+    """Return the operators of one state-space layer of a device, in place of attention.
 
     Decode reads and writes the state once per token. A prompt is computed in chunks of ``C`` tokens: ``C (N + P) H``
     FLOPs per token within the chunk, ``4 N P H`` with the state, which is written after each chunk.
@@ -61,10 +61,10 @@ def state_operators(design: Design, layout: Layout, batch: Batch) -> list[Operat
     queries = batch.sequences * (1.0 + batch.drafts)
     token_bytes = act * (2.0 * keys + 2.0 * values)
     decode_bytes = 2.0 * r.state_bytes * batch.sequences * size + queries * token_bytes
-    decode = Work(_FLOPS * queries * size, decode_bytes, _FULL, math.inf)
+    decode = Work(_FLOPS * queries * size, decode_bytes, _FULL_ROWS, math.inf)
     heads = r.state_heads / tp
     chunked = batch.prompt * (CHUNK * heads * (r.state_key_dim + r.state_value_dim) + 4.0 * size)
-    prefill = Work(chunked, batch.prompt * (token_bytes + r.state_bytes * size / CHUNK), _FULL, math.inf)
+    prefill = Work(chunked, batch.prompt * (token_bytes + r.state_bytes * size / CHUNK), _FULL_ROWS, math.inf)
     mixed = tokens * (2.0 * keys + values)
     return [
         linear("state_in", tokens, 2.0 * keys + values + gates, design.workload.hidden, e, 0.0),

@@ -10,19 +10,22 @@ from dse.types import Engine, Load, Requests, Scalar, Serving
 
 
 def tokens_of_a_step(serving: Serving) -> Scalar:
-    """Output tokens per sequence and step: ``(1 - a^(k + 1)) / (1 - a)`` with k drafts (Leviathan et al. 2023)."""
+    """Return the output tokens per sequence and step: ``(1 - a^(k + 1)) / (1 - a)`` with k drafts.
+
+    Leviathan et al. 2023.
+    """
     alpha = serving.acceptance
     return jnp.where(serving.drafts > 0.0, (1.0 - alpha ** (serving.drafts + 1.0)) / (1.0 - alpha), 1.0)
 
 
-def in_phase(requests: Requests) -> Scalar:
+def ends_together(requests: Requests) -> Scalar:
     """Return true where requests that start together end together, as in a queue with answers of one length."""
-    alike = (requests.load == float(Load.offline)) & (requests.longest_answer <= requests.output_tokens)
-    return alike if requests.answer_spread is None else alike & (requests.answer_spread <= 0.0)
+    equal_answers = (requests.load == float(Load.offline)) & (requests.longest_answer <= requests.output_tokens)
+    return equal_answers if requests.answer_spread is None else equal_answers & (requests.answer_spread <= 0.0)
 
 
 def idle_rows(serving: Serving, engine: Engine, sequences: Scalar) -> Scalar:
-    """Rows that a decode step computes beyond its ``sequences``, up to the next captured graph.
+    """Return the rows that a decode step computes beyond its ``sequences``, up to the next captured graph.
 
     Graphs are of powers of two, of multiples of a step ``g`` up to ``4 g``, and of the most sequences of the engine
     (``_filter_cuda_graph_batch_sizes`` of ``model_engine.py`` of TensorRT-LLM 1.0, with padding).
@@ -71,7 +74,7 @@ class PromptIntake(NamedTuple):
 
 
 def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> PromptIntake:
-    """Prompt intake of engine steps.
+    """Return the prompt intake of engine steps.
 
     In full steps the share of prompt tokens is that of a request; other steps carry the prompts that arrived since the
     step before, up to a chunk, or as many whole ones as fit into it. Answers in phase end together, and their prompts
@@ -95,7 +98,7 @@ def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> Prom
         )
         free_tokens = jnp.where(fits_prompts, prompt_tokens * jnp.floor(free_tokens / prompt_tokens), free_tokens)
     tokens = jnp.maximum(free_tokens, full_step_tokens)
-    arrivals = jnp.where(in_phase(requests), running, arrivals)
+    arrivals = jnp.where(ends_together(requests), running, arrivals)
     prompts_per_step, mean_step_tokens = tokens / prompt_tokens, jnp.minimum(tokens, prompt_tokens * arrivals)
     steps_per_prompt = computed_tokens / mean_step_tokens
     return PromptIntake(
@@ -127,6 +130,6 @@ def _whole_prompt_tokens(chunk: Scalar, prompt_tokens: Scalar, answer_steps: Sca
 
 
 def _mean_if_positive(mean: Scalar) -> Scalar:
-    """Mean of the positive values of a Poisson distribution: ``m / (1 - exp(-m))``, its series near 0."""
+    """Return the mean of the positive values of a Poisson distribution: ``m / (1 - exp(-m))``, its series near 0."""
     least = 1e-3
     return jnp.where(mean > least, mean / -jnp.expm1(-jnp.maximum(mean, least)), 1.0 + 0.5 * mean)

@@ -15,7 +15,7 @@ TILE_ROWS = 16.0
 
 
 def engine_rates(design: Design) -> Rates:
-    """Rates of the kernels of a pass of ``design``'s engine, without its own constants."""
+    """Return the rates of the kernels of a pass of ``design``'s engine, without its own constants."""
     rates = rates_alone(design.system.accelerator, design.mapping.precision, design.software)
     return attention_rates(expert_rates(rates, design), design)
 
@@ -39,7 +39,7 @@ def rates_alone(accelerator: Accelerator, precision: Scalar, software: Software 
 
 
 def expert_rates(rates: Rates, design: Design) -> Rates:
-    """The rates with experts of 4-bit weights at the fp4 rate, where the device has one."""
+    """Return the rates with experts of 4-bit weights at the fp4 rate, where the device has one."""
     serving, accelerator = design.mapping.serving or Serving(), design.system.accelerator
     if OperatorKind.grouped not in rates.units:
         return rates
@@ -51,7 +51,7 @@ def expert_rates(rates: Rates, design: Design) -> Rates:
 
 
 def attention_rates(rates: Rates, design: Design) -> Rates:
-    """The rates with attention of prompts over an 8-bit cache as the device's kernels have it alone.
+    """Return the rates with attention of prompts over an 8-bit cache as the device's kernels have it alone.
 
     Compressed keys and values are made whole in 16 bits before prompts attend to them.
     """

@@ -16,7 +16,7 @@ from dse.model.machine.rates import TINY, matrix_rate
 from dse.model.serving.stage_pass import StagePass, stage_pass
 from dse.model.serving.work import Stage, cache_bytes, ranks_of_experts, stage_of, step_work
 from dse.model.work.batch import Batch
-from dse.model.work.ledger import Runs, over_kernels
+from dse.model.work.ledger import Runs, sum_over_kernels
 from dse.types import Design, Load, OperatorKind, Requests, Scalar, Serving
 
 #: Operators of the matrix units; all others count as 0.
@@ -33,7 +33,7 @@ class Least(NamedTuple):
 
 
 def least(design: Design) -> Least:
-    """Lower bounds of a design.
+    """Return lower bounds of the latencies of a design, s.
 
     Memory: a step reads at least the weights that one token uses, shared by its ``n`` sequences, and the cache of each:
     ``steps (W / n + cache) / B``. Compute: FLOPs of the prompt and of all tokens but the first. Both at the fastest
@@ -65,7 +65,7 @@ def least(design: Design) -> Least:
 
 
 def _peak(design: Design, serving: Serving) -> Scalar:
-    """Peak FLOP/s of a device: at the recipe's precision, or at fp4 for experts in 4 bits where it is faster."""
+    """Return the peak FLOP/s of a device: at the recipe's precision, or fp4 for faster 4-bit experts."""
     rates = design.system.accelerator.matrix_rate
     in_four = (serving.expert_bytes > 0.0) & (serving.expert_bytes < 1.0)
     recipe_rate = matrix_rate(design.system.accelerator, design.mapping.precision)
@@ -82,10 +82,10 @@ def _requests_per_step(design: Design, stage: Stage, requests: Requests, serving
 
 
 def _flops(ledger: StagePass) -> Scalar:
-    """FLOPs of matrix operators per device and pass."""
-    return over_kernels(ledger.phase.runs, lambda kind, work: work.flops if kind in _PRODUCTS else 0.0)
+    """Return the FLOPs of matrix operators per device and pass."""
+    return sum_over_kernels(ledger.phase.runs, lambda kind, work: work.flops if kind in _PRODUCTS else 0.0)
 
 
 def _bytes(runs: Iterable[Runs]) -> Scalar:
-    """Device-memory bytes of matrix operators."""
-    return over_kernels(runs, lambda kind, work: work.bytes if kind in _PRODUCTS else 0.0)
+    """Return the device-memory bytes of matrix operators."""
+    return sum_over_kernels(runs, lambda kind, work: work.bytes if kind in _PRODUCTS else 0.0)

@@ -141,7 +141,7 @@ def _with_preemption(state: Served, rank: Rank, kv: KvCapacity) -> Served:
 
 
 def _phases(rank: Rank, state: Served, steps: EngineSteps, is_batch: Scalar, busy_share: Scalar) -> Phases:
-    """Kinds of engine steps, with their counts per output token."""
+    """Return the kinds of engine steps, with their counts per output token."""
     requests, pp, tokens_per_step = rank.requests, rank.stage.design.mapping.pp, tokens_of_a_step(rank.serving)
     mixed_sequences = jnp.where(jnp.logical_or(is_batch, steps.separate_prefill), 0.0, state.decoding)
     decode = per_stage_batch(steps.batch._replace(sequences=state.decoding, prompt=0.0), pp)

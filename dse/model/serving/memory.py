@@ -35,12 +35,14 @@ class KvCapacity(NamedTuple):
         return plus(self.a_sequence, self.buffers)
 
     def engine(self, running: Scalar) -> Scalar:
-        """Bytes of the engine itself with ``running`` sequences."""
+        """Return the bytes of the engine itself with ``running`` sequences."""
         return plus(self.runtime, times(running, self.buffers))
 
 
 def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> KvCapacity:
-    """Memory of an engine and its capacity: ``(share x capacity - weights - runtime) / bytes of a sequence``.
+    """Return the memory of an engine and its capacity for sequences.
+
+    ``(share x capacity - weights - runtime) / bytes of a sequence``.
 
     The runtime memory holds the activations of a usual step; longer steps add to it. With paged allocation a sequence
     takes its prompt, on average half of its answer, and the reserved share of the other half; without it, both whole.
@@ -71,7 +73,7 @@ def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engi
 def _prompts_in_spread(
     stage: Stage, requests: Requests, serving: Serving, reserved_share: Scalar, sequence_cache: Scalar, prefix: Scalar
 ) -> Scalar:
-    """Prompts that fit into the standard deviation of an answer's cache: ``(1 - r) a / sqrt(12) / p``.
+    """Return the prompts that fit into the standard deviation of an answer's cache: ``(1 - r) a / sqrt(12) / p``.
 
     The progress of answers is uniform, and with it their share of the cache ``a``. Admission needs ``p`` bytes: the
     prompt beyond a shared ``prefix`` and the reserved share ``r`` of its answer.
@@ -133,12 +135,14 @@ def _with_far_memory(design: Design, spill: Spill, layout: Layout, kv: KvCapacit
 
 
 def far_tier(system: System) -> FarMemory:
-    """Far memory of a device: the system's, or its share of the host's."""
+    """Return the far memory of a device: the system's, or its share of the host's."""
     return system.far or FarMemory(capacity=system.host.capacity, bandwidth=system.host.bandwidth)
 
 
 def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:
-    """Weight bytes of the most loaded device: matrices at the recipe's precision, embedding and head in 16 bits.
+    """Return the weight bytes of the most loaded device.
+
+    Matrices are at the recipe's precision, embedding and head in 16 bits.
 
     Weights, and those of experts, may have a format of their own. A single stage holds both embedding and head. Layers
     that draft tokens (multi-token prediction, EAGLE) add one layer, on the stage of the head.

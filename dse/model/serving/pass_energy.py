@@ -23,12 +23,15 @@ class PassJoules(NamedTuple):
     network: Scalar
 
     def excess_over(self, other: PassJoules) -> PassJoules:
-        """Excess over another pass, at least 0."""
+        """Return the excess over another pass, at least 0."""
         return PassJoules(*(jnp.maximum(a - b, 0.0) for a, b in zip(self, other, strict=True)))
 
 
 def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> PassJoules:
-    """Energy of one pass of a stage with its share of the head, on the device with the mean rows of experts."""
+    """Return the energy of one pass of a stage with its share of the head, J.
+
+    On the device with the mean rows of experts.
+    """
     design = stage.design
     work = step_work(stage, ranks, serving, batch, engine, is_mean=True)
     joules = phase_energy(stage_pass(stage, work, batch).phase, design, reread_bytes(stage, serving))
@@ -37,7 +40,7 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, bat
 
 
 def working_share(time: EngineStepTime, engine: Engine) -> Scalar:
-    """Share of a step with running core clocks: kernels, including waiting collective kernels.
+    """Return the share of a step with running core clocks: kernels, including waiting collective kernels.
 
     Overheads count where they are small kernels of a graph; during host launches the device idles.
     """

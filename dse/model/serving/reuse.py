@@ -56,7 +56,7 @@ class CacheContents(NamedTuple):
     think_time: Scalar  # s
 
     def tokens_used(self, time: Scalar) -> tuple[Scalar, Scalar]:
-        """Tokens that were used within ``time``, and their slope.
+        """Return the tokens that were used within ``time``, and their slope.
 
         Prefixes; contexts of sessions whose user still thinks, ``(t - 1) / 2`` turns long; and of those that have
         ended, which nobody asks for again.
@@ -73,7 +73,7 @@ class CacheContents(NamedTuple):
 
 
 def _prefixes_used(contents: CacheContents, time: Scalar) -> tuple[Scalar, Scalar]:
-    """Prefixes that were used within ``time``, and the slope of their number."""
+    """Return the prefixes that were used within ``time``, and the slope of their number."""
     prefixes: Scalar = 0.0
     slope: Scalar = 0.0
     for count, share in contents.groups:
@@ -84,7 +84,10 @@ def _prefixes_used(contents: CacheContents, time: Scalar) -> tuple[Scalar, Scala
 
 
 def popularity(reuse: Reuse) -> list[_PrefixGroup]:
-    """Zipf's law: the prefix of rank ``r`` has ``r^-a / sum r^-a`` of the requests."""
+    """Return the prefixes by popularity under Zipf's law.
+
+    The prefix of rank ``r`` has ``r^-a / sum r^-a`` of the requests.
+    """
     nodes, weights = np.polynomial.legendre.leggauss(_RANK_NODES)
     ranks: list[tuple[Scalar, Scalar]] = [
         (jnp.clip(reuse.prefix_groups - r, 0.0, 1.0), r + 1.0) for r in range(_SINGLE_PREFIXES)
@@ -115,7 +118,7 @@ def characteristic_time(contents: CacheContents, capacity: Scalar) -> Scalar:
 
 
 def grown_by_turn(requests: Requests, reuse: Reuse) -> tuple[Scalar, Scalar]:
-    """New prompt tokens of a turn, and tokens that it adds to its session's context, its answer among them.
+    """Return the new prompt tokens of a turn, and tokens that it adds to its session's context, its answer among them.
 
     The mean prompt ``P`` of ``t`` turns with a shared prefix ``s``, ``u`` new tokens and answers ``a`` is ``s + u (t +
     1) / 2 + a (t - 1) / 2``. Of answers too long for such a mean the prompts have what is left by one new token.
@@ -141,13 +144,15 @@ def hit_rate(contents: CacheContents, prompt: Scalar, time: Scalar) -> Scalar:
 
 
 def at_best(requests: Requests, reuse: Reuse) -> Lookups:
-    """Lookups of caches that hold everything: where the fixed point of hits and load begins, as an engine does.
+    """Return the lookups of caches that hold everything.
+
+    There the fixed point of hits and load begins, as an engine does.
 
     Without hits a load may be more than can be served, with no room left for a cache: another fixed point.
     """
     turns = 0.5 * (reuse.turns - 1.0) * grown_by_turn(requests, reuse)[1]
-    reused = jnp.minimum(requests.prefix_share + turns / requests.prompt_tokens, 1.0)
-    return Lookups(reused, reused, 0.0)
+    reused_share = jnp.minimum(requests.prefix_share + turns / requests.prompt_tokens, 1.0)
+    return Lookups(reused_share, reused_share, 0.0)
 
 
 def shared_among(kv: KvCapacity, reuse: Reuse) -> KvCapacity:

@@ -33,7 +33,7 @@ class StagePass(NamedTuple):
 
 
 def stage_pass(stage: Stage, work: StepWork, batch: Batch) -> StagePass:
-    """Ledger of a pass: execution counts of the operators of ``work`` and of its messages.
+    """Return the ledger of a pass: execution counts of the operators of ``work`` and of its messages.
 
     Each draft runs a layer (with experts where the model has experts) and the head once more; the ``pp`` stages share
     these layers like the head, which belongs to the last stage and counts as ``1 / pp`` in each.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import times
 from dse.model.serving.clock import Running, at_limit
-from dse.model.serving.intake import PromptIntake, idle_rows, in_phase, prompt_intake, tokens_of_a_step
+from dse.model.serving.intake import PromptIntake, ends_together, idle_rows, prompt_intake, tokens_of_a_step
 from dse.model.serving.step import EngineStepTime, engine_step
 from dse.model.serving.work import Rank
 from dse.model.work.batch import Batch
@@ -100,7 +100,7 @@ class EngineSteps(NamedTuple):
         return EngineStepTime(*(jnp.maximum(2.0 * half - full, 0.0) for full, half in pairs))
 
     def decode_at(self, sequences: Scalar) -> EngineStepTime:
-        """Decode step time of ``sequences``, by part."""
+        """Return the decode step time of ``sequences``, by part."""
         share = sequences / self.sequences
         pairs = zip(self.decode, self.empty_decode, strict=True)
         return EngineStepTime(*(none + share * (full - none) for full, none in pairs))
@@ -111,7 +111,7 @@ class EngineSteps(NamedTuple):
         return (self.decode.total - self.empty_decode.total) / self.sequences
 
     def decode_time(self, sequences: Scalar) -> Scalar:
-        """Decode step time of ``sequences``, s."""
+        """Return the decode step time of ``sequences``, s."""
         return self.empty_decode.total + sequences * self.sequence_time
 
     @property
@@ -352,7 +352,7 @@ def together(rank: Rank) -> tuple[Scalar | None, Scalar]:
         return None, 0.0
     prompts = dataclasses.replace(forward, seq_len=_prompt_context(rank.requests))
     routed = 2.0 * mixture.top_k / mixture.n_experts * routed_parameters(prompts)
-    same = jnp.logical_or(in_phase(rank.requests), balance > 0.0)
+    same = jnp.logical_or(ends_together(rank.requests), balance > 0.0)
     return jnp.where(same, 1.0, rank.met), routed / forward_flops(prompts)
 
 
@@ -383,7 +383,7 @@ def _opening_wait(steps: EngineSteps, rank: Rank, tokens: Scalar) -> Scalar:
 
 
 def _prompt_context(requests: Requests) -> Scalar:
-    """Mean tokens that a prompt token attends to, a shared prefix included."""
+    """Return the mean tokens that a prompt token attends to, a shared prefix included."""
     return 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
 
 
@@ -407,7 +407,7 @@ def _waiting_ratio(ends: Scalar, works: Scalar, backlog: Scalar) -> Scalar:
 def _engine_steps(
     rank: Rank, running: Scalar, mixed_sequences: Scalar, prompt: Scalar, max_parts: Scalar
 ) -> EngineSteps:
-    """Decode steps of all running sequences and of half of them, and a step with prompts.
+    """Return the decode steps of all running sequences and of half of them, and a step with prompts.
 
     Args:
         rank: one data-parallel rank with its requests and engine.

@@ -20,7 +20,7 @@ from dse.model.serving.stage_pass import StagePass, stage_pass
 from dse.model.serving.work import Stage, StepWork, bytes_per_weight, step_bytes, step_work
 from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, shares_of
-from dse.model.work.ledger import over_kernels
+from dse.model.work.ledger import sum_over_kernels
 from dse.types import Design, Engine, Mapping, Message, MessageKind, NanoBatches, OperatorKind, Scalar, Serving
 
 
@@ -38,12 +38,12 @@ class EngineStepTime(NamedTuple):
         return self.matrix + self.attention + self.communication + self.host
 
     def plus(self, other: EngineStepTime, weight: Scalar) -> EngineStepTime:
-        """The sum of both, ``other`` times ``weight``."""
+        """Return the sum of both, ``other`` times ``weight``."""
         return EngineStepTime(*(a + weight * b for a, b in zip(self, other, strict=True)))
 
 
 def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> EngineStepTime:
-    """Time of one engine step by part.
+    """Return the time of one engine step by part.
 
     Under a pipeline the batch is split over the stages: each sequence passes all stages while they work on other
     sequences. Fewer sequences than stages leave some stages idle.
@@ -108,7 +108,7 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
 
 
 def exposed_launches(engine: Engine, batch: Batch, overhead: Scalar, device: Scalar) -> Scalar:
-    """Time by which launches outlast the kernels of a step without a graph: ``max(r a - D, 0)``.
+    """Return the time by which launches outlast the kernels of a step without a graph: ``max(r a - D, 0)``.
 
     A host launches the kernels of a step with prompts one by one, unless it has captured a graph of as many tokens.
     Launches of a layer take ``r`` times its overhead ``a`` in a graph, longer on a slow host.
@@ -120,7 +120,7 @@ def exposed_launches(engine: Engine, batch: Batch, overhead: Scalar, device: Sca
 
 
 def exposed_host_time(design: Design, engine: Engine, batch: Batch, device: Scalar) -> Scalar:
-    """Host time of a step that its kernels do not hide: ``h - o min(h, device)``.
+    """Return the host time of a step that its kernels do not hide: ``h - o min(h, device)``.
 
     The host schedules a step, prepares each sequence, and hands the inputs to every further rank of a tp group; with
     asynchronous scheduling while the device works on the step before (vLLM, SGLang, TensorRT-LLM since 2025). Engines
@@ -161,7 +161,7 @@ class FarBytes(NamedTuple):
 
 
 def far_bytes(stage: Stage, serving: Serving, batch: Batch) -> FarBytes:
-    """Weights and cache in far memory, each read once."""
+    """Return the weights and cache in far memory, each read once."""
     spill = stage.design.mapping.spill or NO_SPILL
     if spill is NO_SPILL:
         return FarBytes(0.0, 0.0)
@@ -184,14 +184,14 @@ def far_energy(stage: Stage, serving: Serving, batch: Batch) -> Scalar:
 SINGLE_BATCH = NanoBatches(nano_batches=1.0, step_overlap=0.0)
 
 
-def nano_of(stage: Stage) -> NanoBatches:
-    """Nano-batches of the mapping of a stage."""
+def nano_batches_of(stage: Stage) -> NanoBatches:
+    """Return the nano-batches of the mapping of a stage."""
     return stage.design.mapping.nano or SINGLE_BATCH
 
 
 def reread_bytes(stage: Stage, serving: Serving) -> Scalar:
-    """Bytes of weights that a stage reads again: each further nano-batch reads all of them."""
-    extra_batches = nano_of(stage).nano_batches - 1.0
+    """Return the bytes of weights that a stage reads again: each further nano-batch reads all of them."""
+    extra_batches = nano_batches_of(stage).nano_batches - 1.0
     return 0.0 if nothing(extra_batches) else extra_batches * weight_bytes(stage.design, stage.layout, serving)
 
 
@@ -204,10 +204,10 @@ def overlapped_step(
     the time ``R`` of reading the weights again. All parts of the step scale alike. Operators of one nano-batch depend
     on each other, so overlap needs two (Zhu et al. 2024).
     """
-    nano = nano_of(stage)
+    nano = nano_batches_of(stage)
     if nano is SINGLE_BATCH:
         return serial
-    compute, memory = over_kernels(ledger.phase.runs, lambda kind, work: roofline_terms(kind, work, rates))
+    compute, memory = sum_over_kernels(ledger.phase.runs, lambda kind, work: roofline_terms(kind, work, rates))
     reread_time, slowdown = moving_time(reread_bytes(stage, serving), rates), engine.kernel_slowdown
     busiest = jnp.maximum(slowdown * jnp.maximum(compute, memory + reread_time), serial.communication)
     serial_time = jnp.maximum(serial.matrix + serial.attention + serial.communication, 1e-12)
@@ -219,7 +219,7 @@ def overlapped_step(
 
 def with_best_nano_batches(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Stage:
     """Return the stage with the nano-batches of its mapping if they save time at its clock, else with one batch."""
-    nano = nano_of(stage)
+    nano = nano_batches_of(stage)
     if nano is SINGLE_BATCH:
         return stage
 
@@ -234,12 +234,12 @@ def with_best_nano_batches(stage: Stage, ranks: Scalar, serving: Serving, engine
 
 
 def with_mapping(stage: Stage, mapping: Mapping) -> Stage:
-    """The stage with another mapping."""
+    """Return the stage with another mapping."""
     return stage._replace(design=dataclasses.replace(stage.design, mapping=mapping))
 
 
 def with_narrow_formats(rates: Rates, engine: Engine) -> Rates:
-    """The rates with products of 8 and 4 bits at the share of their peak that the engine reaches."""
+    """Return the rates with products of 8 and 4 bits at the share of their peak that the engine reaches."""
     size = rates.operand_bytes
     share = jnp.where(size < 0.9, engine.narrow_rate**2, jnp.where(size < 1.9, engine.narrow_rate, 1.0))
     narrow = (OperatorKind.matrix, OperatorKind.grouped)
@@ -265,7 +265,7 @@ def rates_in(engine: Engine, stage: Stage) -> Rates:
 
 
 def without_floors(rates: Rates) -> Rates:
-    """The rates of kernels in a graph, without the launch floor."""
+    """Return the rates of kernels in a graph, without the launch floor."""
     return rates._replace(kernels=dataclasses.replace(rates.kernels, kernel_floor=0.0))
 
 
@@ -283,7 +283,7 @@ def narrow_shard_slowdown(engine: Engine, stage: Stage, rates: Rates) -> Scalar:
 
 
 def layer_message_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
-    """Time of the messages of a layer, s.
+    """Return the time of the messages of a layer, s.
 
     Within a scale-up domain engines use kernels of their own that read the memory of their peers: the bytes over the
     links to these, without the steps of a library. Their all-reduces are for small messages; larger ones, and engines

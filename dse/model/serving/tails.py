@@ -22,7 +22,7 @@ NORMAL = {"p50": (0.0, 0.5), "p90": (1.2815516, 0.1), "p95": (1.6448536, 0.05), 
 
 
 #: Seconds of deviation above which powers of a time may exceed single precision.
-_LONGEST = 1e6
+_MAX_DEVIATION = 1e6
 
 
 class Cumulants(NamedTuple):
@@ -52,11 +52,11 @@ class Cumulants(NamedTuple):
         skewed = jnp.expm1(jnp.sqrt(variance) * z - 0.5 * variance) / c
         tail_correction = (z**3 - 3.0 * z) / 24.0 * self.fourth / (second * second)
         value = jnp.maximum(self.mean + deviation * (skewed + tail_correction), 0.0)  # of very clumped arrivals
-        return jnp.where(deviation < _LONGEST, value, self.mean)
+        return jnp.where(deviation < _MAX_DEVIATION, value, self.mean)
 
 
 def lognormal(mean: Scalar, spread: Scalar) -> Cumulants:
-    """A lognormal time by its relative standard deviation ``s``: skewness ``s (3 + s^2)``."""
+    """Return a lognormal time by its relative standard deviation ``s``: skewness ``s (3 + s^2)``."""
     squared = spread * spread
     return Cumulants(mean, squared * mean**2, squared * squared * (3.0 + squared) * mean**3)
 
@@ -101,7 +101,7 @@ def other_sequences(requests: Requests, state: Served, answer_steps: Scalar, tok
 
 
 def tails(requests: Requests, serving: Serving, state: Served, request_time: Scalar) -> Tails:
-    """Distributions of the time to first token, the time per output token and the latency of a request."""
+    """Return the distributions of the time to first token, the time per output token and the latency of a request."""
     later_tokens, tokens_per_step = requests.output_tokens - 1.0, tokens_of_a_step(serving)
     answer_steps = jnp.maximum(later_tokens / tokens_per_step, 1.0)
     other_decoding = other_sequences(requests, state, answer_steps, tokens_per_step)
@@ -119,11 +119,11 @@ def tails(requests: Requests, serving: Serving, state: Served, request_time: Sca
 def first_token(
     requests: Requests, serving: Serving, state: Served, other_decoding: OtherSequences, tokens_per_step: Scalar
 ) -> Cumulants:
-    """Time to the first token in the engine: rest of the running step, own step, queue of prompts.
+    """Return the time to the first token in the engine: rest of the running step, own step, queue of prompts.
 
     A request meets a step of ``B`` seconds, has its rest before it, uniform, and shares its own step with the others
-    that arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_arrival_step_moments`. Prompt lengths
-    are lognormal; arrivals of another variation ``v`` spread like prompts of another length.
+    that arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_arrival_step_moments`. Prompt
+    lengths are lognormal; arrivals of another variation ``v`` spread like prompts of another length.
     """
     length_moment, v = 1.0 + requests.length_spread * requests.length_spread, state.variation
     m2, m3, m4 = length_moment + v - 1.0, length_moment**3 + v**2 - 1.0, length_moment**6 + v**3 - 1.0
@@ -190,7 +190,7 @@ def _queue_wait(mean: Scalar, x: Scalar) -> Cumulants:
 def output_token(
     requests: Requests, state: Served, other_decoding: OtherSequences, answer_steps: Scalar, tokens_per_step: Scalar
 ) -> Cumulants:
-    """Time per output token of a request, the mean over its ``t`` steps.
+    """Return the time per output token of a request, the mean over its ``t`` steps.
 
     Prompts of others: ``p^2 lambda D / ((1 - rho)^3 t)``, the variance of a busy period of ``t`` steps of ``D`` seconds
     over ``t^2``. Other sequences: the mean over an answer keeps two thirds of the variance of their number where it is
@@ -204,8 +204,8 @@ def output_token(
     )
     rho = jnp.minimum(state.rate * p, 0.9)
     lengths = 1.0 + requests.length_spread * requests.length_spread
-    varied = p * p * (lengths - 1.0 + state.variation) * (1.0 + answers)
-    prompt_variance = varied * state.rate * decode_step / ((1.0 - rho) ** 3 * answer_steps)
+    length_variance = p * p * (lengths - 1.0 + state.variation) * (1.0 + answers)
+    prompt_variance = length_variance * state.rate * decode_step / ((1.0 - rho) ** 3 * answer_steps)
     variance_share, prompt_time, sequence_time = (
         1.0 - (1.0 - other_decoding.step_time_share) / 3.0,
         p / answer_steps,

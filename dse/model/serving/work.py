@@ -12,7 +12,7 @@ from dse.model.choice import nothing, plus, times
 from dse.model.groups import in_a_row, stage_domain, strides
 from dse.model.layout import Layout, lay_out, with_balanced_experts
 from dse.model.machine.rates import Rates, sixteen_bit_rate
-from dse.model.serving.hybrid import in_hybrid
+from dse.model.serving.hybrid import hybrid_operators
 from dse.model.serving.kernels import engine_rates
 from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
@@ -78,21 +78,21 @@ class StepWork(NamedTuple):
 
 
 def stage_of(design: Design) -> Stage:
-    """The batch-independent part of a stage of the engine of ``design``."""
+    """Return the batch-independent part of a stage of the engine of ``design``."""
     forward = forward_of(design)
     layout = with_copies(lay_out(forward), design)
     return Stage(forward, layout, engine_rates(design), exchange_of(forward, layout))
 
 
 def with_copies(layout: Layout, design: Design) -> Layout:
-    """The layout with redundant copies of experts."""
+    """Return the layout with redundant copies of experts."""
     serving, experts = design.mapping.serving or Serving(), layout.experts
     copies = 0.0 if nothing(experts.local) else serving.redundant_experts / experts.ep.size
     return layout._replace(experts=experts._replace(local=plus(experts.local, copies)))
 
 
 def exchange_of(design: Design, layout: Layout) -> Exchange:
-    """Traffic of experts: each of ``e`` ranks sends ``(e - 1) / e`` of the copies of its tokens.
+    """Return the traffic of experts: each of ``e`` ranks sends ``(e - 1) / e`` of the copies of its tokens.
 
     A copy goes to every expert, at most one per rank; or to every rank or domain that has one of them, which forwards
     it (:func:`~dse.model.work.messages.copies_sent`). Where an expert is split over ``s = etp / tp`` ranks with tokens
@@ -119,7 +119,7 @@ def exchange_of(design: Design, layout: Layout) -> Exchange:
 
 
 def forward_of(design: Design) -> Design:
-    """The design as one forward pass over one token, without anything of training.
+    """Return the design as one forward pass over one token, without anything of training.
 
     Its data-parallel ranks are those whose tokens meet in the experts.
     """
@@ -151,12 +151,15 @@ def forward_of(design: Design) -> Design:
 
 
 def width_split(tp: Scalar, ep: Scalar, etp: Scalar) -> Scalar:
-    """Ranks that split the width of an expert, which a tp group holds at most once: ``max(etp, tp / ep)``."""
+    """Return the ranks that split the width of an expert: ``max(etp, tp / ep)``.
+
+    A tp group holds an expert at most once.
+    """
     return jnp.maximum(etp, tp / ep)
 
 
 def ranks_of_experts(design: Design) -> Scalar:
-    """Data-parallel ranks whose tokens meet in the same experts: ``ep etp / tp``, at least 1."""
+    """Return the data-parallel ranks whose tokens meet in the same experts: ``ep etp / tp``, at least 1."""
     experts = design.mapping.experts
     return 1.0 if experts is None else jnp.maximum(experts.ep * experts.etp / design.mapping.tp, 1.0)
 
@@ -164,7 +167,7 @@ def ranks_of_experts(design: Design) -> Scalar:
 def step_work(
     stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, engine: Engine | None = None, is_mean: bool = False
 ) -> StepWork:
-    """Work of one engine step of a stage.
+    """Return the work of one engine step of a stage.
 
     Args:
         stage: a stage of the engine.
@@ -181,10 +184,10 @@ def step_work(
     core = attention_of(forward.workload).serving_core(serving, layout, batch, index_flops(forward), rereads)
     recipe = stage.rates.operand_bytes
     layout = layout._replace(element=layout.element._replace(weight=bytes_per_weight(serving, recipe, False)))
-    dense = tuple(in_hybrid(layer_operators(forward, layout, core), forward, layout, batch))
+    dense = tuple(hybrid_operators(layer_operators(forward, layout, core), forward, layout, batch))
 
     def with_experts() -> tuple[Operator, ...]:
-        operators = in_hybrid(expert_layer_operators(forward, layout, core), forward, layout, batch)
+        operators = hybrid_operators(expert_layer_operators(forward, layout, core), forward, layout, batch)
         return tuple(with_expert_format(operator, serving, recipe) for operator in operators)
 
     return StepWork(
@@ -197,14 +200,17 @@ def step_work(
 
 
 def dense_layers(stage: Stage) -> Scalar:
-    """Layers of a stage without experts, 0 of dense models: the first ones, and all but one in ``moe_every`` after."""
+    """Return the layers of a stage without experts, 0 of dense models.
+
+    The first ones, and all but one in ``moe_every`` after.
+    """
     experts, layers = stage.layout.experts, stage.layout.layers
     first = times(experts.first_dense_layers, 1.0 / stage.design.mapping.pp)
     return plus(first, times(experts.dense_share, layers - first))
 
 
 def with_expert_format(operator: Operator, serving: Serving, recipe: Scalar) -> Operator:
-    """The operator with expert weights read in a format of their own, where they have one.
+    """Return the operator with expert weights read in a format of their own, where they have one.
 
     4-bit checkpoints quantise experts only, and compute in the recipe's format (MXFP4 on Hopper: in bf16).
     """
@@ -226,12 +232,14 @@ def bytes_per_weight(serving: Serving, recipe: Scalar, is_expert: bool) -> Scala
 
 
 def head_rows(batch: Batch) -> Scalar:
-    """Rows whose next token is sampled: one per decoding token, one per prompt."""
+    """Return the rows whose next token is sampled: one per decoding token, one per prompt."""
     return plus(batch.sequences * (1.0 + batch.drafts) + jnp.minimum(batch.prompt, 1.0), batch.padding)
 
 
 def sampling_operators(design: Design, batch: Batch, engine: Engine | None) -> list[Operator]:
-    """Top-p sampling, where requests ask for it: it sorts all logits of a row, whole on each device of a tp group.
+    """Return the operators of top-p sampling, where requests ask for it.
+
+    It sorts all logits of a row, whole on each device of a tp group.
 
     Softmax, sort, cumulative sum, scatter and the draw pass over the logits many times, in single precision
     (``sampler_bytes`` per logit); the largest one alone is found as it is read.
@@ -244,7 +252,7 @@ def sampling_operators(design: Design, batch: Batch, engine: Engine | None) -> l
 
 
 def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
-    """The head over the rows whose next token is sampled."""
+    """Return the head over the rows whose next token is sampled."""
     rows = head_rows(batch)
     e, columns = layout.element.sixteen_bit(), jnp.maximum(layout.vocab, 1.0)
     work = matmul_work(rows, columns, design.workload.hidden, 1.0, e)
@@ -298,7 +306,9 @@ def idle_expert_share(tokens: Scalar, chosen_share: Scalar, workload: Workload) 
 
 
 def busiest_rank(workload: Workload, n_experts: Scalar, ep: Scalar) -> Scalar:
-    """Tokens of the busiest of ``ep`` ranks over the mean, for experts of unequal popularity: ``1 + s sqrt(ep / E) m``.
+    """Return the tokens of the busiest of ``ep`` ranks over the mean: ``1 + s sqrt(ep / E) m``.
+
+    Experts have unequal popularity.
 
     A rank has ``E / ep`` experts, whose sum varies by ``s / sqrt(E / ep)`` where one varies by ``s``; ``m`` is
     :func:`largest_deviate`. No router balances requests.
@@ -310,7 +320,10 @@ def busiest_rank(workload: Workload, n_experts: Scalar, ep: Scalar) -> Scalar:
 
 
 def largest_deviate(n: Scalar) -> Scalar:
-    """Mean of the largest of ``n`` standard normal deviates: ``0.75 ln(n)^0.8``, within 6 % from 2 to 512."""
+    """Return the mean of the largest of ``n`` standard normal deviates: ``0.75 ln(n)^0.8``.
+
+    Within 6 % from 2 to 512.
+    """
     return 0.75 * jnp.maximum(jnp.log(n), 1e-9) ** 0.8
 
 
@@ -339,13 +352,19 @@ def step_bytes(design: Design, serving: Serving, batch: Batch) -> Scalar:
 
 
 def _mean_of_blocks(workload: Workload, attends: Scalar, keeps: Scalar) -> Scalar:
-    """Mean over the blocks of a hybrid: ``attends`` of attention blocks, ``keeps`` of blocks with a state."""
+    """Return the mean over the blocks of a hybrid.
+
+    Args:
+        workload: the model.
+        attends: value of attention blocks.
+        keeps: value of blocks with a state.
+    """
     shares = shares_of(workload)
     return plus(times(shares.attends, attends), times(shares.keeps, keeps))
 
 
 def index_flops(design: Design) -> Scalar:
-    """16-bit FLOPs per query and token that take the time of an indexer, whose keys may be fp8."""
+    """Return 16-bit FLOPs per query and token that take the time of an indexer, whose keys may be fp8."""
     sparse, accelerator = attention_of(design.workload).sparse, design.system.accelerator
     if nothing(sparse.sparse_layers):
         return 0.0
@@ -357,7 +376,7 @@ def index_flops(design: Design) -> Scalar:
 
 
 def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message, ...]:
-    """Messages of a layer's forward: sums over tp, and the all-to-all of experts.
+    """Return the messages of a layer's forward: sums over tp, and the all-to-all of experts.
 
     Ranks of a tp group have the same tokens and sum the outputs of experts like a dense layer. Where tokens of other
     ranks meet in the experts, each rank sends its share of the tokens and gathers the results.
@@ -391,7 +410,7 @@ def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message
 
 
 def hand_over_messages(design: Design, layout: Layout) -> tuple[Message, ...]:
-    """Messages to the next stage: ``p`` stages have ``p - 1`` borders, few of them between domains.
+    """Return the messages to the next stage: ``p`` stages have ``p - 1`` borders, few of them between domains.
 
     A request meets each border once; in training the slowest border sets the pace.
     """

@@ -18,7 +18,7 @@ from dse.model.parallel.layer import (
     expert_parallel,
     exposed_transfer,
     tensor_parallel,
-    through_tiers,
+    tier_transfers,
     transfers,
 )
 from dse.model.work.experts import unfused_cost
@@ -84,7 +84,7 @@ class LayerRun(NamedTuple):
 
 
 def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
-    """Time of one layer and micro-batch by part, s."""
+    """Return the time of one layer and micro-batch by part, s."""
     messages = [message for message in work.messages if message.scope in (Scope.layer, Scope.expert_layer)]
     timed_messages = send_all(messages, design.software, design.system)
     return run_layer(design, layout, work, step_rates(design), timed_messages).time
@@ -105,12 +105,12 @@ def run_layer(
 def first_layer(
     design: Design, layout: Layout, work: TrainingWork, rates: Rates, messages: Iterable[TimedMessage]
 ) -> LayerRun:
-    """Time of one of the first dense layers of a mixture of experts."""
+    """Return the time of one of the first dense layers of a mixture of experts."""
     return _run_layer(design, layout, work, rates, messages, is_first=True)
 
 
 def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
-    """Mean of two layers, the second with this share."""
+    """Return the mean of two layers, the second with this share."""
 
     def mean(a: Scalar, b: Scalar) -> Scalar:
         return 0.0 if nothing(a) and nothing(b) else a + share * (b - a)
@@ -149,7 +149,7 @@ def _run_layer(
     host_update: Scalar = 0.0
     if work.tiered is not None:
         tiers = design.system.host_tiers or HostTiers()
-        host_transfers = through_tiers(host_transfers, work.tiered, tiers, design.system.host, software.update_overlap)
+        host_transfers = tier_transfers(host_transfers, work.tiered, tiers, design.system.host, software.update_overlap)
         host_update = work.tiered.host_updated_parameters / tiers.update_rate
     exposed_backward = trained * exposed_transfer(host_transfers.backward, backward_pass, passes.memory_backward)
     # The last backward may also hide transfers in the wait for the host.
@@ -187,13 +187,13 @@ def _run_layer(
 
 
 def small_kernels(design: Design, layout: Layout) -> Scalar:
-    """Seconds per layer and forward of small kernels: those of the stack, and of the steps of a ring."""
+    """Return the seconds per layer and forward of small kernels: those of the stack, and of the steps of a ring."""
     launches = RING_LAUNCHES * (layout.ring - 1.0)
     return design.software.small_kernel_time + launches * design.system.accelerator.kernels.kernel_floor
 
 
 def routing_time(design: Design, layout: Layout) -> Scalar:
-    """Seconds per layer and forward of small kernels of routing, and per expert."""
+    """Return the seconds per layer and forward of small kernels of routing, and per expert."""
     kernels = design.software.experts
     if kernels is None:
         return 0.0
@@ -201,13 +201,13 @@ def routing_time(design: Design, layout: Layout) -> Scalar:
 
 
 def host_passes(design: Design, layout: Layout) -> Scalar:
-    """Passes per layer launched by the host: forward, backward, repeated forwards."""
+    """Return the passes per layer launched by the host: forward, backward, repeated forwards."""
     return 1.0 + design.workload.backward + layout.recompute.forwards
 
 
 def host_launches(design: Design, layout: Layout) -> Scalar:
-    """Host time to launch one layer of one micro-batch, s."""
-    return _launches_of_a_pass(design, layout) * host_passes(design, layout)
+    """Return the host time to launch one layer of one micro-batch, s."""
+    return _pass_launch_time(design, layout) * host_passes(design, layout)
 
 
 def launch_time(design: Design, layout: Layout, layer: LayerTime, forward: Scalar | None = None) -> Scalar:
@@ -221,7 +221,7 @@ def launch_time(design: Design, layout: Layout, layer: LayerTime, forward: Scala
     launches = host_launches(design, layout)
     if design.software.experts is None:
         return launches
-    pass_launches = _launches_of_a_pass(design, layout)
+    pass_launches = _pass_launch_time(design, layout)
     messages = layer.messages / (1.0 + design.workload.backward)
     forward = layer.forward + messages if forward is None else forward
     by_pass = jnp.maximum(forward, pass_launches) + jnp.maximum(layer.total - forward, launches - pass_launches)
@@ -233,10 +233,10 @@ def awaited_forward(design: Design, layout: Layout) -> Scalar:
     if design.software.experts is None:
         return 0.0
     waits = unfused_cost(design, design.software.experts.expert_host_time) > 0.0
-    return jnp.where(waits, _launches_of_a_pass(design, layout), 0.0)
+    return jnp.where(waits, _pass_launch_time(design, layout), 0.0)
 
 
-def _launches_of_a_pass(design: Design, layout: Layout) -> Scalar:
+def _pass_launch_time(design: Design, layout: Layout) -> Scalar:
     """Return the host time to launch one pass of a layer, s."""
     software, host = design.software, design.software.host_time
     if software.experts is not None:

@@ -26,7 +26,7 @@ from dse.model.work.training import TrainingWork, layer_phase
 from dse.types import Accelerator, Design, Scalar
 
 #: Clock over the nominal one of a second timing, which separates core time from other time.
-SLOW = 0.5
+SLOW_CLOCK = 0.5
 #: Maximum clock over the nominal one, with a margin for rounding.
 HIGHEST_CLOCK = 1.0 + 1e-5
 
@@ -40,7 +40,7 @@ class Operating(NamedTuple):
 
 
 def with_accelerator(design: Design, accelerator: Accelerator) -> Design:
-    """A copy of the design with another accelerator."""
+    """Return a copy of the design with another accelerator."""
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=accelerator))
 
 
@@ -58,24 +58,24 @@ def split_demand(accelerator: Accelerator, nominal_time: Scalar, slow_time: Scal
     Args:
         accelerator: at its nominal clock.
         nominal_time: seconds of the work at that clock.
-        slow_time: seconds at :data:`SLOW` times that clock.
+        slow_time: seconds at :data:`SLOW_CLOCK` times that clock.
         demand: energy and other fields of the demand; its memory time is an upper limit.
     """
     knee = accelerator.memory.bandwidth * reciprocal(accelerator.power.feed)
     memory = jnp.minimum(demand.memory_time, nominal_time)
-    starved = memory * jnp.maximum(knee / SLOW - 1.0, 0.0)
-    core = jnp.clip((slow_time - nominal_time - starved) / (1.0 / SLOW - 1.0), 0.0, nominal_time)
+    starved = memory * jnp.maximum(knee / SLOW_CLOCK - 1.0, 0.0)
+    core = jnp.clip((slow_time - nominal_time - starved) / (1.0 / SLOW_CLOCK - 1.0), 0.0, nominal_time)
     other = nominal_time - core
     return demand._replace(core_time=core, other_time=other, memory_time=jnp.minimum(memory, other), knee=knee)
 
 
 def reading_time(joules: Scalar, accelerator: Accelerator) -> Scalar:
-    """Memory time in s for ``joules`` of memory energy."""
+    """Return the memory time in s for ``joules`` of memory energy."""
     return joules / jnp.maximum(accelerator.power.memory_energy, 1e-18) * byte_time(accelerator)
 
 
 def limited_clock(accelerator: Accelerator, measured_time: Scalar, nominal: Demand) -> SolvedClock:
-    """The clock of repeated work under the power limit.
+    """Return the clock of repeated work under the power limit.
 
     An operator's limit, and the budget of a generated chip, apply to the repeated work. Times of a sold chip, and the
     bandwidth that its memory reaches, are measured under its TDP: an operator's limit counts relative to the clock that
@@ -105,7 +105,7 @@ def limited_clock(accelerator: Accelerator, measured_time: Scalar, nominal: Dema
 
 
 def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
-    """The design at its set clock, or at the lower one of its power limit.
+    """Return the design at its set clock, or at the lower one of its power limit.
 
     The limit applies to one layer and micro-batch in repetition (:func:`limited_clock`). Clocks above the nominal one
     are infeasible, so the slope at the nominal clock is that of lower clocks.
@@ -128,7 +128,7 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     demand_energy = repeated_demand(energy, layer_seconds, power)._replace(
         active=active, host_time=host_launches(design, layout), memory_time=reading
     )
-    demand = split_demand(accelerator, layer_seconds, layer(SLOW).total, demand_energy)
+    demand = split_demand(accelerator, layer_seconds, layer(SLOW_CLOCK).total, demand_energy)
     limited_ratio, sold_ratio, violates_limit = limited_clock(accelerator, layer_seconds, demand)
     slower_design = with_accelerator(design, at_clock(accelerator, limited_ratio / sold_ratio))
     return Operating(slower_design, limited_ratio, is_above_nominal | violates_limit)

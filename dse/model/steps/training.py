@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from dse.model.choice import nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine import collectives
-from dse.model.machine.messages import TimedMessage, send_all, time_of
+from dse.model.machine.messages import TimedMessage, scope_time, send_all
 from dse.model.machine.passes import Passes, run_passes
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import moving_time
@@ -86,7 +86,7 @@ class Intervals(NamedTuple):
 
 
 def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepTime, LayerTime]:
-    """Time of a training step, and of one layer and micro-batch of it, by part in s.
+    """Return the time of a training step, and of one layer and micro-batch of it, by part in s.
 
     ``n`` intervals of the slowest stage, the bubble, exposed messages, the optimiser.
 
@@ -123,7 +123,7 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
         expert_parallel=plus(times(n * layers, layer.expert_parallel), waits.unpaired),
         context_parallel=n * layers * layer.context_parallel,
         bubble=waits.bubble,
-        pipeline_parallel=0.5 * (1.0 + w.backward) * waits.sends * time_of(messages, Scope.stage_boundary),
+        pipeline_parallel=0.5 * (1.0 + w.backward) * waits.sends * scope_time(messages, Scope.stage_boundary),
         data_parallel=data_parallel_time(design, layout, messages, windows),
         optimizer=w.backward * optimizer_time(design, layout, work, rates),
         offload=n * layers * layer.offload + layers * run.update,
@@ -162,13 +162,13 @@ def pipeline_waits(design: Design, layout: Layout, interval: Intervals, run: Lay
 
 
 def pass_time(run: LayerRun) -> pipeline.PassTime:
-    """Seconds by pass of one layer and micro-batch, exposed messages included."""
+    """Return the seconds by pass of one layer and micro-batch, exposed messages included."""
     forward, weight = run.passes.forward, run.passes.weight_gradient
     return pipeline.PassTime(forward, run.time.total - forward - weight, weight)
 
 
 def hidden_messages(design: Design, layout: Layout, run: LayerRun) -> Scalar:
-    """Seconds per layer and micro-batch of messages of experts hidden by paired passes.
+    """Return the seconds per layer and micro-batch of messages of experts hidden by paired passes.
 
     DualPipe runs the messages of a forward and of a backward in parallel with the compute of the other (DeepSeek-V3
     report 2024, figure 4), whose cores their kernels share.
@@ -199,7 +199,7 @@ def stage_intervals(
     # Embedding and head have about the launches of a layer each, without recompute. A single stage has both.
     end_launches = (1.0 + design.workload.backward) * design.software.host_time * layout.has_vocabulary
     launches_of = (end_launches, end_launches)
-    end_times, launches_of = (pipeline.ends_of(*layout.pipeline, *pair) for pair in (end_times, launches_of))
+    end_times, launches_of = (pipeline.end_values(*layout.pipeline, *pair) for pair in (end_times, launches_of))
     first = jnp.where(is_pipelined, end_times[0], sum(end_times)) - first_lacks * layer.total
     first_launches = jnp.where(is_pipelined, launches_of[0], 2.0 * end_launches) - first_lacks * launch
     last = jnp.where(is_pipelined, end_times[1], 0.0) - last_lacks * layer.total
@@ -230,16 +230,16 @@ def _interval_increase(wait: Scalar, device: Scalar, launches: Scalar) -> Scalar
 def embedding_and_head_time(
     work: TrainingWork, rates: Rates, messages: Sequence[TimedMessage], trained: Scalar
 ) -> tuple[Scalar, Scalar]:
-    """Seconds per micro-batch of embedding (first stage) and of head and loss (last stage)."""
+    """Return the seconds per micro-batch of embedding (first stage) and of head and loss (last stage)."""
     first, last = run_passes(work.embedding, rates, trained), run_passes(work.head, rates, trained)
     return (
-        first.forward + first.backward + time_of(messages, Scope.embedding),
-        last.forward + last.backward + time_of(messages, Scope.head),
+        first.forward + first.backward + scope_time(messages, Scope.embedding),
+        last.forward + last.backward + scope_time(messages, Scope.head),
     )
 
 
 def optimizer_time(design: Design, layout: Layout, work: TrainingWork, rates: Rates) -> Scalar:
-    """Time of the Adam step, s: its memory traffic, and host work once per step."""
+    """Return the time of the Adam step, s: its memory traffic, and host work once per step."""
     trained_parameters = work.trained.trained_count(work.parameters, layout.layers)
     traffic = moved_bytes(update_runs(design, layout, work.trained, trained_parameters, work.routed))
     traffic = times(offload.device_state_shares(design.mapping)[1], traffic)  # without the host's share
@@ -290,14 +290,14 @@ def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime
         dense_layers=layout.experts.first,
         layer=pass_time(run),
         dense_layer=pass_time(dense),
-        embedding=embedding._replace(forward=embedding.forward + time_of(messages, Scope.embedding)),
-        head=head._replace(input_gradient=head.input_gradient + time_of(messages, Scope.head)),
+        embedding=embedding._replace(forward=embedding.forward + scope_time(messages, Scope.embedding)),
+        head=head._replace(input_gradient=head.input_gradient + scope_time(messages, Scope.head)),
         exposed=run.passes,
         hidden=hidden,
         launch=launch_time(design, layout, run.time, run.passes.forward),
         awaited=0.0 * step.forward + awaited_forward(design, layout),
         end_launch=(1.0 + w.backward) * software.host_time * layout.has_vocabulary,
-        message=time_of(messages, Scope.stage_boundary),
+        message=scope_time(messages, Scope.stage_boundary),
         waited=1.0 - overlap,
         update=layout.layers * run.update,
         data_parallel=step.data_parallel,

@@ -22,7 +22,7 @@ from dse.types import Adapters, Design, Operator, OperatorKind, Scalar
 PREFIX = "adapter_"
 
 #: Operators whose outputs are summed over tp; each rank has a share of their inputs.
-_SUMMED = ("projection", "ffn_down", "shared_down")
+_ROW_PARALLEL = ("projection", "ffn_down", "shared_down")
 
 
 class TrainedWeights(NamedTuple):
@@ -38,7 +38,7 @@ class TrainedWeights(NamedTuple):
         return plus(times(self.trains_model, model_parameters), times(layers, self.adapter_parameters))
 
     def of_model(self, state: StateBytes) -> StateBytes:
-        """State bytes per parameter of the model itself: ``state`` where trained, else its weight alone."""
+        """Return the state bytes per parameter of the model itself: ``state`` where trained, else its weight alone."""
         return StateBytes(
             times(self.frozen_ratio, state.weights),
             times(self.trains_model, state.gradients),
@@ -46,20 +46,20 @@ class TrainedWeights(NamedTuple):
         )
 
 
-def fine_tuned(operators: Sequence[Operator], design: Design, layout: Layout) -> tuple[Operator, ...]:
-    """Operators of a layer with frozen matrices and the adapters of ``design``."""
+def fine_tuned_operators(operators: Sequence[Operator], design: Design, layout: Layout) -> tuple[Operator, ...]:
+    """Return the operators of a layer with frozen matrices and the adapters of ``design``."""
     adapters = required(design.workload.adapters, "workload.adapters")
     adapter_flags = _adapter_flags(adapters)
-    tuned: list[Operator] = []
+    tuned_operators: list[Operator] = []
     for operator in operators:
-        tuned.append(frozen(operator, layout))
+        tuned_operators.append(frozen_operator(operator, layout))
         if operator.name in adapter_flags:
-            tuned += _adapter(operator, adapter_flags[operator.name], adapters.rank, layout)
-    return tuple(tuned)
+            tuned_operators += _adapter(operator, adapter_flags[operator.name], adapters.rank, layout)
+    return tuple(tuned_operators)
 
 
-def frozen(operator: Operator, layout: Layout) -> Operator:
-    """An operator with frozen weights: no weight gradient, and no input stored for one.
+def frozen_operator(operator: Operator, layout: Layout) -> Operator:
+    """Return an operator with frozen weights: no weight gradient, and no input stored for one.
 
     Attention's backward still needs its own output, in 16 bits. Casts to a narrower format write no transposed operands
     (:func:`dse.model.work.operators.casts`), which serve weight gradients.
@@ -73,12 +73,12 @@ def frozen(operator: Operator, layout: Layout) -> Operator:
 
 
 def without_backward(operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Operators below the first trained weight (the embedding), without gradients."""
+    """Return the operators below the first trained weight (the embedding), without gradients."""
     return tuple(operator._replace(input_gradient=None, weight_gradient=None) for operator in operators)
 
 
 def trained_parameters(operators: Iterable[Operator], design: Design) -> TrainedWeights:
-    """Trained weights of a design, from the adapters among the operators of a layer."""
+    """Return the trained weights of a design, from the adapters among the operators of a layer."""
     adapters = design.workload.adapters
     if adapters is None:
         return TrainedWeights()
@@ -99,7 +99,7 @@ def _adapter_flags(adapters: Adapters) -> dict[str, Scalar]:
 
 
 def _adapter(operator: Operator, flag: Scalar, rank: Scalar, layout: Layout) -> list[Operator]:
-    """The adapter of one operator: down to the rank, up, sum with the operator's output.
+    """Return the adapter of one operator: down to the rank, up, sum with the operator's output.
 
     Stored: its input in 16 bits, unless attention stores it anyway, and its inner columns. tp splits both matrices and
     exchanges the inner columns: the first by columns where the frozen matrix is split by columns, the second where the
@@ -107,7 +107,7 @@ def _adapter(operator: Operator, flag: Scalar, rank: Scalar, layout: Layout) -> 
     """
     e, present = layout.element.sixteen_bit(), flag * operator.present
     tokens, outputs, inputs = operator.forward.rows, operator.forward.columns, operator.forward.depth
-    sums, ranks = operator.name in _SUMMED, layout.groups.tp.size
+    sums, ranks = operator.name in _ROW_PARALLEL, layout.groups.tp.size
     stored = 0.0 if operator.name == "projection" else operator.stored * e.activation / layout.element.stored_input
     name = PREFIX + operator.name
     bytes_per_output = 3.0 * e.activation

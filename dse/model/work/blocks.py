@@ -27,31 +27,31 @@ class Dense(NamedTuple):
     active_share: Scalar = 0.0  # routed experts used per token, as a share of all
 
     def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
-        """The value of the model's most frequent kind of layer."""
+        """Return the value of the model's most frequent kind of layer."""
         return dense
 
     def layers(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """Sum over the layers of a model: ``dense`` per layer with a dense feed-forward."""
+        """Return the sum over the layers of a model: ``dense`` per layer with a dense feed-forward."""
         return times(self.workload.n_layers, dense)
 
     def behind_first(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """Mean over the layers after the first dense ones."""
+        """Return the mean over the layers after the first dense ones."""
         return dense
 
     def common(self, tp: Scalar = 1.0) -> Scalar:
-        """Matrix parameters of a layer with experts beyond attention and routed experts: router, shared expert."""
+        """Return the matrix parameters of a layer beyond attention and routed experts: router, shared expert."""
         return 0.0
 
     def expert(self, etp: Scalar = 1.0) -> Scalar:
-        """Parameters of one routed expert on one of ``etp`` devices."""
+        """Return the parameters of one routed expert on one of ``etp`` devices."""
         return 0.0
 
     def routed(self) -> Scalar:
-        """Parameters of the routed experts of a layer."""
+        """Return the parameters of the routed experts of a layer."""
         return 0.0
 
     def prediction(self) -> Scalar:
-        """Parameters of multi-token prediction without its layers and the shared embedding and head."""
+        """Return the parameters of multi-token prediction without its layers and the shared embedding and head."""
         return 0.0
 
     def repeated_flops(self, levels: Mapping[int, Scalar]) -> Scalar:
@@ -89,12 +89,12 @@ class Mixture(NamedTuple):
         return dense + (with_experts() - dense) / self.experts.moe_every
 
     def common(self, tp: Scalar = 1.0) -> Scalar:
-        """Router, not split by tp, and shared expert."""
+        """Return the parameters of the router, not split by tp, and of the shared expert."""
         w = self.workload
         return w.hidden * self.experts.n_experts + (2.0 + w.gated) * w.hidden * self.experts.shared_ffn / tp
 
     def expert(self, etp: Scalar = 1.0) -> Scalar:
-        """``(2 or 3) h f_e / etp``."""
+        """Return ``(2 or 3) h f_e / etp``."""
         return (2.0 + self.workload.gated) * self.workload.hidden * self.experts.expert_ffn / etp
 
     def routed(self) -> Scalar:
@@ -102,7 +102,7 @@ class Mixture(NamedTuple):
         return self.experts.n_experts * self.expert()
 
     def prediction(self) -> Scalar:
-        """``2 h^2`` of the join with the token's embedding, and three norms (DeepSeek-AI 2024, section 2.2)."""
+        """Return ``2 h^2`` of the join with the token's embedding, and three norms (DeepSeek-AI 2024, section 2.2)."""
         w = self.workload
         return w.predicted * (2.0 * w.hidden + 3.0 * w.norm_vectors) * w.hidden
 
@@ -120,7 +120,7 @@ FeedForward = Dense | Mixture
 
 
 def feed_forward_of(workload: Workload) -> FeedForward:
-    """The feed-forward block of a workload."""
+    """Return the feed-forward block of a workload."""
     return Dense(workload) if workload.experts is None else Mixture(workload, workload.experts)
 
 
@@ -145,7 +145,7 @@ class Shares(NamedTuple):
 
 
 def shares_of(workload: Workload) -> Shares:
-    """Shares of the parts of blocks: 1 attention and 1 feed-forward, except in hybrids."""
+    """Return the shares of the parts of blocks: 1 attention and 1 feed-forward, except in hybrids."""
     r, blocks = workload.recurrent, workload.n_layers
     if r is None:
         return Shares()
@@ -154,11 +154,11 @@ def shares_of(workload: Workload) -> Shares:
 
 
 def states_of(workload: Workload) -> States | NoStates:
-    """The state-space block of a workload."""
+    """Return the state-space block of a workload."""
     return NoStates() if workload.recurrent is None else States(workload.recurrent)
 
 
 def attention_of(workload: Workload) -> Grouped:
-    """The attention block of a workload."""
+    """Return the attention block of a workload."""
     sparse, latent = workload.sparse or DENSE_ATTENTION, workload.latent
     return Grouped(workload, sparse) if latent is None else Compressed(workload, sparse, latent)

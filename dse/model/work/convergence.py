@@ -8,7 +8,7 @@ from dse.types import Convergence, Scalar, Workload
 
 
 def critical_batch(convergence: Convergence) -> Scalar:
-    """Critical batch size in tokens, at which a loss takes twice the minimum tokens and twice the minimum steps.
+    """Return the critical batch size in tokens, where a loss takes twice the minimum tokens and twice the steps.
 
     At least 1; as stated, or by the target loss: ``B* / L^(1 / alpha_B)`` (Kaplan et al. 2020, section 5.1).
     """

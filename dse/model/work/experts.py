@@ -30,7 +30,7 @@ def grouped_linear(
     recomputed_from: int,
     not_stored_from: int,
 ) -> Operator:
-    """Linear layers of ``groups`` experts in one kernel, with an equal share of the rows each.
+    """Return the linear layers of ``groups`` experts in one kernel, with an equal share of the rows each.
 
     Tiles are rounded per group, and the depth of a weight gradient is the rows of its group.
     """
@@ -113,7 +113,7 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
 
 
 def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> list[Operator]:
-    """Operators on the routed rows of a device.
+    """Return the operators on the routed rows of a device.
 
     Each of ``T`` tokens is copied to ``k`` experts: permuted into ``T k`` rows before the all-to-all, and ``R`` rows by
     expert after it (:func:`permuted_rows`); likewise on the way back. Stored are the rows, the first products and the
@@ -176,9 +176,9 @@ def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scal
     mixture = required(design.workload.experts, "workload.experts")
     mapping = required(design.mapping.experts, "mapping.experts")
     pairwise = layout.norm_tokens + experts.sent_rows + 2.0 * experts.rows
-    arrived = layout.norm_tokens * members_copied(mapping.all_to_all, experts.ep.size, mixture)
+    received_rows = layout.norm_tokens * members_copied(mapping.all_to_all, experts.ep.size, mixture)
     is_sent = (mapping.all_to_all == float(AllToAll.pairwise)) & (experts.ep.size * mapping.etp > design.mapping.tp)
-    return jnp.where(is_sent, pairwise, arrived + experts.rows)
+    return jnp.where(is_sent, pairwise, received_rows + experts.rows)
 
 
 def activation(
@@ -216,7 +216,7 @@ def activation(
 
 
 def expert_quantization(design: Design, layout: Layout) -> Operator:
-    """Casts of a recipe with narrow operands: attention, shared expert and routed rows.
+    """Return the casts of a recipe with narrow operands: attention, shared expert and routed rows.
 
     Without a backward tokens are cast once, before they are copied to their experts: engines do so
     (``fused_moe_cutlass.py`` of TensorRT-LLM, ``fused_moe`` of vLLM; from memory).
@@ -250,7 +250,7 @@ def unfused_cost(design: Design, cost: Scalar) -> Scalar:
 
 
 def backward_bytes(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:
-    """Transient bytes of the backward of a layer's experts: gradients of rows and inner tensors."""
+    """Return the transient bytes of the backward of a layer's experts: gradients of rows and inner tensors."""
     w = design.workload
     elements = times(experts.rows, 4.0 * w.hidden + (2.0 + w.gated) * experts.ffn)
     return times(layout.element.activation, elements)

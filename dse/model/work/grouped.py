@@ -70,13 +70,15 @@ class Grouped:
         return self.workload.hidden
 
     def matrices(self, tp: Scalar) -> Scalar:
-        """Parameters of queries, keys, values and output, on one of tp devices: ``h d (2 a + 2 g)``."""
+        """Return the parameters of queries, keys, values and output, on one of tp devices: ``h d (2 a + 2 g)``."""
         w = self.workload
         kv_heads = jnp.maximum(w.n_kv_heads / tp, 1.0)
         return w.hidden * w.head_dim * (2.0 * w.n_heads / tp + 2.0 * kv_heads)
 
     def parameters(self, tp: Scalar = 1.0) -> Scalar:
-        """Matrix parameters of an attention layer, with the indexer of sparse attention, which tp does not split.
+        """Return the matrix parameters of an attention layer, with the indexer of sparse attention.
+
+        tp does not split the indexer.
 
         DeepSeek-AI 2024, section 2.1; 2025.
         """
@@ -111,11 +113,11 @@ class Grouped:
         ]
 
     def core(self, design: Design, layout: Layout) -> list[Operator]:
-        """Operators of scores, softmax and weighted values, per layer and micro-batch of a device."""
+        """Return the operators of scores, softmax and weighted values, per layer and micro-batch of a device."""
         return core_operators(design, layout, self.value_dim, self.mean_dim)
 
     def not_stored(self, layout: Layout) -> Scalar:
-        """Bytes of queries, keys and values that recompute of norms does not store."""
+        """Return the bytes of queries, keys and values that recompute of norms does not store."""
         return 0.0
 
     # Serving
@@ -123,7 +125,7 @@ class Grouped:
     def serving_core(
         self, serving: Serving, layout: Layout, batch: Batch, index_flops: Scalar = 0.0, rereads: Scalar = 0.0
     ) -> list[Operator]:
-        """Attention of one layer of a device over the cache (decode) and over prompts (prefill).
+        """Return the attention of one layer of a device over the cache (decode) and over prompts (prefill).
 
         Args:
             serving: how the engine serves.
@@ -160,7 +162,7 @@ class Grouped:
         ]
 
     def step_bytes(self, serving: Serving, tp: Scalar, batch: Batch) -> Scalar:
-        """Cache bytes that a layer reads (decode) and writes (prompts) in an engine step."""
+        """Return the cache bytes that a layer reads (decode) and writes (prompts) in an engine step."""
         read = batch.sequences * self.read_bytes(serving, tp, batch.context)
         return read + self.kv_bytes(serving, tp, batch.prompt)
 
@@ -181,12 +183,12 @@ class Grouped:
         return self.workload.n_heads / self.workload.n_kv_heads
 
     def token_bytes(self, serving: Serving, tp: Scalar) -> Scalar:
-        """Bytes of the keys and values per token, layer and device, of at least one head."""
+        """Return the bytes of the keys and values per token, layer and device, of at least one head."""
         w = self.workload
         return 2.0 * serving.cache_bytes * jnp.maximum(w.n_kv_heads / tp, 1.0) * w.head_dim
 
     def mean_of_layers(self, full: Scalar, local: Scalar) -> Scalar:
-        """Mean over layers of full (``full``) and windowed (``local``) attention."""
+        """Return the mean over layers, of values of ``full`` and of windowed (``local``) attention."""
         share = self.workload.local_layers
         return (1.0 - share) * full + share * local
 
@@ -195,7 +197,7 @@ class Grouped:
         return self.mean_of_layers(tokens, jnp.minimum(tokens, self.workload.window))
 
     def kv_bytes(self, serving: Serving, tp: Scalar, tokens: Scalar) -> Scalar:
-        """Cache bytes of ``tokens`` of one sequence per attention layer, keys of an indexer included."""
+        """Return the cache bytes of ``tokens`` of one sequence per attention layer, keys of an indexer included."""
         s, kv = self.sparse, self.token_bytes(serving, tp) * self.cached_tokens(tokens)
         if nothing(s.sparse_layers):
             return kv
@@ -203,11 +205,11 @@ class Grouped:
         return plus(kv, times(s.sparse_layers, times(index, tokens)))
 
     def read_bytes(self, serving: Serving, tp: Scalar, tokens: Scalar) -> Scalar:
-        """Cache bytes that a query reads per layer: all, or with sparse attention the attended tokens."""
+        """Return the cache bytes that a query reads per layer: all, or with sparse attention the attended tokens."""
         return plus(self.kv_bytes(serving, tp, tokens), times(-self.token_bytes(serving, tp), self.skipped(tokens)))
 
     def skipped(self, tokens: Scalar, among_first: Scalar | None = None) -> Scalar:
-        """Cached tokens that a query skips by sparse attention, mean over layers.
+        """Return the cached tokens that a query skips by sparse attention, mean over layers.
 
         ``among_first``: mean attended tokens; by default ``min(tokens, attended)``.
         """
@@ -232,15 +234,18 @@ class Grouped:
 
 
 def block_scales(width: Scalar) -> Scalar:
-    """Bytes of scales per cached value of ``width`` bytes: an fp32 for 128 values of less than 16 bits, else none.
+    """Return the bytes of scales per cached value: an fp32 for 128 values of less than 16 bits, else none.
 
     DeepSeek-AI 2025 (DSA): keys of the indexer and compressed columns, as FlashMLA and DeepGEMM read them.
+
+    Args:
+        width: bytes of a cached value.
     """
     return jnp.where(width < 2.0, 4.0 / 128.0, 0.0)
 
 
 def rotary(workload: Workload, layout: Layout, recomputed_from: int = 0) -> Operator:
-    """Rotary embedding of queries and keys."""
+    """Return the operator of the rotary embedding of queries and keys."""
     columns, act = layout.query_width + layout.kv_width, 2.0 * layout.element.activation
     return elementwise(
         "rotary", layout.tokens * columns, act, act, 0.0, present=workload.rotary, recomputed_from=recomputed_from
@@ -304,7 +309,7 @@ class Compressed(Grouped):
         return self.latent.q_rank
 
     def matrices(self, tp: Scalar) -> Scalar:
-        """Parameters of the projections, of which tp splits those by heads.
+        """Return the parameters of the projections, of which tp splits those by heads.
 
         ``h q_r + q_r a d`` of the queries (``h a d`` uncompressed), ``h (k_r + d_rope)`` and
         ``k_r a (d - d_rope + d_v)`` of keys and values, ``a d_v h`` of the output.
@@ -317,7 +322,7 @@ class Compressed(Grouped):
         return queries + down + up + heads * latent.v_dim * w.hidden
 
     def projections(self, design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
-        """Down-projections, norms, up-projections and rotation (DeepSeek-AI 2024, section 2.1).
+        """Return the down-projections, norms, up-projections and rotation (DeepSeek-AI 2024, section 2.1).
 
         Compressed columns are stored before and after their norm, rotary columns once. tp splits heads; every rank runs
         the whole down-projections on its share of a split sequence.
@@ -374,7 +379,7 @@ class Compressed(Grouped):
         return 1.0
 
     def token_bytes(self, serving: Serving, tp: Scalar) -> Scalar:
-        """Bytes of compressed and rotary columns (DeepSeek-AI 2024, table 1).
+        """Return the bytes of compressed and rotary columns (DeepSeek-AI 2024, table 1).
 
         Sparse kernels over an 8-bit cache keep the rotary columns in 16 bits, and scales of the others: 512 + 16 + 128
         bytes a token and layer of DeepSeek-V3.2 (FlashMLA; ``fp8_ds_mla`` of vLLM).

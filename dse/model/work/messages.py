@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import choose, nothing, plus, required, times, value_or
 from dse.model.formats import operand_bytes
-from dse.model.layout import ContextLayout, ExpertLayout, Layout, busiest
+from dse.model.layout import ContextLayout, ExpertLayout, Layout, busiest_rank_ratio
 from dse.model.work.adapters import TrainedWeights
 from dse.model.work.blocks import attention_of, feed_forward_of
 from dse.model.work.parameters import common_parameters, routed_parameters
@@ -59,7 +59,7 @@ def training_messages(
 
 
 def tensor_messages(design: Design, layout: Layout) -> list[Message]:
-    """Messages of ``T h`` activations of tensor parallelism, per layer.
+    """Return the messages of ``T h`` activations of tensor parallelism, per layer.
 
     Two all-reduces per pass, or with sequence parallelism two all-gathers and reduce-scatters; the backward gathers
     layer inputs that are not kept whole (Korthikanti et al. 2022, section 4.2). Input-gradient messages overlap with
@@ -79,9 +79,9 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     columns = attention_of(design.workload).gathered
     inputs = columns + pairs - 1.0
     of_attention, of_others = regather_counts(m)
-    regathered = columns * of_attention + (pairs - 1.0) * of_others
+    regathers = columns * of_attention + (pairs - 1.0) * of_others
     if not design.workload.trains_all:  # inputs are gathered in the backward for weight gradients
-        regathered = 0.0
+        regathers = 0.0
 
     def message(name: str, kind: MessageKind, count: Scalar, window: Window, repeated: bool = False) -> Message:
         return Message(
@@ -102,7 +102,7 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
         message("forward_all_reduce", _ALL_REDUCE, sums * (1.0 - split), forward, repeated=True),
         message("forward_all_gather", _ALL_GATHER, inputs * split, forward, repeated=True),
         message("forward_reduce_scatter", _REDUCE_SCATTER, sums * split, forward, repeated=True),
-        message("inputs_all_gather", _ALL_GATHER, trained * regathered, Window.matrix_input_gradient),
+        message("inputs_all_gather", _ALL_GATHER, trained * regathers, Window.matrix_input_gradient),
         message("backward_all_reduce", _ALL_REDUCE, trained * inputs * (1.0 - split), gradient),
         message("backward_all_gather", _ALL_GATHER, trained * pairs * split, gradient),
         message("backward_reduce_scatter", _REDUCE_SCATTER, trained * inputs * split, gradient),
@@ -110,7 +110,7 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
 
 
 def boundary_layers(design: Design) -> Scalar:
-    """Share of layers at the end of a model chunk at a stage boundary: one per chunk, 0 without a pipeline.
+    """Return the share of layers at the end of a model chunk at a stage boundary: one per chunk, 0 without a pipeline.
 
     Chunks of only the embedding or the loss have no layer.
     """
@@ -132,7 +132,7 @@ def regather_counts(mapping: Mapping) -> tuple[Scalar, Scalar]:
 
 
 def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]:
-    """Sums of ``T h`` over tp: embedding output forward, head input gradient backward.
+    """Return the sums of ``T h`` over tp: embedding output forward, head input gradient backward.
 
     With sequence parallelism the embedding reduce-scatters, and gathers in its backward; the head gathers, and in its
     backward gathers and reduce-scatters.
@@ -156,7 +156,7 @@ def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]
 
 
 def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
-    """Messages at a stage boundary: ``T h`` activations, or their gradient.
+    """Return the messages at a stage boundary: ``T h`` activations, or their gradient.
 
     Split sequences are sent in shares. Otherwise each tp rank sends all, or its share with an all-gather after it
     (scatter/gather, Narayanan et al. 2021, section 4.1).
@@ -177,7 +177,7 @@ def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
 
 
 def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: TrainedWeights) -> list[Message]:
-    """Messages of a layer with experts, and of the replicas of ``parameters`` of routed experts.
+    """Return the messages of a layer with experts, and of the replicas of ``parameters`` of routed experts.
 
     Dispatch and combine of tokens, in the backward of their gradients (Lepikhin et al. 2021, section 3). Members of one
     expert (etp) gather each other's rows, and scatter the sums. Time is that of the busiest rank, energy of the mean
@@ -222,7 +222,7 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_
 
 
 def dispatch_bytes(design: Design, layout: Layout) -> Scalar:
-    """Bytes per element sent to experts, with its share of a scale where it is narrower than activations."""
+    """Return the bytes per element sent to experts, with its share of a scale where it is narrower than activations."""
     mapping, act = required(design.mapping.experts, "mapping.experts"), layout.element.activation
     narrow = mapping.dispatch_precision != float(Precision.bf16)
     return jnp.where(narrow, jnp.minimum(operand_bytes(mapping.dispatch_precision), act), act)
@@ -238,16 +238,16 @@ def exchange_link_share(design: Design) -> Scalar:
 
 
 def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
-    """Copies of tokens that a device sends within its scale-up domain and to others, to dispatch or combine."""
+    """Return the copies of tokens that a device sends within its domain and to others, to dispatch or combine."""
     experts = required(design.workload.experts, "workload.experts")
     mapping = required(design.mapping.experts, "mapping.experts")
-    tokens = layout.sent_rows / experts.top_k * busiest(experts)
+    tokens = layout.sent_rows / experts.top_k * busiest_rank_ratio(experts)
     intra_copies, inter_copies = copies_sent(mapping.all_to_all, layout.ep, experts, experts.top_k)
     return tokens * intra_copies, tokens * inter_copies
 
 
 def copies_sent(flavour: Scalar, group: Group, experts: Experts, pairwise: Scalar) -> tuple[Scalar, Scalar]:
-    """Copies of a token sent within the own domain of a group and to other domains.
+    """Return the copies of a token sent within the own domain of a group and to other domains.
 
     Pairwise, and gathered: of the copies, one per expert or per device, ``(P - local) / P`` leave the domain. By node:
     one copy to each other domain used, forwarded there to every other device used.
@@ -260,7 +260,7 @@ def copies_sent(flavour: Scalar, group: Group, experts: Experts, pairwise: Scala
 
 
 def members_copied(flavour: Scalar, members: Scalar, experts: Experts) -> Scalar:
-    """Members that get a copy of a token, where each gets one: all, or those used (:func:`members_hit`)."""
+    """Return the members that get a copy of a token, where each gets one: all, or those used (:func:`members_hit`)."""
     return jnp.where(flavour == float(AllToAll.gather), members, members_hit(members, experts))
 
 
@@ -275,7 +275,7 @@ def members_hit(members: Scalar, experts: Experts) -> Scalar:
 
 
 def distinct_draws(members: Scalar, draws: Scalar) -> Scalar:
-    """Distinct members among ``draws`` with replacement: ``n (1 - (1 - 1 / n)^k)``.
+    """Return the distinct members among ``draws`` with replacement: ``n (1 - (1 - 1 / n)^k)``.
 
     Experts are drawn without replacement, so that devices with several experts count a few per cent too low.
     """
@@ -285,7 +285,7 @@ def distinct_draws(members: Scalar, draws: Scalar) -> Scalar:
 def executions(
     design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar = 0.0
 ) -> dict[Scope, Scalar]:
-    """Executions of the messages of each scope per step, summed over all devices of the system.
+    """Return the executions of the messages of each scope per step, summed over all devices of the system.
 
     Weights count in devices of the most loaded stage, of which the others hold a part.
     """
@@ -309,7 +309,10 @@ def executions(
 
 
 def context_messages(design: Design, layout: Layout) -> list[Message]:
-    """Ring attention (Liu et al. 2023): ``c - 1`` steps of keys and values, backward of their gradients too."""
+    """Return the messages of context parallelism, by default of ring attention (Liu et al. 2023).
+
+    A ring has ``c - 1`` steps of keys and values, in the backward of their gradients too.
+    """
     act = layout.element.activation
     if layout.context.is_named:
         return exchanged_messages(design, layout, layout.context)
@@ -346,7 +349,7 @@ def _ring(group: Group, block_bytes: Scalar, steps: Scalar, trained: Scalar) -> 
 
 
 def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -> list[Message]:
-    """Messages of the exchange that the mapping names, per layer and micro-batch.
+    """Return the messages of the exchange that the mapping names, per layer and micro-batch.
 
     All-to-all of heads for sequence: queries, keys and values before attention, its output after it, and their
     gradients in the backward; a rank sends all but its own share. All-gather: keys and values before attention, again

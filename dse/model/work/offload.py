@@ -44,7 +44,7 @@ class TieredOffload(NamedTuple):
 
 
 def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: Scalar) -> OnHost:
-    """Offloaded bytes of one layer under the mapping."""
+    """Return the offloaded bytes of one layer under the mapping."""
     return OnHost(
         weights=mapping.offload_weights * weights,
         activations=mapping.offload_activations * activations,
@@ -87,7 +87,7 @@ def resident_layers(layers: Scalar, offloaded_share: Scalar) -> Scalar:
 
 
 def device_state_shares(mapping: Mapping) -> tuple[Scalar, Scalar]:
-    """Shares of gradients and of optimiser state of the current layer on the device, without those on the host."""
+    """Return the shares of gradients and of optimiser state of the current layer that stay on the device."""
     tiers = mapping.tiers or NO_TIERS
     return 1.0 - tiers.offload_gradients, 1.0 - times(tiers.host_update, mapping.offload_optimizer)
 

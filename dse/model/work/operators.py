@@ -40,7 +40,7 @@ RESCALED = Flops(2.0, 1.0)  # sum of outputs, of which each is scaled by its sha
 
 
 def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, element: Element) -> Work:
-    """Work of ``batch`` products C[rows, columns] = A[rows, depth] B[depth, columns].
+    """Return the work of ``batch`` products C[rows, columns] = A[rows, depth] B[depth, columns].
 
     Bytes are the larger of touching each matrix once and the I/O lower bound ``2 m n k / sqrt(S)`` elements for an
     on-chip memory of S elements (Hong & Kung 1981). ``element.weight``: bytes of an element of B, where they differ.
@@ -150,7 +150,7 @@ class CastElements(NamedTuple):
 
 
 def casts(elements: CastElements, element: Element, backward: Scalar, trains_weights: bool) -> Operator:
-    """Casts of inputs in the forward, and in the backward of gradients, to narrower operands.
+    """Return the casts of inputs in the forward, and in the backward of gradients, to narrower operands.
 
     A kernel writes an operand as it is, and transposed where weights are trained. Where transposed operands are cast
     apart (``element.transposed_casts``), :func:`casts_by_row` are in their place.
@@ -166,7 +166,9 @@ def casts(elements: CastElements, element: Element, backward: Scalar, trains_wei
 
 
 def casts_by_row(elements: CastElements, element: Element, trains_weights: bool) -> tuple[Scalar, Scalar]:
-    """Bytes per input, forward and backward, of casts with a scale a row, whose transposed operands are cast apart.
+    """Return the bytes per input, forward and backward, of casts with a scale a row.
+
+    Their transposed operands are cast apart.
 
     An operand is read in 16 bits and written. Its transposed one has other scales, known after the last row: a 16-bit
     copy is written transposed, read and written in 8 bits, for gradients of inputs from the weights, which every
@@ -195,15 +197,15 @@ class FlashShape(NamedTuple):
     steps: Scalar = 1.0  # kernels of a ring that share the keys
 
 
-def flash_attention(attended: FlashShape, element: Element, stored: Scalar, present: Scalar) -> Operator:
-    """Flash attention (Dao 2023).
+def flash_attention(shape: FlashShape, element: Element, stored: Scalar, present: Scalar) -> Operator:
+    """Return the operator of flash attention (Dao 2023).
 
     Forward: ``4 d`` FLOPs per pair; backward: five products instead of two, 2.5 times as many. Heads are padded to a
     multiple of 32 columns (``round_multiple`` of FlashAttention-2, from memory). Bytes: queries, keys, values and
     outputs once (forward), and their gradients (backward). ``rows`` of the work are the keys per kernel, which set its
     rate. Each kernel of a ring reads the queries and writes outputs.
     """
-    batch, queries, keys, pairs, head_dim, kv_heads, steps = attended
+    batch, queries, keys, pairs, head_dim, kv_heads, steps = shape
     flops = 4.0 * batch * pairs * HEAD_MULTIPLE * ceiling(head_dim * (1.0 / HEAD_MULTIPLE))
     query_bytes = element.activation * batch * queries * head_dim
     key_bytes = element.activation * kv_heads * keys * head_dim

@@ -14,7 +14,7 @@ from dse.types import Design, Recompute, Scalar, Workload
 
 
 def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Matrix parameters of one layer with a dense feed-forward, on one of ``tp`` devices.
+    """Return the matrix parameters of one layer with a dense feed-forward, on one of ``tp`` devices.
 
     ``h d (a + 2 g) + a d h + (2 or 3) h f``; key/value heads are replicated when tp exceeds them.
     """
@@ -35,28 +35,31 @@ def attention_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def position_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer's projection of relative positions (Transformer-XL)."""
+    """Return the parameters of one layer's projection of relative positions (Transformer-XL)."""
     return workload.relative_positions * workload.hidden * workload.n_heads * workload.head_dim / tp
 
 
 def layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer with a dense feed-forward on one device: matrices, and vectors, not split by tp."""
+    """Return the parameters of one layer with a dense feed-forward on one device.
+
+    Matrices, and vectors, which tp does not split.
+    """
     return layer_matrix_parameters(workload, tp) + vector_parameters(workload)
 
 
 def vector_parameters(workload: Workload) -> Scalar:
-    """Norm parameters of a layer: two norms of the model's width, and those of compressed columns."""
+    """Return the norm parameters of a layer: two norms of the model's width, and those of compressed columns."""
     of_layer = shares_of(workload).norms * workload.norm_vectors * workload.hidden
     return plus(of_layer, times(workload.norm_vectors, attention_of(workload).normalised))
 
 
 def serial_block(workload: Workload) -> Scalar:
-    """1 where the feed-forward follows attention with a norm and a residual between them, 0 for parallel blocks."""
+    """Return 1 where the feed-forward follows attention with a norm and a residual between them, else 0."""
     return 1.0 - value_or(workload.parallel_block, 0.0)
 
 
 def embedding_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Token embedding (split over tp) and learned positions (not split)."""
+    """Return the parameters of the token embedding (split over tp) and of learned positions (not split)."""
     return workload.vocab * workload.hidden / tp + workload.learned_positions * workload.seq_len * workload.hidden
 
 
@@ -65,8 +68,8 @@ def head_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
     return workload.vocab * workload.hidden / tp
 
 
-def copied_embedding(workload: Workload, pp: Scalar, tp: Scalar) -> Scalar:
-    """Parameters of the second embedding, on the last of several stages, for multi-token prediction."""
+def second_embedding_parameters(workload: Workload, pp: Scalar, tp: Scalar) -> Scalar:
+    """Return the parameters of the second embedding, on the last of several stages, for multi-token prediction."""
     predicted = workload.predicted
     if nothing(predicted):
         return 0.0
@@ -74,14 +77,14 @@ def copied_embedding(workload: Workload, pp: Scalar, tp: Scalar) -> Scalar:
 
 
 def stage_parameters(design: Design, layout: Layout) -> Scalar:
-    """Parameters of the most loaded device without routed experts: its layers, and embedding or head.
+    """Return the parameters of the most loaded device without routed experts: its layers, and embedding or head.
 
     Embedding or head count by their excess over the layer that their stage may lack.
     """
     w, m = design.workload, design.mapping
     layer, embedding, head = usual_layer_parameters(w, m.tp), embedding_parameters(w, m.tp), head_parameters(w, m.tp)
     # The dense feed-forward of the first layers is on the first stage, like the embedding.
-    head = plus(head, feed_forward_of(w).prediction(), copied_embedding(w, m.pp, m.tp))
+    head = plus(head, feed_forward_of(w).prediction(), second_embedding_parameters(w, m.pp, m.tp))
     embedding = plus(embedding, times(layout.experts.first, layer_parameters(w, m.tp) - layer))
     single_stage = embedding + jnp.where(w.tied_embeddings > 0.0, 0.0, head)
     larger = jnp.maximum(embedding - layout.stages.first_lacks * layer, head - layout.stages.last_lacks * layer)
@@ -93,19 +96,19 @@ def stage_parameters(design: Design, layout: Layout) -> Scalar:
 
 
 def parameter_count(workload: Workload) -> Scalar:
-    """Parameters of the model without biases (as in published shape tables)."""
+    """Return the parameters of the model without biases (as in published shape tables)."""
     return plus(common_parameters(workload), routed_parameters(workload))
 
 
 def main_model(workload: Workload) -> Workload:
-    """The model without multi-token prediction, as served, and as counted by publications."""
+    """Return the model without multi-token prediction, as served, and as counted by publications."""
     if workload.experts is None:
         return workload
     return dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=0.0))
 
 
 def common_parameters(workload: Workload) -> Scalar:
-    """Parameters of the model without routed experts, which have a data-parallel size of their own."""
+    """Return the parameters of the model without routed experts, which have a data-parallel size of their own."""
     head = (1.0 - workload.tied_embeddings) * head_parameters(workload)
     feed_forward, final_norm = feed_forward_of(workload), workload.hidden
     layers = feed_forward.layers(layer_parameters(workload), lambda: expert_layer_parameters(workload))
@@ -116,7 +119,7 @@ def common_parameters(workload: Workload) -> Scalar:
 
 
 def usual_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer without routed experts, mean over all layers after the first dense ones."""
+    """Return the parameters of one layer without routed experts, mean over all layers after the first dense ones."""
     dense = layer_parameters(workload, tp)
     return feed_forward_of(workload).behind_first(dense, lambda: expert_layer_parameters(workload, tp))
 
@@ -137,18 +140,21 @@ def layer_expert_parameters(design: Design, layout: Layout) -> Scalar:
 
 
 def expert_layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Matrix parameters of one layer with experts, without the routed ones: attention, router, shared expert."""
+    """Return the matrix parameters of one layer with experts, without the routed ones.
+
+    Attention, router and shared expert.
+    """
     attention = attention_matrix_parameters(workload, tp) + position_parameters(workload, tp)
     return plus(attention, feed_forward_of(workload).common(tp))
 
 
 def expert_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer with experts, without the routed ones: matrices and vectors."""
+    """Return the parameters of one layer with experts, without the routed ones: matrices and vectors."""
     return expert_layer_matrix_parameters(workload, tp) + vector_parameters(workload)
 
 
 def routed_parameters(workload: Workload) -> Scalar:
-    """Parameters of all routed experts of the model."""
+    """Return the parameters of all routed experts of the model."""
     feed_forward = feed_forward_of(workload)
     return feed_forward.layers(0.0, feed_forward.routed)
 
@@ -157,7 +163,7 @@ def routed_parameters(workload: Workload) -> Scalar:
 
 
 def attended_tokens(workload: Workload) -> Scalar:
-    """Tokens per query by the convention of the full square, mean over layers.
+    """Return the tokens per query by the convention of the full square, mean over layers.
 
     The sequence, or the window of layers that have one: kernels compute no more.
     """
@@ -166,7 +172,9 @@ def attended_tokens(workload: Workload) -> Scalar:
 
 
 def attention_flops(workload: Workload) -> Scalar:
-    """Forward FLOPs per token of scores and context, full square: ``4 L s a d`` with the mean head size ``d``.
+    """Return the forward FLOPs per token of scores and context, full square: ``4 L s a d``.
+
+    ``d`` is the mean head size.
 
     ``s`` are the :func:`attended_tokens`: of windowed layers the window.
     """
@@ -191,7 +199,7 @@ def forward_flops(workload: Workload) -> Scalar:
 
 
 def repeated_flops(workload: Workload, keeps_products: Scalar = 0.0) -> Scalar:
-    """Forward FLOPs per token that recompute operator by operator repeats.
+    """Return the forward FLOPs per token that recompute operator by operator repeats.
 
     Every other product of query, key, value, output, gate, up and down, in this order: key, output, up; or the
     attention core, where all products are kept.
@@ -202,7 +210,7 @@ def repeated_flops(workload: Workload, keeps_products: Scalar = 0.0) -> Scalar:
     return where_on(keeps_products, attention_flops(w), every_other)
 
 
-def flops_of_levels(workload: Workload, levels: Mapping[int, Scalar]) -> Scalar:
+def recomputed_flops(workload: Workload, levels: Mapping[int, Scalar]) -> Scalar:
     """Return the forward FLOPs per token that levels of expert recompute repeat.
 
     Args:
@@ -216,7 +224,7 @@ def flops_of_levels(workload: Workload, levels: Mapping[int, Scalar]) -> Scalar:
 
 
 def model_flops(workload: Workload, attention_share: Scalar = 1.0) -> Scalar:
-    """Model FLOPs of one step: three passes, head counted, recompute not (Narayanan et al. 2021, eq. 3).
+    """Return the model FLOPs of one step: three passes, head counted, recompute not (Narayanan et al. 2021, eq. 3).
 
     Without a backward one pass. Frozen matrices have no weight gradient, so two passes, without the FLOPs of adapters,
     as in publications. ``attention_share`` scales the attention square: 1 is the Megatron/PaLM convention, in which

@@ -16,25 +16,25 @@ _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 
 
 def data_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: TrainedWeights) -> list[Message]:
-    """Gradients and weights between the replicas of ``parameters`` weights, per step.
+    """Return the messages of gradients and weights between the replicas of ``parameters`` weights, per step.
 
     With several copies of the state, each share of the gradients is summed over the copies once a step, layer by layer
     (hybrid sharding: Zhao et al. 2023, section 3.2.2). Frozen weights are only gathered.
     """
     w, m = design.workload, design.mapping
-    backward_passes = w.backward
-    trained_parameters = trained_of.trained_count(parameters, layout.layers)
+    trained = w.backward
+    changing = trained_of.trained_count(parameters, layout.layers)
     shared, predicted = w.tied_embeddings > 0.0, w.predicted
     if not nothing(predicted):  # multi-token prediction: the last stage has an embedding of its own
         shared = shared | (predicted > 0.0)
-    tied_times: Scalar = jnp.where((m.pp > 1.0) & shared, times(trained_of.trains_model, backward_passes), 0.0)
+    tied_times: Scalar = jnp.where((m.pp > 1.0) & shared, times(trained_of.trains_model, trained), 0.0)
     tied_times = times(1.0 - layout.pipeline.folded, tied_times)
     messages = state_messages(design, layout, parameters, Scope.weights, trained_of)
     if m.sharding is not None:
-        messages = partitioned_messages(messages, design, layout, trained_parameters)
+        messages = partitioned_messages(messages, design, layout, changing)
     return [
         *messages,
-        copies_message(design, layout, trained_parameters, Scope.weights),
+        copies_message(design, layout, changing, Scope.weights),
         # First and last stage sum the gradients of a shared embedding.
         Message(
             "tied_embedding_exchange",
@@ -49,7 +49,7 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar, trained_of
 
 
 def _sharers(layout: Layout, scope: Scope) -> tuple[Group, Group]:
-    """Devices that share the state of the weights of a scope, and devices with the same share of it."""
+    """Return the devices that share the state of the weights of a scope, and devices with the same share of it."""
     if scope is Scope.weights:
         return layout.groups.dp, layout.groups.copies
     return layout.experts.replicas, layout.experts.copies
@@ -60,7 +60,7 @@ _PREFIX = {Scope.weights: "", Scope.expert_weights: "expert_"}
 
 
 def copies_message(design: Design, layout: Layout, parameters: Scalar, scope: Scope) -> Message:
-    """All-reduce of a share of the gradients over the copies of the state."""
+    """Return the all-reduce of a share of the gradients over the copies of the state."""
     shards, copies = _sharers(layout, scope)
     gradients = parameters * design.software.gradient_message_bytes
     return Message(
@@ -79,7 +79,7 @@ def copies_message(design: Design, layout: Layout, parameters: Scalar, scope: Sc
 def state_messages(
     design: Design, layout: Layout, parameters: Scalar, scope: Scope, trained_of: TrainedWeights
 ) -> list[Message]:
-    """Gradients and weights between the replicas of ``parameters`` weights that share their state.
+    """Return the messages between the replicas of ``parameters`` weights that share their state.
 
     ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
     ZeRO 2: a reduce-scatter every micro-batch (under a pipeline it is ZeRO 1, see ``layout.zero_stage``). ZeRO 3:
@@ -116,7 +116,9 @@ def state_messages(
 
 
 def weight_message_bytes(design: Design, layout: Layout) -> Scalar:
-    """Message bytes per gathered weight: those of an activation, or of 8 bits where a stack gathers what it multiplies.
+    """Return the message bytes per gathered weight.
+
+    Those of an activation, or of 8 bits where a stack gathers what it multiplies.
 
     Recipes with narrow operands may gather the weights after their cast (fp8_param_gather of Megatron-Core).
     """
@@ -127,7 +129,7 @@ def weight_message_bytes(design: Design, layout: Layout) -> Scalar:
 def expert_state_messages(
     design: Design, layout: Layout, parameters: Scalar, trained_of: TrainedWeights
 ) -> list[Message]:
-    """Return the gradients and weights between the replicas of ``parameters`` of routed experts.
+    """Return the messages between the replicas of ``parameters`` of routed experts.
 
     With adapters they are the gathers of ZeRO 3 alone.
     """

@@ -29,7 +29,7 @@ class StateBytes(NamedTuple):
 
 
 def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
-    """State bytes per parameter after ZeRO (Rajbhandari et al. 2020).
+    """Return the state bytes per parameter after ZeRO (Rajbhandari et al. 2020).
 
     Stage 1 splits the optimiser over the ``replicas``, 2 also the gradients, 3 also the weights. Unsplit mixed
     precision: 2 + 4 + 12 = 18; or 4 + 4 + 8 = 16 where the optimiser updates fp32 weights in place, cast when gathered.
@@ -54,7 +54,7 @@ def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
 
 
 def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar:
-    """Device-memory bytes that the Adam step moves per parameter of a device.
+    """Return the device-memory bytes that the Adam step moves per parameter of a device.
 
     Optimiser states are read and written once, gradients read twice (norm, update), weights written once, and read if
     they are their own master copy; all split over the ``replicas`` from ZeRO 1 on. Gradients are zeroed and, with
@@ -76,12 +76,15 @@ def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar
 
 
 def stored_bytes(operators: Sequence[Operator], core_only: bool = False) -> Scalar:
-    """Bytes that the operators store for the backward pass."""
+    """Return the bytes that the operators store for the backward pass."""
     return sum(o.present * o.stored for o in operators if o.core or not core_only)
 
 
 def recomputed_core_bytes(operators: Sequence[Operator], layout: Layout) -> Scalar:
-    """Bytes saved by selective recompute: all that the core stores except its inputs (queries, keys, values)."""
+    """Return the bytes saved by selective recompute.
+
+    All that the core stores except its inputs (queries, keys, values).
+    """
     inputs = layout.element.activation * layout.tokens * (layout.query_width + layout.keys_and_values)
     return stored_bytes(operators, core_only=True) - inputs
 
@@ -113,7 +116,10 @@ def stored_activations(design: Design, layout: Layout, operators: Sequence[Opera
 
 
 def not_stored_bytes(design: Design, layout: Layout, operators: Sequence[Operator], level: int) -> Scalar:
-    """Bytes that a level of expert recompute does not store: of operators, and of projected queries, keys, values."""
+    """Return the bytes that a level of expert recompute does not store.
+
+    Those of operators, and of projected queries, keys and values.
+    """
     not_stored = sum(o.present * o.stored for o in operators if 0 < o.not_stored_from <= level)
     return plus(not_stored, attention_of(design.workload).not_stored(layout))
 
@@ -135,7 +141,7 @@ def stored_output_bytes(design: Design, layout: Layout) -> Scalar:
 
 
 def _every_other(design: Design, layout: Layout) -> Scalar:
-    """Output bytes of every other product, and of the flash kernel."""
+    """Return the output bytes of every other product, and of the flash kernel."""
     w = design.workload
     attention = (1.0 + layout.flash) * layout.query_width + layout.kv_width
     return layout.element.activation * layout.tokens * (attention + layout.ffn + w.gated * w.hidden)

@@ -9,7 +9,13 @@ import jax.numpy as jnp
 from dse.model.choice import plus, times, where_on
 from dse.model.layout import Layout, with_balanced_experts
 from dse.model.work import offload
-from dse.model.work.adapters import TrainedWeights, fine_tuned, frozen, trained_parameters, without_backward
+from dse.model.work.adapters import (
+    TrainedWeights,
+    fine_tuned_operators,
+    frozen_operator,
+    trained_parameters,
+    without_backward,
+)
 from dse.model.work.blocks import feed_forward_of
 from dse.model.work.ledger import Phase, Runs, Sends
 from dse.model.work.messages import executions, training_messages
@@ -81,7 +87,7 @@ def mean_activations(
 
 
 def training_work(design: Design, layout: Layout) -> TrainingWork:
-    """Work of a training step of ``design``."""
+    """Return the work of a training step of ``design``."""
     lists, state = operator_lists(design, layout), state_bytes(design, layout, layout.groups.dp)
     if not design.workload.trains_all:
         lists = with_adapters(lists, design, layout)
@@ -129,27 +135,30 @@ LAYER = (Scope.layer, Scope.expert_layer)
 
 
 def layer_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
-    """Ledger of one layer and micro-batch of a device, on the busiest rank of experts."""
+    """Return the ledger of one layer and micro-batch of a device, on the busiest rank of experts."""
     messages = tuple(message for message in work.messages if message.scope in LAYER)
     runs = Runs(work.layer, 1.0, design.workload.backward, layout.recompute)
     return Phase((runs,), (Sends(messages, 1.0, layout.recompute),))
 
 
 def step_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
-    """Ledger of a step, all devices: first dense layers, layers, embedding and head, the optimiser, all messages."""
+    """Return the ledger of a step on all devices.
+
+    First dense layers, layers, embedding and head, the optimiser, all messages.
+    """
     w, recompute = design.workload, layout.recompute
     execution_counts = executions(design, layout, work.parameters, work.routed)
     with_experts = execution_counts[Scope.expert_layer]
     dense = plus(execution_counts[Scope.layer], times(-1.0, with_experts))
     adapters = times(work.trained.adapter_parameters, w.blocks * design.mapping.tp)  # all devices of a stage
-    updated = plus(times(work.trained.trains_model, common_parameters(w)), adapters) * layout.replicas
+    trained_parameters = plus(times(work.trained.trains_model, common_parameters(w)), adapters) * layout.replicas
     routed = times(routed_parameters(w), layout.experts.holders)
     return Phase(
         runs=(
             Runs(work.lists.first_layer, dense, w.backward, recompute),
             Runs(work.lists.mean_layer, with_experts, w.backward, recompute),
             Runs((*work.embedding, *work.head), execution_counts[Scope.embedding], w.backward),
-            *update_runs(design, layout, work.trained, w.backward * updated, times(w.backward, routed)),
+            *update_runs(design, layout, work.trained, w.backward * trained_parameters, times(w.backward, routed)),
         ),
         sends=tuple(
             Sends(tuple(m for m in work.messages if m.scope is scope), count, recompute)
@@ -161,7 +170,7 @@ def step_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
 def update_runs(
     design: Design, layout: Layout, trained: TrainedWeights, parameters: Scalar, routed: Scalar
 ) -> tuple[Runs, Runs]:
-    """Optimiser passes over ``parameters``, and over ``routed`` of routed experts where these are trained."""
+    """Return the optimiser passes over ``parameters``, and over ``routed`` parameters of experts if trained."""
 
     def update(count: Scalar, replicas: Group) -> Runs:
         traffic = Work(0.0, optimizer_traffic(design, layout, replicas))
@@ -172,7 +181,7 @@ def update_runs(
 
 
 def operator_lists(design: Design, layout: Layout) -> OperatorLists:
-    """Operators of a step that trains all weights."""
+    """Return the operators of a step that trains all weights."""
     first, feed_forward = tuple(layer_operators(design, layout)), feed_forward_of(design.workload)
     return OperatorLists(
         layer=feed_forward.usual(first, lambda: tuple(expert_layer_operators(design, layout))),
@@ -191,15 +200,15 @@ def with_adapters(lists: OperatorLists, design: Design, layout: Layout) -> Opera
     Without experts all layers share one list.
     """
     layers = lists.layer, lists.first_layer, lists.mean_layer
-    tuned = {
-        key: fine_tuned(operators, design, layout)
+    tuned_operators = {
+        key: fine_tuned_operators(operators, design, layout)
         for key, operators in {id(operators): operators for operators in layers}.items()
     }
-    layer, first, mean = (tuned[id(operators)] for operators in layers)
+    layer, first, mean = (tuned_operators[id(operators)] for operators in layers)
     return OperatorLists(
         layer=layer,
         first_layer=first,
         mean_layer=mean,
         embedding=without_backward(lists.embedding),
-        head=tuple(frozen(operator, layout) for operator in lists.head),
+        head=tuple(frozen_operator(operator, layout) for operator in lists.head),
     )

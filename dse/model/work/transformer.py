@@ -34,24 +34,24 @@ def layer_operators(design: Design, layout: Layout, core: list[Operator] | None 
     Stored bytes follow Korthikanti et al. 2022, section 4.1: each operator stores its input, dropout its mask.
     ``core``: attention operators of a serving step, instead of those of training.
     """
-    return layer_around(design, layout, feed_forward(design, layout), quantization(design, layout), core)
+    return layer_with_feed_forward(design, layout, feed_forward(design, layout), quantization(design, layout), core)
 
 
 def expert_layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
     """Return all operators of one layer with experts, per micro-batch and device, in forward order."""
     ffn_input = layout.element.stored_input * stored_input_tokens(design.mapping, layout)[1] * design.workload.hidden
     operators = expert_operators(design, layout, ffn_input)
-    return layer_around(design, layout, operators, expert_quantization(design, layout), core)
+    return layer_with_feed_forward(design, layout, operators, expert_quantization(design, layout), core)
 
 
-def layer_around(
+def layer_with_feed_forward(
     design: Design,
     layout: Layout,
     feed_forward: list[Operator],
     quantization: Operator,
     core: list[Operator] | None = None,
 ) -> list[Operator]:
-    """Operators of a layer around those of its feed-forward."""
+    """Return the operators of a layer around those of its feed-forward."""
     w = design.workload
     e, act = layout.element, layout.element.activation
     rows = layout.norm_tokens * w.hidden  # elements of a residual-stream tensor
@@ -100,12 +100,12 @@ def layer_around(
 
 
 def feed_forward(design: Design, layout: Layout) -> list[Operator]:
-    """A dense feed-forward: up (and gate), activation, down."""
+    """Return the operators of a dense feed-forward: up (and gate), activation, down."""
     w = design.workload
     e, act = layout.element, layout.element.activation
     gate = 1.0 + w.gated
     chain = 1.0 + (1.0 - layout.fused)
-    activated = design.software.activation_output_kept * e.stored_input * layout.tokens * layout.ffn
+    activation_output = design.software.activation_output_kept * e.stored_input * layout.tokens * layout.ffn
     ffn_input = serial_block(w) * (e.stored_input * stored_input_tokens(design.mapping, layout)[1] * w.hidden)
     return [
         linear(
@@ -135,7 +135,7 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
             w.hidden,
             layout.ffn,
             e,
-            activated,
+            activation_output,
             stored_ratio=1.0,
             recomputed_from=Recompute.expert_block,
             not_stored_from=Recompute.norms,
@@ -151,24 +151,27 @@ def quantization(design: Design, layout: Layout) -> Operator:
     """
     w, e = design.workload, layout.element
     inputs = 2.0 * w.hidden + layout.context_width + layout.ffn
-    projected = layout.query_width + layout.keys_and_values
-    outputs = 2.0 * w.hidden + projected + (1.0 + w.gated) * layout.ffn
-    weights = w.hidden * (projected + layout.context_width + (2.0 + w.gated) * layout.ffn)
+    projection_columns = layout.query_width + layout.keys_and_values
+    outputs = 2.0 * w.hidden + projection_columns + (1.0 + w.gated) * layout.ffn
+    weights = w.hidden * (projection_columns + layout.context_width + (2.0 + w.gated) * layout.ffn)
     elements = CastElements(layout.tokens * inputs, layout.tokens * outputs, weights)
     return casts(elements, e, w.backward, w.trains_all)
 
 
 def embedding_operators(design: Design, layout: Layout) -> list[Operator]:
-    """Operators of the first stage beyond its layers: look-up (a gather, not a GEMM), positions and dropout."""
+    """Return the operators of the first stage beyond its layers.
+
+    Look-up (a gather, not a GEMM), positions and dropout.
+    """
     w = design.workload
     act = layout.element.activation
-    looked_up = layout.tokens * w.hidden
+    lookup_elements = layout.tokens * w.hidden
     rows = layout.norm_tokens * w.hidden
     scatter = act + 2.0 * layout.element.gradient
     return [
         elementwise(
             "embedding",
-            looked_up,
+            lookup_elements,
             2.0 * act * (1.0 + 0.5 * w.learned_positions),
             scatter,
             0.0,
@@ -188,7 +191,10 @@ def embedding_operators(design: Design, layout: Layout) -> list[Operator]:
 
 
 def head_operators(design: Design, layout: Layout) -> list[Operator]:
-    """Operators of the last stage beyond its layers: final norm, LM head, cross-entropy over the vocabulary shard."""
+    """Return the operators of the last stage beyond its layers.
+
+    Final norm, LM head, and cross-entropy over the vocabulary shard.
+    """
     w, software = design.workload, design.software
     e, act = layout.element.sixteen_bit(), layout.element.activation
     rows = layout.norm_tokens * w.hidden
@@ -213,7 +219,7 @@ def head_operators(design: Design, layout: Layout) -> list[Operator]:
 
 
 def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
-    """Join of the hidden state with the next token's embedding, per further token of multi-token prediction.
+    """Return the join of the hidden state with the next token's embedding, per further token of multi-token prediction.
 
     Two norms and one product of the concatenation (DeepSeek-AI 2024, section 2.2); a layer and a head follow.
     """

@@ -20,8 +20,8 @@ from dse.model.accounts.failures import (
     best_interval,
     growth,
     lost_time,
-    no_spare,
     slowed,
+    spare_wait,
     storage_bandwidth,
 )
 from dse.model.steps.training import StepTime
@@ -329,10 +329,10 @@ def test_no_leaf_at_its_bounds_gives_no_number(record):
 
 
 def test_repair_is_waited_for_without_spares():
-    assert float(no_spare(Reliability(spares=0.0, repair_time=7.0), 1e-9)) == pytest.approx(7.0, rel=1e-3)
+    assert float(spare_wait(Reliability(spares=0.0, repair_time=7.0), 1e-9)) == pytest.approx(7.0, rel=1e-3)
     for mean in (0.05, 1.0, 7.0, 60.0):
         spares = np.arange(0.0, 3.0 * mean + 2.0)
-        waits = jax.vmap(lambda s, m: no_spare(Reliability(spares=s, repair_time=1.0), m), (0, None))(spares, mean)
+        waits = jax.vmap(lambda s, m: spare_wait(Reliability(spares=s, repair_time=1.0), m), (0, None))(spares, mean)
         chances, erlang = np.asarray(waits) * (1.0 + spares), [1.0]
         for s in spares[1:]:  # B(s) = m B(s - 1) / (s + m B(s - 1))
             erlang.append(mean * erlang[-1] / (s + mean * erlang[-1]))

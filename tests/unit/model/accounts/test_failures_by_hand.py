@@ -17,10 +17,10 @@ from dse.model.accounts.failures import (
     failure_rates,
     host_copy,
     lost_time,
-    no_spare,
     run_with_failures,
     served_with_failures,
     slowed,
+    spare_wait,
 )
 from dse.model.layout import lay_out
 from dse.model.steps.training import StepTime
@@ -165,9 +165,9 @@ def test_a_repair_is_waited_for():
 
     Two nodes are in repair then, of which the first returns after half of the time.
     """
-    wait = float(no_spare(dataclasses.replace(RELIABILITY, spares=1.0), 2e-6))
+    wait = float(spare_wait(dataclasses.replace(RELIABILITY, spares=1.0), 2e-6))
     assert wait == pytest.approx(0.02 / 1.02 * 0.5e4, rel=0.01)
-    assert float(no_spare(RELIABILITY, 2e-6)) == pytest.approx(1e4)
+    assert float(spare_wait(RELIABILITY, 2e-6)) == pytest.approx(1e4)
 
 
 def test_an_asynchronous_checkpoint_waits_where_that_loses_less():
