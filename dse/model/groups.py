@@ -30,6 +30,11 @@ def communicators(mapping: Mapping, system: System, copies: Scalar = 1.0) -> Gro
     """Return the communicators of a mapping with their shares of a system's networks.
 
     ``copies``: stages per device whose weights, and so state and gradients, are shared by more devices.
+
+    Args:
+        mapping: degrees and placement.
+        system: with its networks.
+        copies: stages per device whose weights, and so state and gradients, are shared by more devices.
     """
     communicators_by_size = with_pod_shares(groups(mapping, system.scale_up.domain), mapping, system.scale_out.pods)
     reach = links.reach_in(system, mapping.tp)

@@ -59,6 +59,14 @@ def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar,
     remaining devices: 64 are 4 x 4 x 4, 192 are 4 x 4 x 12, 128 are 8 x 16. The innermost dimension decides the order:
     of three axes the first is ``tp`` long if that axis wraps around and leaves two that do; else the shortest comes
     first, of two axes the shortest with at least ``tp``.
+
+    Args:
+        links: of the torus.
+        devices: devices of the slice.
+        tp: innermost degree of the mapping.
+
+    Returns:
+        Devices between neighbours along x, y and z, and the devices of the slice.
     """
     three = links.per_device > 4.0
     first = _side(devices, jnp.where(three, 1.0 / 3.0, 0.5))

@@ -61,6 +61,12 @@ def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar, n_predict
     section 3.3.2). Under a free layout further ones come from the last chunk, which may have only the loss
     (Megatron-Bridge's layouts of DeepSeek-V3), and then from any others. Two stages with a short chunk each are equal.
     With multi-token prediction the last stage has a further head and a layer less per token.
+
+    Args:
+        n_layers: layers of the model.
+        pp: stages.
+        virtual_stages: chunks of a stage.
+        n_predict: further tokens of multi-token prediction.
     """
     max_chunk = max_layers_per_part(n_layers, pp * virtual_stages)
     chunks = virtual_stages * max_chunk

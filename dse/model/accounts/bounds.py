@@ -48,7 +48,14 @@ class KernelBound(NamedTuple):
 
 
 def kernel_bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> KernelBound:
-    """Return the bound of a pass: floors where they take most of ``time``, else the longer of the roofline's terms."""
+    """Return the bound of a pass: floors where they take most of ``time``, else the longer of the roofline's terms.
+
+    Args:
+        kind: of the operator.
+        works: kernels of the pass.
+        time: their seconds in the step.
+        rates: of the device.
+    """
     terms = [roofline_terms(kind, work, rates) for work in works]
     by_compute = jnp.where(sum(c for c, _ in terms) >= sum(m for _, m in terms), 1.0, 0.0)
     above_floor: Scalar = 1.0

@@ -147,12 +147,28 @@ def overhead_energy(system: System, cores: Scalar, memory: Scalar, facility_ener
 
 
 def whole_power(board: Scalar, devices: Scalar, system: System) -> Scalar:
-    """Return the power of ``devices`` at ``board`` W each, with hosts and facility, W."""
+    """Return the power of ``devices`` at ``board`` W each, with hosts and facility, W.
+
+    Args:
+        board: power of a device, W.
+        devices: their number.
+        system: with its hosts and facility.
+    """
     return devices * (board + system.host_power) * system.pue
 
 
 def powers(design: Design, layout: Layout, energy: StepEnergy, step_time: Scalar) -> dict[str, Scalar]:
-    """Return the power in W, energy per token in J, and time and energy of a run."""
+    """Return the power in W, energy per token in J, and time and energy of a run.
+
+    Args:
+        design: at its clock.
+        layout: sizes and groups of the design.
+        energy: of a step.
+        step_time: time of a step, s.
+
+    Returns:
+        Metric → value, as of :class:`dse.types.Metrics`.
+    """
     w = design.workload
     steps_per_token = reciprocal(w.global_batch * w.seq_len)
     steps = run_tokens(w) * steps_per_token

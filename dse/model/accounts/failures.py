@@ -138,6 +138,11 @@ def host_copy(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
     """Return the bytes per device of a copy of its state on the host, until it is written or permanently.
 
     0 without a reliability record, and for synchronous checkpoints, which pass through the host.
+
+    Args:
+        design: with or without a reliability record.
+        layout: sizes and groups of the design.
+        work: its ledger.
     """
     reliability = design.system.reliability
     if reliability is None:
@@ -202,6 +207,12 @@ def lost_time(reliability: Reliability, saving: CheckpointTimes, rates: FailureR
     """Return the seconds lost per second of training at the stated or optimal checkpoint interval, at least a step.
 
     Where a stated interval is shorter than a checkpoint takes, training waits for it.
+
+    Args:
+        reliability: of the system.
+        saving: times of a checkpoint.
+        rates: failures/s of the job.
+        step_time: time of a step, s.
     """
     r, rate = reliability, rates.total
     best = max_prefer_first(best_interval(saving.stall, rate), saving.min_spacing - saving.stall)
@@ -230,6 +241,12 @@ def chosen_checkpoint(
     """Return the times of checkpoints of the stated kind, and the time lost with them.
 
     An asynchronous checkpoint that loses more than a synchronous one is replaced by it.
+
+    Args:
+        reliability: of the system.
+        times_by_kind: kind → times of a checkpoint.
+        rates: failures/s of the job.
+        step_time: time of a step, s.
     """
     columns = zip(*times_by_kind.values(), strict=True)
     saving = CheckpointTimes(
@@ -252,6 +269,14 @@ def served_with_failures(design: Design, weights: Scalar, ranks: Scalar) -> dict
     A replica is the ``ranks`` of data parallelism that share experts. Availability ``M / (M + D)``: it is down until
     the failure is detected, a spare node is available, and an engine has started and loaded the ``weights`` of a
     device. All replicas share the spares.
+
+    Args:
+        design: the design.
+        weights: bytes of weights per device.
+        ranks: data-parallel ranks that share experts.
+
+    Returns:
+        Metric → value.
     """
     m, r = design.mapping, design.system.reliability or Reliability()
     rates = failure_rates(r, m.tp * m.pp * ranks)
@@ -276,7 +301,17 @@ def slowed(reliability: Reliability, devices: Scalar, step: StepTime) -> Scalar:
 
 
 def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> dict[str, Scalar]:
-    """Return the expected time of a training run by part, s, with failure rates and checkpoint interval."""
+    """Return the expected time of a training run by part, s, with failure rates and checkpoint interval.
+
+    Args:
+        design: at its clock.
+        layout: sizes and groups of the design.
+        work: its ledger.
+        step: time of a step by part.
+
+    Returns:
+        Metric → value.
+    """
     w, r = design.workload, design.system.reliability or Reliability()
     tokens, rates = run_tokens(w), failure_rates(r, layout.devices)
     steps = tokens * reciprocal(w.global_batch * w.seq_len)

@@ -28,6 +28,11 @@ def fits_probability(spread: Scalar, usable: Scalar, memory: Scalar) -> Scalar:
 
     The true peak is log-normal about the prediction with the stack's ``memory_spread``; the normal distribution is
     approximated by the logistic one, ``1 / (1 + exp(-1.702 z))``, within 0.01 (Camilli 1994).
+
+    Args:
+        spread: relative standard deviation of the prediction.
+        usable: usable bytes.
+        memory: predicted peak, bytes.
     """
     log_margin = jnp.log2(jnp.maximum(usable, 1.0) / memory) * math.log(2.0)
     z = log_margin / jnp.maximum(spread, 1e-3)

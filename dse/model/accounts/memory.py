@@ -234,6 +234,11 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
 
     The most loaded stage is the first (most micro-batches in flight), the last (head, logits), or the second where the
     first has a layer less.
+
+    Args:
+        design: at its clock.
+        layout: sizes and groups of the design.
+        work: its ledger.
     """
     first_memory, *other_stages = (
         stage_memory(design, layout, work, stage) for stage in memory_stages(design, layout, work)

@@ -18,7 +18,16 @@ from dse.types import Design, Scalar
 
 
 def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, Scalar]:
-    """Return tokens/s and utilisations, by the conventions of Narayanan 2021 and Korthikanti 2022."""
+    """Return tokens/s and utilisations, by the conventions of Narayanan 2021 and Korthikanti 2022.
+
+    Args:
+        design: at its clock.
+        layout: sizes and groups of the design.
+        step_time: time of a step, s.
+
+    Returns:
+        Metric → value.
+    """
     w = design.workload
     tokens = w.global_batch * w.seq_len
     steps_per_device_second = reciprocal(step_time * layout.devices)

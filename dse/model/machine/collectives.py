@@ -39,6 +39,11 @@ def energy(kind: MessageKind, size: Scalar, route: Route) -> Scalar:
     """Return the link energy of one member of a group for a message of ``size`` bytes, J.
 
     Along a ring, except in an all-to-all, where each pair exchanges bytes of its own.
+
+    Args:
+        kind: collective.
+        size: bytes.
+        route: the group on its networks.
     """
     match kind:
         case MessageKind.all_reduce:
@@ -84,6 +89,11 @@ def all_reduce(size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
     chain through the members inside (as in NCCL).
     Hierarchical: reduce-scatter inside, all-reduce of the shards across, all-gather inside.
     In-switch (NVLS, SHARP): each byte crosses a link once per direction; allowed where a level reduces.
+
+    Args:
+        size: bytes of a member.
+        route: the group on its networks.
+        algorithm: code of :class:`~dse.types.Collective`.
     """
     if volumes := _calibrated_volumes(route.system):
         up, out = volumes
@@ -226,6 +236,12 @@ def exposed(communication: Scalar, window: Scalar, overlap: Scalar, processor_us
     """Return the exposed seconds of communication that overlaps with compute of ``window`` seconds.
 
     ``max(t_comm - t_window, (1 - overlap) t_comm)``, and ``processor_usage`` of the hidden time, which slows compute.
+
+    Args:
+        communication: seconds of messages.
+        window: seconds of compute that can hide them.
+        overlap: share of the messages that may overlap.
+        processor_usage: share of the compute that the collective uses.
     """
     hidden = jnp.minimum(overlap * communication, window)
     return communication - (1.0 - processor_usage) * hidden

@@ -27,6 +27,14 @@ def send_all(messages: Iterable[Message], software: Software, system: System) ->
     """Return the wire time of every message.
 
     Equal messages, and a reduce-scatter equal to an all-gather, are timed once.
+
+    Args:
+        messages: of a step, or a part of one.
+        software: stack.
+        system: with its networks.
+
+    Returns:
+        Each message with its seconds in one execution of its scope.
     """
     time_by_key: dict[tuple[object, ...], Scalar] = {}
 
@@ -58,7 +66,13 @@ def with_routes(messages: Iterable[Message], system: System) -> list[tuple[Messa
 
 
 def scope_time(messages: Iterable[TimedMessage], scope: Scope, window: Window | None = None) -> Scalar:
-    """Return the seconds of the messages of a scope, or of those of one ``window``."""
+    """Return the seconds of the messages of a scope, or of those of one ``window``.
+
+    Args:
+        messages: with their times.
+        scope: scope to sum over.
+        window: only messages of this window; None: all.
+    """
     times = [s.time for s in messages if s.message.scope is scope and (window is None or s.message.window is window)]
     return functools.reduce(operator.add, times) if times else 0.0
 

@@ -84,6 +84,10 @@ def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
     """Return the accelerator with its cores at ``ratio`` times the nominal clock.
 
     Rates follow the clock. Device memory keeps its bandwidth, unless slow cores cannot use it.
+
+    Args:
+        accelerator: at its nominal clock.
+        ratio: clock over the nominal one.
     """
     rate = jax.tree.map(lambda peak: peak * ratio, accelerator.matrix_rate)
     memory = accelerator.memory
@@ -136,6 +140,11 @@ def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
     ``uncore + leakage(V) + (a control V^2 f t + E_core V^2 + E_other) / max(t, t_host)`` with
     ``t = t_core / f + t_other`` and memory time stretched where slow cores limit the bandwidth; ``a`` is the active
     share of the cores. Core power counts ``1 + cooling`` times. Waits for the host are too short for a limiter.
+
+    Args:
+        demand: of the work at the nominal clock.
+        ratio: clock over the nominal one.
+        power: parameters of the device.
     """
     volts = voltage(ratio, power)
     time = jnp.maximum(demand.time(ratio), 1e-12)
@@ -151,6 +160,12 @@ def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Pow
     Power grows with the clock, so bisection finds it; two Newton steps sharpen the root, and the second one gives its
     derivatives (implicit function theorem), since the steps before have none. At the onset of the limit they are those
     of a lower limit.
+
+    Args:
+        demand: of the work at the nominal clock.
+        limit: W.
+        highest: highest clock over the nominal one.
+        power: parameters of the device.
     """
 
     def excess(ratio: Scalar) -> Scalar:

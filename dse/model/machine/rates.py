@@ -39,7 +39,13 @@ def reciprocal(rate: Scalar) -> Scalar:
 
 
 def matrix_rate(accelerator: Accelerator, precision: Scalar, missing: Scalar = 0.0) -> Scalar:
-    """Return the dense matrix rate at ``precision`` in FLOP/s, or ``missing`` where it is :func:`unsupported`."""
+    """Return the dense matrix rate at ``precision`` in FLOP/s, or ``missing`` where it is :func:`unsupported`.
+
+    Args:
+        accelerator: with its rates.
+        precision: code of the recipe.
+        missing: value where the device has no such rate.
+    """
     return jnp.where(unsupported(accelerator, precision), missing, _listed_rate(accelerator, precision))
 
 

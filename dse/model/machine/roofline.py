@@ -90,7 +90,14 @@ def _smooth_time(kind: OperatorKind, work: Work, rates: Rates, unit: Unit, backw
 
 
 def roofline_terms(kind: OperatorKind, work: Work, rates: Rates, backward: bool = False) -> tuple[Scalar, Scalar]:
-    """Return the compute time of a kernel, and the longer of its times in memory and on links between dies, s."""
+    """Return the compute time of a kernel, and the longer of its times in memory and on links between dies, s.
+
+    Args:
+        kind: of the operator.
+        work: of the kernel.
+        rates: of the device.
+        backward: whether of the backward.
+    """
     compute, links = compute_time(kind, work, rates, backward), rates.die_links
     memory = moving_time(times(rates.units[kind].stretch, work.bytes), rates)
     if links is None:
@@ -122,6 +129,12 @@ def isolated_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool =
     """Return the time of an isolated kernel without its floor, s.
 
     It is as measured where the accelerator has fine kernels.
+
+    Args:
+        kind: of the operator.
+        work: of the kernel.
+        rates: of the device.
+        backward: whether of the backward.
     """
     compute, memory = roofline_terms(kind, work, rates, backward)
     unit, blend = rates.units[kind], rates.kernels.roofline_blend
@@ -148,7 +161,12 @@ def kernel_time(kind: OperatorKind, work: Work | None, rates: Rates, backward: b
 
 
 def operator_times(operator: Operator, rates: Rates) -> tuple[Scalar, Scalar, Scalar]:
-    """Return forward, input-gradient and weight-gradient time of an operator, s, with 0 for an absent pass."""
+    """Return forward, input-gradient and weight-gradient time of an operator, s, with 0 for an absent pass.
+
+    Args:
+        operator: with up to three passes.
+        rates: of the device.
+    """
 
     def timed(work: Work | None, backward: bool) -> Scalar:
         return times(operator.present, kernel_time(operator.kind, work, rates, backward))

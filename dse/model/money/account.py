@@ -152,6 +152,11 @@ def spare_devices(system: System) -> Scalar:
 
 
 def integrate(each_second: Spending | EmissionRates, seconds: Scalar) -> dict[str, Scalar]:
-    """Return the amount over ``seconds``: the total under an empty name, and ``_<part>`` by part."""
+    """Return the amount over ``seconds``: the total under an empty name, and ``_<part>`` by part.
+
+    Args:
+        each_second: amounts per second by part.
+        seconds: duration, s.
+    """
     parts = {f"_{name}": seconds * value for name, value in each_second._asdict().items()}
     return {"": sum(parts.values()), **parts}

@@ -138,6 +138,11 @@ def stated_parts(manufacturing: Made, fab: Fab, memory_bytes: Scalar) -> DeviceP
     """Return the dies that a file states, with ``memory_bytes`` bytes of memory.
 
     Blocks of a die are designed once.
+
+    Args:
+        manufacturing: dies as stated.
+        fab: prices and areas.
+        memory_bytes: capacity of the memory, bytes.
     """
     area = manufacturing.logic_area
     chiplets = jnp.maximum(manufacturing.chiplets, area / fab.reticle)
@@ -179,7 +184,13 @@ def _as_process(node: LogicNode) -> Process:
 
 
 def making(parts: DeviceParts, manufacturing: Made, fab: Fab) -> Making:
-    """Return dies, package and designs of an accelerator, whose compute dies, and base dies, have equal areas."""
+    """Return dies, package and designs of an accelerator, whose compute dies, and base dies, have equal areas.
+
+    Args:
+        parts: dies and memory.
+        manufacturing: how it is made.
+        fab: prices and yields.
+    """
     chiplets, linked_area = parts.chiplets, parts.logic + parts.links
     repeated, base_repeated = parts.repeated
     base_area = parts.base / manufacturing.base_chiplets
@@ -246,6 +257,13 @@ def price_of(accelerator: Accelerator, prices: Prices) -> tuple[Scalar, Bill]:
 
     As sold where known, else the cost of a unit over (1 - margin) and its share of the design; where the dies are
     unknown too, a price per watt of TDP, and no bill.
+
+    Args:
+        accelerator: with or without known dies.
+        prices: of dies unknown, per W.
+
+    Returns:
+        Price in USD, and the bill.
     """
     manufacturing, by_power = accelerator.made, prices.watt_price * accelerator.power.tdp
     if not accelerator.has_known_dies:

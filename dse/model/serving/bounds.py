@@ -23,7 +23,14 @@ class PhaseBounds(NamedTuple):
 
 
 def phase_bounds(ranks: Scalar, serving: Serving, engine: Engine, phases: Phases) -> PhaseBounds:
-    """Return the bounds of a decode step and of a step with prompts, which add up to the time of the step, s."""
+    """Return the bounds of a decode step and of a step with prompts, which add up to the time of the step, s.
+
+    Args:
+        ranks: data-parallel ranks whose tokens meet in the experts.
+        serving: how the engine serves.
+        engine: parameters of the engine.
+        phases: kinds of engine steps.
+    """
     return PhaseBounds(*(_step_bounds(ranks, serving, engine, phase) for phase in (phases.decode, phases.mixed)))
 
 
@@ -33,6 +40,11 @@ def token_bounds(serving: Serving, state: Served, steps: PhaseBounds) -> BoundBy
     Decode steps and the delay by prompts are divided like the steps they consist of.
 
     Time lost to preemption has no bound and counts as rest.
+
+    Args:
+        serving: how the engine serves.
+        state: latencies of the rank.
+        steps: bounds of its kinds of steps.
     """
     decode = scale_record(1.0 / tokens_of_a_step(serving), steps.decode)
     preemption = BoundBy(0.0, 0.0, 0.0, state.preempted)

@@ -47,7 +47,13 @@ class EnergyAndPower(NamedTuple):
 
 
 def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
-    """Return the energy per output token and power per device of one data-parallel rank at ``rate`` requests/s."""
+    """Return the energy per output token and power per device of one data-parallel rank at ``rate`` requests/s.
+
+    Args:
+        rank: with its requests and engine.
+        phases: its kinds of engine steps.
+        rate: requests/s.
+    """
     stage, experts_dp, requests, serving, engine = rank
     system, tp, pp = stage.design.system, stage.design.mapping.tp, stage.design.mapping.pp
     power = system.accelerator.power

@@ -21,6 +21,12 @@ def share_in_time(requests: Requests, serving: Serving, state: Served, request_t
     Queueing time is exponential (Kingman 1962); prefill time is proportional to the prompt length, which is normal. The
     standard deviation of TPOT is that of the share of steps with prompts, ``sqrt(f (1 - f) / steps)``, times the extra
     time of such a step. Offline no first token meets a limit.
+
+    Args:
+        requests: with their limits.
+        serving: how the engine serves.
+        state: latencies of the rank.
+        request_time: time of a request outside of the engine, s.
     """
     return _first_token_in_time(requests, state, request_time) * _tokens_in_time(requests, serving, state)
 

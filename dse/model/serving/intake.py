@@ -29,6 +29,11 @@ def idle_rows(serving: Serving, engine: Engine, sequences: Scalar) -> Scalar:
 
     Graphs are of powers of two, of multiples of a step ``g`` up to ``4 g``, and of the most sequences of the engine
     (``_filter_cuda_graph_batch_sizes`` of ``model_engine.py`` of TensorRT-LLM 1.0, with padding).
+
+    Args:
+        serving: how the engine serves.
+        engine: parameters of the engine.
+        sequences: that decode.
     """
     step = serving.graph_step
     if step is None:

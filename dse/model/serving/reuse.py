@@ -122,6 +122,10 @@ def grown_by_turn(requests: Requests, reuse: Reuse) -> tuple[Scalar, Scalar]:
 
     The mean prompt ``P`` of ``t`` turns with a shared prefix ``s``, ``u`` new tokens and answers ``a`` is ``s + u (t +
     1) / 2 + a (t - 1) / 2``. Of answers too long for such a mean the prompts have what is left by one new token.
+
+    Args:
+        requests: lengths of prompts and answers.
+        reuse: turns of a session.
     """
     unshared_tokens, turns = requests.prompt_tokens * (1.0 - requests.prefix_share), reuse.turns
     new_tokens = jnp.maximum((2.0 * unshared_tokens - requests.output_tokens * (turns - 1.0)) / (turns + 1.0), 1.0)
@@ -132,7 +136,13 @@ def grown_by_turn(requests: Requests, reuse: Reuse) -> tuple[Scalar, Scalar]:
 
 
 def hit_rate(contents: CacheContents, prompt: Scalar, time: Scalar) -> Scalar:
-    """Return the share of prompt tokens that are in caches with a characteristic time of ``time`` seconds."""
+    """Return the share of prompt tokens that are in caches with a characteristic time of ``time`` seconds.
+
+    Args:
+        contents: of the cache.
+        prompt: tokens of a prompt.
+        time: characteristic time, s.
+    """
     group = sum(
         count * share * -jnp.expm1(-contents.request_rate * share * (time + contents.prefix_hold_time))
         for count, share in contents.groups
@@ -149,6 +159,10 @@ def at_best(requests: Requests, reuse: Reuse) -> Lookups:
     There the fixed point of hits and load begins, as an engine does.
 
     Without hits a load may be more than can be served, with no room left for a cache: another fixed point.
+
+    Args:
+        requests: as stated.
+        reuse: their prefixes and sessions.
     """
     turns = 0.5 * (reuse.turns - 1.0) * grown_by_turn(requests, reuse)[1]
     reused_share = jnp.minimum(requests.prefix_share + turns / requests.prompt_tokens, 1.0)
@@ -156,7 +170,12 @@ def at_best(requests: Requests, reuse: Reuse) -> Lookups:
 
 
 def shared_among(kv: KvCapacity, reuse: Reuse) -> KvCapacity:
-    """Return the capacity for sequences where ``n`` of them have ``sum 1 - exp(-n p)`` prefixes, not one."""
+    """Return the capacity for sequences where ``n`` of them have ``sum 1 - exp(-n p)`` prefixes, not one.
+
+    Args:
+        kv: capacity for sequences with one prefix.
+        reuse: their prefixes.
+    """
     prefix_and_cache_bytes, groups, n = kv.sequences * kv.each + kv.prefix, popularity(reuse), kv.sequences
     for _ in range(ROUNDS):
         distinct_prefixes = sum(count * -jnp.expm1(-n * share) for count, share in groups)
@@ -204,7 +223,12 @@ def lookups(rank: Rank, reuse: Reuse, kv: KvCapacity, state: Served) -> Lookups:
 
 
 def with_lookups(rank: Rank, hits: Lookups) -> Rank:
-    """Return the rank with the prompt tokens that hit, and the wait for those that other tiers send."""
+    """Return the rank with the prompt tokens that hit, and the wait for those that other tiers send.
+
+    Args:
+        rank: with the requests as stated.
+        hits: of its caches.
+    """
     requests = dataclasses.replace(rank.requests, prefix_share=hits.total_hits)
     engine = dataclasses.replace(rank.engine, request_time=rank.engine.request_time + hits.load_time)
     return rank._replace(requests=requests, engine=engine)

@@ -101,7 +101,14 @@ def other_sequences(requests: Requests, state: Served, answer_steps: Scalar, tok
 
 
 def tails(requests: Requests, serving: Serving, state: Served, request_time: Scalar) -> Tails:
-    """Return the distributions of the time to first token, the time per output token and the latency of a request."""
+    """Return the distributions of the time to first token, the time per output token and the latency of a request.
+
+    Args:
+        requests: with their spreads.
+        serving: how the engine serves.
+        state: mean latencies of the rank.
+        request_time: time of a request outside of the engine, s.
+    """
     later_tokens, tokens_per_step = requests.output_tokens - 1.0, tokens_of_a_step(serving)
     answer_steps = jnp.maximum(later_tokens / tokens_per_step, 1.0)
     other_decoding = other_sequences(requests, state, answer_steps, tokens_per_step)

@@ -226,6 +226,11 @@ def bytes_per_weight(serving: Serving, recipe: Scalar, is_expert: bool) -> Scala
     """Return the bytes per weight of an expert or of another matrix, ``recipe`` where the mapping states none.
 
     Kernels multiply narrower weights in the recipe's format (W4A16: AWQ, Lin et al. 2024; GPTQ, Frantar et al. 2023).
+
+    Args:
+        serving: how the engine serves.
+        recipe: bytes of the recipe's operands.
+        is_expert: whether of an expert.
     """
     default_bytes = jnp.where(serving.weight_bytes > 0.0, serving.weight_bytes, recipe)
     return jnp.where(serving.expert_bytes > 0.0, serving.expert_bytes, default_bytes) if is_expert else default_bytes
@@ -333,6 +338,11 @@ def cache_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
     A hybrid has the mean over its blocks.
 
     A state has the same bytes for any number of tokens.
+
+    Args:
+        design: of an engine.
+        serving: how it serves.
+        tokens: of the sequence.
     """
     w, tp = design.workload, design.mapping.tp
     return _mean_of_blocks(w, attention_of(w).kv_bytes(serving, tp, tokens), states_of(w).cache_bytes(tp))
@@ -344,6 +354,11 @@ def step_bytes(design: Design, serving: Serving, batch: Batch) -> Scalar:
     A hybrid has the mean over its blocks.
 
     States are read and written once per sequence; prompts write keys and values, and one state.
+
+    Args:
+        design: of an engine.
+        serving: how it serves.
+        batch: what the step works on.
     """
     w, tp = design.workload, design.mapping.tp
     kv = attention_of(w).step_bytes(serving, tp, batch)

@@ -109,6 +109,11 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
 
     The limit applies to one layer and micro-batch in repetition (:func:`limited_clock`). Clocks above the nominal one
     are infeasible, so the slope at the nominal clock is that of lower clocks.
+
+    Args:
+        design: at its nominal clock.
+        layout: sizes and groups of the design.
+        work: its ledger.
     """
     accelerator = design.system.accelerator
     power, set_ratio = accelerator.power, clock_ratio(accelerator.power)

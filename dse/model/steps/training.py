@@ -272,7 +272,14 @@ class Stages(NamedTuple):
 
 
 def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> Stages:
-    """Return chunks and passes of a design, with messages of embedding and head in their forward or backward."""
+    """Return chunks and passes of a design, with messages of embedding and head in their forward or backward.
+
+    Args:
+        design: at its clock.
+        layout: sizes and groups of the design.
+        work: its ledger.
+        step: time of a step by part.
+    """
     w, m, software = design.workload, design.mapping, design.software
     messages, rates = send_all(work.messages, software, design.system), step_rates(design)
     run = run_layer(design, layout, work, rates, messages)

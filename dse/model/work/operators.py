@@ -44,6 +44,13 @@ def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, ele
 
     Bytes are the larger of touching each matrix once and the I/O lower bound ``2 m n k / sqrt(S)`` elements for an
     on-chip memory of S elements (Hong & Kung 1981). ``element.weight``: bytes of an element of B, where they differ.
+
+    Args:
+        rows: m.
+        columns: n.
+        depth: k.
+        batch: products.
+        element: bytes of an element; ``weight`` of one of B, where it differs.
     """
     products = batch * rows * columns * depth
     if element.weight is None:

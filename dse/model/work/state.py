@@ -33,6 +33,11 @@ def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
 
     Stage 1 splits the optimiser over the ``replicas``, 2 also the gradients, 3 also the weights. Unsplit mixed
     precision: 2 + 4 + 12 = 18; or 4 + 4 + 8 = 16 where the optimiser updates fp32 weights in place, cast when gathered.
+
+    Args:
+        design: the design.
+        layout: sizes and groups of the design.
+        replicas: devices that share the state.
     """
     trained = design.workload.backward
 

@@ -87,7 +87,12 @@ def mean_activations(
 
 
 def training_work(design: Design, layout: Layout) -> TrainingWork:
-    """Return the work of a training step of ``design``."""
+    """Return the work of a training step of ``design``.
+
+    Args:
+        design: the design.
+        layout: sizes and groups of the design.
+    """
     lists, state = operator_lists(design, layout), state_bytes(design, layout, layout.groups.dp)
     if not design.workload.trains_all:
         lists = with_adapters(lists, design, layout)
