@@ -60,6 +60,9 @@ class StepEnergy(NamedTuple):
 def layer_power(layer: Demand, working: Scalar, ratio: Scalar, power: Power) -> tuple[Scalar, Scalar]:
     """Return the board power in W of a device that runs layers, and the share of its cores' dynamic power.
 
+    ``P = rest + share cores`` with ``cores = (1 + cooling) (E_core V^2 / t + control)`` and a share of at most 1, by
+    which it meets the power limit.
+
     Step times are measured at the clock of the chip's own limit; where the nominal voltage would exceed that limit, the
     chip ran at a lower clock. ``working``: seconds per layer with running core clocks.
 
@@ -134,6 +137,8 @@ class OverheadEnergy(NamedTuple):
 
 def overhead_energy(system: System, cores: Scalar, memory: Scalar, facility_energy: Scalar) -> OverheadEnergy:
     """Return the energy of coolers of cold cores and memory, and of the facility, J.
+
+    ``E_cryo = cooling E_cores + cooling_memory E_memory`` and ``(PUE - 1) (E + E_cryo)``.
 
     Args:
         system: with its accelerator and facility.

@@ -77,7 +77,10 @@ T = TypeVar("T", CheckpointTimes, LostTime)
 
 
 def failure_rates(reliability: Reliability, devices: Scalar) -> FailureRates:
-    """Return the failure rates of all devices, links, nodes and software of a job, failures/s."""
+    """Return the failure rates of all devices, links, nodes and software of a job, failures/s.
+
+    ``N (1 / M_device + 1 / M_link + 1 / (n M_node) + 1 / M_software)`` for ``n`` devices a node.
+    """
     r = reliability
     node_rate = 1.0 / (r.node_devices * r.node_mtbf)
     hardware = devices * (1.0 / r.device_mtbf + 1.0 / r.link_mtbf + node_rate)

@@ -144,7 +144,11 @@ def _best_reduction(level: Level, ring: Scalar, size: Scalar) -> Scalar:
 
 
 def all_to_all(size: Scalar, route: Route) -> Scalar:
-    """Return the time to exchange ``size`` bytes per member, ``1 / members`` of them with each other member, s."""
+    """Return the time to exchange ``size`` bytes per member, ``1 / members`` of them with each other member, s.
+
+    ``max(alpha + wire(s (N - 1) / N), alpha' + wire'(s (N - q) / N))`` over both levels, with ``q`` members in a
+    domain.
+    """
     members = route.group.size
     intra_time = route.exchange.send_time(size * (members - 1.0) / members)
     inter_time = route.across.send_time(size * (members - route.group.local) / members)
@@ -189,6 +193,8 @@ def send(size: Scalar, route: Route) -> Scalar:
 
 def direct_all_reduce(size: Scalar, members: Scalar, network: Network) -> Scalar:
     """Return the time of an all-reduce in one kernel over loads and stores between peers of one domain, s.
+
+    ``min(alpha + wire(s (N - 1)), 2 (alpha + wire(s (N - 1) / N)))``.
 
     One shot: every member reads the data of all others. Two shots: it reads and sums its share, then gathers the sums;
     twice the latency, 2 / members of the bytes (as in TensorRT-LLM and vLLM).

@@ -49,13 +49,18 @@ def clock_ratio(power: Power) -> Scalar:
 def leakage_power(volts: Scalar, power: Power) -> Scalar:
     """Return the static power of the cores in W at ``volts`` times the nominal voltage.
 
+    ``P_leak V exp(slope (V - 1))`` with the voltage over the nominal one.
+
     ``V`` times an exponential current.
     """
     return power.leakage * volts * jnp.exp(power.leakage_slope * (volts - 1.0))
 
 
 def control_power(ratio: Scalar, volts: Scalar, power: Power) -> Scalar:
-    """Return the power of clock trees and control of busy cores in W."""
+    """Return the power of clock trees and control of busy cores in W.
+
+    ``P_control V^2 f`` with voltage and clock over the nominal ones.
+    """
     return power.control * volts * volts * ratio
 
 
@@ -130,7 +135,10 @@ class EnergyByUnit(Protocol):
 
 
 def repeated_demand(energy: EnergyByUnit, seconds: Scalar, power: Power) -> Demand:
-    """Return the demand of repeated work of ``seconds``, of which no time follows the clock yet."""
+    """Return the demand of repeated work of ``seconds``, of which no time follows the clock yet.
+
+    ``E_other = (1 + cooling) E_memory + E_network``, with ``E_core`` apart.
+    """
     return Demand(0.0, seconds, energy.cores, (1.0 + power.memory_cooling) * energy.memory + energy.network)
 
 

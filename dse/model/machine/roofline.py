@@ -109,6 +109,8 @@ def roofline_terms(kind: OperatorKind, work: Work, rates: Rates, backward: bool 
 def moving_time(size: Scalar, rates: Rates) -> Scalar:
     """Return the time in which one kernel moves ``size`` bytes through device memory, s.
 
+    ``latency + bytes / (efficiency bandwidth)``, over the stepwise share of the size.
+
     Latency, and bytes over bandwidth.
     """
     return plus(_moving_time(size, rates.byte_time, rates.kernels), rates.latency)
@@ -153,7 +155,10 @@ def kernels_time(runs: Iterable[Runs], rates: Rates) -> Scalar:
 
 
 def kernel_time(kind: OperatorKind, work: Work | None, rates: Rates, backward: bool = False) -> Scalar:
-    """Return the time of one kernel in a training step, s: roofline, slow-down over the isolated kernel, floor."""
+    """Return the time of one kernel in a training step, s: roofline, slow-down over the isolated kernel, floor.
+
+    ``slowdown T_isolated + floor``.
+    """
     if work is None:
         return 0.0
     unit = rates.units[kind]

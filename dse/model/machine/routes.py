@@ -89,15 +89,24 @@ class Level:
         return _ramped(size, self.network.ramp) * self.byte_time
 
     def ring_time(self, size: Scalar) -> Scalar:
-        """Return the time of a ring all-gather (or reduce-scatter) of ``size`` gathered bytes, s."""
+        """Return the time of a ring all-gather (or reduce-scatter) of ``size`` gathered bytes, s.
+
+        ``alpha (N - 1) + wire((N - 1) / N size)`` (Thakur et al. 2005).
+        """
         return self.round_latency + self.wire_time(size * self.fraction)
 
     def switch_time(self, size: Scalar) -> Scalar:
-        """Return the time of an all-reduce of ``size`` bytes in the switch, s: up and down between two barriers."""
+        """Return the time of an all-reduce of ``size`` bytes in the switch, s: up and down between two barriers.
+
+        ``4 alpha log2(N) + size' / rate`` with the ramped bytes ``size'`` (:func:`_ramped`).
+        """
         return 4.0 * self.tree_latency + _ramped(size, self.network.ramp) * self.switch_byte_time
 
     def send_time(self, size: Scalar) -> Scalar:
-        """Return the time of one message of ``size`` bytes to another device, s."""
+        """Return the time of one message of ``size`` bytes to another device, s.
+
+        ``alpha + wire(size)`` (Hockney 1994).
+        """
         return self.network.latency + self.wire_time(size)
 
 

@@ -133,6 +133,8 @@ def memory_units(chip: Chip) -> Scalar:
 def memory_tier(chip: Chip) -> MemoryTier:
     """Return the device memory of the units built.
 
+    ``B = min(n B_unit, in flight / latency, P_memory / E_byte)`` for ``n`` units.
+
     Its bandwidth is limited by power (that of coolers included) and by the data in flight.
     """
     unit, units = chip.memory, memory_units(chip)
@@ -146,7 +148,10 @@ def memory_tier(chip: Chip) -> MemoryTier:
 
 
 def link_bandwidth(chip: Chip) -> Scalar:
-    """Return the scale-up bandwidth in B/s per direction: that wanted, limited by edge, area and power."""
+    """Return the scale-up bandwidth in B/s per direction: that wanted, limited by edge, area and power.
+
+    ``min(wanted, P_link / E_byte, edge density, area density / depth)``.
+    """
     die_areas = areas(chip)
     by_edge = chip.link_edge * perimeter(chip) * chip.link_density
     by_area = (

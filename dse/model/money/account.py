@@ -85,6 +85,8 @@ def emission_rates(
 ) -> EmissionRates:
     """Return the emissions of ``devices`` in use that draw ``power`` W together, facility included, kg/s.
 
+    ``CI P + n (C_device + C_server) / (T u)`` with lifetime ``T`` and share in use ``u`` (ACT: Gupta et al. 2022).
+
     Embodied emissions are written off over the lifetime, of which the devices are in use for the share ``in_use``.
     """
     lifetimes_per_second = devices / (prices.lifetime * prices.in_use)

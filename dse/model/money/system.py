@@ -144,6 +144,9 @@ def capital(system: System, prices: Prices, device: Scalar, watts: Scalar) -> Ca
 def spending(capital_per_device: Capital, prices: Prices, devices: Scalar, power: Scalar) -> Spending:
     """Return the cost of ``devices`` in use that draw ``power`` W together, facility included, USD/s.
 
+    ``n C / (T u)`` of each part ``C`` with lifetime ``T`` and share in use ``u``, maintenance, and power times its
+    price.
+
     Capital is written off over the lifetimes, of which the devices are in use for the share ``in_use``.
     """
     write_off_rate = devices / (prices.lifetime * prices.in_use)

@@ -30,6 +30,8 @@ class Windows(NamedTuple):
 def data_parallel_time(design: Design, layout: Layout, messages: Iterable[TimedMessage], windows: Windows) -> Scalar:
     """Return the exposed seconds per step of reducing gradients and gathering weights over the replicas.
 
+    ``t_gather + t_reduce - (1 - usage) t_hidden + t_tied``.
+
     Gathers of the forward overlap with forwards, messages of the backward with backwards; host waits of a stage can
     hide either. The exchange of a tied embedding is exposed.
 

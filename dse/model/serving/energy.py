@@ -140,7 +140,10 @@ def _times(step: PassJoules, passes: Scalar, cores: Scalar) -> PassJoules:
 
 
 def _phase_power(step: PassJoules, phase: EnginePhase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:
-    """Return the power in W of a device that repeats a step, and the share of its cores' energy under the limit."""
+    """Return the power in W of a device that repeats a step, and the share of its cores' energy under the limit.
+
+    As :func:`dse.model.accounts.energy.layer_power`, for one pass of a stage.
+    """
     power = stage.design.system.accelerator.power
     seconds = jnp.maximum(phase.time.total / stage.design.mapping.pp, 1e-12)  # one pass
     working = working_share(phase.time, engine) * seconds

@@ -42,6 +42,8 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, bat
 def working_share(time: EngineStepTime, engine: Engine) -> Scalar:
     """Return the share of a step with running core clocks: kernels, including waiting collective kernels.
 
+    ``1 - (1 - device_share) t_host / T``.
+
     Overheads count where they are small kernels of a graph; during host launches the device idles.
     """
     host_wait = (1.0 - engine.device_share) * time.host

@@ -239,7 +239,10 @@ def embedding_and_head_time(
 
 
 def optimizer_time(design: Design, layout: Layout, work: TrainingWork, rates: Rates) -> Scalar:
-    """Return the time of the Adam step, s: its memory traffic, and host work once per step."""
+    """Return the time of the Adam step, s: its memory traffic, and host work once per step.
+
+    ``bytes / bandwidth + step_overhead``.
+    """
     trained_parameters = work.trained.trained_count(work.parameters, layout.layers)
     traffic = moved_bytes(update_runs(design, layout, work.trained, trained_parameters, work.routed))
     traffic = times(offload.device_state_shares(design.mapping)[1], traffic)  # without the host's share
