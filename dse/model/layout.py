@@ -100,7 +100,7 @@ class Partitions(NamedTuple):
 class ContextLayout(NamedTuple):
     """Exchange of context parallelism, by default a ring."""
 
-    heads_over: Group  # neighbouring ranks that exchange heads for sequence
+    head_exchange: Group  # neighbouring ranks that exchange heads for sequence
     ring: Group  # ranks that pass on keys and values
     gathers: Scalar  # 1 where keys and values are gathered instead
     kv_heads: Scalar  # key/value heads per rank in attention, at least 1
@@ -231,14 +231,14 @@ def lay_out_context(design: Design, groups: Groups, kv_heads: Scalar) -> Context
         return ContextLayout(_SINGLE, groups.cp, 0.0, kv_heads, is_named=False)
     kind, domain = exchange.cp_comm_type, design.system.scale_up.domain
     inner = jnp.where(kind == float(ContextExchange.a2a_p2p), min_prefer_first(exchange.a2a_size, m.cp), 1.0)
-    heads_over = jnp.where(kind == float(ContextExchange.a2a), m.cp, inner)
-    ring = m.cp / heads_over
+    exchange_degree = jnp.where(kind == float(ContextExchange.a2a), m.cp, inner)
+    ring = m.cp / exchange_degree
     reach = links.reach_in(design.system, m.tp)
     return ContextLayout(
-        heads_over=in_a_row(heads_over, m.tp, domain, reach),
-        ring=in_a_row(ring, m.tp * heads_over, domain, reach),
+        head_exchange=in_a_row(exchange_degree, m.tp, domain, reach),
+        ring=in_a_row(ring, m.tp * exchange_degree, domain, reach),
         gathers=_indicator(kind, ContextExchange.all_gather),
-        kv_heads=jnp.maximum(w.n_kv_heads / (m.tp * heads_over), 1.0),
+        kv_heads=jnp.maximum(w.n_kv_heads / (m.tp * exchange_degree), 1.0),
     )
 
 

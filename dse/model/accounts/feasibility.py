@@ -100,7 +100,7 @@ def infeasible_reason(design: Design, layout: Layout, required: Needed, clock_in
         **expert_infeasibility(design),
     }
     if layout.context.is_named:
-        heads, ring = layout.context.heads_over.size, layout.context.ring.size
+        heads, ring = layout.context.head_exchange.size, layout.context.ring.size
         for reason, is_satisfied in (
             (Infeasible.heads_not_divisible, divides(m.tp * heads, w.n_heads)),
             (Infeasible.sequence_not_divisible, divides(1.0, ring)),

@@ -33,7 +33,7 @@ _LOWEST_VOLTAGE = 0.05
 _MIN_AREA, _MIN_BYTE_ENERGY = 1e-12, 1e-15
 
 
-class Areas(NamedTuple):
+class ChipAreas(NamedTuple):
     """Areas in m^2: cores, and the rest by the die that holds it."""
 
     cores: Scalar
@@ -41,7 +41,7 @@ class Areas(NamedTuple):
     on_base: Scalar
 
 
-class Clocked(NamedTuple):
+class OperatingPoint(NamedTuple):
     """Operating point of the cores under the power budget."""
 
     clock: Scalar  # Hz
@@ -50,13 +50,13 @@ class Clocked(NamedTuple):
     devices: Scalar  # transistors of the powered cores
 
 
-def areas(chip: Chip) -> Areas:
+def areas(chip: Chip) -> ChipAreas:
     """Return the areas of a chip by use, m^2.
 
     Cores take their share of the whole area, at most that of the compute dies.
     """
     cores = jnp.minimum(chip.die_area, chip.core_area * (chip.die_area + chip.base_area))
-    return Areas(cores, chip.die_area - cores, jnp.asarray(chip.base_area))
+    return ChipAreas(cores, chip.die_area - cores, jnp.asarray(chip.base_area))
 
 
 def perimeter(chip: Chip) -> Scalar:
@@ -199,7 +199,7 @@ def device_switching_energy(chip: Chip) -> Scalar:
     return chip.switching_energy * chip.node.energy
 
 
-def clocked(chip: Chip) -> Clocked:
+def clocked(chip: Chip) -> OperatingPoint:
     """Return the clock at which the cores draw their share of the power, with matrix units at their design load.
 
     ``V^2 f (l E_matrix + E_control) (1 + cooling) = share P`` with ``f ~ (V - V_t)^2 / V``, at least the voltage of
@@ -219,7 +219,7 @@ def clocked(chip: Chip) -> Clocked:
     slowest = min_prefer_first(_ratio(chip.boost_voltage, node.threshold), highest)
     powered_share = min_prefer_first(1.0, ratio / jnp.maximum(slowest, 1e-6))
     clock_ratio = max_prefer_first(ratio, slowest)
-    return Clocked(
+    return OperatingPoint(
         clock_ratio * node.clock,
         voltage(clock_ratio, dataclasses.replace(law, lowest_voltage=0.0)),
         powered_share,
@@ -280,7 +280,7 @@ def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
     )
 
 
-def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
+def _power(power: Power, chip: Chip, cores: OperatingPoint) -> Power:
     """Return the energies, clock and voltages of the generated clock, whose voltage is the nominal one."""
     node, square = chip.node, cores.volts * cores.volts
     device_energy = device_switching_energy(chip) * square

@@ -17,7 +17,7 @@ from dse.types import Accelerator, Design, Emissions, Fab, Made, Prices, Process
 from dse.types.reliability import UNLIMITED
 
 
-class Embodied(NamedTuple):
+class EmbodiedCarbon(NamedTuple):
     """Embodied emissions of one accelerator by part, kg."""
 
     dies: Scalar
@@ -51,7 +51,7 @@ def die_carbon(area: Scalar, good: Scalar, process: Process, emissions: Emission
     return area / good * (emissions.fab_grid * process.fab_energy + process.fab_gas + emissions.materials)
 
 
-def device_carbon(accelerator: Accelerator, emissions: Emissions) -> Embodied:
+def device_carbon(accelerator: Accelerator, emissions: Emissions) -> EmbodiedCarbon:
     """Return the embodied emissions of ``accelerator``, kg.
 
     Where its dies are unknown they are in proportion to its TDP.
@@ -59,29 +59,29 @@ def device_carbon(accelerator: Accelerator, emissions: Emissions) -> Embodied:
     manufacturing, fab = accelerator.made, accelerator.fab or Fab()
     by_power = emissions.watt * accelerator.power.tdp
     if not accelerator.has_known_dies:
-        return Embodied(by_power, emissions.memory_intensity * accelerator.memory.capacity, 0.0)
+        return EmbodiedCarbon(by_power, emissions.memory_intensity * accelerator.memory.capacity, 0.0)
     manufacturing = manufacturing or Made()
     parts = parts_of(accelerator, manufacturing, fab)
     embodied = _carbon_of_parts(parts, manufacturing, fab, emissions)
     if accelerator.is_generated:
         return embodied
     has_area = manufacturing.logic_area > 0.0
-    return Embodied(
+    return EmbodiedCarbon(
         jnp.where(has_area, embodied.dies, by_power), embodied.memory, jnp.where(has_area, embodied.package, 0.0)
     )
 
 
-def _carbon_of_parts(parts: DeviceParts, manufacturing: Made, fab: Fab, emissions: Emissions) -> Embodied:
+def _carbon_of_parts(parts: DeviceParts, manufacturing: Made, fab: Fab, emissions: Emissions) -> EmbodiedCarbon:
     """Return the embodied emissions of dies, memory and package, kg."""
     products = making(parts, manufacturing, fab)
     dies = die_carbon(products.linked, products.compute.good, parts.process, emissions)
     dies = dies + die_carbon(parts.base, products.base.good, parts.base_process, emissions)
     carrier_area = jnp.maximum(products.linked, parts.base) + parts.memory_area
-    return Embodied(dies, emissions.memory_intensity * parts.memory_bytes, emissions.carrier * carrier_area)
+    return EmbodiedCarbon(dies, emissions.memory_intensity * parts.memory_bytes, emissions.carrier * carrier_area)
 
 
 def emission_rates(
-    embodied: Embodied, emissions: Emissions, prices: Prices, devices: Scalar, power: Scalar
+    embodied: EmbodiedCarbon, emissions: Emissions, prices: Prices, devices: Scalar, power: Scalar
 ) -> EmissionRates:
     """Return the emissions of ``devices`` in use that draw ``power`` W together, facility included, kg/s.
 

@@ -21,7 +21,7 @@ from dse.model.work.offload import OnHost, TieredOffload
 from dse.types import Design, Dimension, Group, HostTiers, MemoryTier, Recompute, Scalar, Scope, Window
 
 
-class Exposed(NamedTuple):
+class ExposedTime(NamedTuple):
     """Exposed seconds of the messages of one layer by pass, and their seconds on inter-domain links."""
 
     forward: Scalar = 0.0
@@ -29,11 +29,11 @@ class Exposed(NamedTuple):
     across_forward: Scalar = 0.0
     across_backward: Scalar = 0.0
 
-    def plus(self, other: Exposed) -> Exposed:
+    def plus(self, other: ExposedTime) -> ExposedTime:
         """Return the sum of both."""
-        return Exposed(*map(plus, self, other))
+        return ExposedTime(*map(plus, self, other))
 
-    def sent_again(self, repeats: Scalar, across: Scalar | None = None) -> Exposed:
+    def with_repeats(self, repeats: Scalar, across: Scalar | None = None) -> ExposedTime:
         """Return the record with ``repeats`` repeats of forward messages in the backward.
 
         Args:
@@ -50,7 +50,7 @@ class Exposed(NamedTuple):
         return plus(self.forward, self.backward)
 
 
-def tensor_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> Exposed:
+def tensor_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> ExposedTime:
     """Return the exposed messages of tensor parallelism, which overlap with the matrices of their pass.
 
     Kernels that multiply and send in one write into the memory of peers: most need the scale-up domain. Some stacks
@@ -67,10 +67,10 @@ def tensor_parallel(design: Design, layout: Layout, messages: Iterable[TimedMess
     }
     usage, tp_messages = collectives.usage(group, design.system), _of_dimension(messages, Dimension.tensor)
     forward, inputs, weights = _exposed_by_window(tp_messages, overlaps, passes, usage)
-    return Exposed(forward, inputs + weights, *_across(tp_messages, group, Window.matrix_forward))
+    return ExposedTime(forward, inputs + weights, *_across(tp_messages, group, Window.matrix_forward))
 
 
-def context_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> Exposed:
+def context_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> ExposedTime:
     """Return the exposed messages of context parallelism: of a ring of keys and values, and of other exchanges.
 
     Each of the ``c - 1`` exchanges of a ring overlaps with one of the ``c`` equal steps of attention (Liu et al. 2023,
@@ -88,10 +88,10 @@ def context_parallel(design: Design, layout: Layout, messages: Iterable[TimedMes
     forward_exchange, backward_exchange = (
         scope_time(cp_messages, Scope.layer, w) for w in (Window.before_attention, Window.before_attention_backward)
     )
-    return Exposed(plus(forward, forward_exchange), plus(backward, backward_exchange), *across)
+    return ExposedTime(plus(forward, forward_exchange), plus(backward, backward_exchange), *across)
 
 
-def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> Exposed:
+def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> ExposedTime:
     """Return the exposed messages of experts.
 
     They overlap with the compute of their pass where the schedule pairs passes.
@@ -107,7 +107,7 @@ def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMess
         _of_dimension(messages, Dimension.expert),
     )
     if mapping is None or kernels is None:
-        return Exposed()
+        return ExposedTime()
     group = layout.experts.ep
     forward, backward = (
         scope_time(ep_messages, Scope.expert_layer, w) for w in (Window.experts_forward, Window.experts_backward)
@@ -117,7 +117,7 @@ def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMess
     by_recipe = leaves_domain * kernels.overlap_across * jnp.where(design.mapping.pp > 1.0, 1.0, 0.0)
     requested_overlap = jnp.where(mapping.overlap_ep < 0.0, by_recipe, mapping.overlap_ep)
     overlap = requested_overlap * kernels.exchange_overlap * paired_passes(design, layout)
-    return Exposed(
+    return ExposedTime(
         collectives.exposed(forward, passes.forward, overlap, usage),
         collectives.exposed(backward, passes.backward, overlap, usage),
         leaves_domain * forward,

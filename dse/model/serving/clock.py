@@ -19,7 +19,7 @@ from dse.model.work.batch import Batch
 from dse.types import Engine, Scalar, Serving
 
 
-class Running(NamedTuple):
+class StageAtClock(NamedTuple):
     """A stage at its clock."""
 
     stage: Stage
@@ -27,7 +27,7 @@ class Running(NamedTuple):
     violates_limit: Any  # whether even the lowest clock exceeds the power limit
 
 
-def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Running:
+def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> StageAtClock:
     """Return the stage at the clock of its power limit for steps of ``batch``, unchanged without a limit.
 
     Args:
@@ -40,7 +40,7 @@ def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batc
     accelerator = stage.design.system.accelerator
     stage = with_best_nano_batches(stage, ranks, serving, engine, batch)
     if not accelerator.solves_clock:
-        return Running(stage, clock_ratio(accelerator.power), False)
+        return StageAtClock(stage, clock_ratio(accelerator.power), False)
 
     def stage_at(ratio: Scalar) -> Stage:
         return stage_of(with_accelerator(stage.design, at_clock(accelerator, ratio)))
@@ -58,4 +58,4 @@ def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batc
     )
     demand = split_demand(accelerator, pass_time, timed_step(stage_at(SLOW_CLOCK)).total / stages, repeated)
     limited_ratio, sold_ratio, violates_limit = limited_clock(accelerator, pass_time, demand)
-    return Running(stage_at(limited_ratio / sold_ratio), limited_ratio, violates_limit)
+    return StageAtClock(stage_at(limited_ratio / sold_ratio), limited_ratio, violates_limit)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import times
-from dse.model.serving.clock import Running, at_limit
+from dse.model.serving.clock import StageAtClock, at_limit
 from dse.model.serving.intake import PromptIntake, ends_together, idle_rows, prompt_intake, tokens_of_a_step
 from dse.model.serving.step import EngineStepTime, engine_step
 from dse.model.serving.work import Rank
@@ -55,7 +55,7 @@ class EnginePhase(NamedTuple):
     batch: Batch  # of one pass of a stage
     passes: Scalar  # per step and stage; fewer than the stages leave some stages idle
     time: EngineStepTime  # of all stages
-    clock: Running
+    clock: StageAtClock
 
 
 class Phases(NamedTuple):
@@ -83,7 +83,7 @@ class EngineSteps(NamedTuple):
     with_prompts: EngineStepTime  # mixed step, or prefill step where the engine does not mix
     separate_prefill: Scalar  # whether prefill and decode do not mix
     batch: Batch  # all sequences, with their prompts
-    clocks: tuple[Running, Running]  # decode steps, steps with prompts
+    clocks: tuple[StageAtClock, StageAtClock]  # decode steps, steps with prompts
     prompt_part_ratio: Scalar  # time of one part of the prompts through all stages over that of a step with prompts
     prompt_parts: Scalar  # parts of the prompts, in different stages at the same time
     double_prompt_time: Scalar  # time of a step with twice the prompts, s
@@ -423,7 +423,7 @@ def _engine_steps(
     def batch_of(sequences: Scalar, tokens: Scalar, padding: Scalar = 0.0) -> Batch:
         return Batch(sequences, context, tokens, _prompt_context(requests), serving.drafts, padding)
 
-    def step(clock: Running, batch: Batch) -> EngineStepTime:
+    def step(clock: StageAtClock, batch: Batch) -> EngineStepTime:
         return engine_step(clock.stage, experts_dp, serving, engine, batch)
 
     stages = stage.design.mapping.pp

@@ -13,7 +13,7 @@ from dse.model.machine.messages import TimedMessage, send_all
 from dse.model.machine.passes import run_passes, with_small_kernels
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.parallel.layer import (
-    Exposed,
+    ExposedTime,
     context_parallel,
     expert_parallel,
     exposed_transfer,
@@ -133,15 +133,15 @@ def _run_layer(
     software, trained, recompute = design.software, design.workload.backward, layout.recompute
     passes = run_passes(work.lists.first_layer if is_first else work.layer, rates, trained, recompute)
     passes = with_small_kernels(passes, design, small_kernels(design, layout), recompute.forwards)
-    dense = tensor_parallel(design, layout, messages, passes).sent_again(recompute.sends(Dimension.tensor))
-    experts = Exposed()
+    dense = tensor_parallel(design, layout, messages, passes).with_repeats(recompute.sends(Dimension.tensor))
+    experts = ExposedTime()
     if not is_first:
         routed_again = plus(recompute.forwards, recompute.levels.get(Recompute.expert_block, 0.0))
         passes = with_small_kernels(passes, design, routing_time(design, layout), routed_again)
         # On inter-domain links only full recompute is counted.
         experts = expert_parallel(design, layout, messages, passes)
-        experts = experts.sent_again(recompute.sends(Dimension.expert), recompute.full)
-    context = context_parallel(design, layout, messages, passes).sent_again(recompute.sends(Dimension.context))
+        experts = experts.with_repeats(recompute.sends(Dimension.expert), recompute.full)
+    context = context_parallel(design, layout, messages, passes).with_repeats(recompute.sends(Dimension.context))
     exposed = dense.plus(experts).plus(context)
     forward_pass = passes.forward + exposed.forward
     backward_pass = passes.backward + passes.recompute + exposed.backward

@@ -31,7 +31,7 @@ SLOW_CLOCK = 0.5
 HIGHEST_CLOCK = 1.0 + 1e-5
 
 
-class Operating(NamedTuple):
+class DesignAtClock(NamedTuple):
     """A design at its clock."""
 
     design: Design
@@ -104,7 +104,7 @@ def limited_clock(accelerator: Accelerator, measured_time: Scalar, nominal: Dema
     return SolvedClock(limited_ratio, sold_ratio, violates_limit)
 
 
-def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
+def operate(design: Design, layout: Layout, work: TrainingWork) -> DesignAtClock:
     """Return the design at its set clock, or at the lower one of its power limit.
 
     The limit applies to one layer and micro-batch in repetition (:func:`limited_clock`). Clocks above the nominal one
@@ -119,7 +119,7 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     power, set_ratio = accelerator.power, clock_ratio(accelerator.power)
     is_above_nominal = set_ratio > HIGHEST_CLOCK
     if not accelerator.solves_clock:
-        return Operating(with_accelerator(design, at_clock(accelerator, set_ratio)), set_ratio, is_above_nominal)
+        return DesignAtClock(with_accelerator(design, at_clock(accelerator, set_ratio)), set_ratio, is_above_nominal)
 
     def layer(ratio: float) -> LayerTime:
         slowed = with_accelerator(design, at_clock(accelerator, ratio))
@@ -136,4 +136,4 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     demand = split_demand(accelerator, layer_seconds, layer(SLOW_CLOCK).total, demand_energy)
     limited_ratio, sold_ratio, violates_limit = limited_clock(accelerator, layer_seconds, demand)
     slower_design = with_accelerator(design, at_clock(accelerator, limited_ratio / sold_ratio))
-    return Operating(slower_design, limited_ratio, is_above_nominal | violates_limit)
+    return DesignAtClock(slower_design, limited_ratio, is_above_nominal | violates_limit)

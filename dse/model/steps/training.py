@@ -77,7 +77,7 @@ class StepTime(NamedTuple):
         return self.messages + self.bubble
 
 
-class Intervals(NamedTuple):
+class StageIntervals(NamedTuple):
     """Interval between two micro-batches on the slowest stage, s, by part."""
 
     stages: pipeline.PipelineStages
@@ -131,7 +131,7 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
     return step, layer
 
 
-class Waits(NamedTuple):
+class PipelineWaits(NamedTuple):
     """Seconds and messages that the schedule of a pipeline adds to the intervals of the slowest stage."""
 
     bubble: Scalar
@@ -139,7 +139,9 @@ class Waits(NamedTuple):
     unpaired: Scalar = 0.0  # seconds of messages exposed in unpaired passes
 
 
-def pipeline_waits(design: Design, layout: Layout, interval: Intervals, run: LayerRun, hidden: Scalar) -> Waits:
+def pipeline_waits(
+    design: Design, layout: Layout, interval: StageIntervals, run: LayerRun, hidden: Scalar
+) -> PipelineWaits:
     """Return bubble and exposed messages of a step.
 
     Args:
@@ -152,9 +154,9 @@ def pipeline_waits(design: Design, layout: Layout, interval: Intervals, run: Lay
     m, n, overlap = design.mapping, layout.n_micro_batches, design.software.pp_overlap
     if m.schedule is None:
         bubble = pipeline.bubble_time(interval.stages, m.pp, m.virtual_stages)
-        return Waits(bubble, pipeline.exposed_sends(m.pp, m.virtual_stages, n, overlap))
+        return PipelineWaits(bubble, pipeline.exposed_sends(m.pp, m.virtual_stages, n, overlap))
     hidden_per_stage = times(layout.layers, hidden)
-    return Waits(
+    return PipelineWaits(
         bubble=pipeline.named_bubble_time(m, interval.stages, pass_time(run), n, hidden_per_stage),
         sends=pipeline.named_sends(m, n, overlap),
         unpaired=times(jnp.minimum(pipeline.unpaired_micro_batches(m), n), hidden_per_stage),
@@ -186,7 +188,7 @@ def hidden_messages(design: Design, layout: Layout, run: LayerRun) -> Scalar:
 
 def stage_intervals(
     design: Design, layout: Layout, layer: LayerTime, end_times: tuple[Scalar, Scalar], forward: Scalar
-) -> Intervals:
+) -> StageIntervals:
     """Return the intervals between two micro-batches of the stages, s.
 
     The host launches ahead of the device, so an interval is the longer of both per micro-batch; on a host-bound stage
@@ -212,7 +214,7 @@ def stage_intervals(
     )
     end_increase = jnp.maximum(jnp.maximum(first, last), 0.0)
     more_launches = jnp.maximum(jnp.maximum(first_launches, last_launches), 0.0)
-    return Intervals(
+    return StageIntervals(
         stages=stages,
         embedding_and_head=end_increase,
         host=jnp.maximum(wait + more_launches - end_increase, 0.0),

@@ -85,7 +85,7 @@ def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: 
     eager = layout.eager
     # After an exchange of heads, a rank has the queries of all ranks of the exchange; each document is a sequence of
     # its own.
-    exchange_size, n_documents = layout.context.heads_over.size, documents_per_sequence(w)
+    exchange_size, n_documents = layout.context.head_exchange.size, documents_per_sequence(w)
     flash_batch = times(n_documents, quotient(batch, exchange_size))
     flash_queries, pairs = (
         quotient(times(count, exchange_size), n_documents) for count in (queries, flash_pairs(w) / m.cp)

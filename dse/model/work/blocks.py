@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import jax.numpy as jnp
 
 from dse.model.choice import times
-from dse.model.work.grouped import Compressed, Grouped
+from dse.model.work.grouped import GroupedAttention, LatentAttention
 from dse.model.work.states import NoStates, States
 from dse.types import Experts, Recompute, Scalar, Sparse, Workload
 
@@ -34,7 +34,7 @@ class Dense(NamedTuple):
         """Return the sum over the layers of a model: ``dense`` per layer with a dense feed-forward."""
         return times(self.workload.n_layers, dense)
 
-    def behind_first(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
+    def after_first_dense(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
         """Return the mean over the layers after the first dense ones."""
         return dense
 
@@ -82,10 +82,10 @@ class Mixture(NamedTuple):
         """As :meth:`Dense.layers`."""
         blocks = self.workload.blocks
         first = jnp.minimum(self.experts.first_dense, blocks)
-        return first * dense + (blocks - first) * self.behind_first(dense, with_experts)
+        return first * dense + (blocks - first) * self.after_first_dense(dense, with_experts)
 
-    def behind_first(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """As :meth:`Dense.behind_first`: one in ``moe_every`` has experts."""
+    def after_first_dense(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
+        """As :meth:`Dense.after_first_dense`: one in ``moe_every`` has experts."""
         return dense + (with_experts() - dense) / self.experts.moe_every
 
     def common(self, tp: Scalar = 1.0) -> Scalar:
@@ -158,7 +158,7 @@ def states_of(workload: Workload) -> States | NoStates:
     return NoStates() if workload.recurrent is None else States(workload.recurrent)
 
 
-def attention_of(workload: Workload) -> Grouped:
+def attention_of(workload: Workload) -> GroupedAttention:
     """Return the attention block of a workload."""
     sparse, latent = workload.sparse or DENSE_ATTENTION, workload.latent
-    return Grouped(workload, sparse) if latent is None else Compressed(workload, sparse, latent)
+    return GroupedAttention(workload, sparse) if latent is None else LatentAttention(workload, sparse, latent)

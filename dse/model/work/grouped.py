@@ -31,7 +31,7 @@ from dse.types import (
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupedAttention:
     """Query heads, of which ``n_heads / n_kv_heads`` share keys and values."""
 
     workload: Workload
@@ -262,19 +262,19 @@ def stored_share(software: Software, every_other: Scalar) -> Scalar:
 
 
 @dataclass(frozen=True)
-class Compressed(Grouped):
+class LatentAttention(GroupedAttention):
     """Latent keys and values, shared by all heads and not split by tp (DeepSeek-AI 2024, section 2.1)."""
 
     latent: Latent
 
     @property
     def value_dim(self) -> Scalar:
-        """As of :class:`Grouped`."""
+        """As of :class:`GroupedAttention`."""
         return self.latent.v_dim
 
     @property
     def mean_dim(self) -> Scalar:
-        """As of :class:`Grouped`."""
+        """As of :class:`GroupedAttention`."""
         return 0.5 * (self.workload.head_dim + self.latent.v_dim)
 
     @property
@@ -289,7 +289,7 @@ class Compressed(Grouped):
 
     @property
     def projected_up(self) -> Scalar:
-        """As of :class:`Grouped`."""
+        """As of :class:`GroupedAttention`."""
         return self.latent.q_rank * self.workload.head_dim + self.latent.kv_rank * self.keys_up
 
     @property
@@ -305,7 +305,7 @@ class Compressed(Grouped):
 
     @property
     def index_depth(self) -> Scalar:
-        """As of :class:`Grouped`."""
+        """As of :class:`GroupedAttention`."""
         return self.latent.q_rank
 
     def matrices(self, tp: Scalar) -> Scalar:
@@ -358,12 +358,12 @@ class Compressed(Grouped):
         ]
 
     def not_stored(self, layout: Layout) -> Scalar:
-        """As of :class:`Grouped`."""
+        """As of :class:`GroupedAttention`."""
         return layout.element.activation * layout.tokens * (layout.query_width + layout.keys_and_values)
 
     @property
     def compressed(self) -> float:
-        """As of :class:`Grouped`."""
+        """As of :class:`GroupedAttention`."""
         return 1.0
 
     @property

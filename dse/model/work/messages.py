@@ -65,7 +65,7 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     layer inputs that are not kept whole (Korthikanti et al. 2022, section 4.2). Input-gradient messages overlap with
     weight gradients; with frozen matrices they are exposed (Megatron-Core's LinearWithFrozenWeight). Parallel attention
     and feed-forward share an input and its gradient, but each output is summed by itself (MaxText constrains the
-    sharding of each; from memory). Latent attention gathers the compressed columns (``Compressed.gathered``).
+    sharding of each; from memory). Latent attention gathers the compressed columns (``LatentAttention.gathered``).
     """
     m, trained = design.mapping, design.workload.backward
     size = layout.element.activation * layout.tokens * design.workload.hidden
@@ -356,7 +356,7 @@ def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -
     in the backward, which also reduce-scatters their gradients.
     """
     trained, act, m = design.workload.backward, layout.element.activation, design.mapping
-    heads, keys_and_values = context.heads_over, layout.keys_and_values
+    heads, keys_and_values = context.head_exchange, layout.keys_and_values
     # Ranks beyond the key/value heads hold copies of a head, which multiply the bytes of keys and values.
     copies = context.kv_heads * heads.size / layout.kv_heads
     sent_bytes = act * layout.tokens * (layout.query_width + copies * keys_and_values + layout.context_width)

@@ -121,7 +121,7 @@ def common_parameters(workload: Workload) -> Scalar:
 def usual_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
     """Return the parameters of one layer without routed experts, mean over all layers after the first dense ones."""
     dense = layer_parameters(workload, tp)
-    return feed_forward_of(workload).behind_first(dense, lambda: expert_layer_parameters(workload, tp))
+    return feed_forward_of(workload).after_first_dense(dense, lambda: expert_layer_parameters(workload, tp))
 
 
 def stage_expert_parameters(design: Design, layout: Layout) -> Scalar:
@@ -136,7 +136,7 @@ def stage_expert_parameters(design: Design, layout: Layout) -> Scalar:
 def layer_expert_parameters(design: Design, layout: Layout) -> Scalar:
     """Return the parameters of routed experts per layer and device, a mean where not all layers have experts."""
     feed_forward, experts = feed_forward_of(design.workload), layout.experts
-    return feed_forward.behind_first(0.0, lambda: times(experts.local, feed_forward.expert(experts.etp.size)))
+    return feed_forward.after_first_dense(0.0, lambda: times(experts.local, feed_forward.expert(experts.etp.size)))
 
 
 def expert_layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:

@@ -82,7 +82,7 @@ def mean_activations(
         layout.experts.dense_share, jnp.maximum(usual_layer.recomputed, dense_layer.recomputed), usual_layer.recomputed
     )
     return StoredActivations(
-        feed_forward_of(design.workload).behind_first(dense_layer.mean, lambda: usual_layer.mean), recomputed
+        feed_forward_of(design.workload).after_first_dense(dense_layer.mean, lambda: usual_layer.mean), recomputed
     )
 
 
