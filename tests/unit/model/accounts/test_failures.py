@@ -75,7 +75,7 @@ def drawn(generator, interval, saving, back, rate, work, runs):
         left = np.ceil((work - done) / interval - 1e-9)
         up = generator.exponential(1.0 / rate, runs)
         ends = up >= left * period
-        safe = np.clip(np.floor((up - saving.exposed) / period), 0.0, left)
+        safe = np.clip(np.floor((up - saving.time_to_restorable) / period), 0.0, left)
         spent += np.where(going, np.where(ends, left * period, up), 0.0)
         done += np.where(going & ~ends, safe * interval, 0.0)
         going &= ~ends
