@@ -31,7 +31,7 @@ def test_popularity_is_zipfs_law(groups, skew):
     assert sum(float(many * share) for many, share in found) == pytest.approx(1.0)
     assert sum(float(many) for many, _ in found) == pytest.approx(groups, rel=1e-3)
     exact = np.arange(1.0, groups + 1.0) ** -skew
-    assert float(found[0].share) == pytest.approx(1.0 / exact.sum(), rel=5e-3)
+    assert float(found[0].request_share) == pytest.approx(1.0 / exact.sum(), rel=5e-3)
 
 
 @pytest.mark.parametrize("groups", [10.0, 1000.0, 1e5])
