@@ -287,5 +287,5 @@ def machines() -> st.SearchStrategy[Design]:
 
 def active_parameters(workload):
     """Parameters used per token: ``k`` of ``E`` routed experts, as publications count them."""
-    met = times(feed_forward_of(workload).met_share, routed_parameters(workload))
+    met = times(feed_forward_of(workload).active_share, routed_parameters(workload))
     return plus(common_parameters(workload), met)

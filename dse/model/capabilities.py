@@ -15,13 +15,17 @@ LIMITED = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp", "cp", 
 
 
 def asked(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Capability → amount that a mapping needs; ``mapping``: options and degrees by field."""
+    """Return capability → amount that a mapping needs of it.
+
+    Args:
+        mapping: options and degrees by field.
+    """
     recompute = mapping["recompute"]
     offloaded = mapping["offload_weights"] + mapping["offload_activations"] + mapping["offload_optimizer"]
-    named = {} if mapping.get("schedule") is None else {"schedule": mapping["schedule"]}
+    schedule = {} if mapping.get("schedule") is None else {"schedule": mapping["schedule"]}
     return (
         {name: mapping[name] for name in LIMITED}
-        | named
+        | schedule
         | {
             # 1 at code 1, between 1 and 2 at code 3, 0 at codes 0 and 2, more than any stack has at those of experts.
             "selective_recompute": recompute * (2.0 - recompute) * (1.0 - 0.75 * (recompute - 1.0)),
@@ -31,7 +35,7 @@ def asked(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lacking(mapping: Mapping[str, Any], can: Mapping[str, Any]) -> dict[str, Any]:
-    """Capability → whether a mapping needs more of it than a stack has.
+    """Return capability → true where a mapping needs more of it than a stack has.
 
     Args:
         mapping: options and degrees of a mapping by field.
@@ -43,7 +47,7 @@ def lacking(mapping: Mapping[str, Any], can: Mapping[str, Any]) -> dict[str, Any
     >>> [name for name, lacks in lacking(mapping, vars(Capabilities(overlap_tp=0.0, zero_stage=1.0))).items() if lacks]
     ['overlap_tp']
     """
-    lacks = {name: amount > can[name] for name, amount in asked(mapping).items()}
+    is_missing = {name: amount > can[name] for name, amount in asked(mapping).items()}
     if mapping.get("experts") is not None:  # every stack has the levels of expert recompute
-        lacks["selective_recompute"] = lacks["selective_recompute"] & (mapping["recompute"] < Recompute.norms)
-    return lacks
+        is_missing["selective_recompute"] = is_missing["selective_recompute"] & (mapping["recompute"] < Recompute.norms)
+    return is_missing

@@ -39,8 +39,8 @@ class Shape(NamedTuple):
     @property
     def sizes(self) -> dict[str, int]:
         """Field → size for the rules, with the layers of multi-token prediction and redundant experts."""
-        held = {"n_layers": self.n_layers + self.n_predict, "n_experts": self.n_experts + self.redundant_experts}
-        return self._asdict() | held
+        added_sizes = {"n_layers": self.n_layers + self.n_predict, "n_experts": self.n_experts + self.redundant_experts}
+        return self._asdict() | added_sizes
 
 
 _OF_EXPERTS = ("n_experts", "expert_ffn", "shared_ffn", "n_predict")
@@ -64,25 +64,25 @@ class Rule(NamedTuple):
     reason: Infeasible
     degrees: tuple[str, ...]  #: fields of a mapping
     whole: str  #: field of a workload, or n_micro_batches
-    what: str  #: unit of the whole, for messages
-    multiple: bool = False  #: whether a multiple of the whole is allowed too
-    extra: int = 0  #: numbers after the whole that are allowed too, an even count
+    what: str  #: unit of the dividend, for messages
+    multiple: bool = False  #: whether a multiple of the dividend is allowed too
+    extra: int = 0  #: numbers after the dividend that are allowed too, an even count
     least: float = 1.0  #: minimum of the product
     above: tuple[str, float] | None = None  #: applies only where this field of a mapping exceeds this value
     unless: str = ""  #: field of a stack; where it is 1, parts may differ, and some of ``extra`` may be empty
 
     def holds(self, values: Mapping[str, Any], divides: Divides) -> Any:
-        """Whether the rule holds."""
+        """Return true where the rule holds for ``values``, degrees and sizes by field."""
         part = functools.reduce(operator.mul, (values[name] for name in self.degrees))
-        whole = values[self.whole]
-        kept = divides(part, whole, self.extra)
+        dividend = values[self.whole]
+        is_satisfied = divides(part, dividend, self.extra)
         if self.multiple:
-            kept = kept | divides(whole, part, 0)
+            is_satisfied = is_satisfied | divides(dividend, part, 0)
         if values.get(self.unless) is not None:
-            kept = kept | ((values[self.unless] > 0.0) & (part <= whole + self.extra))
+            is_satisfied = is_satisfied | ((values[self.unless] > 0.0) & (part <= dividend + self.extra))
         if self.least > 1.0:
-            kept = kept & (part >= self.least)
-        return kept if self.above is None else kept | (values[self.above[0]] <= self.above[1])
+            is_satisfied = is_satisfied & (part >= self.least)
+        return is_satisfied if self.above is None else is_satisfied | (values[self.above[0]] <= self.above[1])
 
 
 RULES = (
@@ -117,13 +117,16 @@ EXPERT_RULES = (
 )
 
 
-def remainder_is_zero(part: Any, whole: Any, extra: int = 0) -> Any:
-    """Whether ``part`` divides ``whole`` or one of ``extra`` numbers after it, for numbers and arrays on the host."""
-    return -whole % part <= extra
+def remainder_is_zero(part: Any, dividend: Any, extra: int = 0) -> Any:
+    """Return true where ``part`` divides ``dividend`` or one of the ``extra`` numbers after it.
+
+    For numbers and arrays on the host.
+    """
+    return -dividend % part <= extra
 
 
 def fits(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> dict[Infeasible, Any]:
-    """Reason → whether all rules of that reason hold.
+    """Return reason → true where all rules of that reason hold.
 
     Args:
         values: degrees and options of a mapping, sizes of a workload and ``n_micro_batches`` by field, and
@@ -135,60 +138,60 @@ def fits(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> dic
     >>> [reason.name for reason, kept in fits(sizes | mapping | {"n_micro_batches": 128}).items() if not kept]
     ['layers_not_divisible']
     """
-    found = {reason: keeps(reason, values, divides) for reason in dict.fromkeys(rule.reason for rule in RULES)}
+    is_satisfied = {reason: keeps(reason, values, divides) for reason in dict.fromkeys(rule.reason for rule in RULES)}
     if values.get("schedule") is not None:
-        interleaves = found[Infeasible.interleave_not_divisible]
-        found[Infeasible.interleave_not_divisible] = schedules.fits(values, divides, interleaves)
+        interleaves = is_satisfied[Infeasible.interleave_not_divisible]
+        is_satisfied[Infeasible.interleave_not_divisible] = schedules.fits(values, divides, interleaves)
     if values.get("splits_hidden") is not None:
         along = Infeasible.sequence_not_divisible
-        found[along] = found[along] | splits_hidden(values, divides)
-    return found
+        is_satisfied[along] = is_satisfied[along] | splits_hidden(values, divides)
+    return is_satisfied
 
 
 def keeps(reason: Infeasible, values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:
-    """Whether all rules of one reason hold; arguments as of :func:`fits`."""
-    held = (rule.holds(values, divides) for rule in RULES if rule.reason == reason)
-    return functools.reduce(operator.and_, held)
+    """Return true where all rules of one reason hold. Arguments are those of :func:`fits`."""
+    outcomes = (rule.holds(values, divides) for rule in RULES if rule.reason == reason)
+    return functools.reduce(operator.and_, outcomes)
 
 
 def expert_members_fit(values: Mapping[str, Any]) -> Any:
-    """Whether ``ep x etp x dp_replicate`` divides the ``stage_devices`` tp x cp x dp."""
+    """Return true where ``ep x etp x dp_replicate`` divides the ``stage_devices`` tp x cp x dp."""
     return EXPERT_RULES[-1].holds(values, remainder_is_zero)
 
 
 def experts_fit(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:
-    """Whether all rules of a mixture of experts hold; arguments as of :func:`fits`."""
+    """Return true where all rules of a mixture of experts hold. Arguments are those of :func:`fits`."""
     return functools.reduce(operator.and_, (rule.holds(values, divides) for rule in EXPERT_RULES))
 
 
 def interleaves(values: Mapping[str, Any]) -> Any:
-    """Whether there is one chunk per stage, or a schedule that interleaves several."""
+    """Return true where there is one chunk per stage, or a schedule that interleaves several."""
     return keeps(Infeasible.interleave_not_divisible, values)
 
 
 def schedule_runs(values: Mapping[str, Any]) -> Any:
-    """Whether chunks and micro-batches suit the schedule that a mapping names."""
+    """Return true where chunks and micro-batches suit the schedule that a mapping names."""
     return schedules.fits(values, remainder_is_zero, interleaves(values))
 
 
 def splits_sequence(values: Mapping[str, Any]) -> Any:
-    """Whether tp and cp divide the sequence as sequence parallelism needs."""
+    """Return true where tp and cp divide the sequence as sequence parallelism needs."""
     return keeps(Infeasible.sequence_not_divisible, values)
 
 
 def splits_hidden(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:
-    """Whether the stack can split residuals along the hidden size instead, where tp does not divide the sequence."""
+    """Return true where a stack splits residuals along the hidden size, as tp does not divide the sequence."""
     along_hidden = divides(values["tp"], values["hidden"], 0) & divides(values["cp"], values["seq_len"], 0)
     return (values["splits_hidden"] > 0.0) & along_hidden
 
 
 def shards_divide(values: Mapping[str, Any]) -> Any:
-    """Whether the copies of the sharded state divide the data-parallel ranks."""
+    """Return true where the copies of the sharded state divide the data-parallel ranks."""
     return keeps(Infeasible.shards_not_divisible, values)
 
 
 def rules_of(degree: str, sizes: Container[str]) -> Iterator[Rule]:
-    """Rules of a degree independent of the other degrees: those by which it alone divides one of ``sizes``."""
+    """Return the rules of a degree that hold whatever the other degrees: it alone divides one of ``sizes``."""
     rules = (rule for rule in (*RULES, *EXPERT_RULES) if degree in rule.degrees and rule.above is None)
     return (rule for rule in rules if rule.whole in sizes)
 
@@ -197,7 +200,12 @@ _PLURAL = re.compile(r"s\b")
 
 
 def fault(degree: str, value: float, sizes: Mapping[str, Any]) -> str:
-    """Reason why a degree never fits a workload of these sizes, whatever the other degrees; "" where it may fit.
+    """Return the reason why a degree never fits a workload of these sizes, an empty string where it may fit.
+
+    Args:
+        degree: field of a mapping.
+        value: its value.
+        sizes: sizes of a workload by field.
 
     >>> fault("tp", 12, dict(n_heads=64, n_kv_heads=8, ffn_hidden=28672))
     'does not divide 64 heads'

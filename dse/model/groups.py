@@ -26,27 +26,35 @@ class Groups(NamedTuple):
     pp: Group  # two neighbouring stages
 
 
-def placed(mapping: Mapping, system: System, copies: Scalar = 1.0) -> Groups:
-    """Communicators of a mapping with their shares of a system's networks.
+def communicators(mapping: Mapping, system: System, copies: Scalar = 1.0) -> Groups:
+    """Return the communicators of a mapping with their shares of a system's networks.
 
     ``copies``: stages per device whose weights, and so state and gradients, are shared by more devices.
+
+    Args:
+        mapping: degrees and placement.
+        system: with its networks.
+        copies: stages per device whose weights, and so state and gradients, are shared by more devices.
     """
-    found = in_pods(groups(mapping, system.scale_up.domain), mapping, system.scale_out.pods)
+    communicators_by_size = with_pod_shares(groups(mapping, system.scale_up.domain), mapping, system.scale_out.pods)
     reach = links.reach_in(system, mapping.tp)
     dp_stride, pp_stride = strides(mapping)
     cp_run, shards = (mapping.tp, mapping.cp), mapping.dp / mapping.dp_replicate
-    dp = found.dp._replace(size=times(copies, found.dp.size))
+    dp = communicators_by_size.dp._replace(size=times(copies, communicators_by_size.dp.size))
     return Groups(
-        tp=found.tp._replace(reach=reach((1.0, mapping.tp))),
-        cp=found.cp._replace(reach=reach(cp_run)),
+        tp=communicators_by_size.tp._replace(reach=reach((1.0, mapping.tp))),
+        cp=communicators_by_size.cp._replace(reach=reach(cp_run)),
         dp=dp._replace(reach=reach(cp_run, (dp_stride, shards))),
-        copies=found.copies._replace(reach=reach((dp_stride * shards, mapping.dp_replicate))),
-        pp=found.pp._replace(reach=reach((pp_stride, mapping.pp))),
+        copies=communicators_by_size.copies._replace(reach=reach((dp_stride * shards, mapping.dp_replicate))),
+        pp=communicators_by_size.pp._replace(reach=reach((pp_stride, mapping.pp))),
     )
 
 
 def groups(mapping: Mapping, domain: Scalar) -> Groups:
-    """Communicators of a mapping in scale-up domains of ``domain`` devices; the innermost dimension has stride 1."""
+    """Return the communicators of a mapping in scale-up domains of ``domain`` devices.
+
+    The innermost dimension has stride 1.
+    """
     tp, cp, pp, dp = mapping.tp, mapping.cp, mapping.pp, mapping.dp
     dp_stride, pp_stride = strides(mapping)
     copies = mapping.dp_replicate
@@ -62,26 +70,33 @@ def groups(mapping: Mapping, domain: Scalar) -> Groups:
 
 
 def strides(mapping: Mapping) -> tuple[Scalar, Scalar]:
-    """Strides in devices: between members of a data-parallel group, and between stages."""
+    """Return the strides in devices: between members of a data-parallel group, and between stages."""
     inner, outermost = mapping.tp * mapping.cp, mapping.placement == float(Placement.tp_cp_pp_dp)
     return jnp.where(outermost, inner * mapping.pp, inner), jnp.where(outermost, inner, inner * mapping.dp)
 
 
 def stage_domain(mapping: Mapping, domain: Scalar) -> Scalar:
-    """Devices of one stage per scale-up domain of ``domain``: all, or with stages inside dp those of its rows."""
+    """Return the devices of one stage per scale-up domain: all, or with stages inside dp those of its rows."""
     inner = mapping.tp * mapping.cp
     rows = jnp.maximum(jnp.floor(domain / (inner * mapping.pp)), 1.0)
-    inside = jnp.minimum(domain, inner * rows)
-    return jnp.where(mapping.placement == float(Placement.tp_cp_pp_dp), inside, domain)
+    devices_in_rows = jnp.minimum(domain, inner * rows)
+    return jnp.where(mapping.placement == float(Placement.tp_cp_pp_dp), devices_in_rows, domain)
 
 
 def in_a_row(size: Scalar, stride: Scalar, domain: Scalar, reach: Callable[..., Reach | None]) -> Group:
-    """The group of ``size`` devices, ``stride`` apart; ``reach`` as of :func:`dse.model.links.reach_in`."""
+    """Return the group of ``size`` devices, ``stride`` apart.
+
+    Args:
+        size: members.
+        stride: devices between two members.
+        domain: devices of a scale-up domain.
+        reach: as :func:`dse.model.links.reach_in` returns it.
+    """
     return Group(size, members_within(size, stride, domain), reach=reach((stride, size)))
 
 
-def in_pods(found: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
-    """Groups with their share of scale-out bandwidth under an over-subscribed level above pods.
+def with_pod_shares(communicators: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
+    """Return the groups with their share of scale-out bandwidth under an over-subscribed level above pods.
 
     A pod of ``P`` devices has ``m = max(P / s, 1)`` members ``s`` devices apart (shards: ``c m``, with context
     parallelism inside). A ring leaves a pod once, and the rings of all groups of a pod share its uplinks, ``1 / o`` of
@@ -91,42 +106,55 @@ def in_pods(found: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
     the one ring through them (Holmes, Yang et al. 2023).
     """
     if pods is None:
-        return found
+        return communicators
     dp_stride, pp_stride = strides(mapping)
     dp_extent = dp_stride * mapping.dp
     shards_extent = dp_extent / mapping.dp_replicate
 
-    return found._replace(
-        dp=found.dp._replace(share=ring_share(pods, pods.size, mapping.cp, dp_stride, shards_extent)),
-        copies=found.copies._replace(share=ring_share(pods, pods.size, 1.0, shards_extent, dp_extent)),
-        pp=found.pp._replace(share=ring_share(pods, pods.size, 1.0, pp_stride, pp_stride * mapping.pp)),
+    return communicators._replace(
+        dp=communicators.dp._replace(share=ring_share(pods, pods.size, mapping.cp, dp_stride, shards_extent)),
+        copies=communicators.copies._replace(share=ring_share(pods, pods.size, 1.0, shards_extent, dp_extent)),
+        pp=communicators.pp._replace(share=ring_share(pods, pods.size, 1.0, pp_stride, pp_stride * mapping.pp)),
     )
 
 
-def ring_share(pods: Pods, whole: Scalar, positions: Scalar, stride: Scalar, extent: Scalar) -> Scalar:
-    """Share of a member's bandwidth between pods of ``whole`` devices, for a group over ``extent`` devices.
+def ring_share(pods: Pods, pod_size: Scalar, positions: Scalar, stride: Scalar, extent: Scalar) -> Scalar:
+    """Return the share of a member's bandwidth between pods, for a ring over ``extent`` devices.
 
     ``positions`` adjacent members of a group every ``stride`` devices.
+
+    Args:
+        pods: over-subscribed level.
+        pod_size: devices of a pod.
+        positions: adjacent members of a group.
+        stride: devices between two such rows.
+        extent: devices that the group spans.
     """
-    alone = positions * (1.0 / (pods.oversubscription * pods.detour))
-    together = jnp.where(pods.pooled > 0.0, jnp.maximum(whole / stride, 1.0), 1.0)
-    return jnp.where(extent > whole, min_prefer_first(alone * together, 1.0), 1.0)
+    single_ring = positions * (1.0 / (pods.oversubscription * pods.detour))
+    pooled_rings = jnp.where(pods.pooled > 0.0, jnp.maximum(pod_size / stride, 1.0), 1.0)
+    return jnp.where(extent > pod_size, min_prefer_first(single_ring * pooled_rings, 1.0), 1.0)
 
 
-def exchange_share(pods: Pods, whole: Scalar, members: Group, stride: Scalar) -> Scalar:
-    """Share of a member's bandwidth between pods of ``whole`` devices in an all-to-all of members ``stride`` apart.
+def exchange_share(pods: Pods, pod_size: Scalar, members: Group, stride: Scalar) -> Scalar:
+    """Return the share of a member's bandwidth between pods in an all-to-all of members ``stride`` apart.
 
     What a member sends out of its domain is proportional to the members there, and what it sends to other pods, over
     ``1 / o`` of the links, to those.
+
+    Args:
+        pods: over-subscribed level.
+        pod_size: devices of a pod.
+        members: the group.
+        stride: devices between two members.
     """
-    others = jnp.maximum(members.size - members_within(members.size, stride, whole), 1.0)
-    outside = others * pods.oversubscription * pods.detour
-    leaves_pod = members.size * stride > whole
-    return jnp.where(leaves_pod, min_prefer_first((members.size - members.local) / outside, 1.0), 1.0)
+    other_members = jnp.maximum(members.size - members_within(members.size, stride, pod_size), 1.0)
+    uplink_demand = other_members * pods.oversubscription * pods.detour
+    leaves_pod = members.size * stride > pod_size
+    return jnp.where(leaves_pod, min_prefer_first((members.size - members.local) / uplink_demand, 1.0), 1.0)
 
 
 def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
-    """Members of a group in one domain, of ``size`` members placed ``stride`` devices apart.
+    """Return the members of a group in one domain, of ``size`` members placed ``stride`` devices apart.
 
     All of them where they fit. Otherwise groups are aligned to domains, as schedulers place them: the members per
     domain divide the group, and some devices may be left to others (of 72 in a rack, 64 serve groups of 16).
@@ -134,14 +162,14 @@ def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
     return largest_divisor(size, jnp.maximum(jnp.floor(domain / stride), 1.0))
 
 
-def largest_divisor(whole: Scalar, most: Scalar) -> Scalar:
-    """The largest divisor of ``whole`` up to ``most`` (1 or more) among ``f 2^i`` with f = 1, 3 and the odd part.
+def largest_divisor(number: Scalar, most: Scalar) -> Scalar:
+    """Return the largest divisor of ``number`` up to ``most`` among ``f 2^i`` with f = 1, 3 and the odd part.
 
-    The largest of all if the odd part of ``whole`` is 1, 3, 9 or a prime; it grows with ``most``. Whole numbers held in
-    floats, below 2^24.
+    The largest of all if the odd part of ``number`` is 1, 3, 9 or a prime. It grows with ``most``. Numbers are whole,
+    held in floats, below 2^24.
     """
-    even, most_even = even_part(whole), power_of_two(most)
-    odd = whole / even
+    even, most_even = even_part(number), power_of_two(most)
+    odd = number / even
     # The largest power of two whose triple is at most ``most``; below 1 there is none.
     third = jnp.where(most >= 1.5 * most_even, 0.5, 0.25) * most_even
     triple = jnp.where(divides(3.0, odd) & (third >= 1.0), 3.0 * jnp.minimum(even, third), 1.0)

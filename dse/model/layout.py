@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from dse.model import links
 from dse.model.choice import divides, min_prefer_first, nothing, plus, times, where_on
 from dse.model.formats import activation_bytes, cast_reads, operand_bytes, transposed_casts
-from dse.model.groups import Groups, exchange_share, in_a_row, placed, ring_share, stage_domain
-from dse.model.stage_layers import PipelineLayout, StageLayers, chunk_layers, folded_stages, named_schedule
+from dse.model.groups import Groups, communicators, exchange_share, in_a_row, ring_share, stage_domain
+from dse.model.stage_layers import PipelineLayout, StageLayers, chunk_layers, folded_stages, schedule_layout
 from dse.types import (
     Attention,
     ContextExchange,
@@ -46,7 +46,10 @@ class Recomputed(NamedTuple):
         return plus(self.full, self.operators)
 
     def sends(self, dimension: Dimension) -> Scalar:
-        """Repeats of forward messages of ``dimension``: 1 where the operators that need them are recomputed."""
+        """Return the repeats of forward messages of ``dimension``.
+
+        1 where the operators that need them are recomputed.
+        """
         by_dimension = {Dimension.context: self.core, Dimension.expert: self.levels.get(Recompute.expert_block, 0.0)}
         return plus(self.full, by_dimension.get(dimension, 0.0))
 
@@ -58,7 +61,7 @@ NEVER = Recomputed()
 class ExpertLayout(NamedTuple):
     """Sizes of a mixture of experts per device, layer and micro-batch."""
 
-    sent: Scalar  # routed rows of the device's own tokens: T k, / t with a split sequence
+    sent_rows: Scalar  # routed rows of the device's own tokens: T k, / t with a split sequence
     rows: Scalar  # routed rows of its experts, on the busiest rank, those of all etp members
     mean_share: Scalar  # rows of the mean rank over those of the busiest
     local: Scalar  # experts per device
@@ -72,7 +75,7 @@ class ExpertLayout(NamedTuple):
     copies: Group  # devices with the same share of it
     gathers: Scalar = 1.0  # feed-forward inputs per layer that tp gathers: of a mixture that of its shared expert
     holders: Scalar = 0.0  # devices with the same experts, or a share of their state
-    stated_first: Scalar = 0.0  # first layers of the model with a dense feed-forward
+    first_dense_layers: Scalar = 0.0  # first layers of the model with a dense feed-forward
 
     @property
     def has_shared(self) -> Scalar:
@@ -81,8 +84,8 @@ class ExpertLayout(NamedTuple):
 
 
 #: Of a dense model.
-_ALONE = Group(1.0, 1.0)
-NO_EXPERTS = ExpertLayout(0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, _ALONE, _ALONE, _ALONE, _ALONE)
+_SINGLE = Group(1.0, 1.0)
+NO_EXPERTS = ExpertLayout(0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, _SINGLE, _SINGLE, _SINGLE, _SINGLE)
 
 
 class Partitions(NamedTuple):
@@ -95,9 +98,9 @@ class Partitions(NamedTuple):
 
 
 class ContextLayout(NamedTuple):
-    """Exchange of context parallelism; a ring by default."""
+    """Exchange of context parallelism, by default a ring."""
 
-    heads_over: Group  # neighbouring ranks that exchange heads for sequence
+    head_exchange: Group  # neighbouring ranks that exchange heads for sequence
     ring: Group  # ranks that pass on keys and values
     gathers: Scalar  # 1 where keys and values are gathered instead
     kv_heads: Scalar  # key/value heads per rank in attention, at least 1
@@ -153,7 +156,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(design: Design) -> Layout:
-    """Sizes per device and communicators of a design."""
+    """Return the sizes per device and communicators of a design."""
     w, m, software = design.workload, design.mapping, design.software
     tokens = m.micro_batch * w.seq_len / m.cp
     heads = w.n_heads / m.tp
@@ -161,8 +164,8 @@ def lay_out(design: Design) -> Layout:
     split = splits_sequence(m.sequence_parallel)
     norm_tokens = tokens / jnp.where(split > 0.0, m.tp, 1.0)
     has_vocabulary = jnp.minimum(w.vocab, 1.0)
-    named, groups = named_schedule(m), placed(m, design.system, named_schedule(m).copies)
-    stages = folded_stages(chunk_layers(w, m), m.pp, named)
+    schedule, groups = schedule_layout(m), communicators(m, design.system, schedule_layout(m).copies)
+    stages = folded_stages(chunk_layers(w, m), m.pp, schedule)
     value_width: Scalar = kv_heads * w.head_dim
     context_width: Scalar = heads * w.head_dim
     if w.latent is not None:  # every head has its own keys and values
@@ -179,7 +182,7 @@ def lay_out(design: Design) -> Layout:
         stages=stages,
         zero=zero_stage(m, software),
         n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
-        replicas=times(named.copies, m.dp * m.cp),
+        replicas=times(schedule.copies, m.dp * m.cp),
         devices=m.tp * m.cp * m.pp * m.dp,
         groups=groups,
         element=Element(
@@ -199,58 +202,61 @@ def lay_out(design: Design) -> Layout:
         recompute=lay_out_recompute(design),
         value_width=value_width,
         context_width=context_width,
-        experts=experts_in_pods(lay_out_experts(design, norm_tokens, stages, named), design),
+        experts=experts_in_pods(lay_out_experts(design, norm_tokens, stages, schedule), design),
         context=lay_out_context(design, groups, kv_heads),
-        partitions=lay_out_partitions(design, named),
-        pipeline=named,
+        partitions=lay_out_partitions(design, schedule),
+        pipeline=schedule,
     )
 
 
 def lay_out_recompute(design: Design) -> Recomputed:
-    """Recompute of a mapping, as repeats of forward passes."""
+    """Return the recompute of a mapping, as repeats of forward passes."""
     w, m = design.workload, design.mapping
     levels = () if w.experts is None else EXPERT_LEVELS
     return Recomputed(
-        full=w.backward * _is(m.recompute, Recompute.full) * m.recompute_share,
-        core=w.backward * _is(m.recompute, Recompute.selective),
-        operators=w.backward * _is(m.recompute, Recompute.selective_op),
+        full=w.backward * _indicator(m.recompute, Recompute.full) * m.recompute_share,
+        core=w.backward * _indicator(m.recompute, Recompute.selective),
+        operators=w.backward * _indicator(m.recompute, Recompute.selective_op),
         levels={level: w.backward * jnp.where(m.recompute >= level, 1.0, 0.0) for level in levels},
     )
 
 
 def lay_out_context(design: Design, groups: Groups, kv_heads: Scalar) -> ContextLayout:
-    """Exchange of context parallelism under the mapping; tp is innermost, then exchanges of heads, then rings."""
+    """Return the exchange of context parallelism under the mapping.
+
+    tp is innermost, then exchanges of heads, then rings.
+    """
     w, m, exchange = design.workload, design.mapping, design.mapping.context
     if exchange is None:
-        return ContextLayout(_ALONE, groups.cp, 0.0, kv_heads, is_named=False)
+        return ContextLayout(_SINGLE, groups.cp, 0.0, kv_heads, is_named=False)
     kind, domain = exchange.cp_comm_type, design.system.scale_up.domain
     inner = jnp.where(kind == float(ContextExchange.a2a_p2p), min_prefer_first(exchange.a2a_size, m.cp), 1.0)
-    heads_over = jnp.where(kind == float(ContextExchange.a2a), m.cp, inner)
-    ring = m.cp / heads_over
+    exchange_degree = jnp.where(kind == float(ContextExchange.a2a), m.cp, inner)
+    ring = m.cp / exchange_degree
     reach = links.reach_in(design.system, m.tp)
     return ContextLayout(
-        heads_over=in_a_row(heads_over, m.tp, domain, reach),
-        ring=in_a_row(ring, m.tp * heads_over, domain, reach),
-        gathers=_is(kind, ContextExchange.all_gather),
-        kv_heads=jnp.maximum(w.n_kv_heads / (m.tp * heads_over), 1.0),
+        head_exchange=in_a_row(exchange_degree, m.tp, domain, reach),
+        ring=in_a_row(ring, m.tp * exchange_degree, domain, reach),
+        gathers=_indicator(kind, ContextExchange.all_gather),
+        kv_heads=jnp.maximum(w.n_kv_heads / (m.tp * exchange_degree), 1.0),
     )
 
 
-def lay_out_partitions(design: Design, named: PipelineLayout) -> Partitions | None:
-    """Partitions of the replicas for ZeRO 3; a partition has neighbours, tp apart."""
+def lay_out_partitions(design: Design, schedule: PipelineLayout) -> Partitions | None:
+    """Return the partitions of the replicas for ZeRO 3, each of neighbours that are tp apart."""
     m = design.mapping
     if m.sharding is None:
         return None
-    replicas = times(named.copies, m.cp * m.dp / m.dp_replicate)
+    replicas = times(schedule.copies, m.cp * m.dp / m.dp_replicate)
     domain = stage_domain(m, design.system.scale_up.domain)
     zero_3, reach = zero_stage(m, design.software) >= 3.0, links.reach_in(design.system, m.tp)
     pods = design.system.scale_out.pods
 
     def row(size: Scalar, stride: Scalar) -> Group:
-        found = in_a_row(size, stride, domain, reach)
+        group = in_a_row(size, stride, domain, reach)
         if pods is None:
-            return found
-        return found._replace(share=ring_share(pods, stage_domain(m, pods.size), 1.0, stride, stride * size))
+            return group
+        return group._replace(share=ring_share(pods, stage_domain(m, pods.size), 1.0, stride, stride * size))
 
     def part(most: Scalar) -> tuple[Group, Group]:
         size = jnp.where(zero_3, min_prefer_first(most, replicas), replicas)
@@ -260,8 +266,8 @@ def lay_out_partitions(design: Design, named: PipelineLayout) -> Partitions | No
     return Partitions(weights[0], gradients[0], weights[1], gradients[1])
 
 
-def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, named: PipelineLayout) -> ExpertLayout:
-    """Sizes and groups of experts, for ``tokens`` of a device.
+def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, schedule: PipelineLayout) -> ExpertLayout:
+    """Return the sizes and groups of experts, for ``tokens`` of a device.
 
     Placement over the devices of a stage: members of an expert, then ep, then replicas.
     """
@@ -272,10 +278,10 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, named: 
     domain, stage = stage_domain(m, design.system.scale_up.domain), m.tp * m.cp * m.dp
     shards, reach = jnp.maximum(stage / (ep * etp * copies), 1.0), links.reach_in(design.system, m.tp)
     replicas = in_a_row(shards, ep * etp, domain, reach)
-    replicas, shared = replicas._replace(size=times(named.copies, replicas.size)), experts.shared_ffn / m.tp
+    replicas, shared = replicas._replace(size=times(schedule.copies, replicas.size)), experts.shared_ffn / m.tp
     return ExpertLayout(
-        sent=tokens * experts.top_k,
-        rows=tokens * experts.top_k * etp * busiest(experts),
+        sent_rows=tokens * experts.top_k,
+        rows=tokens * experts.top_k * etp * busiest_rank_ratio(experts),
         mean_share=jnp.where(experts.capacity > 0.0, 1.0, 1.0 / experts.imbalance),
         local=experts.n_experts / ep,
         ffn=experts.expert_ffn / etp,
@@ -288,24 +294,27 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, named: 
         copies=Group(copies, jnp.where(stage <= domain, copies, 1.0), reach=reach((stage / copies, copies))),
         gathers=jnp.minimum(shared, 1.0),
         holders=replicas.size * copies,
-        stated_first=experts.first_dense,
+        first_dense_layers=experts.first_dense,
     )
 
 
-def experts_in_pods(found: ExpertLayout, design: Design) -> ExpertLayout:
-    """Groups of experts with their share of scale-out bandwidth (:func:`in_pods`); etp is assumed within pods."""
+def experts_in_pods(experts: ExpertLayout, design: Design) -> ExpertLayout:
+    """Return groups of experts with their share of scale-out bandwidth (:func:`with_pod_shares`).
+
+    etp is assumed within pods.
+    """
     pods, m = design.system.scale_out.pods, design.mapping
-    if pods is None or nothing(found.rows):
-        return found
-    whole, ep, replicas, copies = stage_domain(m, pods.size), found.ep, found.replicas, found.copies
-    stride = ep.size * found.etp.size
-    to_other_pods = exchange_share(pods, whole, ep, found.etp.size)
+    if pods is None or nothing(experts.rows):
+        return experts
+    pod_size, ep, replicas, copies = stage_domain(m, pods.size), experts.ep, experts.replicas, experts.copies
+    stride = ep.size * experts.etp.size
+    to_other_pods = exchange_share(pods, pod_size, ep, experts.etp.size)
 
     def ring(stride: Scalar, size: Scalar) -> Scalar:
-        return ring_share(pods, whole, 1.0, stride, stride * size)
+        return ring_share(pods, pod_size, 1.0, stride, stride * size)
 
     # A group within one domain sends nothing to others, so any positive share will do.
-    return found._replace(
+    return experts._replace(
         ep=ep._replace(share=jnp.maximum(to_other_pods, 1e-6)),
         replicas=replicas._replace(share=ring(stride, replicas.size)),
         copies=copies._replace(share=ring(stride * replicas.size, copies.size)),
@@ -313,40 +322,41 @@ def experts_in_pods(found: ExpertLayout, design: Design) -> ExpertLayout:
 
 
 def with_balanced_experts(layout: Layout) -> Layout:
-    """The layout with the rows of the mean rank of experts, for energy; time is that of the busiest rank."""
+    """Return the layout with the rows of the mean rank of experts, which energy needs in place of the busiest one."""
     experts = layout.experts
     return layout._replace(experts=experts._replace(rows=times(experts.mean_share, experts.rows), mean_share=1.0))
 
 
-def busiest(experts: Experts) -> Scalar:
-    """Routed rows of the busiest rank over the mean; with a capacity factor, that factor for all ranks."""
+def busiest_rank_ratio(experts: Experts) -> Scalar:
+    """Return the routed rows of the busiest rank over the mean, which a capacity factor sets for all ranks."""
     return jnp.where(experts.capacity > 0.0, experts.capacity, experts.imbalance)
 
 
-def _is(code: Scalar, choice: int) -> Scalar:
+def _indicator(code: Scalar, choice: int) -> Scalar:
+    """Return 1 where a code is ``choice``, else 0."""
     return jnp.where(code == float(choice), 1.0, 0.0)
 
 
 def zero_stage(mapping: Mapping, software: Software) -> Scalar:
-    """Effective ZeRO stage: under a pipeline stage 2 runs as 1, and so does 3 in a stack that does not reshard.
+    """Return the effective ZeRO stage: under a pipeline 2 runs as 1, and 3 in a stack that does not reshard.
 
     A stage accumulates the gradients of all its micro-batches and reduces them once a step, so they stay whole until
     then (Megatron-LM's distributed optimizer; DeepSpeed refuses ZeRO 2 and 3 with pipelines). FSDP may also keep its
     weights whole between micro-batches (``reshard_after_forward`` of torchtitan, Llama 3).
     """
-    as_first = 3.0 - software.pipeline_resharding
-    accumulates = (mapping.pp > 1.0) & (mapping.zero_stage >= 2.0) & (mapping.zero_stage <= as_first)
+    max_first_stage = 3.0 - software.pipeline_resharding
+    accumulates = (mapping.pp > 1.0) & (mapping.zero_stage >= 2.0) & (mapping.zero_stage <= max_first_stage)
     return jnp.where(accumulates, 1.0, mapping.zero_stage)
 
 
 def splits_sequence(choice: Scalar) -> Scalar:
-    """1 where this kind of :class:`SequenceParallel` splits norms, dropout and residuals over tp, else 0."""
-    inside = (choice > 0.0) & (choice != float(SequenceParallel.at_stage_boundaries))
-    return jnp.where(inside, 1.0, 0.0)
+    """Return 1 where this kind of :class:`SequenceParallel` splits norms, dropout and residuals over tp, else 0."""
+    is_split = (choice > 0.0) & (choice != float(SequenceParallel.at_stage_boundaries))
+    return jnp.where(is_split, 1.0, 0.0)
 
 
 def eager_softmax(batch: Scalar, software: Software) -> Scalar:
-    """1 where unfused attention over ``batch`` sequences x heads uses a softmax of single kernels, else 0.
+    """Return 1 where unfused attention over ``batch`` sequences x heads uses a softmax of single kernels, else 0.
 
     The fused kernel needs a multiple of its batch (four in Megatron-LM's ``fused_softmax``).
     """

@@ -27,11 +27,13 @@ class TorusAxis(NamedTuple):
 
     members: Scalar
     sharing: Scalar  # interleaved groups that share the axis
-    ways: Scalar  # 2 for a ring, 1 for a line
+    directions: Scalar  # 2 for a ring, 1 for a line
 
 
 def reach_in(system: System, tp: Scalar) -> Callable[..., Reach | None]:
-    """Function from the runs of a group to its share of a system's scale-up domain; None behind a switch.
+    """Return the function from the runs of a group to its share of a system's scale-up domain.
+
+    Behind a switch that function returns None. ``tp`` is the innermost dimension of the mapping.
 
     ``tp`` is the innermost dimension of the mapping.
     """
@@ -39,24 +41,32 @@ def reach_in(system: System, tp: Scalar) -> Callable[..., Reach | None]:
     links, package = network.links, network.package
     if links is not None:
         edges = axis_edges(links, slice_size(system), tp)
-        return lambda *runs: _choose(links, edges, runs)
+        return lambda *runs: _reach_by_topology(links, edges, runs)
     if package is not None:
         return lambda *runs: _in_package(package, network.domain, runs)
     return lambda *runs: None
 
 
 def slice_size(system: System) -> Scalar:
-    """Devices of a slice: all devices in use, at most those of a domain."""
+    """Return the devices of a slice: all devices in use, at most those of a domain."""
     return jnp.minimum(system.n_devices, system.scale_up.domain)
 
 
 def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar, ...]:
-    """Strides along x, y and z of a torus of ``devices``, and their number.
+    """Return the strides along x, y and z of a torus of ``devices``, and their number.
 
     Axes that are not stated are the largest powers of two up to the square root (two axes) or cube root of the
     remaining devices: 64 are 4 x 4 x 4, 192 are 4 x 4 x 12, 128 are 8 x 16. The innermost dimension decides the order:
     of three axes the first is ``tp`` long if that axis wraps around and leaves two that do; else the shortest comes
     first, of two axes the shortest with at least ``tp``.
+
+    Args:
+        links: of the torus.
+        devices: devices of the slice.
+        tp: innermost degree of the mapping.
+
+    Returns:
+        Devices between neighbours along x, y and z, and the devices of the slice.
     """
     three = links.per_device > 4.0
     first = _side(devices, jnp.where(three, 1.0 / 3.0, 0.5))
@@ -66,19 +76,19 @@ def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar,
     of_three = jnp.where(fits, tp, first)
     of_two = jnp.where((tp > first) & (tp <= second), second, first)
     x = jnp.where(links.x > 0.0, links.x, jnp.where(three, of_three, of_two))
-    left = jnp.maximum(devices / x, 1.0)  # an x beyond the slice is a fault, and leaves finite numbers
-    y = jnp.where(links.y > 0.0, links.y, jnp.where(three, _side(left, 0.5), left))
+    remaining = jnp.maximum(devices / x, 1.0)  # an x beyond the slice is a fault, and leaves finite numbers
+    y = jnp.where(links.y > 0.0, links.y, jnp.where(three, _side(remaining, 0.5), remaining))
     return 1.0, x, x * y, devices
 
 
 def _side(devices: Scalar, exponent: Scalar) -> Scalar:
-    """The largest power of two that divides ``devices``, up to ``devices**exponent``."""
+    """Return the largest power of two that divides ``devices``, up to ``devices**exponent``."""
     root = devices**exponent * (1.0 + 1e-5)  # may be rounded to just below a power of two
     return jnp.minimum(power_of_two(root), even_part(devices))
 
 
 def faults(system: System, tp: Scalar) -> list[Any]:
-    """Whether the links of the devices do not form a slice, as a list of conditions; empty behind a switch.
+    """Return conditions under which the links of the devices do not form a slice, an empty list behind a switch.
 
     The axes of a torus divide the slice, and a device inside of each needs two links, one for an axis of two. A
     hypercube is a power of two devices with one link per dimension, a cube mesh up to eight with four links or more.
@@ -89,17 +99,18 @@ def faults(system: System, tp: Scalar) -> list[Any]:
         return []
     edges = axis_edges(links, slice_size(system), tp)
     _, x, xy, devices = edges
-    needed: Scalar = 0.0
+    links_needed: Scalar = 0.0
     for low, high in itertools.pairwise(edges):
-        needed = needed + jnp.minimum(jnp.maximum(high / low - 1.0, 0.0), 2.0)
-    torus = divides(x, devices) & divides(xy, devices) & (needed <= links.per_device)
+        links_needed = links_needed + jnp.minimum(jnp.maximum(high / low - 1.0, 0.0), 2.0)
+    torus = divides(x, devices) & divides(xy, devices) & (links_needed <= links.per_device)
     cube = (even_part(devices) == devices) & (jnp.log2(devices) <= links.per_device + _ROUNDING)
     quads = (devices <= 8.0) & (links.per_device >= 4.0)
     built = {Topology.torus: torus, Topology.hypercube: cube, Topology.cube_mesh: quads}
     return [~functools.reduce(operator.or_, ((links.topology == float(code)) & fits for code, fits in built.items()))]
 
 
-def _choose(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
+def _reach_by_topology(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
+    """Return the shares of a group under the traced topology of the links."""
     shapes = {
         Topology.torus: _on_torus(links, edges, runs), Topology.hypercube: _on_hypercube(links, edges[-1], runs),
         Topology.cube_mesh: _on_cube_mesh(links, edges[-1], runs),
@@ -112,73 +123,76 @@ def _choose(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> R
     )
 
 
-def along(links: Links, low: Scalar, high: Scalar, runs: tuple[Run, ...]) -> TorusAxis:
-    """Members of a group on the axis of devices ``low`` apart and ``high`` devices long."""
+def torus_axis(links: Links, low: Scalar, high: Scalar, runs: tuple[Run, ...]) -> TorusAxis:
+    """Return the members of a group on the axis of devices ``low`` apart and ``high`` devices long."""
     members: Scalar = 1.0
     for stride, size in runs:
-        members = members * _within(stride * size, low, high) / _within(stride, low, high)
+        members = members * _clip(stride * size, low, high) / _clip(stride, low, high)
     stride, size = runs[-1]
-    span, length = _within(stride * size, low, high) / low, high / low
-    around = divides(links.wrap, length) & (span >= length)
-    return TorusAxis(members, span / members, jnp.where(around, 2.0, 1.0))
+    span, length = _clip(stride * size, low, high) / low, high / low
+    wraps = divides(links.wrap, length) & (span >= length)
+    return TorusAxis(members, span / members, jnp.where(wraps, 2.0, 1.0))
 
 
-def _within(value: Scalar, low: Scalar, high: Scalar) -> Scalar:
+def _clip(value: Scalar, low: Scalar, high: Scalar) -> Scalar:
+    """Return ``value`` limited to ``low`` and ``high``."""
     return jnp.minimum(jnp.maximum(value, low), high)
 
 
 def _to_others(size: Scalar) -> Scalar:
-    """Mean over the other members of a group of ``size`` over the mean over all, the member at distance 0 included."""
+    """Return the mean distance to the other members over that to all, the member at distance 0 included."""
     return size / jnp.maximum(size - 1.0, 1.0)
 
 
 def _on_torus(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
-    """Shares of a device's links on the axes of a group.
+    """Return the shares of a device's links on the axes of a group.
 
     Parallel rings along every axis use all links of the group: two per axis that wraps around, one per line
     (multi-ring; Sack and Gropp 2015, Jouppi et al. 2023). An all-to-all is bound by the cut through the longest axis:
     with ``V`` bytes per member, an axis of ``k`` and links of ``b``, ``V k / (8 b)`` around and ``V k / (4 b)`` on a
     line. Interleaved groups share an axis.
     """
-    axes = [along(links, low, high, runs) for low, high in itertools.pairwise(edges)]
-    one = 1.0 / links.per_device
+    axes = [torus_axis(links, low, high, runs) for low, high in itertools.pairwise(edges)]
+    link_share = 1.0 / links.per_device
     nothing: Scalar = 0.0
-    own = slowest = steps = hops = nothing
+    ring_links = slowest = steps = hops = nothing
     size: Scalar = 1.0
     sharing: Scalar = 1.0
     for axis in axes:
-        used = axis.members > 1.0
-        around = axis.ways > 1.0
-        own = own + jnp.where(used, axis.ways / axis.sharing, 0.0)
-        slowest = jnp.maximum(slowest, jnp.where(used, axis.sharing * axis.members / (4.0 * axis.ways), 0.0))
-        steps = steps + jnp.where(around, 0.5 * axis.members, axis.members - 1.0) * jnp.where(used, 1.0, 0.0)
-        distance = jnp.where(around, axis.members / 4.0, (axis.members - 1.0 / axis.members) / 3.0)
-        hops = hops + jnp.where(used, axis.sharing * distance, 0.0)
-        sharing = jnp.maximum(sharing, jnp.where(used, axis.sharing, 1.0))
+        is_used = axis.members > 1.0
+        wraps = axis.directions > 1.0
+        ring_links = ring_links + jnp.where(is_used, axis.directions / axis.sharing, 0.0)
+        slowest = jnp.maximum(slowest, jnp.where(is_used, axis.sharing * axis.members / (4.0 * axis.directions), 0.0))
+        steps = steps + jnp.where(wraps, 0.5 * axis.members, axis.members - 1.0) * jnp.where(is_used, 1.0, 0.0)
+        distance = jnp.where(wraps, axis.members / 4.0, (axis.members - 1.0 / axis.members) / 3.0)
+        hops = hops + jnp.where(is_used, axis.sharing * distance, 0.0)
+        sharing = jnp.maximum(sharing, jnp.where(is_used, axis.sharing, 1.0))
         size = size * axis.members
     hops = hops * _to_others(size)
-    ring = one * jnp.where(own > 0.0, own, 1.0)  # avoids a division by zero for a group of one
-    cut = one * (1.0 - 1.0 / size) / jnp.where(slowest > 0.0, slowest, 1.0)
-    return Reach(ring, jnp.where(slowest > 0.0, jnp.minimum(cut, ring), ring), one / sharing, steps, hops)
+    ring = link_share * jnp.where(ring_links > 0.0, ring_links, 1.0)  # avoids a division by zero for a group of one
+    cut = link_share * (1.0 - 1.0 / size) / jnp.where(slowest > 0.0, slowest, 1.0)
+    return Reach(ring, jnp.where(slowest > 0.0, jnp.minimum(cut, ring), ring), link_share / sharing, steps, hops)
 
 
 def _on_cube_mesh(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """Rings of a library on two quads of all pairs: of six links a pair has one, three two, a quad four, all eight six.
+    """Return the shares of a group on two quads of all pairs.
+
+    Of six links rings of a library have one for a pair, two for three, four for a quad and six for all eight.
 
     Half of the links and one more lead into the quad. Between them, of five to seven, rings have the links of a quad.
     In an all-to-all of a quad each pair has one link; of eight, three of seven peers are two links away.
     """
     size = _members(devices, runs)
-    one, others = 1.0 / links.per_device, jnp.maximum(size - 1.0, 1.0)
-    inside = jnp.where(size > 3.0, 0.5 * links.per_device + 1.0, others)
-    ring = one * jnp.where(size > 7.0, links.per_device, inside)
-    hops = 1.0 + jnp.maximum(size - 5.0, 0.0) / others
-    exchange = jnp.where(size > 4.0, ring / hops, one * others)
-    return Reach(ring, jnp.minimum(exchange, ring), one, others, hops)
+    link_share, other_members = 1.0 / links.per_device, jnp.maximum(size - 1.0, 1.0)
+    quad_links = jnp.where(size > 3.0, 0.5 * links.per_device + 1.0, other_members)
+    ring = link_share * jnp.where(size > 7.0, links.per_device, quad_links)
+    hops = 1.0 + jnp.maximum(size - 5.0, 0.0) / other_members
+    exchange = jnp.where(size > 4.0, ring / hops, link_share * other_members)
+    return Reach(ring, jnp.minimum(exchange, ring), link_share, other_members, hops)
 
 
 def _members(devices: Scalar, runs: tuple[Run, ...]) -> Scalar:
-    """Members of a group within a slice of ``devices``."""
+    """Return the members of a group within a slice of ``devices``."""
     size: Scalar = 1.0
     for _, members in runs:
         size = size * members
@@ -186,17 +200,20 @@ def _members(devices: Scalar, runs: tuple[Run, ...]) -> Scalar:
 
 
 def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """One link per dimension: a group of ``2^n`` has ``n``, and half of its bytes cross each in an all-to-all."""
+    """Return the shares of a group of ``2^n`` devices with one link for each of its ``n`` dimensions.
+
+    Half of its bytes cross each in an all-to-all.
+    """
     size = _members(devices, runs)
     dimensions = jnp.log2(jnp.maximum(size, 1.0))
-    one = 1.0 / links.per_device
-    ring = one * jnp.minimum(jnp.maximum(dimensions, 1.0), links.per_device)
-    cut = one * 2.0 * (1.0 - 1.0 / jnp.maximum(size, 2.0))
-    return Reach(ring, jnp.minimum(cut, ring), one, dimensions, 0.5 * dimensions * _to_others(size))
+    link_share = 1.0 / links.per_device
+    ring = link_share * jnp.minimum(jnp.maximum(dimensions, 1.0), links.per_device)
+    cut = link_share * 2.0 * (1.0 - 1.0 / jnp.maximum(size, 2.0))
+    return Reach(ring, jnp.minimum(cut, ring), link_share, dimensions, 0.5 * dimensions * _to_others(size))
 
 
 def _in_package(package: Package, domain: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """The faster links of a package for a group within one package, else the plain share."""
+    """Return the faster links of a package for a group within one package, else the plain share."""
     size: Scalar = 1.0
     for _, members in runs:
         size = size * members

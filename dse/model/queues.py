@@ -11,7 +11,7 @@ from dse.types import Scalar
 
 
 def waiting_share(utilisation: Scalar, places: Scalar) -> Scalar:
-    """Share of requests that wait for one of ``places``, ``rho^(sqrt(2 (c + 1)) - 1)`` (Sakasegawa 1977).
+    """Return the share of requests that wait for one of ``places``, ``rho^(sqrt(2 (c + 1)) - 1)`` (Sakasegawa 1977).
 
     Over ``C (1 - rho)``, for a capacity ``C`` in requests/s, it is the mean wait in s where arrivals and answers have a
     squared coefficient of variation of 1; other ones scale it by their mean (Allen and Cunneen 1990).

@@ -15,7 +15,7 @@ from dse.types import Scalar, Schedule
 #: Schedules whose first and last stage are on one device.
 FOLDED = (Schedule.zb_v, Schedule.dualpipe, Schedule.dualpipev)
 #: Schedules that run a forward and a backward of different micro-batches in parallel.
-PAIRED = (Schedule.dualpipe, Schedule.dualpipev)
+PAIRING = (Schedule.dualpipe, Schedule.dualpipev)
 #: Schedules that defer weight gradients.
 DEFERRING = (Schedule.zb_h1, *FOLDED)
 #: Model chunks per device, where a schedule fixes them.
@@ -28,26 +28,26 @@ CHUNKS = {
 }
 
 
-def among(code: Any, schedules: tuple[Schedule, ...]) -> Any:
-    """Whether ``code`` is one of ``schedules``."""
-    found = code == float(schedules[0])
-    for one in schedules[1:]:
-        found = found | (code == float(one))
-    return found
+def is_any_of(code: Any, schedules: tuple[Schedule, ...]) -> Any:
+    """Return true where ``code`` is one of ``schedules``."""
+    is_member = code == float(schedules[0])
+    for schedule in schedules[1:]:
+        is_member = is_member | (code == float(schedule))
+    return is_member
 
 
 def folded(code: Scalar, pp: Scalar) -> Scalar:
-    """1 where the first and the last stage are on one device of a pipeline, else 0."""
-    return jnp.where(among(code, FOLDED) & (pp > 1.0), 1.0, 0.0)
+    """Return 1 where the first and the last stage are on one device of a pipeline, else 0."""
+    return jnp.where(is_any_of(code, FOLDED) & (pp > 1.0), 1.0, 0.0)
 
 
-def copies(code: Scalar, pp: Scalar) -> Scalar:
-    """Stages whose weights a device holds: 2 for DualPipe, with pipelines in both directions, else 1."""
+def stage_copies(code: Scalar, pp: Scalar) -> Scalar:
+    """Return the stages whose weights a device holds: 2 for DualPipe, with pipelines in both directions, else 1."""
     return jnp.where((code == float(Schedule.dualpipe)) & (pp > 1.0), 2.0, 1.0)
 
 
 def fits(values: Mapping[str, Any], divides: Callable[[Any, Any, int], Any], interleaves: Any) -> Any:
-    """Whether chunks, stages and micro-batches of a mapping suit its schedule.
+    """Return true where chunks, stages and micro-batches of a mapping suit its schedule.
 
     GPipe and ZB-H1 have one chunk per device, ZB-V two and, for a whole pattern, ``n >= 2 p`` micro-batches. DualPipe
     needs an even number of micro-batches and of stages (deepseek-ai/DualPipe asserts both, and ``n >= 2 p`` of either
@@ -59,12 +59,12 @@ def fits(values: Mapping[str, Any], divides: Callable[[Any, Any, int], Any], int
         interleaves: whether 1F1B can run, interleaved where there are several chunks.
     """
     code, pp, n = values["schedule"], values["pp"], values["n_micro_batches"]
-    kept = (code == float(Schedule._1f1b)) & interleaves
+    is_satisfied = (code == float(Schedule._1f1b)) & interleaves
     for schedule, chunks in CHUNKS.items():
-        own = (code == float(schedule)) & (values["virtual_stages"] == chunks)
+        is_allowed = (code == float(schedule)) & (values["virtual_stages"] == chunks)
         if schedule in FOLDED:
-            own = own & (n >= 2.0 * pp)
+            is_allowed = is_allowed & (n >= 2.0 * pp)
         if schedule is Schedule.dualpipe:
-            own = own & divides(2.0, pp, 0) & divides(2.0, n, 0)
-        kept = kept | own
-    return kept | ((pp <= 1.0) & (values["virtual_stages"] <= 1.0))
+            is_allowed = is_allowed & divides(2.0, pp, 0) & divides(2.0, n, 0)
+        is_satisfied = is_satisfied | is_allowed
+    return is_satisfied | ((pp <= 1.0) & (values["virtual_stages"] <= 1.0))

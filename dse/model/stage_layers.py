@@ -18,7 +18,7 @@ class StageLayers(NamedTuple):
     chunks: Scalar  # layers of a stage of largest chunks
     short_first: Scalar  # 1 where the first chunk has one layer less than the largest, else 0
     short_last: Scalar  # layers that the last chunk lacks
-    others: Scalar  # layers that all other stages together lack
+    middle_lacks: Scalar  # layers that all other stages together lack
 
     @property
     def first_lacks(self) -> Scalar:
@@ -32,63 +32,75 @@ class StageLayers(NamedTuple):
 
 
 class PipelineLayout(NamedTuple):
-    """Placement of the stages of a pipeline; by default each on a device of its own."""
+    """Placement of the stages of a pipeline, by default each on a device of its own."""
 
     folded: Scalar = 0.0  # 1 where the first and the last stage are on one device
     copies: Scalar = 1.0  # stages whose weights a device holds: 2 with pipelines in both directions
 
 
-def named_schedule(mapping: Mapping) -> PipelineLayout:
-    """Placement of the stages under the schedule of a mapping."""
+def schedule_layout(mapping: Mapping) -> PipelineLayout:
+    """Return the placement of the stages under the schedule of a mapping."""
     code, pp = mapping.schedule, mapping.pp
-    return PipelineLayout() if code is None else PipelineLayout(schedules.folded(code, pp), schedules.copies(code, pp))
+    return (
+        PipelineLayout()
+        if code is None
+        else PipelineLayout(schedules.folded(code, pp), schedules.stage_copies(code, pp))
+    )
 
 
 def chunk_layers(workload: Workload, mapping: Mapping) -> StageLayers:
-    """Layers of the stages of a mapping before its schedule places them."""
+    """Return the layers of the stages of a mapping before its schedule places them."""
     return stage_layers(workload.blocks, mapping.pp, mapping.virtual_stages, workload.predicted)
 
 
 def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar, n_predict: Scalar = 0.0) -> StageLayers:
-    """Layers over ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` per chunk.
+    """Return the layers over ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` per chunk.
 
     The last chunk is the first with a layer less, for head and loss, then the first chunk, for the embedding
     (Megatron-LM's account_for_loss_in_pipeline_split and account_for_embedding_in_pipeline_split; Llama team 2024,
     section 3.3.2). Under a free layout further ones come from the last chunk, which may have only the loss
     (Megatron-Bridge's layouts of DeepSeek-V3), and then from any others. Two stages with a short chunk each are equal.
     With multi-token prediction the last stage has a further head and a layer less per token.
+
+    Args:
+        n_layers: layers of the model.
+        pp: stages.
+        virtual_stages: chunks of a stage.
+        n_predict: further tokens of multi-token prediction.
     """
-    a_chunk = most_layers(n_layers, pp * virtual_stages)
-    chunks = virtual_stages * a_chunk
+    max_chunk = max_layers_per_part(n_layers, pp * virtual_stages)
+    chunks = virtual_stages * max_chunk
     spare = pp * chunks - n_layers
-    most = 1.0 if nothing(n_predict) else jnp.minimum(1.0 + n_predict, a_chunk)
-    both = jnp.clip(spare - most, 0.0, 1.0)
-    rest = jnp.maximum(spare - most - both, 0.0)
-    short_last = jnp.minimum(spare, most) + jnp.where(virtual_stages > 1.0, jnp.minimum(rest, a_chunk - most), 0.0)
+    max_last_lack = 1.0 if nothing(n_predict) else jnp.minimum(1.0 + n_predict, max_chunk)
+    short_first = jnp.clip(spare - max_last_lack, 0.0, 1.0)
+    further_spare = jnp.maximum(spare - max_last_lack - short_first, 0.0)
+    short_last = jnp.minimum(spare, max_last_lack) + jnp.where(
+        virtual_stages > 1.0, jnp.minimum(further_spare, max_chunk - max_last_lack), 0.0
+    )
     return StageLayers(
-        fullest=chunks - jnp.where(pp == 2.0, both, 0.0),
+        fullest=chunks - jnp.where(pp == 2.0, short_first, 0.0),
         chunks=chunks,
-        short_first=both,
+        short_first=short_first,
         short_last=short_last,
-        others=spare - both - short_last,
+        middle_lacks=spare - short_first - short_last,
     )
 
 
-def folded_stages(stages: StageLayers, pp: Scalar, named: PipelineLayout) -> StageLayers:
-    """The same with the first and the last stage on one device, which has both short chunks.
+def folded_stages(stages: StageLayers, pp: Scalar, schedule: PipelineLayout) -> StageLayers:
+    """Return the layers of stages with the first and the last stage on one device, which has both short chunks.
 
     With two copies of the weights both ends of the pipeline have both, each for half of the micro-batches: layers are
     those of one copy, averaged over micro-batches.
     """
-    if nothing(named.folded):
+    if nothing(schedule.folded):
         return stages
-    short, one_copy = stages.short_first + stages.short_last, named.copies <= 1.0
-    first = short / named.copies
+    short, one_copy = stages.short_first + stages.short_last, schedule.copies <= 1.0
+    first = short / schedule.copies
     # Two stages of two copies are equal, and none is larger than the ends.
     fullest = stages.chunks - jnp.where(one_copy | (pp > 2.0), 0.0, first)
 
     def where_folded(yes: Scalar, no: Scalar) -> Scalar:
-        return jnp.where(named.folded > 0.0, yes, no)
+        return jnp.where(schedule.folded > 0.0, yes, no)
 
     return stages._replace(
         fullest=where_folded(fullest, stages.fullest),
@@ -97,8 +109,8 @@ def folded_stages(stages: StageLayers, pp: Scalar, named: PipelineLayout) -> Sta
     )
 
 
-def most_layers(n_layers: Scalar, parts: Scalar) -> Scalar:
-    """Layers of the largest part: ``ceil(L / parts)``.
+def max_layers_per_part(n_layers: Scalar, parts: Scalar) -> Scalar:
+    """Return the layers of the largest part: ``ceil(L / parts)``.
 
     For constant ``parts`` a compiler may multiply by the reciprocal, which makes 21 sevenths a little more than 3.
     """

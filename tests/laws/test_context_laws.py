@@ -8,7 +8,7 @@ import pytest
 import dse
 from dse.designs.leaves import replace
 from dse.model.layout import lay_out
-from dse.model.machine.messages import send_all, time_of
+from dse.model.machine.messages import scope_time, send_all
 from dse.model.machine.passes import run_passes
 from dse.model.machine.rates import step_rates
 from dse.model.machine.roofline import operator_times
@@ -122,7 +122,7 @@ def layer(made):
     passes = run_passes(work.layer, step_rates(made), made.workload.backward)
     own = [m for m in work.messages if m.dimension is Dimension.context]
     sent = send_all(own, made.software, made.system)
-    wire = {window: float(time_of(sent, Scope.layer, window)) for window in Window}
+    wire = {window: float(scope_time(sent, Scope.layer, window)) for window in Window}
     return context_parallel(made, layout, sent, passes), passes, wire
 
 

@@ -74,7 +74,7 @@ def test_tp_splits_adapters(parts):
             fine_tuning(mapping=dict(tp=tp, dp=8 // tp, sequence_parallel=float(tp > 1)), **parts) for tp in (1, 8)
         )
     )
-    assert float(split.trained.added) == pytest.approx(float(whole.trained.added) / 8.0)
+    assert float(split.trained.adapter_parameters) == pytest.approx(float(whole.trained.adapter_parameters) / 8.0)
     sums = [[o.forward.bytes for o in work.layer if o.name == "adapter_projection_sum"] for work in (whole, split)]
     assert float(sums[1][0]) == pytest.approx(float(sums[0][0]) / 8.0)
 
@@ -92,7 +92,7 @@ def test_adapters_have_the_parameters_of_the_paper():
     ):
         design = fine_tuning(mapping=dict(tp=1), rank=r, **parts)
         trained = training_work(design, lay_out(design)).trained
-        assert float(trained.added) == r * expected
+        assert float(trained.adapter_parameters) == r * expected
 
 
 def test_model_flops_are_two_passes_of_frozen_matrices():

@@ -10,21 +10,21 @@ import jax.numpy as jnp
 from dse.model.choice import nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine.die_links import crossing_time
-from dse.model.machine.messages import send_all, time_of
+from dse.model.machine.messages import scope_time, send_all
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import moving_time, operator_times, roofline_terms
 from dse.model.steps.layer import routing_time, small_kernels
 from dse.model.steps.training import StepTime
-from dse.model.work.ledger import recomputed, scaled, summed
+from dse.model.work.ledger import recomputed_values, scale_record, sum_records
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Operator, OperatorKind, Scalar, Scope, Work
 
 #: Minimum seconds of a divisor, so that empty parts divide by more than zero.
-_NOTHING = 1e-30
+_MIN_SECONDS = 1e-30
 
 
 class BoundBy(NamedTuple):
-    """Seconds of one step by bound; they add up to its time."""
+    """Seconds of one step by bound, which add up to its time."""
 
     compute: Scalar  # kernels on the compute side of their roofline
     memory: Scalar  # kernels on the memory side, and the optimiser's traffic
@@ -48,23 +48,30 @@ class KernelBound(NamedTuple):
 
 
 def kernel_bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> KernelBound:
-    """Bound of a pass: kernel floors where they take most of ``time``, else the longer of the roofline's terms."""
+    """Return the bound of a pass: floors where they take most of ``time``, else the longer of the roofline's terms.
+
+    Args:
+        kind: of the operator.
+        works: kernels of the pass.
+        time: their seconds in the step.
+        rates: of the device.
+    """
     terms = [roofline_terms(kind, work, rates) for work in works]
     by_compute = jnp.where(sum(c for c, _ in terms) >= sum(m for _, m in terms), 1.0, 0.0)
-    above: Scalar = 1.0
+    above_floor: Scalar = 1.0
     if not nothing(rates.kernels.kernel_floor):
-        above = jnp.where(len(works) * rates.kernels.kernel_floor > 0.5 * time, 0.0, 1.0)
-    compute = times(above, by_compute)
-    memory = above - compute
+        above_floor = jnp.where(len(works) * rates.kernels.kernel_floor > 0.5 * time, 0.0, 1.0)
+    compute = times(above_floor, by_compute)
+    memory = above_floor - compute
     if rates.die_links is None:
-        return KernelBound(compute, memory, 1.0 - above)
+        return KernelBound(compute, memory, 1.0 - above_floor)
     crossing = sum(crossing_time(kind, work, rates.die_links) for work in works)
     links = jnp.where(crossing > sum(moving_time(work.bytes, rates) for work in works), memory, 0.0)
-    return KernelBound(compute, memory - links, 1.0 - above, links)
+    return KernelBound(compute, memory - links, 1.0 - above_floor, links)
 
 
 def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> BoundBy:
-    """Step time by bound.
+    """Return the step time by bound.
 
     Forward, backward, recompute, and embedding with head are divided like the seconds of their operators, each pass of
     an operator counted to one bound (:func:`kernel_bound`). Seconds independent of any rate (kernel floors, small
@@ -77,38 +84,43 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
         step: its time by part.
     """
     rates, software, trained = step_rates(design), design.software, design.workload.backward
-    small = plus(small_kernels(design, layout), routing_time(design, layout))
+    small_kernel_time = plus(small_kernels(design, layout), routing_time(design, layout))
     forward, backward = zip(*(_passes(operator, rates) for operator in work.layer), strict=True)
     messages = send_all(work.messages, software, design.system)
-    sent = time_of(messages, Scope.embedding) + time_of(messages, Scope.head)
-    ends = [_passes(operator, rates) for operator in (*work.embedding, *work.head)]
-    once = trained * software.step_overhead
-    return summed(
+    message_time = scope_time(messages, Scope.embedding) + scope_time(messages, Scope.head)
+    end_passes = [_passes(operator, rates) for operator in (*work.embedding, *work.head)]
+    update_overhead = trained * software.step_overhead
+    return sum_records(
         [
-            divided(step.forward, [*forward, _rest(small)]),
-            divided(step.backward, [*backward, _rest(2.0 * small)]),
-            divided(
+            proportional(step.forward, [*forward, _as_rest(small_kernel_time)]),
+            proportional(step.backward, [*backward, _as_rest(2.0 * small_kernel_time)]),
+            proportional(
                 step.recompute,
                 [
-                    *recomputed(work.layer, forward, layout.recompute),
-                    _rest(layout.recompute.forwards * small),
+                    *recomputed_values(work.layer, forward, layout.recompute),
+                    _as_rest(layout.recompute.forwards * small_kernel_time),
                 ],
             ),
-            divided(
+            proportional(
                 step.embedding_and_head,
                 [
-                    *(one for one, _ in ends),
-                    *(scaled(trained, other) for _, other in ends),
-                    BoundBy(0.0, 0.0, sent, 0.0),
+                    *(first for first, _ in end_passes),
+                    *(scale_record(trained, second) for _, second in end_passes),
+                    BoundBy(0.0, 0.0, message_time, 0.0),
                 ],
             ),
-            BoundBy(0.0, step.optimizer - once, step.messages, once + step.host + step.bubble + step.offload),
+            BoundBy(
+                0.0,
+                step.optimizer - update_overhead,
+                step.messages,
+                update_overhead + step.host + step.bubble + step.offload,
+            ),
         ]
     )
 
 
 def _passes(operator: Operator, rates: Rates) -> tuple[BoundBy, BoundBy]:
-    """Seconds of an operator's forward and backward by bound."""
+    """Return the seconds of an operator's forward and of its backward by bound."""
     forward, *gradients = operator_times(operator, rates)
     return (
         bound_by(operator.kind, [operator.forward], forward, rates),
@@ -117,17 +129,18 @@ def _passes(operator: Operator, rates: Rates) -> tuple[BoundBy, BoundBy]:
 
 
 def bound_by(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> BoundBy:
-    """Seconds of the kernels of one pass, all to their bound."""
+    """Return the seconds of the kernels of one pass, all of them counted to their bound."""
     bound = kernel_bound(kind, works, time, rates)
     by_links = times(time, bound.die_links)
     return BoundBy(times(time, bound.compute), times(time, bound.memory), 0.0, times(time, bound.floor), by_links)
 
 
-def divided(part: Scalar, seconds: Iterable[BoundBy]) -> BoundBy:
-    """A part of a step, divided in proportion to ``seconds``."""
-    found = summed(seconds)
-    return scaled(part / jnp.maximum(found.total, _NOTHING), found)
+def proportional(seconds_of_part: Scalar, seconds: Iterable[BoundBy]) -> BoundBy:
+    """Return a part of a step divided over the bounds in proportion to ``seconds``."""
+    total = sum_records(seconds)
+    return scale_record(seconds_of_part / jnp.maximum(total.total, _MIN_SECONDS), total)
 
 
-def _rest(seconds: Scalar) -> BoundBy:
+def _as_rest(seconds: Scalar) -> BoundBy:
+    """Return a record with all ``seconds`` counted as rest."""
     return BoundBy(0.0, 0.0, 0.0, seconds)

@@ -25,20 +25,20 @@ from dse.model.work.training import TrainingWork
 from dse.types import Checkpoint, Design, Reliability, Scalar, System
 
 #: Maximum number of failures per stretch of training or restart.
-_MOST = 20.0
+_MAX_EXPONENT = 20.0
 #: Maximum seconds of a copy or write.
-_LONGEST = 1e12
+_MAX_SECONDS = 1e12
 #: Minimum and maximum failures/s of a job, and minimum failures per stall.
-_RAREST, _OFTENEST, _LEAST = 1e-15, 1.0, 1e-12
+_MIN_FAILURE_RATE, _MAX_FAILURE_RATE, _MIN_FAILURES_PER_STALL = 1e-15, 1.0, 1e-12
 #: Maximum share of slow nodes, whose logarithm of the others is finite.
-_SLOW = 1.0 - 2.0**-20
+_MAX_SLOW_SHARE = 1.0 - 2.0**-20
 
 #: Devices of a small cluster, and bytes/s of the file server that they share: 1 to 2 GB/s by NFS, as published advice
 #: on the storage of GPU clusters says.
-_SMALL, _FILE_SERVER = 64.0, 1.5e9
+_SMALL_CLUSTER, _FILE_SERVER = 64.0, 1.5e9
 #: Bytes/s of a hyperscaler's file system, sustained, for 16,384 devices (Llama team 2024, section 3.3.1), and the power
 #: of the number of devices that joins both ends.
-_FILE_SYSTEM, _GROWTH = 2e12, 1.3
+_FILE_SYSTEM, _STORAGE_EXPONENT = 2e12, 1.3
 
 
 class FailureRates(NamedTuple):
@@ -48,16 +48,16 @@ class FailureRates(NamedTuple):
     total: Scalar
 
 
-class Saving(NamedTuple):
-    """Seconds of checkpoints of a kind."""
+class CheckpointTimes(NamedTuple):
+    """Seconds of a checkpoint of one kind."""
 
     stall: Scalar  # lost training time per checkpoint
-    exposed: Scalar  # from the end of the stall until it can be restored
-    apart: Scalar  # minimum time between the starts of two checkpoints
-    load: Scalar  # to restore it
+    time_to_restorable: Scalar  # from the end of the stall until it can be restored
+    min_spacing: Scalar  # minimum time between the starts of two checkpoints
+    load_time: Scalar  # to restore it
 
 
-class Lost(NamedTuple):
+class LostTime(NamedTuple):
     """Seconds lost per second of training by part, and the checkpoint interval in s."""
 
     checkpointing: Scalar
@@ -73,20 +73,23 @@ class Lost(NamedTuple):
         return sum(self[:-1])
 
 
-T = TypeVar("T", Saving, Lost)
+T = TypeVar("T", CheckpointTimes, LostTime)
 
 
 def failure_rates(reliability: Reliability, devices: Scalar) -> FailureRates:
-    """Failure rates of all devices, links, nodes and software, failures/s."""
+    """Return the failure rates of all devices, links, nodes and software of a job, failures/s.
+
+    ``N (1 / M_device + 1 / M_link + 1 / (n M_node) + 1 / M_software)`` for ``n`` devices a node.
+    """
     r = reliability
-    of_nodes = 1.0 / (r.node_devices * r.node_mtbf)
-    hardware = devices * (1.0 / r.device_mtbf + 1.0 / r.link_mtbf + of_nodes)
-    rates = hardware, max_prefer_first(hardware + devices / r.software_mtbf, _RAREST)
-    return FailureRates(*(min_prefer_first(rate, _OFTENEST) for rate in rates))
+    node_rate = 1.0 / (r.node_devices * r.node_mtbf)
+    hardware = devices * (1.0 / r.device_mtbf + 1.0 / r.link_mtbf + node_rate)
+    rates = hardware, max_prefer_first(hardware + devices / r.software_mtbf, _MIN_FAILURE_RATE)
+    return FailureRates(*(min_prefer_first(rate, _MAX_FAILURE_RATE) for rate in rates))
 
 
 def growth(exponent: Scalar) -> Scalar:
-    """``(e^x - 1) / x - 1`` of ``x >= 0``: relative time added by ``x`` expected failures per stretch."""
+    """Return ``(e^x - 1) / x - 1`` of ``x >= 0``: relative time added by ``x`` expected failures per stretch."""
     small, large = exponent < 0.2, jnp.maximum(exponent, 0.2)
     x = jnp.where(small, exponent, 0.2)
     series = x * (1.0 / 2.0 + x * (1.0 / 6.0 + x * (1.0 / 24.0 + x * (1.0 / 120.0 + x / 720.0))))
@@ -94,50 +97,55 @@ def growth(exponent: Scalar) -> Scalar:
 
 
 def best_interval(stall: Scalar, rate: Scalar) -> Scalar:
-    """Optimal training time between checkpoints in s, for a ``stall`` in s and a ``rate`` of failures/s.
+    """Return the optimal training time between checkpoints in s, for a ``stall`` in s and a ``rate`` of failures/s.
 
     ``tau = M (1 + W(-e^(-1 - delta / M)))`` with Lambert's W (Daly 2006, equation 34), by the Padé form of its series
     in ``q = sqrt(2 (1 - e^(-delta / M)))`` (Corless et al. 1996, equation 4.22), at most 2 % off where the loss is
     flat. It tends to Young's ``sqrt(2 delta M)`` for short stalls and to ``M`` for long ones.
     """
-    expected = min_prefer_first(max_prefer_first(stall * rate, _LEAST), _MOST)
+    expected = min_prefer_first(max_prefer_first(stall * rate, _MIN_FAILURES_PER_STALL), _MAX_EXPONENT)
     q = jnp.sqrt(2.0 * expected * (1.0 + growth(expected)) * jnp.exp(-expected))
     return q / (1.0 + q * (1.0 / 3.0 - q / 24.0)) / rate
 
 
 def storage_bandwidth(system: System) -> Scalar:
-    """Bytes/s of the storage that all devices share: as stated, else by the number of devices ``N``.
+    """Return the bytes/s of the storage that all devices share: as stated, else by the number of devices ``N``.
 
     ``1.5 GB/s (N / 64)^1.3``, no less than one file server's and no more than a hyperscaler's 2 TB/s. Between these two
     ends it gives 9 GB/s for 256 devices, where the reference architecture of the DGX SuperPOD H100 asks for 7 to 20
     written by a scalable unit (from memory), and 228 GB/s for the 3,072 of Selene, which wrote 273 (Narayanan et al.
     2021, section 5.10).
     """
-    stated = (system.reliability or Reliability()).storage_bandwidth
-    grown = _FILE_SERVER * jnp.maximum(system.n_devices / _SMALL, 1.0) ** _GROWTH
-    return where_on(stated, stated, jnp.minimum(grown, _FILE_SYSTEM))
+    system_bandwidth = (system.reliability or Reliability()).storage_bandwidth
+    scaled_bandwidth = _FILE_SERVER * jnp.maximum(system.n_devices / _SMALL_CLUSTER, 1.0) ** _STORAGE_EXPONENT
+    return where_on(system_bandwidth, system_bandwidth, jnp.minimum(scaled_bandwidth, _FILE_SYSTEM))
 
 
-def saved_parameters(design: Design, work: TrainingWork) -> Scalar:
-    """Parameters whose state a checkpoint holds: the trained ones."""
-    adapters = times(work.trained.added, design.workload.blocks * design.mapping.tp)
-    return plus(times(work.trained.whole, parameter_count(design.workload)), adapters)
+def checkpoint_parameters(design: Design, work: TrainingWork) -> Scalar:
+    """Return the parameters whose state a checkpoint holds: the trained ones."""
+    adapters = times(work.trained.adapter_parameters, design.workload.blocks * design.mapping.tp)
+    return plus(times(work.trained.trains_model, parameter_count(design.workload)), adapters)
 
 
 def device_bytes(layout: Layout, work: TrainingWork) -> Scalar:
-    """Bytes of weights and optimiser state that the most loaded device copies, as ZeRO splits them.
+    """Return the bytes of weights and optimiser state that the most loaded device copies, as ZeRO splits them.
 
     One replica copies state that all replicas share.
     """
-    state, routed = (one.weights + one.optimizer for one in (work.state, work.routed_state))
-    held = work.trained.of(work.parameters, layout.layers) * state
-    return plus(held, times(work.trained.whole, times(work.routed, routed)))
+    state, routed = (state_bytes.weights + state_bytes.optimizer for state_bytes in (work.state, work.routed_state))
+    trained_bytes = work.trained.trained_count(work.parameters, layout.layers) * state
+    return plus(trained_bytes, times(work.trained.trains_model, times(work.routed, routed)))
 
 
 def host_copy(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Bytes per device of a copy of its state on the host, until it is written or permanently.
+    """Return the bytes per device of a copy of its state on the host, until it is written or permanently.
 
     0 without a reliability record, and for synchronous checkpoints, which pass through the host.
+
+    Args:
+        design: with or without a reliability record.
+        layout: sizes and groups of the design.
+        work: its ledger.
     """
     reliability = design.system.reliability
     if reliability is None:
@@ -145,8 +153,10 @@ def host_copy(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
     return jnp.where(reliability.checkpoint == float(Checkpoint.synchronous), 0.0, device_bytes(layout, work))
 
 
-def savings(design: Design, held: Scalar, step: StepTime, size: Scalar) -> dict[Checkpoint, Saving]:
-    """Seconds of checkpoints of ``size`` bytes by kind; ``held``: bytes per device.
+def checkpoint_times(
+    design: Design, device_bytes: Scalar, step: StepTime, checkpoint_bytes: Scalar
+) -> dict[Checkpoint, CheckpointTimes]:
+    """Return the seconds of a checkpoint of each kind.
 
     Each checkpoint stops training for ``checkpoint_overhead``. Synchronous ones also for the copy to the host and the
     write. Asynchronous ones are copied during the passes of the next step, before the optimiser changes the state;
@@ -154,127 +164,172 @@ def savings(design: Design, held: Scalar, step: StepTime, size: Scalar) -> dict[
     Maurya et al. 2024), or sent once to other hosts for parities and kept (REFT: Wang et al. 2023).
     """
     r, system = design.system.reliability or Reliability(), design.system
-    copy = jnp.minimum(held / system.host.bandwidth, _LONGEST)
-    shared = storage_bandwidth(system)
-    write = jnp.minimum(max_prefer_first(size / shared, held / r.device_storage_bandwidth), _LONGEST)
-    parity = jnp.minimum(held / system.scale_out.bandwidth, _LONGEST)
+    copy = jnp.minimum(device_bytes / system.host.bandwidth, _MAX_SECONDS)
+    storage = storage_bandwidth(system)
+    write = jnp.minimum(
+        max_prefer_first(checkpoint_bytes / storage, device_bytes / r.device_storage_bandwidth), _MAX_SECONDS
+    )
+    parity = jnp.minimum(device_bytes / system.scale_out.bandwidth, _MAX_SECONDS)
     window = step.total - step.optimizer
 
     def stall(hidden: Scalar) -> Scalar:
         return r.copy_interference * min_prefer_first(hidden, window) + jnp.maximum(hidden - window, 0.0)
 
-    load, begin = copy + write, r.checkpoint_overhead
-    waits, behind, coded = begin + load, begin + stall(copy), stall(copy + parity)
+    load_time, overhead = copy + write, r.checkpoint_overhead
+    synchronous_stall, asynchronous_stall, parity_stall = (
+        overhead + load_time,
+        overhead + stall(copy),
+        stall(copy + parity),
+    )
     return {
-        Checkpoint.synchronous: Saving(waits, 0.0, step.total, load),
-        Checkpoint.asynchronous: Saving(behind, waits - behind, waits, load),
-        Checkpoint.in_memory: Saving(coded, copy + parity - coded, copy + parity, copy + parity),
+        Checkpoint.synchronous: CheckpointTimes(synchronous_stall, 0.0, step.total, load_time),
+        Checkpoint.asynchronous: CheckpointTimes(
+            asynchronous_stall, synchronous_stall - asynchronous_stall, synchronous_stall, load_time
+        ),
+        Checkpoint.in_memory: CheckpointTimes(parity_stall, copy + parity - parity_stall, copy + parity, copy + parity),
     }
 
 
-def no_spare(reliability: Reliability, failing: Scalar) -> Scalar:
-    """Mean wait in s per hardware failure, at ``failing`` failures/s.
+def spare_wait(reliability: Reliability, failure_rate: Scalar) -> Scalar:
+    """Return the mean wait in s per hardware failure, at ``failure_rate`` failures/s.
 
     The probability that all ``s`` spares are in repair, with ``m`` in repair on average, is Erlang's loss formula; here
     the sum of ``1 - s / m``, where positive, and ``m^s e^-m / s!`` (by Stirling's formula), for any ``s``: exact
     without spares and with many more than ``m``, low by a factor of two at most at ``s = m``. The first node in repair
     returns after its share of the repair time.
     """
-    spares, mean = reliability.spares, jnp.maximum(failing * reliability.repair_time, 1e-9)
-    some = jnp.maximum(spares, 1e-9)
-    surplus = some * math.log(2.0) * jnp.log2(some / mean) - (some - mean)
-    rare = jnp.exp(-jnp.minimum(surplus, _MOST)) / jnp.sqrt(2.0 * math.pi * some + 1.0)
-    chance = jnp.maximum(1.0 - spares / mean, 0.0) + jnp.where(surplus < _MOST, rare, 0.0)
-    return jnp.minimum(chance, 1.0) * reliability.repair_time / (1.0 + spares)
+    spares, mean = reliability.spares, jnp.maximum(failure_rate * reliability.repair_time, 1e-9)
+    min_spares = jnp.maximum(spares, 1e-9)
+    surplus = min_spares * math.log(2.0) * jnp.log2(min_spares / mean) - (min_spares - mean)
+    overflow_chance = jnp.exp(-jnp.minimum(surplus, _MAX_EXPONENT)) / jnp.sqrt(2.0 * math.pi * min_spares + 1.0)
+    wait_probability = jnp.maximum(1.0 - spares / mean, 0.0) + jnp.where(surplus < _MAX_EXPONENT, overflow_chance, 0.0)
+    return jnp.minimum(wait_probability, 1.0) * reliability.repair_time / (1.0 + spares)
 
 
-def lost_time(reliability: Reliability, saving: Saving, rates: FailureRates, step_time: Scalar) -> Lost:
-    """Seconds lost per second of training at the stated or optimal checkpoint interval, at least a step.
+def lost_time(reliability: Reliability, saving: CheckpointTimes, rates: FailureRates, step_time: Scalar) -> LostTime:
+    """Return the seconds lost per second of training at the stated or optimal checkpoint interval, at least a step.
 
     Where a stated interval is shorter than a checkpoint takes, training waits for it.
+
+    Args:
+        reliability: of the system.
+        saving: times of a checkpoint.
+        rates: failures/s of the job.
+        step_time: time of a step, s.
     """
     r, rate = reliability, rates.total
-    best = max_prefer_first(best_interval(saving.stall, rate), saving.apart - saving.stall)
+    best = max_prefer_first(best_interval(saving.stall, rate), saving.min_spacing - saving.stall)
     interval = max_prefer_first(jnp.where(r.checkpoint_every > 0.0, r.checkpoint_every, best), step_time)
-    paused = max_prefer_first(saving.stall, saving.apart - interval)
-    stretch = interval + paused
-    back = r.detection_time + r.restart_time + saving.load
-    added = growth(min_prefer_first(stretch * rate, _MOST))
-    restarting = min_prefer_first((back + saving.exposed) * rate, _MOST)
-    failures = stretch * rate * (1.0 + added) / interval  # during training
-    restarts = failures * (1.0 + growth(restarting))  # some restarts fail
-    waited = no_spare(r, rates.hardware) * rates.hardware / rate
-    return Lost(
-        checkpointing=paused / interval,
-        lost_work=stretch * added / interval + restarts * saving.exposed,
-        detection=restarts * r.detection_time,
-        restart=restarts * (r.restart_time + saving.load),
-        repair=failures * jnp.exp(restarting) * waited,
+    pause = max_prefer_first(saving.stall, saving.min_spacing - interval)
+    stretch = interval + pause
+    recovery_time = r.detection_time + r.restart_time + saving.load_time
+    extra = growth(min_prefer_first(stretch * rate, _MAX_EXPONENT))
+    restart_failures = min_prefer_first((recovery_time + saving.time_to_restorable) * rate, _MAX_EXPONENT)
+    failure_rate = stretch * rate * (1.0 + extra) / interval  # during training
+    restart_rate = failure_rate * (1.0 + growth(restart_failures))  # some restarts fail
+    repair_wait = spare_wait(r, rates.hardware) * rates.hardware / rate
+    return LostTime(
+        checkpointing=pause / interval,
+        lost_work=stretch * extra / interval + restart_rate * saving.time_to_restorable,
+        detection=restart_rate * r.detection_time,
+        restart=restart_rate * (r.restart_time + saving.load_time),
+        repair=failure_rate * jnp.exp(restart_failures) * repair_wait,
         interval=interval,
     )
 
 
-def saved(
-    reliability: Reliability, by_kind: dict[Checkpoint, Saving], rates: FailureRates, step_time: Scalar
-) -> tuple[Saving, Lost]:
-    """Seconds of checkpoints of the stated kind, and seconds lost; synchronous where that loses less."""
-    columns = zip(*by_kind.values(), strict=True)
-    saving = Saving(*(choose(reliability.checkpoint, dict(zip(by_kind, values, strict=True))) for values in columns))
-    waiting = by_kind[Checkpoint.synchronous]
-    lost, instead = (lost_time(reliability, each, rates, step_time) for each in (saving, waiting))
-    waits = (reliability.checkpoint == float(Checkpoint.asynchronous)) & (instead.total < lost.total)
-    return either(waits, waiting, saving), either(waits, instead, lost)
+def chosen_checkpoint(
+    reliability: Reliability, times_by_kind: dict[Checkpoint, CheckpointTimes], rates: FailureRates, step_time: Scalar
+) -> tuple[CheckpointTimes, LostTime]:
+    """Return the times of checkpoints of the stated kind, and the time lost with them.
+
+    An asynchronous checkpoint that loses more than a synchronous one is replaced by it.
+
+    Args:
+        reliability: of the system.
+        times_by_kind: kind → times of a checkpoint.
+        rates: failures/s of the job.
+        step_time: time of a step, s.
+    """
+    columns = zip(*times_by_kind.values(), strict=True)
+    saving = CheckpointTimes(
+        *(choose(reliability.checkpoint, dict(zip(times_by_kind, values, strict=True))) for values in columns)
+    )
+    synchronous = times_by_kind[Checkpoint.synchronous]
+    lost, synchronous_loss = (lost_time(reliability, times, rates, step_time) for times in (saving, synchronous))
+    is_synchronous = (reliability.checkpoint == float(Checkpoint.asynchronous)) & (synchronous_loss.total < lost.total)
+    return select_record(is_synchronous, synchronous, saving), select_record(is_synchronous, synchronous_loss, lost)
 
 
-def either(condition: Scalar, first: T, second: T) -> T:
-    """The first record where a condition holds, else the second."""
+def select_record(condition: Scalar, first: T, second: T) -> T:
+    """Return the first record where a condition holds, else the second."""
     return type(first)(*(jnp.where(condition, *values) for values in zip(first, second, strict=True)))
 
 
 def served_with_failures(design: Design, weights: Scalar, ranks: Scalar) -> dict[str, Scalar]:
-    """Failures/s of a serving replica, and its availability.
+    """Return the failures/s of a serving replica, and its availability.
 
     A replica is the ``ranks`` of data parallelism that share experts. Availability ``M / (M + D)``: it is down until
     the failure is detected, a spare node is available, and an engine has started and loaded the ``weights`` of a
     device. All replicas share the spares.
+
+    Args:
+        design: the design.
+        weights: bytes of weights per device.
+        ranks: data-parallel ranks that share experts.
+
+    Returns:
+        Metric → value.
     """
     m, r = design.mapping, design.system.reliability or Reliability()
     rates = failure_rates(r, m.tp * m.pp * ranks)
-    waited = no_spare(r, m.dp / ranks * rates.hardware) * rates.hardware / rates.total
-    down = r.detection_time + r.restart_time + weights / r.device_storage_bandwidth + waited
-    return dict(time_between_failures=1.0 / rates.total, availability=1.0 / (1.0 + rates.total * down))
+    repair_wait = spare_wait(r, m.dp / ranks * rates.hardware) * rates.hardware / rates.total
+    down_time = r.detection_time + r.restart_time + weights / r.device_storage_bandwidth + repair_wait
+    return dict(time_between_failures=1.0 / rates.total, availability=1.0 / (1.0 + rates.total * down_time))
 
 
 def slowed(reliability: Reliability, devices: Scalar, step: StepTime) -> Scalar:
-    """Expected relative step time added by slow nodes and congestion.
+    """Return the expected relative step time added by slow nodes and congestion.
 
     A job waits for its slowest node: with a share ``s`` of slow ones among its ``n`` nodes, its passes and bubbles take
     ``straggler_slowdown`` longer with the probability ``1 - (1 - s)^n`` that it has one. Congestion lengthens exposed
     messages of dimensions across nodes: context, pipeline and data parallelism.
     """
     r = reliability
-    across = step.context_parallel + step.pipeline_parallel + step.data_parallel
-    passes = step.total - across - plus(step.tensor_parallel, step.expert_parallel)
+    inter_node = step.context_parallel + step.pipeline_parallel + step.data_parallel
+    passes = step.total - inter_node - plus(step.tensor_parallel, step.expert_parallel)
     nodes = jnp.maximum(devices / r.node_devices, 1.0)
-    has_one = -jnp.expm1(nodes * jnp.log1p(-jnp.minimum(r.slow_nodes, _SLOW)))
-    return (r.straggler_slowdown * has_one * passes + r.congestion * across) * reciprocal(step.total)
+    straggler_probability = -jnp.expm1(nodes * jnp.log1p(-jnp.minimum(r.slow_nodes, _MAX_SLOW_SHARE)))
+    return (r.straggler_slowdown * straggler_probability * passes + r.congestion * inter_node) * reciprocal(step.total)
 
 
 def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> dict[str, Scalar]:
-    """Expected time of a training run by part, s, with failure rates and checkpoint interval."""
+    """Return the expected time of a training run by part, s, with failure rates and checkpoint interval.
+
+    Args:
+        design: at its clock.
+        layout: sizes and groups of the design.
+        work: its ledger.
+        step: time of a step by part.
+
+    Returns:
+        Metric → value.
+    """
     w, r = design.workload, design.system.reliability or Reliability()
     tokens, rates = run_tokens(w), failure_rates(r, layout.devices)
     steps = tokens * reciprocal(w.global_batch * w.seq_len)
     precision = design.mapping.precision
     states = optimizer_bytes(precision, design.software)
-    size = saved_parameters(design, work) * (parameter_bytes(precision, design.software) + states)
-    saving, lost = saved(r, savings(design, device_bytes(layout, work), step, size), rates, step.total)
+    size = checkpoint_parameters(design, work) * (parameter_bytes(precision, design.software) + states)
+    saving, lost = chosen_checkpoint(
+        r, checkpoint_times(design, device_bytes(layout, work), step, size), rates, step.total
+    )
     trained = steps * step.total
     slower = trained * slowed(r, layout.devices, step)
     parts = {
         "training": trained,
         "stragglers": slower,
-        **{name: (trained + slower) * getattr(lost, name) for name in Lost._fields[:-1]},
+        **{name: (trained + slower) * getattr(lost, name) for name in LostTime._fields[:-1]},
     }
     total = sum(parts.values())
     return dict(
@@ -282,7 +337,7 @@ def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: 
         run_flops=steps * model_flops(w),
         time_between_failures=1.0 / rates.total,
         checkpoint_bytes=size,
-        checkpoint_time=saving.stall + saving.exposed,
+        checkpoint_time=saving.stall + saving.time_to_restorable,
         checkpoint_stall=lost.checkpointing * lost.interval,
         checkpoint_interval=lost.interval,
         goodput_fraction=trained / total,

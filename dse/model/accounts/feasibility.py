@@ -19,33 +19,38 @@ from dse.types import Design, Experts, HostTiers, Infeasible, Recompute, Scalar,
 
 
 def usable_memory(design: Design) -> Scalar:
-    """Usable bytes of a device: its capacity without the stack's reserve."""
+    """Return the usable bytes of a device: its capacity without the stack's reserve."""
     return design.system.accelerator.memory.capacity - design.software.reserve
 
 
 def fits_probability(spread: Scalar, usable: Scalar, memory: Scalar) -> Scalar:
-    """Probability that a predicted peak of ``memory`` bytes fits; 1/2 at the ``usable`` ones.
+    """Return the probability that a predicted peak of ``memory`` bytes fits, 1/2 where it equals the ``usable`` bytes.
 
     The true peak is log-normal about the prediction with the stack's ``memory_spread``; the normal distribution is
     approximated by the logistic one, ``1 / (1 + exp(-1.702 z))``, within 0.01 (Camilli 1994).
+
+    Args:
+        spread: relative standard deviation of the prediction.
+        usable: usable bytes.
+        memory: predicted peak, bytes.
     """
-    spare = jnp.log2(jnp.maximum(usable, 1.0) / memory) * math.log(2.0)
-    z = spare / jnp.maximum(spread, 1e-3)
+    log_margin = jnp.log2(jnp.maximum(usable, 1.0) / memory) * math.log(2.0)
+    z = log_margin / jnp.maximum(spread, 1e-3)
     return 1.0 / (1.0 + jnp.exp(-1.702 * jnp.clip(z, -20.0, 20.0)))
 
 
 def routes(experts: Experts) -> Scalar:
-    """Whether the experts, groups and rows per token of a mixture exist."""
+    """Return true where a mixture has the experts, groups and rows per token that its router needs."""
     return functools.reduce(operator.and_, experts.kept.values())
 
 
-def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
-    """Infeasibility of experts: not divisible, or combined with options that are not modelled."""
+def expert_infeasibility(design: Design) -> dict[Infeasible, Scalar]:
+    """Return the infeasibility of experts: not divisible, or combined with options that are not modelled."""
     experts, m = design.workload.experts, design.mapping
     if experts is None or m.experts is None:
         return {}
-    whole = {"tp": m.tp, "dp_replicate": m.dp_replicate, "stage_devices": m.tp * m.cp * m.dp}
-    fits = divisibility.experts_fit({**vars(experts), **vars(m.experts), **whole}, divides) & routes(experts)
+    degrees = {"tp": m.tp, "dp_replicate": m.dp_replicate, "stage_devices": m.tp * m.cp * m.dp}
+    fits = divisibility.experts_fit({**vars(experts), **vars(m.experts), **degrees}, divides) & routes(experts)
     unsplit = (m.tp > 1.0) & (splits_sequence(m.sequence_parallel) <= 0.0)
     unmodelled = unsplit | (m.recompute == float(Recompute.selective_op))
     if m.sharding is not None:
@@ -54,7 +59,7 @@ def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
 
 
 def network_too_small(system: System, tp: Scalar) -> Scalar:
-    """Whether no network joins all devices, or the links of a torus or hypercube do not form this size."""
+    """Return true where no network joins all devices, or the links of a torus or hypercube do not form this size."""
     too_small = system.n_devices > jnp.maximum(system.scale_up.domain, system.scale_out.domain)
     return functools.reduce(operator.or_, links.faults(system, tp), too_small)
 
@@ -67,45 +72,53 @@ class Needed(NamedTuple):
     storage: Scalar
 
 
-def infeasible_reason(design: Design, layout: Layout, needed: Needed, clock_infeasible: Scalar) -> Scalar:
-    """Bits of :class:`Infeasible`; 0 when feasible. ``clock_infeasible``: no clock meets the power limit."""
+def infeasible_reason(design: Design, layout: Layout, required: Needed, clock_infeasible: Scalar) -> Scalar:
+    """Return the bits of :class:`Infeasible`, 0 for a feasible design.
+
+    Args:
+        design: at its clock.
+        layout: sizes and groups of the design.
+        required: bytes per device needed of each memory.
+        clock_infeasible: true where no clock meets the power limit.
+    """
     w, m, system = design.workload, design.mapping, design.system
     sizes = {**vars(w), "n_layers": w.blocks, "n_micro_batches": layout.n_micro_batches}
     stack = {name: getattr(design.software, name) for name in ("splits_hidden", "uneven_layers")}
     fits = divisibility.fits({**sizes, **vars(m), **stack}, divides)
-    lacking = capabilities.lacking(vars(m), vars(design.software.can))
+    missing = capabilities.lacking(vars(m), vars(design.software.can))
     broken = {
-        Infeasible.memory: needed.memory > usable_memory(design),
-        **{reason: ~kept for reason, kept in fits.items()},
+        Infeasible.memory: required.memory > usable_memory(design),
+        **{reason: ~is_satisfied for reason, is_satisfied in fits.items()},
         Infeasible.device_count_mismatch: layout.devices != system.n_devices,
         Infeasible.network_too_small: network_too_small(system, m.tp),
         Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),
-        Infeasible.host_memory: needed.host > system.host.capacity,
-        Infeasible.offload_too_few_layers: offload.anything(m) & (w.n_layers < (offload.BUFFERED_LAYERS + 1.0) * m.pp),
+        Infeasible.host_memory: required.host > system.host.capacity,
+        Infeasible.offload_too_few_layers: offload.is_offloading(m)
+        & (w.n_layers < (offload.BUFFERED_LAYERS + 1.0) * m.pp),
         Infeasible.power: clock_infeasible,
-        Infeasible.stack_lacks: functools.reduce(operator.or_, lacking.values()),
-        **experts_reasons(design),
+        Infeasible.stack_lacks: functools.reduce(operator.or_, missing.values()),
+        **expert_infeasibility(design),
     }
     if layout.context.is_named:
-        heads, ring = layout.context.heads_over.size, layout.context.ring.size
-        for reason, kept in (
+        heads, ring = layout.context.head_exchange.size, layout.context.ring.size
+        for reason, is_satisfied in (
             (Infeasible.heads_not_divisible, divides(m.tp * heads, w.n_heads)),
             (Infeasible.sequence_not_divisible, divides(1.0, ring)),
         ):
-            broken[reason] = broken[reason] | ~kept
+            broken[reason] = broken[reason] | ~is_satisfied
     if system.accelerator.chip is not None:
         broken[Infeasible.chip_shares] = overspent(system.accelerator.chip)
     if w.is_serving_only:
         broken[Infeasible.layers_unsupported] = True
     if m.tiers is not None:
-        broken[Infeasible.storage] = needed.storage > (system.host_tiers or HostTiers()).storage_capacity
+        broken[Infeasible.storage] = required.storage > (system.host_tiers or HostTiers()).storage_capacity
     if layout.partitions is not None:
         across = (layout.partitions.weights_across.size, layout.partitions.gradients_across.size)
-        whole = functools.reduce(operator.and_, (divides(1.0, size) for size in across))
-        broken[Infeasible.shards_not_divisible] = broken[Infeasible.shards_not_divisible] | ~whole
+        is_divisible = functools.reduce(operator.and_, (divides(1.0, size) for size in across))
+        broken[Infeasible.shards_not_divisible] = broken[Infeasible.shards_not_divisible] | ~is_divisible
     return bits_of(broken)
 
 
 def bits_of(broken: dict[Infeasible, Scalar]) -> Scalar:
-    """Bits of the reasons that hold."""
+    """Return the bits of the reasons that hold."""
     return sum(jnp.where(is_broken, jnp.int32(bit), jnp.int32(0)) for bit, is_broken in broken.items())

@@ -24,93 +24,119 @@ FLAGGED_EXCHANGE = 16384.0
 
 
 def collective_time(operation: Scalar, size: Scalar, group: Group, launch: Scalar, system: System) -> Scalar:
-    """Time of a library collective with its launch, s; ``launch`` 0: that of the network's library.
+    """Return the time of a library collective with its launch, s.
 
     ``operation`` 0: all-reduce, 1: all-gather, 2: reduce-scatter, 3: all-to-all, 4: send to a neighbour.
+
+    Args:
+        operation: 0 all-reduce, 1 all-gather, 2 reduce-scatter, 3 all-to-all, 4 send to a neighbour.
+        size: bytes.
+        group: members.
+        launch: launch time in s, 0 for that of the network's library.
+        system: with the parameters of ``scale_up.alone``.
     """
-    up, own = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
-    alone = dataclasses.replace(
-        system, scale_up=dataclasses.replace(up, efficiency=SEND_EFFICIENCY, ramp=SEND_RAMP * up.ramp)
+    network, kernels = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
+    direct_system = dataclasses.replace(
+        system, scale_up=dataclasses.replace(network, efficiency=SEND_EFFICIENCY, ramp=SEND_RAMP * network.ramp)
     )
     system = _of_members(system, group.local)
-    gathered = jnp.where(
+    gather_time = jnp.where(
         operation < 0.5, _fastest(all_reduce, size, group, system), _fastest(all_gather, size, group, system)
     )
-    apart = jnp.where(operation > 3.5, send(size, Route(group, alone)), _exchange_time(size, group, system))
-    return jnp.where(launch > 0.0, launch, own.launch) + jnp.where(operation > 2.5, apart, gathered)
+    pairwise_time = jnp.where(
+        operation > 3.5, send(size, Route(group, direct_system)), _exchange_time(size, group, system)
+    )
+    return jnp.where(launch > 0.0, launch, kernels.launch) + jnp.where(operation > 2.5, pairwise_time, gather_time)
 
 
 def _exchange_time(size: Scalar, group: Group, system: System) -> Scalar:
-    """Time to exchange ``size`` bytes per member, s: small messages on one channel with flags, larger ones on all.
+    """Return the time to exchange ``size`` bytes per member, s.
+
+    Small messages take one channel with flags, larger ones all.
 
     All peers are served in parallel, yet the time grows with the logarithm of their number, as measured.
     """
-    up, own = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
-    to_peer, meeting = size / group.size, jnp.log2(group.size) * up.latency
-    network = dataclasses.replace(_scaled(up, own.exchange_efficiency), latency=own.exchange_latency * up.latency)
-    simple = all_to_all(size, Route(group, dataclasses.replace(system, scale_up=network)))
-    flagged = (to_peer <= FLAGGED_EXCHANGE) & (group.local >= group.size) & (group.size > 1.0)
-    return meeting + jnp.where(flagged, jnp.minimum(to_peer / own.exchange_rate, simple), simple)
+    network, kernels = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
+    peer_bytes, synchronisation = size / group.size, jnp.log2(group.size) * network.latency
+    scaled_network = dataclasses.replace(
+        _scaled(network, kernels.exchange_efficiency), latency=kernels.exchange_latency * network.latency
+    )
+    simple = all_to_all(size, Route(group, dataclasses.replace(system, scale_up=scaled_network)))
+    is_flagged = (peer_bytes <= FLAGGED_EXCHANGE) & (group.local >= group.size) & (group.size > 1.0)
+    return synchronisation + jnp.where(is_flagged, jnp.minimum(peer_bytes / kernels.exchange_rate, simple), simple)
 
 
 def _fastest(
     collective: Callable[[Scalar, Route, Scalar], Scalar], size: Scalar, group: Group, system: System
 ) -> Scalar:
-    """Time of a collective with its faster protocol, s; of long messages with barriers, as the library chooses.
+    """Return the time of a collective with the protocol that the library chooses, s.
 
     The library takes barriers for faster than they are: beyond ``flagged_bytes`` a step of a ring it uses no flags,
     though these might take less.
     """
-    up, own = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
+    network, kernels = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
     auto = jnp.asarray(float(Collective.auto))
-    flagged, simple = (collective(size, Route(group, one), auto) for one in protocols(system))
+    flagged, simple = (collective(size, Route(group, protocol_system), auto) for protocol_system in protocols(system))
     steps = (group.size - 1.0) * (2.0 if collective is all_reduce else 1.0)
-    simple = simple + jnp.maximum(own.simple_floor * own.launch - steps * own.simple_latency * up.latency, 0.0)
-    return jnp.where(size / group.size <= own.flagged_bytes, jnp.minimum(flagged, simple), simple)
+    simple = simple + jnp.maximum(
+        kernels.simple_floor * kernels.launch - steps * kernels.simple_latency * network.latency, 0.0
+    )
+    return jnp.where(size / group.size <= kernels.flagged_bytes, jnp.minimum(flagged, simple), simple)
 
 
 def protocols(system: System) -> tuple[System, System]:
-    """The system with the links under two NCCL protocols: flags in the data (LL), barriers (Simple).
+    """Return the system with the links under two NCCL protocols: flags in the data (LL), barriers (Simple).
 
     Flags cost bandwidth and save barriers, so a step is shorter. Switch reductions need barriers. The third protocol
     (LL128) lies between them and is not distinguished by the data (NVIDIA/nccl, ``src/graph/tuning.cc``).
     """
-    up, own = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
-    flagged = dataclasses.replace(up, efficiency=own.flagged_share * up.efficiency, ramp=1.0, in_network_reduction=0.0)
-    simple = dataclasses.replace(up, latency=own.simple_latency * up.latency)
+    network, kernels = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
+    flagged = dataclasses.replace(
+        network, efficiency=kernels.flagged_share * network.efficiency, ramp=1.0, in_network_reduction=0.0
+    )
+    simple = dataclasses.replace(network, latency=kernels.simple_latency * network.latency)
     return dataclasses.replace(system, scale_up=flagged), dataclasses.replace(system, scale_up=simple)
 
 
-def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, system: System) -> Scalar:
-    """Time of a framework's all-reduce, s: direct for small messages, the library's for large ones.
+def direct_time(size: Scalar, members: Scalar, is_eager: Scalar, is_lean: Scalar, system: System) -> Scalar:
+    """Return the time of a framework's all-reduce, s: direct for small messages, the library's for large ones.
 
-    ``lean``: 1 for an engine with a shorter launch. In a graph the library uses registered buffers; single launches are
-    bound by the host.
+    In a graph the library uses registered buffers. Single launches are bound by the host.
+
+    Args:
+        size: bytes.
+        members: devices of the group.
+        is_eager: 1 for single launches, 0 within a graph.
+        is_lean: 1 for an engine with a shorter launch.
+        system: with the parameters of ``scale_up.alone``.
     """
-    own = required(system.scale_up.alone, "scale_up.alone")
+    kernels = required(system.scale_up.alone, "scale_up.alone")
     system = _of_members(system, members)
-    launch = own.launch * own.direct_launch * jnp.where(lean > 0.0, own.lean_launch, 1.0)
+    launch = kernels.launch * kernels.direct_launch * jnp.where(is_lean > 0.0, kernels.lean_launch, 1.0)
     # Plain loads have no ramp. Their rate and the link's are in series.
-    up = system.scale_up
-    loading = 1.0 / (1.0 + up.bandwidth * up.efficiency / own.direct_rate)
-    direct = dataclasses.replace(_scaled(up, loading), latency=up.latency * own.direct_latency, ramp=1.0)
+    network = system.scale_up
+    loading = 1.0 / (1.0 + network.bandwidth * network.efficiency / kernels.direct_rate)
+    direct = dataclasses.replace(_scaled(network, loading), latency=network.latency * kernels.direct_latency, ramp=1.0)
     small = launch + direct_all_reduce(size, members, direct)
-    share = jnp.where(eager > 0.0, 1.0, own.graph_efficiency)
+    share = jnp.where(is_eager > 0.0, 1.0, kernels.graph_efficiency)
     graph = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
     large = launch + _fastest(all_reduce, size, Group(members, members), graph)
     device = jnp.minimum(small, large)
-    return jnp.where(eager > 0.0, overlapped(device, own.eager_launch, 0.1), device)
+    return jnp.where(is_eager > 0.0, overlapped(device, kernels.eager_launch, 0.1), device)
 
 
 def _of_members(system: System, members: Scalar) -> System:
-    """The system with the share of scale-up bandwidth that ``members`` devices use; two have few channels."""
-    own = required(system.scale_up.alone, "scale_up.alone")
-    share = 1.0 - own.pair_loss / jnp.maximum(members - 1.0, 1.0)
+    """Return the system with the share of scale-up bandwidth that ``members`` devices use.
+
+    Two devices have few channels.
+    """
+    kernels = required(system.scale_up.alone, "scale_up.alone")
+    share = 1.0 - kernels.pair_loss / jnp.maximum(members - 1.0, 1.0)
     return dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
 
 
 def _scaled(network: Network, share: Scalar) -> Network:
-    """A network level at a share of its efficiency."""
+    """Return a network level at a share of its efficiency."""
     return dataclasses.replace(
         network, efficiency=network.efficiency * share, in_network_reduction=network.in_network_reduction * share
     )

@@ -29,30 +29,35 @@ class DieLinks(NamedTuple):
 
 
 def die_links(accelerator: Accelerator) -> DieLinks | None:
-    """Links between the dies of a generated accelerator, base dies if it has some; None for one with stated rates.
+    """Return the links between the dies of a generated accelerator, None for one with stated rates.
+
+    Those between its base dies where it has some. Measured rates of chips as sold include their links.
 
     Measured rates of chips as sold include their links.
     """
-    chip, made = accelerator.chip, accelerator.made or Made()
+    chip, manufacturing = accelerator.chip, accelerator.made or Made()
     if chip is None:
         return None
-    dies = jnp.where(chip.base_area > 0.0, made.base_chiplets, made.chiplets)
+    dies = jnp.where(chip.base_area > 0.0, manufacturing.base_chiplets, manufacturing.chiplets)
     hops = crossings(dies)
     latency = chip.memory.unit_latency + hops * chip.die_link_latency
     side = jnp.sqrt(jnp.maximum(chip.die_area, chip.base_area))
-    two = jnp.minimum(dies, 2.0)
-    middle = (two - 1.0) / (two * two)  # share of all bytes, in one direction
+    pair = jnp.minimum(dies, 2.0)
+    middle = (pair - 1.0) / (pair * pair)  # share of all bytes, in one direction
     return DieLinks(dies, middle / (side * chip.die_link_density), hops * chip.die_link_energy, latency)
 
 
 def crossings(dies: Scalar) -> Scalar:
-    """Mean die edges that a byte crosses between two random dies of a square mesh: 0 for one die, 1 for four."""
+    """Return the mean die edges that a byte crosses between two random dies of a square mesh.
+
+    0 for one die, 1 for four.
+    """
     root = jnp.sqrt(dies)
     return max_prefer_first((dies - 1.0) / dies, 2.0 / 3.0 * (root - 1.0 / root))
 
 
 def served_bytes(kind: OperatorKind, work: Work, dies: Scalar) -> Scalar:
-    """Bytes of a kernel that the last cache serves to the dies.
+    """Return the bytes of a kernel that the last cache serves to the dies.
 
     Those of device memory; of a product of ``m x n`` whose output ``d`` dies share as a grid, the operands
     ``max(1, 2 sqrt(d m n) / (m + n))`` times, the minimum over all grids. Products of a batch are on separate dies.
@@ -65,5 +70,8 @@ def served_bytes(kind: OperatorKind, work: Work, dies: Scalar) -> Scalar:
 
 
 def crossing_time(kind: OperatorKind, work: Work, links: DieLinks) -> Scalar:
-    """Time in which the bytes of a kernel cross the links between dies, s; 0 for one die."""
+    """Return the time in which the bytes of a kernel cross the links between dies, s.
+
+    0 for one die.
+    """
     return links.byte_time * served_bytes(kind, work, links.dies)

@@ -30,24 +30,32 @@ class ExchangeKernel(NamedTuple):
 
 
 def exchange_time(tokens: Scalar, width: Scalar, top_k: Scalar, nodes: Scalar, kernel: ExchangeKernel) -> Scalar:
-    """Time in which a device dispatches, or combines, ``tokens`` of ``width`` bytes, s.
+    """Return the time in which a device dispatches, or combines, ``tokens`` of ``width`` bytes, s.
 
     ``floor + T (a + (intra^4 + inter^4)^(1/4))`` with ``intra = b (1 + copies) / r`` and ``inter`` the bytes to other
     nodes over the link: cores and link work in parallel, the slower one dominates.
     """
     reach = jnp.minimum(nodes, REACH)
-    met, leaving = distinct_draws(reach, top_k), jnp.where(nodes > 1.0, 1.0, 0.0)
-    intra_node = width * (1.0 + distinct_draws(NODE * reach, top_k) + leaving * met) / kernel.rate
-    crowded = 1.0 + kernel.crowding * jnp.maximum(nodes - REACH, 0.0) / REACH
-    inter_node = width * met * (nodes - 1.0) / nodes * crowded / kernel.link
+    nodes_hit, is_leaving = distinct_draws(reach, top_k), jnp.where(nodes > 1.0, 1.0, 0.0)
+    intra_node = width * (1.0 + distinct_draws(NODE * reach, top_k) + is_leaving * nodes_hit) / kernel.rate
+    crowding_factor = 1.0 + kernel.crowding * jnp.maximum(nodes - REACH, 0.0) / REACH
+    inter_node = width * nodes_hit * (nodes - 1.0) / nodes * crowding_factor / kernel.link
     ratio = jnp.minimum(intra_node, inter_node) / jnp.maximum(intra_node, inter_node)
-    each = jnp.maximum(intra_node, inter_node) * (1.0 + ratio**4.0) ** 0.25
-    return kernel.floor + kernel.floor_doubling * jnp.log2(nodes) + tokens * (kernel.token + each)
+    token_time = jnp.maximum(intra_node, inter_node) * (1.0 + ratio**4.0) ** 0.25
+    return kernel.floor + kernel.floor_doubling * jnp.log2(nodes) + tokens * (kernel.token + token_time)
 
 
 def low_latency_time(tokens: Scalar, width: Scalar, top_k: Scalar, nodes: Scalar, kernel: ExchangeKernel) -> Scalar:
-    """The same for low-latency kernels, which send every copy separately: ``floor + T k b / r``, s."""
-    inside = nodes <= 1.0
-    rate = jnp.where(inside, kernel.rate, kernel.link)
-    share = jnp.where(inside, 1.0, (nodes - 1.0) / nodes)
+    """Return the time of low-latency kernels, which send every copy separately: ``floor + T k b / r``, s.
+
+    Args:
+        tokens: of a device.
+        width: bytes of a token.
+        top_k: copies of a token.
+        nodes: nodes of the group.
+        kernel: parameters of the kernel.
+    """
+    is_intra_node = nodes <= 1.0
+    rate = jnp.where(is_intra_node, kernel.rate, kernel.link)
+    share = jnp.where(is_intra_node, 1.0, (nodes - 1.0) / nodes)
     return kernel.floor + kernel.floor_doubling * jnp.log2(nodes) + tokens * top_k * width * share / rate

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import required
 from dse.model.machine.overlap import overlapped
-from dse.model.machine.rates import alone, rates_of
+from dse.model.machine.rates import rates_of, with_isolated_kernels
 from dse.model.machine.roofline import isolated_time, memory_time
 from dse.types import Accelerator, OperatorKind, Precision, Scalar, Work
 
@@ -41,45 +41,52 @@ class Gemm(NamedTuple):
 
 
 def gemm_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Time of a GEMM in short runs at the clock of the accelerator's rates, s."""
-    return launched(device_time(gemm, accelerator), gemm, accelerator)
+    """Return the time of a GEMM in short runs at the clock of the accelerator's rates, s."""
+    return with_host_launch(device_time(gemm, accelerator), gemm, accelerator)
 
 
 def device_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Device time of a GEMM and of the quantisation of its activation, s."""
-    own = _adjusted(alone(accelerator), gemm.narrow)
-    rates = rates_of(own, gemm.precision, fine=own.kernels.fine)
-    time = isolated_time(OperatorKind.matrix, gemm.work, rates) + own.kernels.kernel_floor
+    """Return the device time of a GEMM and of the quantisation of its activation, s."""
+    isolated = _adjusted(with_isolated_kernels(accelerator), gemm.narrow)
+    rates = rates_of(isolated, gemm.precision, fine=isolated.kernels.fine)
+    time = isolated_time(OperatorKind.matrix, gemm.work, rates) + isolated.kernels.kernel_floor
     return time + gemm.narrow * quantize_time(gemm, accelerator)
 
 
-def launched(time: Scalar, gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Adds the host's launch, which may exceed the device time of a block-scaled GEMM."""
-    blocks = gemm.precision == float(Precision.fp8_block)
-    return jnp.where(blocks, overlapped(time, block_launch(gemm.work, accelerator), 0.15), time)
+def with_host_launch(time: Scalar, gemm: Gemm, accelerator: Accelerator) -> Scalar:
+    """Return the time with the host's launch, which may exceed the device time of a block-scaled GEMM, s."""
+    is_block_scaled = gemm.precision == float(Precision.fp8_block)
+    return jnp.where(is_block_scaled, overlapped(time, block_launch(gemm.work, accelerator), 0.15), time)
 
 
 def quantize_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Time to quantise a 16-bit activation, s. A scale per row needs the whole row first, one per block does not."""
+    """Return the time to quantise a 16-bit activation, s.
+
+    A scale per row needs the whole row first, one per block does not.
+    """
     fine = required(accelerator.kernels.fine, "kernels.fine")
-    a_row = jnp.where(gemm.precision == float(Precision.fp8), fine.quantize_row, 0.0)
-    return fine.quantize_floor + a_row * gemm.work.rows + memory_time(gemm.quantized_bytes, alone(accelerator))
+    row_time = jnp.where(gemm.precision == float(Precision.fp8), fine.quantize_row, 0.0)
+    return (
+        fine.quantize_floor
+        + row_time * gemm.work.rows
+        + memory_time(gemm.quantized_bytes, with_isolated_kernels(accelerator))
+    )
 
 
 def block_launch(work: Work, accelerator: Accelerator) -> Scalar:
-    """Host time to launch a block-scaled GEMM, s."""
+    """Return the host time to launch a block-scaled GEMM, s."""
     fine = required(accelerator.kernels.fine, "kernels.fine")
-    odd = (jnp.mod(work.depth, BLOCK) > 0.0) | (jnp.mod(work.columns, 0.5 * BLOCK) > 0.0)
-    whole = jnp.where(work.rows <= FEW_ROWS, fine.block_floor_few, fine.block_floor)
-    return jnp.where(odd, fine.block_floor_odd, whole)
+    is_odd = (jnp.mod(work.depth, BLOCK) > 0.0) | (jnp.mod(work.columns, 0.5 * BLOCK) > 0.0)
+    aligned_launch = jnp.where(work.rows <= FEW_ROWS, fine.block_floor_few, fine.block_floor)
+    return jnp.where(is_odd, fine.block_floor_odd, aligned_launch)
 
 
 def _adjusted(accelerator: Accelerator, narrow: Scalar) -> Accelerator:
-    """The accelerator with the kernels of 8- and 4-bit formats where ``narrow`` is 1."""
+    """Return the accelerator with the kernels of 8- and 4-bit formats where ``narrow`` is 1."""
     kernels, fine = accelerator.kernels, required(accelerator.kernels.fine, "kernels.fine")
-    own = dataclasses.replace(
+    adjusted = dataclasses.replace(
         kernels,
         matrix_efficiency=kernels.matrix_efficiency * (1.0 + narrow * (fine.narrow_efficiency - 1.0)),
         fine=dataclasses.replace(fine, split_time=fine.split_time + narrow * NO_SPLIT),
     )
-    return dataclasses.replace(accelerator, kernels=own)
+    return dataclasses.replace(accelerator, kernels=adjusted)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import ceiling, just_below_reciprocal, required
 from dse.model.machine.attention_kernels import AttentionKernel, attention_time, context_bytes, decode_bytes
-from dse.model.machine.gemm_kernels import Gemm, device_time, launched
+from dse.model.machine.gemm_kernels import Gemm, device_time, with_host_launch
 from dse.model.machine.power import (
     Demand,
     at_clock,
@@ -28,20 +28,20 @@ from dse.types import Accelerator, Scalar
 
 #: Share of the last cache's capacity that keeps its contents between repetitions of a kernel: the halves of a
 #: partitioned cache hold copies of data that cores of the other half read.
-KEPT = 0.5
+RETAINED_SHARE = 0.5
 
 
-def moved_energy(size: Scalar, once: Scalar, accelerator: Accelerator) -> tuple[Scalar, Scalar]:
-    """Energy of ``size`` bytes through the last cache, and of the part that device memory serves, J.
+def moved_energy(size: Scalar, distinct_bytes: Scalar, accelerator: Accelerator) -> tuple[Scalar, Scalar]:
+    """Return the energy of ``size`` bytes through the last cache, and of those that device memory serves, J.
 
-    ``once``: distinct bytes, of which the cache keeps its capacity.
+    ``distinct_bytes``: distinct bytes, of which the cache keeps its capacity.
     """
     power = accelerator.power
-    missed = size - jnp.minimum(once, KEPT * accelerator.cache)
-    return power.cache_energy * size, power.memory_energy * jnp.maximum(missed, 0.0)
+    missed_bytes = size - jnp.minimum(distinct_bytes, RETAINED_SHARE * accelerator.cache)
+    return power.cache_energy * size, power.memory_energy * jnp.maximum(missed_bytes, 0.0)
 
 
-class KernelSpent(NamedTuple):
+class KernelEnergy(NamedTuple):
     """Energy and shape of a kernel."""
 
     core_energy: Scalar  # J, at the nominal voltage
@@ -50,70 +50,70 @@ class KernelSpent(NamedTuple):
     idle: Scalar  # seconds until the cores have their first operands
 
 
-def demand_of(time: Callable[[Accelerator], Scalar], spent: KernelSpent, accelerator: Accelerator) -> Demand:
-    """Demand of a kernel; its core time is the saving of a faster clock, ``-dt / d ln f``."""
-    one = jnp.ones((), jnp.result_type(float))
-    whole, slope = jax.jvp(lambda ratio: time(at_clock(accelerator, ratio)), (one,), (one,))
-    core = jnp.clip(-slope, 0.0, whole)
-    active = jnp.minimum(spent.tiles / accelerator.cores, 1.0) * jnp.maximum(1.0 - spent.idle / whole, 0.0)
-    return Demand(core, whole - core, spent.core_energy, spent.other_energy, active)
+def demand_of(time: Callable[[Accelerator], Scalar], energy: KernelEnergy, accelerator: Accelerator) -> Demand:
+    """Return the demand of a kernel, whose core time is what a faster clock saves: ``-dt / d ln f``."""
+    unit_ratio = jnp.ones((), jnp.result_type(float))
+    kernel_time, slope = jax.jvp(lambda ratio: time(at_clock(accelerator, ratio)), (unit_ratio,), (unit_ratio,))
+    core_time = jnp.clip(-slope, 0.0, kernel_time)
+    active = jnp.minimum(energy.tiles / accelerator.cores, 1.0) * jnp.maximum(1.0 - energy.idle / kernel_time, 0.0)
+    return Demand(core_time, kernel_time - core_time, energy.core_energy, energy.other_energy, active)
 
 
 def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
-    """Demand of a GEMM with its quantisation; empty parts of tiles use no energy."""
+    """Return the demand of a GEMM with its quantisation, without energy for empty parts of tiles."""
     work, kernels = gemm.work, accelerator.kernels
     cache, memory = moved_energy(work.bytes + gemm.narrow * gemm.quantized_bytes, work.bytes, accelerator)
     row_tiles, column_tiles = just_below_reciprocal(kernels.tile_rows), just_below_reciprocal(kernels.tile_columns)
-    spent = KernelSpent(
+    energy = KernelEnergy(
         core_energy=flop_energy(gemm.precision, accelerator.power) * work.flops + cache,
         other_energy=memory,
         tiles=ceiling(work.rows * 2.0 * row_tiles) * ceiling(work.columns * 2.0 * column_tiles),  # quarter tiles
         idle=required(kernels.fine, "kernels.fine").gemm_floor,
     )
-    return demand_of(lambda device: device_time(gemm, device), spent, accelerator)
+    return demand_of(lambda device: device_time(gemm, device), energy, accelerator)
 
 
 def attention_demand(call: AttentionKernel, accelerator: Accelerator) -> Demand:
-    """Demand of attention over whole sequences, or of one new token per sequence over a cache."""
-    power, own = accelerator.power, required(accelerator.kernels.attention, "kernels.attention")
-    whole, decode = call.is_whole, call.decoding
-    keys = jnp.where(whole, call.mean_keys, jnp.minimum(decode.seen, decode.tokens + 1.0))
-    pairs = call.batch * call.heads * jnp.where(whole, call.tokens, 1.0) * keys
-    size = jnp.where(whole, sum(context_bytes(call)), decode_bytes(decode))
+    """Return the demand of attention over whole sequences, or of one new token per sequence over a cache."""
+    power, kernels = accelerator.power, required(accelerator.kernels.attention, "kernels.attention")
+    is_context, decode = call.is_context, call.decoding
+    keys = jnp.where(is_context, call.mean_keys, jnp.minimum(decode.max_attended, decode.tokens + 1.0))
+    pairs = call.batch * call.heads * jnp.where(is_context, call.tokens, 1.0) * keys
+    size = jnp.where(is_context, sum(context_bytes(call)), decode_bytes(decode))
     cache, memory = moved_energy(size, size, accelerator)
-    a_pair = 4.0 * call.head_dim * power.matrix_energy + call.softmax_flops * power.vector_energy
-    spent = KernelSpent(
-        core_energy=a_pair * pairs + cache,
+    pair_energy = 4.0 * call.head_dim * power.matrix_energy + call.softmax_flops * power.vector_energy
+    energy = KernelEnergy(
+        core_energy=pair_energy * pairs + cache,
         other_energy=memory,
-        tiles=call.batch * jnp.where(whole, call.heads * call.query_tiles, call.kv_heads),
-        idle=jnp.where(whole, own.context_floor, own.decode_floor),
+        tiles=call.batch * jnp.where(is_context, call.heads * call.query_tiles, call.kv_heads),
+        idle=jnp.where(is_context, kernels.context_floor, kernels.decode_floor),
     )
-    return demand_of(lambda device: attention_time(call, device), spent, accelerator)
+    return demand_of(lambda device: attention_time(call, device), energy, accelerator)
 
 
 def limited_clock(demand: Demand, accelerator: Accelerator) -> Scalar:
-    """Clock over the nominal one of a repeated kernel: as set, or lower under the power limit."""
+    """Return the clock over the nominal one of a repeated kernel: as set, or lower under the power limit."""
     power = accelerator.power
     highest = clock_ratio(power) * jnp.ones((), jnp.result_type(float))
     return clock_under_limit(demand, power_limit(power), highest, power)
 
 
 def repeated_power(demand: Demand, accelerator: Accelerator) -> Scalar:
-    """Board power in W of a device that repeats a kernel."""
+    """Return the board power in W of a device that repeats a kernel."""
     return busy_power(demand, limited_clock(demand, accelerator), accelerator.power)
 
 
 def gemm_power(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Board power in W of a device that repeats a GEMM."""
+    """Return the board power in W of a device that repeats a GEMM."""
     return repeated_power(gemm_demand(gemm, accelerator), accelerator)
 
 
 def attention_power(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
-    """Board power in W of a device that repeats an attention kernel."""
+    """Return the board power in W of a device that repeats an attention kernel."""
     return repeated_power(attention_demand(call, accelerator), accelerator)
 
 
 def sustained_gemm_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Seconds of a GEMM that repeats until the power limit sets the clock."""
+    """Return the seconds of a GEMM that repeats until the power limit sets the clock."""
     ratio = limited_clock(gemm_demand(gemm, accelerator), accelerator)
-    return launched(device_time(gemm, at_clock(accelerator, ratio)), gemm, accelerator)
+    return with_host_launch(device_time(gemm, at_clock(accelerator, ratio)), gemm, accelerator)

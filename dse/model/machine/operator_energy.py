@@ -11,7 +11,7 @@ from dse.model.formats import trait
 from dse.model.machine.die_links import die_links, served_bytes
 from dse.model.machine.messages import link_energy
 from dse.model.machine.power import flop_energy
-from dse.model.work.ledger import Phase, over_kernels
+from dse.model.work.ledger import Phase, sum_over_kernels
 from dse.types import Design, OperatorKind, Power, Scalar, Work
 
 
@@ -39,19 +39,19 @@ class FlopEnergy(NamedTuple):
 
 
 def flop_energies(precision: Scalar, power: Power) -> FlopEnergy:
-    """Energy per FLOP under a recipe, J; the mean over its layers where some are in 16 bits."""
-    matrix, left = flop_energy(precision, power), trait(precision, lambda recipe: recipe.sixteen_bit)
+    """Return the energy per FLOP under a recipe, J, as a mean over its layers where some are in 16 bits."""
+    matrix, sixteen_bit_share = flop_energy(precision, power), trait(precision, lambda recipe: recipe.sixteen_bit)
     sixteen = jnp.maximum(matrix, power.matrix_energy)
-    return FlopEnergy(matrix + left * (sixteen - matrix), sixteen, power.vector_energy)
+    return FlopEnergy(matrix + sixteen_bit_share * (sixteen - matrix), sixteen, power.vector_energy)
 
 
-class Done(NamedTuple):
+class WorkTotals(NamedTuple):
     """FLOPs by unit, and device-memory bytes."""
 
     matrix: Scalar = 0.0
     sixteen: Scalar = 0.0
     vector: Scalar = 0.0
-    moved: Scalar = 0.0
+    bytes: Scalar = 0.0
 
 
 #: Kind of operator → unit of its FLOPs.
@@ -65,25 +65,25 @@ _UNITS = {
 }
 
 
-def work_done(kind: OperatorKind, work: Work) -> Done:
-    """FLOPs and bytes of one kernel."""
-    return Done(**{_UNITS[kind]: work.flops}, moved=work.bytes)
+def work_totals(kind: OperatorKind, work: Work) -> WorkTotals:
+    """Return the FLOPs and bytes of one kernel."""
+    return WorkTotals(**{_UNITS[kind]: work.flops}, bytes=work.bytes)
 
 
 def phase_energy(phase: Phase, design: Design, reread_bytes: Scalar = 0.0) -> Joules:
-    """Energy of a phase, J, with ``reread_bytes`` of weights beyond those of its operators."""
-    done = over_kernels(phase.runs, work_done)
+    """Return the energy of a phase, J, with ``reread_bytes`` of weights beyond those of its operators."""
+    totals = sum_over_kernels(phase.runs, work_totals)
     accelerator = design.system.accelerator
     power, links = accelerator.power, die_links(accelerator)
     crossing: Scalar = 0.0
     if links is not None:  # rereads of weights included: their share of the bytes is that of the others
-        served = over_kernels(phase.runs, lambda kind, work: served_bytes(kind, work, links.dies))
-        crossing = links.byte_energy * plus(served, reread_bytes)
-    flop, moved = flop_energies(design.mapping.precision, power), plus(done.moved, reread_bytes)
+        served_total = sum_over_kernels(phase.runs, lambda kind, work: served_bytes(kind, work, links.dies))
+        crossing = links.byte_energy * plus(served_total, reread_bytes)
+    flop, memory_bytes = flop_energies(design.mapping.precision, power), plus(totals.bytes, reread_bytes)
     return Joules(
-        matrix=plus(times(flop.matrix, done.matrix), times(flop.sixteen, done.sixteen)),
-        vector=flop.vector * done.vector,
-        cache=plus(power.cache_energy * moved, crossing),
-        memory=power.memory_energy * moved,
+        matrix=plus(times(flop.matrix, totals.matrix), times(flop.sixteen, totals.sixteen)),
+        vector=flop.vector * totals.vector,
+        cache=plus(power.cache_energy * memory_bytes, crossing),
+        memory=power.memory_energy * memory_bytes,
         network=link_energy(phase.sends, design.system),
     )

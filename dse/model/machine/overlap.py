@@ -8,7 +8,7 @@ from dse.types import Scalar
 
 
 def combine(compute: Scalar, memory: Scalar, blend: Scalar) -> Scalar:
-    """Roofline of two resources: ``max + kappa min``.
+    """Return the roofline of two resources: ``max + kappa min``.
 
     ``kappa = 0`` is the perfect roofline, 1 no overlap; ``kappa = 2^(1/q) - 1`` equals the p-norm of order ``q`` at
     the ridge, at a fortieth of the cost of a power.
@@ -16,16 +16,16 @@ def combine(compute: Scalar, memory: Scalar, blend: Scalar) -> Scalar:
     return jnp.maximum(compute, memory) + blend * jnp.minimum(compute, memory)
 
 
-def overlapped(longer: Scalar, shorter: Scalar, blend: Scalar) -> Scalar:
-    """Two resources with full overlap except near the ridge: ``max + kappa min^2 / max``, symmetric."""
-    most, least = jnp.maximum(longer, shorter), jnp.minimum(longer, shorter)
-    return most + blend * least * least / jnp.maximum(most, 1e-12)
+def overlapped(first: Scalar, second: Scalar, blend: Scalar) -> Scalar:
+    """Return the time of two resources with full overlap except near the ridge: ``max + kappa min^2 / max``."""
+    max_time, min_time = jnp.maximum(first, second), jnp.minimum(first, second)
+    return max_time + blend * min_time * min_time / jnp.maximum(max_time, 1e-12)
 
 
-def best_splits(whole: Scalar, split_time: Scalar, load: Scalar) -> Scalar:
-    """Optimal number of cores for a chain of ``whole`` seconds: ``sqrt(whole / split_time)``, limited to idle cores.
+def best_splits(chain_time: Scalar, split_time: Scalar, load: Scalar) -> Scalar:
+    """Return the optimal number of cores for a chain: ``sqrt(chain_time / split_time)``, limited to idle cores.
 
     Each further split costs ``split_time``; ``load``: chains per core. (Osama et al., PPoPP 2023, on work-centric
     decomposition of GEMMs; Dao et al. 2023, flash decoding.)
     """
-    return jnp.clip(jnp.sqrt(whole / split_time), 1.0, jnp.maximum(1.0 / load, 1.0))
+    return jnp.clip(jnp.sqrt(chain_time / split_time), 1.0, jnp.maximum(1.0 / load, 1.0))

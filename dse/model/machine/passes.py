@@ -9,7 +9,7 @@ from dse.model.choice import plus, times
 from dse.model.layout import NEVER, Recomputed
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import moving_time, operator_times
-from dse.model.work.ledger import Runs, moved_bytes, recomputed
+from dse.model.work.ledger import Runs, moved_bytes, recomputed_values
 from dse.types import Design, Operator, OperatorKind, Scalar, Window
 
 
@@ -34,7 +34,7 @@ class Passes(NamedTuple):
         return self.input_gradient + self.weight_gradient
 
     def window(self, window: Window) -> Scalar:
-        """Seconds of the compute of a layer that can hide messages of ``window``."""
+        """Return the seconds of the compute of a layer that can hide messages of ``window``."""
         return {
             Window.matrix_forward: self.matrix_forward,
             Window.matrix_input_gradient: self.matrix_input_gradient,
@@ -45,7 +45,14 @@ class Passes(NamedTuple):
 
 
 def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar, recompute: Recomputed = NEVER) -> Passes:
-    """Time of the operators by pass; ``trained`` is 0 for the forward alone."""
+    """Return the time of the operators by pass.
+
+    Args:
+        operators: of one micro-batch.
+        rates: of the device.
+        trained: 1 with a backward, 0 for the forward alone.
+        recompute: forward passes that the backward repeats.
+    """
     timed = [(o, operator_times(o, rates)) for o in operators]
     moved_backward = sum(o.present * sum(work.bytes for work in o.gradients) for o in operators)
 
@@ -63,7 +70,7 @@ def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar, rec
         forward=fold(0),
         input_gradient=fold(1),
         weight_gradient=fold(2),
-        recompute=plus(*recomputed(operators, [t[0] for _, t in timed], recompute)),
+        recompute=plus(*recomputed_values(operators, [t[0] for _, t in timed], recompute)),
         core_forward=fold(0, core),
         core_backward=fold(1, core),
         matrix_forward=fold(0, dense),
@@ -75,7 +82,9 @@ def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar, rec
 
 
 def with_small_kernels(passes: Passes, design: Design, seconds: Scalar, repeats: Scalar) -> Passes:
-    """Adds ``seconds`` per forward of kernels without an operator: casts, copies, transposes, routing.
+    """Return the passes with ``seconds`` more per forward for kernels without an operator.
+
+    These are casts, copies, transposes and routing.
 
     A backward has about twice as many; recompute repeats ``repeats`` forwards.
     """

@@ -25,39 +25,47 @@ _LEAST_SLOPE = 1e-3
 
 
 def voltage(ratio: Scalar, power: Power) -> Scalar:
-    """Voltage over the nominal one at ``ratio`` times the nominal clock, at least the lowest voltage.
+    """Return the voltage over the nominal one at ``ratio`` times the nominal clock, at least the lowest voltage.
 
     ``f ~ (V - V_t)^2 / (V (1 + s (V - V_t)))``, solved for V: currents of transistors whose carriers saturate at
     ``1 / s`` of the nominal voltage (Toh, Ko & Meyer 1988). ``s = 0`` is the alpha-power law of Sakurai & Newton 1990
     with alpha = 2, a large s that with alpha = 1. At the lowest voltage the slope is that of lower clocks.
     """
     threshold = jnp.minimum(power.threshold, HIGHEST_THRESHOLD)
-    over = 1.0 - threshold
-    gain = over * over * ratio / (1.0 + power.saturation * over)
+    overdrive = 1.0 - threshold
+    gain = overdrive * overdrive * ratio / (1.0 + power.saturation * overdrive)
     slow = jnp.maximum(1.0 - power.saturation * gain, _LEAST_SLOPE)
     half = threshold + 0.5 * gain * (1.0 - power.saturation * threshold)
     root = jnp.sqrt(jnp.maximum(half * half - slow * threshold * threshold, 1e-12))
-    needed = (half + root) / slow
-    return jnp.where(needed > (1.0 + _EQUAL_VOLTS) * power.lowest_voltage, needed, power.lowest_voltage)
+    volts = (half + root) / slow
+    return jnp.where(volts > (1.0 + _EQUAL_VOLTS) * power.lowest_voltage, volts, power.lowest_voltage)
 
 
 def clock_ratio(power: Power) -> Scalar:
-    """The clock set by the design over the nominal one."""
+    """Return the clock set by the design over the nominal one."""
     return power.clock / power.nominal_clock
 
 
 def leakage_power(volts: Scalar, power: Power) -> Scalar:
-    """Static power of the cores in W at ``volts`` times the nominal voltage: ``V`` times an exponential current."""
+    """Return the static power of the cores in W at ``volts`` times the nominal voltage.
+
+    ``P_leak V exp(slope (V - 1))`` with the voltage over the nominal one.
+
+    ``V`` times an exponential current.
+    """
     return power.leakage * volts * jnp.exp(power.leakage_slope * (volts - 1.0))
 
 
 def control_power(ratio: Scalar, volts: Scalar, power: Power) -> Scalar:
-    """Power of clock trees and control of busy cores in W."""
+    """Return the power of clock trees and control of busy cores in W.
+
+    ``P_control V^2 f`` with voltage and clock over the nominal ones.
+    """
     return power.control * volts * volts * ratio
 
 
 def flop_energy(precision: Scalar, power: Power) -> Scalar:
-    """Energy of a matrix FLOP at ``precision`` in J, at the nominal voltage."""
+    """Return the energy of a matrix FLOP at ``precision`` in J, at the nominal voltage."""
     by_rate: dict[str, Scalar] = {
         "fp32": power.four_byte_energy,
         "tf32": power.tf32_energy,
@@ -73,23 +81,27 @@ def flop_energy(precision: Scalar, power: Power) -> Scalar:
 
 
 def power_limit(power: Power) -> Scalar:
-    """Power limit in W: the operator's where one is set, at most the TDP."""
+    """Return the power limit in W: the operator's where one is set, at most the TDP."""
     return power.tdp if power.limit is None else min_prefer_first(power.limit, power.tdp)
 
 
 def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
-    """The accelerator with its cores at ``ratio`` times the nominal clock.
+    """Return the accelerator with its cores at ``ratio`` times the nominal clock.
 
     Rates follow the clock. Device memory keeps its bandwidth, unless slow cores cannot use it.
+
+    Args:
+        accelerator: at its nominal clock.
+        ratio: clock over the nominal one.
     """
     rate = jax.tree.map(lambda peak: peak * ratio, accelerator.matrix_rate)
     memory = accelerator.memory
-    asked = jnp.minimum(memory.bandwidth, accelerator.power.feed * ratio)
+    bandwidth = jnp.minimum(memory.bandwidth, accelerator.power.feed * ratio)
     return dataclasses.replace(
         accelerator,
         matrix_rate=rate,
         vector_rate=accelerator.vector_rate * ratio,
-        memory=dataclasses.replace(memory, bandwidth=asked),
+        memory=dataclasses.replace(memory, bandwidth=bandwidth),
     )
 
 
@@ -106,12 +118,12 @@ class Demand(NamedTuple):
     knee: Scalar = 0.0
 
     def time(self, ratio: Scalar) -> Scalar:
-        """Seconds at ``ratio`` times the nominal clock."""
-        starved = self.memory_time * jnp.maximum(self.knee / ratio - 1.0, 0.0)
-        return self.core_time / ratio + self.other_time + starved
+        """Return the seconds at ``ratio`` times the nominal clock."""
+        starved_time = self.memory_time * jnp.maximum(self.knee / ratio - 1.0, 0.0)
+        return self.core_time / ratio + self.other_time + starved_time
 
 
-class Spent(Protocol):
+class EnergyByUnit(Protocol):
     """Joules of the cores, of memory and of links."""
 
     @property
@@ -122,32 +134,46 @@ class Spent(Protocol):
     def network(self) -> Scalar: ...  # noqa: D102
 
 
-def repeats(spent: Spent, seconds: Scalar, power: Power) -> Demand:
-    """Demand of repeated work of ``seconds``, of which no time follows the clock yet."""
-    return Demand(0.0, seconds, spent.cores, (1.0 + power.memory_cooling) * spent.memory + spent.network)
+def repeated_demand(energy: EnergyByUnit, seconds: Scalar, power: Power) -> Demand:
+    """Return the demand of repeated work of ``seconds``, of which no time follows the clock yet.
+
+    ``E_other = (1 + cooling) E_memory + E_network``, with ``E_core`` apart.
+    """
+    return Demand(0.0, seconds, energy.cores, (1.0 + power.memory_cooling) * energy.memory + energy.network)
 
 
 def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
-    """Board power in W of a device that repeats this work at ``ratio`` times the nominal clock.
+    """Return the board power in W of a device that repeats this work at ``ratio`` times the nominal clock.
 
     ``uncore + leakage(V) + (a control V^2 f t + E_core V^2 + E_other) / max(t, t_host)`` with
     ``t = t_core / f + t_other`` and memory time stretched where slow cores limit the bandwidth; ``a`` is the active
     share of the cores. Core power counts ``1 + cooling`` times. Waits for the host are too short for a limiter.
+
+    Args:
+        demand: of the work at the nominal clock.
+        ratio: clock over the nominal one.
+        power: parameters of the device.
     """
     volts = voltage(ratio, power)
     time = jnp.maximum(demand.time(ratio), 1e-12)
     clocks = demand.active * control_power(ratio, volts, power) * time
-    cold = 1.0 + power.cooling
-    work = cold * (demand.core_energy * volts * volts + clocks) + demand.other_energy
-    return power.uncore + cold * leakage_power(volts, power) + work / jnp.maximum(time, demand.host_time)
+    cooling_factor = 1.0 + power.cooling
+    work = cooling_factor * (demand.core_energy * volts * volts + clocks) + demand.other_energy
+    return power.uncore + cooling_factor * leakage_power(volts, power) + work / jnp.maximum(time, demand.host_time)
 
 
 def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Power) -> Scalar:
-    """The clock over the nominal one, at most ``highest``, at which this work draws ``limit`` watts or less.
+    """Return the clock over the nominal one, at most ``highest``, at which this work draws ``limit`` watts or less.
 
     Power grows with the clock, so bisection finds it; two Newton steps sharpen the root, and the second one gives its
     derivatives (implicit function theorem), since the steps before have none. At the onset of the limit they are those
     of a lower limit.
+
+    Args:
+        demand: of the work at the nominal clock.
+        limit: W.
+        highest: highest clock over the nominal one.
+        power: parameters of the device.
     """
 
     def excess(ratio: Scalar) -> Scalar:
@@ -156,13 +182,13 @@ def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Pow
     low, high = jnp.minimum(LOWEST_CLOCK, highest), highest
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        above = excess(middle) > 0.0
-        low, high = jnp.where(above, low, middle), jnp.where(above, middle, high)
+        is_above = excess(middle) > 0.0
+        low, high = jnp.where(is_above, low, middle), jnp.where(is_above, middle, high)
 
     def newton(ratio: Scalar) -> Scalar:
-        at = jax.lax.stop_gradient(ratio)
-        slope = jax.lax.stop_gradient(jax.jvp(excess, (at,), (jnp.ones_like(at),))[1])
-        return at - excess(at) / jnp.maximum(slope, 1e-6)
+        point = jax.lax.stop_gradient(ratio)
+        slope = jax.lax.stop_gradient(jax.jvp(excess, (point,), (jnp.ones_like(point),))[1])
+        return point - excess(point) / jnp.maximum(slope, 1e-6)
 
     near = jnp.clip(newton(0.5 * (low + high)), low, high)
     sharp = jnp.maximum(newton(near), jnp.minimum(LOWEST_CLOCK, highest))

@@ -34,46 +34,55 @@ ANY_PEAK = 1e15
 
 
 def reciprocal(rate: Scalar) -> Scalar:
-    """``1 / rate`` of a value shared by many kernels or messages, divided once per design."""
+    """Return ``1 / rate`` of a value shared by many kernels or messages, divided once per design."""
     return 1.0 / rate
 
 
 def matrix_rate(accelerator: Accelerator, precision: Scalar, missing: Scalar = 0.0) -> Scalar:
-    """Dense matrix rate at ``precision`` in FLOP/s; ``missing`` where :func:`unsupported`."""
+    """Return the dense matrix rate at ``precision`` in FLOP/s, or ``missing`` where it is :func:`unsupported`.
+
+    Args:
+        accelerator: with its rates.
+        precision: code of the recipe.
+        missing: value where the device has no such rate.
+    """
     return jnp.where(unsupported(accelerator, precision), missing, _listed_rate(accelerator, precision))
 
 
 def _listed_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """Dense matrix rate of a recipe's operands in FLOP/s, without regard to block scales; 0 for none."""
+    """Return the dense matrix rate of a recipe's operands in FLOP/s without regard to block scales, 0 for none."""
     rates = accelerator.matrix_rate
     by_code: dict[Precision, Scalar] = {code: getattr(rates, recipe.rate) for code, recipe in RECIPES.items()}
     return choose(precision, by_code)
 
 
 def unsupported(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """Whether matrix units lack ``precision``, its block scales, or 16-bit products for attention and head.
+    """Return true where matrix units lack ``precision``, its block scales, or 16-bit products for attention and head.
 
     Block scales of OCP MX need units with 4-bit products (Blackwell, CDNA4), those of NVFP4 some of these; the scales
     of DeepSeek's fp8 blocks are applied by kernels on any chip with fp8.
     """
-    lacks = {Block.mx: accelerator.matrix_rate.fp4 <= 0.0, Block.nvfp4: accelerator.nvfp4 <= 0.0}
-    unscaled = [(precision == float(code)) & lacks[r.block] for code, r in RECIPES.items() if r.block is not None]
+    lacks_scales = {Block.mx: accelerator.matrix_rate.fp4 <= 0.0, Block.nvfp4: accelerator.nvfp4 <= 0.0}
+    unscaled = [
+        (precision == float(code)) & lacks_scales[r.block] for code, r in RECIPES.items() if r.block is not None
+    ]
     is_narrow = operand_bytes(precision) < RECIPES[Precision.bf16].operand
-    without = is_narrow & (_rate_of_16_bits(accelerator, precision) <= 0.0)
-    missing = (_listed_rate(accelerator, precision) <= 0.0) | without
+    lacks_16_bits = is_narrow & (_rate_of_16_bits(accelerator, precision) <= 0.0)
+    missing = (_listed_rate(accelerator, precision) <= 0.0) | lacks_16_bits
     return functools.reduce(operator.or_, unscaled, missing)
 
 
 def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """Rate of the 16-bit operators of a recipe in FLOP/s: fp16 in fp16 training or without bf16, else bf16.
+    """Return the rate of the 16-bit operators of a recipe in FLOP/s: fp16 in fp16 training or without bf16, else bf16.
 
     Without either, the rate of the recipe's operands.
     """
-    found = _rate_of_16_bits(accelerator, precision)
-    return jnp.where(found > 0.0, found, matrix_rate(accelerator, precision, TINY))
+    rate = _rate_of_16_bits(accelerator, precision)
+    return jnp.where(rate > 0.0, rate, matrix_rate(accelerator, precision, TINY))
 
 
 def _rate_of_16_bits(accelerator: Accelerator, precision: Scalar) -> Scalar:
+    """Return the listed rate of 16-bit products in FLOP/s, 0 for none."""
     rate = accelerator.matrix_rate
     half = (precision == float(Precision.fp16)) | (rate.bf16 <= 0.0)
     return jnp.where(half, rate.fp16, rate.bf16)
@@ -129,16 +138,16 @@ class Rates(NamedTuple):
     core_waves: Scalar
 
 
-def alone(accelerator: Accelerator) -> Accelerator:
-    """The accelerator with its kernels as measured alone (``kernels.fine``) in place of those of a training step.
+def with_isolated_kernels(accelerator: Accelerator) -> Accelerator:
+    """Return the accelerator with kernels as measured alone (``kernels.fine``) in place of those of a training step.
 
     A product starts at once there: what a training step has as ``matrix_depth`` is in the floor of its launch.
     """
     kernels, fine = accelerator.kernels, accelerator.kernels.fine
     if fine is None:
         return accelerator
-    own = {name: getattr(fine, measured) for name, measured in MEASURED_ALONE.items()}
-    return dataclasses.replace(accelerator, kernels=dataclasses.replace(kernels, matrix_depth=0.0, **own))
+    isolated_values = {name: getattr(fine, field) for name, field in MEASURED_ALONE.items()}
+    return dataclasses.replace(accelerator, kernels=dataclasses.replace(kernels, matrix_depth=0.0, **isolated_values))
 
 
 def rates_of(
@@ -149,10 +158,12 @@ def rates_of(
     fine: FineKernels | None = None,
     trains: bool = False,
 ) -> Rates:
-    """Rates of a device under a recipe; without a stack those of kernels without its slow-downs.
+    """Return the rates of a device under a recipe.
+
+    Without a stack they are those of kernels without its slow-downs.
 
     Args:
-        accelerator: as it is in a training step, or :func:`alone`.
+        accelerator: as it is in a training step, or :func:`with_isolated_kernels`.
         precision: recipe.
         software: stack.
         attention: time of the flash kernel over that of the stack's default one.
@@ -176,14 +187,17 @@ def rates_of(
 
 
 def step_rates(design: Design) -> Rates:
-    """Rates of the operators of a step of ``design``; context parallelism may use another flash kernel."""
+    """Return the rates of the operators of a step of ``design``.
+
+    Context parallelism may use another flash kernel.
+    """
     m, software = design.mapping, design.software
     attention = jnp.where(m.cp > 1.0, software.cp_flash_slowdown, 1.0)
     return rates_of(design.system.accelerator, m.precision, software, attention, trains=True)
 
 
 def byte_time(accelerator: Accelerator) -> Scalar:
-    """Seconds per byte of device memory in a large transfer."""
+    """Return the seconds per byte of device memory in a large transfer."""
     return reciprocal(accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency)
 
 
@@ -195,7 +209,7 @@ def _units(
     fine: FineKernels | None,
     trains: bool,
 ) -> dict[OperatorKind, Unit]:
-    """Parameters by kind of operator.
+    """Return the parameters by kind of operator.
 
     Where a recipe leaves some layers in 16 bits, products take the mean over its layers. The flash kernel differs
     between stacks, so its time and floor are scaled separately.
@@ -218,19 +232,19 @@ def _units(
             accelerator.vector_rate * kernels.vector_efficiency,
         ),
     )
-    training, own = Unit(attention, flash * matrix, flash * floor, on_matrix), kernels.attention
+    training, attention_kernels = Unit(attention, flash * matrix, flash * floor, on_matrix), kernels.attention
     prompts = (
         training
-        if own is None
+        if attention_kernels is None
         else training._replace(
-            flop_time=reciprocal(sixteen * own.context_efficiency),
-            stretch=kernels.memory_efficiency / own.context_memory,
-            blend=own.blend,
+            flop_time=reciprocal(sixteen * attention_kernels.context_efficiency),
+            stretch=kernels.memory_efficiency / attention_kernels.context_memory,
+            blend=attention_kernels.blend,
         )
     )
-    left = trait(precision, lambda recipe: recipe.sixteen_bit)
+    sixteen_bit_share = trait(precision, lambda recipe: recipe.sixteen_bit)
     efficiency = trait(precision, lambda recipe: recipe.efficiency * (recipe.training_efficiency if trains else 1.0))
-    product = (1.0 - left) * product / efficiency + left * product_16
+    product = (1.0 - sixteen_bit_share) * product / efficiency + sixteen_bit_share * product_16
     units = {
         OperatorKind.matrix: Unit(product, matrix, floor, on_matrix, fine),
         OperatorKind.matrix_16: Unit(product_16, matrix, floor, on_matrix, fine),

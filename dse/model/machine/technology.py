@@ -30,10 +30,10 @@ ROOM = 300.0
 _LOWEST_VOLTAGE = 0.05
 
 #: Minimum of denominators: areas in m^2, energy per byte in J.
-_AREA, _JOULES = 1e-12, 1e-15
+_MIN_AREA, _MIN_BYTE_ENERGY = 1e-12, 1e-15
 
 
-class Areas(NamedTuple):
+class ChipAreas(NamedTuple):
     """Areas in m^2: cores, and the rest by the die that holds it."""
 
     cores: Scalar
@@ -41,7 +41,7 @@ class Areas(NamedTuple):
     on_base: Scalar
 
 
-class Clocked(NamedTuple):
+class OperatingPoint(NamedTuple):
     """Operating point of the cores under the power budget."""
 
     clock: Scalar  # Hz
@@ -50,30 +50,33 @@ class Clocked(NamedTuple):
     devices: Scalar  # transistors of the powered cores
 
 
-def areas(chip: Chip) -> Areas:
-    """Cores take their share of the whole area, at most that of the compute dies."""
+def areas(chip: Chip) -> ChipAreas:
+    """Return the areas of a chip by use, m^2.
+
+    Cores take their share of the whole area, at most that of the compute dies.
+    """
     cores = jnp.minimum(chip.die_area, chip.core_area * (chip.die_area + chip.base_area))
-    return Areas(cores, chip.die_area - cores, jnp.asarray(chip.base_area))
+    return ChipAreas(cores, chip.die_area - cores, jnp.asarray(chip.base_area))
 
 
 def perimeter(chip: Chip) -> Scalar:
-    """Perimeter in m of the dies as one square, that of the base dies where these are larger."""
+    """Return the perimeter in m of the dies as one square, that of the base dies where these are larger."""
     return 4.0 * jnp.sqrt(jnp.maximum(footprint(chip), 1e-12))
 
 
 def cooling(temperature: Scalar, efficiency: Scalar) -> Scalar:
-    """Cooler power per watt at ``temperature``: ``(300 K - T) / T / eta``; 0, with slope 0, from 300 K on."""
+    """Return the cooler power per watt at ``temperature``: ``(300 K - T) / T / eta``, 0 from 300 K on."""
     cold = jnp.maximum(temperature, 1e-3)
     return jnp.where(temperature < ROOM, ROOM - temperature, 0.0) / (cold * jnp.maximum(efficiency, 1e-3))
 
 
 def footprint(chip: Chip) -> Scalar:
-    """Area in m^2 that conducts the heat: of compute dies, or of the base dies under them, whichever is larger."""
+    """Return the area in m^2 that conducts the heat: of compute dies, or of larger base dies under them."""
     return jnp.maximum(chip.die_area, chip.base_area)
 
 
 def cooled_power(chip: Chip) -> Scalar:
-    """Power in W of the device: its budget, at most the heat that its dies can conduct to the cooling; and the board's.
+    """Return the power in W of the device: its budget, at most what its dies can conduct plus the board's.
 
     Heat of the memory counts as that of the dies: stacks share their cold plate.
     """
@@ -81,71 +84,85 @@ def cooled_power(chip: Chip) -> Scalar:
 
 
 def shared_power(chip: Chip) -> Scalar:
-    """Power in W divided by the shares: all but the board's."""
+    """Return the power in W divided by the shares: all but the board's."""
     return jnp.maximum(cooled_power(chip) - chip.board_power, 0.0)
 
 
 def wholes(chip: Chip) -> dict[str, Scalar]:
-    """Whole → sum of its shares, at most 1 for a chip that can be built."""
+    """Return what is shared → sum of its shares, at most 1 for a chip that can be built."""
     return {
         "power": chip.core_power + chip.memory_power + chip.link_power,
         "edge": chip.memory_edge + chip.link_edge,
         "area of the cores": chip.matrix_area + chip.vector_area + chip.core_memory_area,
-        "other area": _placed(chip),
-        "area": chip.core_area + (1.0 - chip.core_area) * jnp.minimum(_placed(chip), 1.0) + chip.control_area,
+        "other area": _periphery_share(chip),
+        "area": chip.core_area + (1.0 - chip.core_area) * jnp.minimum(_periphery_share(chip), 1.0) + chip.control_area,
     }
 
 
-def _placed(chip: Chip) -> Scalar:
-    """Share of the rest with caches and PHYs."""
+def _periphery_share(chip: Chip) -> Scalar:
+    """Return the share of the rest of the area that caches and PHYs take."""
     return chip.cache_area + chip.memory_area + chip.link_area
 
 
 def overspent(chip: Chip) -> Scalar:
-    """Whether shares exceed their whole by more than rounding."""
+    """Return true where shares exceed their whole by more than rounding."""
     return functools.reduce(jnp.maximum, wholes(chip).values()) > 1.0 + 1e-5
 
 
 def core_memory(chip: Chip) -> Scalar:
-    """Bytes of core memory."""
+    """Return the bytes of core memory."""
     return chip.core_memory_area * areas(chip).cores * chip.node.sram_density
 
 
 def cache(chip: Chip) -> Scalar:
-    """Bytes of the last cache."""
-    found = areas(chip)
-    return chip.cache_area * (found.on_die * chip.node.sram_density + found.on_base * chip.base_node.sram_density)
+    """Return the bytes of the last cache."""
+    die_areas = areas(chip)
+    return chip.cache_area * (
+        die_areas.on_die * chip.node.sram_density + die_areas.on_base * chip.base_node.sram_density
+    )
 
 
 def memory_units(chip: Chip) -> Scalar:
-    """Units of memory that are built: those wanted, at most those whose PHYs fit by area and perimeter."""
-    found, unit = areas(chip), chip.memory
-    by_area = chip.memory_area * (found.on_die + found.on_base) / jnp.maximum(unit.unit_area, _AREA)
-    by_edge = chip.memory_edge * perimeter(chip) / jnp.maximum(unit.unit_edge, 1e-9)
+    """Return the units of memory that are built: those wanted, at most those whose PHYs fit by area and perimeter."""
+    die_areas, memory = areas(chip), chip.memory
+    by_area = chip.memory_area * (die_areas.on_die + die_areas.on_base) / jnp.maximum(memory.unit_area, _MIN_AREA)
+    by_edge = chip.memory_edge * perimeter(chip) / jnp.maximum(memory.unit_edge, 1e-9)
     return min_prefer_first(chip.stacks, jnp.minimum(by_area, by_edge))
 
 
 def memory_tier(chip: Chip) -> MemoryTier:
-    """Device memory of the units built; bandwidth limited by power (that of coolers included) and data in flight."""
+    """Return the device memory of the units built.
+
+    ``B = min(n B_unit, in flight / latency, P_memory / E_byte)`` for ``n`` units.
+
+    Its bandwidth is limited by power (that of coolers included) and by the data in flight.
+    """
     unit, units = chip.memory, memory_units(chip)
     joules = unit.unit_energy * (1.0 + cooling(unit.unit_temperature, chip.memory_cooler))
-    moved = chip.memory_power * shared_power(chip) / jnp.maximum(joules, _JOULES)
+    powered_bandwidth = chip.memory_power * shared_power(chip) / jnp.maximum(joules, _MIN_BYTE_ENERGY)
     in_time = chip.in_flight * core_memory(chip) / jnp.maximum(unit.unit_latency, 1e-15)  # Little's law
-    limited = jnp.minimum(units * unit.unit_bandwidth, jnp.where(unit.unit_latency > 0.0, in_time, jnp.inf))
-    return MemoryTier(capacity=units * unit.unit_capacity, bandwidth=jnp.maximum(jnp.minimum(limited, moved), 1.0))
+    stack_bandwidth = jnp.minimum(units * unit.unit_bandwidth, jnp.where(unit.unit_latency > 0.0, in_time, jnp.inf))
+    return MemoryTier(
+        capacity=units * unit.unit_capacity, bandwidth=jnp.maximum(jnp.minimum(stack_bandwidth, powered_bandwidth), 1.0)
+    )
 
 
 def link_bandwidth(chip: Chip) -> Scalar:
-    """Scale-up bandwidth in B/s per direction: that wanted, limited by edge, area and power."""
-    found = areas(chip)
+    """Return the scale-up bandwidth in B/s per direction: that wanted, limited by edge, area and power.
+
+    ``min(wanted, P_link / E_byte, edge density, area density / depth)``.
+    """
+    die_areas = areas(chip)
     by_edge = chip.link_edge * perimeter(chip) * chip.link_density
-    by_area = chip.link_area * (found.on_die + found.on_base) / jnp.maximum(chip.link_depth, 1e-9) * chip.link_density
-    by_power = chip.link_power * shared_power(chip) / jnp.maximum(chip.link_energy, _JOULES)
+    by_area = (
+        chip.link_area * (die_areas.on_die + die_areas.on_base) / jnp.maximum(chip.link_depth, 1e-9) * chip.link_density
+    )
+    by_power = chip.link_power * shared_power(chip) / jnp.maximum(chip.link_energy, _MIN_BYTE_ENERGY)
     return jnp.minimum(jnp.minimum(chip.link_bandwidth, by_power), jnp.minimum(by_edge, by_area))
 
 
 def split_area(chip: Chip, dies: Scalar) -> Scalar:
-    """Area in m^2 that ``n`` equal dies in a square have beyond that of one die.
+    """Return the area in m^2 that ``n`` equal dies in a square have beyond that of one die.
 
     One design serves all places. Links to other dies are on as many edges as the innermost die needs, ``log2 n`` up to
     4: ``min(log2 n, 4) sqrt(n A)`` of edge. PHYs of memory and of links are on two edges, of which a mean die of more
@@ -158,18 +175,18 @@ def split_area(chip: Chip, dies: Scalar) -> Scalar:
 
 
 def repeated_areas(chip: Chip, dies: Scalar, base_dies: Scalar) -> tuple[Scalar, Scalar]:
-    """Area in m^2 of a compute and of a base die that repeats designs: all but one core and one memory PHY.
+    """Return the area in m^2 of a compute and of a base die that repeats designs: all but one core and one memory PHY.
 
     Slices of the last cache and PHYs of links repeat too; control and wiring do not.
     """
-    found, phy = areas(chip), chip.memory.unit_area
+    die_areas, phy = areas(chip), chip.memory.unit_area
     core = chip.core_devices / chip.node.density
-    on_die = (found.cores + _placed(chip) * found.on_die) / dies - core - phy
-    return jnp.maximum(on_die, 0.0), jnp.maximum(_placed(chip) * found.on_base / base_dies - phy, 0.0)
+    on_die = (die_areas.cores + _periphery_share(chip) * die_areas.on_die) / dies - core - phy
+    return jnp.maximum(on_die, 0.0), jnp.maximum(_periphery_share(chip) * die_areas.on_base / base_dies - phy, 0.0)
 
 
-def flops_a_cycle(chip: Chip) -> tuple[Scalar, Scalar]:
-    """16-bit FLOPs of the matrix units and fp32 FLOPs of the vector units per cycle."""
+def flops_per_cycle(chip: Chip) -> tuple[Scalar, Scalar]:
+    """Return 16-bit FLOPs of the matrix units and fp32 FLOPs of the vector units per cycle."""
     devices = areas(chip).cores * chip.node.density
     return (
         chip.matrix_area * devices / jnp.maximum(chip.matrix_devices, 1e-3),
@@ -177,13 +194,13 @@ def flops_a_cycle(chip: Chip) -> tuple[Scalar, Scalar]:
     )
 
 
-def switched(chip: Chip) -> Scalar:
-    """Energy in J per switched device at the nominal voltage."""
+def device_switching_energy(chip: Chip) -> Scalar:
+    """Return the energy in J per switched device at the nominal voltage."""
     return chip.switching_energy * chip.node.energy
 
 
-def clocked(chip: Chip) -> Clocked:
-    """The clock at which the cores draw their share of the power, with matrix units at their design load.
+def clocked(chip: Chip) -> OperatingPoint:
+    """Return the clock at which the cores draw their share of the power, with matrix units at their design load.
 
     ``V^2 f (l E_matrix + E_control) (1 + cooling) = share P`` with ``f ~ (V - V_t)^2 / V``, at least the voltage of
     boost clocks, at most the highest voltage and the node's highest clock. Where the power falls short of the least
@@ -191,33 +208,38 @@ def clocked(chip: Chip) -> Clocked:
     """
     node = chip.node
     devices = areas(chip).cores * node.density
-    matrix, _ = flops_a_cycle(chip)
+    matrix, _ = flops_per_cycle(chip)
     working = chip.matrix_load * chip.activity * chip.matrix_devices * matrix + chip.control_activity * devices
-    watts = working * switched(chip) * node.clock * (1.0 + cooling(node.temperature, chip.cooler))
+    watts = working * device_switching_energy(chip) * node.clock * (1.0 + cooling(node.temperature, chip.cooler))
     law = Power(threshold=node.threshold, lowest_voltage=chip.boost_voltage, leakage=0.0, control=0.0, uncore=0.0)
     demand = Demand(core_time=1.0, other_time=0.0, core_energy=watts, other_energy=0.0)
-    sold = node.highest_clock / jnp.maximum(node.clock, 1.0)
-    highest = min_prefer_first(sold, _ratio(jnp.asarray(node.highest_voltage), node.threshold))
+    max_clock_ratio = node.highest_clock / jnp.maximum(node.clock, 1.0)
+    highest = min_prefer_first(max_clock_ratio, _ratio(jnp.asarray(node.highest_voltage), node.threshold))
     ratio = clock_under_limit(demand, chip.core_power * shared_power(chip), highest, law)
     slowest = min_prefer_first(_ratio(chip.boost_voltage, node.threshold), highest)
-    fed = min_prefer_first(1.0, ratio / jnp.maximum(slowest, 1e-6))
-    boost = max_prefer_first(ratio, slowest)
-    return Clocked(boost * node.clock, voltage(boost, dataclasses.replace(law, lowest_voltage=0.0)), fed, fed * devices)
+    powered_share = min_prefer_first(1.0, ratio / jnp.maximum(slowest, 1e-6))
+    clock_ratio = max_prefer_first(ratio, slowest)
+    return OperatingPoint(
+        clock_ratio * node.clock,
+        voltage(clock_ratio, dataclasses.replace(law, lowest_voltage=0.0)),
+        powered_share,
+        powered_share * devices,
+    )
 
 
 def _ratio(volts: Scalar, threshold: Scalar) -> Scalar:
-    """Clock over the nominal one, as a function of voltage over the nominal one."""
-    over = jnp.maximum(volts - threshold, 0.0)
-    return over * over / (jnp.maximum(volts, _LOWEST_VOLTAGE) * (1.0 - threshold) * (1.0 - threshold))
+    """Return the clock over the nominal one, as a function of voltage over the nominal one."""
+    overdrive = jnp.maximum(volts - threshold, 0.0)
+    return overdrive * overdrive / (jnp.maximum(volts, _LOWEST_VOLTAGE) * (1.0 - threshold) * (1.0 - threshold))
 
 
 def generate(accelerator: Accelerator) -> Accelerator:
-    """The accelerator generated from its ``chip``, if it has one: rates, cores, cache, memory, power; same kernels."""
+    """Return the accelerator generated from its ``chip``, if it has one, with the same kernels."""
     chip = accelerator.chip
     if chip is None:
         return accelerator
     cores = clocked(chip)
-    matrix, vector = flops_a_cycle(chip)
+    matrix, vector = flops_per_cycle(chip)
     rate = cores.fed * cores.clock
     return dataclasses.replace(
         accelerator,
@@ -231,21 +253,21 @@ def generate(accelerator: Accelerator) -> Accelerator:
 
 
 def generated(design: Design) -> Design:
-    """The design with its accelerator generated from the chip, if it has one, and links limited by the chip."""
+    """Return the design with its accelerator generated from the chip, if it has one, and links limited by the chip."""
     system, chip = design.system, design.system.accelerator.chip
     if chip is None:
         return design
-    driven = jnp.maximum(min_prefer_first(system.scale_up.bandwidth, link_bandwidth(chip)), 1.0)
-    built = dataclasses.replace(
+    link_rate = jnp.maximum(min_prefer_first(system.scale_up.bandwidth, link_bandwidth(chip)), 1.0)
+    generated_system = dataclasses.replace(
         system,
         accelerator=generate(system.accelerator),
-        scale_up=dataclasses.replace(system.scale_up, bandwidth=driven),
+        scale_up=dataclasses.replace(system.scale_up, bandwidth=link_rate),
     )
-    return dataclasses.replace(design, system=built)
+    return dataclasses.replace(design, system=generated_system)
 
 
 def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
-    """Rates by precision as ratios to the 16-bit one; the vector units multiply fp32 matrices."""
+    """Return the rates by precision as ratios to the 16-bit one, with fp32 matrices on the vector units."""
     return MatrixRate(
         fp32=vector,
         tf32=chip.tf32_ratio * matrix,
@@ -258,13 +280,13 @@ def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
     )
 
 
-def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
-    """Energies, clock and voltages of the generated clock, whose voltage is the nominal one."""
+def _power(power: Power, chip: Chip, cores: OperatingPoint) -> Power:
+    """Return the energies, clock and voltages of the generated clock, whose voltage is the nominal one."""
     node, square = chip.node, cores.volts * cores.volts
-    each = switched(chip) * square
-    devices = areas(chip)
-    on_base = devices.on_base * chip.base_node.sram_density
-    on_die = devices.on_die * node.sram_density
+    device_energy = device_switching_energy(chip) * square
+    die_areas = areas(chip)
+    on_base = die_areas.on_base * chip.base_node.sram_density
+    on_die = die_areas.on_die * node.sram_density
     cache_energy = (on_base * chip.base_node.energy + on_die * node.energy) / jnp.maximum(on_base + on_die, 1.0)
     transistors = chip.die_area * node.density * node.leakage + chip.base_area * chip.base_node.density * (
         chip.base_node.leakage
@@ -272,13 +294,13 @@ def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
     static = cores.volts * jnp.exp(power.leakage_slope * (cores.volts - 1.0))
     return dataclasses.replace(
         power,
-        matrix_energy=each * chip.activity * chip.matrix_devices,
-        vector_energy=each * chip.activity * chip.vector_devices,
+        matrix_energy=device_energy * chip.activity * chip.matrix_devices,
+        vector_energy=device_energy * chip.activity * chip.vector_devices,
         cache_energy=chip.byte_energy * cache_energy * square,
         memory_energy=jnp.asarray(chip.memory.unit_energy),
         uncore=jnp.asarray(chip.board_power),
         leakage=chip.device_leakage * transistors * static,
-        control=each * chip.control_activity * cores.devices * cores.clock,
+        control=device_energy * chip.control_activity * cores.devices * cores.clock,
         nominal_clock=cores.clock,
         clock=chip.clock_ratio * cores.clock,
         threshold=node.threshold / jnp.maximum(cores.volts, _LOWEST_VOLTAGE),

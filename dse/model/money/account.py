@@ -17,7 +17,7 @@ from dse.types import Accelerator, Design, Emissions, Fab, Made, Prices, Process
 from dse.types.reliability import UNLIMITED
 
 
-class Embodied(NamedTuple):
+class EmbodiedCarbon(NamedTuple):
     """Embodied emissions of one accelerator by part, kg."""
 
     dies: Scalar
@@ -30,7 +30,7 @@ class Embodied(NamedTuple):
         return sum(self)
 
 
-class Emitted(NamedTuple):
+class EmissionRates(NamedTuple):
     """Emissions of a system in use by part, kg/s."""
 
     operation: Scalar
@@ -44,40 +44,55 @@ class Emitted(NamedTuple):
 
 
 def die_carbon(area: Scalar, good: Scalar, process: Process, emissions: Emissions) -> Scalar:
-    """Emissions of dies of ``area`` m^2 with yield ``good``, kg: ``A / Y (CI_fab EPA + GPA + MPA)`` (ACT)."""
+    """Return the emissions of dies of ``area`` m^2 with yield ``good``, kg.
+
+    ``A / Y (CI_fab EPA + GPA + MPA)`` (ACT).
+    """
     return area / good * (emissions.fab_grid * process.fab_energy + process.fab_gas + emissions.materials)
 
 
-def device_carbon(accelerator: Accelerator, emissions: Emissions) -> Embodied:
-    """Embodied emissions of ``accelerator``, kg; where its dies are unknown, in proportion to its TDP."""
-    made, fab = accelerator.made, accelerator.fab or Fab()
+def device_carbon(accelerator: Accelerator, emissions: Emissions) -> EmbodiedCarbon:
+    """Return the embodied emissions of ``accelerator``, kg.
+
+    Where its dies are unknown they are in proportion to its TDP.
+    """
+    manufacturing, fab = accelerator.made, accelerator.fab or Fab()
     by_power = emissions.watt * accelerator.power.tdp
     if not accelerator.has_known_dies:
-        return Embodied(by_power, emissions.memory_intensity * accelerator.memory.capacity, 0.0)
-    made = made or Made()
-    parts = parts_of(accelerator, made, fab)
-    found = _of_parts(parts, made, fab, emissions)
+        return EmbodiedCarbon(by_power, emissions.memory_intensity * accelerator.memory.capacity, 0.0)
+    manufacturing = manufacturing or Made()
+    parts = parts_of(accelerator, manufacturing, fab)
+    embodied = _carbon_of_parts(parts, manufacturing, fab, emissions)
     if accelerator.is_generated:
-        return found
-    known = made.logic_area > 0.0
-    return Embodied(jnp.where(known, found.dies, by_power), found.memory, jnp.where(known, found.package, 0.0))
+        return embodied
+    has_area = manufacturing.logic_area > 0.0
+    return EmbodiedCarbon(
+        jnp.where(has_area, embodied.dies, by_power), embodied.memory, jnp.where(has_area, embodied.package, 0.0)
+    )
 
 
-def _of_parts(parts: DeviceParts, made: Made, fab: Fab, emissions: Emissions) -> Embodied:
-    done = making(parts, made, fab)
-    dies = die_carbon(done.linked, done.compute.good, parts.process, emissions)
-    dies = dies + die_carbon(parts.base, done.base.good, parts.base_process, emissions)
-    stands = jnp.maximum(done.linked, parts.base) + parts.memory_area
-    return Embodied(dies, emissions.memory_intensity * parts.memory_bytes, emissions.carrier * stands)
+def _carbon_of_parts(parts: DeviceParts, manufacturing: Made, fab: Fab, emissions: Emissions) -> EmbodiedCarbon:
+    """Return the embodied emissions of dies, memory and package, kg."""
+    products = making(parts, manufacturing, fab)
+    dies = die_carbon(products.linked, products.compute.good, parts.process, emissions)
+    dies = dies + die_carbon(parts.base, products.base.good, parts.base_process, emissions)
+    carrier_area = jnp.maximum(products.linked, parts.base) + parts.memory_area
+    return EmbodiedCarbon(dies, emissions.memory_intensity * parts.memory_bytes, emissions.carrier * carrier_area)
 
 
-def emitted(embodied: Embodied, emissions: Emissions, prices: Prices, devices: Scalar, power: Scalar) -> Emitted:
-    """Emissions of ``devices`` in use that draw ``power`` W together, facility included, kg/s.
+def emission_rates(
+    embodied: EmbodiedCarbon, emissions: Emissions, prices: Prices, devices: Scalar, power: Scalar
+) -> EmissionRates:
+    """Return the emissions of ``devices`` in use that draw ``power`` W together, facility included, kg/s.
+
+    ``CI P + n (C_device + C_server) / (T u)`` with lifetime ``T`` and share in use ``u`` (ACT: Gupta et al. 2022).
 
     Embodied emissions are written off over the lifetime, of which the devices are in use for the share ``in_use``.
     """
-    each = devices / (prices.lifetime * prices.in_use)
-    return Emitted(emissions.grid * power, embodied.total * each, emissions.server * each)
+    lifetimes_per_second = devices / (prices.lifetime * prices.in_use)
+    return EmissionRates(
+        emissions.grid * power, embodied.total * lifetimes_per_second, emissions.server * lifetimes_per_second
+    )
 
 
 _HOUR = 3600.0
@@ -88,11 +103,11 @@ class Account(NamedTuple):
 
     metrics: dict[str, Scalar]
     spent: Spending
-    emitted: Emitted
+    emitted: EmissionRates
 
 
 def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> Account:
-    """Money and carbon of a design.
+    """Return the money and carbon of a design.
 
     ``capital_cost``: all devices with stated spares; ``tco_per_year``: a year of owning them, in use for the share
     ``in_use``; ``cost_per_device_hour``: per device and hour of use.
@@ -105,21 +120,21 @@ def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> A
     """
     system = design.system
     prices, emissions = system.prices or Prices(), system.emissions or Emissions()
-    price, made = price_of(system.accelerator, prices)
+    price, costs = price_of(system.accelerator, prices)
     board = power_limit(system.accelerator.power)
-    paid = capital(system, prices, price, board + system.host_power)
-    bought = devices + spare_devices(system)
-    paid_all = type(paid)(*(bought * part for part in paid))
-    spent = spending(paid, prices, bought, power)
+    capital_per_device = capital(system, prices, price, board + system.host_power)
+    devices_paid = devices + spare_devices(system)
+    total_capital = type(capital_per_device)(*(devices_paid * part for part in capital_per_device))
+    running_costs = spending(capital_per_device, prices, devices_paid, power)
     embodied = device_carbon(system.accelerator, emissions)
-    out = emitted(embodied, emissions, prices, bought, power)
-    rate, total = spent.total, paid_all.total
+    emissions_per_second = emission_rates(embodied, emissions, prices, devices_paid, power)
+    rate, total = running_costs.total, total_capital.total
     metrics = dict(
         device_price=price,
-        device_cost=made.total,
-        **{f"device_cost_{part}": value for part, value in made._asdict().items()},
+        device_cost=costs.total,
+        **{f"device_cost_{part}": value for part, value in costs._asdict().items()},
         capital_cost=total,
-        **{f"capital_cost_{part}": value for part, value in paid_all._asdict().items()},
+        **{f"capital_cost_{part}": value for part, value in total_capital._asdict().items()},
         tco_per_year=rate * (prices.in_use * YEAR),
         cost_per_device_hour=_HOUR * rate * reciprocal(devices),
         tokens_per_cost=tokens * reciprocal(rate),
@@ -127,18 +142,23 @@ def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> A
         device_carbon=embodied.total,
         **{f"device_carbon_{part}": value for part, value in embodied._asdict().items()},
     )
-    return Account(metrics, spent, out)
+    return Account(metrics, running_costs, emissions_per_second)
 
 
 def spare_devices(system: System) -> Scalar:
-    """Devices of the spare nodes that a system states; default spares are not paid for."""
+    """Return the devices of the spare nodes that a system states, 0 for default spares, which are not paid for."""
     reliability = system.reliability
     if reliability is None:
         return 0.0
     return jnp.where(reliability.spares < UNLIMITED, reliability.spares, 0.0) * reliability.node_devices
 
 
-def integrate(each_second: Spending | Emitted, seconds: Scalar) -> dict[str, Scalar]:
-    """Amount over ``seconds``: the total under an empty name, and ``_<part>`` by part."""
+def integrate(each_second: Spending | EmissionRates, seconds: Scalar) -> dict[str, Scalar]:
+    """Return the amount over ``seconds``: the total under an empty name, and ``_<part>`` by part.
+
+    Args:
+        each_second: amounts per second by part.
+        seconds: duration, s.
+    """
     parts = {f"_{name}": seconds * value for name, value in each_second._asdict().items()}
     return {"": sum(parts.values()), **parts}

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from dse.model.choice import plus, times
 from dse.model.machine.technology import areas, memory_units, repeated_areas, split_area
 from dse.model.money.die import LEAST_YIELD, MOST_SPARE, Die, die
-from dse.model.money.package import Joined, PackageCost, assembly, package
+from dse.model.money.package import PackageCost, PackagedDies, assembly, package
 from dse.types import Accelerator, Assembly, Chip, Fab, LogicNode, Made, Prices, Process, Scalar
 
 
@@ -23,7 +23,7 @@ class DesignCost(NamedTuple):
 
 
 def die_design(unique: Scalar, linked: Scalar, chiplets: Scalar, process: Process, fab: Fab) -> DesignCost:
-    """Design cost of a die, USD: modules and chip.
+    """Return the design cost of a die, USD: modules and chip.
 
     ``0.5 C A / A0`` for its modules and the one that links dies, ``0.3 C A / A0 + 0.2 C`` for the chip, with the cost
     ``C`` of a chip of ``A0`` = 300 mm2 (chiplet actuary, DAC 2022) and the area ``A`` of what is designed: a repeated
@@ -45,14 +45,17 @@ def die_design(unique: Scalar, linked: Scalar, chiplets: Scalar, process: Proces
     )
 
 
-def package_design(using: Assembly, found: PackageCost) -> Scalar:
-    """Design cost of a package, USD, by the area of its carrier, or of its substrate and layers without one."""
+def package_design(packaging: Assembly, package: PackageCost) -> Scalar:
+    """Return the design cost of a package, USD.
+
+    By the area of its carrier, or of its substrate and layers without one.
+    """
     by_area = jnp.where(
-        using.carrier_scale > 0.0,
-        using.design_rate * found.carrier_area + found.substrate,
-        using.design_rate * found.substrate_area * found.layers,
+        packaging.carrier_scale > 0.0,
+        packaging.design_rate * package.carrier_area + package.substrate,
+        packaging.design_rate * package.substrate_area * package.layers,
     )
-    return by_area + using.design_fixed
+    return by_area + packaging.design_fixed
 
 
 class Bill(NamedTuple):
@@ -72,7 +75,7 @@ class Bill(NamedTuple):
 
 
 class DeviceParts(NamedTuple):
-    """Dies and memory of an accelerator; areas in m^2."""
+    """Dies and memory of an accelerator, with areas in m^2."""
 
     logic: Scalar
     base: Scalar
@@ -102,17 +105,17 @@ class Making(NamedTuple):
     nre: tuple[DesignCost, DesignCost, Scalar]  # compute die, base die, package
 
 
-def parts_of(accelerator: Accelerator, made: Made, fab: Fab) -> DeviceParts:
-    """Dies and memory of an accelerator: of its chip where it is generated, else as its file states.
+def parts_of(accelerator: Accelerator, manufacturing: Made, fab: Fab) -> DeviceParts:
+    """Return the dies and memory of an accelerator: of its chip where it is generated, else as its file states.
 
     Memory stacks that do not fit are neither built nor paid. Compute dies are as many as stated, or more so that none
     exceeds the reticle.
     """
     chip = accelerator.chip
     if chip is None:
-        return stated_parts(made, fab, accelerator.memory.capacity)
-    chiplets = jnp.maximum(made.chiplets, chip.die_area / fab.reticle)
-    unit, built = chip.memory, memory_units(chip)
+        return stated_parts(manufacturing, fab, accelerator.memory.capacity)
+    chiplets = jnp.maximum(manufacturing.chiplets, chip.die_area / fab.reticle)
+    unit, units_built = chip.memory, memory_units(chip)
     price = jnp.where(unit.unit_price > 0.0, unit.unit_price, fab.memory_price * unit.unit_capacity)
     carrier_area = jnp.where(unit.unit_edge > 0.0, fab.memory_area, 0.0)  # 0 where memory is stacked on the die
     return DeviceParts(
@@ -120,127 +123,156 @@ def parts_of(accelerator: Accelerator, made: Made, fab: Fab) -> DeviceParts:
         chip.base_area,
         _as_process(chip.node),
         _as_process(chip.base_node),
-        built,
-        built * price,
-        built * unit.unit_capacity,
-        built * carrier_area,
+        units_built,
+        units_built * price,
+        units_built * unit.unit_capacity,
+        units_built * carrier_area,
         chiplets,
         split_area(chip, chiplets),
-        repeated_areas(chip, chiplets, made.base_chiplets),
-        _redundant(chip, made, chiplets),
+        repeated_areas(chip, chiplets, manufacturing.base_chiplets),
+        _redundancy(chip, manufacturing, chiplets),
     )
 
 
-def stated_parts(made: Made, fab: Fab, held: Scalar) -> DeviceParts:
-    """Dies as stated, with ``held`` bytes of memory; blocks of a die are designed once."""
-    area = made.logic_area
-    chiplets = jnp.maximum(made.chiplets, area / fab.reticle)
-    units = jnp.where(made.stacks_beside > 0.0, made.stacks_beside, held / fab.memory_unit)
+def stated_parts(manufacturing: Made, fab: Fab, memory_bytes: Scalar) -> DeviceParts:
+    """Return the dies that a file states, with ``memory_bytes`` bytes of memory.
+
+    Blocks of a die are designed once.
+
+    Args:
+        manufacturing: dies as stated.
+        fab: prices and areas.
+        memory_bytes: capacity of the memory, bytes.
+    """
+    area = manufacturing.logic_area
+    chiplets = jnp.maximum(manufacturing.chiplets, area / fab.reticle)
+    units = jnp.where(manufacturing.stacks_beside > 0.0, manufacturing.stacks_beside, memory_bytes / fab.memory_unit)
     return DeviceParts(
         area,
-        made.io_area,
-        made.process,
-        made.base_process,
+        manufacturing.io_area,
+        manufacturing.process,
+        manufacturing.base_process,
         units,
-        fab.memory_price * held,
-        held,
+        fab.memory_price * memory_bytes,
+        memory_bytes,
         units * fab.memory_area,
         chiplets,
         fab.link_area * jnp.minimum(chiplets - 1.0, 1.0) * area,
-        ((made.block_area - made.block_area / made.blocks) * (area / chiplets), 0.0),
-        made,
+        ((manufacturing.block_area - manufacturing.block_area / manufacturing.blocks) * (area / chiplets), 0.0),
+        manufacturing,
     )
 
 
-def _redundant(chip: Chip, made: Made, chiplets: Scalar) -> Made:
-    """Blocks and spares of a compute die of a generated chip: as stated, or its cores."""
-    cores, stated = areas(chip).cores, made.spare_blocks > 0.0
+def _redundancy(chip: Chip, manufacturing: Made, chiplets: Scalar) -> Made:
+    """Return the blocks and spares of a compute die of a generated chip: as stated, or its cores."""
+    cores, has_spares = areas(chip).cores, manufacturing.spare_blocks > 0.0
     blocks = jnp.maximum(cores * chip.node.density / (chip.core_devices * chiplets), 1.0)
     share = cores / (chip.die_area + split_area(chip, chiplets))
     return dataclasses.replace(
-        made,
-        blocks=jnp.where(stated, made.blocks, blocks),
-        spare_blocks=jnp.where(stated, made.spare_blocks, jnp.minimum(chip.spare_cores * blocks, MOST_SPARE)),
-        block_area=jnp.where(stated, made.block_area, share),
+        manufacturing,
+        blocks=jnp.where(has_spares, manufacturing.blocks, blocks),
+        spare_blocks=jnp.where(
+            has_spares, manufacturing.spare_blocks, jnp.minimum(chip.spare_cores * blocks, MOST_SPARE)
+        ),
+        block_area=jnp.where(has_spares, manufacturing.block_area, share),
     )
 
 
 def _as_process(node: LogicNode) -> Process:
+    """Return a logic node as the process that dies are made in."""
     return node
 
 
-def making(parts: DeviceParts, made: Made, fab: Fab) -> Making:
-    """Dies, package and designs of an accelerator; compute dies, and base dies, have equal areas."""
-    chiplets, linked = parts.chiplets, parts.logic + parts.links
+def making(parts: DeviceParts, manufacturing: Made, fab: Fab) -> Making:
+    """Return dies, package and designs of an accelerator, whose compute dies, and base dies, have equal areas.
+
+    Args:
+        parts: dies and memory.
+        manufacturing: how it is made.
+        fab: prices and yields.
+    """
+    chiplets, linked_area = parts.chiplets, parts.logic + parts.links
     repeated, base_repeated = parts.repeated
-    based_area = parts.base / made.base_chiplets
-    base_unique = plus(based_area, times(-1.0, base_repeated))
-    based = jnp.where(parts.base > 0.0, 1.0, 0.0)
-    compute = die(linked / chiplets, parts.process, fab, parts.redundant)
-    base = die(based_area, parts.base_process, fab, None)
-    using = assembly(made.packaging, fab)
-    stacked = using.bond_price + using.bond_defects > 0.0  # each base die with its share of the compute dies
-    stands = jnp.where(stacked, jnp.maximum(linked, parts.base), linked + parts.base)
-    a_base = using.bond_yield ** (chiplets / made.base_chiplets)
-    a_base = jnp.maximum(a_base / (1.0 + using.bond_defects * linked / made.base_chiplets), LEAST_YIELD)
-    dies = jnp.where(stacked, made.base_chiplets, chiplets + based * made.base_chiplets)
-    dies = dies + jnp.where(using.carrier_scale > 0.0, parts.units, 0.0)
-    quality = compute.quality**chiplets * base.quality ** (based * made.base_chiplets)
-    found = package(using, fab, made.chip_first, Joined(dies, chiplets, stands, parts.memory_area, quality))
+    base_area = parts.base / manufacturing.base_chiplets
+    base_unique = plus(base_area, times(-1.0, base_repeated))
+    has_base = jnp.where(parts.base > 0.0, 1.0, 0.0)
+    compute = die(linked_area / chiplets, parts.process, fab, parts.redundant)
+    base = die(base_area, parts.base_process, fab, None)
+    packaging = assembly(manufacturing.packaging, fab)
+    is_stacked = packaging.bond_price + packaging.bond_defects > 0.0  # each base die with its share of the compute dies
+    carrier_area = jnp.where(is_stacked, jnp.maximum(linked_area, parts.base), linked_area + parts.base)
+    face_yield = packaging.bond_yield ** (chiplets / manufacturing.base_chiplets)
+    face_yield = jnp.maximum(
+        face_yield / (1.0 + packaging.bond_defects * linked_area / manufacturing.base_chiplets), LEAST_YIELD
+    )
+    dies = jnp.where(is_stacked, manufacturing.base_chiplets, chiplets + has_base * manufacturing.base_chiplets)
+    dies = dies + jnp.where(packaging.carrier_scale > 0.0, parts.units, 0.0)
+    quality = compute.quality**chiplets * base.quality ** (has_base * manufacturing.base_chiplets)
+    package_cost = package(
+        packaging, fab, manufacturing.chip_first, PackagedDies(dies, chiplets, carrier_area, parts.memory_area, quality)
+    )
     nre = (
-        die_design(parts.logic / chiplets - repeated, linked / chiplets - repeated, chiplets, parts.process, fab),
+        die_design(parts.logic / chiplets - repeated, linked_area / chiplets - repeated, chiplets, parts.process, fab),
         die_design(base_unique, base_unique, 1.0, parts.base_process, fab),
-        package_design(using, found),
+        package_design(packaging, package_cost),
     )
     return Making(
         compute,
         base,
-        linked,
+        linked_area,
         chiplets,
-        based * made.base_chiplets,
-        using.bond_price * linked,
-        jnp.where(stacked, a_base, 1.0),
-        found,
+        has_base * manufacturing.base_chiplets,
+        packaging.bond_price * linked_area,
+        jnp.where(is_stacked, face_yield, 1.0),
+        package_cost,
         nre,
     )
 
 
 def bill(accelerator: Accelerator) -> Bill:
-    """Manufacturing cost of ``accelerator`` by part, USD."""
-    made, fab = accelerator.made or Made(), accelerator.fab or Fab()
-    parts = parts_of(accelerator, made, fab)
-    done = making(parts, made, fab)
-    using = assembly(made.packaging, fab)
-    bumps = using.bump_price * (done.linked + parts.base)
-    dies = done.chiplets * done.compute.cost + done.base_chiplets * done.base.cost + bumps
-    stacks = (dies + done.face_price) / done.face_yield
-    carried = jnp.where(using.carrier_scale > 0.0, parts.memory, 0.0)
-    compute, base, of_package = done.nre
-    of_base = jnp.where(done.base_chiplets > 0.0, base.modules + base.chips, 0.0)
+    """Return the manufacturing cost of ``accelerator`` by part, USD."""
+    manufacturing, fab = accelerator.made or Made(), accelerator.fab or Fab()
+    parts = parts_of(accelerator, manufacturing, fab)
+    products = making(parts, manufacturing, fab)
+    packaging = assembly(manufacturing.packaging, fab)
+    bumps = packaging.bump_price * (products.linked + parts.base)
+    dies = products.chiplets * products.compute.cost + products.base_chiplets * products.base.cost + bumps
+    stacks = (dies + products.face_price) / products.face_yield
+    carried = jnp.where(packaging.carrier_scale > 0.0, parts.memory, 0.0)
+    compute, base, package_design_cost = products.nre
+    base_design_cost = jnp.where(products.base_chiplets > 0.0, base.modules + base.chips, 0.0)
     return Bill(
         dies=dies,
         memory=parts.memory,
-        package=done.found.raw + done.found.lost + done.face_price,
-        lost=stacks - dies - done.face_price + (stacks + carried) * done.found.dies_lost,
+        package=products.found.raw + products.found.lost + products.face_price,
+        lost=stacks - dies - products.face_price + (stacks + carried) * products.found.dies_lost,
         test=fab.test_price,
-        design=((compute.modules + compute.chips + of_base) / made.reuse + of_package) / made.volume,
+        design=((compute.modules + compute.chips + base_design_cost) / manufacturing.reuse + package_design_cost)
+        / manufacturing.volume,
     )
 
 
 def price_of(accelerator: Accelerator, prices: Prices) -> tuple[Scalar, Bill]:
-    """Price of an accelerator in USD, and its bill.
+    """Return the price of an accelerator in USD, and its bill.
 
     As sold where known, else the cost of a unit over (1 - margin) and its share of the design; where the dies are
     unknown too, a price per watt of TDP, and no bill.
+
+    Args:
+        accelerator: with or without known dies.
+        prices: of dies unknown, per W.
+
+    Returns:
+        Price in USD, and the bill.
     """
-    made, by_power = accelerator.made, prices.watt_price * accelerator.power.tdp
+    manufacturing, by_power = accelerator.made, prices.watt_price * accelerator.power.tdp
     if not accelerator.has_known_dies:
         return by_power, Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    found = bill(accelerator)
-    made = made or Made()
-    dear = sum(found[:-1]) / (1.0 - made.margin) + found.design
+    costs = bill(accelerator)
+    manufacturing = manufacturing or Made()
+    cost_price = sum(costs[:-1]) / (1.0 - manufacturing.margin) + costs.design
     if accelerator.is_generated:
-        return dear, found
-    known = made.logic_area > 0.0
-    found = Bill(*(jnp.where(known, part, 0.0) for part in found))
-    return jnp.where(made.price > 0.0, made.price, jnp.where(known, dear, by_power)), found
+        return cost_price, costs
+    has_area = manufacturing.logic_area > 0.0
+    costs = Bill(*(jnp.where(has_area, part, 0.0) for part in costs))
+    return jnp.where(manufacturing.price > 0.0, manufacturing.price, jnp.where(has_area, cost_price, by_power)), costs

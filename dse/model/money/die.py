@@ -11,7 +11,7 @@ from dse.types import Fab, Made, Process, Scalar
 _PI = 3.141592653589793
 
 #: Minimum area of a die in m^2, so that nothing divides by zero.
-_LEAST = 1e-12
+_MIN_AREA = 1e-12
 
 #: Yields of dies or packages below this count as this.
 LEAST_YIELD = 1e-6
@@ -30,51 +30,53 @@ class Die(NamedTuple):
 
 
 def dies_per_wafer(area: Scalar, fab: Fab) -> Scalar:
-    """Square dies of ``area`` m^2 per wafer, a smooth count, at least 1.
+    """Return the square dies of ``area`` m^2 per wafer, a smooth count, at least 1.
 
     ``N = pi (D / 2 - e)^2 / A' - pi (D - 2 e) / sqrt(2 A')`` with ``A' = A + 2 s sqrt(A) + s^2`` (chiplet actuary,
     Feng and Ma, DAC 2022).
     """
-    side = jnp.sqrt(jnp.maximum(area, _LEAST)) + fab.scribe
+    side = jnp.sqrt(jnp.maximum(area, _MIN_AREA)) + fab.scribe
     usable = jnp.maximum(fab.wafer_diameter - 2.0 * fab.wafer_edge, 0.0)
     return jnp.maximum(_PI * (0.5 * usable / side) ** 2 - _PI * usable / (2.0**0.5 * side), 1.0)
 
 
 def survival(area: Scalar, defects: Scalar, clustering: Scalar) -> Scalar:
-    """Yield of an area without repair, negative binomial: ``(1 + D0 A / alpha)^-alpha`` (Stapper 1989).
+    """Return the yield of an area without repair, negative binomial: ``(1 + D0 A / alpha)^-alpha`` (Stapper 1989).
 
     Poisson's ``exp(-D0 A)`` for a large ``alpha``, Seeds' for 1. A critical-area ratio multiplies ``A``.
     """
     return jnp.exp(-clustering * jnp.log1p(defects * area / clustering))  # powers of numbers near 1 lose digits
 
 
-def die_yield(area: Scalar, process: Process, fab: Fab, made: Made | None) -> Scalar:
-    """Yield of a die with repair: all of its area outside of blocks works, and all blocks but the spare ones.
+def die_yield(area: Scalar, process: Process, fab: Fab, redundancy: Made | None) -> Scalar:
+    """Return the yield of a die with repair: its area outside of blocks works, and all blocks but the spare ones.
 
     ``Y(A_rest) sum_j<=k C(n, j) (1 - y)^j y^(n - j)`` with the yield ``y`` of one of ``n`` blocks, linear between whole
-    numbers ``k`` of spare blocks. ``made``: blocks and spares of a compute die; None for dies without repair.
+    numbers ``k`` of spare blocks. ``redundancy``: blocks and spares of a compute die; None for dies without repair.
     """
     critical = fab.critical_area * area
-    if made is None:
+    if redundancy is None:
         return survival(critical, process.defect_density, fab.clustering)
-    in_blocks = made.block_area * critical
-    block = fab.clustering * jnp.log1p(process.defect_density * in_blocks / (made.blocks * fab.clustering))
-    odds = jnp.expm1(block)  # of a defective over a good block
-    term = jnp.exp(-block * made.blocks)
-    enough = term
-    for bad in range(MOST_SPARE):
-        term = term * odds * jnp.maximum((made.blocks - bad) / (bad + 1.0), 0.0)
-        enough = enough + term * jnp.clip(made.spare_blocks - bad, 0.0, 1.0)
-    return survival(critical - in_blocks, process.defect_density, fab.clustering) * jnp.minimum(enough, 1.0)
+    in_blocks = redundancy.block_area * critical
+    block = fab.clustering * jnp.log1p(process.defect_density * in_blocks / (redundancy.blocks * fab.clustering))
+    defect_odds = jnp.expm1(block)  # of a defective over a good block
+    term = jnp.exp(-block * redundancy.blocks)
+    repaired_probability = term
+    for defects in range(MOST_SPARE):
+        term = term * defect_odds * jnp.maximum((redundancy.blocks - defects) / (defects + 1.0), 0.0)
+        repaired_probability = repaired_probability + term * jnp.clip(redundancy.spare_blocks - defects, 0.0, 1.0)
+    return survival(critical - in_blocks, process.defect_density, fab.clustering) * jnp.minimum(
+        repaired_probability, 1.0
+    )
 
 
-def die(area: Scalar, process: Process, fab: Fab, made: Made | None) -> Die:
-    """A die of ``area`` m^2.
+def die(area: Scalar, process: Process, fab: Fab, redundancy: Made | None) -> Die:
+    """Return a die of ``area`` m^2.
 
     A test with coverage ``c`` passes ``Y_t = 1 - (1 - Y) c`` of the dies, of which ``Y / Y_t`` work, at
     ``(raw + test) / Y_t`` each (CATCH, Graening et al. 2025). ``c = 1`` is the known good die ``raw / Y``.
     """
     raw = process.wafer_price / dies_per_wafer(area, fab)
-    good = jnp.maximum(die_yield(area, process, fab, made), LEAST_YIELD)
+    good = jnp.maximum(die_yield(area, process, fab, redundancy), LEAST_YIELD)
     passing = good + (1.0 - good) * (1.0 - fab.coverage)  # written so that small yields are not lost to rounding
     return Die(raw, (raw + fab.die_test) / passing, good, good / passing)

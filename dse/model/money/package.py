@@ -12,7 +12,7 @@ from dse.model.money.die import LEAST_YIELD, dies_per_wafer, survival
 from dse.types import Assembly, Fab, Packaging, Scalar
 
 #: Package areas in m^2 above which substrates of several dies have more layers (chiplet actuary).
-_MIDDLE, _LARGE = 289e-6, 900e-6
+_MIDDLE_AREA, _LARGE_AREA = 289e-6, 900e-6
 
 
 class PackageCost(NamedTuple):
@@ -29,17 +29,22 @@ class PackageCost(NamedTuple):
 
 
 def assembly(packaging: Scalar, fab: Fab) -> Assembly:
-    """Parameters of the packaging with this code."""
+    """Return the parameters of the packaging with this code."""
     by_code = {code: getattr(fab, code.name) for code in Packaging}
     if isinstance(packaging, int | float):
         return by_code[Packaging(int(packaging))]
     names = [field.name for field in dataclasses.fields(Assembly)]
     return Assembly(
-        **{name: choose(packaging, {code: getattr(one, name) for code, one in by_code.items()}) for name in names}
+        **{
+            name: choose(
+                packaging, {code: getattr(packaging_record, name) for code, packaging_record in by_code.items()}
+            )
+            for name in names
+        }
     )
 
 
-class Joined(NamedTuple):
+class PackagedDies(NamedTuple):
     """Dies of a package."""
 
     dies: Scalar  # bonded dies
@@ -49,50 +54,54 @@ class Joined(NamedTuple):
     quality: Scalar  # share of tested dies that work
 
 
-def package(using: Assembly, fab: Fab, chip_first: Scalar, joined: Joined) -> PackageCost:
-    """A package of tested dies.
+def package(packaging: Assembly, fab: Fab, chip_first: Scalar, dies: PackagedDies) -> PackageCost:
+    """Return the cost of a package of tested dies.
 
     On an organic substrate one bad bond loses all: ``(chips + P) / b^n``. On a carrier of area ``I = k area``, with the
     dies bonded after it (chip-last), ``C_i / (y1 y2 y3) + C_s / y3 + chips / (y2 y3)`` with the yields of the carrier,
     of the bonds ``b^n`` and of the substrate assembly; a carrier made around its dies (chip-first) loses them with it:
     ``(C_i + chips) / (y1 y3) + C_s / y3`` (chiplet actuary, DAC 2022).
     """
-    carried = using.carrier_scale > 0.0
-    carrier_area = using.carrier_scale * (joined.area + joined.on_carrier)
+    has_carrier = packaging.carrier_scale > 0.0
+    carrier_area = packaging.carrier_scale * (dies.area + dies.on_carrier)
     carrier = jnp.where(
-        carried, using.carrier_price / dies_per_wafer(carrier_area, fab) + fab.carrier_dicing * carrier_area, 0.0
+        has_carrier,
+        packaging.carrier_price / dies_per_wafer(carrier_area, fab) + fab.carrier_dicing * carrier_area,
+        0.0,
     )
-    made = jnp.maximum(survival(carrier_area, using.carrier_defects, using.carrier_clustering), LEAST_YIELD)
-    bond = jnp.maximum(using.bond_yield**joined.dies * joined.quality, LEAST_YIELD)
-    attach = jnp.where(carried, fab.attach_yield, 1.0)
-    stands = jnp.where(carried, carrier_area, joined.area)
-    substrate_area = fab.substrate_scale * stands
-    layers = jnp.where(carried, 1.0, _layers(joined.chiplets, substrate_area, fab))
+    carrier_yield = jnp.maximum(
+        survival(carrier_area, packaging.carrier_defects, packaging.carrier_clustering), LEAST_YIELD
+    )
+    bond = jnp.maximum(packaging.bond_yield**dies.dies * dies.quality, LEAST_YIELD)
+    attach = jnp.where(has_carrier, fab.attach_yield, 1.0)
+    area = jnp.where(has_carrier, carrier_area, dies.area)
+    substrate_area = fab.substrate_scale * area
+    layers = jnp.where(has_carrier, 1.0, _layers(dies.chiplets, substrate_area, fab))
     substrate = fab.substrate_price * substrate_area * layers
 
-    around = carried & (chip_first > 0.0)  # chip-first: no bonds
-    bonded = jnp.where(around, joined.quality, bond)
-    chips = attach * bonded * jnp.where(around, made, 1.0)
-    good_substrate = jnp.where(carried, attach, bond)
-    whole = carrier / (made * bonded * attach) + substrate / good_substrate
+    is_chip_first = has_carrier & (chip_first > 0.0)  # chip-first: no bonds
+    bond_yield = jnp.where(is_chip_first, dies.quality, bond)
+    chips = attach * bond_yield * jnp.where(is_chip_first, carrier_yield, 1.0)
+    good_substrate = jnp.where(has_carrier, attach, bond)
+    package_cost = carrier / (carrier_yield * bond_yield * attach) + substrate / good_substrate
     raw = carrier + substrate
     return PackageCost(
         raw,
-        whole - raw,
+        package_cost - raw,
         1.0 / chips - 1.0,
         carrier_area,
         substrate_area,
         substrate,
         layers,
-        made,
+        carrier_yield,
     )
 
 
 def _layers(chiplets: Scalar, substrate_area: Scalar, fab: Fab) -> Scalar:
-    """Substrate layers over those for one die, linear between one die and two."""
+    """Return the substrate layers over those for one die, linear between one die and two."""
     several = jnp.where(
-        substrate_area > _LARGE,
+        substrate_area > _LARGE_AREA,
         fab.layers_above_900mm2,
-        jnp.where(substrate_area > _MIDDLE, fab.layers_above_289mm2, fab.substrate_layers),
+        jnp.where(substrate_area > _MIDDLE_AREA, fab.layers_above_289mm2, fab.substrate_layers),
     )
     return 1.0 + (several - 1.0) * jnp.minimum(chiplets - 1.0, 1.0)

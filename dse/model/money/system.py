@@ -28,7 +28,7 @@ class Capital(NamedTuple):
 
     @property
     def computers(self) -> Scalar:
-        """All but the facility."""
+        """Capital cost without the facility, USD per device."""
         return self.devices + self.servers + self.scale_up + self.scale_out
 
 
@@ -58,14 +58,17 @@ class Fabric(NamedTuple):
 
 
 def tree_levels(devices: Scalar, radix: Scalar) -> Scalar:
-    """Levels of a fat tree of ``devices``: the least ``l`` with ``2 (k / 2)^l >= N`` (Al-Fares et al. 2008)."""
+    """Return the levels of a fat tree of ``devices``: the least ``l`` with ``2 (k / 2)^l >= N``.
+
+    Al-Fares et al. 2008.
+    """
     down = 0.5 * radix + 0.0 * devices  # gives the logarithm the precision of ``devices``
-    wanted = jnp.log2(jnp.maximum(0.5 * devices, 1.0)) / jnp.log2(down)
-    return ceiling(jnp.maximum(wanted - 1e-5, 1e-5))  # rounding never adds a level
+    levels = jnp.log2(jnp.maximum(0.5 * devices, 1.0)) / jnp.log2(down)
+    return ceiling(jnp.maximum(levels - 1e-5, 1e-5))  # rounding never adds a level
 
 
 def fabric(network: Network, devices: Scalar, radix: Scalar) -> Fabric:
-    """Ports and links per device of a switched network.
+    """Return the ports and links per device of a switched network.
 
     A tree of ``l`` levels has ``l`` links per device, the lowest of copper, and ``2 l - 1`` ports; above pods these are
     divided by ``oversubscription``. A balanced dragonfly (Kim et al., ISCA 2008) has, per device, one link to it, one
@@ -74,50 +77,54 @@ def fabric(network: Network, devices: Scalar, radix: Scalar) -> Fabric:
     levels, pods = tree_levels(devices, radix), network.pods
     if pods is None:
         return Fabric(2.0 * levels - 1.0, 1.0, levels - 1.0)
-    several = devices > pods.size
-    levels = jnp.where(several, jnp.maximum(levels, 2.0), levels)
+    has_pods = devices > pods.size
+    levels = jnp.where(has_pods, jnp.maximum(levels, 2.0), levels)
     # A pod may need as many levels as the whole tree; then the top level joins the pods.
-    below = jnp.minimum(tree_levels(pods.size, radix), jnp.where(several, levels - 1.0, levels))
-    up = below - 1.0 + (levels - below) / pods.oversubscription
+    pod_levels = jnp.minimum(tree_levels(pods.size, radix), jnp.where(has_pods, levels - 1.0, levels))
+    upper_links = pod_levels - 1.0 + (levels - pod_levels) / pods.oversubscription
     across = 0.5 / pods.oversubscription
     dragonfly = pods.detour > 1.0
     return Fabric(
-        jnp.where(dragonfly, 3.0 + 2.0 * across, 2.0 * up + 1.0),
+        jnp.where(dragonfly, 3.0 + 2.0 * across, 2.0 * upper_links + 1.0),
         jnp.where(dragonfly, 2.0, 1.0),
-        jnp.where(dragonfly, across, up),
+        jnp.where(dragonfly, across, upper_links),
     )
 
 
 def scale_up_price(system: System, prices: Prices) -> Scalar:
-    """USD per device of its scale-up network: switch ports, or cables to its neighbours."""
+    """Return the price of the scale-up network per device, USD: switch ports, or cables to its neighbours."""
     network = system.scale_up
     if network.links is not None:
-        each = 0.5 * prices.cable + prices.optical_share * prices.transceiver
+        price_per_bandwidth = 0.5 * prices.cable + prices.optical_share * prices.transceiver
     else:
-        each = (1.0 - network.mesh) * prices.local_switch + network.mesh * 0.5 * prices.cable
-    return jnp.where(network.domain > 1.0, network.bandwidth * each, 0.0)
+        price_per_bandwidth = (1.0 - network.mesh) * prices.local_switch + network.mesh * 0.5 * prices.cable
+    return jnp.where(network.domain > 1.0, network.bandwidth * price_per_bandwidth, 0.0)
 
 
 def scale_out_price(system: System, prices: Prices) -> Scalar:
-    """USD per device of the scale-out network: network card, ports, cables, transceivers."""
-    found = fabric(system.scale_out, system.n_devices, prices.radix)
-    each = prices.nic_price + prices.switch * found.ports + prices.cable * (found.copper + found.optical)
-    each = each + 2.0 * prices.transceiver * found.optical
-    return jnp.where(system.n_devices > system.scale_up.domain, system.scale_out.bandwidth * each, 0.0)
+    """Return the price of the scale-out network per device, USD: network card, ports, cables, transceivers."""
+    ports_and_links = fabric(system.scale_out, system.n_devices, prices.radix)
+    price_per_bandwidth = (
+        prices.nic_price
+        + prices.switch * ports_and_links.ports
+        + prices.cable * (ports_and_links.copper + ports_and_links.optical)
+    )
+    price_per_bandwidth = price_per_bandwidth + 2.0 * prices.transceiver * ports_and_links.optical
+    return jnp.where(system.n_devices > system.scale_up.domain, system.scale_out.bandwidth * price_per_bandwidth, 0.0)
 
 
 def memory_price(system: System, prices: Prices) -> Scalar:
-    """USD per device of host memory beyond that of a standard server, and of far memory beyond the host's.
+    """Return the price per device of host memory beyond a standard server's and of far memory beyond the host's, USD.
 
     Less memory than standard is not cheaper.
     """
     host, far = system.host.capacity, system.far
-    beyond = prices.host_byte_price * max_prefer_first(host - HOST.capacity, 0.0)
-    return beyond if far is None else beyond + far.byte_price * max_prefer_first(far.capacity - host, 0.0)
+    host_price = prices.host_byte_price * max_prefer_first(host - HOST.capacity, 0.0)
+    return host_price if far is None else host_price + far.byte_price * max_prefer_first(far.capacity - host, 0.0)
 
 
 def capital(system: System, prices: Prices, device: Scalar, watts: Scalar) -> Capital:
-    """Capital cost per device of ``system``, USD.
+    """Return the capital cost per device of ``system``, USD.
 
     Args:
         system: devices, servers and networks.
@@ -134,18 +141,21 @@ def capital(system: System, prices: Prices, device: Scalar, watts: Scalar) -> Ca
     )
 
 
-def spending(paid: Capital, prices: Prices, devices: Scalar, power: Scalar) -> Spending:
-    """Cost of ``devices`` in use that draw ``power`` W together, facility included, USD/s.
+def spending(capital_per_device: Capital, prices: Prices, devices: Scalar, power: Scalar) -> Spending:
+    """Return the cost of ``devices`` in use that draw ``power`` W together, facility included, USD/s.
+
+    ``n C / (T u)`` of each part ``C`` with lifetime ``T`` and share in use ``u``, maintenance, and power times its
+    price.
 
     Capital is written off over the lifetimes, of which the devices are in use for the share ``in_use``.
     """
-    written_off = devices / (prices.lifetime * prices.in_use)
+    write_off_rate = devices / (prices.lifetime * prices.in_use)
     return Spending(
-        devices=paid.devices * written_off,
-        servers=paid.servers * written_off,
-        scale_up=paid.scale_up * written_off,
-        scale_out=paid.scale_out * written_off,
-        facility=paid.facility * devices / (prices.facility_lifetime * prices.in_use),
-        maintenance=prices.maintenance * paid.computers * devices / prices.in_use,
+        devices=capital_per_device.devices * write_off_rate,
+        servers=capital_per_device.servers * write_off_rate,
+        scale_up=capital_per_device.scale_up * write_off_rate,
+        scale_out=capital_per_device.scale_out * write_off_rate,
+        facility=capital_per_device.facility * devices / (prices.facility_lifetime * prices.in_use),
+        maintenance=prices.maintenance * capital_per_device.computers * devices / prices.in_use,
         electricity=power * prices.electricity,
     )

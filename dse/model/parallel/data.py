@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, nothing, plus, times
+from dse.model.choice import nothing, plus, times, value_or
 from dse.model.layout import Layout
 from dse.model.machine import collectives
-from dse.model.machine.messages import Sent, time_of
+from dse.model.machine.messages import TimedMessage, scope_time
 from dse.types import Design, Scalar, Scope, Window
 
 
@@ -27,8 +27,10 @@ class Windows(NamedTuple):
     stall: Scalar  # host waits of the slowest stage's device, in either pass
 
 
-def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], windows: Windows) -> Scalar:
-    """Exposed seconds per step of reducing gradients and gathering weights over the replicas.
+def data_parallel_time(design: Design, layout: Layout, messages: Iterable[TimedMessage], windows: Windows) -> Scalar:
+    """Return the exposed seconds per step of reducing gradients and gathering weights over the replicas.
+
+    ``t_gather + t_reduce - (1 - usage) t_hidden + t_tied``.
 
     Gathers of the forward overlap with forwards, messages of the backward with backwards; host waits of a stage can
     hide either. The exchange of a tied embedding is exposed.
@@ -37,42 +39,52 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
     and the last reduction overlap with the passes of ``p`` micro-batches of other chunks, the stretch for which a stage
     stays on a chunk (Jiang et al. 2024, section 3.2).
     """
-    sent = [s for s in sent if s.message.scope in (Scope.weights, Scope.expert_weights, Scope.tied_embedding)]
+    messages = [s for s in messages if s.message.scope in (Scope.weights, Scope.expert_weights, Scope.tied_embedding)]
     overlap = design.mapping.overlap_dp * overlapped_share(design, layout)
-    before = time_of(sent, Scope.weights, Window.stage_forward)
-    behind = time_of(sent, Scope.weights, Window.stage_backward)
+    gather_time = scope_time(messages, Scope.weights, Window.stage_forward)
+    reduce_time = scope_time(messages, Scope.weights, Window.stage_backward)
     # Messages of experts and all others, one after the other.
-    before = plus(before, time_of(sent, Scope.expert_weights, Window.stage_forward))
-    behind = plus(behind, time_of(sent, Scope.expert_weights, Window.stage_backward))
-    gathers, scatters = _most(sent, Window.stage_forward), _most(sent, Window.stage_backward)
+    gather_time = plus(gather_time, scope_time(messages, Scope.expert_weights, Window.stage_forward))
+    reduce_time = plus(reduce_time, scope_time(messages, Scope.expert_weights, Window.stage_backward))
+    gathers, scatters = (
+        _hiding_micro_batches(messages, Window.stage_forward),
+        _hiding_micro_batches(messages, Window.stage_backward),
+    )
 
     def hidden(gathers: Scalar, scatters: Scalar) -> Scalar:
-        """Seconds hidden by the passes of ``gathers`` and ``scatters`` micro-batches."""
-        each = jnp.minimum(overlap * before, gathers * (windows.forward + windows.stall)) + jnp.minimum(
-            overlap * behind, scatters * (windows.backward + windows.stall)
+        """Return the seconds hidden by the passes of ``gathers`` and ``scatters`` micro-batches."""
+        separate = jnp.minimum(overlap * gather_time, gathers * (windows.forward + windows.stall)) + jnp.minimum(
+            overlap * reduce_time, scatters * (windows.backward + windows.stall)
         )
-        both = gathers * windows.forward + scatters * windows.backward + jnp.maximum(gathers, scatters) * windows.stall
-        return jnp.minimum(each, both)
+        combined = (
+            gathers * windows.forward + scatters * windows.backward + jnp.maximum(gathers, scatters) * windows.stall
+        )
+        return jnp.minimum(separate, combined)
 
-    found, m = hidden(gathers, scatters), design.mapping
-    others = times(given(design.software.dp_by_chunk, 0.0), 1.0 - 1.0 / m.virtual_stages)
-    if not nothing(others):
-        by_chunk = hidden(jnp.maximum(gathers, m.pp), jnp.maximum(scatters, m.pp))
-        found = (1.0 - others) * found + others * by_chunk
+    hidden_time, m = hidden(gathers, scatters), design.mapping
+    other_chunks = times(value_or(design.software.dp_by_chunk, 0.0), 1.0 - 1.0 / m.virtual_stages)
+    if not nothing(other_chunks):
+        hidden_by_chunk = hidden(jnp.maximum(gathers, m.pp), jnp.maximum(scatters, m.pp))
+        hidden_time = (1.0 - other_chunks) * hidden_time + other_chunks * hidden_by_chunk
     usage = collectives.usage(layout.groups.dp, design.system)
-    exposed = before + behind - (1.0 - usage) * found
-    return exposed + time_of(sent, Scope.tied_embedding) + _between_slices(design, layout, windows)
+    exposed = gather_time + reduce_time - (1.0 - usage) * hidden_time
+    return exposed + scope_time(messages, Scope.tied_embedding) + _between_slices(design, layout, windows)
 
 
 def overlapped_share(design: Design, layout: Layout) -> Scalar:
-    """Share of the messages that can overlap: under ZeRO 3 with a prefetch layer by layer all but the first layer's."""
+    """Return the share of the messages that can overlap.
+
+    Under ZeRO 3 with a prefetch layer by layer all but the first layer's.
+    """
     share = design.software.dp_overlap
     by_layer = (layout.zero >= 3.0) & (design.software.prefetches > 0.0)
     return jnp.where(by_layer, jnp.maximum(share, 1.0 - 1.0 / (layout.layers + 1.0)), share)
 
 
 def _between_slices(design: Design, layout: Layout, windows: Windows) -> Scalar:
-    """Seconds per step that slices without a switch wait for each other: a share per doubling of their number.
+    """Return the seconds per step that slices without a switch wait for each other.
+
+    A share per doubling of their number.
 
     Cost of the data-centre network between TPU slices beyond its bytes (MaxText's tables of 1 to 32 slices).
     """
@@ -83,6 +95,6 @@ def _between_slices(design: Design, layout: Layout, windows: Windows) -> Scalar:
     return links.slice_loss * doublings * layout.n_micro_batches * (windows.forward + windows.backward)
 
 
-def _most(sent: Iterable[Sent], window: Window) -> Scalar:
-    """Micro-batches per step whose passes can hide the messages of a window."""
-    return functools.reduce(jnp.maximum, [s.message.times for s in sent if s.message.window is window])
+def _hiding_micro_batches(messages: Iterable[TimedMessage], window: Window) -> Scalar:
+    """Return the micro-batches per step whose passes can hide the messages of a window."""
+    return functools.reduce(jnp.maximum, [s.message.times for s in messages if s.message.window is window])

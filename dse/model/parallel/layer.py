@@ -12,16 +12,16 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model import schedules
-from dse.model.choice import given, max_prefer_first, plus, times
+from dse.model.choice import max_prefer_first, plus, times, value_or
 from dse.model.layout import Layout
 from dse.model.machine import collectives
-from dse.model.machine.messages import Sent, time_of
+from dse.model.machine.messages import TimedMessage, scope_time
 from dse.model.machine.passes import Passes
-from dse.model.work.offload import Beyond, OnHost
+from dse.model.work.offload import OnHost, TieredOffload
 from dse.types import Design, Dimension, Group, HostTiers, MemoryTier, Recompute, Scalar, Scope, Window
 
 
-class Exposed(NamedTuple):
+class ExposedTime(NamedTuple):
     """Exposed seconds of the messages of one layer by pass, and their seconds on inter-domain links."""
 
     forward: Scalar = 0.0
@@ -29,15 +29,20 @@ class Exposed(NamedTuple):
     across_forward: Scalar = 0.0
     across_backward: Scalar = 0.0
 
-    def plus(self, other: Exposed) -> Exposed:
-        """The sum of both."""
-        return Exposed(*map(plus, self, other))
+    def plus(self, other: ExposedTime) -> ExposedTime:
+        """Return the sum of both."""
+        return ExposedTime(*map(plus, self, other))
 
-    def sent_again(self, often: Scalar, across: Scalar | None = None) -> Exposed:
-        """Adds ``often`` repeats of forward messages to the backward; ``across``: repeats on inter-domain links."""
-        backward = plus(self.backward, times(often, self.forward))
-        also_across = times(given(across, often), self.across_forward)
-        return self._replace(backward=backward, across_backward=plus(self.across_backward, also_across))
+    def with_repeats(self, repeats: Scalar, across: Scalar | None = None) -> ExposedTime:
+        """Return the record with ``repeats`` repeats of forward messages in the backward.
+
+        Args:
+            repeats: repeats.
+            across: repeats on inter-domain links, by default as many.
+        """
+        backward = plus(self.backward, times(repeats, self.forward))
+        across_repeats = times(value_or(across, repeats), self.across_forward)
+        return self._replace(backward=backward, across_backward=plus(self.across_backward, across_repeats))
 
     @property
     def total(self) -> Scalar:
@@ -45,28 +50,28 @@ class Exposed(NamedTuple):
         return plus(self.forward, self.backward)
 
 
-def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
-    """Exposed messages of tensor parallelism, which overlap with the matrices of their pass.
+def tensor_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> ExposedTime:
+    """Return the exposed messages of tensor parallelism, which overlap with the matrices of their pass.
 
     Kernels that multiply and send in one write into the memory of peers: most need the scale-up domain. Some stacks
     overlap messages of the backward with weight gradients by default.
     """
     software, group = design.software, layout.groups.tp
-    reached = jnp.where(group.domains > 1.0, software.tp_overlap_across, software.tp_overlap)
-    overlap = design.mapping.overlap_tp * reached
+    reachable_overlap = jnp.where(group.domains > 1.0, software.tp_overlap_across, software.tp_overlap)
+    overlap = design.mapping.overlap_tp * reachable_overlap
     asynchronous = max_prefer_first(software.backward_tp_overlap, overlap)
     overlaps: dict[Window, Scalar] = {
         Window.matrix_forward: overlap,
         Window.matrix_input_gradient: overlap,
         Window.matrix_weight_gradient: asynchronous,
     }
-    usage, own = collectives.usage(group, design.system), _of(sent, Dimension.tensor)
-    forward, inputs, weights = _behind(own, overlaps, passes, usage)
-    return Exposed(forward, inputs + weights, *_across(own, group, Window.matrix_forward))
+    usage, tp_messages = collectives.usage(group, design.system), _of_dimension(messages, Dimension.tensor)
+    forward, inputs, weights = _exposed_by_window(tp_messages, overlaps, passes, usage)
+    return ExposedTime(forward, inputs + weights, *_across(tp_messages, group, Window.matrix_forward))
 
 
-def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
-    """Exposed messages of context parallelism: a ring of keys and values, in the backward of gradients, and others.
+def context_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> ExposedTime:
+    """Return the exposed messages of context parallelism: of a ring of keys and values, and of other exchanges.
 
     Each of the ``c - 1`` exchanges of a ring overlaps with one of the ``c`` equal steps of attention (Liu et al. 2023,
     section 3): ``(c - 1) max(t - t_attention / c, 0)`` is exposed. Messages of other exchanges, before attention, are
@@ -74,44 +79,56 @@ def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passe
     """
     overlap = design.software.cp_overlap
     overlaps = {Window.attention_forward: overlap, Window.attention_backward: overlap}
-    group, own = layout.groups.cp, _of(sent, Dimension.context)
+    group, cp_messages = layout.groups.cp, _of_dimension(messages, Dimension.context)
     hiding = 1.0 - 1.0 / layout.ring  # all steps but one
     steps = passes._replace(core_forward=hiding * passes.core_forward, core_backward=hiding * passes.core_backward)
-    forward, backward = _behind(own, overlaps, steps, collectives.usage(group, design.system))
-    across = _across(own, group, Window.attention_forward, Window.before_attention)
+    forward, backward = _exposed_by_window(cp_messages, overlaps, steps, collectives.usage(group, design.system))
+    across = _across(cp_messages, group, Window.attention_forward, Window.before_attention)
     # Attention waits for exchanges and gathers before it.
-    before, behind = (time_of(own, Scope.layer, w) for w in (Window.before_attention, Window.before_attention_backward))
-    return Exposed(plus(forward, before), plus(backward, behind), *across)
+    forward_exchange, backward_exchange = (
+        scope_time(cp_messages, Scope.layer, w) for w in (Window.before_attention, Window.before_attention_backward)
+    )
+    return ExposedTime(plus(forward, forward_exchange), plus(backward, backward_exchange), *across)
 
 
-def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
-    """Exposed messages of experts, which overlap with the compute of their pass where the schedule pairs passes.
+def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> ExposedTime:
+    """Return the exposed messages of experts.
+
+    They overlap with the compute of their pass where the schedule pairs passes.
 
     Two micro-batches in opposite passes hide each other's messages (DeepSeek-AI 2024, section 3.2.1), whose kernels
     take cores from compute. Left open, a stack's recipes overlap exchanges that leave the domain in pipelines alone:
     Megatron-Bridge's moe_a2a_overlap is off for Qwen3-30B-A3B on 16 H100 and GPT-OSS-120B with ep 64 on B200, which
     have none (scripts/performance/configs, qwen and gpt_oss).
     """
-    mapping, kernels, own = design.mapping.experts, design.software.experts, _of(sent, Dimension.expert)
+    mapping, kernels, ep_messages = (
+        design.mapping.experts,
+        design.software.experts,
+        _of_dimension(messages, Dimension.expert),
+    )
     if mapping is None or kernels is None:
-        return Exposed()
+        return ExposedTime()
     group = layout.experts.ep
-    forward, backward = (time_of(own, Scope.expert_layer, w) for w in (Window.experts_forward, Window.experts_backward))
+    forward, backward = (
+        scope_time(ep_messages, Scope.expert_layer, w) for w in (Window.experts_forward, Window.experts_backward)
+    )
     usage = jnp.maximum(collectives.usage(group, design.system), kernels.exchange_cores)
-    leaves = jnp.where(group.domains > 1.0, 1.0, 0.0)
-    by_recipe = leaves * kernels.overlap_across * jnp.where(design.mapping.pp > 1.0, 1.0, 0.0)
-    asked = jnp.where(mapping.overlap_ep < 0.0, by_recipe, mapping.overlap_ep)
-    overlap = asked * kernels.exchange_overlap * paired_passes(design, layout)
-    return Exposed(
+    leaves_domain = jnp.where(group.domains > 1.0, 1.0, 0.0)
+    by_recipe = leaves_domain * kernels.overlap_across * jnp.where(design.mapping.pp > 1.0, 1.0, 0.0)
+    requested_overlap = jnp.where(mapping.overlap_ep < 0.0, by_recipe, mapping.overlap_ep)
+    overlap = requested_overlap * kernels.exchange_overlap * paired_passes(design, layout)
+    return ExposedTime(
         collectives.exposed(forward, passes.forward, overlap, usage),
         collectives.exposed(backward, passes.backward, overlap, usage),
-        leaves * forward,
-        leaves * backward,
+        leaves_domain * forward,
+        leaves_domain * backward,
     )
 
 
 def paired_passes(design: Design, layout: Layout) -> Scalar:
-    """Share of the passes that run with an opposite pass of another micro-batch: all but those that fill the pipeline.
+    """Return the share of the passes that run with an opposite pass of another micro-batch.
+
+    All but those that fill the pipeline.
 
     DualPipe's schedules pair them; so does Megatron-Core (combined_1f1b) without a pipeline or with interleaved chunks,
     and without full recompute.
@@ -119,30 +136,32 @@ def paired_passes(design: Design, layout: Layout) -> Scalar:
     m = design.mapping
     pairs = (m.pp <= 1.0) | (m.virtual_stages > 1.0)
     if m.schedule is not None:
-        pairs = pairs | schedules.among(m.schedule, schedules.PAIRED)
+        pairs = pairs | schedules.is_any_of(m.schedule, schedules.PAIRING)
     filled = jnp.maximum(1.0 - m.pp / layout.n_micro_batches, 0.0)
     return jnp.where(pairs & (m.recompute != float(Recompute.full)), filled, 0.0)
 
 
-def _across(sent: list[Sent], group: Group, *forward: Window) -> tuple[Scalar, Scalar]:
-    """Seconds of forward and backward messages on inter-domain links, 0 for a group within one domain."""
-    leaves = jnp.where(group.domains > 1.0, 1.0, 0.0)
-    before, behind = (
-        time_of([s for s in sent if (s.message.window in forward) is ahead], Scope.layer) for ahead in (True, False)
+def _across(messages: list[TimedMessage], group: Group, *forward: Window) -> tuple[Scalar, Scalar]:
+    """Return the seconds of forward and backward messages on inter-domain links, 0 for a group within one domain."""
+    leaves_domain = jnp.where(group.domains > 1.0, 1.0, 0.0)
+    forward_time, backward_time = (
+        scope_time([s for s in messages if (s.message.window in forward) is ahead], Scope.layer)
+        for ahead in (True, False)
     )
-    return leaves * before, leaves * behind
+    return leaves_domain * forward_time, leaves_domain * backward_time
 
 
-def _of(sent: Iterable[Sent], dimension: Dimension) -> list[Sent]:
-    return [s for s in sent if s.message.dimension is dimension]
+def _of_dimension(messages: Iterable[TimedMessage], dimension: Dimension) -> list[TimedMessage]:
+    """Return the messages of a dimension."""
+    return [s for s in messages if s.message.dimension is dimension]
 
 
-def _behind(
-    sent: Iterable[Sent], overlaps: dict[Window, Scalar], passes: Passes, processor_usage: Scalar
+def _exposed_by_window(
+    messages: Iterable[TimedMessage], overlaps: dict[Window, Scalar], passes: Passes, processor_usage: Scalar
 ) -> list[Scalar]:
-    """Exposed seconds by window, each with its overlap."""
+    """Return the exposed seconds by window, each with its overlap."""
     return [
-        collectives.exposed(time_of(sent, Scope.layer, window), passes.window(window), overlap, processor_usage)
+        collectives.exposed(scope_time(messages, Scope.layer, window), passes.window(window), overlap, processor_usage)
         for window, overlap in overlaps.items()
     ]
 
@@ -157,7 +176,9 @@ class Transfers(NamedTuple):
 
 
 def transfers(layer: OnHost, host: MemoryTier, overlap: Scalar) -> Transfers:
-    """Transfers of one layer over a full-duplex link: weights in, activations out; the backward needs both in.
+    """Return the transfers of one layer over a full-duplex link.
+
+    The forward takes weights in and activations out, and the backward needs both in.
 
     Optimiser state moves in and out in parallel: a share ``overlap`` during the last backward, layer by layer with its
     gradients, and the rest after it, where the update waits for the gradient norm.
@@ -171,8 +192,10 @@ def transfers(layer: OnHost, host: MemoryTier, overlap: Scalar) -> Transfers:
     )
 
 
-def through_tiers(moved: Transfers, layer: Beyond, tiers: HostTiers, host: MemoryTier, overlap: Scalar) -> Transfers:
-    """The transfers with parts on storage, which reads and writes in turn in parallel with the link.
+def tier_transfers(
+    transfers: Transfers, layer: TieredOffload, tiers: HostTiers, host: MemoryTier, overlap: Scalar
+) -> Transfers:
+    """Return the transfers with parts on storage, which reads and writes in turn in parallel with the link.
 
     Each pass takes the longer of link and storage (ZeRO-Infinity: Rajbhandari et al. 2021, section 6.2). For state that
     the host updates, only gradients (out) and new weights (in) cross the link. Offloaded gradients go against the
@@ -180,22 +203,27 @@ def through_tiers(moved: Transfers, layer: Beyond, tiers: HostTiers, host: Memor
     """
     reads, writes = 1.0 / tiers.storage_read, 1.0 / tiers.storage_write
     backward = (layer.weights + layer.activations) * reads
-    added = (layer.update_bytes - layer.stays) / host.bandwidth
-    stored = layer.optimizer * (reads + writes)
+    extra_time = (layer.update_bytes - layer.host_state) / host.bandwidth
+    state_time = layer.optimizer * (reads + writes)
     return Transfers(
-        forward=jnp.maximum(moved.forward, layer.weights * reads + layer.activations * writes),
-        backward=jnp.maximum(jnp.maximum(moved.backward, backward), layer.gradients / host.bandwidth),
+        forward=jnp.maximum(transfers.forward, layer.weights * reads + layer.activations * writes),
+        backward=jnp.maximum(jnp.maximum(transfers.backward, backward), layer.gradients / host.bandwidth),
         last_backward=jnp.maximum(
-            jnp.maximum(moved.last_backward + overlap * added, backward + overlap * stored),
+            jnp.maximum(transfers.last_backward + overlap * extra_time, backward + overlap * state_time),
             layer.gradients / host.bandwidth,
         ),
-        update=jnp.maximum(moved.update + (1.0 - overlap) * added, (1.0 - overlap) * stored),
+        update=jnp.maximum(transfers.update + (1.0 - overlap) * extra_time, (1.0 - overlap) * state_time),
     )
 
 
 def exposed_transfer(transfer: Scalar, duration: Scalar, memory: Scalar) -> Scalar:
-    """Seconds that a transfer adds to a pass of ``duration``; ``memory``: device-memory seconds of its kernels.
+    """Return the seconds that a transfer adds to a pass.
 
     The transfer uses device memory too: ``max(0, t_transfer + t_memory - t_pass)``.
+
+    Args:
+        transfer: seconds of the transfer.
+        duration: seconds of the pass.
+        memory: device-memory seconds of its kernels.
     """
     return jnp.maximum(jnp.where(transfer > 0.0, transfer + memory - duration, 0.0), 0.0)

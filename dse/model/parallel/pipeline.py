@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose, divided, given, where_on
-from dse.model.schedules import DEFERRING, PAIRED, among
+from dse.model.choice import choose, quotient, value_or, where_on
+from dse.model.schedules import DEFERRING, PAIRING, is_any_of
 from dse.types import Mapping, Scalar, Schedule
 
 
@@ -25,13 +25,16 @@ class PipelineStages(NamedTuple):
 
 
 def slowest_extra(stages: PipelineStages, pp: Scalar) -> Scalar:
-    """Seconds per micro-batch that embedding or head adds to the slowest stage; 0 where both ends are lighter."""
-    apart = jnp.maximum(jnp.maximum(stages.first, stages.last), 0.0)
-    return jnp.where(pp > 1.0, apart, stages.first + stages.last)
+    """Return the seconds per micro-batch that embedding or head adds to the slowest stage.
+
+    0 where both ends are lighter.
+    """
+    end_time = jnp.maximum(jnp.maximum(stages.first, stages.last), 0.0)
+    return jnp.where(pp > 1.0, end_time, stages.first + stages.last)
 
 
 def bubble_time(stages: PipelineStages, pp: Scalar, virtual_stages: Scalar) -> Scalar:
-    """Bubble time of a step, s: fill and drain of the slowest stage.
+    """Return the bubble time of a step, s: fill and drain of the slowest stage.
 
     A micro-batch crosses every other stage once, ``(p - 1)(t_f + t_b)`` for equal stages; with ``v`` chunks a stage
     waits for one chunk of each only: ``/ v``. The makespan of n micro-batches is ``n`` intervals plus this. The lighter
@@ -40,12 +43,12 @@ def bubble_time(stages: PipelineStages, pp: Scalar, virtual_stages: Scalar) -> S
     """
     # first + last - max(first, last, 0), of which the sums would lose digits
     ends = jnp.minimum(stages.first, stages.last) + jnp.minimum(jnp.maximum(stages.first, stages.last), 0.0)
-    others = (pp - 1.0) * stages.middle - stages.spare
-    return jnp.where(pp > 1.0, others / virtual_stages + ends, 0.0)
+    middle_time = (pp - 1.0) * stages.middle - stages.spare
+    return jnp.where(pp > 1.0, middle_time / virtual_stages + ends, 0.0)
 
 
 def in_flight(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar, stage: Scalar = 0.0) -> Scalar:
-    """Micro-batches (of a whole stage) whose activations stage ``s``, counted from 0, holds at its peak.
+    """Return the micro-batches (of a whole stage) whose activations stage ``s``, counted from 0, holds at its peak.
 
     1F1B: ``min(n, p - s)``. Interleaved: ``p v + p - 1 - 2 s`` chunks, on the first stage ``p (1 + (p - 1)/(p v))``
     micro-batches (Korthikanti et al. 2022, section 4.2.3), at most all of them.
@@ -55,17 +58,20 @@ def in_flight(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar, stage
 
 
 def in_first_chunk(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -> Scalar:
-    """Those in the first stage's first chunk: all of 1F1B, ``2 p - 1`` of an interleaved schedule."""
+    """Return the micro-batches in flight in the first chunk: all of 1F1B, ``2 p - 1`` when interleaved."""
     return jnp.minimum(n_micro_batches, jnp.where(virtual_stages > 1.0, 2.0 * pp - 1.0, pp))
 
 
 def in_last_chunk(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -> Scalar:
-    """Those in the last stage's last chunk: one, or none while later micro-batches are in transit."""
+    """Return the micro-batches in flight in the last stage's last chunk.
+
+    One, or none while later micro-batches are in transit.
+    """
     return jnp.where((virtual_stages > 1.0) & (n_micro_batches > pp), 0.0, 1.0)
 
 
 def exposed_sends(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar, overlap: Scalar) -> Scalar:
-    """Exposed point-to-point messages per step, as a number of one-way messages.
+    """Return the exposed point-to-point messages per step, as a number of one-way messages.
 
     Every micro-batch and chunk crosses a stage border forward and backward. Without overlap all of them are exposed,
     and those of fill and drain (``2 (p - 1)`` hops); with overlap only the first micro-batch through every chunk and
@@ -93,7 +99,9 @@ class PassTime(NamedTuple):
 
 
 def bubble_share(code: Scalar, passes: PassTime, pp: Scalar, n_micro_batches: Scalar) -> Scalar:
-    """Bubble of a schedule over that of 1F1B, ``(p - 1)(f + b + w)``, for stages that take ``f``, ``b`` and ``w``.
+    """Return the bubble of a schedule over that of 1F1B, ``(p - 1)(f + b + w)``.
+
+    Stages take ``f``, ``b`` and ``w`` seconds.
 
     From the first forward to the end of the last pass of any stage, since the gradient norm of the optimiser needs all:
 
@@ -106,58 +114,58 @@ def bubble_share(code: Scalar, passes: PassTime, pp: Scalar, n_micro_batches: Sc
     - DualPipeV: ``(p - 1)/2`` of the same, for twice as many chunks of half a stage.
     """
     f, b, w = passes
-    whole = jnp.maximum(f + b + w, 1e-30)
+    pass_total = jnp.maximum(f + b + w, 1e-30)
     stages = jnp.maximum(pp - 1.0, 1.0)
-    put_off = jnp.minimum(n_micro_batches - 1.0, stages) / stages
-    rest = jnp.maximum(b - w, 0.0)
+    deferred_share = jnp.minimum(n_micro_batches - 1.0, stages) / stages
+    exposed_backward = jnp.maximum(b - w, 0.0)
     by_code: dict[Schedule, Scalar] = {
         Schedule._1f1b: 1.0,
         Schedule.gpipe: 1.0,
-        Schedule.zb_h1: (f + jnp.maximum(b - put_off * w, 0.0)) / whole,
-        Schedule.zb_v: 0.5 * (f + rest) / whole,
-        Schedule.dualpipe: (0.5 * pp - 1.0) / stages * (2.0 * f + rest) / whole,
-        Schedule.dualpipev: 0.5 * (2.0 * f + rest) / whole,
+        Schedule.zb_h1: (f + jnp.maximum(b - deferred_share * w, 0.0)) / pass_total,
+        Schedule.zb_v: 0.5 * (f + exposed_backward) / pass_total,
+        Schedule.dualpipe: (0.5 * pp - 1.0) / stages * (2.0 * f + exposed_backward) / pass_total,
+        Schedule.dualpipev: 0.5 * (2.0 * f + exposed_backward) / pass_total,
     }
     return choose(code, by_code)
 
 
 def named_bubble_time(
-    mapping: Mapping, stages: PipelineStages, passes: PassTime, n_micro_batches: Scalar, crossed: Scalar
+    mapping: Mapping, stages: PipelineStages, passes: PassTime, n_micro_batches: Scalar, unpaired_time: Scalar
 ) -> Scalar:
-    """Bubble time of a step under the schedule that a mapping names, s.
+    """Return the bubble time of a step under the schedule that a mapping names, s.
 
     A slower device with both ends of the model, by ``d`` per micro-batch, reduces the bubble, since it starts first,
     ends last and the others wait for it anyway: by ``n d`` for ZB-V, ``2 (p - 1) d`` for DualPipe, ``(2 p - 1) d`` for
     DualPipeV, as in event-driven runs of the schedules.
 
-    ``crossed``: further seconds of an unpaired micro-batch per stage.
+    ``unpaired_time``: further seconds of an unpaired micro-batch per stage.
     """
-    code, pp = given(mapping.schedule, float(Schedule._1f1b)), mapping.pp
+    code, pp = value_or(mapping.schedule, float(Schedule._1f1b)), mapping.pp
     interleaved = bubble_time(stages, pp, mapping.virtual_stages)
-    plain = bubble_time(stages, pp, 1.0) + jnp.maximum(pp - 1.0, 0.0) * crossed
+    unpaired_bubble = bubble_time(stages, pp, 1.0) + jnp.maximum(pp - 1.0, 0.0) * unpaired_time
     share = bubble_share(code, passes, pp, n_micro_batches)
     filled: dict[Schedule, Scalar] = {
         Schedule.zb_v: n_micro_batches,
         Schedule.dualpipe: 2.0 * (pp - 1.0),
         Schedule.dualpipev: 2.0 * pp - 1.0,
     }
-    rest = share * plain - choose(code, filled) * slowest_extra(stages, pp)
-    return jnp.where(code == float(Schedule._1f1b), interleaved, jnp.maximum(rest, 0.0))
+    bubble = share * unpaired_bubble - choose(code, filled) * slowest_extra(stages, pp)
+    return jnp.where(code == float(Schedule._1f1b), interleaved, jnp.maximum(bubble, 0.0))
 
 
-def unpaired(mapping: Mapping) -> Scalar:
-    """Unpaired micro-batches of a whole stage: ``p/2 + 2`` of DualPipe, else ``p/2 + 1``."""
+def unpaired_micro_batches(mapping: Mapping) -> Scalar:
+    """Return the unpaired micro-batches of a whole stage: ``p/2 + 2`` of DualPipe, else ``p/2 + 1``."""
     return jnp.where(mapping.schedule == float(Schedule.dualpipe), 0.5 * mapping.pp + 2.0, 0.5 * mapping.pp + 1.0)
 
 
-def pairs(mapping: Mapping) -> Scalar:
-    """1 where the schedule runs a forward and a backward in parallel, else 0."""
+def pairs_passes(mapping: Mapping) -> Scalar:
+    """Return 1 where the schedule runs a forward and a backward in parallel, else 0."""
     if mapping.schedule is None:
         return 0.0
-    return jnp.where(among(mapping.schedule, PAIRED) & (mapping.pp > 1.0), 1.0, 0.0)
+    return jnp.where(is_any_of(mapping.schedule, PAIRING) & (mapping.pp > 1.0), 1.0, 0.0)
 
 
-class Held(NamedTuple):
+class ActivationsInFlight(NamedTuple):
     """Micro-batches of a whole stage whose activations a device holds at its peak."""
 
     stage: Scalar
@@ -165,18 +173,18 @@ class Held(NamedTuple):
     last_chunk: Scalar  # of the last chunk
 
 
-def held(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar = 0.0) -> Held:
-    """Micro-batches held by stage ``s``, counted from 0, under the schedule of the mapping, by default 1F1B.
+def activations_in_flight(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar = 0.0) -> ActivationsInFlight:
+    """Return the micro-batches whose activations stage ``s`` holds, counted from 0, under the schedule of the mapping.
 
     GPipe: all micro-batches. ZB-H1 and ZB-V: ``p`` on every stage (Qi et al. 2024); a deferred weight gradient is
     assumed to need all stored activations (32 of 34 bytes per element of a GPT layer, table 1 there). DualPipe:
     ``p + 1`` stages (DeepSeek-V3 report 2024, table 2), DualPipeV: ``2 p + 1`` chunks of half a stage.
     """
     p, v, n, code = mapping.pp, mapping.virtual_stages, n_micro_batches, mapping.schedule
-    plain = Held(in_flight(p, v, n, stage), in_first_chunk(p, v, n), in_last_chunk(p, v, n))
+    default = ActivationsInFlight(in_flight(p, v, n, stage), in_first_chunk(p, v, n), in_last_chunk(p, v, n))
     if code is None:
-        return plain
-    deferred = among(code, DEFERRING) & (p > 1.0)
+        return default
+    defers = is_any_of(code, DEFERRING) & (p > 1.0)
     extra = choose(code, {Schedule.dualpipe: 1.0, Schedule.dualpipev: 0.5})
     first = choose(
         code,
@@ -187,22 +195,22 @@ def held(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar = 0.0) -> Held
             Schedule.dualpipev: 2.0 * p - 1.0,
         },
     )
-    alone = (code == float(Schedule.gpipe)) | (p <= 1.0)
+    is_gpipe_or_single = (code == float(Schedule.gpipe)) | (p <= 1.0)
 
     def where_named(of_gpipe: Scalar, of_deferring: Scalar, otherwise: Scalar) -> Scalar:
-        return jnp.where(deferred, jnp.minimum(n, of_deferring), jnp.where(alone, of_gpipe, otherwise))
+        return jnp.where(defers, jnp.minimum(n, of_deferring), jnp.where(is_gpipe_or_single, of_gpipe, otherwise))
 
-    single = jnp.where(p > 1.0, n, plain.stage)  # a single stage alternates forward and backward
+    single = jnp.where(p > 1.0, n, default.stage)  # a single stage alternates forward and backward
     last = jnp.where(code == float(Schedule.zb_h1), p, 1.0)
-    return Held(
-        where_named(single, p + extra, plain.stage),
-        where_named(jnp.where(p > 1.0, n, plain.first_chunk), first, plain.first_chunk),
-        where_named(jnp.where(p > 1.0, n, plain.last_chunk), last, plain.last_chunk),
+    return ActivationsInFlight(
+        where_named(single, p + extra, default.stage),
+        where_named(jnp.where(p > 1.0, n, default.first_chunk), first, default.first_chunk),
+        where_named(jnp.where(p > 1.0, n, default.last_chunk), last, default.last_chunk),
     )
 
 
-def put_off(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar) -> Scalar:
-    """Maximum micro-batches of a whole stage whose weight gradients stage ``s`` defers.
+def deferred_micro_batches(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar) -> Scalar:
+    """Return the maximum micro-batches of a whole stage whose weight gradients stage ``s`` defers.
 
     ZB-H1 ``s``, ZB-V half a stage more, DualPipe the stages to the nearer end, DualPipeV ``s / 2``. Recomputed
     activations are kept until then.
@@ -217,16 +225,21 @@ def put_off(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar) -> Scalar:
 
 
 def named_sends(mapping: Mapping, n_micro_batches: Scalar, overlap: Scalar) -> Scalar:
-    """As :func:`exposed_sends`; pairs overlap their messages except in fill and drain."""
-    hidden = jnp.maximum(overlap, pairs(mapping))
+    """Return the exposed one-way messages of a named schedule (:func:`exposed_sends`).
+
+    Paired passes overlap their messages except in fill and drain.
+    """
+    hidden = jnp.maximum(overlap, pairs_passes(mapping))
     return exposed_sends(mapping.pp, mapping.virtual_stages, n_micro_batches, hidden)
 
 
-def ends_of(folded: Scalar, copies: Scalar, first: Scalar, last: Scalar) -> tuple[Scalar, Scalar]:
-    """Embedding and head of the devices of the first and the last stage; a folded pipeline has both on the first.
+def end_values(folded: Scalar, copies: Scalar, first: Scalar, last: Scalar) -> tuple[Scalar, Scalar]:
+    """Return embedding and head of the devices of the first and of the last stage.
+
+    A folded pipeline has both on the first.
 
     With two copies either end has both, for half of the micro-batches.
     """
-    both = divided(first + last, copies)
-    at_last = where_on(copies - 1.0, both, 0.0)
-    return where_on(folded, both, first), where_on(folded, at_last, last)
+    both_ends = quotient(first + last, copies)
+    second_end = where_on(copies - 1.0, both_ends, 0.0)
+    return where_on(folded, both_ends, first), where_on(folded, second_end, last)

@@ -6,47 +6,47 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import given
+from dse.model.choice import value_or
 from dse.model.queues import waiting_share
 from dse.model.serving.intake import tokens_of_a_step
-from dse.model.serving.steady import Served, steady, steps_of
+from dse.model.serving.steady import Served, continuous_batching, engine_steps
 from dse.model.serving.work import Rank
 from dse.types import Requests, Scalar, Serving
 
-#: Iterations of the sequences in flight.
-_ROUNDS = 5
+#: Iterations of the requests in flight.
+_ITERATIONS = 5
 
-#: Least sequences of the first one, and least share of an engine's time that prompts and sequences leave.
-_FIRST, _LEFT = 16.0, 1e-3
+#: Least first guess of the requests in flight, and least share of an engine's time that prompts and sequences leave.
+_FIRST_GUESS, _MIN_IDLE_SHARE = 16.0, 1e-3
 
 #: Sequences in flight before any are known to be too few, or too many.
 _BOUNDS = 1e-3, 1e12
 
 
-class Arriving(NamedTuple):
-    """Requests that arrive at a data-parallel rank."""
+class Arrivals(NamedTuple):
+    """Requests that arrive at a data-parallel rank, and those in flight there."""
 
     rate: Scalar  # requests/s
     variation: Scalar  # squared coefficient of variation of the time between arrivals
     capacity: Scalar  # requests/s that it can serve
-    decoding: Scalar  # sequences that decode, mean
-    met: Scalar  # requests in flight with an arriving one, mean
+    decoding_sequences: Scalar  # mean
+    in_flight: Scalar  # requests that an arriving one makes, itself included, mean
 
     @property
     def utilisation(self) -> Scalar:
-        """Rate over capacity; above 1 the queue grows without end."""
+        """Rate over capacity. Above 1 the queue grows without end."""
         return self.rate / self.capacity
 
 
 class OpenLoop(NamedTuple):
     """An engine whose requests arrive at a rate."""
 
-    served: Served
-    busy: Scalar  # share of the time with a request
+    steady_state: Served
+    busy_share: Scalar  # share of the time with a request
 
 
-def arriving(rank: Rank, ranks: Scalar, limit: Scalar) -> Arriving:
-    """Requests at one of ``ranks`` ranks, each of which gets the next one by chance.
+def arrivals_in_flight(rank: Rank, ranks: Scalar, limit: Scalar) -> Arrivals:
+    """Return the requests in flight at one of ``ranks`` ranks, each of which gets the next request by chance.
 
     A step with ``n`` decoding sequences takes ``S = T_0 + a n + lambda S p``: ``p`` seconds for each prompt that
     arrived. With ``n = lambda t S`` for ``t`` steps of an answer (Little's law), ``n = lambda t T_0 / (1 - lambda (p +
@@ -62,113 +62,170 @@ def arriving(rank: Rank, ranks: Scalar, limit: Scalar) -> Arriving:
     """
     requests, serving = rank.requests, rank.serving
     assert requests.request_rate is not None, "asked of open loads alone"
-    rate, turns = requests.request_rate / ranks, (requests.output_tokens - 1.0) / tokens_of_a_step(serving)
-    full, at_most = steady(rank, limit, 1.0, False)
-    rho, grows = rate / full.rate, at_most.a_sequence * limit / at_most.decode.total
-    linear = limit * rho * (1.0 - grows) / jnp.maximum(1.0 - rho * grows, _LEFT)
-    met: Scalar = jnp.clip(linear, jnp.minimum(limit, _FIRST), limit)
-    n: Scalar = 0.0
-    before: Scalar = 0.0
-    lacked: Scalar = 0.0
+    request_rate, decode_steps = (
+        requests.request_rate / ranks,
+        (requests.output_tokens - 1.0) / tokens_of_a_step(serving),
+    )
+    full_state, full_steps = continuous_batching(rank, limit, 1.0, False)
+    rho, growth_share = request_rate / full_state.rate, full_steps.sequence_time * limit / full_steps.decode.total
+    first_guess = limit * rho * (1.0 - growth_share) / jnp.maximum(1.0 - rho * growth_share, _MIN_IDLE_SHARE)
+    in_flight: Scalar = jnp.clip(first_guess, jnp.minimum(limit, _FIRST_GUESS), limit)
+    decoding: Scalar = 0.0
+    previous_in_flight: Scalar = 0.0
+    previous_deficit: Scalar = 0.0
     low: Scalar
     high: Scalar
     low, high = _BOUNDS
-    for _ in range(_ROUNDS):
-        taken, steps = steps_of(rank, met, False)
-        added, shortest = steps.mixed_step
-        longer = jnp.maximum(added, shortest - steps.seconds_of(met - 1.0))
-        a_prompt = taken.pieces * jnp.where(steps.separate_prefill, steps.mixed, longer)
-        left = jnp.maximum(1.0 - rate * (a_prompt + turns * steps.a_sequence), _LEFT)
-        n = rate * turns * steps.decode_of_none.total / left
-        lacks = jnp.clip(n + rate * steps.mixed + 1.0, 1.0, limit) - met
-        low, high = jnp.where(lacks > 0.0, met, low), jnp.where(lacks > 0.0, high, met)
-        moved = met - before
-        has_moved = jnp.abs(moved) > 1e-6 * met
-        slope = jnp.where(has_moved & (before > 0.0), (lacked - lacks) / jnp.where(has_moved, moved, 1.0), 1.0)
-        before, lacked = met, lacks
-        found = met + lacks / jnp.clip(slope, 0.1, 10.0)
-        met = jnp.where((found >= low) & (found <= high), found, jnp.sqrt(low * high))
-        met = jnp.clip(met, 1.0, limit)
+    for _ in range(_ITERATIONS):
+        intake, steps = engine_steps(rank, in_flight, False)
+        increment, min_step_time = steps.prompt_increment
+        added_time = jnp.maximum(increment, min_step_time - steps.decode_time(in_flight - 1.0))
+        prompt_time = intake.steps_per_prompt * jnp.where(steps.separate_prefill, steps.mixed_time, added_time)
+        idle_share = jnp.maximum(
+            1.0 - request_rate * (prompt_time + decode_steps * steps.sequence_time), _MIN_IDLE_SHARE
+        )
+        decoding = request_rate * decode_steps * steps.empty_decode.total / idle_share
+        deficit = jnp.clip(decoding + request_rate * steps.mixed_time + 1.0, 1.0, limit) - in_flight
+        low, high = jnp.where(deficit > 0.0, in_flight, low), jnp.where(deficit > 0.0, high, in_flight)
+        change = in_flight - previous_in_flight
+        has_changed = jnp.abs(change) > 1e-6 * in_flight
+        slope = jnp.where(
+            has_changed & (previous_in_flight > 0.0),
+            (previous_deficit - deficit) / jnp.where(has_changed, change, 1.0),
+            1.0,
+        )
+        previous_in_flight, previous_deficit = in_flight, deficit
+        guess = in_flight + deficit / jnp.clip(slope, 0.1, 10.0)
+        in_flight = jnp.where((guess >= low) & (guess <= high), guess, jnp.sqrt(low * high))
+        in_flight = jnp.clip(in_flight, 1.0, limit)
     variation = 1.0 + (requests.arrival_variation - 1.0) / ranks
-    return Arriving(rate, variation, full.rate, jnp.minimum(n, limit), met)
+    return Arrivals(request_rate, variation, full_state.rate, jnp.minimum(decoding, limit), in_flight)
 
 
-def at_rate(requests: Requests, serving: Serving, found: Served, asked: Arriving, limit: Scalar) -> OpenLoop:
-    """What is served at a rate: that of a constant number in flight, with a wait for one of ``limit`` places.
+def open_loop_state(requests: Requests, serving: Serving, state: Served, arrivals: Arrivals, limit: Scalar) -> OpenLoop:
+    """Return the state at a request rate: that of a constant number in flight, with a wait for one of ``limit`` slots.
 
     The wait is that of a queue with as many servers (:func:`waiting_share`), times the mean of the squared variations
     of arrivals and answers. The engine is empty for a share ``exp(-L)`` of the time, with ``L`` requests in flight.
+
+    Args:
+        requests: their lengths and spreads.
+        serving: how the engine serves.
+        state: with a constant number of requests in flight.
+        arrivals: rate and capacity.
+        limit: most requests in flight.
     """
-    spread = 0.5 * (asked.variation + given(requests.answer_spread, 0.0) ** 2)
-    rho, rate = asked.utilisation, jnp.minimum(asked.rate, asked.capacity)
-    waits = waiting_share(jnp.minimum(rho, 1.0), limit)
-    placed = spread * waits / (asked.capacity * jnp.maximum(1.0 - rho, 1e-6))
-    turns = (requests.output_tokens - 1.0) / tokens_of_a_step(serving)
-    found = _behind(requests, serving, found._replace(rate=rate, variation=asked.variation), turns)
-    latency = found.waiting + found.prompt + (requests.output_tokens - 1.0) * found.token
-    inside = jnp.minimum(rate * latency, limit)
-    busy = -jnp.expm1(-inside)
-    decoding = jnp.minimum(rate * turns * found.token * tokens_of_a_step(serving), limit) / busy
-    waiting = found.waiting + placed
-    found = found._replace(waiting=waiting, placed=found.waiting, running=inside, decoding=decoding, full=waits)
-    return OpenLoop(found, busy)
+    mean_variation = 0.5 * (arrivals.variation + value_or(requests.answer_spread, 0.0) ** 2)
+    rho, served_rate = arrivals.utilisation, jnp.minimum(arrivals.rate, arrivals.capacity)
+    slot_wait_share = waiting_share(jnp.minimum(rho, 1.0), limit)
+    slot_wait = mean_variation * slot_wait_share / (arrivals.capacity * jnp.maximum(1.0 - rho, 1e-6))
+    decode_steps = (requests.output_tokens - 1.0) / tokens_of_a_step(serving)
+    state = _with_random_arrivals(
+        requests, serving, state._replace(rate=served_rate, variation=arrivals.variation), decode_steps
+    )
+    latency = state.waiting + state.prompt + (requests.output_tokens - 1.0) * state.token
+    in_flight = jnp.minimum(served_rate * latency, limit)
+    busy_share = -jnp.expm1(-in_flight)
+    decoding = jnp.minimum(served_rate * decode_steps * state.token * tokens_of_a_step(serving), limit) / busy_share
+    waiting = state.waiting + slot_wait
+    state = state._replace(
+        waiting=waiting, wait_in_slot=state.waiting, running=in_flight, decoding=decoding, wait_fraction=slot_wait_share
+    )
+    return OpenLoop(state, busy_share)
 
 
-def _behind(requests: Requests, serving: Serving, found: Served, turns: Scalar) -> Served:
-    """Adds what prompts that come by chance do beyond those of a constant number in flight.
+def _with_random_arrivals(requests: Requests, serving: Serving, state: Served, decode_steps: Scalar) -> Served:
+    """Return the state with the waits of prompts that come by chance, beyond those of a constant number in flight.
 
     Long prompts queue: full steps compute one in ``x`` seconds, a share ``rho`` of the time, so one waits for
     ``rho x / (1 - rho)`` times the mean of the squared variations of arrivals and lengths (Kingman 1962); where a step
     holds ``h``, for ``h^2`` times less. Prompts apart from decoding wait as for a server with vacations, which are
     decode steps: for half of one more (Levy and Yechiali 1975). Arrivals of variation ``v`` bring ``(v - 1) / 2``
-    further ones with each; where it is below 1 they are :func:`_regular`.
+    further ones with each; where it is below 1 they are :func:`_with_regular_arrivals`.
 
-    Prompts behind an own one, as many as arrive until it ends, delay its first tokens, but for those that are left when
-    it ends: half of one, by the share of the steps that have a prompt, and of regular arrivals one. The first prompt of
-    a step makes it longer by ``a_prompt``, each further one by ``a_further``, and a step has no more than it holds.
+    Prompts that arrive before an own one ends delay its first tokens, but for those that are left when it ends: half of
+    one, by the share of the steps that have a prompt, and of regular arrivals one. The first prompt of a step makes it
+    longer by ``prompt_time``, each further one by ``extra_prompt_time``, up to ``prompts_per_step`` of them.
+
+    Args:
+        requests: their lengths and spreads.
+        serving: how the engine serves.
+        state: under a constant number in flight, with the rate and variation of the arrivals.
+        decode_steps: steps of an answer after its first token.
     """
-    speed, apart = tokens_of_a_step(serving), serving.mixed <= 0.0
-    step = speed * found.decode.total
-    found = _regular(found, speed, apart)
-    x = jnp.where(apart, found.a_prompt, found.a_further + step / found.holds)
-    rho = jnp.minimum(found.rate * x, 0.95)
-    spread = 0.5 * (found.variation + requests.length_spread**2)
-    queue = spread * rho * x / (1.0 - rho) / jnp.where(apart, 1.0, jnp.maximum(found.holds, 1.0) ** 2)
-    queue = jnp.where(apart, queue, jnp.maximum(queue, found.waiting - 0.5 * found.met))
-    met = jnp.where(apart, step, found.met)
-    more = 0.5 * (found.variation - 1.0) * found.a_further
-    more = jnp.maximum(more, jnp.where(apart, -0.5 * found.rate * met * found.a_further, 0.0))
-    often = jnp.minimum(found.rate * found.pieces * (step + speed * found.prefill), 1.0)
-    left = 1.0 - poisson_share(found.variation) * (1.0 - 0.5 * often)
-    own = jnp.minimum(found.rate * found.a_further, 0.9)
-    behind = jnp.maximum(found.rate * (found.prompt + queue) - left, 0.0) / ((1.0 - own) * jnp.maximum(turns, 1.0))
-    answer = jnp.maximum(requests.output_tokens / speed, 1.0)
-    shared = jnp.maximum((found.decoding - 1.0) / answer, speed * found.prefill / jnp.maximum(found.a_prompt, 1e-12))
-    behind = jnp.minimum(behind, jnp.maximum(found.holds - shared, 0.0))
-    first = jnp.minimum(behind, jnp.maximum(1.0 / jnp.maximum(found.pieces, 1e-6) - shared, 0.0))
-    delay = jnp.where(apart, 0.0, first * found.a_prompt + (behind - first) * found.a_further)
-    prefill = found.prefill + delay / speed
-    return found._replace(met=met, waiting=0.5 * met + queue + more, prefill=prefill)
+    tokens_per_step, is_separate = tokens_of_a_step(serving), serving.mixed <= 0.0
+    step = tokens_per_step * state.decode.total
+    state = _with_regular_arrivals(state, tokens_per_step, is_separate)
+    x = jnp.where(is_separate, state.prompt_time, state.extra_prompt_time + step / state.prompts_per_step)
+    rho = jnp.minimum(state.rate * x, 0.95)
+    mean_variation = 0.5 * (state.variation + requests.length_spread**2)
+    queue_wait = (
+        mean_variation
+        * rho
+        * x
+        / (1.0 - rho)
+        / jnp.where(is_separate, 1.0, jnp.maximum(state.prompts_per_step, 1.0) ** 2)
+    )
+    queue_wait = jnp.where(
+        is_separate, queue_wait, jnp.maximum(queue_wait, state.waiting - 0.5 * state.arrival_step_time)
+    )
+    arrival_step_time = jnp.where(is_separate, step, state.arrival_step_time)
+    burst_wait = 0.5 * (state.variation - 1.0) * state.extra_prompt_time
+    burst_wait = jnp.maximum(
+        burst_wait, jnp.where(is_separate, -0.5 * state.rate * arrival_step_time * state.extra_prompt_time, 0.0)
+    )
+    prompt_step_share = jnp.minimum(state.rate * state.steps_per_prompt * (step + tokens_per_step * state.prefill), 1.0)
+    remaining_prompts = 1.0 - poisson_share(state.variation) * (1.0 - 0.5 * prompt_step_share)
+    prompt_utilisation = jnp.minimum(state.rate * state.extra_prompt_time, 0.9)
+    later_prompts = jnp.maximum(state.rate * (state.prompt + queue_wait) - remaining_prompts, 0.0) / (
+        (1.0 - prompt_utilisation) * jnp.maximum(decode_steps, 1.0)
+    )
+    answer_steps = jnp.maximum(requests.output_tokens / tokens_per_step, 1.0)
+    sharing_prompts = jnp.maximum(
+        (state.decoding - 1.0) / answer_steps, tokens_per_step * state.prefill / jnp.maximum(state.prompt_time, 1e-12)
+    )
+    later_prompts = jnp.minimum(later_prompts, jnp.maximum(state.prompts_per_step - sharing_prompts, 0.0))
+    first_in_step = jnp.minimum(
+        later_prompts, jnp.maximum(1.0 / jnp.maximum(state.steps_per_prompt, 1e-6) - sharing_prompts, 0.0)
+    )
+    delay = jnp.where(
+        is_separate, 0.0, first_in_step * state.prompt_time + (later_prompts - first_in_step) * state.extra_prompt_time
+    )
+    prefill = state.prefill + delay / tokens_per_step
+    return state._replace(
+        arrival_step_time=arrival_step_time, waiting=0.5 * arrival_step_time + queue_wait + burst_wait, prefill=prefill
+    )
 
 
-def _regular(found: Served, speed: Scalar, apart: Scalar) -> Served:
-    """The step that arrivals of a variation ``v`` below 1 meet, and prompts that share theirs.
+def _with_regular_arrivals(state: Served, tokens_per_step: Scalar, is_separate: Scalar) -> Served:
+    """Return the state with the step that arrivals of a variation ``v`` below 1 meet, and prompts that share theirs.
 
     Regular arrivals (``v = 0``), ``T`` seconds apart, meet the step of the prompt before, of ``M`` seconds, where it
     lasts: a share ``(D + M - T) / D`` of them, as it begins up to a decode step ``D`` after its arrival; otherwise a
     decode step. Between these and Poisson arrivals times have the weights of :func:`poisson_share`.
     """
-    less = jnp.where(apart, 0.0, 1.0 - poisson_share(found.variation))
-    decode, mean = speed * found.decode.total, speed * (found.decode.total + found.prefill)
-    late = jnp.clip((2.0 * decode + found.a_prompt - 1.0 / found.rate) / decode, 0.0, 1.0)
-    met = decode + late * (mean - decode)
-    shared = jnp.minimum(found.rate * found.met, found.holds)
-    fewer = less * jnp.maximum(shared - jnp.maximum(found.rate * met - 1.0, 0.0), 0.0)
-    own = jnp.maximum(found.prompt - fewer * found.a_further, jnp.minimum(found.prompt, found.a_prompt))
-    wait = jnp.minimum(0.5 * less * (met - found.met), 0.0)
-    return found._replace(met=found.met + less * (met - found.met), prompt=own, waiting=found.waiting + wait)
+    regular_weight = jnp.where(is_separate, 0.0, 1.0 - poisson_share(state.variation))
+    decode_time, mean_step_time = (
+        tokens_per_step * state.decode.total,
+        tokens_per_step * (state.decode.total + state.prefill),
+    )
+    late_share = jnp.clip((2.0 * decode_time + state.prompt_time - 1.0 / state.rate) / decode_time, 0.0, 1.0)
+    regular_step_time = decode_time + late_share * (mean_step_time - decode_time)
+    sharing_prompts = jnp.minimum(state.rate * state.arrival_step_time, state.prompts_per_step)
+    missing_prompts = regular_weight * jnp.maximum(
+        sharing_prompts - jnp.maximum(state.rate * regular_step_time - 1.0, 0.0), 0.0
+    )
+    own_prompt_time = jnp.maximum(
+        state.prompt - missing_prompts * state.extra_prompt_time, jnp.minimum(state.prompt, state.prompt_time)
+    )
+    wait_change = jnp.minimum(0.5 * regular_weight * (regular_step_time - state.arrival_step_time), 0.0)
+    return state._replace(
+        arrival_step_time=state.arrival_step_time + regular_weight * (regular_step_time - state.arrival_step_time),
+        prompt=own_prompt_time,
+        waiting=state.waiting + wait_change,
+    )
 
 
 def poisson_share(variation: Scalar) -> Scalar:
-    """Weight of Poisson arrivals, against regular ones, for a variation ``v`` below 1: ``1 - (1 - v)^2``."""
+    """Return the weight of Poisson arrivals, against regular ones, for a variation ``v`` below 1: ``1 - (1 - v)^2``."""
     return 1.0 - jnp.maximum(1.0 - variation, 0.0) ** 2

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dse.model.accounts.bounds import BoundBy, bound_by, divided
+from dse.model.accounts.bounds import BoundBy, bound_by, proportional
 from dse.model.machine.roofline import isolated_time
 from dse.model.serving.intake import tokens_of_a_step
 from dse.model.serving.stage_pass import stage_pass
 from dse.model.serving.steady import EnginePhase, Phases, Served
-from dse.model.serving.step import of_narrow_formats, without_floors
+from dse.model.serving.step import with_narrow_formats, without_floors
 from dse.model.serving.work import step_work
-from dse.model.work.ledger import over_kernels, scaled, summed
+from dse.model.work.ledger import scale_record, sum_over_kernels, sum_records
 from dse.types import Engine, OperatorKind, Scalar, Serving, Work
 
 
@@ -23,33 +23,50 @@ class PhaseBounds(NamedTuple):
 
 
 def phase_bounds(ranks: Scalar, serving: Serving, engine: Engine, phases: Phases) -> PhaseBounds:
-    """Bounds of a decode step and of a step with prompts; each adds up to the time of its step, s."""
+    """Return the bounds of a decode step and of a step with prompts, which add up to the time of the step, s.
+
+    Args:
+        ranks: data-parallel ranks whose tokens meet in the experts.
+        serving: how the engine serves.
+        engine: parameters of the engine.
+        phases: kinds of engine steps.
+    """
     return PhaseBounds(*(_step_bounds(ranks, serving, engine, phase) for phase in (phases.decode, phases.mixed)))
 
 
-def token_bounds(serving: Serving, found: Served, steps: PhaseBounds) -> BoundBy:
-    """Time per output token by bound, s: decode steps and the delay by prompts, divided like the steps they consist of.
+def token_bounds(serving: Serving, state: Served, steps: PhaseBounds) -> BoundBy:
+    """Return the time per output token by bound, s.
+
+    Decode steps and the delay by prompts are divided like the steps they consist of.
 
     Time lost to preemption has no bound and counts as rest.
+
+    Args:
+        serving: how the engine serves.
+        state: latencies of the rank.
+        steps: bounds of its kinds of steps.
     """
-    decode = scaled(1.0 / tokens_of_a_step(serving), steps.decode)
-    waits = BoundBy(0.0, 0.0, 0.0, found.preempted)
-    return summed([decode, divided(found.prefill, [steps.prefill]), waits])
+    decode = scale_record(1.0 / tokens_of_a_step(serving), steps.decode)
+    preemption = BoundBy(0.0, 0.0, 0.0, state.preempted)
+    return sum_records([decode, proportional(state.prefill, [steps.prefill]), preemption])
 
 
 def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: EnginePhase) -> BoundBy:
-    """Matrices and attention by the roofline side of each kernel, s; communication is network, host time is rest."""
+    """Return the step time by bound, s.
+
+    Matrices and attention go by the roofline side of each kernel, communication is network, and host time is rest.
+    """
     stage, time = phase.clock.stage, phase.time
-    rates = without_floors(of_narrow_formats(stage.rates, engine))
-    ran = stage_pass(stage, step_work(stage, ranks, serving, phase.batch, engine), phase.batch)
+    rates = without_floors(with_narrow_formats(stage.rates, engine))
+    ledger = stage_pass(stage, step_work(stage, ranks, serving, phase.batch, engine), phase.batch)
 
     def bound(kind: OperatorKind, work: Work) -> BoundBy:
         return bound_by(kind, [work], isolated_time(kind, work, rates), rates)
 
-    return summed(
+    return sum_records(
         [
-            divided(time.matrix, [over_kernels(ran.others, bound)]),
-            divided(time.attention, [over_kernels([ran.attention], bound)]),
+            proportional(time.matrix, [sum_over_kernels(ledger.other_operators, bound)]),
+            proportional(time.attention, [sum_over_kernels([ledger.attention], bound)]),
             BoundBy(0.0, 0.0, time.communication, time.host),
         ]
     )

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.machine.power import at_clock, clock_ratio, repeats
+from dse.model.machine.power import at_clock, clock_ratio, repeated_demand
 from dse.model.serving.pass_energy import joules_of, working_share
-from dse.model.serving.step import EngineStepTime, cut_where_it_pays, engine_step, per_stage_batch
+from dse.model.serving.step import EngineStepTime, engine_step, per_stage_batch, with_best_nano_batches
 from dse.model.serving.work import Stage, stage_of
-from dse.model.steps.operating import SLOW, demanded, limited_clock, reading_time, with_accelerator
+from dse.model.steps.operating import SLOW_CLOCK, limited_clock, reading_time, split_demand, with_accelerator
 from dse.model.work.batch import Batch
 from dse.types import Engine, Scalar, Serving
 
 
-class Running(NamedTuple):
+class StageAtClock(NamedTuple):
     """A stage at its clock."""
 
     stage: Stage
@@ -27,8 +27,8 @@ class Running(NamedTuple):
     violates_limit: Any  # whether even the lowest clock exceeds the power limit
 
 
-def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Running:
-    """The stage at the clock of its power limit for steps of ``batch``; unchanged without a limit.
+def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> StageAtClock:
+    """Return the stage at the clock of its power limit for steps of ``batch``, unchanged without a limit.
 
     Args:
         stage: at its nominal clock where its accelerator has a limit.
@@ -38,22 +38,24 @@ def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batc
         batch: what an engine step works on.
     """
     accelerator = stage.design.system.accelerator
-    stage = cut_where_it_pays(stage, ranks, serving, engine, batch)
+    stage = with_best_nano_batches(stage, ranks, serving, engine, batch)
     if not accelerator.solves_clock:
-        return Running(stage, clock_ratio(accelerator.power), False)
+        return StageAtClock(stage, clock_ratio(accelerator.power), False)
 
-    def at(ratio: Scalar) -> Stage:
+    def stage_at(ratio: Scalar) -> Stage:
         return stage_of(with_accelerator(stage.design, at_clock(accelerator, ratio)))
 
-    def step(timed: Stage) -> EngineStepTime:
-        return engine_step(timed, ranks, serving, engine, batch)
+    def timed_step(clocked: Stage) -> EngineStepTime:
+        return engine_step(clocked, ranks, serving, engine, batch)
 
     stages = stage.design.mapping.pp
-    nominal = step(stage)
-    whole = jnp.maximum(nominal.total / stages, 1e-12)  # of one pass
-    spent = joules_of(stage, ranks, serving, engine, per_stage_batch(batch, stages))
-    active, reading = working_share(nominal, engine), reading_time(spent.memory, accelerator)
-    joules = repeats(spent, whole, accelerator.power)._replace(active=active, memory_time=reading)
-    demand = demanded(accelerator, whole, step(at(SLOW)).total / stages, joules)
-    limited, as_sold, violates_limit = limited_clock(accelerator, whole, demand)
-    return Running(at(limited / as_sold), limited, violates_limit)
+    nominal = timed_step(stage)
+    pass_time = jnp.maximum(nominal.total / stages, 1e-12)  # of one pass
+    pass_joules = joules_of(stage, ranks, serving, engine, per_stage_batch(batch, stages))
+    active, memory_time = working_share(nominal, engine), reading_time(pass_joules.memory, accelerator)
+    repeated = repeated_demand(pass_joules, pass_time, accelerator.power)._replace(
+        active=active, memory_time=memory_time
+    )
+    demand = split_demand(accelerator, pass_time, timed_step(stage_at(SLOW_CLOCK)).total / stages, repeated)
+    limited_ratio, sold_ratio, violates_limit = limited_clock(accelerator, pass_time, demand)
+    return StageAtClock(stage_at(limited_ratio / sold_ratio), limited_ratio, violates_limit)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.accounts.energy import beyond_devices, layer_power
-from dse.model.machine.power import control_power, leakage_power, power_limit, repeats, voltage
+from dse.model.accounts.energy import layer_power, overhead_energy
+from dse.model.machine.power import control_power, leakage_power, power_limit, repeated_demand, voltage
 from dse.model.serving.pass_energy import PassJoules, joules_of, working_share
 from dse.model.serving.steady import EnginePhase, Phases
 from dse.model.serving.step import with_mapping
@@ -21,7 +21,7 @@ from dse.types import Engine, Scalar
 
 
 class TokenEnergy(NamedTuple):
-    """Joules per output token of all devices by part; the parts add up to ``total``."""
+    """Joules per output token of all devices by part, which add up to ``total``."""
 
     decode: Scalar  # work of decode steps
     prefill: Scalar  # work of a prompt, divided by the output tokens of its request
@@ -47,87 +47,104 @@ class EnergyAndPower(NamedTuple):
 
 
 def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
-    """Energy per output token and power per device of one data-parallel rank at ``rate`` requests/s."""
-    stage, met, requests, serving, engine = rank
+    """Return the energy per output token and power per device of one data-parallel rank at ``rate`` requests/s.
+
+    Args:
+        rank: with its requests and engine.
+        phases: its kinds of engine steps.
+        rate: requests/s.
+    """
+    stage, experts_dp, requests, serving, engine = rank
     system, tp, pp = stage.design.system, stage.design.mapping.tp, stage.design.mapping.pp
     power = system.accelerator.power
-    both = phases.decode, phases.mixed
-    volts = [voltage(phase.clock.ratio, power) for phase in both]
+    phase_pair = phases.decode, phases.mixed
+    volts = [voltage(phase.clock.ratio, power) for phase in phase_pair]
     # Each kind of step has its own number of nano-batches.
-    cut = (with_mapping(stage, phase.clock.stage.design.mapping) for phase in both)
-    decode, mixed = (joules_of(s, met, serving, engine, p.batch) for s, p in zip(cut, both, strict=True))
-    (decode_power, decode_share), (mixed_power, mixed_share) = (
-        _phase_power(step, phase, stage, engine) for step, phase in zip((decode, mixed), both, strict=True)
+    cut_stages = (with_mapping(stage, phase.clock.stage.design.mapping) for phase in phase_pair)
+    decode, mixed = (
+        joules_of(s, experts_dp, serving, engine, p.batch) for s, p in zip(cut_stages, phase_pair, strict=True)
     )
-    mixes = phases.mixed.batch.sequences > 0.0
-    added = mixed.less(PassJoules(*(jnp.where(mixes, part, 0.0) for part in decode)))
+    (decode_power, decode_share), (mixed_power, mixed_share) = (
+        _phase_power(step, phase, stage, engine) for step, phase in zip((decode, mixed), phase_pair, strict=True)
+    )
+    is_mixing = phases.mixed.batch.sequences > 0.0
+    prompt_joules = mixed.excess_over(PassJoules(*(jnp.where(is_mixing, part, 0.0) for part in decode)))
     devices = tp * pp
     cores = decode_share * volts[0] * volts[0], mixed_share * volts[1] * volts[1]
     tokens = jnp.maximum(rate * requests.output_tokens, 1e-12)  # per second
-    done = _in_time(phases, mixes, phases.busy / tokens)
-    often = [devices * phases.decode.passes * steps for steps in (done.alone, done.together)]
-    decoded = _times(decode, often[0] + often[1], often[0] * cores[0] + often[1] * cores[1])
-    chunks = devices * phases.mixed.passes * done.chunks
-    filled = _times(added, chunks, chunks * cores[1])
+    counts = _step_counts(phases, is_mixing, phases.busy / tokens)
+    pass_counts = [devices * phases.decode.passes * steps for steps in (counts.decode_only, counts.mixed)]
+    decode_joules = _times(
+        decode, pass_counts[0] + pass_counts[1], pass_counts[0] * cores[0] + pass_counts[1] * cores[1]
+    )
+    prompt_passes = devices * phases.mixed.passes * counts.with_prompts
+    prefill_joules = _times(prompt_joules, prompt_passes, prompt_passes * cores[1])
 
-    seconds = devices / tokens  # device seconds per token
-    filling = done.chunks * phases.mixed.time.total * tokens
+    device_seconds = devices / tokens  # device seconds per token
+    prefill_share = counts.with_prompts * phases.mixed.time.total * tokens
     clocks = [
         share * control_power(p.clock.ratio, v, power) * working_share(p.time, engine)
-        for p, v, share in zip(both, volts, (decode_share, mixed_share), strict=True)
+        for p, v, share in zip(phase_pair, volts, (decode_share, mixed_share), strict=True)
     ]
     leakage = leakage_power(volts[0], power)
     if phases.mixed.clock.stage is not phases.decode.clock.stage:
-        leakage = leakage + filling * (leakage_power(volts[1], power) - leakage)
-    cold = seconds * (leakage + phases.busy * clocks[0] + filling * (clocks[1] - clocks[0]))
-    rest, host = cold + seconds * power.uncore, seconds * system.host_power
-    on_device = sum(decoded) + sum(filled) + rest
-    both_memory = decoded.memory + filled.memory
-    around = beyond_devices(system, decoded.cores + filled.cores + cold, both_memory, on_device + host)
+        leakage = leakage + prefill_share * (leakage_power(volts[1], power) - leakage)
+    core_joules = device_seconds * (leakage + phases.busy * clocks[0] + prefill_share * (clocks[1] - clocks[0]))
+    idle_joules, host = core_joules + device_seconds * power.uncore, device_seconds * system.host_power
+    on_device = sum(decode_joules) + sum(prefill_joules) + idle_joules
+    both_memory = decode_joules.memory + prefill_joules.memory
+    overhead = overhead_energy(
+        system, decode_joules.cores + prefill_joules.cores + core_joules, both_memory, on_device + host
+    )
     return EnergyAndPower(
         token=TokenEnergy(
-            decode=sum(decoded),
-            prefill=sum(filled),
-            rest=rest,
+            decode=sum(decode_joules),
+            prefill=sum(prefill_joules),
+            rest=idle_joules,
             host=host,
-            **around._asdict(),
+            **overhead._asdict(),
         ),
-        average=on_device / seconds,
+        average=on_device / device_seconds,
         decode=decode_power,
         prefill=mixed_power,
         provisioned=power_limit(power),
     )
 
 
-class _Done(NamedTuple):
+class _StepCounts(NamedTuple):
     """Steps per output token."""
 
-    chunks: Scalar  # steps with prompts
-    together: Scalar  # steps with prompts in which other sequences decode
-    alone: Scalar  # decode steps without prompts
+    with_prompts: Scalar  # steps with prompts
+    mixed: Scalar  # steps with prompts in which other sequences decode
+    decode_only: Scalar  # decode steps without prompts
 
 
-def _in_time(phases: Phases, mixes: Any, seconds: Scalar) -> _Done:
-    """Steps per output token, scaled down to the engine seconds of a token.
+def _step_counts(phases: Phases, is_mixing: Any, seconds: Scalar) -> _StepCounts:
+    """Return the steps per output token, scaled down to the engine seconds of a token.
 
     The request rate is accurate to a few per cent, so a busy engine may count more steps than fit into its time, and
     static batches take their first tokens from prefill steps.
     """
-    mixed = phases.mixed.time.total
-    chunks = jnp.minimum(phases.chunks, seconds / mixed)
-    together = jnp.where(mixes, jnp.minimum(chunks, phases.decode_steps), 0.0)
-    left = jnp.maximum(seconds - chunks * mixed, 0.0) / jnp.maximum(phases.decode.time.total, 1e-12)
-    return _Done(chunks, together, jnp.minimum(phases.decode_steps - together, left))
+    mixed_time = phases.mixed.time.total
+    prompt_steps = jnp.minimum(phases.chunks, seconds / mixed_time)
+    mixed_steps = jnp.where(is_mixing, jnp.minimum(prompt_steps, phases.decode_steps), 0.0)
+    remaining_steps = jnp.maximum(seconds - prompt_steps * mixed_time, 0.0) / jnp.maximum(
+        phases.decode.time.total, 1e-12
+    )
+    return _StepCounts(prompt_steps, mixed_steps, jnp.minimum(phases.decode_steps - mixed_steps, remaining_steps))
 
 
-def _times(step: PassJoules, often: Scalar, cores: Scalar) -> PassJoules:
-    """Energy of ``often`` passes, with the cores' part scaled by ``cores`` to the nominal voltage."""
-    return PassJoules(cores * step.cores, often * step.memory, often * step.network)
+def _times(step: PassJoules, passes: Scalar, cores: Scalar) -> PassJoules:
+    """Return the energy of ``passes`` passes, with the cores' part scaled by ``cores`` to the nominal voltage."""
+    return PassJoules(cores * step.cores, passes * step.memory, passes * step.network)
 
 
 def _phase_power(step: PassJoules, phase: EnginePhase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:
-    """Power of a device that repeats a step, W, and the share of its cores' energy that the power limit leaves."""
+    """Return the power in W of a device that repeats a step, and the share of its cores' energy under the limit.
+
+    As :func:`dse.model.accounts.energy.layer_power`, for one pass of a stage.
+    """
     power = stage.design.system.accelerator.power
     seconds = jnp.maximum(phase.time.total / stage.design.mapping.pp, 1e-12)  # one pass
     working = working_share(phase.time, engine) * seconds
-    return layer_power(repeats(step, seconds, power), working, phase.clock.ratio, power)
+    return layer_power(repeated_demand(step, seconds, power), working, phase.clock.ratio, power)

@@ -21,35 +21,36 @@ CHUNK = 128.0
 _FLOPS = 6.0
 
 #: Rows of a kernel that fills the device.
-_FULL = 128.0 * 64.0
+_FULL_ROWS = 128.0 * 64.0
 
 
-def in_hybrid(operators: list[Operator], design: Design, layout: Layout, batch: Batch) -> list[Operator]:
-    """Operators of the mean block of a hybrid: attention layers and state-space layers, each with its share."""
+def hybrid_operators(operators: list[Operator], design: Design, layout: Layout, batch: Batch) -> list[Operator]:
+    """Return the operators of the mean block of a hybrid: attention and state-space layers, each with its share."""
     attends, keeps, feeds, gated = shares_of(design.workload)
     if nothing(keeps):
         return operators
     names = [operator.name for operator in operators]
     first, second = names.index("attention_residual"), names.index("ffn_residual")
     gate = linear("attention_gate", layout.tokens, layout.query_width, design.workload.hidden, layout.element, 0.0)
-    around = [_times(operators[i], attends + keeps) for i in (0, first)]
+    norm_and_residual = [_times(operators[i], attends + keeps) for i in (0, first)]
     return [
-        around[0],
+        norm_and_residual[0],
         *(_times(o, attends) for o in operators[1:first]),
         _times(gate, attends * gated),
         *(_times(o, keeps) for o in state_operators(design, layout, batch)),
-        around[1],
+        norm_and_residual[1],
         *(_times(o, feeds) for o in operators[first + 1 : second + 1]),
         *operators[second + 1 :],
     ]
 
 
 def _times(operator: Operator, share: Scalar) -> Operator:
+    """Return the operator in a share of the blocks."""
     return operator._replace(present=operator.present * share)
 
 
 def state_operators(design: Design, layout: Layout, batch: Batch) -> list[Operator]:
-    """Operators of one state-space layer of a device, in place of attention.
+    """Return the operators of one state-space layer of a device, in place of attention.
 
     Decode reads and writes the state once per token. A prompt is computed in chunks of ``C`` tokens: ``C (N + P) H``
     FLOPs per token within the chunk, ``4 N P H`` with the state, which is written after each chunk.
@@ -58,12 +59,12 @@ def state_operators(design: Design, layout: Layout, batch: Batch) -> list[Operat
     act, tokens, states = e.activation, layout.tokens, States(r)
     size, (keys, values, gates) = states.size(tp), states.columns(tp)
     queries = batch.sequences * (1.0 + batch.drafts)
-    ends = act * (2.0 * keys + 2.0 * values)
-    moved = 2.0 * r.state_bytes * batch.sequences * size + queries * ends
-    decode = Work(_FLOPS * queries * size, moved, _FULL, math.inf)
+    token_bytes = act * (2.0 * keys + 2.0 * values)
+    decode_bytes = 2.0 * r.state_bytes * batch.sequences * size + queries * token_bytes
+    decode = Work(_FLOPS * queries * size, decode_bytes, _FULL_ROWS, math.inf)
     heads = r.state_heads / tp
     chunked = batch.prompt * (CHUNK * heads * (r.state_key_dim + r.state_value_dim) + 4.0 * size)
-    prefill = Work(chunked, batch.prompt * (ends + r.state_bytes * size / CHUNK), _FULL, math.inf)
+    prefill = Work(chunked, batch.prompt * (token_bytes + r.state_bytes * size / CHUNK), _FULL_ROWS, math.inf)
     mixed = tokens * (2.0 * keys + values)
     return [
         linear("state_in", tokens, 2.0 * keys + values + gates, design.workload.hidden, e, 0.0),

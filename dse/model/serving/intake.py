@@ -10,22 +10,30 @@ from dse.types import Engine, Load, Requests, Scalar, Serving
 
 
 def tokens_of_a_step(serving: Serving) -> Scalar:
-    """Output tokens per sequence and step: ``(1 - a^(k + 1)) / (1 - a)`` with k drafts (Leviathan et al. 2023)."""
+    """Return the output tokens per sequence and step: ``(1 - a^(k + 1)) / (1 - a)`` with k drafts.
+
+    Leviathan et al. 2023.
+    """
     alpha = serving.acceptance
     return jnp.where(serving.drafts > 0.0, (1.0 - alpha ** (serving.drafts + 1.0)) / (1.0 - alpha), 1.0)
 
 
-def in_phase(requests: Requests) -> Scalar:
-    """Whether requests that start together end together: a queue with answers of one length."""
-    alike = (requests.load == float(Load.offline)) & (requests.longest_answer <= requests.output_tokens)
-    return alike if requests.answer_spread is None else alike & (requests.answer_spread <= 0.0)
+def ends_together(requests: Requests) -> Scalar:
+    """Return true where requests that start together end together, as in a queue with answers of one length."""
+    equal_answers = (requests.load == float(Load.offline)) & (requests.longest_answer <= requests.output_tokens)
+    return equal_answers if requests.answer_spread is None else equal_answers & (requests.answer_spread <= 0.0)
 
 
 def idle_rows(serving: Serving, engine: Engine, sequences: Scalar) -> Scalar:
-    """Rows that a decode step computes beyond its ``sequences``, up to the next captured graph.
+    """Return the rows that a decode step computes beyond its ``sequences``, up to the next captured graph.
 
     Graphs are of powers of two, of multiples of a step ``g`` up to ``4 g``, and of the most sequences of the engine
     (``_filter_cuda_graph_batch_sizes`` of ``model_engine.py`` of TensorRT-LLM 1.0, with padding).
+
+    Args:
+        serving: how the engine serves.
+        engine: parameters of the engine.
+        sequences: that decode.
     """
     step = serving.graph_step
     if step is None:
@@ -37,75 +45,96 @@ def idle_rows(serving: Serving, engine: Engine, sequences: Scalar) -> Scalar:
 
 
 def tokens_of_a_sequence(serving: Serving) -> Scalar:
-    """Tokens of the limit of a step that a decoding sequence takes: with its drafts; none where prompts are apart."""
+    """Return the tokens that a decoding sequence takes of the limit of a step: itself and its drafts.
+
+    0 where prompts have steps of their own.
+    """
     return jnp.where(serving.mixed <= 0.0, 0.0, 1.0 + serving.drafts)
 
 
 class PromptIntake(NamedTuple):
     """Prompt tokens and prompts per step."""
 
-    fresh: Scalar  # computed tokens of a prompt
-    each: Scalar  # the same, at least 1
-    turns: Scalar  # steps of an answer
-    full: Scalar  # prompt tokens of a full step
-    q: Scalar  # prompt tokens of a mean step with prompts
-    limit: Scalar  # decoding requests at which every step is full of prompts
-    pieces: Scalar  # steps per prompt
-    whole: Scalar  # the same, at least 1
-    holds: Scalar  # prompts that fit into a step
+    computed_tokens: Scalar  # computed tokens of a prompt
+    prompt_tokens: Scalar  # the same, at least 1
+    answer_steps: Scalar  # steps of an answer
+    full_step_tokens: Scalar  # prompt tokens of a full step
+    mean_step_tokens: Scalar  # prompt tokens of a mean step with prompts
+    saturating_sequences: Scalar  # decoding requests at which every step is full of prompts
+    steps_per_prompt: Scalar  # steps per prompt
+    prompt_steps: Scalar  # the same, at least 1
+    prompts_per_step: Scalar  # prompts that fit into a step
     ranks: Scalar | None = None  # whose prompts delay each other; None: of no other
-    shared: Scalar = 0.0  # share of the work of a prompt that all of them do, in its experts
+    shared_work_share: Scalar = 0.0  # share of the work of a prompt that all of them do, in its experts
 
-    def delaying(self, own: Scalar) -> Scalar:
-        """Prompts that delay a step, in steps of one rank's prompts, for ``d = own`` of the own rank.
+    def delaying_prompts(self, own_delays: Scalar) -> Scalar:
+        """Return the prompts that delay a step, in steps of one rank's prompts, for ``d = own_delays`` of the own rank.
 
         A step waits for a prompt on any of ``R`` ranks, ``1 - (1 - d)^R``, but for its experts, whose work is the mean.
         """
         if self.ranks is None:
-            return own
-        any_rank = -jnp.expm1(self.ranks * jnp.log1p(-jnp.minimum(own, 1.0 - 1e-6)))
-        return own + (1.0 - self.shared) * jnp.maximum(any_rank - own, 0.0)
+            return own_delays
+        any_rank = -jnp.expm1(self.ranks * jnp.log1p(-jnp.minimum(own_delays, 1.0 - 1e-6)))
+        return own_delays + (1.0 - self.shared_work_share) * jnp.maximum(any_rank - own_delays, 0.0)
 
 
 def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> PromptIntake:
-    """Prompt intake of engine steps.
+    """Return the prompt intake of engine steps.
 
     In full steps the share of prompt tokens is that of a request; other steps carry the prompts that arrived since the
     step before, up to a chunk, or as many whole ones as fit into it. Answers in phase end together, and their prompts
     come in full steps, however few these are.
     """
-    fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
-    turns = jnp.maximum(requests.output_tokens / tokens_of_a_step(serving), 1.0)
-    decoded = tokens_of_a_sequence(serving)
-    each = jnp.maximum(fresh, 1.0)
-    full = serving.chunk * each / jnp.maximum(fresh + turns * decoded, 1.0)
-    arrivals = _mean_if_positive((running - 1.0) / turns)
-    left = serving.chunk - running * decoded
+    computed_tokens = requests.prompt_tokens * (1.0 - requests.prefix_share)
+    answer_steps = jnp.maximum(requests.output_tokens / tokens_of_a_step(serving), 1.0)
+    sequence_tokens = tokens_of_a_sequence(serving)
+    prompt_tokens = jnp.maximum(computed_tokens, 1.0)
+    full_step_tokens = (
+        serving.chunk * prompt_tokens / jnp.maximum(computed_tokens + answer_steps * sequence_tokens, 1.0)
+    )
+    arrivals = _mean_if_positive((running - 1.0) / answer_steps)
+    free_tokens = serving.chunk - running * sequence_tokens
     if serving.whole_prompts is not None:
-        are_whole = (serving.whole_prompts > 0.0) & (serving.chunk >= each)
-        full = jnp.where(are_whole, _whole_prompts(serving.chunk, each, turns, decoded), full)
-        left = jnp.where(are_whole, each * jnp.floor(left / each), left)
-    tokens = jnp.maximum(left, full)
-    arrivals = jnp.where(in_phase(requests), running, arrivals)
-    holds, q = tokens / each, jnp.minimum(tokens, each * arrivals)
-    steps = fresh / q
-    return PromptIntake(fresh, each, turns, full, q, turns * full / each, steps, jnp.maximum(steps, 1.0), holds)
+        fits_prompts = (serving.whole_prompts > 0.0) & (serving.chunk >= prompt_tokens)
+        full_step_tokens = jnp.where(
+            fits_prompts,
+            _whole_prompt_tokens(serving.chunk, prompt_tokens, answer_steps, sequence_tokens),
+            full_step_tokens,
+        )
+        free_tokens = jnp.where(fits_prompts, prompt_tokens * jnp.floor(free_tokens / prompt_tokens), free_tokens)
+    tokens = jnp.maximum(free_tokens, full_step_tokens)
+    arrivals = jnp.where(ends_together(requests), running, arrivals)
+    prompts_per_step, mean_step_tokens = tokens / prompt_tokens, jnp.minimum(tokens, prompt_tokens * arrivals)
+    steps_per_prompt = computed_tokens / mean_step_tokens
+    return PromptIntake(
+        computed_tokens,
+        prompt_tokens,
+        answer_steps,
+        full_step_tokens,
+        mean_step_tokens,
+        answer_steps * full_step_tokens / prompt_tokens,
+        steps_per_prompt,
+        jnp.maximum(steps_per_prompt, 1.0),
+        prompts_per_step,
+    )
 
 
-def _whole_prompts(chunk: Scalar, each: Scalar, turns: Scalar, decoded: Scalar) -> Scalar:
-    """Prompt tokens of a full step of whole prompts, of ``each`` tokens, whose answers are of ``turns`` steps.
+def _whole_prompt_tokens(chunk: Scalar, prompt_tokens: Scalar, answer_steps: Scalar, sequence_tokens: Scalar) -> Scalar:
+    """Return the prompt tokens of a full step of whole prompts, of ``prompt_tokens`` each, with ``answer_steps`` steps.
 
     Of ``c`` tokens ``n`` requests that decode ``q`` tokens each leave ``floor((c - n q) / p)`` prompts, as many as end
     where ``n q = max(k o, c - (k + 1) p + q)`` with ``o`` tokens of an answer and ``k = floor(c / (p + o))``: there the
     number of prompts is the whole ``k``, or a mean of ``k`` and ``k + 1`` as ``n`` keeps close to a step of the floor,
     which the last request has crossed.
     """
-    answer = turns * decoded
-    many = jnp.floor(chunk / (each + answer))
-    return each * jnp.maximum(many, (chunk - (many + 1.0) * each + decoded) / jnp.maximum(answer, 1.0))
+    answer_tokens = answer_steps * sequence_tokens
+    prompts = jnp.floor(chunk / (prompt_tokens + answer_tokens))
+    return prompt_tokens * jnp.maximum(
+        prompts, (chunk - (prompts + 1.0) * prompt_tokens + sequence_tokens) / jnp.maximum(answer_tokens, 1.0)
+    )
 
 
 def _mean_if_positive(mean: Scalar) -> Scalar:
-    """Mean of the positive values of a Poisson distribution: ``m / (1 - exp(-m))``, its series near 0."""
+    """Return the mean of the positive values of a Poisson distribution: ``m / (1 - exp(-m))``, its series near 0."""
     least = 1e-3
     return jnp.where(mean > least, mean / -jnp.expm1(-jnp.maximum(mean, least)), 1.0 + 0.5 * mean)

@@ -16,7 +16,7 @@ from dse.model.machine.rates import TINY, matrix_rate
 from dse.model.serving.stage_pass import StagePass, stage_pass
 from dse.model.serving.work import Stage, cache_bytes, ranks_of_experts, stage_of, step_work
 from dse.model.work.batch import Batch
-from dse.model.work.ledger import Runs, over_kernels
+from dse.model.work.ledger import Runs, sum_over_kernels
 from dse.types import Design, Load, OperatorKind, Requests, Scalar, Serving
 
 #: Operators of the matrix units; all others count as 0.
@@ -33,10 +33,10 @@ class Least(NamedTuple):
 
 
 def least(design: Design) -> Least:
-    """Lower bounds of a design.
+    """Return lower bounds of the latencies of a design, s.
 
     Memory: a step reads at least the weights that one token uses, shared by its ``n`` sequences, and the cache of each:
-    ``turns (W / n + cache) / B``. Compute: FLOPs of the prompt and of all tokens but the first. Both at the fastest
+    ``steps (W / n + cache) / B``. Compute: FLOPs of the prompt and of all tokens but the first. Both at the fastest
     rate of the stated formats; all drafts are accepted at no cost.
     """
     design = technology.generated(design)
@@ -44,48 +44,48 @@ def least(design: Design) -> Least:
     stage, ranks, stages = stage_of(design), ranks_of_experts(design), design.mapping.pp
     reach = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
     prompt = Batch(0.0, 0.0, requests.prompt_tokens * (1.0 - requests.prefix_share), reach)
-    one = Batch(1.0, requests.prompt_tokens + 0.5 * requests.output_tokens, 0.0, 0.0)
+    single = Batch(1.0, requests.prompt_tokens + 0.5 * requests.output_tokens, 0.0, 0.0)
 
-    def ran(batch: Batch, met: Scalar) -> StagePass:
-        return stage_pass(stage, step_work(stage, met, serving, batch, is_mean=True), batch)
+    def pass_of(batch: Batch, experts_dp: Scalar) -> StagePass:
+        return stage_pass(stage, step_work(stage, experts_dp, serving, batch, is_mean=True), batch)
 
-    flop, byte = 1.0 / _peak(design, serving), 1.0 / design.system.accelerator.memory.bandwidth
-    alone = ran(one, 1.0)  # reads only the experts of its own tokens
-    weights, cache = byte * _bytes(alone.others), byte * _bytes([alone.attention])
-    later = requests.output_tokens - 1.0
-    turns = later / (1.0 + serving.drafts)
-    together = _together(design, stage, requests, serving)
-    computed = flop * (_flops(ran(prompt, ranks)) + later * _flops(ran(one, ranks)))
+    flop_time, byte_time = 1.0 / _peak(design, serving), 1.0 / design.system.accelerator.memory.bandwidth
+    single_pass = pass_of(single, 1.0)  # reads only the experts of its own tokens
+    weights, cache = byte_time * _bytes(single_pass.other_operators), byte_time * _bytes([single_pass.attention])
+    later_tokens = requests.output_tokens - 1.0
+    decode_steps = later_tokens / (1.0 + serving.drafts)
+    requests_per_step = _requests_per_step(design, stage, requests, serving)
+    compute_time = flop_time * (_flops(pass_of(prompt, ranks)) + later_tokens * _flops(pass_of(single, ranks)))
     return Least(
-        prompt=jnp.maximum(flop * _flops(ran(prompt, 1.0)), stages * weights),
-        token=stages * jnp.maximum(weights + cache, flop * _flops(ran(one, 1.0))) / (1.0 + serving.drafts),
-        request=jnp.maximum(turns * (weights / together + cache), computed),
-        together=together,
+        prompt=jnp.maximum(flop_time * _flops(pass_of(prompt, 1.0)), stages * weights),
+        token=stages * jnp.maximum(weights + cache, flop_time * _flops(pass_of(single, 1.0))) / (1.0 + serving.drafts),
+        request=jnp.maximum(decode_steps * (weights / requests_per_step + cache), compute_time),
+        together=requests_per_step,
     )
 
 
 def _peak(design: Design, serving: Serving) -> Scalar:
-    """Peak FLOP/s of a device: at the recipe's precision, or at fp4 for experts in 4 bits where it is faster."""
+    """Return the peak FLOP/s of a device: at the recipe's precision, or fp4 for faster 4-bit experts."""
     rates = design.system.accelerator.matrix_rate
     in_four = (serving.expert_bytes > 0.0) & (serving.expert_bytes < 1.0)
-    own = matrix_rate(design.system.accelerator, design.mapping.precision)
-    return jnp.maximum(jnp.maximum(own, jnp.where(in_four, rates.fp4, 0.0)), TINY)
+    recipe_rate = matrix_rate(design.system.accelerator, design.mapping.precision)
+    return jnp.maximum(jnp.maximum(recipe_rate, jnp.where(in_four, rates.fp4, 0.0)), TINY)
 
 
-def _together(design: Design, stage: Stage, requests: Requests, serving: Serving) -> Scalar:
-    """Requests per step of a replica, at least 1; offline those whose caches fit into memory."""
+def _requests_per_step(design: Design, stage: Stage, requests: Requests, serving: Serving) -> Scalar:
+    """Return the requests per step of a replica, at least 1, and offline those whose caches fit into memory."""
     mean = requests.prompt_tokens + 0.5 * requests.output_tokens
-    a_sequence = stage.layout.layers * cache_bytes(stage.design, serving, mean)
-    held = design.system.accelerator.memory.capacity / a_sequence
+    sequence_bytes = stage.layout.layers * cache_bytes(stage.design, serving, mean)
+    capacity_requests = design.system.accelerator.memory.capacity / sequence_bytes
     in_flight = requests.concurrency / design.mapping.dp
-    return jnp.maximum(jnp.where(requests.load == float(Load.offline), held, in_flight), 1.0)
+    return jnp.maximum(jnp.where(requests.load == float(Load.offline), capacity_requests, in_flight), 1.0)
 
 
-def _flops(ran: StagePass) -> Scalar:
-    """FLOPs of matrix operators per device and pass."""
-    return over_kernels(ran.phase.runs, lambda kind, work: work.flops if kind in _PRODUCTS else 0.0)
+def _flops(ledger: StagePass) -> Scalar:
+    """Return the FLOPs of matrix operators per device and pass."""
+    return sum_over_kernels(ledger.phase.runs, lambda kind, work: work.flops if kind in _PRODUCTS else 0.0)
 
 
 def _bytes(runs: Iterable[Runs]) -> Scalar:
-    """Device-memory bytes of matrix operators."""
-    return over_kernels(runs, lambda kind, work: work.bytes if kind in _PRODUCTS else 0.0)
+    """Return the device-memory bytes of matrix operators."""
+    return sum_over_kernels(runs, lambda kind, work: work.bytes if kind in _PRODUCTS else 0.0)

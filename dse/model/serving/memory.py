@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, nothing, plus, times
+from dse.model.choice import nothing, plus, times, value_or
 from dse.model.formats import operand_bytes
 from dse.model.layout import Layout
-from dse.model.serving.work import Stage, bytes_a_weight, cache_bytes
+from dse.model.serving.work import Stage, bytes_per_weight, cache_bytes
 from dse.model.work.parameters import head_parameters, stage_expert_parameters, stage_parameters
 from dse.types import Design, Engine, FarMemory, Requests, Scalar, Serving, Spill, System
 
@@ -35,12 +35,14 @@ class KvCapacity(NamedTuple):
         return plus(self.a_sequence, self.buffers)
 
     def engine(self, running: Scalar) -> Scalar:
-        """Bytes of the engine itself with ``running`` sequences."""
+        """Return the bytes of the engine itself with ``running`` sequences."""
         return plus(self.runtime, times(running, self.buffers))
 
 
 def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> KvCapacity:
-    """Memory of an engine and its capacity: ``(share x capacity - weights - runtime) / bytes of a sequence``.
+    """Return the memory of an engine and its capacity for sequences.
+
+    ``(share x capacity - weights - runtime) / bytes of a sequence``.
 
     The runtime memory holds the activations of a usual step; longer steps add to it. With paged allocation a sequence
     takes its prompt, on average half of its answer, and the reserved share of the other half; without it, both whole.
@@ -54,51 +56,51 @@ def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engi
     """
     design, layout = stage.design, stage.layout
     weights = weight_bytes(design, layout, serving)
-    kept = jnp.where(serving.paged > 0.0, serving.reserved_answer, 1.0)
-    answer = 0.5 * (1.0 + kept) * requests.running_answer
+    reserved_share = jnp.where(serving.paged > 0.0, serving.reserved_answer, 1.0)
+    answer = 0.5 * (1.0 + reserved_share) * requests.running_answer
     prefix = times(requests.prefix_share, layout.layers * cache_bytes(design, serving, requests.prompt_tokens))
-    whole = layout.layers * cache_bytes(design, serving, requests.prompt_tokens + answer)
-    a_sequence = plus(whole, times(-1.0, prefix))
-    prompts = _prompts_in_spread(stage, requests, serving, kept, a_sequence, prefix)
-    runtime = engine.runtime_memory + more_activations(stage, serving, engine)
-    left = serving.memory_share * design.system.accelerator.memory.capacity - weights - plus(runtime, prefix)
-    buffers = times(given(engine.own_buffers, 0.0), own_buffers(stage, requests))
-    near = KvCapacity(weights, a_sequence, runtime, 0.0, prompts, buffers, prefix)
-    near = near._replace(sequences=jnp.maximum(left, 0.0) / near.each)
-    return _with_far(design, design.mapping.spill or NO_SPILL, layout, near, left)
+    sequence_total = layout.layers * cache_bytes(design, serving, requests.prompt_tokens + answer)
+    sequence_cache = plus(sequence_total, times(-1.0, prefix))
+    prompts = _prompts_in_spread(stage, requests, serving, reserved_share, sequence_cache, prefix)
+    runtime = engine.runtime_memory + extra_activation_bytes(stage, serving, engine)
+    free_bytes = serving.memory_share * design.system.accelerator.memory.capacity - weights - plus(runtime, prefix)
+    buffers = times(value_or(engine.own_buffers, 0.0), operator_buffer_bytes(stage, requests))
+    near = KvCapacity(weights, sequence_cache, runtime, 0.0, prompts, buffers, prefix)
+    near = near._replace(sequences=jnp.maximum(free_bytes, 0.0) / near.each)
+    return _with_far_memory(design, design.mapping.spill or NO_SPILL, layout, near, free_bytes)
 
 
 def _prompts_in_spread(
-    stage: Stage, requests: Requests, serving: Serving, kept: Scalar, a_sequence: Scalar, prefix: Scalar
+    stage: Stage, requests: Requests, serving: Serving, reserved_share: Scalar, sequence_cache: Scalar, prefix: Scalar
 ) -> Scalar:
-    """Prompts that fit into the standard deviation of an answer's cache: ``(1 - r) a / sqrt(12) / p``.
+    """Return the prompts that fit into the standard deviation of an answer's cache: ``(1 - r) a / sqrt(12) / p``.
 
     The progress of answers is uniform, and with it their share of the cache ``a``. Admission needs ``p`` bytes: the
     prompt beyond a shared ``prefix`` and the reserved share ``r`` of its answer.
     """
-    whole = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
-    prompt = jnp.maximum(plus(whole, times(-1.0, prefix)), 1.0)
-    answer = 2.0 / (1.0 + kept) * (a_sequence - prompt) * (1.0 - 1.0 / requests.output_tokens)
-    return (1.0 - kept) / math.sqrt(12.0) * answer / (prompt + kept * answer)
+    prompt_total = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
+    prompt = jnp.maximum(plus(prompt_total, times(-1.0, prefix)), 1.0)
+    answer = 2.0 / (1.0 + reserved_share) * (sequence_cache - prompt) * (1.0 - 1.0 / requests.output_tokens)
+    return (1.0 - reserved_share) / math.sqrt(12.0) * answer / (prompt + reserved_share * answer)
 
 
-def more_activations(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
-    """Activation bytes of the longest step (a chunk) beyond those within the runtime memory.
+def extra_activation_bytes(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
+    """Return the activation bytes of the longest step (a chunk) beyond those within the runtime memory.
 
     Reserved from the start. Three vectors of the hidden size per token, which tp does not split, and the widest
     product: feed-forward, queries with keys and values, or the rows of a rank's experts with their activation inputs.
     """
     w, m, layout = stage.design.workload, stage.design.mapping, stage.layout
-    wide = jnp.maximum((1.0 + w.gated) * w.ffn_hidden, (w.n_heads + 2.0 * w.n_kv_heads) * w.head_dim) / m.tp
+    widest = jnp.maximum((1.0 + w.gated) * w.ffn_hidden, (w.n_heads + 2.0 * w.n_kv_heads) * w.head_dim) / m.tp
     if w.experts is not None and m.experts is not None:
         rows = w.experts.top_k * m.experts.etp / m.tp
-        wide = jnp.maximum(wide, rows * (w.hidden + (1.0 + w.gated) * w.experts.expert_ffn / m.experts.etp))
-    a_token = layout.element.activation * (3.0 * w.hidden + wide)
-    return a_token * jnp.maximum(serving.chunk - engine.runtime_tokens, 0.0)
+        widest = jnp.maximum(widest, rows * (w.hidden + (1.0 + w.gated) * w.experts.expert_ffn / m.experts.etp))
+    token_bytes = layout.element.activation * (3.0 * w.hidden + widest)
+    return token_bytes * jnp.maximum(serving.chunk - engine.runtime_tokens, 0.0)
 
 
-def own_buffers(stage: Stage, requests: Requests) -> Scalar:
-    """Bytes per sequence where every operator has its own output buffer and all prompts run in one step.
+def operator_buffer_bytes(stage: Stage, requests: Requests) -> Scalar:
+    """Return the bytes per sequence where every operator has its own output buffer and all prompts run in one step.
 
     Per token six vectors of the hidden size (input, output, two norms, attention, layer), not split by tp; queries,
     keys and values twice, attention outputs twice, activation inputs. Per sequence the attention scores, their mask,
@@ -108,41 +110,51 @@ def own_buffers(stage: Stage, requests: Requests) -> Scalar:
     w, m, layout = stage.design.workload, stage.design.mapping, stage.layout
     act, tokens = layout.element.activation, requests.prompt_tokens
     heads = 4.0 * layout.query_width + 4.0 * layout.kv_width
-    a_token = 6.0 * w.hidden + heads + (1.0 + w.gated) * w.ffn_hidden / m.tp
-    return act * tokens * (a_token + (layout.heads + 1.0) * tokens) + 8.0 * w.vocab
+    token_columns = 6.0 * w.hidden + heads + (1.0 + w.gated) * w.ffn_hidden / m.tp
+    return act * tokens * (token_columns + (layout.heads + 1.0) * tokens) + 8.0 * w.vocab
 
 
-def _with_far(design: Design, spill: Spill, layout: Layout, whole: KvCapacity, left: Scalar) -> KvCapacity:
-    """KV-cache capacity with shares of weights and cache in far memory, which is limited too.
+def _with_far_memory(design: Design, spill: Spill, layout: Layout, kv: KvCapacity, free_bytes: Scalar) -> KvCapacity:
+    """Return the KV-cache capacity with shares of weights and cache in far memory, which is limited too.
 
-    Weights are streamed through two buffers of a layer each; device memory that they free adds to ``left``.
+    Weights are streamed through two buffers of a layer each; device memory that they free adds to ``free_bytes``.
     """
     if nothing(spill.far_weights) and nothing(spill.far_cache):
-        return whole
+        return kv
     buffers = jnp.minimum(2.0 / layout.layers, 1.0)
-    near = whole.weights * (1.0 - spill.far_weights * (1.0 - buffers))
-    near_sequence = jnp.maximum(1.0 - spill.far_cache, 1e-6) * whole.a_sequence
-    beyond = far_tier(design.system).capacity - spill.far_weights * whole.weights
-    far = jnp.maximum(beyond, 0.0) / jnp.maximum(spill.far_cache * whole.a_sequence, 1e-6)
-    fits = jnp.minimum(jnp.maximum(left + whole.weights - near, 0.0) / plus(near_sequence, whole.buffers), far)
-    return whole._replace(weights=near, a_sequence=near_sequence, sequences=jnp.where(beyond < 0.0, 0.0, fits))
+    near_weights = kv.weights * (1.0 - spill.far_weights * (1.0 - buffers))
+    near_sequence = jnp.maximum(1.0 - spill.far_cache, 1e-6) * kv.a_sequence
+    far_free_bytes = far_tier(design.system).capacity - spill.far_weights * kv.weights
+    far_sequences = jnp.maximum(far_free_bytes, 0.0) / jnp.maximum(spill.far_cache * kv.a_sequence, 1e-6)
+    fits = jnp.minimum(
+        jnp.maximum(free_bytes + kv.weights - near_weights, 0.0) / plus(near_sequence, kv.buffers), far_sequences
+    )
+    return kv._replace(
+        weights=near_weights, a_sequence=near_sequence, sequences=jnp.where(far_free_bytes < 0.0, 0.0, fits)
+    )
 
 
 def far_tier(system: System) -> FarMemory:
-    """Far memory of a device: the system's, or its share of the host's."""
+    """Return the far memory of a device: the system's, or its share of the host's."""
     return system.far or FarMemory(capacity=system.host.capacity, bandwidth=system.host.bandwidth)
 
 
 def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:
-    """Weight bytes of the most loaded device: matrices at the recipe's precision, embedding and head in 16 bits.
+    """Return the weight bytes of the most loaded device.
+
+    Matrices are at the recipe's precision, embedding and head in 16 bits.
 
     Weights, and those of experts, may have a format of their own. A single stage holds both embedding and head. Layers
     that draft tokens (multi-token prediction, EAGLE) add one layer, on the stage of the head.
     """
     w = design.workload
-    narrow = operand_bytes(design.mapping.precision)
-    ends = head_parameters(w, design.mapping.tp) * jnp.where(design.mapping.pp > 1.0, 1.0, 2.0 - w.tied_embeddings)
-    experts = bytes_a_weight(serving, narrow, True) * stage_expert_parameters(design, layout)
-    others = bytes_a_weight(serving, narrow, False) * jnp.maximum(stage_parameters(design, layout) - ends, 0.0)
+    operand = operand_bytes(design.mapping.precision)
+    end_parameters = head_parameters(w, design.mapping.tp) * jnp.where(
+        design.mapping.pp > 1.0, 1.0, 2.0 - w.tied_embeddings
+    )
+    expert_bytes = bytes_per_weight(serving, operand, True) * stage_expert_parameters(design, layout)
+    other_bytes = bytes_per_weight(serving, operand, False) * jnp.maximum(
+        stage_parameters(design, layout) - end_parameters, 0.0
+    )
     drafting = jnp.minimum(serving.drafts, 1.0) / layout.layers
-    return (1.0 + drafting) * (others + experts) + jnp.maximum(narrow, 2.0) * ends
+    return (1.0 + drafting) * (other_bytes + expert_bytes) + jnp.maximum(operand, 2.0) * end_parameters

@@ -22,24 +22,29 @@ class PassJoules(NamedTuple):
     memory: Scalar
     network: Scalar
 
-    def less(self, other: PassJoules) -> PassJoules:
-        """Excess over another pass, at least 0."""
+    def excess_over(self, other: PassJoules) -> PassJoules:
+        """Return the excess over another pass, at least 0."""
         return PassJoules(*(jnp.maximum(a - b, 0.0) for a, b in zip(self, other, strict=True)))
 
 
 def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> PassJoules:
-    """Energy of one pass of a stage with its share of the head, on the device with the mean rows of experts."""
+    """Return the energy of one pass of a stage with its share of the head, J.
+
+    On the device with the mean rows of experts.
+    """
     design = stage.design
     work = step_work(stage, ranks, serving, batch, engine, is_mean=True)
-    spent = phase_energy(stage_pass(stage, work, batch).phase, design, reread_bytes(stage, serving))
-    links = plus(spent.network, far_energy(stage, serving, batch))
-    return PassJoules(engine.kernel_energy * spent.cores, engine.kernel_energy * spent.memory, links)
+    joules = phase_energy(stage_pass(stage, work, batch).phase, design, reread_bytes(stage, serving))
+    links = plus(joules.network, far_energy(stage, serving, batch))
+    return PassJoules(engine.kernel_energy * joules.cores, engine.kernel_energy * joules.memory, links)
 
 
 def working_share(time: EngineStepTime, engine: Engine) -> Scalar:
-    """Share of a step with running core clocks: kernels, including waiting collective kernels.
+    """Return the share of a step with running core clocks: kernels, including waiting collective kernels.
+
+    ``1 - (1 - device_share) t_host / T``.
 
     Overheads count where they are small kernels of a graph; during host launches the device idles.
     """
-    waiting = (1.0 - engine.device_share) * time.host
-    return 1.0 - waiting / jnp.maximum(time.total, 1e-12)
+    host_wait = (1.0 - engine.device_share) * time.host
+    return 1.0 - host_wait / jnp.maximum(time.total, 1e-12)

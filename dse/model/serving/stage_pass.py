@@ -16,7 +16,7 @@ class StagePass(NamedTuple):
     """Ledger of one pass of a stage, for its time, energy and bounds."""
 
     attention: Runs  # attention and state-space operators
-    others: tuple[Runs, ...]  # all other operators, the head last
+    other_operators: tuple[Runs, ...]  # all other operators, the head last
     messages: Sends  # per layer
     hand_over: Sends  # per pass, to the next stage
     expert_layers: Scalar  # layers with experts
@@ -28,27 +28,27 @@ class StagePass(NamedTuple):
 
     @property
     def phase(self) -> Phase:
-        """All operators and messages of the pass."""
-        return Phase((self.attention, *self.others), (self.messages, self.hand_over))
+        """Ledger of all operators and messages of the pass."""
+        return Phase((self.attention, *self.other_operators), (self.messages, self.hand_over))
 
 
 def stage_pass(stage: Stage, work: StepWork, batch: Batch) -> StagePass:
-    """Ledger of a pass: execution counts of the operators of ``work`` and of its messages.
+    """Return the ledger of a pass: execution counts of the operators of ``work`` and of its messages.
 
     Each draft runs a layer (with experts where the model has experts) and the head once more; the ``pp`` stages share
     these layers like the head, which belongs to the last stage and counts as ``1 / pp`` in each.
     :attr:`Operator.core` marks the operators of attention and of states.
     """
-    pp, plain = stage.design.mapping.pp, dense_layers(stage)
+    pp, dense_count = stage.design.mapping.pp, dense_layers(stage)
     layers = stage.layout.layers + batch.drafting / pp
     none: Scalar = 0.0
-    with_experts = plus(layers, times(-1.0, plain))
-    layer, dense = Runs(work.layer, with_experts), Runs(work.dense_layer, plain)
-    others = (runs.where(lambda o: not o.core) for runs in (layer, dense))
+    expert_count = plus(layers, times(-1.0, dense_count))
+    layer, dense = Runs(work.layer, expert_count), Runs(work.dense_layer, dense_count)
+    other_runs = (runs.where(lambda o: not o.core) for runs in (layer, dense))
     return StagePass(
         attention=layer._replace(times=layers).where(lambda o: o.core),
-        others=(*others, Runs(work.head, (1.0 + batch.drafting) / pp)),
+        other_operators=(*other_runs, Runs(work.head, (1.0 + batch.drafting) / pp)),
         messages=Sends(work.messages, layers),
         hand_over=Sends(work.hand_over),
-        expert_layers=feed_forward_of(stage.design.workload).usual(none, lambda: with_experts),
+        expert_layers=feed_forward_of(stage.design.workload).usual(none, lambda: expert_count),
     )

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import times
-from dse.model.serving.clock import Running, at_limit
-from dse.model.serving.intake import PromptIntake, idle_rows, in_phase, prompt_intake, tokens_of_a_step
+from dse.model.serving.clock import StageAtClock, at_limit
+from dse.model.serving.intake import PromptIntake, ends_together, idle_rows, prompt_intake, tokens_of_a_step
 from dse.model.serving.step import EngineStepTime, engine_step
 from dse.model.serving.work import Rank
 from dse.model.work.batch import Batch
@@ -21,27 +21,27 @@ ROUNDS = 3
 
 
 class Served(NamedTuple):
-    """Latencies in seconds and load of one data-parallel rank."""
+    """Latencies in seconds and load of one data-parallel rank in steady state."""
 
     decode: EngineStepTime  # time per output token in steps without prompts
     prefill: Scalar  # added to it by prompts of other requests
     preempted: Scalar  # added to it by preemption for memory
     median: Scalar  # inter-token latency, median
     waiting: Scalar  # queueing part of the time to first token
-    placed: Scalar  # queueing part without the wait for a place
+    wait_in_slot: Scalar  # queueing part once the request has a slot
     prompt: Scalar  # prefill part of it
     rate: Scalar  # requests/s
     running: Scalar  # concurrent sequences: decoding, or with a prompt to compute
     mixed: Scalar  # share of steps with prompts
     decoding: Scalar  # sequences per decode step
-    met: Scalar  # time of the step in which a request arrives, s; 0 where it waits for none
-    a_prompt: Scalar  # time that a prompt adds to the steps of others, s
-    a_further: Scalar  # the same of one more prompt in a step that has some, s
-    a_sequence: Scalar  # time that a sequence adds to a decode step, s
-    holds: Scalar  # prompts that fit into a step
-    pieces: Scalar  # steps per prompt, below 1 where a mean step has several
+    arrival_step_time: Scalar  # time of the step in which a request arrives, s; 0 where it waits for none
+    prompt_time: Scalar  # time that a prompt adds to the steps of others, s
+    extra_prompt_time: Scalar  # time that one more prompt adds to a step that has some, s
+    sequence_time: Scalar  # time that a sequence adds to a decode step, s
+    prompts_per_step: Scalar  # prompts that fit into a step
+    steps_per_prompt: Scalar  # below 1 where a mean step has several
     variation: Scalar = 1.0  # squared coefficient of variation of the time between arrivals
-    full: Scalar = 1.0  # share of requests that wait for a place, where any do
+    wait_fraction: Scalar = 1.0  # share of requests that wait for a slot, where any do
 
     @property
     def token(self) -> Scalar:
@@ -55,7 +55,7 @@ class EnginePhase(NamedTuple):
     batch: Batch  # of one pass of a stage
     passes: Scalar  # per step and stage; fewer than the stages leave some stages idle
     time: EngineStepTime  # of all stages
-    clock: Running
+    clock: StageAtClock
 
 
 class Phases(NamedTuple):
@@ -69,78 +69,84 @@ class Phases(NamedTuple):
 
     @property
     def violates_limit(self) -> Any:
-        """Whether even the lowest clock exceeds the power limit."""
+        """True where even the lowest clock exceeds the power limit."""
         return self.decode.clock.violates_limit | self.mixed.clock.violates_limit
 
 
-class Steps(NamedTuple):
+class EngineSteps(NamedTuple):
     """Engine step times, linear in the decoding sequences between half of them and all."""
 
-    all: Scalar  # sequences
-    mixing: Scalar  # sequences that decode in a step with prompts
+    sequences: Scalar  # that decode
+    mixed_sequences: Scalar  # sequences that decode in a step with prompts
     decode: EngineStepTime  # all sequences, no prompt
     decode_half: EngineStepTime  # half of the sequences
     with_prompts: EngineStepTime  # mixed step, or prefill step where the engine does not mix
     separate_prefill: Scalar  # whether prefill and decode do not mix
     batch: Batch  # all sequences, with their prompts
-    clocks: tuple[Running, Running]  # decode steps, steps with prompts
-    alone: Scalar  # time of one part of the prompts through all stages over that of a step with prompts
-    parts: Scalar  # parts of the prompts, in different stages at the same time
-    twice: Scalar  # time of a step with twice the prompts, s
+    clocks: tuple[StageAtClock, StageAtClock]  # decode steps, steps with prompts
+    prompt_part_ratio: Scalar  # time of one part of the prompts through all stages over that of a step with prompts
+    prompt_parts: Scalar  # parts of the prompts, in different stages at the same time
+    double_prompt_time: Scalar  # time of a step with twice the prompts, s
 
     @property
-    def mixed(self) -> Scalar:
+    def mixed_time(self) -> Scalar:
         """Time of a step with prompts, s."""
         return self.with_prompts.total
 
     @property
-    def decode_of_none(self) -> EngineStepTime:
+    def empty_decode(self) -> EngineStepTime:
         """Decode step time extrapolated to no sequence: ``max(2 T(n / 2) - T(n), 0)``, by part."""
         pairs = zip(self.decode, self.decode_half, strict=True)
-        return EngineStepTime(*(jnp.maximum(2.0 * half - many, 0.0) for many, half in pairs))
+        return EngineStepTime(*(jnp.maximum(2.0 * half - full, 0.0) for full, half in pairs))
 
     def decode_at(self, sequences: Scalar) -> EngineStepTime:
-        """Decode step time of ``sequences``, by part."""
-        share = sequences / self.all
-        pairs = zip(self.decode, self.decode_of_none, strict=True)
-        return EngineStepTime(*(none + share * (many - none) for many, none in pairs))
+        """Return the decode step time of ``sequences``, by part."""
+        share = sequences / self.sequences
+        pairs = zip(self.decode, self.empty_decode, strict=True)
+        return EngineStepTime(*(none + share * (full - none) for full, none in pairs))
 
     @property
-    def a_sequence(self) -> Scalar:
+    def sequence_time(self) -> Scalar:
         """Seconds per further sequence of a decode step."""
-        return (self.decode.total - self.decode_of_none.total) / self.all
+        return (self.decode.total - self.empty_decode.total) / self.sequences
 
-    def seconds_of(self, sequences: Scalar) -> Scalar:
-        """Decode step time of ``sequences``, s."""
-        return self.decode_of_none.total + sequences * self.a_sequence
+    def decode_time(self, sequences: Scalar) -> Scalar:
+        """Return the decode step time of ``sequences``, s."""
+        return self.empty_decode.total + sequences * self.sequence_time
 
     @property
-    def mixed_step(self) -> tuple[Scalar, Scalar]:
+    def prompt_increment(self) -> tuple[Scalar, Scalar]:
         """Seconds that prompts add to a decode step, and lower limit of a step with prompts.
 
         The lower limit is half of the mixed step of all sequences; a separate prefill step keeps its length.
         """
-        longer = jnp.maximum(self.mixed - self.seconds_of(self.mixing), 0.0)  # as no step is for its prompts shorter
-        added = jnp.where(self.separate_prefill, -self.decode.total, longer)
-        return added, jnp.where(self.separate_prefill, 1.0, 0.5) * self.mixed
+        increment = jnp.maximum(
+            self.mixed_time - self.decode_time(self.mixed_sequences), 0.0
+        )  # as no step is for its prompts shorter
+        added = jnp.where(self.separate_prefill, -self.decode.total, increment)
+        return added, jnp.where(self.separate_prefill, 1.0, 0.5) * self.mixed_time
 
 
-class _Round(NamedTuple):
+class _Iteration(NamedTuple):
     """One iteration of the fixed point."""
 
-    mixed: Scalar  # time of a step with prompts, s
-    step: Scalar  # mean time of a decode step with the delay by prompts, s
-    longer: Scalar  # the delay alone, s
-    busy: Scalar  # steps with prompts that an arrival finds
-    met: Scalar  # time of the step in which a request arrives, s; it waits for half of it
-    own: Scalar  # time of the steps that compute its prompt, s
+    mixed_step_time: Scalar  # time of a step with prompts, s
+    mean_step_time: Scalar  # mean time of a decode step with the delay by prompts, s
+    prompt_delay: Scalar  # the delay alone, s
+    steps_with_prompts: Scalar  # steps with prompts that an arrival finds
+    arrival_step_time: Scalar  # time of the step in which a request arrives, s; it waits for half of it
+    own_prompt_time: Scalar  # time of the steps that compute its prompt, s
 
 
-def _round(steps: Steps, taken: PromptIntake, decode: Scalar, others: Scalar, arrivals_waiting: Scalar) -> _Round:
-    """Step times with prompts of ``others``, for steps of ``decode`` seconds without prompts.
+def _iterate(
+    steps: EngineSteps, intake: PromptIntake, decode_time: Scalar, other_sequences: Scalar, arrivals_waiting: Scalar
+) -> _Iteration:
+    """Return one iteration of the fixed point: step times with prompts of ``other_sequences``.
 
-    Separate prefill: prompts take a share ``rho`` of the time; an arrival waits for ``rho + left rho^2 / (1 - rho)``
-    half steps, with ``1 / left`` prompts per step (M/D/1 for one).
+    Steps without prompts take ``decode_time`` seconds.
+
+    Separate prefill: prompts take a share ``rho`` of the time; an arrival waits for ``rho + q rho^2 / (1 - rho)``
+    half steps, with ``1 / q`` prompts per step (M/D/1 for one).
 
     Mixed steps: a step takes the prompts of answers that ended in the step before, ``a`` on average, ``p`` seconds
     each, a share ``rho`` of the time, so step times have the variance ``p^2 a`` about their mean ``S`` (Poisson). An
@@ -150,26 +156,39 @@ def _round(steps: Steps, taken: PromptIntake, decode: Scalar, others: Scalar, ar
     Ranks whose tokens meet in the experts step together, each as long as the slowest: prompts of one delay all, where
     the engine does not deal them to all at once (:func:`together`).
     """
-    own_delays, apart = others * (taken.pieces / taken.turns), steps.separate_prefill
-    delays, (added, shortest) = taken.delaying(own_delays), steps.mixed_step
-    left = jnp.where(apart, taken.pieces, 0.0)
-    added = jnp.maximum(added, shortest - decode)
-    mixed = decode + added
-    prompts = delays * mixed
-    longer = jnp.where(apart, prompts, delays * added)
-    step = decode + longer
-    meets = jnp.where(apart, prompts / step, delays)
-    busy = meets + left * meets * prompts / decode
-    a_prompt, rho = taken.pieces * added, longer / step
-    met = jnp.minimum(step + arrivals_waiting * a_prompt * rho, decode + taken.holds * a_prompt)
-    prompts_of_step = jnp.minimum(1.0 + others / taken.turns * met / step, taken.holds)
-    together = decode + prompts_of_step * a_prompt
-    own = jnp.where(apart, mixed, together) + (taken.whole - 1.0) * mixed
-    return _Round(mixed, step, longer, busy, jnp.where(apart, step + busy * mixed, met), own)
+    rank_delays, is_separate = other_sequences * (intake.steps_per_prompt / intake.answer_steps), steps.separate_prefill
+    delays, (increment, min_step_time) = intake.delaying_prompts(rank_delays), steps.prompt_increment
+    queue_factor = jnp.where(is_separate, intake.steps_per_prompt, 0.0)
+    increment = jnp.maximum(increment, min_step_time - decode_time)
+    mixed_step_time = decode_time + increment
+    prompts = delays * mixed_step_time
+    prompt_delay = jnp.where(is_separate, prompts, delays * increment)
+    mean_step_time = decode_time + prompt_delay
+    prompt_step_share = jnp.where(is_separate, prompts / mean_step_time, delays)
+    steps_with_prompts = prompt_step_share + queue_factor * prompt_step_share * prompts / decode_time
+    prompt_time, rho = intake.steps_per_prompt * increment, prompt_delay / mean_step_time
+    arrival_step_time = jnp.minimum(
+        mean_step_time + arrivals_waiting * prompt_time * rho, decode_time + intake.prompts_per_step * prompt_time
+    )
+    prompts_of_step = jnp.minimum(
+        1.0 + other_sequences / intake.answer_steps * arrival_step_time / mean_step_time, intake.prompts_per_step
+    )
+    shared_step_time = decode_time + prompts_of_step * prompt_time
+    own_prompt_time = (
+        jnp.where(is_separate, mixed_step_time, shared_step_time) + (intake.prompt_steps - 1.0) * mixed_step_time
+    )
+    return _Iteration(
+        mixed_step_time,
+        mean_step_time,
+        prompt_delay,
+        steps_with_prompts,
+        jnp.where(is_separate, mean_step_time + steps_with_prompts * mixed_step_time, arrival_step_time),
+        own_prompt_time,
+    )
 
 
-def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tuple[Served, Steps]:
-    """Continuous batching in steady state.
+def continuous_batching(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tuple[Served, EngineSteps]:
+    """Return continuous batching in steady state, and its engine steps.
 
     Each finished request is replaced by a prompt: a share ``f = n ISL / (OSL q)`` of the steps carries ``q`` prompt
     tokens, up to a chunk. A prompt waits for the end of the current step and, once steps are full, for earlier
@@ -188,91 +207,140 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
         Latencies and load, and the step times behind them.
     """
     requests, serving = rank.requests, rank.serving
-    speed = tokens_of_a_step(serving)
-    taken, steps = steps_of(rank, running, at_once)
-    fresh, each, turns, full, limit, apart = *taken[:4], taken.limit, serving.mixed <= 0.0
+    tokens_per_step = tokens_of_a_step(serving)
+    intake, steps = engine_steps(rank, running, at_once)
+    computed_tokens, prompt_tokens, answer_steps, full_step_tokens, saturating_sequences, is_separate = (
+        *intake[:4],
+        intake.saturating_sequences,
+        serving.mixed <= 0.0,
+    )
     # A decoding request meets itself and the others that decode; only the prompts of others delay it.
-    rest = (running - 1.0) / running
+    other_share = (running - 1.0) / running
     offline = requests.load == float(Load.offline)
     # Where requests queue, the next one starts with a step. Otherwise arrivals fall within a step, in proportion to its
     # length, and wait for its end.
     arrivals_waiting = jnp.where(offline, 0.0, jnp.maximum(1.0 - waiting, 0.0))
     # Poisson arrivals beyond the capacity of one step delay each prompt by ``rho^2 / (2 R (1 - rho))`` steps of ``R``
     # prompts.
-    filled = jnp.where(apart, 0.0, rest / limit)
-    behind = 0.5 * each / full * filled / turns
+    filled_share = jnp.where(is_separate, 0.0, other_share / saturating_sequences)
+    backlog_steps = 0.5 * prompt_tokens / full_step_tokens * filled_share / answer_steps
     # A single prompt never shares the step that it waits for; its last step gives the first token.
-    ranks, shared = together(rank)
-    taken = taken._replace(whole=taken.whole + jnp.maximum(steps.alone - 1.0, 0.0), ranks=ranks, shared=shared)
-    later = (requests.output_tokens - 1.0) / speed
-    n, by_itself, tokens = 0.5 * running, steps.seconds_of(1.0), jnp.where(apart, turns, later)
-    busy: Scalar = 0.0
-    idle: Scalar = 0.0
-    delay: Scalar = 0.0
+    ranks, shared_work_share = together(rank)
+    intake = intake._replace(
+        prompt_steps=intake.prompt_steps + jnp.maximum(steps.prompt_part_ratio - 1.0, 0.0),
+        ranks=ranks,
+        shared_work_share=shared_work_share,
+    )
+    decode_steps = (requests.output_tokens - 1.0) / tokens_per_step
+    decoding, single_step_time, steps_in_engine = (
+        0.5 * running,
+        steps.decode_time(1.0),
+        jnp.where(is_separate, answer_steps, decode_steps),
+    )
+    own_prompt_steps: Scalar = 0.0
+    idle_steps: Scalar = 0.0
+    delay_ratio: Scalar = 0.0
     for _ in range(ROUNDS):
-        others = rest * n
-        at = _round(steps, taken, by_itself + others * steps.a_sequence, others, arrivals_waiting)
-        busy, idle = at.own / at.step, 0.5 * arrivals_waiting * _seen(serving, at) / at.step
-        works = (tokens + busy + idle) / turns
-        delay = _delay(running * filled, works, behind * n * at.mixed / at.step)
-        n = running / (works + delay)
-    alone = steps.decode_at(1.0 + n * rest)
-    at = _round(steps, taken, alone.total, n * rest, arrivals_waiting)
-    other, step = at.mixed, at.step
-    opening = _opening(steps, rank, running * fresh)
+        other_sequences = other_share * decoding
+        state = _iterate(
+            steps, intake, single_step_time + other_sequences * steps.sequence_time, other_sequences, arrivals_waiting
+        )
+        own_prompt_steps, idle_steps = (
+            state.own_prompt_time / state.mean_step_time,
+            0.5 * arrivals_waiting * _admission_interval(serving, state) / state.mean_step_time,
+        )
+        work_ratio = (steps_in_engine + own_prompt_steps + idle_steps) / answer_steps
+        delay_ratio = _waiting_ratio(
+            running * filled_share, work_ratio, backlog_steps * decoding * state.mixed_step_time / state.mean_step_time
+        )
+        decoding = running / (work_ratio + delay_ratio)
+    decode_step = steps.decode_at(1.0 + decoding * other_share)
+    state = _iterate(steps, intake, decode_step.total, decoding * other_share, arrivals_waiting)
+    mixed_step_time, mean_step_time = state.mixed_step_time, state.mean_step_time
+    opening_wait = _opening_wait(steps, rank, running * computed_tokens)
     # Little's law: a place is taken while its request decodes, computes its prompt or waits for other prompts. A user
     # whose request has not been admitted, or is outside the engine, sends no other. Offline no place is ever empty.
-    working = later * step + at.own
-    outside = jnp.where(offline, 0.0, rank.engine.request_time)
-    opening = opening + 0.5 * arrivals_waiting * _seen(serving, at)
+    working_time = decode_steps * mean_step_time + state.own_prompt_time
+    request_time = jnp.where(offline, 0.0, rank.engine.request_time)
+    opening_wait = opening_wait + 0.5 * arrivals_waiting * _admission_interval(serving, state)
     # Seconds that a request runs beyond those that it works: term by term, for both are nearly equal.
-    gap = jnp.maximum(1.0 / speed, 1.0 - later)  # steps of an answer less those after its first token
-    idling = step * (jnp.where(apart, gap, 0.0) + idle + turns * delay) + (step * busy - at.own)
-    left = n * ((busy + idle - jnp.where(apart, 0.0, gap)) / turns + delay)  # running - n
+    gap = jnp.maximum(1.0 / tokens_per_step, 1.0 - decode_steps)  # steps of an answer less those after its first token
+    idle_time = mean_step_time * (jnp.where(is_separate, gap, 0.0) + idle_steps + answer_steps * delay_ratio) + (
+        mean_step_time * own_prompt_steps - state.own_prompt_time
+    )
+    not_decoding = decoding * (
+        (own_prompt_steps + idle_steps - jnp.where(is_separate, 0.0, gap)) / answer_steps + delay_ratio
+    )  # running - decoding
     # Full load with separate prefill: all prompts and decode steps in turn, less the working time of a request.
-    in_turn = gap * steps.decode.total + later * rest * left * steps.a_sequence - at.own
-    in_turn = in_turn + taken.pieces * other * (1.0 + rest * (left + n * gap / turns))
-    idling = jnp.maximum(idling, jnp.where(apart, in_turn, running * _least_time(steps, taken) - working))
-    used = jnp.maximum(idling, 0.0)
-    for_a_place = waiting / running * (working + used)
-    waits = jnp.maximum(used + for_a_place - outside, jnp.maximum(idling, jnp.where(offline, 0.0, opening)))
-    rate = (running + waiting) / (working + outside + waits)
-    found = Served(
-        decode=EngineStepTime(*(part / speed for part in alone)),
-        prefill=at.longer / speed,
+    turn_time = (
+        gap * steps.decode.total
+        + decode_steps * other_share * not_decoding * steps.sequence_time
+        - state.own_prompt_time
+    )
+    turn_time = turn_time + intake.steps_per_prompt * mixed_step_time * (
+        1.0 + other_share * (not_decoding + decoding * gap / answer_steps)
+    )
+    idle_time = jnp.maximum(
+        idle_time, jnp.where(is_separate, turn_time, running * _full_load_time(steps, intake) - working_time)
+    )
+    queue_time = jnp.maximum(idle_time, 0.0)
+    slot_wait = waiting / running * (working_time + queue_time)
+    waiting_time = jnp.maximum(
+        queue_time + slot_wait - request_time, jnp.maximum(idle_time, jnp.where(offline, 0.0, opening_wait))
+    )
+    rate = (running + waiting) / (working_time + request_time + waiting_time)
+    steady_state = Served(
+        decode=EngineStepTime(*(part / tokens_per_step for part in decode_step)),
+        prefill=state.prompt_delay / tokens_per_step,
         preempted=0.0,
-        median=jnp.where(apart, alone.total, jnp.where(at.busy > 0.5, other, alone.total)) / speed,
-        waiting=waits,  # for a place, then for a step
+        median=jnp.where(
+            is_separate,
+            decode_step.total,
+            jnp.where(state.steps_with_prompts > 0.5, mixed_step_time, decode_step.total),
+        )
+        / tokens_per_step,
+        waiting=waiting_time,  # for a place, then for a step
         # Of those without a place the users outside of the engine wait for none.
-        placed=jnp.maximum(waits - jnp.maximum(waiting / rate - outside, 0.0), 0.0),
-        prompt=at.own,
+        wait_in_slot=jnp.maximum(waiting_time - jnp.maximum(waiting / rate - request_time, 0.0), 0.0),
+        prompt=state.own_prompt_time,
         rate=rate,
         running=running,
-        mixed=jnp.minimum(n * taken.pieces / turns, 1.0),
-        decoding=1.0 + n * rest,
-        met=arrivals_waiting * _seen(serving, at),
-        a_prompt=taken.pieces * jnp.where(apart, other, other - alone.total),
-        a_further=taken.pieces * jnp.maximum(steps.twice - steps.mixed, 0.0),
-        a_sequence=steps.a_sequence,
-        holds=taken.holds,
-        pieces=taken.pieces,
+        mixed=jnp.minimum(decoding * intake.steps_per_prompt / answer_steps, 1.0),
+        decoding=1.0 + decoding * other_share,
+        arrival_step_time=arrivals_waiting * _admission_interval(serving, state),
+        prompt_time=intake.steps_per_prompt
+        * jnp.where(is_separate, mixed_step_time, mixed_step_time - decode_step.total),
+        extra_prompt_time=intake.steps_per_prompt * jnp.maximum(steps.double_prompt_time - steps.mixed_time, 0.0),
+        sequence_time=steps.sequence_time,
+        prompts_per_step=intake.prompts_per_step,
+        steps_per_prompt=intake.steps_per_prompt,
     )
-    return found, steps
+    return steady_state, steps
 
 
-def steps_of(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIntake, Steps]:
-    """Prompt intake and engine steps with ``running`` sequences; ``at_once``: all prompts in one step."""
-    serving, taken = rank.serving, prompt_intake(rank.requests, rank.serving, running)
-    prompt = jnp.where(at_once, running * taken.fresh, taken.q)
+def engine_steps(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIntake, EngineSteps]:
+    """Return the prompt intake and engine steps with ``running`` sequences.
+
+    Args:
+        rank: one data-parallel rank with its requests and engine.
+        running: concurrent requests.
+        at_once: true where all prompts come in one step.
+    """
+    serving, intake = rank.serving, prompt_intake(rank.requests, rank.serving, running)
+    prompt = jnp.where(at_once, running * intake.computed_tokens, intake.mean_step_tokens)
     # Of steps with prompts as a request that decodes meets them: it is one of the sequences.
-    mixed = jnp.minimum(running, jnp.maximum(taken.limit, 1.0))
-    mixing = jnp.where(jnp.logical_or(at_once, serving.mixed <= 0.0), 0.0, mixed)
-    many = jnp.where(at_once, jnp.maximum(running, prompt / serving.chunk), taken.q / taken.each)
-    return taken, _steps(rank, running, mixing, prompt, many)
+    saturated_sequences = jnp.minimum(running, jnp.maximum(intake.saturating_sequences, 1.0))
+    mixed_sequences = jnp.where(jnp.logical_or(at_once, serving.mixed <= 0.0), 0.0, saturated_sequences)
+    prompt_parts = jnp.where(
+        at_once, jnp.maximum(running, prompt / serving.chunk), intake.mean_step_tokens / intake.prompt_tokens
+    )
+    return intake, _engine_steps(rank, running, mixed_sequences, prompt, prompt_parts)
 
 
 def together(rank: Rank) -> tuple[Scalar | None, Scalar]:
-    """Ranks whose prompts delay each other (None: of no other), and the share of experts in a prompt's FLOPs.
+    """Return the ranks whose prompts delay each other, and the share of experts in a prompt's FLOPs.
+
+    The first is None where prompts delay no other rank.
 
     With ``prompt_balance`` all ranks take prompts in the same steps, and none waits for those of another: TensorRT-LLM
     (``enable_balance`` of ``attention_dp_config``) and SGLang hold prompts back for it. How long is not counted here.
@@ -284,22 +352,29 @@ def together(rank: Rank) -> tuple[Scalar | None, Scalar]:
         return None, 0.0
     prompts = dataclasses.replace(forward, seq_len=_prompt_context(rank.requests))
     routed = 2.0 * mixture.top_k / mixture.n_experts * routed_parameters(prompts)
-    same = jnp.logical_or(in_phase(rank.requests), balance > 0.0)
+    same = jnp.logical_or(ends_together(rank.requests), balance > 0.0)
     return jnp.where(same, 1.0, rank.met), routed / forward_flops(prompts)
 
 
-def _seen(serving: Serving, at: _Round) -> Scalar:
-    """Seconds between two admissions of requests, around an arrival."""
-    return at.met + (serving.admission_steps - 1.0) * at.step
+def _admission_interval(serving: Serving, state: _Iteration) -> Scalar:
+    """Return the seconds between the two admissions of requests around an arrival."""
+    return state.arrival_step_time + (serving.admission_steps - 1.0) * state.mean_step_time
 
 
-def _least_time(steps: Steps, taken: PromptIntake) -> Scalar:
-    """Engine seconds per request at full load where steps are mixed: full steps of prompts."""
-    return (steps.seconds_of(taken.limit) + steps.mixed_step[0] * taken.full / taken.q) * taken.each / taken.full
+def _full_load_time(steps: EngineSteps, intake: PromptIntake) -> Scalar:
+    """Return the engine seconds per request at full load with mixed steps: full steps of prompts."""
+    return (
+        (
+            steps.decode_time(intake.saturating_sequences)
+            + steps.prompt_increment[0] * intake.full_step_tokens / intake.mean_step_tokens
+        )
+        * intake.prompt_tokens
+        / intake.full_step_tokens
+    )
 
 
-def _opening(steps: Steps, rank: Rank, tokens: Scalar) -> Scalar:
-    """Mean queueing time in seconds where all prompts arrive together: half of their chunks."""
+def _opening_wait(steps: EngineSteps, rank: Rank, tokens: Scalar) -> Scalar:
+    """Return the mean queueing time in seconds where all prompts arrive together: half of their chunks."""
     chunk = jnp.maximum(jnp.minimum(rank.serving.chunk, tokens), 1.0)
     chunks = jnp.maximum(tokens / chunk - 1.0, 0.0)
     batch = Batch(0.0, 0.0, chunk, _prompt_context(rank.requests))
@@ -308,12 +383,12 @@ def _opening(steps: Steps, rank: Rank, tokens: Scalar) -> Scalar:
 
 
 def _prompt_context(requests: Requests) -> Scalar:
-    """Mean tokens that a prompt token attends to, a shared prefix included."""
+    """Return the mean tokens that a prompt token attends to, a shared prefix included."""
     return 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
 
 
-def _delay(ends: Scalar, works: Scalar, backlog: Scalar) -> Scalar:
-    """Requests that wait for their prompt per decoding request: ``n = N / (works + delay)`` of ``N`` running ones.
+def _waiting_ratio(ends: Scalar, works: Scalar, backlog: Scalar) -> Scalar:
+    """Return the requests that wait for their prompt per decoding request: ``n = N / (works + delay)`` of ``N``.
 
     ``N = n (works + backlog e / (1 - e))`` with the share ``e = n ends / N`` of a full step's prompts, below 1: a
     quadratic equation, ``delay^2 - 2 h delay = ends backlog`` with ``2 h = ends - works``.
@@ -324,50 +399,52 @@ def _delay(ends: Scalar, works: Scalar, backlog: Scalar) -> Scalar:
         backlog: steps that a prompt waits for earlier prompts, over the same, in half-full steps.
     """
     half, middle = 0.5 * (ends - works), 0.5 * (ends + works)
-    size = jnp.maximum(half, -half)
-    more = jnp.maximum(ends * backlog, 1e-6 * middle * middle - half * half)
-    return 2.0 * jnp.maximum(half, 0.0) + more / (size + jnp.sqrt(half * half + more))
+    abs_half = jnp.maximum(half, -half)
+    discriminant_term = jnp.maximum(ends * backlog, 1e-6 * middle * middle - half * half)
+    return 2.0 * jnp.maximum(half, 0.0) + discriminant_term / (abs_half + jnp.sqrt(half * half + discriminant_term))
 
 
-def _steps(rank: Rank, running: Scalar, mixing: Scalar, prompt: Scalar, many: Scalar) -> Steps:
-    """Decode steps of all running sequences and of half of them, and a step with prompts.
+def _engine_steps(
+    rank: Rank, running: Scalar, mixed_sequences: Scalar, prompt: Scalar, max_parts: Scalar
+) -> EngineSteps:
+    """Return the decode steps of all running sequences and of half of them, and a step with prompts.
 
     Args:
         rank: one data-parallel rank with its requests and engine.
         running: decoding sequences.
-        mixing: decoding sequences of the step with prompts.
+        mixed_sequences: decoding sequences of the step with prompts.
         prompt: prompt tokens of that step.
-        many: prompts, or pieces of them, that several stages can work on at the same time.
+        max_parts: prompts, or pieces of them, that several stages can work on at the same time.
     """
-    stage, met, requests, serving, engine = rank
+    stage, experts_dp, requests, serving, engine = rank
     context = requests.prompt_tokens + 0.5 * requests.running_answer
-    apart = serving.mixed <= 0.0
+    is_separate = serving.mixed <= 0.0
 
-    def of(sequences: Scalar, tokens: Scalar, padding: Scalar = 0.0) -> Batch:
+    def batch_of(sequences: Scalar, tokens: Scalar, padding: Scalar = 0.0) -> Batch:
         return Batch(sequences, context, tokens, _prompt_context(requests), serving.drafts, padding)
 
-    def step(clock: Running, batch: Batch) -> EngineStepTime:
-        return engine_step(clock.stage, met, serving, engine, batch)
+    def step(clock: StageAtClock, batch: Batch) -> EngineStepTime:
+        return engine_step(clock.stage, experts_dp, serving, engine, batch)
 
     stages = stage.design.mapping.pp
     idle = times(stages, idle_rows(serving, engine, running / stages))
-    batches = of(running, 0.0, idle), of(mixing, prompt)
-    decoding, filling = (at_limit(stage, met, serving, engine, batch) for batch in batches)
+    batches = batch_of(running, 0.0, idle), batch_of(mixed_sequences, prompt)
+    decoding, filling = (at_limit(stage, experts_dp, serving, engine, batch) for batch in batches)
     with_prompts = step(filling, batches[1])
-    parts = jnp.clip(many, 1.0, stages)
+    parts = jnp.clip(max_parts, 1.0, stages)
     # A step spreads its prompts over all stages; this one carries one part whole.
-    alone = step(filling, of(mixing, prompt * stages / parts)).total / with_prompts.total
-    half = of(0.5 * running, 0.0, times(0.5, idle))
-    return Steps(
+    part_ratio = step(filling, batch_of(mixed_sequences, prompt * stages / parts)).total / with_prompts.total
+    half = batch_of(0.5 * running, 0.0, times(0.5, idle))
+    return EngineSteps(
         running,
-        mixing,
+        mixed_sequences,
         step(decoding, batches[0]),
         step(decoding, half),
         with_prompts,
-        apart,
-        of(running, prompt, idle),
+        is_separate,
+        batch_of(running, prompt, idle),
         (decoding, filling),
-        alone,
+        part_ratio,
         parts,
-        step(filling, of(mixing, 2.0 * prompt)).total,
+        step(filling, batch_of(mixed_sequences, 2.0 * prompt)).total,
     )

@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, nothing, plus, times
+from dse.model.choice import nothing, plus, times, value_or
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import kernels_time, moving_time, roofline_terms
 from dse.model.machine.routes import mesh_share
 from dse.model.serving.memory import NO_SPILL, far_tier, weight_bytes
 from dse.model.serving.stage_pass import StagePass, stage_pass
-from dse.model.serving.work import Stage, StepWork, bytes_a_weight, step_bytes, step_work
+from dse.model.serving.work import Stage, StepWork, bytes_per_weight, step_bytes, step_work
 from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, shares_of
-from dse.model.work.ledger import over_kernels
+from dse.model.work.ledger import sum_over_kernels
 from dse.types import Design, Engine, Mapping, Message, MessageKind, NanoBatches, OperatorKind, Scalar, Serving
 
 
@@ -38,12 +38,12 @@ class EngineStepTime(NamedTuple):
         return self.matrix + self.attention + self.communication + self.host
 
     def plus(self, other: EngineStepTime, weight: Scalar) -> EngineStepTime:
-        """The sum of both, ``other`` times ``weight``."""
+        """Return the sum of both, ``other`` times ``weight``."""
         return EngineStepTime(*(a + weight * b for a, b in zip(self, other, strict=True)))
 
 
 def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> EngineStepTime:
-    """Time of one engine step by part.
+    """Return the time of one engine step by part.
 
     Under a pipeline the batch is split over the stages: each sequence passes all stages while they work on other
     sequences. Fewer sequences than stages leave some stages idle.
@@ -56,69 +56,71 @@ def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, b
         batch: what the step works on, of one rank.
     """
     stages = stage.design.mapping.pp
-    each = per_stage_batch(batch, stages)
-    one = stage_time(stage, serving, engine, step_work(stage, ranks, serving, each, engine), each)
-    return EngineStepTime(*(stages * part for part in one))
+    stage_batch = per_stage_batch(batch, stages)
+    stage_step = stage_time(stage, serving, engine, step_work(stage, ranks, serving, stage_batch, engine), stage_batch)
+    return EngineStepTime(*(stages * part for part in stage_step))
 
 
 def per_stage_batch(batch: Batch, stages: Scalar) -> Batch:
-    """The part of a batch in one of ``stages`` at the same time."""
-    apart = jnp.where(batch.sequences > 0.0, jnp.maximum(batch.sequences / stages, 1.0), 0.0)
+    """Return the part of a batch that is in one of ``stages`` at a time."""
+    sequences = jnp.where(batch.sequences > 0.0, jnp.maximum(batch.sequences / stages, 1.0), 0.0)
     prompt, padding = (0.0 if nothing(part) else part / stages for part in (batch.prompt, batch.padding))
-    return batch._replace(sequences=jnp.where(stages > 1.0, apart, batch.sequences), prompt=prompt, padding=padding)
+    return batch._replace(sequences=jnp.where(stages > 1.0, sequences, batch.sequences), prompt=prompt, padding=padding)
 
 
 def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> EngineStepTime:
-    """Time of one stage of an engine step; the head, of the last stage, counts as ``1 / pp`` in each."""
-    layout, s = stage.layout, engine.kernel_slowdown
-    rates, ran = of_narrow_formats(stage.rates, engine), stage_pass(stage, work, batch)
-    matrices, added = kernels_time(ran.others, rates), ran.layers * engine.layer_time
+    """Return the time of one stage of an engine step, with ``1 / pp`` of the head of the last stage."""
+    layout, slowdown = stage.layout, engine.kernel_slowdown
+    rates, ledger = with_narrow_formats(stage.rates, engine), stage_pass(stage, work, batch)
+    matrices, overhead = kernels_time(ledger.other_operators, rates), ledger.layers * engine.layer_time
     w = stage.design.workload
-    added = times(0.5 * shares_of(w).norms, added)
-    added = plus(added, times(attention_of(w).compressed, ran.layers * engine.latent_layer_time))
+    overhead = times(0.5 * shares_of(w).norms, overhead)
+    overhead = plus(overhead, times(attention_of(w).compressed, ledger.layers * engine.latent_layer_time))
     if not nothing(layout.experts.local):
-        grouped = [runs.where(lambda o: o.kind is OperatorKind.grouped) for runs in ran.others]
-        matrices = matrices + of_narrow_shards(engine, stage, rates) * kernels_time(grouped, rates)
+        grouped = [runs.where(lambda o: o.kind is OperatorKind.grouped) for runs in ledger.other_operators]
+        matrices = matrices + narrow_shard_slowdown(engine, stage, rates) * kernels_time(grouped, rates)
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
-        added = added + ran.expert_layers * (engine.expert_layer_time + casts)
-    handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
-    whole = overlapped_step(
+        overhead = overhead + ledger.expert_layers * (engine.expert_layer_time + casts)
+    hand_over_time = sum(
+        message.time for message in send_all(work.hand_over, stage.design.software, stage.design.system)
+    )
+    step = overlapped_step(
         stage,
         serving,
         engine,
-        ran,
+        ledger,
         rates,
-        with_far(
+        with_far_memory(
             stage,
             serving,
             batch,
             EngineStepTime(
-                matrix=s * matrices,
-                attention=s * kernels_time([ran.attention], rates),
-                communication=ran.layers * messages_time(stage.design, engine, work) + handed_on,
-                host=added,
+                matrix=slowdown * matrices,
+                attention=slowdown * kernels_time([ledger.attention], rates),
+                communication=ledger.layers * layer_message_time(stage.design, engine, work) + hand_over_time,
+                host=overhead,
             ),
         ),
     )
-    launched = times(given(stage.design.system.host_slowdown, 1.0), added)
-    added = plus(added, exposed_launches(engine, batch, launched, whole.total))
-    return whole._replace(host=added + exposed_host_time(stage.design, engine, batch, whole.total))
+    launched = times(value_or(stage.design.system.host_slowdown, 1.0), overhead)
+    overhead = plus(overhead, exposed_launches(engine, batch, launched, step.total))
+    return step._replace(host=overhead + exposed_host_time(stage.design, engine, batch, step.total))
 
 
-def exposed_launches(engine: Engine, batch: Batch, added: Scalar, device: Scalar) -> Scalar:
-    """Time by which launches outlast the kernels of a step without a graph: ``max(r a - D, 0)``.
+def exposed_launches(engine: Engine, batch: Batch, overhead: Scalar, device: Scalar) -> Scalar:
+    """Return the time by which launches outlast the kernels of a step without a graph: ``max(r a - D, 0)``.
 
     A host launches the kernels of a step with prompts one by one, unless it has captured a graph of as many tokens.
     Launches of a layer take ``r`` times its overhead ``a`` in a graph, longer on a slow host.
     """
     if nothing(batch.prompt):
         return 0.0
-    launches = jnp.where(batch.tokens > engine.graph_tokens, engine.launch_ratio * added, 0.0)
+    launches = jnp.where(batch.tokens > engine.graph_tokens, engine.launch_ratio * overhead, 0.0)
     return jnp.maximum(launches - device, 0.0)
 
 
 def exposed_host_time(design: Design, engine: Engine, batch: Batch, device: Scalar) -> Scalar:
-    """Host time of a step that its kernels do not hide: ``h - o min(h, device)``.
+    """Return the host time of a step that its kernels do not hide: ``h - o min(h, device)``.
 
     The host schedules a step, prepares each sequence, and hands the inputs to every further rank of a tp group; with
     asynchronous scheduling while the device works on the step before (vLLM, SGLang, TensorRT-LLM since 2025). Engines
@@ -126,12 +128,12 @@ def exposed_host_time(design: Design, engine: Engine, batch: Batch, device: Scal
     """
     per_step = engine.host_step_time + engine.rank_time * (design.mapping.tp - 1.0)
     host = per_step / design.mapping.pp + batch.sequences * engine.sequence_time
-    host = times(given(design.system.host_slowdown, 1.0), host)
+    host = times(value_or(design.system.host_slowdown, 1.0), host)
     return host - engine.host_overlap * jnp.minimum(host, device)
 
 
-def with_far(stage: Stage, serving: Serving, batch: Batch, alone: EngineStepTime) -> EngineStepTime:
-    """Adds reads from far memory, which overlap with the kernels: ``max(kernels, far)``.
+def with_far_memory(stage: Stage, serving: Serving, batch: Batch, near: EngineStepTime) -> EngineStepTime:
+    """Return the step time with reads from far memory, which overlap with the kernels: ``max(kernels, far)``.
 
     Reads are the weights and the cache in far memory. Near-memory attention reads the cache at the rate of that memory,
     and the device skips its share.
@@ -139,14 +141,16 @@ def with_far(stage: Stage, serving: Serving, batch: Batch, alone: EngineStepTime
     design = stage.design
     tier, size, spill = far_tier(design.system), far_bytes(stage, serving, batch), design.mapping.spill or NO_SPILL
     if nothing(size.weights) and nothing(size.cache):
-        return alone
+        return near
     is_near = tier.near_bandwidth > 0.0
     rate = jnp.where(is_near, tier.near_bandwidth, tier.bandwidth)
-    attention = alone.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))
+    attention = near.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))
     weights, cache = size.weights / tier.bandwidth, size.cache / rate
-    longer = jnp.maximum(weights + cache - alone.matrix - attention, 0.0)
-    of_cache = cache / jnp.maximum(weights + cache, 1e-12)
-    return alone._replace(matrix=alone.matrix + (1.0 - of_cache) * longer, attention=attention + of_cache * longer)
+    far_excess = jnp.maximum(weights + cache - near.matrix - attention, 0.0)
+    cache_share = cache / jnp.maximum(weights + cache, 1e-12)
+    return near._replace(
+        matrix=near.matrix + (1.0 - cache_share) * far_excess, attention=attention + cache_share * far_excess
+    )
 
 
 class FarBytes(NamedTuple):
@@ -157,7 +161,7 @@ class FarBytes(NamedTuple):
 
 
 def far_bytes(stage: Stage, serving: Serving, batch: Batch) -> FarBytes:
-    """Weights and cache in far memory, each read once."""
+    """Return the weights and cache in far memory, each read once."""
     spill = stage.design.mapping.spill or NO_SPILL
     if spill is NO_SPILL:
         return FarBytes(0.0, 0.0)
@@ -168,72 +172,74 @@ def far_bytes(stage: Stage, serving: Serving, batch: Batch) -> FarBytes:
 
 
 def far_energy(stage: Stage, serving: Serving, batch: Batch) -> Scalar:
-    """Joules of reads from far memory and of its link; near-memory attention uses no link."""
+    """Return the energy of reads from far memory and of its link, which near-memory attention does not use, J."""
     size, tier = far_bytes(stage, serving, batch), far_tier(stage.design.system)
     if nothing(size.weights) and nothing(size.cache):
         return 0.0
-    sent = size.weights + jnp.where(tier.near_bandwidth > 0.0, 0.0, size.cache)
-    return tier.read_energy * (size.weights + size.cache) + tier.transfer_energy * sent
+    link_bytes = size.weights + jnp.where(tier.near_bandwidth > 0.0, 0.0, size.cache)
+    return tier.read_energy * (size.weights + size.cache) + tier.transfer_energy * link_bytes
 
 
 #: One batch, no overlap of its parts.
-WHOLE = NanoBatches(nano_batches=1.0, step_overlap=0.0)
+SINGLE_BATCH = NanoBatches(nano_batches=1.0, step_overlap=0.0)
 
 
-def nano_of(stage: Stage) -> NanoBatches:
-    """Nano-batches of the mapping of a stage."""
-    return stage.design.mapping.nano or WHOLE
+def nano_batches_of(stage: Stage) -> NanoBatches:
+    """Return the nano-batches of the mapping of a stage."""
+    return stage.design.mapping.nano or SINGLE_BATCH
 
 
 def reread_bytes(stage: Stage, serving: Serving) -> Scalar:
-    """Bytes of weights that a stage reads again: each further nano-batch reads all of them."""
-    more = nano_of(stage).nano_batches - 1.0
-    return 0.0 if nothing(more) else more * weight_bytes(stage.design, stage.layout, serving)
+    """Return the bytes of weights that a stage reads again: each further nano-batch reads all of them."""
+    extra_batches = nano_batches_of(stage).nano_batches - 1.0
+    return 0.0 if nothing(extra_batches) else extra_batches * weight_bytes(stage.design, stage.layout, serving)
 
 
 def overlapped_step(
-    stage: Stage, serving: Serving, engine: Engine, ran: StagePass, rates: Rates, alone: EngineStepTime
+    stage: Stage, serving: Serving, engine: Engine, ledger: StagePass, rates: Rates, serial: EngineStepTime
 ) -> EngineStepTime:
-    """Step time with operators of different nano-batches side by side; ``alone`` without nano-batches.
+    """Return the step time with operators of different nano-batches side by side.
 
     ``T = S + R - o max(S + R - max(compute, memory + R, network), 0)`` for the sum ``S`` of operators and messages and
     the time ``R`` of reading the weights again. All parts of the step scale alike. Operators of one nano-batch depend
     on each other, so overlap needs two (Zhu et al. 2024).
     """
-    nano = nano_of(stage)
-    if nano is WHOLE:
-        return alone
-    compute, moved = over_kernels(ran.phase.runs, lambda kind, work: roofline_terms(kind, work, rates))
-    again, slowdown = moving_time(reread_bytes(stage, serving), rates), engine.kernel_slowdown
-    busiest = jnp.maximum(slowdown * jnp.maximum(compute, moved + again), alone.communication)
-    whole = jnp.maximum(alone.matrix + alone.attention + alone.communication, 1e-12)
+    nano = nano_batches_of(stage)
+    if nano is SINGLE_BATCH:
+        return serial
+    compute, memory = sum_over_kernels(ledger.phase.runs, lambda kind, work: roofline_terms(kind, work, rates))
+    reread_time, slowdown = moving_time(reread_bytes(stage, serving), rates), engine.kernel_slowdown
+    busiest = jnp.maximum(slowdown * jnp.maximum(compute, memory + reread_time), serial.communication)
+    serial_time = jnp.maximum(serial.matrix + serial.attention + serial.communication, 1e-12)
     overlap = jnp.where(nano.nano_batches > 1.0, nano.step_overlap, 0.0)
-    after = whole + slowdown * again
-    left = (after - overlap * jnp.maximum(after - busiest, 0.0)) / whole
-    return EngineStepTime(left * alone.matrix, left * alone.attention, left * alone.communication, alone.host)
+    reread_serial_time = serial_time + slowdown * reread_time
+    scale = (reread_serial_time - overlap * jnp.maximum(reread_serial_time - busiest, 0.0)) / serial_time
+    return EngineStepTime(scale * serial.matrix, scale * serial.attention, scale * serial.communication, serial.host)
 
 
-def cut_where_it_pays(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Stage:
-    """The stage with the nano-batches of its mapping if they save time at its clock, otherwise with one batch."""
-    nano = nano_of(stage)
-    if nano is WHOLE:
+def with_best_nano_batches(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Stage:
+    """Return the stage with the nano-batches of its mapping if they save time at its clock, else with one batch."""
+    nano = nano_batches_of(stage)
+    if nano is SINGLE_BATCH:
         return stage
 
     def in_parts(parts: Scalar) -> Stage:
         cut = dataclasses.replace(nano, nano_batches=parts)
         return with_mapping(stage, dataclasses.replace(stage.design.mapping, nano=cut))
 
-    cut, alone = (engine_step(one, ranks, serving, engine, batch).total for one in (stage, in_parts(1.0)))
-    return in_parts(jnp.where(cut < alone, nano.nano_batches, 1.0))
+    cut_time, single_time = (
+        engine_step(candidate, ranks, serving, engine, batch).total for candidate in (stage, in_parts(1.0))
+    )
+    return in_parts(jnp.where(cut_time < single_time, nano.nano_batches, 1.0))
 
 
 def with_mapping(stage: Stage, mapping: Mapping) -> Stage:
-    """The stage with another mapping."""
+    """Return the stage with another mapping."""
     return stage._replace(design=dataclasses.replace(stage.design, mapping=mapping))
 
 
-def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:
-    """The rates with products of 8 and 4 bits at the share of their peak that the engine reaches."""
+def with_narrow_formats(rates: Rates, engine: Engine) -> Rates:
+    """Return the rates with products of 8 and 4 bits at the share of their peak that the engine reaches."""
     size = rates.operand_bytes
     share = jnp.where(size < 0.9, engine.narrow_rate**2, jnp.where(size < 1.9, engine.narrow_rate, 1.0))
     narrow = (OperatorKind.matrix, OperatorKind.grouped)
@@ -245,9 +251,12 @@ def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:
 
 
 def rates_in(engine: Engine, stage: Stage) -> Rates:
-    """The rates of single kernels in an engine; :func:`stage_time` counts launches per layer, not per kernel."""
-    rates = of_narrow_formats(stage.rates, engine)
-    narrow = {OperatorKind.grouped: of_narrow_shards(engine, stage, rates)}
+    """Return the rates of single kernels in an engine.
+
+    :func:`stage_time` counts launches per layer, not per kernel.
+    """
+    rates = with_narrow_formats(stage.rates, engine)
+    narrow = {OperatorKind.grouped: narrow_shard_slowdown(engine, stage, rates)}
     units = {
         kind: unit._replace(slowdown=engine.kernel_slowdown * (1.0 + narrow.get(kind, 0.0)), floor=0.0)
         for kind, unit in rates.units.items()
@@ -256,12 +265,12 @@ def rates_in(engine: Engine, stage: Stage) -> Rates:
 
 
 def without_floors(rates: Rates) -> Rates:
-    """The rates of kernels in a graph, without the launch floor."""
+    """Return the rates of kernels in a graph, without the launch floor."""
     return rates._replace(kernels=dataclasses.replace(rates.kernels, kernel_floor=0.0))
 
 
-def of_narrow_shards(engine: Engine, stage: Stage, rates: Rates) -> Scalar:
-    """Slow-down of expert kernels with narrow shards, a share: ``(b / (f w))^2`` for ``f`` weights of ``w`` bytes.
+def narrow_shard_slowdown(engine: Engine, stage: Stage, rates: Rates) -> Scalar:
+    """Return the slow-down of expert kernels with narrow shards: ``(b / (f w))^2`` for ``f`` weights of ``w`` bytes.
 
     As fused kernels alone show (aiconfigurator, H100 to B200): with 384 bytes they are as fast as with whole experts.
     """
@@ -269,12 +278,12 @@ def of_narrow_shards(engine: Engine, stage: Stage, rates: Rates) -> Scalar:
     if nothing(width):
         return 0.0
     serving = stage.design.mapping.serving or Serving()
-    share = engine.narrow_expert / (width * bytes_a_weight(serving, rates.operand_bytes, True))
+    share = engine.narrow_expert / (width * bytes_per_weight(serving, rates.operand_bytes, True))
     return share * share
 
 
-def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
-    """Time of the messages of a layer, s.
+def layer_message_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
+    """Return the time of the messages of a layer, s.
 
     Within a scale-up domain engines use kernels of their own that read the memory of their peers: the bytes over the
     links to these, without the steps of a library. Their all-reduces are for small messages; larger ones, and engines
@@ -294,14 +303,14 @@ def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
         share = mesh_share(link, n) if reach is None else (reach.ring if sums else reach.exchange)
         shared = 2.0 / n if engine.one_shot_bytes is None else 1.0
         volume = shared * (n - 1.0) * message.size if sums else message.size
-        own = message.times * volume / (link.bandwidth * link.efficiency * share)
-        has_own = (group.domains <= 1.0) & (link.bridged <= 0.0) & (link.crowding <= 0.0)
+        kernel_time = message.times * volume / (link.bandwidth * link.efficiency * share)
+        has_kernel = (group.domains <= 1.0) & (link.bridged <= 0.0) & (link.crowding <= 0.0)
         if sums:
             largest = engine.own_message_bytes
             if engine.one_shot_bytes is not None:
                 largest = jnp.where(n > 2.0, jnp.minimum(engine.one_shot_bytes / n, largest), largest)
-            has_own = has_own & (message.size <= largest)
-        return jnp.where(has_own, own, library)
+            has_kernel = has_kernel & (message.size <= largest)
+        return jnp.where(has_kernel, kernel_time, library)
 
     return sum(
         jnp.where(s.time > 0.0, s.message.times * engine.small_message_time + on_links(s.message, s.time), 0.0)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import given
+from dse.model.choice import value_or
 from dse.model.serving.arrivals import poisson_share
 from dse.model.serving.intake import tokens_of_a_step
 from dse.model.serving.steady import Served
@@ -22,7 +22,7 @@ NORMAL = {"p50": (0.0, 0.5), "p90": (1.2815516, 0.1), "p95": (1.6448536, 0.05), 
 
 
 #: Seconds of deviation above which powers of a time may exceed single precision.
-_LONGEST = 1e6
+_MAX_DEVIATION = 1e6
 
 
 class Cumulants(NamedTuple):
@@ -34,11 +34,11 @@ class Cumulants(NamedTuple):
     fourth: Scalar = 0.0  # of flat parts alone
 
     def plus(self, other: Cumulants, times: Scalar = 1.0) -> Cumulants:
-        """That of the sum with ``times`` an independent time."""
+        """Return the cumulants of the sum with ``times`` an independent time."""
         return Cumulants(*(a + b * times**k for k, (a, b) in enumerate(zip(self, other, strict=True), 1)))
 
     def quantile(self, z: float) -> Scalar:
-        """The value below which a share ``Phi(z)`` lies.
+        """Return the value below which a share ``Phi(z)`` lies.
 
         With the skewness ``g``, the coefficient of variation ``c`` of the lognormal about its shift solves
         ``c^3 + 3 c = g``. Times beyond all use, as of a precision that the machine lacks, have no spread.
@@ -50,13 +50,13 @@ class Cumulants(NamedTuple):
         c = root - 1.0 / root
         variance = jnp.log1p(c * c)
         skewed = jnp.expm1(jnp.sqrt(variance) * z - 0.5 * variance) / c
-        shorter = (z**3 - 3.0 * z) / 24.0 * self.fourth / (second * second)
-        found = jnp.maximum(self.mean + deviation * (skewed + shorter), 0.0)  # of very clumped arrivals
-        return jnp.where(deviation < _LONGEST, found, self.mean)
+        tail_correction = (z**3 - 3.0 * z) / 24.0 * self.fourth / (second * second)
+        value = jnp.maximum(self.mean + deviation * (skewed + tail_correction), 0.0)  # of very clumped arrivals
+        return jnp.where(deviation < _MAX_DEVIATION, value, self.mean)
 
 
 def lognormal(mean: Scalar, spread: Scalar) -> Cumulants:
-    """A lognormal time by its relative standard deviation ``s``: skewness ``s (3 + s^2)``."""
+    """Return a lognormal time by its relative standard deviation ``s``: skewness ``s (3 + s^2)``."""
     squared = spread * spread
     return Cumulants(mean, squared * mean**2, squared * squared * (3.0 + squared) * mean**3)
 
@@ -67,89 +67,105 @@ class Tails(NamedTuple):
     first: Cumulants  # time to first token without the wait for a place, s
     token: Cumulants  # time per output token, mean over an answer, s
     latency: Cumulants  # request latency without the wait for a place, s
-    place: Scalar  # mean wait for a place of the requests that have one, s
-    full: Scalar  # their share
+    slot_wait: Scalar  # mean wait for a place of the requests that have one, s
+    wait_fraction: Scalar  # their share
 
-    def waits(self, beyond: float) -> Scalar:
-        """Seconds that a share ``beyond`` of the requests wait longer for a place: exponential, as of many servers."""
-        return self.place * jnp.maximum(jnp.log(jnp.maximum(self.full, 1e-30) / beyond), 0.0)
+    def waits(self, tail_share: float) -> Scalar:
+        """Return the seconds that a share ``tail_share`` of the requests wait longer for a slot.
+
+        The wait is exponential, as that of many servers.
+        """
+        return self.slot_wait * jnp.maximum(jnp.log(jnp.maximum(self.wait_fraction, 1e-30) / tail_share), 0.0)
 
 
 class OtherSequences(NamedTuple):
-    """Sequences that decode at the same time as a request; their number varies."""
+    """Sequences that decode at the same time as a request, whose number varies."""
 
     variance: Scalar  # of their number
-    share: Scalar  # of a step's time that grows with their number
+    step_time_share: Scalar  # of a step's time that grows with their number
 
 
-def other_sequences(requests: Requests, found: Served, turns: Scalar, speed: Scalar) -> OtherSequences:
-    """Number of decoding sequences: constant in closed loops; at a rate of variance ``n / (1 - phi)``.
+def other_sequences(requests: Requests, state: Served, answer_steps: Scalar, tokens_per_step: Scalar) -> OtherSequences:
+    """Return the spread of the number of decoding sequences, constant in closed loops.
+
+    At a rate its variance is ``n / (1 - phi)``.
 
     ``phi`` is the share of a step that grows with them: the number comes back to its mean by ``(1 - phi) / L`` a
     second, with the time ``L`` of an answer.
     """
-    many = jnp.where(requests.load == float(Load.rate), found.rate * turns * found.token * speed, 0.0)
-    grows = jnp.minimum(many * found.a_sequence / (found.decode.total * speed), 0.9)
-    return OtherSequences(found.variation * many / (1.0 - grows), grows)
+    sequences = jnp.where(
+        requests.load == float(Load.rate), state.rate * answer_steps * state.token * tokens_per_step, 0.0
+    )
+    growth_share = jnp.minimum(sequences * state.sequence_time / (state.decode.total * tokens_per_step), 0.9)
+    return OtherSequences(state.variation * sequences / (1.0 - growth_share), growth_share)
 
 
-def tails(requests: Requests, serving: Serving, found: Served, request_time: Scalar) -> Tails:
-    """Distributions of the time to first token, the time per output token and the latency of a request."""
-    later, speed = requests.output_tokens - 1.0, tokens_of_a_step(serving)
-    turns = jnp.maximum(later / speed, 1.0)
-    others = other_sequences(requests, found, turns, speed)
-    first = first_token(requests, serving, found, others, speed)
-    token = output_token(requests, found, others, turns, speed)
-    answer = lognormal(later, given(requests.answer_spread, 0.0))
-    mean = later * token.mean
-    decode = Cumulants(mean, token.second * (later * later + answer.second))
-    decode = decode.plus(lognormal(mean, given(requests.answer_spread, 0.0))._replace(mean=0.0))
-    outside = Cumulants(request_time)
-    place = jnp.maximum(found.waiting - found.placed, 0.0) / jnp.maximum(found.full, 1e-30)
-    return Tails(first.plus(outside), token, first.plus(decode).plus(outside), place, found.full)
+def tails(requests: Requests, serving: Serving, state: Served, request_time: Scalar) -> Tails:
+    """Return the distributions of the time to first token, the time per output token and the latency of a request.
+
+    Args:
+        requests: with their spreads.
+        serving: how the engine serves.
+        state: mean latencies of the rank.
+        request_time: time of a request outside of the engine, s.
+    """
+    later_tokens, tokens_per_step = requests.output_tokens - 1.0, tokens_of_a_step(serving)
+    answer_steps = jnp.maximum(later_tokens / tokens_per_step, 1.0)
+    other_decoding = other_sequences(requests, state, answer_steps, tokens_per_step)
+    first = first_token(requests, serving, state, other_decoding, tokens_per_step)
+    token = output_token(requests, state, other_decoding, answer_steps, tokens_per_step)
+    answer = lognormal(later_tokens, value_or(requests.answer_spread, 0.0))
+    mean = later_tokens * token.mean
+    decode = Cumulants(mean, token.second * (later_tokens * later_tokens + answer.second))
+    decode = decode.plus(lognormal(mean, value_or(requests.answer_spread, 0.0))._replace(mean=0.0))
+    request_part = Cumulants(request_time)
+    slot_wait = jnp.maximum(state.waiting - state.wait_in_slot, 0.0) / jnp.maximum(state.wait_fraction, 1e-30)
+    return Tails(first.plus(request_part), token, first.plus(decode).plus(request_part), slot_wait, state.wait_fraction)
 
 
 def first_token(
-    requests: Requests, serving: Serving, found: Served, others: OtherSequences, speed: Scalar
+    requests: Requests, serving: Serving, state: Served, other_decoding: OtherSequences, tokens_per_step: Scalar
 ) -> Cumulants:
-    """Time to the first token in the engine: rest of the running step, own step, queue of prompts.
+    """Return the time to the first token in the engine: rest of the running step, own step, queue of prompts.
 
     A request meets a step of ``B`` seconds, has its rest before it, uniform, and shares its own step with the others
-    that arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_step_met`. Prompt lengths
-    are lognormal; arrivals of another variation ``v`` spread like prompts of another length.
+    that arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_arrival_step_moments`. Prompt
+    lengths are lognormal; arrivals of another variation ``v`` spread like prompts of another length.
     """
-    longer, v = 1.0 + requests.length_spread * requests.length_spread, found.variation
-    m2, m3, m4 = longer + v - 1.0, longer**3 + v**2 - 1.0, longer**6 + v**3 - 1.0
+    length_moment, v = 1.0 + requests.length_spread * requests.length_spread, state.variation
+    m2, m3, m4 = length_moment + v - 1.0, length_moment**3 + v**2 - 1.0, length_moment**6 + v**3 - 1.0
     # Of a piece, where a prompt takes several steps; none where prompts are apart, and queue.
-    p = jnp.where(serving.mixed > 0.0, found.a_further * jnp.minimum(found.holds, 1.0), 0.0)
-    rho = jnp.where(serving.mixed > 0.0, jnp.minimum(found.rate * found.a_further, 0.9), 0.0)
+    p = jnp.where(serving.mixed > 0.0, state.extra_prompt_time * jnp.minimum(state.prompts_per_step, 1.0), 0.0)
+    rho = jnp.where(serving.mixed > 0.0, jnp.minimum(state.rate * state.extra_prompt_time, 0.9), 0.0)
     poisson = poisson_share(v)
-    step = speed * (found.decode.total + jnp.where(serving.mixed > 0.0, found.prefill, 0.0))
-    step, rho = found.met + poisson * (step - found.met), rho * poisson
-    b1, b2, b3 = _step_met(step, p, rho, (m2, m3, m4))
+    step = tokens_per_step * (state.decode.total + jnp.where(serving.mixed > 0.0, state.prefill, 0.0))
+    step, rho = state.arrival_step_time + poisson * (step - state.arrival_step_time), rho * poisson
+    b1, b2, b3 = _arrival_step_moments(step, p, rho, (m2, m3, m4))
     x1 = b1 * (0.5 + rho)
     x2 = b2 * (1.0 / 3.0 + rho + rho**2) + p * rho * m2 * b1
     x3 = b3 * (0.25 + rho + 1.5 * rho**2 + rho**3) + b2 * p * m2 * rho * (1.5 + 3.0 * rho) + p**2 * m3 * rho * b1
-    slower = (1.0 + (0.5 + rho) / (1.0 - rho)) * found.a_sequence
-    second, third = others.variance * slower**2 + x2 - x1**2, x3 - 3.0 * x2 * x1 + 2.0 * x1**3
-    shared = Cumulants(0.5 * found.met, second, third, -(b1**4) / 120.0)
-    own = lognormal(jnp.minimum(found.a_further, found.prompt), requests.length_spread)._replace(mean=found.prompt)
-    return shared.plus(own).plus(_waits(serving, found))
+    seconds_per_sequence = (1.0 + (0.5 + rho) / (1.0 - rho)) * state.sequence_time
+    second, third = other_decoding.variance * seconds_per_sequence**2 + x2 - x1**2, x3 - 3.0 * x2 * x1 + 2.0 * x1**3
+    shared_step = Cumulants(0.5 * state.arrival_step_time, second, third, -(b1**4) / 120.0)
+    own_prompt = lognormal(jnp.minimum(state.extra_prompt_time, state.prompt), requests.length_spread)._replace(
+        mean=state.prompt
+    )
+    return shared_step.plus(own_prompt).plus(_prompt_waits(serving, state))
 
 
-def _waits(serving: Serving, found: Served) -> Cumulants:
-    """Waits beyond the running step: for earlier prompts, and for those that are computed in the same step."""
-    p, more = found.a_further, 0.5 * jnp.maximum(found.variation - 1.0, 0.0) * found.a_further
-    queue = _queue(jnp.maximum(found.placed - 0.5 * found.met - more, 0.0), p)
-    same_step = jnp.where(serving.mixed > 0.0, 0.0, found.rate * found.waiting)
-    mean = found.placed - 0.5 * found.met
+def _prompt_waits(serving: Serving, state: Served) -> Cumulants:
+    """Return the waits beyond the running step: for earlier prompts, and for those computed in the same step."""
+    p, burst_wait = state.extra_prompt_time, 0.5 * jnp.maximum(state.variation - 1.0, 0.0) * state.extra_prompt_time
+    queue = _queue_wait(jnp.maximum(state.wait_in_slot - 0.5 * state.arrival_step_time - burst_wait, 0.0), p)
+    same_step = jnp.where(serving.mixed > 0.0, 0.0, state.rate * state.waiting)
+    mean = state.wait_in_slot - 0.5 * state.arrival_step_time
     return queue.plus(Cumulants(0.0, same_step * p**2, same_step * p**3))._replace(mean=mean)
 
 
-def _step_met(
+def _arrival_step_moments(
     step: Scalar, p: Scalar, rho: Scalar, moments: tuple[Scalar, Scalar, Scalar]
 ) -> tuple[Scalar, Scalar, Scalar]:
-    """First three moments of the step that an arrival meets: by its length, ``E[B^k] = E[S^(k + 1)] / E[S]``.
+    """Return the first three moments of the step that an arrival meets: ``E[B^k] = E[S^(k + 1)] / E[S]``.
 
     A step of ``S`` seconds carries the prompts that arrived in the one before, ``p`` seconds each: given that one, its
     cumulants are ``p^k lambda S`` times the moments of prompt lengths, so its own follow by the law of total cumulance
@@ -171,27 +187,39 @@ def _step_met(
     return s2 / step, s3 / step, s4 / step
 
 
-def _queue(mean: Scalar, x: Scalar) -> Cumulants:
-    """Wait for others that take ``x`` seconds each: a geometric number of the rests of them, uniform (M/G/1)."""
-    many = mean / jnp.maximum(0.5 * x, 1e-12)
-    second = many * x * x / 3.0 + mean**2
-    return Cumulants(mean, second, many * x**3 / 4.0 + 0.5 * many**2 * x**3 + 2.0 * mean**3)
+def _queue_wait(mean: Scalar, x: Scalar) -> Cumulants:
+    """Return the wait for others that take ``x`` seconds each: a geometric number of uniform rests of them (M/G/1)."""
+    count = mean / jnp.maximum(0.5 * x, 1e-12)
+    second = count * x * x / 3.0 + mean**2
+    return Cumulants(mean, second, count * x**3 / 4.0 + 0.5 * count**2 * x**3 + 2.0 * mean**3)
 
 
-def output_token(requests: Requests, found: Served, others: OtherSequences, turns: Scalar, speed: Scalar) -> Cumulants:
-    """Time per output token of a request, the mean over its ``t`` steps.
+def output_token(
+    requests: Requests, state: Served, other_decoding: OtherSequences, answer_steps: Scalar, tokens_per_step: Scalar
+) -> Cumulants:
+    """Return the time per output token of a request, the mean over its ``t`` steps.
 
     Prompts of others: ``p^2 lambda D / ((1 - rho)^3 t)``, the variance of a busy period of ``t`` steps of ``D`` seconds
     over ``t^2``. Other sequences: the mean over an answer keeps two thirds of the variance of their number where it is
     independent of the step time, all of it where it hardly changes. Who arrives meanwhile slows a request down twice,
     by a prompt and for the rest of the time as a sequence, which adds a covariance.
     """
-    p, alone, answers = found.a_further, found.decode.total * speed, given(requests.answer_spread, 0.0) ** 2
-    rho = jnp.minimum(found.rate * p, 0.9)
+    p, decode_step, answers = (
+        state.extra_prompt_time,
+        state.decode.total * tokens_per_step,
+        value_or(requests.answer_spread, 0.0) ** 2,
+    )
+    rho = jnp.minimum(state.rate * p, 0.9)
     lengths = 1.0 + requests.length_spread * requests.length_spread
-    varied = p * p * (lengths - 1.0 + found.variation) * (1.0 + answers)
-    prompts = varied * found.rate * alone / ((1.0 - rho) ** 3 * turns)
-    kept, a_prompt, a_sequence = 1.0 - (1.0 - others.share) / 3.0, p / turns, found.a_sequence
-    together = others.variance * a_sequence * (kept * a_sequence + a_prompt) / (1.0 - rho) ** 2
-    second = (prompts + together) / (speed * speed)
-    return Cumulants(found.token, second, 3.0 * second * second / found.token)
+    length_variance = p * p * (lengths - 1.0 + state.variation) * (1.0 + answers)
+    prompt_variance = length_variance * state.rate * decode_step / ((1.0 - rho) ** 3 * answer_steps)
+    variance_share, prompt_time, sequence_time = (
+        1.0 - (1.0 - other_decoding.step_time_share) / 3.0,
+        p / answer_steps,
+        state.sequence_time,
+    )
+    sequence_variance = (
+        other_decoding.variance * sequence_time * (variance_share * sequence_time + prompt_time) / (1.0 - rho) ** 2
+    )
+    second = (prompt_variance + sequence_variance) / (tokens_per_step * tokens_per_step)
+    return Cumulants(state.token, second, 3.0 * second * second / state.token)

@@ -12,7 +12,7 @@ from dse.model.choice import nothing, plus, times
 from dse.model.groups import in_a_row, stage_domain, strides
 from dse.model.layout import Layout, lay_out, with_balanced_experts
 from dse.model.machine.rates import Rates, sixteen_bit_rate
-from dse.model.serving.hybrid import in_hybrid
+from dse.model.serving.hybrid import hybrid_operators
 from dse.model.serving.kernels import engine_rates
 from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
@@ -45,7 +45,7 @@ class Exchange(NamedTuple):
 
 
 #: Of ranks without a common expert.
-ALONE = Exchange(Group(1.0, 1.0), 0.0, 0.0)
+NO_EXCHANGE = Exchange(Group(1.0, 1.0), 0.0, 0.0)
 
 
 class Stage(NamedTuple):
@@ -78,21 +78,21 @@ class StepWork(NamedTuple):
 
 
 def stage_of(design: Design) -> Stage:
-    """The batch-independent part of a stage of the engine of ``design``."""
+    """Return the batch-independent part of a stage of the engine of ``design``."""
     forward = forward_of(design)
     layout = with_copies(lay_out(forward), design)
     return Stage(forward, layout, engine_rates(design), exchange_of(forward, layout))
 
 
 def with_copies(layout: Layout, design: Design) -> Layout:
-    """The layout with redundant copies of experts."""
+    """Return the layout with redundant copies of experts."""
     serving, experts = design.mapping.serving or Serving(), layout.experts
     copies = 0.0 if nothing(experts.local) else serving.redundant_experts / experts.ep.size
     return layout._replace(experts=experts._replace(local=plus(experts.local, copies)))
 
 
 def exchange_of(design: Design, layout: Layout) -> Exchange:
-    """Traffic of experts: each of ``e`` ranks sends ``(e - 1) / e`` of the copies of its tokens.
+    """Return the traffic of experts: each of ``e`` ranks sends ``(e - 1) / e`` of the copies of its tokens.
 
     A copy goes to every expert, at most one per rank; or to every rank or domain that has one of them, which forwards
     it (:func:`~dse.model.work.messages.copies_sent`). Where an expert is split over ``s = etp / tp`` ranks with tokens
@@ -101,25 +101,25 @@ def exchange_of(design: Design, layout: Layout) -> Exchange:
     """
     m, experts, mixture = design.mapping, design.mapping.experts, design.workload.experts
     if experts is None or mixture is None:
-        return ALONE
+        return NO_EXCHANGE
     sharers, ep = jnp.maximum(experts.etp / m.tp, 1.0), layout.experts.ep
     size, domain = ep.size * sharers, stage_domain(m, design.system.scale_up.domain)
     group = in_a_row(size, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
     pairwise = jnp.minimum(mixture.top_k, ep.size)
-    inside, across = copies_sent(experts.all_to_all, ep, mixture, pairwise)
+    intra_copies, inter_copies = copies_sent(experts.all_to_all, ep, mixture, pairwise)
     reached = members_copied(experts.all_to_all, ep.size, mixture)
-    met = jnp.where(experts.all_to_all == float(AllToAll.pairwise), pairwise, reached)
-    gathered = met * (sharers - 1.0) * m.tp / jnp.maximum(size - 1.0, 1.0)
+    copies = jnp.where(experts.all_to_all == float(AllToAll.pairwise), pairwise, reached)
+    gathered = copies * (sharers - 1.0) * m.tp / jnp.maximum(size - 1.0, 1.0)
     both_ways = 0.5 * (dispatch_bytes(design, layout) + layout.element.activation) * design.workload.hidden / m.tp
     return Exchange(
         group._replace(share=ep.share),
-        intra_domain=both_ways * (inside + gathered * (group.local - 1.0)),
-        inter_domain=both_ways * (across + gathered * (size - group.local)),
+        intra_domain=both_ways * (intra_copies + gathered * (group.local - 1.0)),
+        inter_domain=both_ways * (inter_copies + gathered * (size - group.local)),
     )
 
 
 def forward_of(design: Design) -> Design:
-    """The design as one forward pass over one token, without anything of training.
+    """Return the design as one forward pass over one token, without anything of training.
 
     Its data-parallel ranks are those whose tokens meet in the experts.
     """
@@ -151,12 +151,15 @@ def forward_of(design: Design) -> Design:
 
 
 def width_split(tp: Scalar, ep: Scalar, etp: Scalar) -> Scalar:
-    """Ranks that split the width of an expert, which a tp group holds at most once: ``max(etp, tp / ep)``."""
+    """Return the ranks that split the width of an expert: ``max(etp, tp / ep)``.
+
+    A tp group holds an expert at most once.
+    """
     return jnp.maximum(etp, tp / ep)
 
 
 def ranks_of_experts(design: Design) -> Scalar:
-    """Data-parallel ranks whose tokens meet in the same experts: ``ep etp / tp``, at least 1."""
+    """Return the data-parallel ranks whose tokens meet in the same experts: ``ep etp / tp``, at least 1."""
     experts = design.mapping.experts
     return 1.0 if experts is None else jnp.maximum(experts.ep * experts.etp / design.mapping.tp, 1.0)
 
@@ -164,7 +167,7 @@ def ranks_of_experts(design: Design) -> Scalar:
 def step_work(
     stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, engine: Engine | None = None, is_mean: bool = False
 ) -> StepWork:
-    """Work of one engine step of a stage.
+    """Return the work of one engine step of a stage.
 
     Args:
         stage: a stage of the engine.
@@ -175,17 +178,17 @@ def step_work(
         is_mean: of the rank with the mean rows of experts (energy), not of the busiest one (time).
     """
     forward = stage.design
-    layout = with_experts_met(stage.layout, forward, batch, ranks, is_mean)
+    layout = with_active_experts(stage.layout, forward, batch, ranks, is_mean)
     layout = with_balanced_experts(layout) if is_mean else layout
     rereads: Scalar = 0.0 if engine is None else engine.cache_rereads
     core = attention_of(forward.workload).serving_core(serving, layout, batch, index_flops(forward), rereads)
     recipe = stage.rates.operand_bytes
-    layout = layout._replace(element=layout.element._replace(weight=bytes_a_weight(serving, recipe, False)))
-    dense = tuple(in_hybrid(layer_operators(forward, layout, core), forward, layout, batch))
+    layout = layout._replace(element=layout.element._replace(weight=bytes_per_weight(serving, recipe, False)))
+    dense = tuple(hybrid_operators(layer_operators(forward, layout, core), forward, layout, batch))
 
     def with_experts() -> tuple[Operator, ...]:
-        listed = in_hybrid(expert_layer_operators(forward, layout, core), forward, layout, batch)
-        return tuple(with_expert_format(operator, serving, recipe) for operator in listed)
+        operators = hybrid_operators(expert_layer_operators(forward, layout, core), forward, layout, batch)
+        return tuple(with_expert_format(operator, serving, recipe) for operator in operators)
 
     return StepWork(
         layer=feed_forward_of(forward.workload).usual(dense, with_experts),
@@ -197,14 +200,17 @@ def step_work(
 
 
 def dense_layers(stage: Stage) -> Scalar:
-    """Layers of a stage without experts, 0 of dense models: the first ones, and all but one in ``moe_every`` after."""
+    """Return the layers of a stage without experts, 0 of dense models.
+
+    The first ones, and all but one in ``moe_every`` after.
+    """
     experts, layers = stage.layout.experts, stage.layout.layers
-    first = times(experts.stated_first, 1.0 / stage.design.mapping.pp)
+    first = times(experts.first_dense_layers, 1.0 / stage.design.mapping.pp)
     return plus(first, times(experts.dense_share, layers - first))
 
 
 def with_expert_format(operator: Operator, serving: Serving, recipe: Scalar) -> Operator:
-    """The operator with expert weights read in a format of their own, where they have one.
+    """Return the operator with expert weights read in a format of their own, where they have one.
 
     4-bit checkpoints quantise experts only, and compute in the recipe's format (MXFP4 on Hopper: in bf16).
     """
@@ -212,26 +218,33 @@ def with_expert_format(operator: Operator, serving: Serving, recipe: Scalar) -> 
         return operator
     work = operator.forward
     weights = work.batch * work.columns * work.depth
-    less = (bytes_a_weight(serving, recipe, False) - bytes_a_weight(serving, recipe, True)) * weights
-    return operator._replace(forward=work._replace(bytes=work.bytes - less))
+    saved_bytes = (bytes_per_weight(serving, recipe, False) - bytes_per_weight(serving, recipe, True)) * weights
+    return operator._replace(forward=work._replace(bytes=work.bytes - saved_bytes))
 
 
-def bytes_a_weight(serving: Serving, recipe: Scalar, of_expert: bool) -> Scalar:
-    """Bytes per weight of an expert or of another matrix; ``recipe`` where none is stated.
+def bytes_per_weight(serving: Serving, recipe: Scalar, is_expert: bool) -> Scalar:
+    """Return the bytes per weight of an expert or of another matrix, ``recipe`` where the mapping states none.
 
     Kernels multiply narrower weights in the recipe's format (W4A16: AWQ, Lin et al. 2024; GPTQ, Frantar et al. 2023).
+
+    Args:
+        serving: how the engine serves.
+        recipe: bytes of the recipe's operands.
+        is_expert: whether of an expert.
     """
-    others = jnp.where(serving.weight_bytes > 0.0, serving.weight_bytes, recipe)
-    return jnp.where(serving.expert_bytes > 0.0, serving.expert_bytes, others) if of_expert else others
+    default_bytes = jnp.where(serving.weight_bytes > 0.0, serving.weight_bytes, recipe)
+    return jnp.where(serving.expert_bytes > 0.0, serving.expert_bytes, default_bytes) if is_expert else default_bytes
 
 
 def head_rows(batch: Batch) -> Scalar:
-    """Rows whose next token is sampled: one per decoding token, one per prompt."""
+    """Return the rows whose next token is sampled: one per decoding token, one per prompt."""
     return plus(batch.sequences * (1.0 + batch.drafts) + jnp.minimum(batch.prompt, 1.0), batch.padding)
 
 
 def sampling_operators(design: Design, batch: Batch, engine: Engine | None) -> list[Operator]:
-    """Top-p sampling, where requests ask for it: it sorts all logits of a row, whole on each device of a tp group.
+    """Return the operators of top-p sampling, where requests ask for it.
+
+    It sorts all logits of a row, whole on each device of a tp group.
 
     Softmax, sort, cumulative sum, scatter and the draw pass over the logits many times, in single precision
     (``sampler_bytes`` per logit); the largest one alone is found as it is read.
@@ -244,17 +257,17 @@ def sampling_operators(design: Design, batch: Batch, engine: Engine | None) -> l
 
 
 def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
-    """The head over the rows whose next token is sampled."""
+    """Return the head over the rows whose next token is sampled."""
     rows = head_rows(batch)
     e, columns = layout.element.sixteen_bit(), jnp.maximum(layout.vocab, 1.0)
     work = matmul_work(rows, columns, design.workload.hidden, 1.0, e)
     return Operator("head", OperatorKind.matrix_16, work, None, None, 0.0, layout.has_vocabulary)
 
 
-def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar, is_mean: bool = False) -> Layout:
-    """The layout with a batch's tokens, and the rows and experts of the busiest or the mean rank that they use.
+def with_active_experts(layout: Layout, design: Design, batch: Batch, ranks: Scalar, is_mean: bool = False) -> Layout:
+    """Return the layout with a batch's tokens, and the rows and active experts of the busiest or the mean rank.
 
-    Tokens read ``q E_l`` of the ``E_l`` experts of a rank, all but :func:`unmet_share`, and of the
+    Tokens read ``q E_l`` of the ``E_l`` experts of a rank, all but :func:`idle_expert_share`, and of the
     busiest rank as many more as binomial draws of standard deviation ``sqrt(q (1 - q) E_l)`` have; copies of an expert
     share its tokens. The busiest rank has at least :func:`busiest_rank` times the mean; its excess ``i - 1`` shrinks
     with ``R`` copies per rank to ``(i - 1) / (1 + R e / E)`` (the load balancer of DeepSeek-AI 2024, section 3.4,
@@ -265,34 +278,42 @@ def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar
     if mixture is None or mapping is None:
         return layout
     tokens = batch.tokens * ranks
-    held = experts.local * mapping.ep
-    unmet = unmet_share(tokens, mixture.top_k / held, design.workload)
-    met = jnp.maximum(experts.local * (1.0 - unmet), 1e-3)
+    expert_copies = experts.local * mapping.ep
+    idle_share = idle_expert_share(tokens, mixture.top_k / expert_copies, design.workload)
+    active_experts = jnp.maximum(experts.local * (1.0 - idle_share), 1e-3)
     if not is_mean:
-        met = jnp.minimum(met + largest_deviate(mapping.ep) * jnp.sqrt(met * unmet), experts.local)
-    copies = 1.0 + (held - mixture.n_experts) * mapping.ep / mixture.n_experts
+        active_experts = jnp.minimum(
+            active_experts + largest_deviate(mapping.ep) * jnp.sqrt(active_experts * idle_share), experts.local
+        )
+    copies_per_expert = 1.0 + (expert_copies - mixture.n_experts) * mapping.ep / mixture.n_experts
     busiest = jnp.maximum(mixture.imbalance, busiest_rank(design.workload, mixture.n_experts, mapping.ep))
-    rows, skew = tokens * mixture.top_k / mapping.ep, 1.0 + (busiest - 1.0) / copies
+    rows, skew = tokens * mixture.top_k / mapping.ep, 1.0 + (busiest - 1.0) / copies_per_expert
     return layout._replace(
-        experts=experts._replace(sent=batch.tokens * mixture.top_k, rows=rows * skew, mean_share=1.0 / skew, local=met)
+        experts=experts._replace(
+            sent_rows=batch.tokens * mixture.top_k, rows=rows * skew, mean_share=1.0 / skew, local=active_experts
+        )
     )
 
 
-def unmet_share(tokens: Scalar, chosen: Scalar, workload: Workload) -> Scalar:
-    """Share of the experts that no token goes to, where each goes to a share ``q``: ``(1 + t u)^(-1 / s^2)``.
+def idle_expert_share(tokens: Scalar, chosen_share: Scalar, workload: Workload) -> Scalar:
+    """Return the share of experts that no token goes to, where each token goes to a share ``q``.
+
+    ``(1 + t u)^(-1 / s^2)`` for ``t`` tokens.
 
     Popularities of experts have a gamma distribution of standard deviation ``s`` over the mean (:func:`busiest_rank`),
     and ``u = (1 - q)^(-s^2) - 1``, so that one token leaves ``1 - q``. Without unequal ones ``t`` leave ``(1 - q)^t``.
     """
-    left, requests = jnp.log1p(-jnp.minimum(chosen, 1.0 - 1e-6)), workload.requests
+    log_miss, requests = jnp.log1p(-jnp.minimum(chosen_share, 1.0 - 1e-6)), workload.requests
     if requests is None or nothing(requests.expert_skew):
-        return jnp.exp(tokens * left)
+        return jnp.exp(tokens * log_miss)
     square = jnp.maximum(requests.expert_skew, 1e-2) ** 2
-    return jnp.exp(-jnp.log1p(tokens * jnp.expm1(-square * left)) / square)
+    return jnp.exp(-jnp.log1p(tokens * jnp.expm1(-square * log_miss)) / square)
 
 
 def busiest_rank(workload: Workload, n_experts: Scalar, ep: Scalar) -> Scalar:
-    """Tokens of the busiest of ``ep`` ranks over the mean, for experts of unequal popularity: ``1 + s sqrt(ep / E) m``.
+    """Return the tokens of the busiest of ``ep`` ranks over the mean: ``1 + s sqrt(ep / E) m``.
+
+    Experts have unequal popularity.
 
     A rank has ``E / ep`` experts, whose sum varies by ``s / sqrt(E / ep)`` where one varies by ``s``; ``m`` is
     :func:`largest_deviate`. No router balances requests.
@@ -304,38 +325,61 @@ def busiest_rank(workload: Workload, n_experts: Scalar, ep: Scalar) -> Scalar:
 
 
 def largest_deviate(n: Scalar) -> Scalar:
-    """Mean of the largest of ``n`` standard normal deviates: ``0.75 ln(n)^0.8``, within 6 % from 2 to 512."""
+    """Return the mean of the largest of ``n`` standard normal deviates: ``0.75 ln(n)^0.8``.
+
+    Within 6 % from 2 to 512.
+    """
     return 0.75 * jnp.maximum(jnp.log(n), 1e-9) ** 0.8
 
 
 def cache_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
-    """Cache bytes of ``tokens`` of one sequence per layer and device; of a hybrid the mean over its blocks.
+    """Return the cache bytes of ``tokens`` of one sequence per layer and device.
+
+    A hybrid has the mean over its blocks.
 
     A state has the same bytes for any number of tokens.
+
+    Args:
+        design: of an engine.
+        serving: how it serves.
+        tokens: of the sequence.
     """
     w, tp = design.workload, design.mapping.tp
-    return _mean_of_blocks(w, attention_of(w).kv_bytes(serving, tp, tokens), states_of(w).kept_bytes(tp))
+    return _mean_of_blocks(w, attention_of(w).kv_bytes(serving, tp, tokens), states_of(w).cache_bytes(tp))
 
 
 def step_bytes(design: Design, serving: Serving, batch: Batch) -> Scalar:
-    """Cache bytes that a layer reads and writes in a step; of a hybrid the mean over its blocks.
+    """Return the cache bytes that a layer reads and writes in a step.
+
+    A hybrid has the mean over its blocks.
 
     States are read and written once per sequence; prompts write keys and values, and one state.
+
+    Args:
+        design: of an engine.
+        serving: how it serves.
+        batch: what the step works on.
     """
     w, tp = design.workload, design.mapping.tp
-    kept = attention_of(w).step_bytes(serving, tp, batch)
-    states = times(2.0 * batch.sequences + jnp.minimum(batch.prompt, 1.0), states_of(w).kept_bytes(tp))
-    return _mean_of_blocks(w, kept, states)
+    kv = attention_of(w).step_bytes(serving, tp, batch)
+    states = times(2.0 * batch.sequences + jnp.minimum(batch.prompt, 1.0), states_of(w).cache_bytes(tp))
+    return _mean_of_blocks(w, kv, states)
 
 
 def _mean_of_blocks(workload: Workload, attends: Scalar, keeps: Scalar) -> Scalar:
-    """Mean over the blocks of a hybrid: ``attends`` of attention blocks, ``keeps`` of blocks with a state."""
+    """Return the mean over the blocks of a hybrid.
+
+    Args:
+        workload: the model.
+        attends: value of attention blocks.
+        keeps: value of blocks with a state.
+    """
     shares = shares_of(workload)
     return plus(times(shares.attends, attends), times(shares.keeps, keeps))
 
 
 def index_flops(design: Design) -> Scalar:
-    """16-bit FLOPs per query and token that take the time of an indexer, whose keys may be fp8."""
+    """Return 16-bit FLOPs per query and token that take the time of an indexer, whose keys may be fp8."""
     sparse, accelerator = attention_of(design.workload).sparse, design.system.accelerator
     if nothing(sparse.sparse_layers):
         return 0.0
@@ -347,7 +391,7 @@ def index_flops(design: Design) -> Scalar:
 
 
 def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message, ...]:
-    """Messages of a layer's forward: sums over tp, and the all-to-all of experts.
+    """Return the messages of a layer's forward: sums over tp, and the all-to-all of experts.
 
     Ranks of a tp group have the same tokens and sum the outputs of experts like a dense layer. Where tokens of other
     ranks meet in the experts, each rank sends its share of the tokens and gathers the results.
@@ -360,15 +404,15 @@ def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message
     dense: Scalar = 2.0
     sums = feed_forward_of(design.workload).usual(dense, lambda: dense + meeting * (experts.gathers - 0.5))
     sums = times(0.5 * shares_of(design.workload).norms, sums)
-    found = [
+    messages = [
         m._replace(times=sums)
         for m in tensor_messages(design, layout)
         if m.repeated and m.kind is MessageKind.all_reduce
     ]
-    if stage.exchange is ALONE:
-        return tuple(found)
+    if stage.exchange is NO_EXCHANGE:
+        return tuple(messages)
     group, intra_domain, inter_domain = stage.exchange
-    exchange = found[0]._replace(
+    exchange = messages[0]._replace(
         name="dispatch_and_combine",
         kind=MessageKind.all_to_all,
         group=group,
@@ -377,21 +421,23 @@ def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message
         times=2.0 * meeting,
         sums=False,
     )
-    return (*found, exchange)
+    return (*messages, exchange)
 
 
 def hand_over_messages(design: Design, layout: Layout) -> tuple[Message, ...]:
-    """Messages to the next stage: ``p`` stages have ``p - 1`` borders, few of them between domains.
+    """Return the messages to the next stage: ``p`` stages have ``p - 1`` borders, few of them between domains.
 
     A request meets each border once; in training the slowest border sets the pace.
     """
     m = design.mapping
     passed, gathered = pipeline_messages(design, layout)
-    a_domain = jnp.maximum(jnp.floor(design.system.scale_up.domain / strides(m)[1]), 1.0)
-    of_one = 1.0 / m.pp
-    domains = of_one * jnp.ceil(m.pp / a_domain)
+    stages_per_domain = jnp.maximum(jnp.floor(design.system.scale_up.domain / strides(m)[1]), 1.0)
+    stage_share = 1.0 / m.pp
+    domains = stage_share * jnp.ceil(m.pp / stages_per_domain)
     return (
         passed._replace(group=passed.group._replace(local=2.0), times=1.0 - domains),
-        passed._replace(name="stage_output_across", group=passed.group._replace(local=1.0), times=domains - of_one),
-        gathered._replace(times=gathered.times * (1.0 - of_one)),
+        passed._replace(
+            name="stage_output_across", group=passed.group._replace(local=1.0), times=domains - stage_share
+        ),
+        gathered._replace(times=gathered.times * (1.0 - stage_share)),
     )

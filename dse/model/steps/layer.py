@@ -9,19 +9,19 @@ import jax.numpy as jnp
 
 from dse.model.choice import max_prefer_first, nothing, plus, times
 from dse.model.layout import Layout
-from dse.model.machine.messages import Sent, send_all
+from dse.model.machine.messages import TimedMessage, send_all
 from dse.model.machine.passes import run_passes, with_small_kernels
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.parallel.layer import (
-    Exposed,
+    ExposedTime,
     context_parallel,
     expert_parallel,
     exposed_transfer,
     tensor_parallel,
-    through_tiers,
+    tier_transfers,
     transfers,
 )
-from dse.model.work.experts import of_own_kernels
+from dse.model.work.experts import unfused_cost
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Dimension, HostTiers, Recompute, Scalar, Scope
 
@@ -56,7 +56,7 @@ class LayerTime(NamedTuple):
         return plus(self.tensor_parallel, self.expert_parallel, self.context_parallel)
 
     def working(self, polling: Scalar) -> Scalar:
-        """Seconds with running core clocks; of exposed messages the share of polling cores."""
+        """Return the seconds with running core clocks: of exposed messages the share of polling cores."""
         return self.total - (1.0 - polling) * self.messages
 
 
@@ -84,29 +84,33 @@ class LayerRun(NamedTuple):
 
 
 def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
-    """Time of one layer and micro-batch by part, s."""
+    """Return the time of one layer and micro-batch by part, s."""
     messages = [message for message in work.messages if message.scope in (Scope.layer, Scope.expert_layer)]
-    sent = send_all(messages, design.software, design.system)
-    return run_layer(design, layout, work, step_rates(design), sent).time
+    timed_messages = send_all(messages, design.software, design.system)
+    return run_layer(design, layout, work, step_rates(design), timed_messages).time
 
 
-def run_layer(design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]) -> LayerRun:
-    """Time of one layer and micro-batch; of a mixture of experts the mean over a stage's layers."""
-    run = _run_layer(design, layout, work, rates, sent)
+def run_layer(
+    design: Design, layout: Layout, work: TrainingWork, rates: Rates, messages: Iterable[TimedMessage]
+) -> LayerRun:
+    """Return the time of one layer and micro-batch, for a mixture of experts the mean over a stage's layers."""
+    run = _run_layer(design, layout, work, rates, messages)
     first = times(jnp.where(design.mapping.pp > 1.0, 0.0, 1.0 / layout.layers), layout.experts.first)
     share = plus(first, times(1.0 - first, layout.experts.dense_share))
     if nothing(share):
         return run
-    return _mean(run, first_layer(design, layout, work, rates, sent), share)
+    return _mean(run, first_layer(design, layout, work, rates, messages), share)
 
 
-def first_layer(design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]) -> LayerRun:
-    """Time of one of the first dense layers of a mixture of experts."""
-    return _run_layer(design, layout, work, rates, sent, is_first=True)
+def first_layer(
+    design: Design, layout: Layout, work: TrainingWork, rates: Rates, messages: Iterable[TimedMessage]
+) -> LayerRun:
+    """Return the time of one of the first dense layers of a mixture of experts."""
+    return _run_layer(design, layout, work, rates, messages, is_first=True)
 
 
 def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
-    """Mean of two layers, the second with this share."""
+    """Return the mean of two layers, the second with this share."""
 
     def mean(a: Scalar, b: Scalar) -> Scalar:
         return 0.0 if nothing(a) and nothing(b) else a + share * (b - a)
@@ -118,41 +122,46 @@ def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
 
 
 def _run_layer(
-    design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent], is_first: bool = False
+    design: Design,
+    layout: Layout,
+    work: TrainingWork,
+    rates: Rates,
+    messages: Iterable[TimedMessage],
+    is_first: bool = False,
 ) -> LayerRun:
-    """Time of one layer and micro-batch; ``is_first``: one of the first dense layers of a mixture."""
+    """Return the time of one layer and micro-batch, or of one of the first dense layers of a mixture (``is_first``)."""
     software, trained, recompute = design.software, design.workload.backward, layout.recompute
     passes = run_passes(work.lists.first_layer if is_first else work.layer, rates, trained, recompute)
     passes = with_small_kernels(passes, design, small_kernels(design, layout), recompute.forwards)
-    dense = tensor_parallel(design, layout, sent, passes).sent_again(recompute.sends(Dimension.tensor))
-    experts = Exposed()
+    dense = tensor_parallel(design, layout, messages, passes).with_repeats(recompute.sends(Dimension.tensor))
+    experts = ExposedTime()
     if not is_first:
         routed_again = plus(recompute.forwards, recompute.levels.get(Recompute.expert_block, 0.0))
         passes = with_small_kernels(passes, design, routing_time(design, layout), routed_again)
         # On inter-domain links only full recompute is counted.
-        experts = expert_parallel(design, layout, sent, passes)
-        experts = experts.sent_again(recompute.sends(Dimension.expert), recompute.full)
-    context = context_parallel(design, layout, sent, passes).sent_again(recompute.sends(Dimension.context))
+        experts = expert_parallel(design, layout, messages, passes)
+        experts = experts.with_repeats(recompute.sends(Dimension.expert), recompute.full)
+    context = context_parallel(design, layout, messages, passes).with_repeats(recompute.sends(Dimension.context))
     exposed = dense.plus(experts).plus(context)
     forward_pass = passes.forward + exposed.forward
     backward_pass = passes.backward + passes.recompute + exposed.backward
-    moved = transfers(work.on_host, design.system.host, software.update_overlap)
+    host_transfers = transfers(work.on_host, design.system.host, software.update_overlap)
     host_update: Scalar = 0.0
-    if work.beyond is not None:
+    if work.tiered is not None:
         tiers = design.system.host_tiers or HostTiers()
-        moved = through_tiers(moved, work.beyond, tiers, design.system.host, software.update_overlap)
-        host_update = work.beyond.updated / tiers.update_rate
-    exposed_backward = trained * exposed_transfer(moved.backward, backward_pass, passes.memory_backward)
+        host_transfers = tier_transfers(host_transfers, work.tiered, tiers, design.system.host, software.update_overlap)
+        host_update = work.tiered.host_updated_parameters / tiers.update_rate
+    exposed_backward = trained * exposed_transfer(host_transfers.backward, backward_pass, passes.memory_backward)
     # The last backward may also hide transfers in the wait for the host.
     launches = host_passes(design, layout) * design.software.host_time
     last_pass = backward_pass + jnp.maximum(launches - forward_pass - backward_pass, 0.0)
-    update = exposed_transfer(moved.last_backward, last_pass, passes.memory_backward) - exposed_transfer(
-        moved.backward, last_pass, passes.memory_backward
+    update = exposed_transfer(host_transfers.last_backward, last_pass, passes.memory_backward) - exposed_transfer(
+        host_transfers.backward, last_pass, passes.memory_backward
     )
-    update = update + moved.update
+    update = update + host_transfers.update
     if not nothing(host_update):  # device and host update their shares in parallel, after the last gradients
         update = jnp.maximum(update, host_update)
-    exposed_forward = exposed_transfer(moved.forward, forward_pass, passes.memory_forward)
+    exposed_forward = exposed_transfer(host_transfers.forward, forward_pass, passes.memory_forward)
     time = LayerTime(
         forward=passes.forward,
         backward=passes.backward,
@@ -178,31 +187,31 @@ def _run_layer(
 
 
 def small_kernels(design: Design, layout: Layout) -> Scalar:
-    """Seconds per layer and forward of small kernels: those of the stack, and of the steps of a ring."""
+    """Return the seconds per layer and forward of small kernels: those of the stack, and of the steps of a ring."""
     launches = RING_LAUNCHES * (layout.ring - 1.0)
     return design.software.small_kernel_time + launches * design.system.accelerator.kernels.kernel_floor
 
 
 def routing_time(design: Design, layout: Layout) -> Scalar:
-    """Seconds per layer and forward of small kernels of routing, and per expert."""
+    """Return the seconds per layer and forward of small kernels of routing, and per expert."""
     kernels = design.software.experts
     if kernels is None:
         return 0.0
-    return kernels.expert_kernel_time + of_own_kernels(design, kernels.expert_time * layout.experts.local)
+    return kernels.expert_kernel_time + unfused_cost(design, kernels.expert_time * layout.experts.local)
 
 
 def host_passes(design: Design, layout: Layout) -> Scalar:
-    """Passes per layer launched by the host: forward, backward, repeated forwards."""
+    """Return the passes per layer launched by the host: forward, backward, repeated forwards."""
     return 1.0 + design.workload.backward + layout.recompute.forwards
 
 
 def host_launches(design: Design, layout: Layout) -> Scalar:
-    """Host time to launch one layer of one micro-batch, s."""
-    return _launches_of_a_pass(design, layout) * host_passes(design, layout)
+    """Return the host time to launch one layer of one micro-batch, s."""
+    return _pass_launch_time(design, layout) * host_passes(design, layout)
 
 
-def launch_time(design: Design, layout: Layout, one: LayerTime, forward: Scalar | None = None) -> Scalar:
-    """Seconds in which the host lets one layer of one micro-batch pass, s; ``one``: its time on the device.
+def launch_time(design: Design, layout: Layout, layer: LayerTime, forward: Scalar | None = None) -> Scalar:
+    """Return the seconds in which the host lets one layer of one micro-batch pass.
 
     ``forward``: of it in the forward, by default with an equal share of the messages.
 
@@ -212,23 +221,24 @@ def launch_time(design: Design, layout: Layout, one: LayerTime, forward: Scalar 
     launches = host_launches(design, layout)
     if design.software.experts is None:
         return launches
-    a_pass = _launches_of_a_pass(design, layout)
-    messages = one.messages / (1.0 + design.workload.backward)
-    forward = one.forward + messages if forward is None else forward
-    by_pass = jnp.maximum(forward, a_pass) + jnp.maximum(one.total - forward, launches - a_pass)
-    return jnp.where(of_own_kernels(design, design.software.experts.expert_host_time) > 0.0, by_pass, launches)
+    pass_launches = _pass_launch_time(design, layout)
+    messages = layer.messages / (1.0 + design.workload.backward)
+    forward = layer.forward + messages if forward is None else forward
+    by_pass = jnp.maximum(forward, pass_launches) + jnp.maximum(layer.total - forward, launches - pass_launches)
+    return jnp.where(unfused_cost(design, design.software.experts.expert_host_time) > 0.0, by_pass, launches)
 
 
 def awaited_forward(design: Design, layout: Layout) -> Scalar:
-    """Host time of the forward of a layer whose rows of experts the host waits for, s; 0 where it waits for none."""
+    """Return the host time of the forward of a layer whose rows of experts the host waits for, else 0, s."""
     if design.software.experts is None:
         return 0.0
-    waits = of_own_kernels(design, design.software.experts.expert_host_time) > 0.0
-    return jnp.where(waits, _launches_of_a_pass(design, layout), 0.0)
+    waits = unfused_cost(design, design.software.experts.expert_host_time) > 0.0
+    return jnp.where(waits, _pass_launch_time(design, layout), 0.0)
 
 
-def _launches_of_a_pass(design: Design, layout: Layout) -> Scalar:
+def _pass_launch_time(design: Design, layout: Layout) -> Scalar:
+    """Return the host time to launch one pass of a layer, s."""
     software, host = design.software, design.software.host_time
     if software.experts is not None:
-        host = max_prefer_first(host, of_own_kernels(design, software.experts.expert_host_time))
+        host = max_prefer_first(host, unfused_cost(design, software.experts.expert_host_time))
     return host * (1.0 + EAGER_LAUNCHES * layout.eager)

@@ -11,19 +11,27 @@ import jax.numpy as jnp
 from dse.model.choice import min_prefer_first
 from dse.model.layout import Layout
 from dse.model.machine.operator_energy import phase_energy
-from dse.model.machine.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, power_limit, repeats
+from dse.model.machine.power import (
+    Demand,
+    at_clock,
+    busy_power,
+    clock_ratio,
+    clock_under_limit,
+    power_limit,
+    repeated_demand,
+)
 from dse.model.machine.rates import byte_time, reciprocal
 from dse.model.steps.layer import LayerTime, host_launches, layer_time
 from dse.model.work.training import TrainingWork, layer_phase
 from dse.types import Accelerator, Design, Scalar
 
 #: Clock over the nominal one of a second timing, which separates core time from other time.
-SLOW = 0.5
+SLOW_CLOCK = 0.5
 #: Maximum clock over the nominal one, with a margin for rounding.
 HIGHEST_CLOCK = 1.0 + 1e-5
 
 
-class Operating(NamedTuple):
+class DesignAtClock(NamedTuple):
     """A design at its clock."""
 
     design: Design
@@ -32,11 +40,11 @@ class Operating(NamedTuple):
 
 
 def with_accelerator(design: Design, accelerator: Accelerator) -> Design:
-    """A copy of the design with another accelerator."""
+    """Return a copy of the design with another accelerator."""
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=accelerator))
 
 
-class Solved(NamedTuple):
+class SolvedClock(NamedTuple):
     """Clock under a limit over the nominal one, and under the TDP for the same measured time."""
 
     ratio: Scalar
@@ -44,30 +52,30 @@ class Solved(NamedTuple):
     violates_limit: Any  # whether no clock meets the limit
 
 
-def demanded(accelerator: Accelerator, whole: Scalar, slow: Scalar, spent: Demand) -> Demand:
-    """Demand of repeated work, with its time split by what follows the clock of the cores.
+def split_demand(accelerator: Accelerator, nominal_time: Scalar, slow_time: Scalar, demand: Demand) -> Demand:
+    """Return the demand of repeated work, with its time split by what follows the clock of the cores.
 
     Args:
         accelerator: at its nominal clock.
-        whole: seconds of the work at that clock.
-        slow: seconds at :data:`SLOW` times that clock.
-        spent: energy and other fields of the demand; its memory time is an upper limit.
+        nominal_time: seconds of the work at that clock.
+        slow_time: seconds at :data:`SLOW_CLOCK` times that clock.
+        demand: energy and other fields of the demand; its memory time is an upper limit.
     """
     knee = accelerator.memory.bandwidth * reciprocal(accelerator.power.feed)
-    memory = jnp.minimum(spent.memory_time, whole)
-    starved = memory * jnp.maximum(knee / SLOW - 1.0, 0.0)
-    core = jnp.clip((slow - whole - starved) / (1.0 / SLOW - 1.0), 0.0, whole)
-    other = whole - core
-    return spent._replace(core_time=core, other_time=other, memory_time=jnp.minimum(memory, other), knee=knee)
+    memory = jnp.minimum(demand.memory_time, nominal_time)
+    starved = memory * jnp.maximum(knee / SLOW_CLOCK - 1.0, 0.0)
+    core = jnp.clip((slow_time - nominal_time - starved) / (1.0 / SLOW_CLOCK - 1.0), 0.0, nominal_time)
+    other = nominal_time - core
+    return demand._replace(core_time=core, other_time=other, memory_time=jnp.minimum(memory, other), knee=knee)
 
 
 def reading_time(joules: Scalar, accelerator: Accelerator) -> Scalar:
-    """Memory time in s for ``joules`` of memory energy."""
+    """Return the memory time in s for ``joules`` of memory energy."""
     return joules / jnp.maximum(accelerator.power.memory_energy, 1e-18) * byte_time(accelerator)
 
 
-def limited_clock(accelerator: Accelerator, whole: Scalar, nominal: Demand) -> Solved:
-    """The clock of repeated work under the power limit.
+def limited_clock(accelerator: Accelerator, measured_time: Scalar, nominal: Demand) -> SolvedClock:
+    """Return the clock of repeated work under the power limit.
 
     An operator's limit, and the budget of a generated chip, apply to the repeated work. Times of a sold chip, and the
     bandwidth that its memory reaches, are measured under its TDP: an operator's limit counts relative to the clock that
@@ -76,51 +84,56 @@ def limited_clock(accelerator: Accelerator, whole: Scalar, nominal: Demand) -> S
 
     Args:
         accelerator: at its nominal clock.
-        whole: seconds of the work as measured.
+        measured_time: seconds of the work as measured.
         nominal: the same with its seconds split into core and other time.
     """
     power = accelerator.power
-    wanted = clock_ratio(power)
-    as_sold: Scalar = jnp.ones_like(whole)
-    sold = accelerator.solves_clock and not accelerator.is_generated
-    if sold:
-        measured = nominal._replace(core_time=jnp.zeros_like(whole), other_time=whole, memory_time=0.0)
-        as_sold = clock_under_limit(measured, power.tdp, as_sold, power)
-    demand = nominal._replace(core_time=nominal.core_time * as_sold, knee=nominal.knee * as_sold)
-    limit, highest = power_limit(power), min_prefer_first(wanted, as_sold)
-    limited = clock_under_limit(demand, limit, highest, power)
-    if sold:  # the slope at the TDP stays that of lower limits
-        limited += jax.lax.stop_gradient(jnp.where(limit >= power.tdp, highest - limited, 0.0))
+    set_ratio = clock_ratio(power)
+    sold_ratio: Scalar = jnp.ones_like(measured_time)
+    is_sold = accelerator.solves_clock and not accelerator.is_generated
+    if is_sold:
+        measured = nominal._replace(core_time=jnp.zeros_like(measured_time), other_time=measured_time, memory_time=0.0)
+        sold_ratio = clock_under_limit(measured, power.tdp, sold_ratio, power)
+    demand = nominal._replace(core_time=nominal.core_time * sold_ratio, knee=nominal.knee * sold_ratio)
+    limit, highest = power_limit(power), min_prefer_first(set_ratio, sold_ratio)
+    limited_ratio = clock_under_limit(demand, limit, highest, power)
+    if is_sold:  # the slope at the TDP stays that of lower limits
+        limited_ratio += jax.lax.stop_gradient(jnp.where(limit >= power.tdp, highest - limited_ratio, 0.0))
     # Clocks are exact to a thousandth, so the power limit is met within a few.
-    violates_limit = busy_power(demand, limited, power) > 1.01 * limit
-    return Solved(limited, as_sold, violates_limit)
+    violates_limit = busy_power(demand, limited_ratio, power) > 1.01 * limit
+    return SolvedClock(limited_ratio, sold_ratio, violates_limit)
 
 
-def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
-    """The design at its set clock, or at the lower one of its power limit.
+def operate(design: Design, layout: Layout, work: TrainingWork) -> DesignAtClock:
+    """Return the design at its set clock, or at the lower one of its power limit.
 
     The limit applies to one layer and micro-batch in repetition (:func:`limited_clock`). Clocks above the nominal one
     are infeasible, so the slope at the nominal clock is that of lower clocks.
+
+    Args:
+        design: at its nominal clock.
+        layout: sizes and groups of the design.
+        work: its ledger.
     """
     accelerator = design.system.accelerator
-    power, wanted = accelerator.power, clock_ratio(accelerator.power)
-    above = wanted > HIGHEST_CLOCK
+    power, set_ratio = accelerator.power, clock_ratio(accelerator.power)
+    is_above_nominal = set_ratio > HIGHEST_CLOCK
     if not accelerator.solves_clock:
-        return Operating(with_accelerator(design, at_clock(accelerator, wanted)), wanted, above)
+        return DesignAtClock(with_accelerator(design, at_clock(accelerator, set_ratio)), set_ratio, is_above_nominal)
 
     def layer(ratio: float) -> LayerTime:
         slowed = with_accelerator(design, at_clock(accelerator, ratio))
         return layer_time(slowed, layout, work)
 
-    one = layer(1.0)
-    whole = jnp.maximum(one.total, 1e-12)
-    active = one.working(power.polling) / whole
+    nominal_layer = layer(1.0)
+    layer_seconds = jnp.maximum(nominal_layer.total, 1e-12)
+    active = nominal_layer.working(power.polling) / layer_seconds
     energy = phase_energy(layer_phase(design, layout, work), design)
     reading = reading_time(energy.memory, accelerator)
-    spent = repeats(energy, whole, power)._replace(
+    demand_energy = repeated_demand(energy, layer_seconds, power)._replace(
         active=active, host_time=host_launches(design, layout), memory_time=reading
     )
-    demand = demanded(accelerator, whole, layer(SLOW).total, spent)
-    limited, as_sold, violates_limit = limited_clock(accelerator, whole, demand)
-    slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))
-    return Operating(slower, limited, above | violates_limit)
+    demand = split_demand(accelerator, layer_seconds, layer(SLOW_CLOCK).total, demand_energy)
+    limited_ratio, sold_ratio, violates_limit = limited_clock(accelerator, layer_seconds, demand)
+    slower_design = with_accelerator(design, at_clock(accelerator, limited_ratio / sold_ratio))
+    return DesignAtClock(slower_design, limited_ratio, is_above_nominal | violates_limit)

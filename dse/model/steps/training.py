@@ -14,13 +14,13 @@ import jax.numpy as jnp
 from dse.model.choice import nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine import collectives
-from dse.model.machine.messages import Sent, send_all, time_of
+from dse.model.machine.messages import TimedMessage, scope_time, send_all
 from dse.model.machine.passes import Passes, run_passes
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import moving_time
 from dse.model.parallel import pipeline
 from dse.model.parallel.data import Windows, data_parallel_time
-from dse.model.parallel.pipeline import PassTime, pairs
+from dse.model.parallel.pipeline import PassTime, pairs_passes
 from dse.model.stage_layers import chunk_layers
 from dse.model.steps.layer import LayerPasses, LayerRun, LayerTime, awaited_forward, first_layer, launch_time, run_layer
 from dse.model.work import offload
@@ -30,7 +30,7 @@ from dse.types import Design, Scalar, Scope
 
 
 class StepTime(NamedTuple):
-    """Seconds of one training step by part; the parts add up to ``total``."""
+    """Seconds of one training step by part, which add up to ``total``."""
 
     forward: Scalar
     backward: Scalar
@@ -68,8 +68,8 @@ class StepTime(NamedTuple):
     @property
     def messages(self) -> Scalar:
         """Seconds of exposed messages."""
-        within = plus(self.tensor_parallel, self.expert_parallel, self.context_parallel)
-        return plus(within, self.pipeline_parallel, self.data_parallel)
+        layer_messages = plus(self.tensor_parallel, self.expert_parallel, self.context_parallel)
+        return plus(layer_messages, self.pipeline_parallel, self.data_parallel)
 
     @property
     def waiting(self) -> Scalar:
@@ -77,7 +77,7 @@ class StepTime(NamedTuple):
         return self.messages + self.bubble
 
 
-class Intervals(NamedTuple):
+class StageIntervals(NamedTuple):
     """Interval between two micro-batches on the slowest stage, s, by part."""
 
     stages: pipeline.PipelineStages
@@ -86,7 +86,7 @@ class Intervals(NamedTuple):
 
 
 def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepTime, LayerTime]:
-    """Time of a training step, and of one layer and micro-batch of it, by part in s.
+    """Return the time of a training step, and of one layer and micro-batch of it, by part in s.
 
     ``n`` intervals of the slowest stage, the bubble, exposed messages, the optimiser.
 
@@ -97,38 +97,41 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
     """
     w, m = design.workload, design.mapping
     n, layers = layout.n_micro_batches, layout.layers
-    sent = send_all(work.messages, design.software, design.system)
+    messages = send_all(work.messages, design.software, design.system)
     rates = step_rates(design)
-    run = run_layer(design, layout, work, rates, sent)
-    one = run.time
-    ends = embedding_and_head_time(work, rates, sent, w.backward)
+    run = run_layer(design, layout, work, rates, messages)
+    layer = run.time
+    end_times = embedding_and_head_time(work, rates, messages, w.backward)
     hidden = hidden_messages(design, layout, run)
-    one = one._replace(expert_parallel=plus(one.expert_parallel, times(-1.0, hidden)))
+    layer = layer._replace(expert_parallel=plus(layer.expert_parallel, times(-1.0, hidden)))
     if not nothing(layout.experts.first):  # first dense layers of a mixture
-        first = first_layer(design, layout, work, rates, sent).time.total
-        ends = (ends[0] + jnp.where(m.pp > 1.0, layout.experts.first, 0.0) * (first - one.total), ends[1])
-    interval = stage_intervals(design, layout, one, ends, run.passes.forward)
+        first = first_layer(design, layout, work, rates, messages).time.total
+        end_times = (
+            end_times[0] + jnp.where(m.pp > 1.0, layout.experts.first, 0.0) * (first - layer.total),
+            end_times[1],
+        )
+    interval = stage_intervals(design, layout, layer, end_times, run.passes.forward)
     waits = pipeline_waits(design, layout, interval, run, hidden)
-    windows = Windows(layers * run.forward, layers * run.backward, interval.host + layers * one.offload)
+    windows = Windows(layers * run.forward, layers * run.backward, interval.host + layers * layer.offload)
     step = StepTime(
-        forward=n * layers * one.forward,
-        backward=n * layers * one.backward,
-        recompute=n * layers * one.recompute,
+        forward=n * layers * layer.forward,
+        backward=n * layers * layer.backward,
+        recompute=n * layers * layer.recompute,
         embedding_and_head=n * interval.embedding_and_head,
         host=n * interval.host,
-        tensor_parallel=n * layers * one.tensor_parallel,
-        expert_parallel=plus(times(n * layers, one.expert_parallel), waits.unpaired),
-        context_parallel=n * layers * one.context_parallel,
+        tensor_parallel=n * layers * layer.tensor_parallel,
+        expert_parallel=plus(times(n * layers, layer.expert_parallel), waits.unpaired),
+        context_parallel=n * layers * layer.context_parallel,
         bubble=waits.bubble,
-        pipeline_parallel=0.5 * (1.0 + w.backward) * waits.sends * time_of(sent, Scope.stage_boundary),
-        data_parallel=data_parallel_time(design, layout, sent, windows),
+        pipeline_parallel=0.5 * (1.0 + w.backward) * waits.sends * scope_time(messages, Scope.stage_boundary),
+        data_parallel=data_parallel_time(design, layout, messages, windows),
         optimizer=w.backward * optimizer_time(design, layout, work, rates),
-        offload=n * layers * one.offload + layers * run.update,
+        offload=n * layers * layer.offload + layers * run.update,
     )
-    return step, one
+    return step, layer
 
 
-class Waits(NamedTuple):
+class PipelineWaits(NamedTuple):
     """Seconds and messages that the schedule of a pipeline adds to the intervals of the slowest stage."""
 
     bubble: Scalar
@@ -136,77 +139,90 @@ class Waits(NamedTuple):
     unpaired: Scalar = 0.0  # seconds of messages exposed in unpaired passes
 
 
-def pipeline_waits(design: Design, layout: Layout, interval: Intervals, run: LayerRun, hidden: Scalar) -> Waits:
-    """Bubble and exposed messages of a step; ``hidden``: seconds per layer of :func:`hidden_messages`."""
+def pipeline_waits(
+    design: Design, layout: Layout, interval: StageIntervals, run: LayerRun, hidden: Scalar
+) -> PipelineWaits:
+    """Return bubble and exposed messages of a step.
+
+    Args:
+        design: at its clock.
+        layout: sizes and groups of the design.
+        interval: intervals of the slowest stage.
+        run: one layer and micro-batch.
+        hidden: seconds per layer of :func:`hidden_messages`.
+    """
     m, n, overlap = design.mapping, layout.n_micro_batches, design.software.pp_overlap
     if m.schedule is None:
         bubble = pipeline.bubble_time(interval.stages, m.pp, m.virtual_stages)
-        return Waits(bubble, pipeline.exposed_sends(m.pp, m.virtual_stages, n, overlap))
-    crossed = times(layout.layers, hidden)
-    return Waits(
-        bubble=pipeline.named_bubble_time(m, interval.stages, pass_time(run), n, crossed),
+        return PipelineWaits(bubble, pipeline.exposed_sends(m.pp, m.virtual_stages, n, overlap))
+    hidden_per_stage = times(layout.layers, hidden)
+    return PipelineWaits(
+        bubble=pipeline.named_bubble_time(m, interval.stages, pass_time(run), n, hidden_per_stage),
         sends=pipeline.named_sends(m, n, overlap),
-        unpaired=times(jnp.minimum(pipeline.unpaired(m), n), crossed),
+        unpaired=times(jnp.minimum(pipeline.unpaired_micro_batches(m), n), hidden_per_stage),
     )
 
 
 def pass_time(run: LayerRun) -> pipeline.PassTime:
-    """Seconds by pass of one layer and micro-batch, exposed messages included."""
+    """Return the seconds by pass of one layer and micro-batch, exposed messages included."""
     forward, weight = run.passes.forward, run.passes.weight_gradient
     return pipeline.PassTime(forward, run.time.total - forward - weight, weight)
 
 
 def hidden_messages(design: Design, layout: Layout, run: LayerRun) -> Scalar:
-    """Seconds per layer and micro-batch of messages of experts hidden by paired passes.
+    """Return the seconds per layer and micro-batch of messages of experts hidden by paired passes.
 
     DualPipe runs the messages of a forward and of a backward in parallel with the compute of the other (DeepSeek-V3
     report 2024, figure 4), whose cores their kernels share.
     """
-    sent, paired = run.passes.experts_forward + run.passes.experts_backward, pipeline.pairs(design.mapping)
-    if nothing(sent) or nothing(paired):
+    message_time, pairing = (
+        run.passes.experts_forward + run.passes.experts_backward,
+        pipeline.pairs_passes(design.mapping),
+    )
+    if nothing(message_time) or nothing(pairing):
         return 0.0
     compute = run.time.forward + run.time.backward + run.time.recompute
     usage = collectives.usage(layout.experts.ep, design.system)
-    return paired * (sent - collectives.exposed(sent, compute, 1.0, usage))
+    return pairing * (message_time - collectives.exposed(message_time, compute, 1.0, usage))
 
 
 def stage_intervals(
-    design: Design, layout: Layout, one: LayerTime, ends: tuple[Scalar, Scalar], forward: Scalar
-) -> Intervals:
-    """Intervals of the stages, for layers of time ``one`` (``forward`` of it), and ``ends`` of embedding and head, s.
+    design: Design, layout: Layout, layer: LayerTime, end_times: tuple[Scalar, Scalar], forward: Scalar
+) -> StageIntervals:
+    """Return the intervals between two micro-batches of the stages, s.
 
     The host launches ahead of the device, so an interval is the longer of both per micro-batch; on a host-bound stage
     embedding and head hide in the wait.
     """
-    layers, split, launch = layout.layers, design.mapping.pp > 1.0, launch_time(design, layout, one, forward)
+    layers, is_pipelined, launch = layout.layers, design.mapping.pp > 1.0, launch_time(design, layout, layer, forward)
     first_lacks, last_lacks = layout.stages.first_lacks, layout.stages.last_lacks
-    device, launches = layers * one.total, layers * launch
-    plain, wait = jnp.maximum(device, launches), launches - device
+    device, launches = layers * layer.total, layers * launch
+    interval, wait = jnp.maximum(device, launches), launches - device
     # Embedding and head have about the launches of a layer each, without recompute. A single stage has both.
     end_launches = (1.0 + design.workload.backward) * design.software.host_time * layout.has_vocabulary
     launches_of = (end_launches, end_launches)
-    ends, launches_of = (pipeline.ends_of(*layout.pipeline, *pair) for pair in (ends, launches_of))
-    first = jnp.where(split, ends[0], sum(ends)) - first_lacks * one.total
-    first_launches = jnp.where(split, launches_of[0], 2.0 * end_launches) - first_lacks * launch
-    last = jnp.where(split, ends[1], 0.0) - last_lacks * one.total
-    last_launches = jnp.where(split, launches_of[1], 0.0) - last_lacks * launch
+    end_times, launches_of = (pipeline.end_values(*layout.pipeline, *pair) for pair in (end_times, launches_of))
+    first = jnp.where(is_pipelined, end_times[0], sum(end_times)) - first_lacks * layer.total
+    first_launches = jnp.where(is_pipelined, launches_of[0], 2.0 * end_launches) - first_lacks * launch
+    last = jnp.where(is_pipelined, end_times[1], 0.0) - last_lacks * layer.total
+    last_launches = jnp.where(is_pipelined, launches_of[1], 0.0) - last_lacks * launch
     stages = pipeline.PipelineStages(
-        middle=plain,
-        first=_longer(wait, first, first_launches),
-        last=_longer(wait, last, last_launches),
-        spare=layout.stages.others / layers * plain,
+        middle=interval,
+        first=_interval_increase(wait, first, first_launches),
+        last=_interval_increase(wait, last, last_launches),
+        spare=layout.stages.middle_lacks / layers * interval,
     )
-    longer = jnp.maximum(jnp.maximum(first, last), 0.0)
+    end_increase = jnp.maximum(jnp.maximum(first, last), 0.0)
     more_launches = jnp.maximum(jnp.maximum(first_launches, last_launches), 0.0)
-    return Intervals(
+    return StageIntervals(
         stages=stages,
-        embedding_and_head=longer,
-        host=jnp.maximum(wait + more_launches - longer, 0.0),
+        embedding_and_head=end_increase,
+        host=jnp.maximum(wait + more_launches - end_increase, 0.0),
     )
 
 
-def _longer(wait: Scalar, device: Scalar, launches: Scalar) -> Scalar:
-    """Seconds by which an end makes an interval longer: ``max(d + device, l + launches) - max(d, l)``.
+def _interval_increase(wait: Scalar, device: Scalar, launches: Scalar) -> Scalar:
+    """Return the seconds by which an end makes an interval longer: ``max(d + device, l + launches) - max(d, l)``.
 
     A function of ``wait = l - d`` alone, because an end is small against ``d`` and ``l``.
     """
@@ -214,22 +230,25 @@ def _longer(wait: Scalar, device: Scalar, launches: Scalar) -> Scalar:
 
 
 def embedding_and_head_time(
-    work: TrainingWork, rates: Rates, sent: Sequence[Sent], trained: Scalar
+    work: TrainingWork, rates: Rates, messages: Sequence[TimedMessage], trained: Scalar
 ) -> tuple[Scalar, Scalar]:
-    """Seconds per micro-batch of embedding (first stage) and of head and loss (last stage)."""
+    """Return the seconds per micro-batch of embedding (first stage) and of head and loss (last stage)."""
     first, last = run_passes(work.embedding, rates, trained), run_passes(work.head, rates, trained)
     return (
-        first.forward + first.backward + time_of(sent, Scope.embedding),
-        last.forward + last.backward + time_of(sent, Scope.head),
+        first.forward + first.backward + scope_time(messages, Scope.embedding),
+        last.forward + last.backward + scope_time(messages, Scope.head),
     )
 
 
 def optimizer_time(design: Design, layout: Layout, work: TrainingWork, rates: Rates) -> Scalar:
-    """Time of the Adam step, s: its memory traffic, and host work once per step."""
-    changing = work.trained.of(work.parameters, layout.layers)
-    moved = moved_bytes(update_runs(design, layout, work.trained, changing, work.routed))
-    moved = times(offload.state_left(design.mapping)[1], moved)  # without the host's share
-    return moving_time(moved, rates) + design.software.step_overhead
+    """Return the time of the Adam step, s: its memory traffic, and host work once per step.
+
+    ``bytes / bandwidth + step_overhead``.
+    """
+    trained_parameters = work.trained.trained_count(work.parameters, layout.layers)
+    traffic = moved_bytes(update_runs(design, layout, work.trained, trained_parameters, work.routed))
+    traffic = times(offload.device_state_shares(design.mapping)[1], traffic)  # without the host's share
+    return moving_time(traffic, rates) + design.software.step_overhead
 
 
 class Stages(NamedTuple):
@@ -258,16 +277,23 @@ class Stages(NamedTuple):
 
 
 def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> Stages:
-    """Chunks and passes of a design; messages of embedding and head count to their forward or backward."""
+    """Return chunks and passes of a design, with messages of embedding and head in their forward or backward.
+
+    Args:
+        design: at its clock.
+        layout: sizes and groups of the design.
+        work: its ledger.
+        step: time of a step by part.
+    """
     w, m, software = design.workload, design.mapping, design.software
-    sent, rates = send_all(work.messages, software, design.system), step_rates(design)
-    run = run_layer(design, layout, work, rates, sent)
-    dense = run if nothing(layout.experts.first) else first_layer(design, layout, work, rates, sent)
+    messages, rates = send_all(work.messages, software, design.system), step_rates(design)
+    run = run_layer(design, layout, work, rates, messages)
+    dense = run if nothing(layout.experts.first) else first_layer(design, layout, work, rates, messages)
     chunks = chunk_layers(w, m)
     hidden, overlap = 0.0 * step.forward + hidden_messages(design, layout, run), software.pp_overlap
-    overlap = plus(overlap, times(1.0 - overlap, pairs(m)))
-    embedding = _alone(run_passes(work.embedding, rates, w.backward))
-    head = _alone(run_passes(work.head, rates, w.backward))
+    overlap = plus(overlap, times(1.0 - overlap, pairs_passes(m)))
+    embedding = _pass_seconds(run_passes(work.embedding, rates, w.backward))
+    head = _pass_seconds(run_passes(work.head, rates, w.backward))
     return Stages(
         micro_batches=layout.n_micro_batches,
         chunk_layers=chunks.chunks / m.virtual_stages,
@@ -276,14 +302,14 @@ def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime
         dense_layers=layout.experts.first,
         layer=pass_time(run),
         dense_layer=pass_time(dense),
-        embedding=embedding._replace(forward=embedding.forward + time_of(sent, Scope.embedding)),
-        head=head._replace(input_gradient=head.input_gradient + time_of(sent, Scope.head)),
+        embedding=embedding._replace(forward=embedding.forward + scope_time(messages, Scope.embedding)),
+        head=head._replace(input_gradient=head.input_gradient + scope_time(messages, Scope.head)),
         exposed=run.passes,
         hidden=hidden,
         launch=launch_time(design, layout, run.time, run.passes.forward),
         awaited=0.0 * step.forward + awaited_forward(design, layout),
         end_launch=(1.0 + w.backward) * software.host_time * layout.has_vocabulary,
-        message=time_of(sent, Scope.stage_boundary),
+        message=scope_time(messages, Scope.stage_boundary),
         waited=1.0 - overlap,
         update=layout.layers * run.update,
         data_parallel=step.data_parallel,
@@ -292,5 +318,6 @@ def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime
     )
 
 
-def _alone(passes: Passes) -> PassTime:
+def _pass_seconds(passes: Passes) -> PassTime:
+    """Return the seconds of embedding or head by pass, without messages."""
     return PassTime(passes.forward, passes.input_gradient, passes.weight_gradient)

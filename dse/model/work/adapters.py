@@ -22,42 +22,44 @@ from dse.types import Adapters, Design, Operator, OperatorKind, Scalar
 PREFIX = "adapter_"
 
 #: Operators whose outputs are summed over tp; each rank has a share of their inputs.
-_SUMMED = ("projection", "ffn_down", "shared_down")
+_ROW_PARALLEL = ("projection", "ffn_down", "shared_down")
 
 
-class Trained(NamedTuple):
+class TrainedWeights(NamedTuple):
     """Trained weights of a model: all of them, or adapters alone."""
 
-    whole: float = 1.0  # 1 where the model's own weights are trained, else 0
-    added: Scalar = 0.0  # adapter parameters per layer and device
+    trains_model: float = 1.0  # 1 where the model's own weights are trained, else 0
+    adapter_parameters: Scalar = 0.0  # adapter parameters per layer and device
     frozen_bytes: Scalar = 0.0  # message bytes per frozen weight
-    narrow: Scalar = 1.0  # bytes of a frozen weight over those of a trained one
+    frozen_ratio: Scalar = 1.0  # bytes of a frozen weight over those of a trained one
 
-    def of(self, parameters: Scalar, layers: Scalar = 1.0) -> Scalar:
-        """Trained parameters: of the model's own ``parameters`` all or none, and the adapters of ``layers`` layers."""
-        return plus(times(self.whole, parameters), times(layers, self.added))
+    def trained_count(self, model_parameters: Scalar, layers: Scalar = 1.0) -> Scalar:
+        """Return the trained parameters: all or none of ``model_parameters``, and the adapters of ``layers`` layers."""
+        return plus(times(self.trains_model, model_parameters), times(layers, self.adapter_parameters))
 
     def of_model(self, state: StateBytes) -> StateBytes:
-        """State bytes per parameter of the model itself: ``state`` where trained, else its weight alone."""
+        """Return the state bytes per parameter of the model itself: ``state`` where trained, else its weight alone."""
         return StateBytes(
-            times(self.narrow, state.weights), times(self.whole, state.gradients), times(self.whole, state.optimizer)
+            times(self.frozen_ratio, state.weights),
+            times(self.trains_model, state.gradients),
+            times(self.trains_model, state.optimizer),
         )
 
 
-def fine_tuned(operators: Sequence[Operator], design: Design, layout: Layout) -> tuple[Operator, ...]:
-    """Operators of a layer with frozen matrices and the adapters of ``design``."""
+def fine_tuned_operators(operators: Sequence[Operator], design: Design, layout: Layout) -> tuple[Operator, ...]:
+    """Return the operators of a layer with frozen matrices and the adapters of ``design``."""
     adapters = required(design.workload.adapters, "workload.adapters")
-    has = _adapted(adapters)
-    found: list[Operator] = []
+    adapter_flags = _adapter_flags(adapters)
+    tuned_operators: list[Operator] = []
     for operator in operators:
-        found.append(frozen(operator, layout))
-        if operator.name in has:
-            found += _adapter(operator, has[operator.name], adapters.rank, layout)
-    return tuple(found)
+        tuned_operators.append(frozen_operator(operator, layout))
+        if operator.name in adapter_flags:
+            tuned_operators += _adapter(operator, adapter_flags[operator.name], adapters.rank, layout)
+    return tuple(tuned_operators)
 
 
-def frozen(operator: Operator, layout: Layout) -> Operator:
-    """An operator with frozen weights: no weight gradient, and no input stored for one.
+def frozen_operator(operator: Operator, layout: Layout) -> Operator:
+    """Return an operator with frozen weights: no weight gradient, and no input stored for one.
 
     Attention's backward still needs its own output, in 16 bits. Casts to a narrower format write no transposed operands
     (:func:`dse.model.work.operators.casts`), which serve weight gradients.
@@ -71,51 +73,53 @@ def frozen(operator: Operator, layout: Layout) -> Operator:
 
 
 def without_backward(operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Operators below the first trained weight (the embedding), without gradients."""
+    """Return the operators below the first trained weight (the embedding), without gradients."""
     return tuple(operator._replace(input_gradient=None, weight_gradient=None) for operator in operators)
 
 
-def trained_parameters(operators: Iterable[Operator], design: Design) -> Trained:
-    """Trained weights of a design, from the adapters among the operators of a layer."""
+def trained_parameters(operators: Iterable[Operator], design: Design) -> TrainedWeights:
+    """Return the trained weights of a design, from the adapters among the operators of a layer."""
     adapters = design.workload.adapters
     if adapters is None:
-        return Trained()
+        return TrainedWeights()
     layer = sum(
         operator.present * operator.forward.columns * operator.forward.depth
         for operator in operators
         if operator.name.startswith(PREFIX) and operator.kind is not OperatorKind.vector
     )
     narrow = adapters.frozen_bytes / parameter_bytes(design.mapping.precision, design.software)
-    return Trained(0.0, layer, adapters.frozen_bytes, narrow)
+    return TrainedWeights(0.0, layer, adapters.frozen_bytes, narrow)
 
 
-def _adapted(adapters: Adapters) -> dict[str, Scalar]:
-    """Operator → 1 where it has an adapter; with latent attention every projection of queries, keys and values."""
+def _adapter_flags(adapters: Adapters) -> dict[str, Scalar]:
+    """Return operator → 1 where it has an adapter, with latent attention every projection of queries, keys, values."""
     inputs = dict.fromkeys(("qkv", "q_down", "q_up", "kv_down", "kv_up"), adapters.qkv)
     forward = dict.fromkeys(("ffn_up", "ffn_down", "shared_up", "shared_down"), adapters.feed_forward)
     return inputs | {"projection": adapters.projection} | forward
 
 
-def _adapter(operator: Operator, has: Scalar, rank: Scalar, layout: Layout) -> list[Operator]:
-    """The adapter of one operator: down to the rank, up, sum with the operator's output.
+def _adapter(operator: Operator, flag: Scalar, rank: Scalar, layout: Layout) -> list[Operator]:
+    """Return the adapter of one operator: down to the rank, up, sum with the operator's output.
 
     Stored: its input in 16 bits, unless attention stores it anyway, and its inner columns. tp splits both matrices and
     exchanges the inner columns: the first by columns where the frozen matrix is split by columns, the second where the
     frozen one sums over ranks, then adding to a share of a split sequence (Megatron-Bridge, ``ParallelLinearAdapter``).
     """
-    e, present = layout.element.sixteen_bit(), has * operator.present
+    e, present = layout.element.sixteen_bit(), flag * operator.present
     tokens, outputs, inputs = operator.forward.rows, operator.forward.columns, operator.forward.depth
-    sums, ranks = operator.name in _SUMMED, layout.groups.tp.size
+    sums, ranks = operator.name in _ROW_PARALLEL, layout.groups.tp.size
     stored = 0.0 if operator.name == "projection" else operator.stored * e.activation / layout.element.stored_input
     name = PREFIX + operator.name
-    moved = 3.0 * e.activation
-    added = (layout.norm_tokens if sums else tokens) * outputs
+    bytes_per_output = 3.0 * e.activation
+    sum_elements = (layout.norm_tokens if sums else tokens) * outputs
     # Backward adds its input gradient to that of the frozen matrix.
-    back = moved * tokens * inputs / jnp.maximum(added, 1.0)
+    backward_bytes = bytes_per_output * tokens * inputs / jnp.maximum(sum_elements, 1.0)
     columns, outputs = (rank, outputs / ranks) if sums else (rank / ranks, outputs)
-    kept = e.activation * tokens * rank
+    inner_bytes = e.activation * tokens * rank
     return [
         linear(f"{name}_down", tokens, columns, inputs, e, stored, OperatorKind.matrix_16, present),
-        linear(f"{name}_up", tokens, outputs, rank, e, kept, OperatorKind.matrix_16, present),
-        elementwise(f"{name}_sum", added, moved, back, 0.0, flops=Flops(1.0, 1.0), present=present),
+        linear(f"{name}_up", tokens, outputs, rank, e, inner_bytes, OperatorKind.matrix_16, present),
+        elementwise(
+            f"{name}_sum", sum_elements, bytes_per_output, backward_bytes, 0.0, flops=Flops(1.0, 1.0), present=present
+        ),
     ]

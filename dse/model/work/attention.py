@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import divided, given, min_prefer_first, times
+from dse.model.choice import min_prefer_first, quotient, times, value_or
 from dse.model.layout import Layout
 from dse.model.work.operators import (
     DROPOUT,
     MASK_BYTES,
     RESCALED,
     SOFTMAX,
-    Attended,
+    FlashShape,
     Products,
     batched_matmul,
     elementwise,
@@ -21,20 +21,25 @@ from dse.types import Design, Operator, Scalar, Workload
 
 
 def causal_pairs(queries: Scalar, window: Scalar) -> Scalar:
-    """Query-key pairs of causal attention with a window: ``s w - w^2 / 2``, the half square without one."""
+    """Return the query-key pairs of causal attention with a window: ``s w - w^2 / 2``, the half square without one."""
     reach = jnp.minimum(window, queries)
     return queries * reach - 0.5 * reach * reach
 
 
 def flash_pairs(workload: Workload) -> Scalar:
-    """Query-key pairs per head within documents of one sequence, mean over local (windowed) and global layers."""
+    """Return the query-key pairs per head within documents of one sequence.
+
+    A mean over local (windowed) and global layers.
+    """
     s, local = document_tokens(workload), workload.local_layers
     pairs = (1.0 - local) * causal_pairs(s, s) + local * causal_pairs(s, workload.window)
-    return times(documents(workload), pairs)
+    return times(documents_per_sequence(workload), pairs)
 
 
 def document_tokens(workload: Workload) -> Scalar:
-    """Tokens per document of a packed sequence, mean weighted by tokens; the sequence length without packing.
+    """Return the tokens per document of a packed sequence, a mean weighted by tokens.
+
+    Without packing it is the sequence length.
 
     ``sum s_i^2 / sum s_i`` of documents of ``s_i`` tokens: documents of this length have as many pairs.
     """
@@ -43,8 +48,8 @@ def document_tokens(workload: Workload) -> Scalar:
     return min_prefer_first(workload.packing.document, workload.seq_len)
 
 
-def documents(workload: Workload) -> Scalar:
-    """Documents packed into a sequence, 1 without packing."""
+def documents_per_sequence(workload: Workload) -> Scalar:
+    """Return the documents packed into a sequence, 1 without packing."""
     tokens = document_tokens(workload)
     return 1.0 if tokens is workload.seq_len else workload.seq_len / tokens
 
@@ -54,7 +59,9 @@ EAGER_FORWARD, EAGER_BACKWARD = 25.0, 27.0
 
 
 def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: Scalar) -> list[Operator]:
-    """Unfused kernels (full square through memory) and the flash kernel (causal half, no square stored) of training.
+    """Return the unfused kernels and the flash kernel of attention in training.
+
+    The first move the full square through memory, the second computes the causal half and stores no square.
 
     Args:
         design: its training design.
@@ -70,24 +77,26 @@ def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: 
     act = e.activation
     queries = w.seq_len / m.cp
     qk_stored = act * layout.tokens * (layout.query_width + layout.kv_width)
-    value_stored, dropped = act * layout.tokens * layout.value_width, w.dropout
+    value_stored, dropout = act * layout.tokens * layout.value_width, w.dropout
     # The context product stores its left operand: the copy after dropout, or the softmax output itself.
-    probabilities = value_stored + dropped * act * square
+    probabilities = value_stored + dropout * act * square
     statistics = 4.0 * batch * queries  # one fp32 log-sum-exp per row
     flash_stored = qk_stored + value_stored + statistics
     eager = layout.eager
     # After an exchange of heads, a rank has the queries of all ranks of the exchange; each document is a sequence of
     # its own.
-    over, packed = layout.context.heads_over.size, documents(w)
-    flash_batch = times(packed, divided(batch, over))
-    flash_queries, pairs = (divided(times(one, over), packed) for one in (queries, flash_pairs(w) / m.cp))
-    kv_batch, steps = times(packed, m.micro_batch * layout.context.kv_heads), layout.ring
+    exchange_size, n_documents = layout.context.head_exchange.size, documents_per_sequence(w)
+    flash_batch = times(n_documents, quotient(batch, exchange_size))
+    flash_queries, pairs = (
+        quotient(times(count, exchange_size), n_documents) for count in (queries, flash_pairs(w) / m.cp)
+    )
+    kv_batch, steps = times(n_documents, m.micro_batch * layout.context.kv_heads), layout.ring
     keys = document_tokens(w)
     flash = flash_attention(
-        Attended(flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch, steps), e, flash_stored, layout.flash
+        FlashShape(flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch, steps), e, flash_stored, layout.flash
     )
     # Recompute that stores products stores no output of other kernels.
-    flash = flash._replace(kept=1.0 - given(design.software.keeps_products, 0.0))
+    flash = flash._replace(kept=1.0 - value_or(design.software.keeps_products, 0.0))
     return [
         batched_matmul("attention_scores", Products(batch, queries, w.seq_len, w.head_dim), e, qk_stored, unfused),
         elementwise(
@@ -107,7 +116,7 @@ def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: 
             2.0 * act + MASK_BYTES,
             MASK_BYTES * square,
             flops=DROPOUT,
-            present=unfused * dropped,
+            present=unfused * dropout,
             core=True,
         ),
         batched_matmul("attention_context", Products(batch, queries, value_dim, w.seq_len), e, probabilities, unfused),
@@ -117,7 +126,7 @@ def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: 
 
 
 def ring_sums(queries: Scalar, keys: Scalar, steps: Scalar, element_bytes: Scalar, present: Scalar) -> Operator:
-    """Accumulation of the results of the ``steps`` of a ring (Liu et al. 2023, section 3).
+    """Return the accumulation of the results of the ``steps`` of a ring (Liu et al. 2023, section 3).
 
     Forward outputs of ``queries`` elements; backward the gradients of queries, keys and values, the latter two of
     ``keys queries`` elements each. A sum reads both operands and writes one.

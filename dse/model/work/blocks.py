@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import jax.numpy as jnp
 
 from dse.model.choice import times
-from dse.model.work.grouped import Compressed, Grouped
+from dse.model.work.grouped import GroupedAttention, LatentAttention
 from dse.model.work.states import NoStates, States
 from dse.types import Experts, Recompute, Scalar, Sparse, Workload
 
@@ -24,38 +24,42 @@ class Dense(NamedTuple):
     """A dense feed-forward in all layers."""
 
     workload: Workload
-    met_share: Scalar = 0.0  # routed experts used per token, as a share of all
+    active_share: Scalar = 0.0  # routed experts used per token, as a share of all
 
     def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
-        """The value of the model's most frequent kind of layer."""
+        """Return the value of the model's most frequent kind of layer."""
         return dense
 
     def layers(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """Sum over the layers of a model: ``dense`` per layer with a dense feed-forward."""
+        """Return the sum over the layers of a model: ``dense`` per layer with a dense feed-forward."""
         return times(self.workload.n_layers, dense)
 
-    def behind_first(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """Mean over the layers after the first dense ones."""
+    def after_first_dense(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
+        """Return the mean over the layers after the first dense ones."""
         return dense
 
     def common(self, tp: Scalar = 1.0) -> Scalar:
-        """Matrix parameters of a layer with experts beyond attention and routed experts: router, shared expert."""
+        """Return the matrix parameters of a layer beyond attention and routed experts: router, shared expert."""
         return 0.0
 
     def expert(self, etp: Scalar = 1.0) -> Scalar:
-        """Parameters of one routed expert on one of ``etp`` devices."""
+        """Return the parameters of one routed expert on one of ``etp`` devices."""
         return 0.0
 
     def routed(self) -> Scalar:
-        """Parameters of the routed experts of a layer."""
+        """Return the parameters of the routed experts of a layer."""
         return 0.0
 
     def prediction(self) -> Scalar:
-        """Parameters of multi-token prediction without its layers and the shared embedding and head."""
+        """Return the parameters of multi-token prediction without its layers and the shared embedding and head."""
         return 0.0
 
     def repeated_flops(self, levels: Mapping[int, Scalar]) -> Scalar:
-        """Forward FLOPs per token that levels of expert recompute repeat; ``levels``: level → 1 where active."""
+        """Return the forward FLOPs per token that levels of expert recompute repeat.
+
+        Args:
+            levels: level → 1 where active.
+        """
         return 0.0
 
 
@@ -66,7 +70,7 @@ class Mixture(NamedTuple):
     experts: Experts
 
     @property
-    def met_share(self) -> Scalar:
+    def active_share(self) -> Scalar:
         """Routed experts used per token, as a share of all: ``k / E``."""
         return self.experts.top_k / self.experts.n_experts
 
@@ -78,19 +82,19 @@ class Mixture(NamedTuple):
         """As :meth:`Dense.layers`."""
         blocks = self.workload.blocks
         first = jnp.minimum(self.experts.first_dense, blocks)
-        return first * dense + (blocks - first) * self.behind_first(dense, with_experts)
+        return first * dense + (blocks - first) * self.after_first_dense(dense, with_experts)
 
-    def behind_first(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """As :meth:`Dense.behind_first`: one in ``moe_every`` has experts."""
+    def after_first_dense(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
+        """As :meth:`Dense.after_first_dense`: one in ``moe_every`` has experts."""
         return dense + (with_experts() - dense) / self.experts.moe_every
 
     def common(self, tp: Scalar = 1.0) -> Scalar:
-        """Router, not split by tp, and shared expert."""
+        """Return the parameters of the router, not split by tp, and of the shared expert."""
         w = self.workload
         return w.hidden * self.experts.n_experts + (2.0 + w.gated) * w.hidden * self.experts.shared_ffn / tp
 
     def expert(self, etp: Scalar = 1.0) -> Scalar:
-        """``(2 or 3) h f_e / etp``."""
+        """Return ``(2 or 3) h f_e / etp``."""
         return (2.0 + self.workload.gated) * self.workload.hidden * self.experts.expert_ffn / etp
 
     def routed(self) -> Scalar:
@@ -98,7 +102,7 @@ class Mixture(NamedTuple):
         return self.experts.n_experts * self.expert()
 
     def prediction(self) -> Scalar:
-        """``2 h^2`` of the join with the token's embedding, and three norms (DeepSeek-AI 2024, section 2.2)."""
+        """Return ``2 h^2`` of the join with the token's embedding, and three norms (DeepSeek-AI 2024, section 2.2)."""
         w = self.workload
         return w.predicted * (2.0 * w.hidden + 3.0 * w.norm_vectors) * w.hidden
 
@@ -116,14 +120,14 @@ FeedForward = Dense | Mixture
 
 
 def feed_forward_of(workload: Workload) -> FeedForward:
-    """The feed-forward block of a workload."""
+    """Return the feed-forward block of a workload."""
     return Dense(workload) if workload.experts is None else Mixture(workload, workload.experts)
 
 
 __all__ = ["FeedForward", "Shares", "attention_of", "feed_forward_of", "shares_of", "states_of"]
 
 #: Of full or windowed attention.
-EVERYTHING = Sparse(attended=1.0, sparse_layers=0.0)
+DENSE_ATTENTION = Sparse(attended=1.0, sparse_layers=0.0)
 
 
 class Shares(NamedTuple):
@@ -141,7 +145,7 @@ class Shares(NamedTuple):
 
 
 def shares_of(workload: Workload) -> Shares:
-    """Shares of the parts of blocks: 1 attention and 1 feed-forward, except in hybrids."""
+    """Return the shares of the parts of blocks: 1 attention and 1 feed-forward, except in hybrids."""
     r, blocks = workload.recurrent, workload.n_layers
     if r is None:
         return Shares()
@@ -150,11 +154,11 @@ def shares_of(workload: Workload) -> Shares:
 
 
 def states_of(workload: Workload) -> States | NoStates:
-    """The state-space block of a workload."""
+    """Return the state-space block of a workload."""
     return NoStates() if workload.recurrent is None else States(workload.recurrent)
 
 
-def attention_of(workload: Workload) -> Grouped:
-    """The attention block of a workload."""
-    sparse, latent = workload.sparse or EVERYTHING, workload.latent
-    return Grouped(workload, sparse) if latent is None else Compressed(workload, sparse, latent)
+def attention_of(workload: Workload) -> GroupedAttention:
+    """Return the attention block of a workload."""
+    sparse, latent = workload.sparse or DENSE_ATTENTION, workload.latent
+    return GroupedAttention(workload, sparse) if latent is None else LatentAttention(workload, sparse, latent)

@@ -8,7 +8,7 @@ from dse.types import Convergence, Scalar, Workload
 
 
 def critical_batch(convergence: Convergence) -> Scalar:
-    """Critical batch size in tokens, at which a loss takes twice the minimum tokens and twice the minimum steps.
+    """Return the critical batch size in tokens, where a loss takes twice the minimum tokens and twice the steps.
 
     At least 1; as stated, or by the target loss: ``B* / L^(1 / alpha_B)`` (Kaplan et al. 2020, section 5.1).
     """
@@ -18,7 +18,9 @@ def critical_batch(convergence: Convergence) -> Scalar:
 
 
 def run_tokens(workload: Workload) -> Scalar:
-    """Tokens of a training run at the batch size of ``workload``; its ``run_tokens`` without a convergence model.
+    """Return the tokens of a training run at the batch size of ``workload``.
+
+    Without a convergence model they are its ``run_tokens``.
 
     ``E = E_min (1 + B / B_crit)`` in ``S = E / B = S_min (1 + B_crit / B)`` steps (McCandlish et al. 2018, equation
     2.11); ``run_tokens`` holds at the reference batch.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, required, times, where_on
+from dse.model.choice import required, times, value_or, where_on
 from dse.model.formats import Block, trait
 from dse.model.layout import EXPERT_LEVELS, ExpertLayout, Layout
 from dse.model.work.messages import members_copied
@@ -30,18 +30,18 @@ def grouped_linear(
     recomputed_from: int,
     not_stored_from: int,
 ) -> Operator:
-    """Linear layers of ``groups`` experts in one kernel, with an equal share of the rows each.
+    """Return the linear layers of ``groups`` experts in one kernel, with an equal share of the rows each.
 
     Tiles are rounded per group, and the depth of a weight gradient is the rows of its group.
     """
-    each = rows / groups
-    backward = matmul_work(inputs, outputs, each, groups, element)
+    group_rows = rows / groups
+    backward = matmul_work(inputs, outputs, group_rows, groups, element)
     accumulate = (2.0 * element.gradient - element.activation) * groups * inputs * outputs
     return Operator(
         name,
         OperatorKind.grouped,
-        forward=matmul_work(each, outputs, inputs, groups, element),
-        input_gradient=matmul_work(each, inputs, outputs, groups, element),
+        forward=matmul_work(group_rows, outputs, inputs, groups, element),
+        input_gradient=matmul_work(group_rows, inputs, outputs, groups, element),
         weight_gradient=backward._replace(bytes=backward.bytes + accumulate),
         stored=stored,
         recomputed_from=recomputed_from,
@@ -50,12 +50,18 @@ def grouped_linear(
 
 
 def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
-    """Feed-forward operators of a layer with experts, one micro-batch; ``stored``: bytes stored of its input."""
+    """Return the feed-forward operators of a layer with experts, per micro-batch.
+
+    Args:
+        design: with a mixture of experts.
+        layout: sizes on one device.
+        stored: bytes that the layer stores of its input.
+    """
     w, experts, mixture = design.workload, layout.experts, required(design.workload.experts, "workload.experts")
     norms, inner, block = EXPERT_LEVELS
     e = layout.element
-    tokens, kept = layout.norm_tokens, design.software.activation_output_kept * e.stored_input
-    chosen = tokens * mixture.n_experts
+    tokens, stored_per_element = layout.norm_tokens, design.software.activation_output_kept * e.stored_input
+    router_elements = tokens * mixture.n_experts
     shared, has_shared = jnp.maximum(experts.shared, 1.0), experts.has_shared
     shared_rows = layout.tokens * shared
     return [
@@ -72,10 +78,10 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
         ),
         elementwise(
             "routing",
-            chosen,
+            router_elements,
             8.0,
             12.0,
-            PROBABILITY_BYTES * chosen + ROUTE_BYTES * experts.rows,
+            PROBABILITY_BYTES * router_elements + ROUTE_BYTES * experts.rows,
             flops=SOFTMAX,
             recomputed_from=block,
             not_stored_from=block,
@@ -98,7 +104,7 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
             w.hidden,
             shared,
             e,
-            kept * shared_rows,
+            stored_per_element * shared_rows,
             present=has_shared,
             recomputed_from=block,
             not_stored_from=norms,
@@ -107,7 +113,7 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
 
 
 def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> list[Operator]:
-    """Operators on the routed rows of a device.
+    """Return the operators on the routed rows of a device.
 
     Each of ``T`` tokens is copied to ``k`` experts: permuted into ``T k`` rows before the all-to-all, and ``R`` rows by
     expert after it (:func:`permuted_rows`); likewise on the way back. Stored are the rows, the first products and the
@@ -116,12 +122,14 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     """
     w, e, act = design.workload, layout.element, layout.element.activation
     norms, inner, block = EXPERT_LEVELS
-    gate, kept = 1.0 + w.gated, design.software.activation_output_kept * e.stored_input
-    there = where_on(w.backward, act, e.operand)
-    moved = of_own_kernels(design, (there + act) * permuted_rows(design, layout, experts))
-    forward, backward = (of_own_kernels(design, passes * act) for passes in BIAS_PASSES)
+    gate, stored_per_element = 1.0 + w.gated, design.software.activation_output_kept * e.stored_input
+    dispatch_bytes = where_on(w.backward, act, e.operand)
+    permute_bytes = unfused_cost(design, (dispatch_bytes + act) * permuted_rows(design, layout, experts))
+    forward, backward = (unfused_cost(design, passes * act) for passes in BIAS_PASSES)
     return [
-        elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0), recomputed_from=block),
+        elementwise(
+            "permute", w.hidden, permute_bytes, permute_bytes, 0.0, flops=Flops(0.0, 0.0), recomputed_from=block
+        ),
         grouped_linear(
             "experts_up",
             experts.rows,
@@ -133,7 +141,9 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
             recomputed_from=inner,
             not_stored_from=block,
         ),
-        activation("experts_activation", experts.rows * experts.ffn, layout, gate, moved=of_own_kernels(design, act)),
+        activation(
+            "experts_activation", experts.rows * experts.ffn, layout, gate, element_bytes=unfused_cost(design, act)
+        ),
         grouped_linear(
             "experts_down",
             experts.rows,
@@ -141,7 +151,7 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
             experts.ffn,
             experts.local,
             e,
-            kept * experts.rows * experts.ffn,
+            stored_per_element * experts.rows * experts.ffn,
             recomputed_from=block,
             not_stored_from=norms,
         ),
@@ -158,26 +168,40 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
 
 
 def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:
-    """Rows that permutations read and write before the experts; the same number after them.
+    """Return the rows that permutations read and write before the experts, which equal those after them.
 
     Where tokens are sent once per expert, the sender copies them and the receiver sorts by expert; where once per
     device, the receiver copies them to its experts.
     """
     mixture = required(design.workload.experts, "workload.experts")
     mapping = required(design.mapping.experts, "mapping.experts")
-    pairwise = layout.norm_tokens + experts.sent + 2.0 * experts.rows
-    arrived = layout.norm_tokens * members_copied(mapping.all_to_all, experts.ep.size, mixture)
+    pairwise = layout.norm_tokens + experts.sent_rows + 2.0 * experts.rows
+    received_rows = layout.norm_tokens * members_copied(mapping.all_to_all, experts.ep.size, mixture)
     is_sent = (mapping.all_to_all == float(AllToAll.pairwise)) & (experts.ep.size * mapping.etp > design.mapping.tp)
-    return jnp.where(is_sent, pairwise, arrived + experts.rows)
+    return jnp.where(is_sent, pairwise, received_rows + experts.rows)
 
 
 def activation(
-    name: str, elements: Scalar, layout: Layout, gate: Scalar, present: Scalar = 1.0, moved: Scalar | None = None
+    name: str,
+    elements: Scalar,
+    layout: Layout,
+    gate: Scalar,
+    present: Scalar = 1.0,
+    element_bytes: Scalar | None = None,
 ) -> Operator:
-    """Activation of ``elements`` and of their gate, both stored; ``moved``: bytes per element if not the own ones."""
+    """Return the activation of ``elements`` and of their gate, both stored.
+
+    Args:
+        name: of the operator.
+        elements: outputs.
+        layout: sizes on one device.
+        gate: columns per output.
+        present: share of layers that have it.
+        element_bytes: bytes per element, by default those of an activation.
+    """
     act, chain = layout.element.activation, 1.0 + (1.0 - layout.fused)
-    moved = given(moved, act)
-    forward, backward = moved * (gate + 1.0) * chain, moved * (2.0 * gate + 1.0) * chain
+    element_bytes = value_or(element_bytes, act)
+    forward, backward = element_bytes * (gate + 1.0) * chain, element_bytes * (2.0 * gate + 1.0) * chain
     return elementwise(
         name,
         elements,
@@ -192,7 +216,7 @@ def activation(
 
 
 def expert_quantization(design: Design, layout: Layout) -> Operator:
-    """Casts of a recipe with narrow operands: attention, shared expert and routed rows.
+    """Return the casts of a recipe with narrow operands: attention, shared expert and routed rows.
 
     Without a backward tokens are cast once, before they are copied to their experts: engines do so
     (``fused_moe_cutlass.py`` of TensorRT-LLM, ``fused_moe`` of vLLM; from memory).
@@ -200,20 +224,20 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
     w, experts = design.workload, layout.experts
     gate = 1.0 + w.gated
     shared = experts.has_shared * w.hidden
-    into = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
-    back = layout.tokens * (w.hidden + layout.query_width + layout.keys_and_values + shared + gate * experts.shared)
-    rows = of_own_kernels(design, experts.rows)
-    once = where_on(w.backward, rows, of_own_kernels(design, layout.tokens))
-    into = into + once * w.hidden + rows * experts.ffn
+    inputs = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
+    outputs = layout.tokens * (w.hidden + layout.query_width + layout.keys_and_values + shared + gate * experts.shared)
+    rows = unfused_cost(design, experts.rows)
+    cast_rows = where_on(w.backward, rows, unfused_cost(design, layout.tokens))
+    inputs = inputs + cast_rows * w.hidden + rows * experts.ffn
     widths = layout.query_width + layout.keys_and_values + layout.context_width
-    held = (1.0 + gate) * (experts.shared + of_own_kernels(design, experts.local) * experts.ffn)
-    gradients = back + rows * (w.hidden + gate * experts.ffn)
-    elements = CastElements(into, gradients, w.hidden * (widths + held))
+    widths_of_experts = (1.0 + gate) * (experts.shared + unfused_cost(design, experts.local) * experts.ffn)
+    gradients = outputs + rows * (w.hidden + gate * experts.ffn)
+    elements = CastElements(inputs, gradients, w.hidden * (widths + widths_of_experts))
     return casts(elements, layout.element, w.backward, w.trains_all)
 
 
-def of_own_kernels(design: Design, cost: Scalar) -> Scalar:
-    """Cost of separate kernels that permute, activate, cast or multiply routed rows; 0 with one kernel for all.
+def unfused_cost(design: Design, cost: Scalar) -> Scalar:
+    """Return the cost of separate kernels that permute, activate, cast or multiply rows, 0 with one kernel for all.
 
     Stacks may fuse them for products in MX formats, with the rows of each expert read on the device: permutation is
     part of the exchange, activation and cast of the product before them.
@@ -226,7 +250,7 @@ def of_own_kernels(design: Design, cost: Scalar) -> Scalar:
 
 
 def backward_bytes(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:
-    """Transient bytes of the backward of a layer's experts: gradients of rows and inner tensors."""
+    """Return the transient bytes of the backward of a layer's experts: gradients of rows and inner tensors."""
     w = design.workload
-    each = times(experts.rows, 4.0 * w.hidden + (2.0 + w.gated) * experts.ffn)
-    return times(layout.element.activation, each)
+    elements = times(experts.rows, 4.0 * w.hidden + (2.0 + w.gated) * experts.ffn)
+    return times(layout.element.activation, elements)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, nothing, plus, times
+from dse.model.choice import nothing, plus, times, value_or
 from dse.model.layout import Layout
 from dse.model.work.attention import causal_pairs, core_operators
 from dse.model.work.batch import Batch
@@ -31,7 +31,7 @@ from dse.types import (
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupedAttention:
     """Query heads, of which ``n_heads / n_kv_heads`` share keys and values."""
 
     workload: Workload
@@ -70,13 +70,15 @@ class Grouped:
         return self.workload.hidden
 
     def matrices(self, tp: Scalar) -> Scalar:
-        """Parameters of queries, keys, values and output, on one of tp devices: ``h d (2 a + 2 g)``."""
+        """Return the parameters of queries, keys, values and output, on one of tp devices: ``h d (2 a + 2 g)``."""
         w = self.workload
         kv_heads = jnp.maximum(w.n_kv_heads / tp, 1.0)
         return w.hidden * w.head_dim * (2.0 * w.n_heads / tp + 2.0 * kv_heads)
 
     def parameters(self, tp: Scalar = 1.0) -> Scalar:
-        """Matrix parameters of an attention layer, with the indexer of sparse attention, which tp does not split.
+        """Return the matrix parameters of an attention layer, with the indexer of sparse attention.
+
+        tp does not split the indexer.
 
         DeepSeek-AI 2024, section 2.1; 2025.
         """
@@ -87,9 +89,15 @@ class Grouped:
     # Training
 
     def projections(self, design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
-        """Projections to queries, keys and values, and their rotation; ``stored``: bytes of the normalised input."""
+        """Return the projections to queries, keys and values, and their rotation.
+
+        Args:
+            design: the design.
+            layout: sizes on one device.
+            stored: bytes of the normalised input.
+        """
         columns = layout.query_width + 2.0 * layout.kv_width
-        kept = kept_of(design.software, (layout.query_width + layout.kv_width) / columns)
+        stored_ratio = stored_share(design.software, (layout.query_width + layout.kv_width) / columns)
         return [
             linear(
                 "qkv",
@@ -98,18 +106,18 @@ class Grouped:
                 self.workload.hidden,
                 layout.element,
                 stored,
-                kept=kept,
+                stored_ratio=stored_ratio,
                 not_stored_from=Recompute.norms,
             ),
             rotary(self.workload, layout),
         ]
 
     def core(self, design: Design, layout: Layout) -> list[Operator]:
-        """Operators of scores, softmax and weighted values, per layer and micro-batch of a device."""
+        """Return the operators of scores, softmax and weighted values, per layer and micro-batch of a device."""
         return core_operators(design, layout, self.value_dim, self.mean_dim)
 
     def not_stored(self, layout: Layout) -> Scalar:
-        """Bytes of queries, keys and values that recompute of norms does not store."""
+        """Return the bytes of queries, keys and values that recompute of norms does not store."""
         return 0.0
 
     # Serving
@@ -117,7 +125,7 @@ class Grouped:
     def serving_core(
         self, serving: Serving, layout: Layout, batch: Batch, index_flops: Scalar = 0.0, rereads: Scalar = 0.0
     ) -> list[Operator]:
-        """Attention of one layer of a device over the cache (decode) and over prompts (prefill).
+        """Return the attention of one layer of a device over the cache (decode) and over prompts (prefill).
 
         Args:
             serving: how the engine serves.
@@ -129,20 +137,22 @@ class Grouped:
         tp, act = layout.groups.tp.size, layout.element.activation
         queries = batch.sequences * (1.0 + batch.drafts)
         of_cache, of_prompt, value = (layout.heads * columns for columns in self.pair_columns)
-        ends = act * (layout.query_width + value)  # queries and outputs
-        reread = 1.0 if nothing(self.sharing - 1.0) else self.sharing**rereads
-        read = times(reread, batch.sequences * self.read_bytes(serving, tp, batch.context))
-        decode = plus(queries * self.seen(batch.context) * 2.0 * of_cache, times(index_flops, queries * batch.context))
-        seen = self.seen_by_prompt(batch.prompt_context)
-        whole: Scalar = jnp.maximum(batch.prompt * 2.0 * of_prompt * seen, 0.0)
-        whole = plus(whole, times(index_flops, batch.prompt * batch.prompt_context))
-        moved = batch.prompt * ends + self.kv_bytes(serving, tp, batch.prompt)
-        cached = Work(decode, read + queries * ends, 128.0 * 64.0, math.inf)
+        token_io_bytes = act * (layout.query_width + value)  # queries and outputs
+        read_factor = 1.0 if nothing(self.sharing - 1.0) else self.sharing**rereads
+        cache_read_bytes = times(read_factor, batch.sequences * self.read_bytes(serving, tp, batch.context))
+        decode_flops = plus(
+            queries * self.attended_tokens(batch.context) * 2.0 * of_cache, times(index_flops, queries * batch.context)
+        )
+        prompt_keys = self.attended_by_prompt(batch.prompt_context)
+        prompt_flops: Scalar = jnp.maximum(batch.prompt * 2.0 * of_prompt * prompt_keys, 0.0)
+        prompt_flops = plus(prompt_flops, times(index_flops, batch.prompt * batch.prompt_context))
+        prompt_bytes = batch.prompt * token_io_bytes + self.kv_bytes(serving, tp, batch.prompt)
+        cached = Work(decode_flops, cache_read_bytes + queries * token_io_bytes, 128.0 * 64.0, math.inf)
         prompts = Work(
-            whole,
-            moved,
+            prompt_flops,
+            prompt_bytes,
             rows=batch.prompt,
-            columns=seen,
+            columns=prompt_keys,
             depth=2.0 * self.pair_columns[1],
             batch=layout.heads,
         )
@@ -152,7 +162,7 @@ class Grouped:
         ]
 
     def step_bytes(self, serving: Serving, tp: Scalar, batch: Batch) -> Scalar:
-        """Cache bytes that a layer reads (decode) and writes (prompts) in an engine step."""
+        """Return the cache bytes that a layer reads (decode) and writes (prompts) in an engine step."""
         read = batch.sequences * self.read_bytes(serving, tp, batch.context)
         return read + self.kv_bytes(serving, tp, batch.prompt)
 
@@ -164,8 +174,8 @@ class Grouped:
     @property
     def pair_columns(self) -> tuple[Scalar, Scalar, Scalar]:
         """Columns per head of keys and values over the cache, of those of a prompt, and of outputs over the cache."""
-        both = 2.0 * self.workload.head_dim
-        return both, both, self.workload.head_dim
+        kv_columns = 2.0 * self.workload.head_dim
+        return kv_columns, kv_columns, self.workload.head_dim
 
     @property
     def sharing(self) -> Scalar:
@@ -173,33 +183,33 @@ class Grouped:
         return self.workload.n_heads / self.workload.n_kv_heads
 
     def token_bytes(self, serving: Serving, tp: Scalar) -> Scalar:
-        """Bytes of the keys and values per token, layer and device, of at least one head."""
+        """Return the bytes of the keys and values per token, layer and device, of at least one head."""
         w = self.workload
         return 2.0 * serving.cache_bytes * jnp.maximum(w.n_kv_heads / tp, 1.0) * w.head_dim
 
-    def mean_of_layers(self, whole: Scalar, local: Scalar) -> Scalar:
-        """Mean over layers of full (``whole``) and windowed (``local``) attention."""
+    def mean_of_layers(self, full: Scalar, local: Scalar) -> Scalar:
+        """Return the mean over layers, of values of ``full`` and of windowed (``local``) attention."""
         share = self.workload.local_layers
-        return (1.0 - share) * whole + share * local
+        return (1.0 - share) * full + share * local
 
-    def held(self, tokens: Scalar) -> Scalar:
-        """Cached tokens of a sequence of ``tokens``, mean over layers; windowed layers keep a window."""
+    def cached_tokens(self, tokens: Scalar) -> Scalar:
+        """Return the cached tokens of a sequence of ``tokens``, a mean over layers, as windowed ones keep a window."""
         return self.mean_of_layers(tokens, jnp.minimum(tokens, self.workload.window))
 
     def kv_bytes(self, serving: Serving, tp: Scalar, tokens: Scalar) -> Scalar:
-        """Cache bytes of ``tokens`` of one sequence per attention layer, keys of an indexer included."""
-        s, kept = self.sparse, self.token_bytes(serving, tp) * self.held(tokens)
+        """Return the cache bytes of ``tokens`` of one sequence per attention layer, keys of an indexer included."""
+        s, kv = self.sparse, self.token_bytes(serving, tp) * self.cached_tokens(tokens)
         if nothing(s.sparse_layers):
-            return kept
+            return kv
         index = (s.index_bytes + block_scales(s.index_bytes)) * s.index_dim * jnp.minimum(s.index_heads, 1.0)
-        return plus(kept, times(s.sparse_layers, times(index, tokens)))
+        return plus(kv, times(s.sparse_layers, times(index, tokens)))
 
     def read_bytes(self, serving: Serving, tp: Scalar, tokens: Scalar) -> Scalar:
-        """Cache bytes that a query reads per layer: all, or with sparse attention the attended tokens."""
+        """Return the cache bytes that a query reads per layer: all, or with sparse attention the attended tokens."""
         return plus(self.kv_bytes(serving, tp, tokens), times(-self.token_bytes(serving, tp), self.skipped(tokens)))
 
     def skipped(self, tokens: Scalar, among_first: Scalar | None = None) -> Scalar:
-        """Cached tokens that a query skips by sparse attention, mean over layers.
+        """Return the cached tokens that a query skips by sparse attention, mean over layers.
 
         ``among_first``: mean attended tokens; by default ``min(tokens, attended)``.
         """
@@ -209,54 +219,62 @@ class Grouped:
         near = jnp.minimum(tokens, s.attended) if among_first is None else among_first
         return s.sparse_layers * (1.0 - s.attended_share) * (tokens - near)
 
-    def seen(self, tokens: Scalar) -> Scalar:
-        """Cached tokens that a query attends to, mean over layers."""
-        met = self.mean_of_layers(tokens, jnp.minimum(tokens, self.workload.window))
-        return plus(met, times(-1.0, self.skipped(tokens)))
+    def attended_tokens(self, tokens: Scalar) -> Scalar:
+        """Return the cached tokens that a query attends to, a mean over layers."""
+        tokens_in_window = self.mean_of_layers(tokens, jnp.minimum(tokens, self.workload.window))
+        return plus(tokens_in_window, times(-1.0, self.skipped(tokens)))
 
-    def seen_by_prompt(self, tokens: Scalar) -> Scalar:
-        """The same per prompt token, where full attention covers ``tokens`` on average."""
-        whole = jnp.maximum(2.0 * tokens, 1.0)
-        met = self.mean_of_layers(tokens, causal_pairs(whole, self.workload.window) / whole)
-        return plus(met, times(-1.0, self.skipped(tokens, causal_pairs(whole, self.sparse.attended) / whole)))
+    def attended_by_prompt(self, tokens: Scalar) -> Scalar:
+        """Return the tokens that a prompt token attends to, a mean over layers; full attention covers ``tokens``."""
+        queries = jnp.maximum(2.0 * tokens, 1.0)
+        tokens_in_window = self.mean_of_layers(tokens, causal_pairs(queries, self.workload.window) / queries)
+        return plus(
+            tokens_in_window, times(-1.0, self.skipped(tokens, causal_pairs(queries, self.sparse.attended) / queries))
+        )
 
 
 def block_scales(width: Scalar) -> Scalar:
-    """Bytes of scales per cached value of ``width`` bytes: an fp32 for 128 values of less than 16 bits, else none.
+    """Return the bytes of scales per cached value: an fp32 for 128 values of less than 16 bits, else none.
 
     DeepSeek-AI 2025 (DSA): keys of the indexer and compressed columns, as FlashMLA and DeepGEMM read them.
+
+    Args:
+        width: bytes of a cached value.
     """
     return jnp.where(width < 2.0, 4.0 / 128.0, 0.0)
 
 
 def rotary(workload: Workload, layout: Layout, recomputed_from: int = 0) -> Operator:
-    """Rotary embedding of queries and keys."""
+    """Return the operator of the rotary embedding of queries and keys."""
     columns, act = layout.query_width + layout.kv_width, 2.0 * layout.element.activation
     return elementwise(
         "rotary", layout.tokens * columns, act, act, 0.0, present=workload.rotary, recomputed_from=recomputed_from
     )
 
 
-def kept_of(software: Software, every_other: Scalar) -> Scalar:
-    """Share of a product that recompute operator by operator stores: ``every_other``, or all if products are kept."""
-    keeps = given(software.keeps_products, 0.0)
-    return every_other if nothing(keeps) else jnp.maximum(every_other, keeps)
+def stored_share(software: Software, every_other: Scalar) -> Scalar:
+    """Return the share of a product that recompute operator by operator stores.
+
+    It is ``every_other``, or all where a stack keeps products.
+    """
+    keeps_products = value_or(software.keeps_products, 0.0)
+    return every_other if nothing(keeps_products) else jnp.maximum(every_other, keeps_products)
 
 
 @dataclass(frozen=True)
-class Compressed(Grouped):
+class LatentAttention(GroupedAttention):
     """Latent keys and values, shared by all heads and not split by tp (DeepSeek-AI 2024, section 2.1)."""
 
     latent: Latent
 
     @property
     def value_dim(self) -> Scalar:
-        """As of :class:`Grouped`."""
+        """As of :class:`GroupedAttention`."""
         return self.latent.v_dim
 
     @property
     def mean_dim(self) -> Scalar:
-        """As of :class:`Grouped`."""
+        """As of :class:`GroupedAttention`."""
         return 0.5 * (self.workload.head_dim + self.latent.v_dim)
 
     @property
@@ -271,7 +289,7 @@ class Compressed(Grouped):
 
     @property
     def projected_up(self) -> Scalar:
-        """As of :class:`Grouped`."""
+        """As of :class:`GroupedAttention`."""
         return self.latent.q_rank * self.workload.head_dim + self.latent.kv_rank * self.keys_up
 
     @property
@@ -287,11 +305,11 @@ class Compressed(Grouped):
 
     @property
     def index_depth(self) -> Scalar:
-        """As of :class:`Grouped`."""
+        """As of :class:`GroupedAttention`."""
         return self.latent.q_rank
 
     def matrices(self, tp: Scalar) -> Scalar:
-        """Parameters of the projections, of which tp splits those by heads.
+        """Return the parameters of the projections, of which tp splits those by heads.
 
         ``h q_r + q_r a d`` of the queries (``h a d`` uncompressed), ``h (k_r + d_rope)`` and
         ``k_r a (d - d_rope + d_v)`` of keys and values, ``a d_v h`` of the output.
@@ -304,7 +322,7 @@ class Compressed(Grouped):
         return queries + down + up + heads * latent.v_dim * w.hidden
 
     def projections(self, design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
-        """Down-projections, norms, up-projections and rotation (DeepSeek-AI 2024, section 2.1).
+        """Return the down-projections, norms, up-projections and rotation (DeepSeek-AI 2024, section 2.1).
 
         Compressed columns are stored before and after their norm, rotary columns once. tp splits heads; every rank runs
         the whole down-projections on its share of a split sequence.
@@ -320,9 +338,9 @@ class Compressed(Grouped):
         q_stored, kv_stored = (act * tokens * rank for rank in (latent.q_rank, latent.kv_rank))
         q_input, kv_input = (e.stored_input * tokens * rank for rank in (latent.q_rank, latent.kv_rank))
 
-        def norm(name: str, rank: Scalar, kept: Scalar, present: Scalar = 1.0) -> Operator:
+        def norm(name: str, rank: Scalar, stored: Scalar, present: Scalar = 1.0) -> Operator:
             return elementwise(
-                name, tokens * rank, 2.0 * act, 6.0 * act, kept, flops=NORM, present=present, recomputed_from=up
+                name, tokens * rank, 2.0 * act, 6.0 * act, stored, flops=NORM, present=present, recomputed_from=up
             )
 
         return [
@@ -340,17 +358,17 @@ class Compressed(Grouped):
         ]
 
     def not_stored(self, layout: Layout) -> Scalar:
-        """As of :class:`Grouped`."""
+        """As of :class:`GroupedAttention`."""
         return layout.element.activation * layout.tokens * (layout.query_width + layout.keys_and_values)
 
     @property
     def compressed(self) -> float:
-        """As of :class:`Grouped`."""
+        """As of :class:`GroupedAttention`."""
         return 1.0
 
     @property
     def pair_columns(self) -> tuple[Scalar, Scalar, Scalar]:
-        """Scores over compressed and rotary columns, outputs over compressed values; prompts use whole heads."""
+        """Scores over compressed and rotary columns, outputs over compressed values. Prompts use whole heads."""
         latent = self.latent
         cached = 2.0 * latent.kv_rank + latent.rope_dim
         return cached, self.workload.head_dim + latent.v_dim, latent.kv_rank
@@ -361,18 +379,20 @@ class Compressed(Grouped):
         return 1.0
 
     def token_bytes(self, serving: Serving, tp: Scalar) -> Scalar:
-        """Bytes of compressed and rotary columns (DeepSeek-AI 2024, table 1).
+        """Return the bytes of compressed and rotary columns (DeepSeek-AI 2024, table 1).
 
         Sparse kernels over an 8-bit cache keep the rotary columns in 16 bits, and scales of the others: 512 + 16 + 128
         bytes a token and layer of DeepSeek-V3.2 (FlashMLA; ``fp8_ds_mla`` of vLLM).
         """
-        latent, held, share = self.latent, serving.cache_bytes, self.sparse.sparse_layers
-        plain = held * (latent.kv_rank + latent.rope_dim)
+        latent, cache_bytes, share = self.latent, serving.cache_bytes, self.sparse.sparse_layers
+        column_bytes = cache_bytes * (latent.kv_rank + latent.rope_dim)
         if nothing(share):
-            return plain
-        more = block_scales(held) * latent.kv_rank + jnp.maximum(2.0 - held, 0.0) * latent.rope_dim
-        return plain + share * more
+            return column_bytes
+        scale_and_rotary_bytes = (
+            block_scales(cache_bytes) * latent.kv_rank + jnp.maximum(2.0 - cache_bytes, 0.0) * latent.rope_dim
+        )
+        return column_bytes + share * scale_and_rotary_bytes
 
-    def held(self, tokens: Scalar) -> Scalar:
-        """All ``tokens``."""
+    def cached_tokens(self, tokens: Scalar) -> Scalar:
+        """Return all ``tokens``."""
         return tokens

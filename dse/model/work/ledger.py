@@ -28,7 +28,7 @@ class Runs(NamedTuple):
     recompute: Recomputed = NEVER  # forward passes repeated in the backward
 
     def where(self, belongs: Callable[[Operator], bool]) -> Runs:
-        """The operators for which ``belongs`` holds, with the same counts."""
+        """Return the operators for which ``belongs`` holds, with the same counts."""
         return self._replace(operators=tuple(filter(belongs, self.operators)))
 
 
@@ -47,54 +47,60 @@ class Phase(NamedTuple):
     sends: tuple[Sends, ...]
 
 
-def over_kernels(runs: Iterable[Runs], value: Callable[[OperatorKind, Work], T]) -> T:
-    """``Σ times x value`` over all kernels, part by part.
+def sum_over_kernels(runs: Iterable[Runs], value: Callable[[OperatorKind, Work], T]) -> T:
+    """Return ``Σ times x value`` over all kernels, part by part.
 
     Args:
         runs: groups of operators, at least one of them not empty.
         value: of one kernel by kind and work: a number or a record of numbers, for example FLOPs.
     """
-    there = (one for one in runs if one.operators and not nothing(one.times))
-    return summed(scaled(one.times, summed(_once(one, value))) for one in there)
+    active_runs = (group for group in runs if group.operators and not nothing(group.times))
+    return sum_records(scale_record(group.times, sum_records(_kernel_values(group, value))) for group in active_runs)
 
 
 def moved_bytes(runs: Iterable[Runs]) -> Scalar:
-    """Bytes through device memory."""
-    return over_kernels(runs, lambda _, work: work.bytes)
+    """Return the bytes through device memory."""
+    return sum_over_kernels(runs, lambda _, work: work.bytes)
 
 
-def _once(runs: Runs, value: Callable[[OperatorKind, Work], T]) -> list[T]:
-    """Values of all kernels of one execution: forward, recomputed forward, gradients."""
+def _kernel_values(runs: Runs, value: Callable[[OperatorKind, Work], T]) -> list[T]:
+    """Return the values of all kernels of one execution: forward, recomputed forward, gradients."""
     operators = runs.operators
-    forward = [scaled(o.present, value(o.kind, o.forward)) for o in operators]
-    found = [*forward, *recomputed(operators, forward, runs.recompute)]
+    forward = [scale_record(o.present, value(o.kind, o.forward)) for o in operators]
+    forwards = [*forward, *recomputed_values(operators, forward, runs.recompute)]
     gradients = () if nothing(runs.backward) else operators
-    backward = [scaled(o.present, value(o.kind, work)) for o in gradients for work in o.gradients]
-    return [*found, scaled(runs.backward, summed(backward))] if backward else found
+    backward = [scale_record(o.present, value(o.kind, work)) for o in gradients for work in o.gradients]
+    return [*forwards, scale_record(runs.backward, sum_records(backward))] if backward else forwards
 
 
-def recomputed(operators: Sequence[Operator], forward: Sequence[T], recompute: Recomputed) -> list[T]:
-    """Terms of the values that the backward repeats. ``forward``: value per operator, for example seconds or joules."""
+def recomputed_values(operators: Sequence[Operator], forward: Sequence[T], recompute: Recomputed) -> list[T]:
+    """Return the terms of the values that the backward repeats.
+
+    Args:
+        operators: of one execution.
+        forward: value per operator, for example seconds or joules.
+        recompute: forward passes that the backward repeats.
+    """
     valued = list(zip(operators, forward, strict=True))
     groups: list[tuple[Scalar, list[T]]] = [
         (recompute.forwards, [value for _, value in valued]),
         (recompute.core, [value for o, value in valued if o.core]),
-        (times(-1.0, recompute.operators), [scaled(o.kept, value) for o, value in valued if o.is_kept]),
+        (times(-1.0, recompute.operators), [scale_record(o.kept, value) for o, value in valued if o.is_kept]),
         *(
             (share, [value for o, value in valued if o.recomputed_from == level])
             for level, share in recompute.levels.items()
         ),
     ]
-    return [scaled(often, summed(values)) for often, values in groups if values and not nothing(often)]
+    return [scale_record(count, sum_records(values)) for count, values in groups if values and not nothing(count)]
 
 
-def summed(values: Iterable[T]) -> T:
-    """Sum of numbers, or of records of numbers by part; of at least one."""
-    found: T = jax.tree.map(lambda *parts: plus(*parts), *values)
-    return found
+def sum_records(values: Iterable[T]) -> T:
+    """Return the sum of numbers, or of records of numbers part by part, of at least one."""
+    total: T = jax.tree.map(lambda *parts: plus(*parts), *values)
+    return total
 
 
-def scaled(often: Scalar, value: T) -> T:
-    """``often`` times a number or each part of a record."""
-    found: T = jax.tree.map(lambda part: times(often, part), value)
-    return found
+def scale_record(count: Scalar, value: T) -> T:
+    """Return ``count`` times a number or each part of a record."""
+    product: T = jax.tree.map(lambda part: times(count, part), value)
+    return product

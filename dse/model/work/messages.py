@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose, given, nothing, plus, required, times
+from dse.model.choice import choose, nothing, plus, required, times, value_or
 from dse.model.formats import operand_bytes
-from dse.model.layout import ContextLayout, ExpertLayout, Layout, busiest
-from dse.model.work.adapters import Trained
+from dse.model.layout import ContextLayout, ExpertLayout, Layout, busiest_rank_ratio
+from dse.model.work.adapters import TrainedWeights
 from dse.model.work.blocks import attention_of, feed_forward_of
 from dse.model.work.parameters import common_parameters, routed_parameters
 from dse.model.work.replicas import data_messages, expert_state_messages
@@ -37,9 +37,17 @@ _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 
 
 def training_messages(
-    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar, trained: Trained
+    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar, trained: TrainedWeights
 ) -> tuple[Message, ...]:
-    """Messages of a step; ``parameters`` (without experts) and ``expert_parameters`` of the most loaded device."""
+    """Return the messages of a step.
+
+    Args:
+        design: the design.
+        layout: sizes and groups of the design.
+        parameters: of the most loaded device, without routed experts.
+        expert_parameters: of routed experts there.
+        trained: trained weights.
+    """
     return (
         *tensor_messages(design, layout),
         *embedding_and_head_messages(design, layout),
@@ -51,13 +59,13 @@ def training_messages(
 
 
 def tensor_messages(design: Design, layout: Layout) -> list[Message]:
-    """Messages of ``T h`` activations of tensor parallelism, per layer.
+    """Return the messages of ``T h`` activations of tensor parallelism, per layer.
 
     Two all-reduces per pass, or with sequence parallelism two all-gathers and reduce-scatters; the backward gathers
     layer inputs that are not kept whole (Korthikanti et al. 2022, section 4.2). Input-gradient messages overlap with
     weight gradients; with frozen matrices they are exposed (Megatron-Core's LinearWithFrozenWeight). Parallel attention
     and feed-forward share an input and its gradient, but each output is summed by itself (MaxText constrains the
-    sharding of each; from memory). Latent attention gathers the compressed columns (``Compressed.gathered``).
+    sharding of each; from memory). Latent attention gathers the compressed columns (``LatentAttention.gathered``).
     """
     m, trained = design.mapping, design.workload.backward
     size = layout.element.activation * layout.tokens * design.workload.hidden
@@ -67,13 +75,13 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     # Routed experts use the rows of a split sequence, a shared expert gathers the sequence like a dense layer.
     sums = 1.0 + layout.experts.gathers
     # In parallel blocks both parts share an input; outputs are summed one by one.
-    pairs = plus(sums, times(-1.0, times(layout.experts.gathers, given(design.workload.parallel_block, 0.0))))
+    pairs = plus(sums, times(-1.0, times(layout.experts.gathers, value_or(design.workload.parallel_block, 0.0))))
     columns = attention_of(design.workload).gathered
     inputs = columns + pairs - 1.0
-    of_attention, of_others = gathers_again(m)
-    regathered = columns * of_attention + (pairs - 1.0) * of_others
+    of_attention, of_others = regather_counts(m)
+    regathers = columns * of_attention + (pairs - 1.0) * of_others
     if not design.workload.trains_all:  # inputs are gathered in the backward for weight gradients
-        regathered = 0.0
+        regathers = 0.0
 
     def message(name: str, kind: MessageKind, count: Scalar, window: Window, repeated: bool = False) -> Message:
         return Message(
@@ -94,7 +102,7 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
         message("forward_all_reduce", _ALL_REDUCE, sums * (1.0 - split), forward, repeated=True),
         message("forward_all_gather", _ALL_GATHER, inputs * split, forward, repeated=True),
         message("forward_reduce_scatter", _REDUCE_SCATTER, sums * split, forward, repeated=True),
-        message("inputs_all_gather", _ALL_GATHER, trained * regathered, Window.matrix_input_gradient),
+        message("inputs_all_gather", _ALL_GATHER, trained * regathers, Window.matrix_input_gradient),
         message("backward_all_reduce", _ALL_REDUCE, trained * inputs * (1.0 - split), gradient),
         message("backward_all_gather", _ALL_GATHER, trained * pairs * split, gradient),
         message("backward_reduce_scatter", _REDUCE_SCATTER, trained * inputs * split, gradient),
@@ -102,7 +110,7 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
 
 
 def boundary_layers(design: Design) -> Scalar:
-    """Share of layers at the end of a model chunk at a stage boundary: one per chunk, 0 without a pipeline.
+    """Return the share of layers at the end of a model chunk at a stage boundary: one per chunk, 0 without a pipeline.
 
     Chunks of only the embedding or the loss have no layer.
     """
@@ -110,18 +118,21 @@ def boundary_layers(design: Design) -> Scalar:
     return jnp.where(m.pp > 1.0, jnp.minimum(m.pp * m.virtual_stages / design.workload.blocks, 1.0), 0.0)
 
 
-def gathers_again(mapping: Mapping) -> tuple[Scalar, Scalar]:
-    """All-gathers of the attention's input, and of each other input, in the backward: 1 where it is not kept whole."""
+def regather_counts(mapping: Mapping) -> tuple[Scalar, Scalar]:
+    """Return the all-gathers in the backward of the attention's input, and of each other input.
+
+    1 where the input is not kept whole.
+    """
     outputs = jnp.where(mapping.recompute == float(Recompute.selective_op), 1.0, 0.0)  # are kept, and no input
-    kept = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, outputs)
+    selective = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, outputs)
     split = SequenceParallel
-    attention: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0, split.keep_gathered: kept}
-    others: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0, split.keep_gathered: outputs}
-    return choose(mapping.sequence_parallel, attention), choose(mapping.sequence_parallel, others)
+    attention: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0, split.keep_gathered: selective}
+    other_inputs: dict[SequenceParallel, Scalar] = {split.gather_again: 1.0, split.keep_gathered: outputs}
+    return choose(mapping.sequence_parallel, attention), choose(mapping.sequence_parallel, other_inputs)
 
 
 def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]:
-    """Sums of ``T h`` over tp: embedding output forward, head input gradient backward.
+    """Return the sums of ``T h`` over tp: embedding output forward, head input gradient backward.
 
     With sequence parallelism the embedding reduce-scatters, and gathers in its backward; the head gathers, and in its
     backward gathers and reduce-scatters.
@@ -145,7 +156,7 @@ def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]
 
 
 def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
-    """Messages at a stage boundary: ``T h`` activations, or their gradient.
+    """Return the messages at a stage boundary: ``T h`` activations, or their gradient.
 
     Split sequences are sent in shares. Otherwise each tp rank sends all, or its share with an all-gather after it
     (scatter/gather, Narayanan et al. 2021, section 4.1).
@@ -153,20 +164,20 @@ def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
     m = design.mapping
     size = layout.element.activation * layout.tokens * design.workload.hidden
     split, shares = m.sequence_parallel > 0.0, design.software.scatter_gather > 0.0
-    sent = size / jnp.where(split | shares, m.tp, 1.0)
+    sent_bytes = size / jnp.where(split | shares, m.tp, 1.0)
     gathered = jnp.where(split, 0.0, jnp.where(shares, 1.0, 0.0))
 
     def message(name: str, kind: MessageKind, group: Group, size: Scalar, count: Scalar) -> Message:
         return Message(name, kind, Dimension.pipeline, Scope.stage_boundary, group, size, count)
 
     return [
-        message("stage_output", _SEND, layout.groups.pp, sent, 1.0),
+        message("stage_output", _SEND, layout.groups.pp, sent_bytes, 1.0),
         message("stage_output_all_gather", _ALL_GATHER, layout.groups.tp, size, gathered),
     ]
 
 
-def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: Trained) -> list[Message]:
-    """Messages of a layer with experts, and of the replicas of ``parameters`` of routed experts.
+def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: TrainedWeights) -> list[Message]:
+    """Return the messages of a layer with experts, and of the replicas of ``parameters`` of routed experts.
 
     Dispatch and combine of tokens, in the backward of their gradients (Lepikhin et al. 2021, section 3). Members of one
     expert (etp) gather each other's rows, and scatter the sums. Time is that of the busiest rank, energy of the mean
@@ -211,14 +222,14 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_
 
 
 def dispatch_bytes(design: Design, layout: Layout) -> Scalar:
-    """Bytes per element sent to experts, with its share of a scale where it is narrower than activations."""
+    """Return the bytes per element sent to experts, with its share of a scale where it is narrower than activations."""
     mapping, act = required(design.mapping.experts, "mapping.experts"), layout.element.activation
     narrow = mapping.dispatch_precision != float(Precision.bf16)
     return jnp.where(narrow, jnp.minimum(operand_bytes(mapping.dispatch_precision), act), act)
 
 
 def exchange_link_share(design: Design) -> Scalar:
-    """Share of the bandwidth between domains that an exchange reaches with kernels of its own; 0 where pairwise."""
+    """Return the share of the bandwidth between domains that exchange kernels reach, 0 for a pairwise exchange."""
     mapping, kernels = required(design.mapping.experts, "mapping.experts"), design.software.experts
     if kernels is None or kernels.exchange_efficiency is None:
         return 0.0
@@ -227,44 +238,44 @@ def exchange_link_share(design: Design) -> Scalar:
 
 
 def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
-    """Copies of tokens that a device sends within its scale-up domain and to others, to dispatch or combine."""
+    """Return the copies of tokens that a device sends within its domain and to others, to dispatch or combine."""
     experts = required(design.workload.experts, "workload.experts")
     mapping = required(design.mapping.experts, "mapping.experts")
-    tokens = layout.sent / experts.top_k * busiest(experts)
-    inside, across = copies_sent(mapping.all_to_all, layout.ep, experts, experts.top_k)
-    return tokens * inside, tokens * across
+    tokens = layout.sent_rows / experts.top_k * busiest_rank_ratio(experts)
+    intra_copies, inter_copies = copies_sent(mapping.all_to_all, layout.ep, experts, experts.top_k)
+    return tokens * intra_copies, tokens * inter_copies
 
 
 def copies_sent(flavour: Scalar, group: Group, experts: Experts, pairwise: Scalar) -> tuple[Scalar, Scalar]:
-    """Copies of a token sent within the own domain of a group and to other domains.
+    """Return the copies of a token sent within the own domain of a group and to other domains.
 
     Pairwise, and gathered: of the copies, one per expert or per device, ``(P - local) / P`` leave the domain. By node:
     one copy to each other domain used, forwarded there to every other device used.
     """
-    met = jnp.where(flavour == float(AllToAll.pairwise), pairwise, members_copied(flavour, group.size, experts))
+    copies = jnp.where(flavour == float(AllToAll.pairwise), pairwise, members_copied(flavour, group.size, experts))
     by_node = flavour == float(AllToAll.by_node)
-    inside = met * (group.local - 1.0) / jnp.where(by_node, group.local, group.size)
-    one_a_domain = members_met(group.domains, experts) * (group.domains - 1.0) / group.domains
-    return inside, jnp.where(by_node, one_a_domain, met * (group.size - group.local) / group.size)
+    intra_copies = copies * (group.local - 1.0) / jnp.where(by_node, group.local, group.size)
+    domain_copies = members_hit(group.domains, experts) * (group.domains - 1.0) / group.domains
+    return intra_copies, jnp.where(by_node, domain_copies, copies * (group.size - group.local) / group.size)
 
 
 def members_copied(flavour: Scalar, members: Scalar, experts: Experts) -> Scalar:
-    """Members that get a copy of a token, where each gets one: all, or those used (:func:`members_met`)."""
-    return jnp.where(flavour == float(AllToAll.gather), members, members_met(members, experts))
+    """Return the members that get a copy of a token, where each gets one: all, or those used (:func:`members_hit`)."""
+    return jnp.where(flavour == float(AllToAll.gather), members, members_hit(members, experts))
 
 
-def members_met(members: Scalar, experts: Experts) -> Scalar:
-    """Members used per token, of ``members`` with equal shares of the experts: ``n (1 - (1 - 1 / n)^k)``.
+def members_hit(members: Scalar, experts: Experts) -> Scalar:
+    """Return the members hit per token, of ``members`` with equal shares of the experts: ``n (1 - (1 - 1 / n)^k)``.
 
     ``n`` are all members, or those with one of ``g`` of ``G`` groups of experts (DeepSeek-AI 2024, section 2.1.2).
     """
-    limited = jnp.minimum(members, experts.group_limit * jnp.maximum(members / experts.n_groups, 1.0))
-    reached = jnp.where(experts.group_limit > 0.0, limited, members)
-    return distinct_draws(jnp.maximum(reached, 1.0), experts.top_k)
+    group_limited = jnp.minimum(members, experts.group_limit * jnp.maximum(members / experts.n_groups, 1.0))
+    reachable = jnp.where(experts.group_limit > 0.0, group_limited, members)
+    return distinct_draws(jnp.maximum(reachable, 1.0), experts.top_k)
 
 
 def distinct_draws(members: Scalar, draws: Scalar) -> Scalar:
-    """Distinct members among ``draws`` with replacement: ``n (1 - (1 - 1 / n)^k)``.
+    """Return the distinct members among ``draws`` with replacement: ``n (1 - (1 - 1 / n)^k)``.
 
     Experts are drawn without replacement, so that devices with several experts count a few per cent too low.
     """
@@ -274,31 +285,34 @@ def distinct_draws(members: Scalar, draws: Scalar) -> Scalar:
 def executions(
     design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar = 0.0
 ) -> dict[Scope, Scalar]:
-    """Executions of the messages of each scope per step, summed over all devices of the system.
+    """Return the executions of the messages of each scope per step, summed over all devices of the system.
 
     Weights count in devices of the most loaded stage, of which the others hold a part.
     """
     w, m = design.workload, design.mapping
-    a_stage = layout.n_micro_batches * m.dp * m.cp * m.tp
+    stage_runs = layout.n_micro_batches * m.dp * m.cp * m.tp
     borders = m.pp * m.virtual_stages - 1.0
     # Two chunks per device along the stages and back: one border lies within a device.
     borders = plus(borders, times(-1.0, times(layout.pipeline.folded, m.virtual_stages - 1.0)))
-    held = times(layout.experts.holders, routed_parameters(w))
+    expert_parameter_copies = times(layout.experts.holders, routed_parameters(w))
     return {
-        Scope.expert_layer: times(a_stage, feed_forward_of(w).layers(0.0, lambda: 1.0)),
+        Scope.expert_layer: times(stage_runs, feed_forward_of(w).layers(0.0, lambda: 1.0)),
         # 0 where all layers are dense.
-        Scope.expert_weights: times(held, 1.0 / jnp.maximum(expert_parameters, 1.0)),
-        Scope.layer: a_stage * w.blocks,
-        Scope.embedding: a_stage,
-        Scope.head: a_stage,
-        Scope.stage_boundary: a_stage * borders * (1.0 + w.backward),
+        Scope.expert_weights: times(expert_parameter_copies, 1.0 / jnp.maximum(expert_parameters, 1.0)),
+        Scope.layer: stage_runs * w.blocks,
+        Scope.embedding: stage_runs,
+        Scope.head: stage_runs,
+        Scope.stage_boundary: stage_runs * borders * (1.0 + w.backward),
         Scope.weights: layout.replicas * common_parameters(w) / parameters,
         Scope.tied_embedding: 2.0 * m.dp * m.cp * m.tp,
     }
 
 
 def context_messages(design: Design, layout: Layout) -> list[Message]:
-    """Ring attention (Liu et al. 2023): ``c - 1`` steps of keys and values, backward of their gradients too."""
+    """Return the messages of context parallelism, by default of ring attention (Liu et al. 2023).
+
+    A ring has ``c - 1`` steps of keys and values, in the backward of their gradients too.
+    """
     act = layout.element.activation
     if layout.context.is_named:
         return exchanged_messages(design, layout, layout.context)
@@ -306,7 +320,8 @@ def context_messages(design: Design, layout: Layout) -> list[Message]:
     return _ring(layout.groups.cp, block, layout.groups.cp.size - 1.0, design.workload.backward)
 
 
-def _ring(group: Group, block: Scalar, steps: Scalar, trained: Scalar) -> list[Message]:
+def _ring(group: Group, block_bytes: Scalar, steps: Scalar, trained: Scalar) -> list[Message]:
+    """Return the messages of a ring of keys and values, forward and backward."""
     forward, backward = (
         Message(
             "keys_and_values",
@@ -314,7 +329,7 @@ def _ring(group: Group, block: Scalar, steps: Scalar, trained: Scalar) -> list[M
             Dimension.context,
             Scope.layer,
             group,
-            block,
+            block_bytes,
             steps,
             window=Window.attention_forward,
             repeated=True,
@@ -325,7 +340,7 @@ def _ring(group: Group, block: Scalar, steps: Scalar, trained: Scalar) -> list[M
             Dimension.context,
             Scope.layer,
             group,
-            block,
+            block_bytes,
             2.0 * trained * steps,
             window=Window.attention_backward,
         ),
@@ -334,19 +349,19 @@ def _ring(group: Group, block: Scalar, steps: Scalar, trained: Scalar) -> list[M
 
 
 def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -> list[Message]:
-    """Messages of the exchange that the mapping names, per layer and micro-batch.
+    """Return the messages of the exchange that the mapping names, per layer and micro-batch.
 
     All-to-all of heads for sequence: queries, keys and values before attention, its output after it, and their
     gradients in the backward; a rank sends all but its own share. All-gather: keys and values before attention, again
     in the backward, which also reduce-scatters their gradients.
     """
     trained, act, m = design.workload.backward, layout.element.activation, design.mapping
-    heads, keys_and_values = context.heads_over, layout.keys_and_values
+    heads, keys_and_values = context.head_exchange, layout.keys_and_values
     # Ranks beyond the key/value heads hold copies of a head, which multiply the bytes of keys and values.
     copies = context.kv_heads * heads.size / layout.kv_heads
-    sent = act * layout.tokens * (layout.query_width + copies * keys_and_values + layout.context_width)
+    sent_bytes = act * layout.tokens * (layout.query_width + copies * keys_and_values + layout.context_width)
     block = act * layout.tokens * copies * keys_and_values
-    everything = act * layout.tokens * m.cp * keys_and_values
+    gathered_bytes = act * layout.tokens * m.cp * keys_and_values
     exchanges = jnp.where(heads.size > 1.0, 1.0, 0.0)
 
     def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, forward: bool) -> Message:
@@ -368,9 +383,11 @@ def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -
     exchange, gather = MessageKind.all_to_all, MessageKind.all_gather
     return [
         *_ring(context.ring, block, (1.0 - context.gathers) * (context.ring.size - 1.0), trained),
-        message("heads_for_sequence", exchange, sent, exchanges, True),
-        message("heads_for_sequence_backward", exchange, sent, trained * exchanges, False),
-        message("keys_values_all_gather", gather, everything, context.gathers, True),
-        message("keys_values_all_gather_again", gather, everything, trained * context.gathers, False),
-        message("keys_values_reduce_scatter", MessageKind.reduce_scatter, everything, trained * context.gathers, False),
+        message("heads_for_sequence", exchange, sent_bytes, exchanges, True),
+        message("heads_for_sequence_backward", exchange, sent_bytes, trained * exchanges, False),
+        message("keys_values_all_gather", gather, gathered_bytes, context.gathers, True),
+        message("keys_values_all_gather_again", gather, gathered_bytes, trained * context.gathers, False),
+        message(
+            "keys_values_reduce_scatter", MessageKind.reduce_scatter, gathered_bytes, trained * context.gathers, False
+        ),
     ]

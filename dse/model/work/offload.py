@@ -31,20 +31,20 @@ class OnHost(NamedTuple):
     optimizer: Scalar
 
 
-class Beyond(NamedTuple):
-    """Storage, gradient offload and host update, in bytes per layer and device except ``updated``."""
+class TieredOffload(NamedTuple):
+    """Storage, gradient offload and host update of a layer and device, in bytes unless stated."""
 
     weights: Scalar
     activations: Scalar  # per micro-batch
     optimizer: Scalar
     gradients: Scalar  # 16-bit gradients that leave for the host
-    updated: Scalar  # parameters that the host updates
+    host_updated_parameters: Scalar  # parameters that the host updates
     update_bytes: Scalar  # their gradients (out) and new weights (in)
-    stays: Scalar  # their optimiser state, which does not cross the link
+    host_state: Scalar  # their optimiser state, which does not cross the link
 
 
 def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: Scalar) -> OnHost:
-    """Offloaded bytes of one layer under the mapping."""
+    """Return the offloaded bytes of one layer under the mapping."""
     return OnHost(
         weights=mapping.offload_weights * weights,
         activations=mapping.offload_activations * activations,
@@ -52,8 +52,8 @@ def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: S
     )
 
 
-def beyond(design: Design, layer: OnHost, changing: Scalar) -> Beyond | None:
-    """Storage, gradient offload and host update of a layer with ``changing`` trained parameters per device.
+def tiered_offload(design: Design, layer: OnHost, trained_parameters: Scalar) -> TieredOffload | None:
+    """Return storage, gradient offload and host update of a layer, None without them.
 
     State that the host updates stays off the device. Gradients leave and weights return in 16 bits (ZeRO-Offload: Ren
     et al. 2021).
@@ -62,33 +62,36 @@ def beyond(design: Design, layer: OnHost, changing: Scalar) -> Beyond | None:
     if tiers is None:
         return None
     updated = tiers.host_update * layer.optimizer / optimizer_bytes(mapping.precision, design.software)
-    return Beyond(
+    return TieredOffload(
         weights=tiers.storage_weights * layer.weights,
         activations=tiers.storage_activations * layer.activations,
         optimizer=tiers.storage_optimizer * layer.optimizer,
-        gradients=tiers.offload_gradients * activation_bytes(mapping.precision) * changing,
-        updated=updated,
+        gradients=tiers.offload_gradients * activation_bytes(mapping.precision) * trained_parameters,
+        host_updated_parameters=updated,
         update_bytes=activation_bytes(mapping.precision) * updated,
-        stays=tiers.host_update * layer.optimizer,
+        host_state=tiers.host_update * layer.optimizer,
     )
 
 
-def anything(mapping: Mapping) -> bool | jax.Array:
-    """Whether the mapping offloads anything."""
+def is_offloading(mapping: Mapping) -> bool | jax.Array:
+    """Return true where the mapping offloads anything."""
     return mapping.offload_weights + mapping.offload_activations + mapping.offload_optimizer > 0.0
 
 
-def resident(held: Scalar, offloaded: Scalar) -> Scalar:
-    """Layers (times micro-batches) on the device, of ``held``: all but the offloaded share of those beyond two."""
-    return held - offloaded * jnp.maximum(held - BUFFERED_LAYERS, 0.0)
+def resident_layers(layers: Scalar, offloaded_share: Scalar) -> Scalar:
+    """Return the layers (times micro-batches) on the device, of ``layers``.
+
+    All but the offloaded share of those beyond two.
+    """
+    return layers - offloaded_share * jnp.maximum(layers - BUFFERED_LAYERS, 0.0)
 
 
-def state_left(mapping: Mapping) -> tuple[Scalar, Scalar]:
-    """Shares of gradients and of optimiser state of the current layer on the device, without those on the host."""
+def device_state_shares(mapping: Mapping) -> tuple[Scalar, Scalar]:
+    """Return the shares of gradients and of optimiser state of the current layer that stay on the device."""
     tiers = mapping.tiers or NO_TIERS
     return 1.0 - tiers.offload_gradients, 1.0 - times(tiers.host_update, mapping.offload_optimizer)
 
 
-def kept_bytes(layer: OnHost | Beyond, layers: Scalar, micro_batches: Scalar) -> Scalar:
-    """Bytes of a device's layers on the host, or on storage."""
+def offloaded_bytes(layer: OnHost | TieredOffload, layers: Scalar, micro_batches: Scalar) -> Scalar:
+    """Return the bytes of a device's layers on the host, or on storage."""
     return layers * (layer.weights + layer.optimizer + micro_batches * layer.activations)

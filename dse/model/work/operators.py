@@ -40,19 +40,26 @@ RESCALED = Flops(2.0, 1.0)  # sum of outputs, of which each is scaled by its sha
 
 
 def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, element: Element) -> Work:
-    """Work of ``batch`` products C[rows, columns] = A[rows, depth] B[depth, columns].
+    """Return the work of ``batch`` products C[rows, columns] = A[rows, depth] B[depth, columns].
 
     Bytes are the larger of touching each matrix once and the I/O lower bound ``2 m n k / sqrt(S)`` elements for an
     on-chip memory of S elements (Hong & Kung 1981). ``element.weight``: bytes of an element of B, where they differ.
+
+    Args:
+        rows: m.
+        columns: n.
+        depth: k.
+        batch: products.
+        element: bytes of an element; ``weight`` of one of B, where it differs.
     """
     products = batch * rows * columns * depth
     if element.weight is None:
         read = element.operand * (rows + columns)
     else:
         read = element.operand * rows + element.weight * columns
-    once = batch * (read * depth + element.activation * rows * columns)
-    bound = 2.0 * products * element.operand * jnp.sqrt(element.operand / element.cache)
-    return Work(2.0 * products, jnp.maximum(once, bound), rows, columns, depth, batch)
+    touched_bytes = batch * (read * depth + element.activation * rows * columns)
+    io_bound = 2.0 * products * element.operand * jnp.sqrt(element.operand / element.cache)
+    return Work(2.0 * products, jnp.maximum(touched_bytes, io_bound), rows, columns, depth, batch)
 
 
 def linear(
@@ -64,11 +71,14 @@ def linear(
     stored: Scalar,
     kind: OperatorKind = OperatorKind.matrix,
     present: Scalar = 1.0,
-    kept: Scalar = 0.0,
+    stored_ratio: Scalar = 0.0,
     recomputed_from: int = 0,
     not_stored_from: int = 0,
 ) -> Operator:
-    """A linear layer Y[tokens, outputs] = X[tokens, inputs] W; its weight gradient accumulates in the buffer."""
+    """Return a linear layer Y[tokens, outputs] = X[tokens, inputs] W.
+
+    Its weight gradient accumulates in the buffer.
+    """
     backward = matmul_work(inputs, outputs, tokens, 1.0, element)
     accumulate = (2.0 * element.gradient - element.activation) * inputs * outputs
     return Operator(
@@ -79,7 +89,7 @@ def linear(
         weight_gradient=backward._replace(bytes=backward.bytes + accumulate),
         stored=stored,
         present=present,
-        kept=kept,
+        kept=stored_ratio,
         recomputed_from=recomputed_from,
         not_stored_from=not_stored_from,
     )
@@ -95,13 +105,18 @@ class Products(NamedTuple):
 
 
 def batched_matmul(name: str, products: Products, element: Element, stored: Scalar, present: Scalar) -> Operator:
-    """Products of two activations (scores, context); their backward is two products, without a weight gradient."""
+    """Return products of two activations (scores, context).
+
+    Their backward is two products, without a weight gradient.
+    """
     batch, rows, columns, depth = products
     forward = matmul_work(rows, columns, depth, batch, element)
-    left = matmul_work(rows, depth, columns, batch, element)
-    right = matmul_work(depth, columns, rows, batch, element)
-    both = left._replace(flops=2.0 * left.flops, bytes=left.bytes + right.bytes, batch=2.0 * batch)
-    return Operator(name, OperatorKind.matrix_16, forward, both, None, stored, present, core=True)
+    left_gradient = matmul_work(rows, depth, columns, batch, element)
+    right_gradient = matmul_work(depth, columns, rows, batch, element)
+    gradients = left_gradient._replace(
+        flops=2.0 * left_gradient.flops, bytes=left_gradient.bytes + right_gradient.bytes, batch=2.0 * batch
+    )
+    return Operator(name, OperatorKind.matrix_16, forward, gradients, None, stored, present, core=True)
 
 
 def elementwise(
@@ -116,7 +131,7 @@ def elementwise(
     recomputed_from: int = 0,
     not_stored_from: int = 0,
 ) -> Operator:
-    """A norm, activation, dropout or residual, by bytes and FLOPs per element; mostly bound by memory."""
+    """Return a norm, activation, dropout or residual by bytes and FLOPs per element, mostly bound by memory."""
     forward = Work(flops.forward * elements, forward_bytes * elements)
     backward = Work(flops.backward * elements, backward_bytes * elements)
     return Operator(
@@ -141,22 +156,26 @@ class CastElements(NamedTuple):
     weights: Scalar
 
 
-def casts(elements: CastElements, element: Element, backward: Scalar, trains: bool) -> Operator:
-    """Casts of inputs in the forward, and in the backward of gradients, to narrower operands.
+def casts(elements: CastElements, element: Element, backward: Scalar, trains_weights: bool) -> Operator:
+    """Return the casts of inputs in the forward, and in the backward of gradients, to narrower operands.
 
     A kernel writes an operand as it is, and transposed where weights are trained. Where transposed operands are cast
     apart (``element.transposed_casts``), :func:`casts_by_row` are in their place.
     """
     inputs, gradients = elements.inputs, elements.gradients / elements.inputs
-    act, operand, apart = element.activation, element.operand, times(backward, element.transposed_casts)
-    cast = element.reads * act + times(1.0 + (backward if trains else 0.0), operand)
+    act, operand, transposed_casts = element.activation, element.operand, times(backward, element.transposed_casts)
+    cast_bytes = element.reads * act + times(1.0 + (backward if trains_weights else 0.0), operand)
     narrow = jnp.where(operand < act, 1.0, 0.0)
-    forward, back = where_on(apart, casts_by_row(elements, element, trains), (cast, cast * gradients))
-    return elementwise("quantization", inputs, forward, back, 0.0, flops=Flops(0.0, 0.0), present=narrow)
+    forward, backward_bytes = where_on(
+        transposed_casts, casts_by_row(elements, element, trains_weights), (cast_bytes, cast_bytes * gradients)
+    )
+    return elementwise("quantization", inputs, forward, backward_bytes, 0.0, flops=Flops(0.0, 0.0), present=narrow)
 
 
-def casts_by_row(elements: CastElements, element: Element, trains: bool) -> tuple[Scalar, Scalar]:
-    """Bytes per input, forward and backward, of casts with a scale a row, whose transposed operands are cast apart.
+def casts_by_row(elements: CastElements, element: Element, trains_weights: bool) -> tuple[Scalar, Scalar]:
+    """Return the bytes per input, forward and backward, of casts with a scale a row.
+
+    Their transposed operands are cast apart.
 
     An operand is read in 16 bits and written. Its transposed one has other scales, known after the last row: a 16-bit
     copy is written transposed, read and written in 8 bits, for gradients of inputs from the weights, which every
@@ -166,15 +185,15 @@ def casts_by_row(elements: CastElements, element: Element, trains: bool) -> tupl
     """
     act, operand = element.activation, element.operand
     gradients, weights = elements.gradients / elements.inputs, elements.weights / elements.inputs
-    cast, transposed, scaled = element.reads * act + operand, 2.0 * act + operand, 2.0 * act
-    back = gradients * cast + weights * (act + transposed) + scaled
-    if trains:
-        back = back + (1.0 + gradients) * transposed + weights * scaled
-    return cast + weights * cast, back
+    cast_bytes, transposed, scaled = element.reads * act + operand, 2.0 * act + operand, 2.0 * act
+    backward_bytes = gradients * cast_bytes + weights * (act + transposed) + scaled
+    if trains_weights:
+        backward_bytes = backward_bytes + (1.0 + gradients) * transposed + weights * scaled
+    return cast_bytes + weights * cast_bytes, backward_bytes
 
 
-class Attended(NamedTuple):
-    """Shape of a flash-attention kernel."""
+class FlashShape(NamedTuple):
+    """Sizes of a flash-attention kernel."""
 
     batch: Scalar  # heads
     queries: Scalar
@@ -185,21 +204,21 @@ class Attended(NamedTuple):
     steps: Scalar = 1.0  # kernels of a ring that share the keys
 
 
-def flash_attention(attended: Attended, element: Element, stored: Scalar, present: Scalar) -> Operator:
-    """Flash attention (Dao 2023).
+def flash_attention(shape: FlashShape, element: Element, stored: Scalar, present: Scalar) -> Operator:
+    """Return the operator of flash attention (Dao 2023).
 
     Forward: ``4 d`` FLOPs per pair; backward: five products instead of two, 2.5 times as many. Heads are padded to a
     multiple of 32 columns (``round_multiple`` of FlashAttention-2, from memory). Bytes: queries, keys, values and
     outputs once (forward), and their gradients (backward). ``rows`` of the work are the keys per kernel, which set its
     rate. Each kernel of a ring reads the queries and writes outputs.
     """
-    batch, queries, keys, pairs, head_dim, kv_heads, steps = attended
+    batch, queries, keys, pairs, head_dim, kv_heads, steps = shape
     flops = 4.0 * batch * pairs * HEAD_MULTIPLE * ceiling(head_dim * (1.0 / HEAD_MULTIPLE))
     query_bytes = element.activation * batch * queries * head_dim
     key_bytes = element.activation * kv_heads * keys * head_dim
-    moved, rows = 2.0 * steps * query_bytes + 2.0 * key_bytes, keys / steps
-    forward = Work(flops, moved, rows, head_dim, keys, batch)
-    backward = Work(BACKWARD_FLOPS * flops, 2.0 * moved, rows, head_dim, keys, batch)
+    forward_bytes, rows = 2.0 * steps * query_bytes + 2.0 * key_bytes, keys / steps
+    forward = Work(flops, forward_bytes, rows, head_dim, keys, batch)
+    backward = Work(BACKWARD_FLOPS * flops, 2.0 * forward_bytes, rows, head_dim, keys, batch)
     return Operator(
         "flash_attention", OperatorKind.flash, forward, backward, None, stored, present, core=True, kept=1.0
     )

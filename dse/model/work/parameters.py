@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, nothing, plus, times, where_on
+from dse.model.choice import nothing, plus, times, value_or, where_on
 from dse.model.layout import Layout
 from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
 from dse.types import Design, Recompute, Scalar, Workload
 
 
 def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Matrix parameters of one layer with a dense feed-forward, on one of ``tp`` devices.
+    """Return the matrix parameters of one layer with a dense feed-forward, on one of ``tp`` devices.
 
     ``h d (a + 2 g) + a d h + (2 or 3) h f``; key/value heads are replicated when tp exceeds them.
     """
@@ -24,7 +24,10 @@ def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def attention_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Matrix parameters of attention per layer; of a hybrid the mean over attention and state-space blocks."""
+    """Return the matrix parameters of attention per layer.
+
+    A hybrid has the mean over attention and state-space blocks.
+    """
     w, shares = workload, shares_of(workload)
     gate = times(shares.gate, w.hidden * w.n_heads * w.head_dim / tp)
     attends = times(shares.attends, plus(attention_of(w).parameters(tp), gate))
@@ -32,38 +35,41 @@ def attention_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def position_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer's projection of relative positions (Transformer-XL)."""
+    """Return the parameters of one layer's projection of relative positions (Transformer-XL)."""
     return workload.relative_positions * workload.hidden * workload.n_heads * workload.head_dim / tp
 
 
 def layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer with a dense feed-forward on one device: matrices, and vectors, not split by tp."""
+    """Return the parameters of one layer with a dense feed-forward on one device.
+
+    Matrices, and vectors, which tp does not split.
+    """
     return layer_matrix_parameters(workload, tp) + vector_parameters(workload)
 
 
 def vector_parameters(workload: Workload) -> Scalar:
-    """Norm parameters of a layer: two norms of the model's width, and those of compressed columns."""
+    """Return the norm parameters of a layer: two norms of the model's width, and those of compressed columns."""
     of_layer = shares_of(workload).norms * workload.norm_vectors * workload.hidden
     return plus(of_layer, times(workload.norm_vectors, attention_of(workload).normalised))
 
 
 def serial_block(workload: Workload) -> Scalar:
-    """1 where the feed-forward follows attention with a norm and a residual between them, 0 for parallel blocks."""
-    return 1.0 - given(workload.parallel_block, 0.0)
+    """Return 1 where the feed-forward follows attention with a norm and a residual between them, else 0."""
+    return 1.0 - value_or(workload.parallel_block, 0.0)
 
 
 def embedding_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Token embedding (split over tp) and learned positions (not split)."""
+    """Return the parameters of the token embedding (split over tp) and of learned positions (not split)."""
     return workload.vocab * workload.hidden / tp + workload.learned_positions * workload.seq_len * workload.hidden
 
 
 def head_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Output projection (split over tp); the same count whether or not it is tied to the embedding."""
+    """Return the parameters of the output projection, split over tp, whether or not it is tied to the embedding."""
     return workload.vocab * workload.hidden / tp
 
 
-def copied_embedding(workload: Workload, pp: Scalar, tp: Scalar) -> Scalar:
-    """Parameters of the second embedding, on the last of several stages, for multi-token prediction."""
+def second_embedding_parameters(workload: Workload, pp: Scalar, tp: Scalar) -> Scalar:
+    """Return the parameters of the second embedding, on the last of several stages, for multi-token prediction."""
     predicted = workload.predicted
     if nothing(predicted):
         return 0.0
@@ -71,38 +77,38 @@ def copied_embedding(workload: Workload, pp: Scalar, tp: Scalar) -> Scalar:
 
 
 def stage_parameters(design: Design, layout: Layout) -> Scalar:
-    """Parameters of the most loaded device without routed experts: its layers, and embedding or head.
+    """Return the parameters of the most loaded device without routed experts: its layers, and embedding or head.
 
     Embedding or head count by their excess over the layer that their stage may lack.
     """
     w, m = design.workload, design.mapping
     layer, embedding, head = usual_layer_parameters(w, m.tp), embedding_parameters(w, m.tp), head_parameters(w, m.tp)
     # The dense feed-forward of the first layers is on the first stage, like the embedding.
-    head = plus(head, feed_forward_of(w).prediction(), copied_embedding(w, m.pp, m.tp))
+    head = plus(head, feed_forward_of(w).prediction(), second_embedding_parameters(w, m.pp, m.tp))
     embedding = plus(embedding, times(layout.experts.first, layer_parameters(w, m.tp) - layer))
-    alone = embedding + jnp.where(w.tied_embeddings > 0.0, 0.0, head)
+    single_stage = embedding + jnp.where(w.tied_embeddings > 0.0, 0.0, head)
     larger = jnp.maximum(embedding - layout.stages.first_lacks * layer, head - layout.stages.last_lacks * layer)
-    ends = jnp.where(m.pp > 1.0, jnp.maximum(larger, 0.0), alone)
+    ends = jnp.where(m.pp > 1.0, jnp.maximum(larger, 0.0), single_stage)
     # A device with both ends of a folded pipeline lacks a layer for each.
     copies = layout.pipeline.copies
-    both = jnp.maximum(alone - times(copies, layout.stages.first_lacks * layer), 0.0)
-    return times(copies, layout.layers * layer) + where_on(layout.pipeline.folded, both, ends)
+    both_ends = jnp.maximum(single_stage - times(copies, layout.stages.first_lacks * layer), 0.0)
+    return times(copies, layout.layers * layer) + where_on(layout.pipeline.folded, both_ends, ends)
 
 
 def parameter_count(workload: Workload) -> Scalar:
-    """Parameters of the model without biases (as in published shape tables)."""
+    """Return the parameters of the model without biases (as in published shape tables)."""
     return plus(common_parameters(workload), routed_parameters(workload))
 
 
 def main_model(workload: Workload) -> Workload:
-    """The model without multi-token prediction, as served, and as counted by publications."""
+    """Return the model without multi-token prediction, as served, and as counted by publications."""
     if workload.experts is None:
         return workload
     return dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=0.0))
 
 
 def common_parameters(workload: Workload) -> Scalar:
-    """Parameters of the model without routed experts, which have a data-parallel size of their own."""
+    """Return the parameters of the model without routed experts, which have a data-parallel size of their own."""
     head = (1.0 - workload.tied_embeddings) * head_parameters(workload)
     feed_forward, final_norm = feed_forward_of(workload), workload.hidden
     layers = feed_forward.layers(layer_parameters(workload), lambda: expert_layer_parameters(workload))
@@ -113,36 +119,42 @@ def common_parameters(workload: Workload) -> Scalar:
 
 
 def usual_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer without routed experts, mean over all layers after the first dense ones."""
+    """Return the parameters of one layer without routed experts, mean over all layers after the first dense ones."""
     dense = layer_parameters(workload, tp)
-    return feed_forward_of(workload).behind_first(dense, lambda: expert_layer_parameters(workload, tp))
+    return feed_forward_of(workload).after_first_dense(dense, lambda: expert_layer_parameters(workload, tp))
 
 
 def stage_expert_parameters(design: Design, layout: Layout) -> Scalar:
-    """Parameters of routed experts on the most loaded device; a single stage also has the first dense layers."""
+    """Return the parameters of routed experts on the most loaded device.
+
+    A single stage also has the first dense layers.
+    """
     first = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first)
     return times(layout.pipeline.copies, times(layout.layers - first, layer_expert_parameters(design, layout)))
 
 
 def layer_expert_parameters(design: Design, layout: Layout) -> Scalar:
-    """Parameters of routed experts per layer and device; the mean where not all layers have experts."""
+    """Return the parameters of routed experts per layer and device, a mean where not all layers have experts."""
     feed_forward, experts = feed_forward_of(design.workload), layout.experts
-    return feed_forward.behind_first(0.0, lambda: times(experts.local, feed_forward.expert(experts.etp.size)))
+    return feed_forward.after_first_dense(0.0, lambda: times(experts.local, feed_forward.expert(experts.etp.size)))
 
 
 def expert_layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Matrix parameters of one layer with experts, without the routed ones: attention, router, shared expert."""
+    """Return the matrix parameters of one layer with experts, without the routed ones.
+
+    Attention, router and shared expert.
+    """
     attention = attention_matrix_parameters(workload, tp) + position_parameters(workload, tp)
     return plus(attention, feed_forward_of(workload).common(tp))
 
 
 def expert_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer with experts, without the routed ones: matrices and vectors."""
+    """Return the parameters of one layer with experts, without the routed ones: matrices and vectors."""
     return expert_layer_matrix_parameters(workload, tp) + vector_parameters(workload)
 
 
 def routed_parameters(workload: Workload) -> Scalar:
-    """Parameters of all routed experts of the model."""
+    """Return the parameters of all routed experts of the model."""
     feed_forward = feed_forward_of(workload)
     return feed_forward.layers(0.0, feed_forward.routed)
 
@@ -151,16 +163,18 @@ def routed_parameters(workload: Workload) -> Scalar:
 
 
 def attended_tokens(workload: Workload) -> Scalar:
-    """Tokens per query by the convention of the full square, mean over layers.
+    """Return the tokens per query by the convention of the full square, mean over layers.
 
     The sequence, or the window of layers that have one: kernels compute no more.
     """
     w = workload
-    return w.seq_len if nothing(w.local_layers) else attention_of(w).held(w.seq_len)
+    return w.seq_len if nothing(w.local_layers) else attention_of(w).cached_tokens(w.seq_len)
 
 
 def attention_flops(workload: Workload) -> Scalar:
-    """Forward FLOPs per token of scores and context, full square: ``4 L s a d`` with the mean head size ``d``.
+    """Return the forward FLOPs per token of scores and context, full square: ``4 L s a d``.
+
+    ``d`` is the mean head size.
 
     ``s`` are the :func:`attended_tokens`: of windowed layers the window.
     """
@@ -169,20 +183,23 @@ def attention_flops(workload: Workload) -> Scalar:
 
 
 def forward_flops(workload: Workload) -> Scalar:
-    """Forward FLOPs per token of layer matrices and the full attention square, no head; ``k`` routed experts."""
-    a_layer = layer_matrix_parameters(workload) - position_parameters(workload)  # not multiplied by tokens
+    """Return the forward FLOPs per token of layer matrices and the full attention square, without the head.
+
+    A token uses ``k`` routed experts.
+    """
+    matrix_parameters = layer_matrix_parameters(workload) - position_parameters(workload)  # not multiplied by tokens
     feed_forward = feed_forward_of(workload)
 
     def with_experts() -> Scalar:
         common = expert_layer_matrix_parameters(workload) - position_parameters(workload)
-        return common + feed_forward.met_share * feed_forward.routed()
+        return common + feed_forward.active_share * feed_forward.routed()
 
-    layers = plus(feed_forward.layers(a_layer, with_experts), feed_forward.prediction())
+    layers = plus(feed_forward.layers(matrix_parameters, with_experts), feed_forward.prediction())
     return 2.0 * layers + attention_flops(workload)
 
 
 def repeated_flops(workload: Workload, keeps_products: Scalar = 0.0) -> Scalar:
-    """Forward FLOPs per token that recompute operator by operator repeats.
+    """Return the forward FLOPs per token that recompute operator by operator repeats.
 
     Every other product of query, key, value, output, gate, up and down, in this order: key, output, up; or the
     attention core, where all products are kept.
@@ -193,8 +210,13 @@ def repeated_flops(workload: Workload, keeps_products: Scalar = 0.0) -> Scalar:
     return where_on(keeps_products, attention_flops(w), every_other)
 
 
-def flops_of_levels(workload: Workload, levels: Mapping[int, Scalar]) -> Scalar:
-    """Forward FLOPs per token that levels of expert recompute repeat; ``levels``: level → 1 where active."""
+def recomputed_flops(workload: Workload, levels: Mapping[int, Scalar]) -> Scalar:
+    """Return the forward FLOPs per token that levels of expert recompute repeat.
+
+    Args:
+        workload: the model.
+        levels: level → 1 where active.
+    """
     if not levels:
         return 0.0
     up = times(2.0 * levels[Recompute.norms] * workload.blocks * workload.n_heads, attention_of(workload).projected_up)
@@ -202,7 +224,7 @@ def flops_of_levels(workload: Workload, levels: Mapping[int, Scalar]) -> Scalar:
 
 
 def model_flops(workload: Workload, attention_share: Scalar = 1.0) -> Scalar:
-    """Model FLOPs of one step: three passes, head counted, recompute not (Narayanan et al. 2021, eq. 3).
+    """Return the model FLOPs of one step: three passes, head counted, recompute not (Narayanan et al. 2021, eq. 3).
 
     Without a backward one pass. Frozen matrices have no weight gradient, so two passes, without the FLOPs of adapters,
     as in publications. ``attention_share`` scales the attention square: 1 is the Megatron/PaLM convention, in which

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import nothing, plus, required, times
 from dse.model.layout import Layout
-from dse.model.work.adapters import Trained
+from dse.model.work.adapters import TrainedWeights
 from dse.model.work.parameters import head_parameters
 from dse.types import Design, Dimension, Group, Message, MessageKind, Scalar, Scope, Window
 
@@ -15,25 +15,25 @@ _ALL_REDUCE, _ALL_GATHER = MessageKind.all_reduce, MessageKind.all_gather
 _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 
 
-def data_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: Trained) -> list[Message]:
-    """Gradients and weights between the replicas of ``parameters`` weights, per step.
+def data_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: TrainedWeights) -> list[Message]:
+    """Return the messages of gradients and weights between the replicas of ``parameters`` weights, per step.
 
     With several copies of the state, each share of the gradients is summed over the copies once a step, layer by layer
     (hybrid sharding: Zhao et al. 2023, section 3.2.2). Frozen weights are only gathered.
     """
     w, m = design.workload, design.mapping
     trained = w.backward
-    changing = trained_of.of(parameters, layout.layers)
+    changing = trained_of.trained_count(parameters, layout.layers)
     shared, predicted = w.tied_embeddings > 0.0, w.predicted
     if not nothing(predicted):  # multi-token prediction: the last stage has an embedding of its own
         shared = shared | (predicted > 0.0)
-    tied: Scalar = jnp.where((m.pp > 1.0) & shared, times(trained_of.whole, trained), 0.0)
-    tied = times(1.0 - layout.pipeline.folded, tied)
-    between = state_messages(design, layout, parameters, Scope.weights, trained_of)
+    tied_times: Scalar = jnp.where((m.pp > 1.0) & shared, times(trained_of.trains_model, trained), 0.0)
+    tied_times = times(1.0 - layout.pipeline.folded, tied_times)
+    messages = state_messages(design, layout, parameters, Scope.weights, trained_of)
     if m.sharding is not None:
-        between = partitioned(between, design, layout, changing)
+        messages = partitioned_messages(messages, design, layout, changing)
     return [
-        *between,
+        *messages,
         copies_message(design, layout, changing, Scope.weights),
         # First and last stage sum the gradients of a shared embedding.
         Message(
@@ -43,13 +43,13 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar, trained_of
             Scope.tied_embedding,
             layout.groups.pp,
             design.software.gradient_message_bytes * head_parameters(w, m.tp),
-            tied,
+            tied_times,
         ),
     ]
 
 
 def _sharers(layout: Layout, scope: Scope) -> tuple[Group, Group]:
-    """Devices that share the state of the weights of a scope, and devices with the same share of it."""
+    """Return the devices that share the state of the weights of a scope, and devices with the same share of it."""
     if scope is Scope.weights:
         return layout.groups.dp, layout.groups.copies
     return layout.experts.replicas, layout.experts.copies
@@ -60,7 +60,7 @@ _PREFIX = {Scope.weights: "", Scope.expert_weights: "expert_"}
 
 
 def copies_message(design: Design, layout: Layout, parameters: Scalar, scope: Scope) -> Message:
-    """All-reduce of a share of the gradients over the copies of the state."""
+    """Return the all-reduce of a share of the gradients over the copies of the state."""
     shards, copies = _sharers(layout, scope)
     gradients = parameters * design.software.gradient_message_bytes
     return Message(
@@ -77,9 +77,9 @@ def copies_message(design: Design, layout: Layout, parameters: Scalar, scope: Sc
 
 
 def state_messages(
-    design: Design, layout: Layout, parameters: Scalar, scope: Scope, trained_of: Trained
+    design: Design, layout: Layout, parameters: Scalar, scope: Scope, trained_of: TrainedWeights
 ) -> list[Message]:
-    """Gradients and weights between the replicas of ``parameters`` weights that share their state.
+    """Return the messages between the replicas of ``parameters`` weights that share their state.
 
     ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
     ZeRO 2: a reduce-scatter every micro-batch (under a pipeline it is ZeRO 1, see ``layout.zero_stage``). ZeRO 3:
@@ -88,49 +88,65 @@ def state_messages(
     adapters they are of all weights, and the gradients are those of the adapters.
     """
     n, stage, trained = layout.n_micro_batches, layout.zero, design.workload.backward
-    changing, frozen = trained_of.of(parameters, layout.layers), times(parameters, trained_of.frozen_bytes)
-    gradients = changing * design.software.gradient_message_bytes
-    weights = plus(times(jnp.where(stage >= 3.0, 1.0, 0.0), frozen), changing * weight_message_bytes(design, layout))
+    trained_parameters, frozen = (
+        trained_of.trained_count(parameters, layout.layers),
+        times(parameters, trained_of.frozen_bytes),
+    )
+    gradients = trained_parameters * design.software.gradient_message_bytes
+    weights = plus(
+        times(jnp.where(stage >= 3.0, 1.0, 0.0), frozen), trained_parameters * weight_message_bytes(design, layout)
+    )
     pieces = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0)
 
     def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window) -> Message:
-        whole, group = _PREFIX[scope] + name, _sharers(layout, scope)[0]
-        return Message(whole, kind, Dimension.data, scope, group, size, times, pieces, window)
+        full_name, group = _PREFIX[scope] + name, _sharers(layout, scope)[0]
+        return Message(full_name, kind, Dimension.data, scope, group, size, times, pieces, window)
 
     forward_gathers = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, trained, 0.0))
     backward_gathers = jnp.where(stage >= 3.0, trained * n, 0.0)
     scatters = trained * jnp.where(stage >= 2.0, n, jnp.where(stage >= 1.0, 1.0, 0.0))
-    whole = trained * jnp.where(stage >= 1.0, 0.0, 1.0)
+    all_reduces = trained * jnp.where(stage >= 1.0, 0.0, 1.0)
     forward, backward = Window.stage_forward, Window.stage_backward
     return [
         message("weights_all_gather", _ALL_GATHER, weights, forward_gathers, forward),
-        message("gradients_all_reduce", _ALL_REDUCE, gradients, whole, backward)._replace(pieces=1.0),
+        message("gradients_all_reduce", _ALL_REDUCE, gradients, all_reduces, backward)._replace(pieces=1.0),
         message("gradients_reduce_scatter", _REDUCE_SCATTER, gradients, scatters, backward),
         message("weights_all_gather_again", _ALL_GATHER, weights, backward_gathers, backward),
     ]
 
 
 def weight_message_bytes(design: Design, layout: Layout) -> Scalar:
-    """Message bytes per gathered weight: those of an activation, or of 8 bits where a stack gathers what it multiplies.
+    """Return the message bytes per gathered weight.
+
+    Those of an activation, or of 8 bits where a stack gathers what it multiplies.
 
     Recipes with narrow operands may gather the weights after their cast (fp8_param_gather of Megatron-Core).
     """
-    act, stated = layout.element.activation, design.software.weight_message_bytes
-    return act if stated is None else jnp.where(layout.element.operand < act, stated, act)
+    act, software_bytes = layout.element.activation, design.software.weight_message_bytes
+    return act if software_bytes is None else jnp.where(layout.element.operand < act, software_bytes, act)
 
 
-def expert_state_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: Trained) -> list[Message]:
-    """The same for ``parameters`` of routed experts; with adapters only the gathers of ZeRO 3."""
+def expert_state_messages(
+    design: Design, layout: Layout, parameters: Scalar, trained_of: TrainedWeights
+) -> list[Message]:
+    """Return the messages between the replicas of ``parameters`` of routed experts.
+
+    With adapters they are the gathers of ZeRO 3 alone.
+    """
     scope = Scope.expert_weights
-    found = state_messages(design, layout, parameters, scope, Trained())
-    if trained_of.whole:
-        return [*found, copies_message(design, layout, parameters, scope)]
-    gathers, kept = jnp.where(layout.zero >= 3.0, 1.0, 0.0), parameters * trained_of.frozen_bytes
-    return [m._replace(times=m.times * gathers, size=kept) for m in found if m.kind is _ALL_GATHER]
+    messages = state_messages(design, layout, parameters, scope, TrainedWeights())
+    if trained_of.trains_model:
+        return [*messages, copies_message(design, layout, parameters, scope)]
+    gathers, frozen_size = jnp.where(layout.zero >= 3.0, 1.0, 0.0), parameters * trained_of.frozen_bytes
+    return [m._replace(times=m.times * gathers, size=frozen_size) for m in messages if m.kind is _ALL_GATHER]
 
 
-def partitioned(found: list[Message], design: Design, layout: Layout, changing: Scalar) -> list[Message]:
-    """Messages of ZeRO 3 with weights and gradients split over parts of the replicas, and the optimiser over all.
+def partitioned_messages(
+    messages: list[Message], design: Design, layout: Layout, trained_parameters: Scalar
+) -> list[Message]:
+    """Return the messages of ZeRO 3 with weights and gradients split over parts of the replicas.
+
+    The optimiser is split over all replicas.
 
     Every micro-batch gathers weights and scatters gradients within the partitions; once a step the gradients are
     scattered over the partitions and the new weights gathered over them. With a secondary copy of the weights for the
@@ -144,28 +160,30 @@ def partitioned(found: list[Message], design: Design, layout: Layout, changing: 
     usual = design.software.gradient_message_bytes
     reduce_bytes = jnp.where(zero_3 & (sharding.scattered_bytes > 0.0), sharding.scattered_bytes, usual)
     narrow = jnp.where(zero_3, sharding.gathered_bytes / weight_message_bytes(design, layout), 1.0)
-    forward_group = jax.tree.map(lambda whole, part: jnp.where(secondary, whole, part), dp, parts.weights)
-    inside: dict[str, tuple[Group, Scalar]] = {
+    forward_group = jax.tree.map(lambda full, part: jnp.where(secondary, full, part), dp, parts.weights)
+    partition_groups: dict[str, tuple[Group, Scalar]] = {
         "weights_all_gather": (forward_group, narrow),
         "weights_all_gather_again": (parts.weights, narrow),
         "gradients_reduce_scatter": (parts.gradients, reduce_bytes / usual),
         "gradients_all_reduce": (dp, 1.0),
     }
-    of_parts = [m._replace(group=inside[m.name][0], size=m.size * inside[m.name][1]) for m in found]
-    once = jnp.where(zero_3, trained, 0.0)
-    left = changing * usual / parts.gradients.size
-    new = changing * weight_message_bytes(design, layout) / parts.weights.size
+    partition_messages = [
+        m._replace(group=partition_groups[m.name][0], size=m.size * partition_groups[m.name][1]) for m in messages
+    ]
+    step_runs = jnp.where(zero_3, trained, 0.0)
+    gradient_shard_bytes = trained_parameters * usual / parts.gradients.size
+    weight_shard_bytes = trained_parameters * weight_message_bytes(design, layout) / parts.weights.size
     pieces = layout.layers + 1.0
     return [
-        *of_parts,
+        *partition_messages,
         Message(
             "gradients_reduce_scatter_across",
             _REDUCE_SCATTER,
             Dimension.data,
             Scope.weights,
             parts.gradients_across,
-            left,
-            once,
+            gradient_shard_bytes,
+            step_runs,
             pieces,
             Window.stage_backward,
         ),
@@ -175,8 +193,8 @@ def partitioned(found: list[Message], design: Design, layout: Layout, changing: 
             Dimension.data,
             Scope.weights,
             parts.weights_across,
-            new,
-            jnp.where(secondary, 0.0, once),
+            weight_shard_bytes,
+            jnp.where(secondary, 0.0, step_runs),
             pieces,
             Window.stage_forward,
         ),

@@ -9,11 +9,17 @@ import jax.numpy as jnp
 from dse.model.choice import plus, times, where_on
 from dse.model.layout import Layout, with_balanced_experts
 from dse.model.work import offload
-from dse.model.work.adapters import Trained, fine_tuned, frozen, trained_parameters, without_backward
+from dse.model.work.adapters import (
+    TrainedWeights,
+    fine_tuned_operators,
+    frozen_operator,
+    trained_parameters,
+    without_backward,
+)
 from dse.model.work.blocks import feed_forward_of
 from dse.model.work.ledger import Phase, Runs, Sends
 from dse.model.work.messages import executions, training_messages
-from dse.model.work.offload import Beyond, OnHost
+from dse.model.work.offload import OnHost, TieredOffload
 from dse.model.work.parameters import (
     common_parameters,
     layer_expert_parameters,
@@ -22,12 +28,12 @@ from dse.model.work.parameters import (
     stage_parameters,
     usual_layer_parameters,
 )
-from dse.model.work.state import Kept, StateBytes, kept_bytes, optimizer_traffic, state_bytes
+from dse.model.work.state import StateBytes, StoredActivations, optimizer_traffic, state_bytes, stored_activations
 from dse.model.work.transformer import embedding_operators, expert_layer_operators, head_operators, layer_operators
 from dse.types import Design, Group, Message, Operator, OperatorKind, Scalar, Scope, Work
 
 
-class Lists(NamedTuple):
+class OperatorLists(NamedTuple):
     """Operators of a step, per micro-batch and device."""
 
     layer: tuple[Operator, ...]  # the usual layer; of a mixture one with experts
@@ -40,21 +46,21 @@ class Lists(NamedTuple):
 class TrainingWork(NamedTuple):
     """Work of a step: operators per micro-batch and device, messages, and bytes."""
 
-    lists: Lists
+    lists: OperatorLists
     messages: tuple[Message, ...]
     parameters: Scalar  # of the most loaded device, without routed experts
     routed: Scalar  # routed experts of the most loaded device
     state: StateBytes  # per trained parameter
     routed_state: StateBytes  # per parameter of a routed expert
-    trained: Trained
-    kept: Kept
-    first_kept: Kept  # of a layer with a dense feed-forward
+    trained: TrainedWeights
+    stored_activations: StoredActivations
+    first_layer_activations: StoredActivations  # of a layer with a dense feed-forward
     on_host: OnHost
-    beyond: Beyond | None  # on storage and of the host's update
+    tiered: TieredOffload | None  # on storage and of the host's update
 
     @property
     def layer(self) -> tuple[Operator, ...]:
-        """Operators of the usual layer; of a mixture one with experts."""
+        """Operators of the usual layer, of a mixture those of one with experts."""
         return self.lists.layer
 
     @property
@@ -68,31 +74,49 @@ class TrainingWork(NamedTuple):
         return self.lists.head
 
 
-def mean_kept(design: Design, layout: Layout, usual: Kept, dense: Kept) -> Kept:
-    """Activation bytes of the layers after the first dense ones: mean stored, maximum recomputed."""
-    recomputed = where_on(layout.experts.dense_share, jnp.maximum(usual.recomputed, dense.recomputed), usual.recomputed)
-    return Kept(feed_forward_of(design.workload).behind_first(dense.mean, lambda: usual.mean), recomputed)
+def mean_activations(
+    design: Design, layout: Layout, usual_layer: StoredActivations, dense_layer: StoredActivations
+) -> StoredActivations:
+    """Return the activation bytes of the layers after the first dense ones: mean stored, maximum recomputed."""
+    recomputed = where_on(
+        layout.experts.dense_share, jnp.maximum(usual_layer.recomputed, dense_layer.recomputed), usual_layer.recomputed
+    )
+    return StoredActivations(
+        feed_forward_of(design.workload).after_first_dense(dense_layer.mean, lambda: usual_layer.mean), recomputed
+    )
 
 
 def training_work(design: Design, layout: Layout) -> TrainingWork:
-    """Work of a training step of ``design``."""
+    """Return the work of a training step of ``design``.
+
+    Args:
+        design: the design.
+        layout: sizes and groups of the design.
+    """
     lists, state = operator_lists(design, layout), state_bytes(design, layout, layout.groups.dp)
     if not design.workload.trains_all:
         lists = with_adapters(lists, design, layout)
     trained = trained_parameters(lists.layer, design)
     parameters, routed = stage_parameters(design, layout), stage_expert_parameters(design, layout)
-    a_layer, held = usual_layer_parameters(design.workload, design.mapping.tp), layer_expert_parameters(design, layout)
+    layer_parameters, expert_parameters = (
+        usual_layer_parameters(design.workload, design.mapping.tp),
+        layer_expert_parameters(design, layout),
+    )
     routed_state = trained.of_model(state_bytes(design, layout, layout.experts.replicas))
-    first_kept = kept_bytes(design, layout, lists.first_layer)
-    kept = feed_forward_of(design.workload).usual(first_kept, lambda: kept_bytes(design, layout, lists.layer))
-    kept = mean_kept(design, layout, kept, first_kept)
-    changing = trained.of(a_layer)
-    weights = plus(times(a_layer, trained.of_model(state).weights), times(trained.added, state.weights))
+    first_layer_activations = stored_activations(design, layout, lists.first_layer)
+    activations = feed_forward_of(design.workload).usual(
+        first_layer_activations, lambda: stored_activations(design, layout, lists.layer)
+    )
+    activations = mean_activations(design, layout, activations, first_layer_activations)
+    trained_per_layer = trained.trained_count(layer_parameters)
+    weights = plus(
+        times(layer_parameters, trained.of_model(state).weights), times(trained.adapter_parameters, state.weights)
+    )
     on_host = offload.on_host(
         design.mapping,
-        weights=plus(weights, times(held, routed_state.weights)),
-        activations=kept.mean,
-        optimizer=plus(changing * state.optimizer, times(held, routed_state.optimizer)),
+        weights=plus(weights, times(expert_parameters, routed_state.weights)),
+        activations=activations.mean,
+        optimizer=plus(trained_per_layer * state.optimizer, times(expert_parameters, routed_state.optimizer)),
     )
     return TrainingWork(
         lists=lists,
@@ -102,10 +126,12 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
         state=state,
         routed_state=routed_state,
         trained=trained,
-        kept=kept,
-        first_kept=first_kept,
+        stored_activations=activations,
+        first_layer_activations=first_layer_activations,
         on_host=on_host,
-        beyond=offload.beyond(design, on_host, changing * state.gradients / design.software.gradient_bytes),
+        tiered=offload.tiered_offload(
+            design, on_host, trained_per_layer * state.gradients / design.software.gradient_bytes
+        ),
     )
 
 
@@ -114,52 +140,55 @@ LAYER = (Scope.layer, Scope.expert_layer)
 
 
 def layer_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
-    """Ledger of one layer and micro-batch of a device, on the busiest rank of experts."""
+    """Return the ledger of one layer and micro-batch of a device, on the busiest rank of experts."""
     messages = tuple(message for message in work.messages if message.scope in LAYER)
     runs = Runs(work.layer, 1.0, design.workload.backward, layout.recompute)
     return Phase((runs,), (Sends(messages, 1.0, layout.recompute),))
 
 
 def step_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
-    """Ledger of a step, all devices: first dense layers, layers, embedding and head, the optimiser, all messages."""
+    """Return the ledger of a step on all devices.
+
+    First dense layers, layers, embedding and head, the optimiser, all messages.
+    """
     w, recompute = design.workload, layout.recompute
-    often = executions(design, layout, work.parameters, work.routed)
-    with_experts = often[Scope.expert_layer]
-    dense = plus(often[Scope.layer], times(-1.0, with_experts))
-    adapters = times(work.trained.added, w.blocks * design.mapping.tp)  # all devices of a stage
-    updated = plus(times(work.trained.whole, common_parameters(w)), adapters) * layout.replicas
+    execution_counts = executions(design, layout, work.parameters, work.routed)
+    with_experts = execution_counts[Scope.expert_layer]
+    dense = plus(execution_counts[Scope.layer], times(-1.0, with_experts))
+    adapters = times(work.trained.adapter_parameters, w.blocks * design.mapping.tp)  # all devices of a stage
+    trained_parameters = plus(times(work.trained.trains_model, common_parameters(w)), adapters) * layout.replicas
     routed = times(routed_parameters(w), layout.experts.holders)
     return Phase(
         runs=(
             Runs(work.lists.first_layer, dense, w.backward, recompute),
             Runs(work.lists.mean_layer, with_experts, w.backward, recompute),
-            Runs((*work.embedding, *work.head), often[Scope.embedding], w.backward),
-            *update_runs(design, layout, work.trained, w.backward * updated, times(w.backward, routed)),
+            Runs((*work.embedding, *work.head), execution_counts[Scope.embedding], w.backward),
+            *update_runs(design, layout, work.trained, w.backward * trained_parameters, times(w.backward, routed)),
         ),
         sends=tuple(
             Sends(tuple(m for m in work.messages if m.scope is scope), count, recompute)
-            for scope, count in often.items()
+            for scope, count in execution_counts.items()
         ),
     )
 
 
 def update_runs(
-    design: Design, layout: Layout, trained: Trained, parameters: Scalar, routed: Scalar
+    design: Design, layout: Layout, trained: TrainedWeights, parameters: Scalar, routed: Scalar
 ) -> tuple[Runs, Runs]:
-    """Optimiser passes over ``parameters``, and over ``routed`` of routed experts where these are trained."""
+    """Return the optimiser passes over ``parameters``, and over ``routed`` parameters of experts if trained."""
 
     def update(count: Scalar, replicas: Group) -> Runs:
-        moved = Work(0.0, optimizer_traffic(design, layout, replicas))
-        return Runs((Operator("optimizer", OperatorKind.vector, moved, None, None, 0.0),), count)
+        traffic = Work(0.0, optimizer_traffic(design, layout, replicas))
+        return Runs((Operator("optimizer", OperatorKind.vector, traffic, None, None, 0.0),), count)
 
-    routed = times(trained.whole, routed)
+    routed = times(trained.trains_model, routed)
     return update(parameters, layout.groups.dp), update(routed, layout.experts.replicas)
 
 
-def operator_lists(design: Design, layout: Layout) -> Lists:
-    """Operators of a step that trains all weights."""
+def operator_lists(design: Design, layout: Layout) -> OperatorLists:
+    """Return the operators of a step that trains all weights."""
     first, feed_forward = tuple(layer_operators(design, layout)), feed_forward_of(design.workload)
-    return Lists(
+    return OperatorLists(
         layer=feed_forward.usual(first, lambda: tuple(expert_layer_operators(design, layout))),
         first_layer=first,
         mean_layer=feed_forward.usual(
@@ -170,15 +199,21 @@ def operator_lists(design: Design, layout: Layout) -> Lists:
     )
 
 
-def with_adapters(lists: Lists, design: Design, layout: Layout) -> Lists:
-    """Operators of a step that trains adapters alone; without experts all layers share one list."""
+def with_adapters(lists: OperatorLists, design: Design, layout: Layout) -> OperatorLists:
+    """Return the operators of a step that trains adapters alone.
+
+    Without experts all layers share one list.
+    """
     layers = lists.layer, lists.first_layer, lists.mean_layer
-    tuned = {key: fine_tuned(each, design, layout) for key, each in {id(each): each for each in layers}.items()}
-    layer, first, mean = (tuned[id(each)] for each in layers)
-    return Lists(
+    tuned_operators = {
+        key: fine_tuned_operators(operators, design, layout)
+        for key, operators in {id(operators): operators for operators in layers}.items()
+    }
+    layer, first, mean = (tuned_operators[id(operators)] for operators in layers)
+    return OperatorLists(
         layer=layer,
         first_layer=first,
         mean_layer=mean,
         embedding=without_backward(lists.embedding),
-        head=tuple(frozen(operator, layout) for operator in lists.head),
+        head=tuple(frozen_operator(operator, layout) for operator in lists.head),
     )

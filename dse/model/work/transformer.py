@@ -11,7 +11,7 @@ from dse.model.choice import nothing
 from dse.model.layout import Layout
 from dse.model.work.blocks import attention_of
 from dse.model.work.experts import expert_operators, expert_quantization
-from dse.model.work.grouped import kept_of
+from dse.model.work.grouped import stored_share
 from dse.model.work.operators import (
     ACTIVATION,
     DROPOUT,
@@ -29,29 +29,29 @@ from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar
 
 
 def layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
-    """All operators of one layer with a dense feed-forward, per micro-batch and device, in forward order.
+    """Return all operators of one layer with a dense feed-forward, per micro-batch and device, in forward order.
 
     Stored bytes follow Korthikanti et al. 2022, section 4.1: each operator stores its input, dropout its mask.
     ``core``: attention operators of a serving step, instead of those of training.
     """
-    return layer_around(design, layout, feed_forward(design, layout), quantization(design, layout), core)
+    return layer_with_feed_forward(design, layout, feed_forward(design, layout), quantization(design, layout), core)
 
 
 def expert_layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
-    """All operators of one layer with experts, per micro-batch and device, in forward order."""
-    ffn_input = layout.element.stored_input * kept_inputs(design.mapping, layout)[1] * design.workload.hidden
+    """Return all operators of one layer with experts, per micro-batch and device, in forward order."""
+    ffn_input = layout.element.stored_input * stored_input_tokens(design.mapping, layout)[1] * design.workload.hidden
     operators = expert_operators(design, layout, ffn_input)
-    return layer_around(design, layout, operators, expert_quantization(design, layout), core)
+    return layer_with_feed_forward(design, layout, operators, expert_quantization(design, layout), core)
 
 
-def layer_around(
+def layer_with_feed_forward(
     design: Design,
     layout: Layout,
     feed_forward: list[Operator],
     quantization: Operator,
     core: list[Operator] | None = None,
 ) -> list[Operator]:
-    """Operators of a layer around those of its feed-forward."""
+    """Return the operators of a layer around those of its feed-forward."""
     w = design.workload
     e, act = layout.element, layout.element.activation
     rows = layout.norm_tokens * w.hidden  # elements of a residual-stream tensor
@@ -62,7 +62,7 @@ def layer_around(
     norm_stored = act * rows
     mask_stored = w.dropout * MASK_BYTES * rows
     serial = serial_block(w)
-    attention_input = e.stored_input * kept_inputs(design.mapping, layout)[0] * w.hidden
+    attention_input = e.stored_input * stored_input_tokens(design.mapping, layout)[0] * w.hidden
     # Attention's backward needs its output in 16 bits; a projection in a narrower format stores a copy.
     context = layout.tokens * layout.context_width * (act + jnp.where(e.stored_input < act, e.stored_input, 0.0))
     return [
@@ -72,7 +72,13 @@ def layer_around(
         *attention_of(w).projections(design, layout, attention_input),
         *(core or attention_of(w).core(design, layout)),
         linear(
-            "projection", layout.tokens, w.hidden, layout.context_width, e, context, kept=kept_of(design.software, 0.0)
+            "projection",
+            layout.tokens,
+            w.hidden,
+            layout.context_width,
+            e,
+            context,
+            stored_ratio=stored_share(design.software, 0.0),
         ),
         elementwise(
             "attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL, present=serial
@@ -94,13 +100,13 @@ def layer_around(
 
 
 def feed_forward(design: Design, layout: Layout) -> list[Operator]:
-    """A dense feed-forward: up (and gate), activation, down."""
+    """Return the operators of a dense feed-forward: up (and gate), activation, down."""
     w = design.workload
     e, act = layout.element, layout.element.activation
     gate = 1.0 + w.gated
     chain = 1.0 + (1.0 - layout.fused)
-    activated = design.software.activation_output_kept * e.stored_input * layout.tokens * layout.ffn
-    ffn_input = serial_block(w) * (e.stored_input * kept_inputs(design.mapping, layout)[1] * w.hidden)
+    activation_output = design.software.activation_output_kept * e.stored_input * layout.tokens * layout.ffn
+    ffn_input = serial_block(w) * (e.stored_input * stored_input_tokens(design.mapping, layout)[1] * w.hidden)
     return [
         linear(
             "ffn_up",
@@ -109,7 +115,7 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
             w.hidden,
             e,
             ffn_input,
-            kept=kept_of(design.software, 1.0 - 0.5 * w.gated),
+            stored_ratio=stored_share(design.software, 1.0 - 0.5 * w.gated),
             recomputed_from=Recompute.expert_inner,
             not_stored_from=Recompute.norms,
         ),
@@ -129,8 +135,8 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
             w.hidden,
             layout.ffn,
             e,
-            activated,
-            kept=1.0,
+            activation_output,
+            stored_ratio=1.0,
             recomputed_from=Recompute.expert_block,
             not_stored_from=Recompute.norms,
         ),
@@ -138,31 +144,34 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
 
 
 def quantization(design: Design, layout: Layout) -> Operator:
-    """Casts of a recipe with operands narrower than activations (Micikevicius et al. 2022; Transformer Engine).
+    """Return the casts of a recipe with operands narrower than activations (Micikevicius et al. 2022).
 
     The inputs of the four matrices, and in the backward the gradients of their outputs, are read once and
     written twice, as they are and transposed: 8-bit products take both operands along the inner dimension.
     """
     w, e = design.workload, layout.element
     inputs = 2.0 * w.hidden + layout.context_width + layout.ffn
-    projected = layout.query_width + layout.keys_and_values
-    outputs = 2.0 * w.hidden + projected + (1.0 + w.gated) * layout.ffn
-    weights = w.hidden * (projected + layout.context_width + (2.0 + w.gated) * layout.ffn)
+    projection_columns = layout.query_width + layout.keys_and_values
+    outputs = 2.0 * w.hidden + projection_columns + (1.0 + w.gated) * layout.ffn
+    weights = w.hidden * (projection_columns + layout.context_width + (2.0 + w.gated) * layout.ffn)
     elements = CastElements(layout.tokens * inputs, layout.tokens * outputs, weights)
     return casts(elements, e, w.backward, w.trains_all)
 
 
 def embedding_operators(design: Design, layout: Layout) -> list[Operator]:
-    """Operators of the first stage beyond its layers: look-up (a gather, not a GEMM), positions and dropout."""
+    """Return the operators of the first stage beyond its layers.
+
+    Look-up (a gather, not a GEMM), positions and dropout.
+    """
     w = design.workload
     act = layout.element.activation
-    looked_up = layout.tokens * w.hidden
+    lookup_elements = layout.tokens * w.hidden
     rows = layout.norm_tokens * w.hidden
     scatter = act + 2.0 * layout.element.gradient
     return [
         elementwise(
             "embedding",
-            looked_up,
+            lookup_elements,
             2.0 * act * (1.0 + 0.5 * w.learned_positions),
             scatter,
             0.0,
@@ -182,7 +191,10 @@ def embedding_operators(design: Design, layout: Layout) -> list[Operator]:
 
 
 def head_operators(design: Design, layout: Layout) -> list[Operator]:
-    """Operators of the last stage beyond its layers: final norm, LM head, cross-entropy over the vocabulary shard."""
+    """Return the operators of the last stage beyond its layers.
+
+    Final norm, LM head, and cross-entropy over the vocabulary shard.
+    """
     w, software = design.workload, design.software
     e, act = layout.element.sixteen_bit(), layout.element.activation
     rows = layout.norm_tokens * w.hidden
@@ -207,7 +219,7 @@ def head_operators(design: Design, layout: Layout) -> list[Operator]:
 
 
 def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
-    """Join of the hidden state with the next token's embedding, per further token of multi-token prediction.
+    """Return the join of the hidden state with the next token's embedding, per further token of multi-token prediction.
 
     Two norms and one product of the concatenation (DeepSeek-AI 2024, section 2.2); a layer and a head follow.
     """
@@ -229,13 +241,13 @@ def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
     ]
 
 
-def kept_inputs(mapping: Mapping, layout: Layout) -> tuple[Scalar, Scalar]:
-    """Tokens of the stored inputs of the first matrices of attention and feed-forward.
+def stored_input_tokens(mapping: Mapping, layout: Layout) -> tuple[Scalar, Scalar]:
+    """Return the tokens of the stored inputs of the first matrices of attention and of feed-forward.
 
     A share of a split sequence, or all where gathered inputs are kept. Selective recompute restarts from the share of
     attention, which is gathered again.
     """
-    kept = mapping.sequence_parallel == float(SequenceParallel.keep_gathered)
+    keeps_gathered = mapping.sequence_parallel == float(SequenceParallel.keep_gathered)
     selective = mapping.recompute == float(Recompute.selective)
-    ffn = jnp.where(kept, layout.tokens, layout.norm_tokens)
+    ffn = jnp.where(keeps_gathered, layout.tokens, layout.norm_tokens)
     return jnp.where(selective, layout.norm_tokens, ffn), ffn

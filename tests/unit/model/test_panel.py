@@ -39,14 +39,14 @@ MOVED = 1e-4
 
 #: Constants that keep numbers within what arithmetic and solves can hold: no design within reason feels them.
 GUARDS = {
-    "accounts.bounds._NOTHING": "parts that add up to nothing",
-    "accounts.energy.LEAST_SHARE": "a limit below what a device draws at rest",
-    "accounts.failures._LONGEST": "a memory of no bandwidth",
-    "accounts.failures._MOST": "a job that fails more often than it saves",
-    "accounts.failures._RAREST": "devices that never fail",
-    "accounts.failures._OFTENEST": "devices that fail every second",
-    "accounts.failures._LEAST": "checkpoints that stop nothing",
-    "accounts.failures._SLOW": "a cluster of slow nodes alone",
+    "accounts.bounds._MIN_SECONDS": "parts that add up to nothing",
+    "accounts.energy.MIN_DYNAMIC_SHARE": "a limit below what a device draws at rest",
+    "accounts.failures._MAX_SECONDS": "a memory of no bandwidth",
+    "accounts.failures._MAX_EXPONENT": "a job that fails more often than it saves",
+    "accounts.failures._MIN_FAILURE_RATE": "devices that never fail",
+    "accounts.failures._MAX_FAILURE_RATE": "devices that fail every second",
+    "accounts.failures._MIN_FAILURES_PER_STALL": "checkpoints that stop nothing",
+    "accounts.failures._MAX_SLOW_SHARE": "a cluster of slow nodes alone",
     "links._ROUNDING": "whole numbers of links beside their rounding",
     "machine.gemm_kernels.NO_SPLIT": "formats whose kernels split no sum: longer than any kernel",
     "machine.power._EQUAL_VOLTS": "voltages beside their rounding",
@@ -56,18 +56,18 @@ GUARDS = {
     "machine.power.LOWEST_CLOCK": "a limit that no clock meets",
     "machine.rates.ANY_PEAK": "a format that the device has not: no step, and no share of a peak",
     "machine.rates.TINY": "a rate of nothing",
-    "machine.technology._AREA": "a memory of no area",
-    "machine.technology._JOULES": "a byte of no energy",
+    "machine.technology._MIN_AREA": "a memory of no area",
+    "machine.technology._MIN_BYTE_ENERGY": "a byte of no energy",
     "machine.technology._LOWEST_VOLTAGE": "a node without a supply voltage",
     "money.die.LEAST_YIELD": "a wafer of defects",
-    "money.die._LEAST": "a die of no area",
-    "serving.arrivals._FIRST": "the first of iterations that converge",
-    "serving.arrivals._LEFT": "a rate beyond what is served",
+    "money.die._MIN_AREA": "a die of no area",
+    "serving.arrivals._FIRST_GUESS": "the first of iterations that converge",
+    "serving.arrivals._MIN_IDLE_SHARE": "a rate beyond what is served",
     "serving.reuse._BUSY": "a link whose loads take all of its time",
     "serving.reuse._FOREVER": "a cache that holds all there is",
     "steps.operating.HIGHEST_CLOCK": "the nominal clock beside its rounding: a reason, no number",
-    "steps.operating.SLOW": "the second clock of a solve that is exact in two",
-    "serving.tails._LONGEST": "times beyond all use",
+    "steps.operating.SLOW_CLOCK": "the second clock of a solve that is exact in two",
+    "serving.tails._MAX_DEVIATION": "times beyond all use",
 }  # fmt: skip
 
 
@@ -265,7 +265,7 @@ def test_rates_of_recipes_count(monkeypatch, precision, field):
 
 #: Counts of rounds and of terms, known in Python → the design that half as many change.
 COUNTS = {
-    "serving.arrivals._ROUNDS": "served, at a rate",
+    "serving.arrivals._ITERATIONS": "served, at a rate",
     "serving.steady.ROUNDS": "served, dense",
     "machine.power._HALVINGS": "dense, rings that hide, under a power limit",
     "money.die.MOST_SPARE": "dense, fully sharded, rings",

@@ -15,13 +15,13 @@ from dse.designs.leaves import known_leaves, leaf, replace
 from dse.doors.study_training import TRAINING, _training_failures
 from dse.errors import InputError
 from dse.model.accounts.failures import (
+    CheckpointTimes,
     FailureRates,
-    Saving,
     best_interval,
     growth,
     lost_time,
-    no_spare,
     slowed,
+    spare_wait,
     storage_bandwidth,
 )
 from dse.model.steps.training import StepTime
@@ -75,7 +75,7 @@ def drawn(generator, interval, saving, back, rate, work, runs):
         left = np.ceil((work - done) / interval - 1e-9)
         up = generator.exponential(1.0 / rate, runs)
         ends = up >= left * period
-        safe = np.clip(np.floor((up - saving.exposed) / period), 0.0, left)
+        safe = np.clip(np.floor((up - saving.time_to_restorable) / period), 0.0, left)
         spent += np.where(going, np.where(ends, left * period, up), 0.0)
         done += np.where(going & ~ends, safe * interval, 0.0)
         going &= ~ends
@@ -94,7 +94,7 @@ RANDOM = [(3 * HOUR, 60.0, 0.0, 600.0), (HOUR, 300.0, 0.0, 600.0), (2 * HOUR, 10
 def compared_with_drawn(mtbf, stall, exposed, back, stretches, runs):
     """Expected over drawn time at the interval that is found, and drawn time there over the least of others."""
     reliability = Reliability(restart_time=back, detection_time=0.0)
-    saving, rates = Saving(stall, exposed, 0.0, 0.0), FailureRates(0.0, 1.0 / mtbf)
+    saving, rates = CheckpointTimes(stall, exposed, 0.0, 0.0), FailureRates(0.0, 1.0 / mtbf)
     lost = lost_of(reliability, saving, rates, 1.0)
     best = float(lost.interval)
     times = {}
@@ -329,10 +329,10 @@ def test_no_leaf_at_its_bounds_gives_no_number(record):
 
 
 def test_repair_is_waited_for_without_spares():
-    assert float(no_spare(Reliability(spares=0.0, repair_time=7.0), 1e-9)) == pytest.approx(7.0, rel=1e-3)
+    assert float(spare_wait(Reliability(spares=0.0, repair_time=7.0), 1e-9)) == pytest.approx(7.0, rel=1e-3)
     for mean in (0.05, 1.0, 7.0, 60.0):
         spares = np.arange(0.0, 3.0 * mean + 2.0)
-        waits = jax.vmap(lambda s, m: no_spare(Reliability(spares=s, repair_time=1.0), m), (0, None))(spares, mean)
+        waits = jax.vmap(lambda s, m: spare_wait(Reliability(spares=s, repair_time=1.0), m), (0, None))(spares, mean)
         chances, erlang = np.asarray(waits) * (1.0 + spares), [1.0]
         for s in spares[1:]:  # B(s) = m B(s - 1) / (s + m B(s - 1))
             erlang.append(mean * erlang[-1] / (s + mean * erlang[-1]))
@@ -346,7 +346,7 @@ def test_repair_is_waited_for_without_spares():
 
 
 def test_slopes_are_differences():
-    saving, rates = Saving(20.0, 30.0, 100.0, 60.0), FailureRates(3e-5, 4e-5)
+    saving, rates = CheckpointTimes(20.0, 30.0, 100.0, 60.0), FailureRates(3e-5, 4e-5)
     with jax.enable_x64(True):
 
         def lost(values):

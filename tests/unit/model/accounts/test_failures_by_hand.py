@@ -8,19 +8,19 @@ import math
 import pytest
 
 from dse.model.accounts.failures import (
+    CheckpointTimes,
     FailureRates,
-    Saving,
     best_interval,
+    checkpoint_times,
+    chosen_checkpoint,
     device_bytes,
     failure_rates,
     host_copy,
     lost_time,
-    no_spare,
     run_with_failures,
-    saved,
-    savings,
     served_with_failures,
     slowed,
+    spare_wait,
 )
 from dse.model.layout import lay_out
 from dse.model.steps.training import StepTime
@@ -82,7 +82,7 @@ def test_seconds_of_a_checkpoint(size, write):
     Passes take 4 s of a step, in which copies hide and slow them by a quarter: 0.5 s of 2 s. Copies and parities of 6 s
     hide for 4 s and are waited for 2 s: 3 s.
     """
-    found = savings(design(), 100e9, STEP, size)
+    found = checkpoint_times(design(), 100e9, STEP, size)
     load = 2.0 + write
     expected = {
         Checkpoint.synchronous: (1.0 + load, 0.0, 5.0, load),
@@ -98,7 +98,7 @@ RATES = FailureRates(7.5e-5, 1e-4)
 
 
 def lost(saving, rates=RATES, step=1.0, **values):
-    return lost_time(dataclasses.replace(RELIABILITY, **values), Saving(*saving), rates, step)
+    return lost_time(dataclasses.replace(RELIABILITY, **values), CheckpointTimes(*saving), rates, step)
 
 
 def test_time_that_failures_take():
@@ -165,18 +165,18 @@ def test_a_repair_is_waited_for():
 
     Two nodes are in repair then, of which the first returns after half of the time.
     """
-    wait = float(no_spare(dataclasses.replace(RELIABILITY, spares=1.0), 2e-6))
+    wait = float(spare_wait(dataclasses.replace(RELIABILITY, spares=1.0), 2e-6))
     assert wait == pytest.approx(0.02 / 1.02 * 0.5e4, rel=0.01)
-    assert float(no_spare(RELIABILITY, 2e-6)) == pytest.approx(1e4)
+    assert float(spare_wait(RELIABILITY, 2e-6)) == pytest.approx(1e4)
 
 
 def test_an_asynchronous_checkpoint_waits_where_that_loses_less():
     """At one failure an hour stalls of 20 s lose less than 1e4 s between two checkpoints that are written behind."""
-    waiting, behind = Saving(20.0, 0.0, 1.0, 20.0), Saving(1.0, 9999.0, 1e4, 20.0)
+    waiting, behind = CheckpointTimes(20.0, 0.0, 1.0, 20.0), CheckpointTimes(1.0, 9999.0, 1e4, 20.0)
     by_kind = {Checkpoint.synchronous: waiting, Checkpoint.asynchronous: behind, Checkpoint.in_memory: behind}
     rates = FailureRates(1.0 / 3600.0, 1.0 / 3600.0)
     for kind, stall in ((Checkpoint.asynchronous, 20.0), (Checkpoint.in_memory, 1.0), (Checkpoint.synchronous, 20.0)):
-        saving, _ = saved(dataclasses.replace(RELIABILITY, checkpoint=float(kind)), by_kind, rates, 1.0)
+        saving, _ = chosen_checkpoint(dataclasses.replace(RELIABILITY, checkpoint=float(kind)), by_kind, rates, 1.0)
         assert float(saving.stall) == stall, kind
 
 

@@ -81,10 +81,10 @@ def test_products_that_are_kept_are_those_that_the_backward_needs():
     """
     tokens, h = WORKLOAD.seq_len, WORKLOAD.hidden
     gated = dataclasses.replace(WORKLOAD, gated=1.0, dropout=0.0)
-    kept = work_of(make_design(gated, software=KEEPS, recompute=3)).kept.mean
+    kept = work_of(make_design(gated, software=KEEPS, recompute=3)).stored_activations.mean
     assert float(kept) == pytest.approx(2.0 * tokens * (5.0 * h + 2.0 * gated.ffn_hidden))
     side = dataclasses.replace(gated, parallel_block=1.0)
-    kept = work_of(make_design(side, software=KEEPS, recompute=3)).kept.mean
+    kept = work_of(make_design(side, software=KEEPS, recompute=3)).stored_activations.mean
     assert float(kept) == pytest.approx(2.0 * tokens * (4.0 * h + 2.0 * gated.ffn_hidden))
 
 
@@ -116,7 +116,7 @@ def test_a_layer_side_by_side_has_one_norm_and_fewer_messages():
         make_design(dataclasses.replace(WORKLOAD, parallel_block=p), tp=4, sequence_parallel=2) for p in (0.0, 1.0)
     ]
     serial, side = (work_of(design) for design in designs)
-    assert float(side.kept.mean) < float(serial.kept.mean)
+    assert float(side.stored_activations.mean) < float(serial.stored_activations.mean)
     counts = [
         sum(float(m.times) for m in work.messages if m.scope is Scope.layer and m.group.size == 4.0)
         for work in (serial, side)

@@ -17,7 +17,7 @@ from dse.designs.leaves import replace
 from dse.measured.kernels.formulas import attention_of
 from dse.model.machine import attention_kernels
 from dse.model.machine.attention_kernels import TILE, AttentionKernel
-from dse.model.work.operators import Attended, Element, flash_attention
+from dse.model.work.operators import Element, FlashShape, flash_attention
 from tests.designs import KERNELS
 
 CHIP = catalog.record(types.Accelerator, "h100-sxm-80gb")
@@ -81,7 +81,7 @@ def flash(tokens, kernels, backward=False):
     """Compute seconds of flash attention of many heads in a training step, at 1 PFLOP/s."""
     element = Element(2.0, 2.0, 4.0, 50e6)
     pairs = 0.5 * tokens * tokens
-    operator = flash_attention(Attended(4096.0, tokens, tokens, pairs, HEAD, 4096.0), element, 0.0, 1.0)
+    operator = flash_attention(FlashShape(4096.0, tokens, tokens, pairs, HEAD, 4096.0), element, 0.0, 1.0)
     work = operator.input_gradient if backward else operator.forward
     return work, float(attention_kernels.flash_time(work, 1e-15, kernels, backward))
 
@@ -96,7 +96,7 @@ def test_a_step_is_whole_tiles_whose_start_and_diagonal_are_its_ramp(tokens):
     start = TILE + 2.0 * own.context_tile / float(chains.cost)  # in keys
     work, measured = flash(tokens, dataclasses.replace(KERNELS, flash_sequence=start))
     rate = CHIP.matrix_rate.bf16 * own.context_efficiency
-    assert float(chains.shared) == pytest.approx(measured / 1e-15 / rate, rel=1e-5)
+    assert float(chains.full_load_time) == pytest.approx(measured / 1e-15 / rate, rel=1e-5)
     assert measured == pytest.approx(work.flops * 1e-15 * (1.0 + start / tokens))
 
 
@@ -108,10 +108,10 @@ def test_a_backward_flop_takes_its_own_time():
 def test_many_chains_share_the_cores_and_one_is_split_over_them():
     """A full device is as fast as its cores together; a single chain on it as what its splits leave."""
     chains = attention_kernels.decode_chains(call(0.0, batch=512.0, tokens=32768.0), CHIP)
-    assert float(chains.split(1e-6)) == pytest.approx(float(chains.alone(chains.keys)))
-    assert float(chains.shared) == pytest.approx(float(chains.load * chains.alone(chains.keys)))
+    assert float(chains.split_chain_time(1e-6)) == pytest.approx(float(chains.chain_time(chains.keys)))
+    assert float(chains.full_load_time) == pytest.approx(float(chains.load * chains.chain_time(chains.keys)))
     lone = chains._replace(load=1.0 / CHIP.cores)
-    assert float(lone.start) < float(lone.split(1e-9)) < 0.05 * float(lone.alone(lone.keys))
+    assert float(lone.start) < float(lone.split_chain_time(1e-9)) < 0.05 * float(lone.chain_time(lone.keys))
 
 
 def test_a_context_of_one_token_is_a_decode_step_with_an_empty_cache():
@@ -123,7 +123,7 @@ def head_time(kernels, head, backward=False):
     tokens = 8192.0
     pairs = 0.5 * tokens * tokens
     element = Element(2.0, 2.0, 4.0, 50e6)
-    operator = flash_attention(Attended(64.0, tokens, tokens, pairs, head, 64.0), element, 0.0, 1.0)
+    operator = flash_attention(FlashShape(64.0, tokens, tokens, pairs, head, 64.0), element, 0.0, 1.0)
     work = operator.input_gradient if backward else operator.forward
     return float(attention_kernels.flash_time(work, 1e-15, kernels, backward))
 

@@ -12,7 +12,7 @@ from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.model.machine import collective_kernels
 from dse.model.machine.collectives import all_gather, all_to_all, direct_all_reduce
-from dse.model.machine.routes import Route, joined
+from dse.model.machine.routes import Route, domain_level
 from dse.types import Group
 
 SYSTEM = catalog.record(types.System, "h100-sxm-80gb", fine=True)
@@ -36,7 +36,7 @@ def test_collectives_grow_with_bytes_and_shrink_with_bandwidth(operation, member
 @quick
 @given(st.sampled_from([2.0, 4.0, 8.0]), st.floats(1e2, 1e9), st.booleans())
 def test_a_direct_all_reduce_is_never_slower_than_one_shot(members, size, eager):
-    one_shot = joined(SYSTEM.scale_up, members).send_time(size * (members - 1.0))
+    one_shot = domain_level(SYSTEM.scale_up, members).send_time(size * (members - 1.0))
     assert direct_all_reduce(size, members, SYSTEM.scale_up) <= one_shot * (1.0 + 1e-6)
     assert direct(2.0 * size, members, float(eager), 0.0, SYSTEM) >= direct(size, members, float(eager), 0.0, SYSTEM)
     assert direct(size, members, 1.0, 0.0, SYSTEM) >= 0.9 * SYSTEM.scale_up.alone.eager_launch

@@ -16,7 +16,7 @@ from dse import types
 from dse.designs import catalog
 from dse.model import groups
 from dse.model.machine import collectives
-from dse.model.machine.routes import Route, joined
+from dse.model.machine.routes import Route, domain_level
 from dse.types import Collective, Group, MessageKind, Volumes
 from tests.designs import SCALE_OUT, SCALE_UP, SYSTEM, make_design
 
@@ -129,8 +129,10 @@ def test_behind_shared_bridges_more_members_and_bytes_never_take_less(size, crow
 def test_members_behind_shared_bridges_share_what_leads_through_them():
     """``1 + c (N - 2)`` times as long a byte: of eight, at 1.5, ten times."""
     bridged = dataclasses.replace(PLAIN.scale_up, crowding=1.5)
-    switched = joined(PLAIN.scale_up, 8.0).byte_time
-    assert [float(joined(bridged, n).byte_time / switched) for n in (2.0, 4.0, 8.0)] == pytest.approx([1.0, 4.0, 10.0])
+    switched = domain_level(PLAIN.scale_up, 8.0).byte_time
+    assert [float(domain_level(bridged, n).byte_time / switched) for n in (2.0, 4.0, 8.0)] == pytest.approx(
+        [1.0, 4.0, 10.0]
+    )
 
 
 ROWS = Path(__file__).parents[5] / "shared" / "reference" / "kernels" / "aic_nccl.csv.gz"
@@ -199,8 +201,8 @@ def test_catalogued_meshes():
     """MI300X: seven Infinity Fabric links of 64 GB/s; Gaudi 3: three 200 Gb/s ports to each of the seven others."""
     for name, link in (("mi300x", 64e9), ("mi355x", 76.8e9), ("gaudi-3", 75e9)):
         network = catalog.record(types.System, name).scale_up
-        assert joined(network, 2.0).byte_time * network.efficiency == pytest.approx(1.0 / link, rel=1e-3), name
-        assert joined(network, 8.0).byte_time * network.efficiency == pytest.approx(1.0 / network.bandwidth), name
+        assert domain_level(network, 2.0).byte_time * network.efficiency == pytest.approx(1.0 / link, rel=1e-3), name
+        assert domain_level(network, 8.0).byte_time * network.efficiency == pytest.approx(1.0 / network.bandwidth), name
 
 
 @given(size=SIZES, group=GROUPS, factor=st.floats(1.0, 10.0))

@@ -104,12 +104,12 @@ def test_members_of_a_group_are_counted_on_every_axis(stride, size):
     place = [(n % 4, n // 4 % 4, n // 16) for n in range(0, stride * size, stride)]
     edges = model.axis_edges(links, 64.0)
     for axis, (low, high) in enumerate(itertools.pairwise(edges)):
-        found = model.along(links, low, high, ((float(stride), float(size)),))
+        found = model.torus_axis(links, low, high, ((float(stride), float(size)),))
         used = sorted({where[axis] for where in place})
         assert float(found.members) == len(used)
         if len(used) > 1:
             gap = used[1] - used[0]
-            assert float(found.sharing) == gap and float(found.ways) == (2 if gap * len(used) == 4 else 1)
+            assert float(found.sharing) == gap and float(found.directions) == (2 if gap * len(used) == 4 else 1)
 
 
 @pytest.mark.parametrize(

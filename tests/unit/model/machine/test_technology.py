@@ -469,7 +469,7 @@ def test_the_announced_power_lies_within_the_open_ranges():
     watts = []
     for accelerator in (best, worst):
         chip = accelerator.chip
-        joules = technology.switched(chip) * chip.activity * chip.matrix_devices
+        joules = technology.device_switching_energy(chip) * chip.activity * chip.matrix_devices
         watts.append(2e17 * joules * (1.0 + technology.cooling(chip.node.temperature, chip.cooler)))
     assert float(watts[0]) < 5e3 < float(watts[1])
 

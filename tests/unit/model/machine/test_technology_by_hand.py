@@ -196,7 +196,7 @@ def test_heat():
 
 def test_operations_a_cycle():
     """1e10 devices of matrix units at 1e4 a FLOP and cycle; 2.5e9 of vector units at 1e3."""
-    assert tuple(map(float, technology.flops_a_cycle(CHIP))) == pytest.approx((1e6, 2.5e6))
+    assert tuple(map(float, technology.flops_per_cycle(CHIP))) == pytest.approx((1e6, 2.5e6))
 
 
 def test_the_nominal_clock():

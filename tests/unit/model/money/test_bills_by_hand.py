@@ -13,7 +13,7 @@ import pytest
 
 from dse import types
 from dse.designs import catalog
-from dse.model.money.account import Embodied, device_carbon, emitted
+from dse.model.money.account import EmbodiedCarbon, device_carbon, emission_rates
 from dse.model.money.device import bill, parts_of
 from dse.types import Assembly, Emissions, Fab, Made, Packaging, Prices, Process
 from tests.designs import ACCELERATOR
@@ -268,6 +268,6 @@ def test_emissions_of_an_accelerator():
 def test_emissions_of_a_system_in_use():
     """12 kW at 0.1 kg/MJ: 1.2e-3 kg/s. Ten devices of 21.7 kg and a server's 250, used for half of 1e8 s."""
     prices = Prices(lifetime=1e8, in_use=0.5)
-    found = emitted(Embodied(13.5, 3.2, 5.0), EMISSIONS, prices, 10.0, 12000.0)
+    found = emission_rates(EmbodiedCarbon(13.5, 3.2, 5.0), EMISSIONS, prices, 10.0, 12000.0)
     assert tuple(map(float, found)) == pytest.approx((1.2e-3, 4.34e-6, 5e-5))
     assert float(found.total) == pytest.approx(1.25434e-3)

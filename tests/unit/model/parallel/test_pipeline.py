@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.model.parallel import pipeline
-from dse.model.stage_layers import most_layers, stage_layers
+from dse.model.stage_layers import max_layers_per_part, stage_layers
 from dse.types import Schedule
 from dse.views.trace.orders import pipeline_orders
 from dse.views.trace.timeline import Durations, simulate
@@ -66,7 +66,7 @@ def test_stages_that_differ_by_a_layer(stages, layers, n):
     """
     held = np.array([layers // stages + (stage < layers % stages) for stage in range(stages)], float)[:, None]
     exact = makespan(held, 2.0 * held, n)
-    most = float(most_layers(float(layers), float(stages)))
+    most = float(max_layers_per_part(float(layers), float(stages)))
     stage = pipeline.PipelineStages(3.0 * most, 0.0, 0.0, spare=3.0 * (stages * most - layers))
     closed = n * 3.0 * most + float(pipeline.bubble_time(stage, float(stages), 1.0))
     assert most == held.max()
@@ -108,7 +108,7 @@ def test_makespan_of_stages_whose_ends_have_a_layer_less(pipe, embedding, head):
     found = stage_layers(float(layers), float(stages), float(chunks))
     fullest = float(found.fullest)
     ends = embedding - float(found.first_lacks), head - float(found.last_lacks)
-    stage = pipeline.PipelineStages(3.0 * fullest, *(3.0 * end for end in ends), spare=3.0 * float(found.others))
+    stage = pipeline.PipelineStages(3.0 * fullest, *(3.0 * end for end in ends), spare=3.0 * float(found.middle_lacks))
     beat = 3.0 * fullest + float(pipeline.slowest_extra(stage, float(stages)))
     closed = n * beat + float(pipeline.bubble_time(stage, float(stages), float(chunks)))
     assert beat == pytest.approx(3.0 * held.sum(axis=1).max(), rel=1e-5)
@@ -141,7 +141,7 @@ def test_layers_in_flight_of_uneven_chunks(pipe):
 @pytest.mark.parametrize(("layers", "parts"), [(21, 7), (77, 7), (161, 7), (126, 16), (128, 128)])
 def test_constant_parts_divide_exactly(layers, parts):
     """A compiler may multiply by the reciprocal of a constant: 21 sevenths are then a little over 3."""
-    assert float(jax.jit(lambda n: most_layers(n, float(parts)))(np.float32(layers))) == -(-layers // parts)
+    assert float(jax.jit(lambda n: max_layers_per_part(n, float(parts)))(np.float32(layers))) == -(-layers // parts)
 
 
 @pytest.mark.parametrize(("stages", "chunks", "n"), [(4, 1, 16), (4, 2, 16), (8, 3, 24), (4, 1, 2), (2, 4, 8)])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import dse
 from dse.designs.leaves import replace
 from dse.model.parallel import pipeline
-from dse.model.schedules import CHUNKS, PAIRED
+from dse.model.schedules import CHUNKS, PAIRING
 from dse.types import Infeasible, Schedule
 from dse.views.trace.orders import PassKind, pipeline_orders
 from dse.views.trace.step import step_of
@@ -47,7 +47,7 @@ def bubble(schedule, p, v, n, passes, hidden=0.0):
 
 def closed(schedule, p, v, n, passes, hidden=0.0):
     """Intervals of the stages, what is not paired, the bubble."""
-    unpaired = float(pipeline.unpaired(mapping(schedule, p, v)))
+    unpaired = float(pipeline.unpaired_micro_batches(mapping(schedule, p, v)))
     return n * (sum(passes) - hidden) + unpaired * hidden + bubble(schedule, p, v, n, passes, hidden)
 
 
@@ -66,25 +66,30 @@ def pipelines(draw, schedules=tuple(Schedule)):
 def test_closed_forms_are_those_of_the_schedule(pipe, hidden):
     """Exact for 1F1B, interleaved or not, and GPipe; else within 3 % of the step. Devices hold what is said of them."""
     schedule, p, v, n, _ = pipe
-    hidden = hidden if schedule in PAIRED else 0.0
+    hidden = hidden if schedule in PAIRING else 0.0
     timeline = run(*pipe, hidden)
     bound = 1e-5 if schedule in EXACT else EQUAL
     assert closed(*pipe, hidden) == pytest.approx(timeline.makespan, rel=bound)
     assert all(timeline.busy(device) <= timeline.makespan * (1.0 + 1e-9) for device in range(p))
     parts = v if schedule is not Schedule.dualpipe else 1
-    held = [float(pipeline.held(mapping(schedule, p, v), float(n), float(d)).stage) * parts for d in range(p)]
+    held = [
+        float(pipeline.activations_in_flight(mapping(schedule, p, v), float(n), float(d)).stage) * parts
+        for d in range(p)
+    ]
     found = [timeline.in_flight(device) for device in range(p)]
     assert max(found) == pytest.approx(max(held))
     assert all(has <= may + 1e-6 for has, may in zip(found, held, strict=True))
     for device in range(p):
         waiting = (timelines.put_off(timeline, device) - 1) / parts
-        assert waiting <= float(pipeline.put_off(mapping(schedule, p, v), float(n), float(device))) + 1e-6
+        assert (
+            waiting <= float(pipeline.deferred_micro_batches(mapping(schedule, p, v), float(n), float(device))) + 1e-6
+        )
 
 
 @given(pipelines(tuple(schedule for schedule in Schedule if schedule not in DEFERS)), st.floats(0.0, 0.4))
 def test_the_critical_path_is_the_step_without_a_gap(pipe, hidden):
     schedule, p, v, n, _ = pipe
-    timeline = run(*pipe, hidden if schedule in PAIRED else 0.0)
+    timeline = run(*pipe, hidden if schedule in PAIRING else 0.0)
     path = timeline.critical_path(pipeline_orders(schedule, p, v, n).chunks)
     assert path[0].start == 0.0 and path[-1].end == timeline.makespan
     assert all(one.end == pytest.approx(other.start) for one, other in itertools.pairwise(path))
@@ -111,7 +116,9 @@ def test_later_schedules_wait_less_and_hold_no_more(p, n, b, w):
     )
     assert folded <= h1 * (1.0 + 1e-6) and h1 <= one * (1.0 + 1e-6)
     assert bubble(Schedule.gpipe, p, 1, n, passes) == pytest.approx(one, rel=1e-6)
-    held = {s: float(pipeline.held(mapping(s, p, CHUNKS.get(s, 1.0)), float(n)).stage) for s in Schedule}
+    held = {
+        s: float(pipeline.activations_in_flight(mapping(s, p, CHUNKS.get(s, 1.0)), float(n)).stage) for s in Schedule
+    }
     assert held[Schedule.gpipe] >= held[Schedule._1f1b] == held[Schedule.zb_h1] == held[Schedule.zb_v]
     assert held[Schedule.dualpipe] == held[Schedule._1f1b] + 1.0
 

@@ -7,7 +7,7 @@ import pytest
 import dse
 from dse.doors.serving import bounds, steps
 from dse.model.serving.stage_pass import stage_pass
-from dse.model.serving.step import of_narrow_shards, reread_bytes, stage_time
+from dse.model.serving.step import narrow_shard_slowdown, reread_bytes, stage_time
 from dse.model.serving.work import stage_of, step_work
 from dse.model.work.batch import Batch
 from dse.types import Engine
@@ -100,7 +100,7 @@ def test_a_pass_runs_each_of_its_layers_once():
     """Of 61 layers three are dense; drafts are a layer with experts and a head each; attention is in all of them."""
     stage, _, _, work, batch = _alone(drafts=3.0)
     ran = stage_pass(stage, work, batch)
-    experts, dense, head = ran.others
+    experts, dense, head = ran.other_operators
     assert (ran.layers, ran.expert_layers) == (64.0, 61.0)
     assert (experts.times, dense.times, head.times, ran.attention.times) == (61.0, 3.0, 4.0, 64.0)
     assert {o.name for o in head.operators} == {"head"}
@@ -115,5 +115,5 @@ def test_slices_of_experts_are_slow_where_they_are_narrow():
         stage_of(dse.design("deepseek-v3", "h200", "vllm", any_option=True, precision="fp8", tp=8, ep=ep))
         for ep in (1, 8)
     )
-    slower = [float(of_narrow_shards(Engine(narrow_expert=256.0), one, one.rates)) for one in (slices, whole)]
+    slower = [float(narrow_shard_slowdown(Engine(narrow_expert=256.0), one, one.rates)) for one in (slices, whole)]
     assert slower == pytest.approx([1.0, 1.0 / 64.0])

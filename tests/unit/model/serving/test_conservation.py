@@ -6,7 +6,7 @@ import random
 import pytest
 
 import dse
-from dse.model.serving.step import messages_time
+from dse.model.serving.step import layer_message_time
 from dse.model.serving.work import dense_layers, ranks_of_experts, stage_of, step_work
 from dse.model.work.batch import Batch
 from dse.types import Infeasible, MessageKind
@@ -218,7 +218,7 @@ def test_small_sums_are_of_kernels_of_the_engine_and_large_ones_of_the_library()
 
     def seconds(rows, own):
         _, work, made = messages("llama-3-70b", rows, own_message_bytes=own)
-        return float(messages_time(made, made.software.engine, work))
+        return float(layer_message_time(made, made.software.engine, work))
 
     assert seconds(64, 8e6) < seconds(64, 0.0)
     assert seconds(8192, 8e6) == seconds(8192, 0.0) != seconds(8192, 1e9)
@@ -232,7 +232,7 @@ def test_sums_in_one_shot_read_all_messages_whole_and_end_the_earlier_the_more_s
         settings = dict(small_message_time=0.0, own_message_bytes=16e6) | settings
         made = design("llama-3-70b", "a100-sxm-80gb", tp=tp, **settings)
         work = step_work(stage_of(made), ranks_of_experts(made), made.mapping.serving, Batch(rows, 1000.0, 0.0, 0.0))
-        return float(messages_time(made, made.software.engine, work))
+        return float(layer_message_time(made, made.software.engine, work))
 
     one = dict(one_shot_bytes=4e6)
     for tp, rows in ((2, 976), (4, 61), (8, 30)):  # 16,384 bytes each
@@ -247,7 +247,7 @@ def test_behind_shared_bridges_and_without_a_switch_all_sums_are_of_the_library(
     def seconds(system, own, rows=1024, **settings):
         made = design("llama-3-8b", system, own_message_bytes=own, small_message_time=0.0, **settings)
         work = step_work(stage_of(made), ranks_of_experts(made), made.mapping.serving, Batch(rows, 1000.0, 0.0, 0.0))
-        return float(messages_time(made, made.software.engine, work))
+        return float(layer_message_time(made, made.software.engine, work))
 
     for system in ("l40s", "l40s-shared-root", "rtx-pro-6000-server", "tpu-v5e"):
         assert seconds(system, 1e9) == seconds(system, 0.0), system

@@ -14,7 +14,7 @@ from dse.lab.simulator.scheduler import Scheduler
 from dse.lab.simulator.table import step_table
 from dse.model.layout import lay_out
 from dse.model.serving.intake import prompt_intake
-from dse.model.serving.work import busiest_rank, largest_deviate, stage_of, unmet_share, with_experts_met
+from dse.model.serving.work import busiest_rank, idle_expert_share, largest_deviate, stage_of, with_active_experts
 from dse.model.work.batch import Batch
 from dse.model.work.transformer import expert_layer_operators
 from dse.types import Requests, Serving
@@ -49,7 +49,7 @@ def test_experts_that_the_busiest_rank_reads(independent):
     stage = stage_of(design)
     batch = Batch(float(independent), 1024.0, 0.0, 0.0)
     busiest, mean = (
-        float(with_experts_met(stage.layout, stage.design, batch, 1.0, is_mean).experts.local)
+        float(with_active_experts(stage.layout, stage.design, batch, 1.0, is_mean).experts.local)
         for is_mean in (False, True)
     )
     rng = np.random.default_rng(0)
@@ -71,7 +71,7 @@ def test_experts_of_unequal_popularity_that_tokens_leave(spread, tokens):
     routes = ranked.argpartition(-chosen)[..., -chosen:].reshape(400, -1)
     left = 1.0 - np.mean([len(np.unique(route)) for route in routes]) / experts
     skewed = dataclasses.replace(mixture().workload, requests=dataclasses.replace(Requests(), expert_skew=spread))
-    assert float(unmet_share(float(tokens), chosen / experts, skewed)) == pytest.approx(left, abs=0.03)
+    assert float(idle_expert_share(float(tokens), chosen / experts, skewed)) == pytest.approx(left, abs=0.03)
 
 
 def test_slices_of_experts_have_no_busiest_rank():
@@ -88,9 +88,9 @@ def test_slices_of_experts_have_no_busiest_rank():
 def test_a_step_waits_for_prompts_of_any_rank(own):
     intake = prompt_intake(Requests(), Serving(), 8.0)._replace(ranks=8.0)
     has = np.random.default_rng(0).random((100_000, 8)) < own
-    assert float(intake.delaying(own)) == pytest.approx(has.any(1).mean(), rel=0.02)  # nothing shared
-    assert float(intake._replace(shared=1.0).delaying(own)) == pytest.approx(own)
-    assert float(intake._replace(ranks=1.0).delaying(own)) == pytest.approx(own)
+    assert float(intake.delaying_prompts(own)) == pytest.approx(has.any(1).mean(), rel=0.02)  # nothing shared
+    assert float(intake._replace(shared_work_share=1.0).delaying_prompts(own)) == pytest.approx(own)
+    assert float(intake._replace(ranks=1.0).delaying_prompts(own)) == pytest.approx(own)
 
 
 def test_ranks_with_attention_of_their_own_wait_for_prompts_of_each_other_where_these_are_not_balanced():

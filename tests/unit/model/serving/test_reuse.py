@@ -13,7 +13,7 @@ from dse.doors.scalars import serve
 from dse.errors import InputError
 from dse.lab.simulator.run import simulate
 from dse.lab.simulator.summary import statistics
-from dse.model.serving.reuse import Contents, characteristic_time, popularity
+from dse.model.serving.reuse import CacheContents, characteristic_time, popularity
 from dse.types import Reuse
 from tests.conftest import slow
 
@@ -31,7 +31,7 @@ def test_popularity_is_zipfs_law(groups, skew):
     assert sum(float(many * share) for many, share in found) == pytest.approx(1.0)
     assert sum(float(many) for many, _ in found) == pytest.approx(groups, rel=1e-3)
     exact = np.arange(1.0, groups + 1.0) ** -skew
-    assert float(found[0].share) == pytest.approx(1.0 / exact.sum(), rel=5e-3)
+    assert float(found[0].request_share) == pytest.approx(1.0 / exact.sum(), rel=5e-3)
 
 
 @pytest.mark.parametrize("groups", [10.0, 1000.0, 1e5])
@@ -39,10 +39,10 @@ def test_popularity_is_zipfs_law(groups, skew):
 def test_characteristic_time_fills_the_cache(groups, size):
     """What is used within it is the capacity; by summing over all prefixes too."""
     reuse = Reuse(prefix_groups=groups, prefix_skew=1.0)
-    contents = Contents(popularity(reuse), 1000.0, 3.0, 1.0, 50.0, 4.0, 20.0)
+    contents = CacheContents(popularity(reuse), 1000.0, 3.0, 1.0, 50.0, 4.0, 20.0)
     capacity = size * 1000.0 * groups + 5000.0
     time = characteristic_time(contents, capacity)
-    assert float(contents.within(time)[0]) == pytest.approx(capacity, rel=1e-3)
+    assert float(contents.tokens_used(time)[0]) == pytest.approx(capacity, rel=1e-3)
     shares = np.arange(1.0, groups + 1.0) ** -1.0
     rates = 3.0 * shares / shares.sum()
     inside = 1000.0 * np.sum(-np.expm1(-rates * (float(time) + 1.0)))

@@ -90,7 +90,7 @@ STATES = {"qwen3-5-397b-a17b": 4194304, "nemotron-nano-9b-v2": 2621440, "nemotro
 def test_a_state_has_one_size(name):
     """Published bytes; as many for any number of tokens, split by tp."""
     shape = catalog.record(types.Workload, name)
-    published = States(dataclasses.replace(shape.recurrent, convolution=0.0)).kept_bytes(1.0)
+    published = States(dataclasses.replace(shape.recurrent, convolution=0.0)).cache_bytes(1.0)
     assert published == STATES[name]
     mixed = float(shape.recurrent.attention_layers / shape.n_layers)
     design = dse.design(name, "h200", any_option=True)

@@ -26,17 +26,17 @@ def served(**values):
     """A rank that is busy with nothing but what is stated."""
     plain = dict(
         prefill=0.0,
-        met=0.02,
+        arrival_step_time=0.02,
         prompt=0.1,
-        placed=0.01,
+        wait_in_slot=0.01,
         waiting=0.01,
         rate=5.0,
-        a_further=0.1,
-        a_sequence=0.0,
-        holds=9.0,
-        pieces=1.0,
+        extra_prompt_time=0.1,
+        sequence_time=0.0,
+        prompts_per_step=9.0,
+        steps_per_prompt=1.0,
         variation=1.0,
-        full=1.0,
+        wait_fraction=1.0,
         token=0.04,
     )
     return SimpleNamespace(**plain | values, decode=SimpleNamespace(total=0.02))
@@ -90,7 +90,7 @@ def test_sequences_at_a_time():
 
     The same in steps of two tokens: half as many turns of twice the time.
     """
-    found = served(rate=2.0, token=0.01, a_sequence=1e-3)
+    found = served(rate=2.0, token=0.01, sequence_time=1e-3)
     found.decode.total = 0.01
     at_rate = Requests(load=float(Load.rate), request_rate=2.0)
     assert tuple(map(float, other_sequences(at_rate, found, 100.0, 1.0))) == pytest.approx((2.5, 0.2))
@@ -130,7 +130,15 @@ def test_a_step_with_prompts_is_that_drawn_at_random(spread):
     met = random.choice(step, step.size, p=step / step.sum())
     _, second, third = cumulants(met * random.random(step.size) + prompts(met))
     mean = float(met.mean())
-    busy = served(rate=50.0, a_further=0.01, prompt=0.01, met=mean, placed=0.5 * mean, prefill=0.02, a_sequence=1e-3)
+    busy = served(
+        rate=50.0,
+        extra_prompt_time=0.01,
+        prompt=0.01,
+        arrival_step_time=mean,
+        wait_in_slot=0.5 * mean,
+        prefill=0.02,
+        sequence_time=1e-3,
+    )
     requests, own = Requests(length_spread=spread), lognormal(0.01, spread)
     found = first_token(requests, Serving(), busy, NONE, 1.0)
     assert float(found.second - own.second) == pytest.approx(second, rel=0.02)
@@ -142,14 +150,14 @@ def test_a_step_with_prompts_is_that_drawn_at_random(spread):
 
 def test_regular_arrivals_share_their_step_with_nobody():
     """As often as above: the rest of a step of 20 ms, flat."""
-    found = first_token(Requests(), Serving(), served(rate=50.0, a_further=0.01, variation=0.0), NONE, 1.0)
+    found = first_token(Requests(), Serving(), served(rate=50.0, extra_prompt_time=0.01, variation=0.0), NONE, 1.0)
     assert float(found.second) == pytest.approx(0.02**2 / 12.0, rel=1e-4)
     assert float(found.third) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_clumped_arrivals_wait_for_each_other():
     """Of arrivals that vary by 3 one more comes with each: 0.1 s of 0.2; the rest is the queue, two for 0.1 s each."""
-    found = tails._waits(Serving(), served(variation=3.0, placed=0.21))
+    found = tails._prompt_waits(Serving(), served(variation=3.0, wait_in_slot=0.21))
     assert tuple(map(float, found))[:2] == pytest.approx((0.2, 2.0 * 0.1**2 / 3.0 + 0.1**2))
 
 
@@ -163,13 +171,13 @@ def test_moments_of_a_step_with_prompts():
     """
     v, k3, k4 = 4.0 / 3.0, 16.0 / 7.0, 16.0 / 15.0 * 106.0 / 21.0
     expected = (8.0 / 3.0, 64.0 / 7.0, (k4 + 8.0 * k3 + 3.0 * v * v + 24.0 * v + 16.0) / 2.0)
-    assert tuple(map(float, tails._step_met(2.0, 1.0, 0.5, (1.0, 1.0, 1.0)))) == pytest.approx(expected)
+    assert tuple(map(float, tails._arrival_step_moments(2.0, 1.0, 0.5, (1.0, 1.0, 1.0)))) == pytest.approx(expected)
     # Prompts of half the length with other moments: cumulants S / 2 times 2 / 2, 3 / 4 and 4 / 8 of c2, c3 and c4.
     v = 1.0 / 0.75
     k3 = (0.75 + 3.0 * 0.5 * 0.5 * v) / 0.875
     k4 = (0.5 + (4.0 * 0.375 * 0.5 + 3.0 * 0.25) * v + 6.0 * 0.5 * 0.25 * k3) / (15.0 / 16.0)
     expected = (0.5 * (v + 4.0), 0.5 * (k3 + 6.0 * v + 8.0), 0.5 * (k4 + 8.0 * k3 + 3.0 * v * v + 24.0 * v + 16.0))
-    assert tuple(map(float, tails._step_met(2.0, 0.5, 0.5, (2.0, 3.0, 4.0)))) == pytest.approx(expected)
+    assert tuple(map(float, tails._arrival_step_moments(2.0, 0.5, 0.5, (2.0, 3.0, 4.0)))) == pytest.approx(expected)
 
 
 def test_a_queue_of_others():
@@ -178,10 +186,10 @@ def test_a_queue_of_others():
     Variance: 3 x 2^2 / 12 of the rests and (3 + 9) x 1^2 of their number: 13. Third: 3 x 12 x 1 / 3 of both and the
     third cumulant of the number, 3 + 3 x 9 + 2 x 27: 12 + 84.
     """
-    found = tails._queue(3.0, 2.0)
+    found = tails._queue_wait(3.0, 2.0)
     assert tuple(map(float, found))[:3] == pytest.approx((3.0, 13.0, 96.0))
     # One and a half for 4 s: 1.5 x 16 / 12 and 3.75 x 4; 3 x 3.75 x 2 x 4 / 3 and (1.5 + 6.75 + 6.75) x 8.
-    assert tuple(map(float, tails._queue(3.0, 4.0)))[:3] == pytest.approx((3.0, 17.0, 150.0))
+    assert tuple(map(float, tails._queue_wait(3.0, 4.0)))[:3] == pytest.approx((3.0, 17.0, 150.0))
     random = np.random.default_rng(3)
     many = random.geometric(0.25, 100_000) - 1
     waits = 2.0 * np.array([random.random(n).sum() for n in many])
@@ -190,8 +198,8 @@ def test_a_queue_of_others():
 
 def test_prompts_apart_share_their_step():
     """4 a second that wait 50 ms: 0.2 others of 100 ms each, Poisson: 0.2 x 0.01 and 0.2 x 0.001 beyond the queue."""
-    found = served(rate=4.0, waiting=0.05, placed=0.05, met=0.02)
-    mixed, apart = (tails._waits(Serving(mixed=value), found) for value in (1.0, 0.0))
+    found = served(rate=4.0, waiting=0.05, wait_in_slot=0.05, arrival_step_time=0.02)
+    mixed, apart = (tails._prompt_waits(Serving(mixed=value), found) for value in (1.0, 0.0))
     assert float(mixed.mean) == pytest.approx(0.04) and float(apart.mean) == pytest.approx(0.04)
     assert float(apart.second - mixed.second) == pytest.approx(2e-3)
     assert float(apart.third - mixed.third) == pytest.approx(2e-4)
@@ -209,7 +217,7 @@ def test_time_per_output_token():
     # Two tokens a step: steps of 40 ms for two, so twice the variance of a step, a quarter of it a token.
     assert float(tails.output_token(Requests(), served(), NONE, 100.0, 2.0).second) == pytest.approx(2 * 8e-5 / 4.0)
     # Others that vary by 2.5, a fifth of the step: 1 - 0.8 / 3 of that stays, 1 ms each, and 0.1 s of a prompt in 100.
-    others = tails.output_token(Requests(), served(a_sequence=1e-3), OtherSequences(2.5, 0.2), 100.0, 1.0)
+    others = tails.output_token(Requests(), served(sequence_time=1e-3), OtherSequences(2.5, 0.2), 100.0, 1.0)
     together = 2.5 * 1e-3 * ((1.0 - 0.8 / 3.0) * 1e-3 + 1e-3) / 0.25
     assert float(others.second) == pytest.approx(8e-5 + together)
 
@@ -220,14 +228,16 @@ def test_the_latency_of_a_request():
     Ends of the request take 10 ms. Of 0.3 s of waiting 0.25 are for a place, of the half that wait for one.
     """
     requests = Requests(output_tokens=101.0, answer_spread=0.5)
-    found = tails.tails(requests, Serving(), served(waiting=0.3, placed=0.05, met=0.1, full=0.5), 0.01)
+    found = tails.tails(
+        requests, Serving(), served(waiting=0.3, wait_in_slot=0.05, arrival_step_time=0.1, wait_fraction=0.5), 0.01
+    )
     first, token, latency = found.first, found.token, found.latency
     assert float(token.second) == pytest.approx(8e-5 * 1.25)
     assert float(latency.mean - first.mean) == pytest.approx(4.0)
     assert float(first.mean) == pytest.approx(0.05 + 0.1 + 0.01)
     assert float(latency.second - first.second) == pytest.approx(8e-5 * 1.25 * 12500.0 + 4.0)
     assert float(latency.third - first.third) == pytest.approx(4.0**3 * 0.25**2 * 3.25, rel=1e-5)
-    assert (float(found.place), float(found.full)) == pytest.approx((0.5, 0.5))
+    assert (float(found.slot_wait), float(found.wait_fraction)) == pytest.approx((0.5, 0.5))
     # One and a half tokens a step: 1.5 times as long for two thirds of the steps, each 1 / 1.5^2 a token.
     drafted = tails.tails(requests, Serving(drafts=1.0, acceptance=0.5), served(), 0.01).token
     assert float(drafted.second) == pytest.approx(8e-5 * 1.25)

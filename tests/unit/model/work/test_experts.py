@@ -187,7 +187,7 @@ def test_flops_of_the_operators_are_those_of_the_parameters(slug):
         for layer in (work.layer, work.lists.first_layer)
     )
     dense = w.experts.first_dense
-    total = dense * first + (w.n_layers - dense) * feed_forward_of(w).behind_first(first, lambda: usual)
+    total = dense * first + (w.n_layers - dense) * feed_forward_of(w).after_first_dense(first, lambda: usual)
     expected = (forward_flops(w) - attention_flops(w)) * w.seq_len
     assert total == pytest.approx(float(expected), rel=1e-5)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dse import types
 from dse.designs import catalog
 from dse.model.work import attention, parameters
-from dse.model.work.operators import Attended, CastElements, casts, flash_attention
+from dse.model.work.operators import CastElements, FlashShape, casts, flash_attention
 from dse.types import Element
 from tests.designs import SOFTWARE, WORKLOAD, make_design, work_of
 from tests.programs import metrics_of
@@ -32,7 +32,7 @@ GPT = st.builds(
 
 
 def layer_bytes(design):
-    return float(work_of(design).kept.mean)
+    return float(work_of(design).stored_activations.mean)
 
 
 @given(workload=GPT, tp=st.sampled_from([1.0, 2.0, 8.0]), b=st.sampled_from([1.0, 4.0]))
@@ -90,7 +90,7 @@ def test_model_flops_are_narayanan_equation_3_without_recompute():
 @pytest.mark.parametrize(("head_dim", "computed"), [(48, 64), (64, 64), (80, 96), (128, 128), (152, 160), (192, 192)])
 def test_flash_attention_pads_heads(head_dim, computed):
     """To a multiple of 32 columns, of which only FLOPs are more: what is read and kept is as wide as it is."""
-    attended = Attended(16.0, 2048.0, 2048.0, 2048.0**2 / 2.0, float(head_dim), 16.0)
+    attended = FlashShape(16.0, 2048.0, 2048.0, 2048.0**2 / 2.0, float(head_dim), 16.0)
     heads = flash_attention(attended, Element(2.0, 2.0, 4.0, 50e6), 0.0, 1.0)
     assert float(heads.forward.flops) == pytest.approx(4.0 * 16.0 * 2048.0**2 / 2.0 * computed)
     assert float(heads.forward.bytes) == pytest.approx(2.0 * 4.0 * 16.0 * 2048.0 * head_dim)
