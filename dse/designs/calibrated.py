@@ -54,20 +54,20 @@ _ROUNDING = 0.005
 @functools.lru_cache(maxsize=256)
 def ranges(stack: str) -> Mapping[str, tuple[float, float]]:
     """Field → minimum and maximum in the rows of a stack's fit; empty where its file states none."""
-    found = catalog.entry("software", stack)
-    values = {field: found.value(f"calibrated.{field}") for field in QUANTITIES}
+    stack_entry = catalog.entry("software", stack)
+    values = {field: stack_entry.value(f"calibrated.{field}") for field in QUANTITIES}
     return {field: value for field, value in values.items() if value is not None}
 
 
 @functools.lru_cache(maxsize=256)
-def with_mixtures(accelerator: str, serves: bool = False) -> tuple[str, ...]:
+def with_mixtures(accelerator: str, is_serving: bool = False) -> tuple[str, ...]:
     """Training stacks, or serving ones, with rows of mixtures of experts on an accelerator.
 
     >>> with_mixtures("h100-sxm-80gb")[0]
     'megatron-bridge'
     """
-    found = (name for name in catalog.names("software") if accelerator in _mixtures(name))
-    return tuple(name for name in found if bool(catalog.serving_defaults(name)) == serves)
+    stacks = (name for name in catalog.names("software") if accelerator in _mixtures(name))
+    return tuple(name for name in stacks if bool(catalog.serving_defaults(name)) == is_serving)
 
 
 def _mixtures(stack: str) -> tuple[str, ...]:
@@ -100,14 +100,14 @@ def accelerator_of(system: str) -> str:
 NEUTRAL = "neutral"
 
 
-def is_unlike(stack: str, accelerator: str) -> bool:
+def lacks_vendor_rows(stack: str, accelerator: str) -> bool:
     """Whether no row of a stack is of an accelerator of this one's vendor.
 
     >>> is_unlike("vllm", "trainium-2"), is_unlike("vllm", "a100-sxm-80gb")
     (True, False)
     """
-    seen = catalog.entry("software", stack).value("calibrated.accelerators", ())
-    vendors = {catalog.entry("accelerator", slug).value("vendor") for slug in seen}
+    row_accelerators = catalog.entry("software", stack).value("calibrated.accelerators", ())
+    vendors = {catalog.entry("accelerator", slug).value("vendor") for slug in row_accelerators}
     return bool(accelerator and vendors) and catalog.entry("accelerator", accelerator).value("vendor") not in vendors
 
 
@@ -117,7 +117,7 @@ def vendor_note(stack: str, accelerator: str) -> str:
     >>> vendor_note("nemo", "h100-sxm-80gb")
     ''
     """
-    if stack != NEUTRAL and not is_unlike(stack, accelerator):
+    if stack != NEUTRAL and not lacks_vendor_rows(stack, accelerator):
         return ""
     vendor = catalog.entry("accelerator", accelerator).value("vendor") if accelerator else None
     slows = "typical slow-downs stand in" if stack == NEUTRAL else "its overheads on other chips stand in"
@@ -142,25 +142,25 @@ def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
     chips = catalog.entry("software", stack).value("calibrated.accelerators", ())
     if not (ranges(stack) or chips):
         return [f"no measured rows for {stack}"]
-    found = []
+    excesses = []
     for field, (low, high) in ranges(stack).items():
         value = lookup(QUANTITIES[field].path)
         if value is not None and not low * (1.0 - _ROUNDING) <= value <= high * (1.0 + _ROUNDING):
             side = f"up to {_number(high)}" if value > high else f"from {_number(low)} on"
-            found.append(f"{QUANTITIES[field].name} {_number(value)} (rows {side})")
+            excesses.append(f"{QUANTITIES[field].name} {_number(value)} (rows {side})")
     if chips and accelerator and accelerator not in chips:
-        found.append(f"{accelerator} (rows of {', '.join(chips)})")
+        excesses.append(f"{accelerator} (rows of {', '.join(chips)})")
     if lookup("workload.experts.n_experts") is not None:
-        found += _beyond_dense(stack, accelerator, chips)
-    return found
+        excesses += _mixture_excess(stack, accelerator, chips)
+    return excesses
 
 
-def _beyond_dense(stack: str, accelerator: str, chips: tuple[str, ...]) -> list[str]:
+def _mixture_excess(stack: str, accelerator: str, chips: tuple[str, ...]) -> list[str]:
     """Note that the rows of a stack are of dense models, all of them or those on an accelerator."""
-    seen = _mixtures(stack)
-    if seen and (accelerator in seen or accelerator not in chips):
+    mixture_accelerators = _mixtures(stack)
+    if mixture_accelerators and (accelerator in mixture_accelerators or accelerator not in chips):
         return []
-    where = f" on {accelerator}" if seen else ""
+    where = f" on {accelerator}" if mixture_accelerators else ""
     return [f"mixtures of experts{where} (rows of dense models{mixtures_note(stack, accelerator)})"]
 
 
@@ -172,10 +172,10 @@ def mixtures_note(stack: str, accelerator: str) -> str:
     """
     if not accelerator:
         return ""
-    others = with_mixtures(accelerator, bool(catalog.serving_defaults(stack)))
-    if not others:
+    stacks = with_mixtures(accelerator, bool(catalog.serving_defaults(stack)))
+    if not stacks:
         return f"; no stack has rows of mixtures on {accelerator}"
-    return f"; stacks with rows of mixtures on {accelerator}: {', '.join(others)}"
+    return f"; stacks with rows of mixtures on {accelerator}: {', '.join(stacks)}"
 
 
 def context_of(workload: str) -> float | None:
@@ -198,12 +198,12 @@ def beyond_context(workload: str, lookup: Lookup) -> str:
     """
     entry, context = catalog.entry("workload", workload), context_of(workload)
     prompt, answer = (lookup(f"workload.requests.{name}_tokens") for name in ("prompt", "output"))
-    length, of, verb = lookup("workload.seq_len"), "a sequence", "is"
+    length, subject, verb = lookup("workload.seq_len"), "a sequence", "is"
     if prompt is not None and answer is not None:
-        length, of, verb = prompt + answer, "a request", "is"
+        length, subject, verb = prompt + answer, "a request", "is"
     if context is None or length is None or length <= context * (1.0 + _ROUNDING):
         return ""
-    return f"{of} of {length:,.0f} tokens {verb} longer than the context of {entry.slug}: {context:,.0f}"
+    return f"{subject} of {length:,.0f} tokens {verb} longer than the context of {entry.slug}: {context:,.0f}"
 
 
 def without_engine(stacks: Iterable[str]) -> str:
@@ -212,12 +212,12 @@ def without_engine(stacks: Iterable[str]) -> str:
     >>> without_engine(["vllm"])
     ''
     """
-    found = [name for name in dict.fromkeys(stacks) if name != "none" and not catalog.serving_defaults(name)]
-    if not found:
+    training_stacks = [name for name in dict.fromkeys(stacks) if name != "none" and not catalog.serving_defaults(name)]
+    if not training_stacks:
         return ""
-    verb = "is a stack" if len(found) == 1 else "are stacks"
+    verb = "is a stack" if len(training_stacks) == 1 else "are stacks"
     return (
-        f"{', '.join(found)} {verb} of training: what an engine takes is at its plain defaults; "
+        f"{', '.join(training_stacks)} {verb} of training: what an engine takes is at its plain defaults; "
         f"stacks that serve: --software {', '.join(ENGINES)}"
     )
 
@@ -235,9 +235,12 @@ def range_notes(by_stack: Mapping[str, list[str]]) -> str:
     """
     if len(by_stack) == 1:
         return range_note(*by_stack.values())
-    lone = {f"no measured rows for {stack}" for stack in by_stack}
-    named = ([*parts] if set(parts) <= lone else [f"{stack}: {', '.join(parts)}"] for stack, parts in by_stack.items())
-    texts = [text for texts in named for text in texts]
+    without_rows = {f"no measured rows for {stack}" for stack in by_stack}
+    text_groups = (
+        [*parts] if set(parts) <= without_rows else [f"{stack}: {', '.join(parts)}"]
+        for stack, parts in by_stack.items()
+    )
+    texts = [text for texts in text_groups for text in texts]
     return f"outside the calibrated range: {'; '.join(texts)}" if texts else ""
 
 

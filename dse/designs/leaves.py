@@ -44,7 +44,7 @@ def known_leaves() -> dict[str, dict[str, Any]]:
 def leaves_of(design: Design) -> dict[str, dict[str, Any]]:
     """Leaves of ``design`` without presets: path → metadata."""
     prefixes = tuple(f"{path}." for path in OPTIONAL if leaf(design, path) is None)
-    return {path: about for path, about in known_leaves().items() if not (prefixes and path.startswith(prefixes))}
+    return {path: metadata for path, metadata in known_leaves().items() if not (prefixes and path.startswith(prefixes))}
 
 
 @functools.cache
@@ -92,18 +92,24 @@ def is_of_workload(path: str) -> bool:
 
 
 #: Leaves whose names in engines and benchmarks of serving (isl, max_num_seqs) are read as these leaves.
-_READ_AS = {"prompt_tokens", "output_tokens", "concurrency", "request_rate", "most_sequences"}
+_ALIASED_LEAVES = {"prompt_tokens", "output_tokens", "concurrency", "request_rate", "most_sequences"}
 
 
 @functools.cache
-def _spellings() -> dict[str, list[str]]:
+def _paths_by_spelling() -> dict[str, list[str]]:
     """Letters and digits of another tool's name → full paths of the leaves that it is read as."""
-    found: dict[str, list[str]] = {}
+    paths_by_spelling: dict[str, list[str]] = {}
     for ours, theirs in THEIRS.items():
         names = [name for name in ours.split() if name in paths_by_ending()]  # the others are metrics
-        if names[:1] == ours.split()[:1] and _READ_AS & set(names) and set(names) <= _READ_AS | {"global_batch"}:
-            found |= {plain(word): [paths_by_ending()[name][0] for name in names] for word in theirs.split()}
-    return found
+        if (
+            names[:1] == ours.split()[:1]
+            and _ALIASED_LEAVES & set(names)
+            and set(names) <= _ALIASED_LEAVES | {"global_batch"}
+        ):
+            paths_by_spelling |= {
+                plain(word): [paths_by_ending()[name][0] for name in names] for word in theirs.split()
+            }
+    return paths_by_spelling
 
 
 def read_as(name: str, serving: bool | None = None) -> str:
@@ -116,10 +122,10 @@ def read_as(name: str, serving: bool | None = None) -> str:
     >>> read_as("isl"), read_as("batch_size", serving=True), read_as("tp")
     ('workload.requests.prompt_tokens', 'workload.requests.concurrency', '')
     """
-    found = _spellings().get(plain(name), []) if name not in paths_by_ending() else []
-    if len(found) > 1 and serving is not None:
-        found = [path for path in found if path.startswith(LEAVES_OF_SERVING) == serving]
-    return found[0] if len(found) == 1 else ""
+    candidates = _paths_by_spelling().get(plain(name), []) if name not in paths_by_ending() else []
+    if len(candidates) > 1 and serving is not None:
+        candidates = [path for path in candidates if path.startswith(LEAVES_OF_SERVING) == serving]
+    return candidates[0] if len(candidates) == 1 else ""
 
 
 def leaf_path(name: str, where: str = "design", serving: bool | None = None) -> str:
@@ -136,15 +142,15 @@ def leaf_path(name: str, where: str = "design", serving: bool | None = None) -> 
     >>> leaf_path("memory.bandwidth")
     'system.accelerator.memory.bandwidth'
     """
-    found = paths_by_ending().get(name, [])
+    candidates = paths_by_ending().get(name, [])
     if name in known_leaves():
         return name
-    if theirs := read_as(name, serving):
-        return theirs
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise InputError(where, repr(name), " or ".join(found), "write more of the path")
+    if alias_path := read_as(name, serving):
+        return alias_path
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        raise InputError(where, repr(name), " or ".join(candidates), "write more of the path")
     raise unknown_name(where, name, paths_by_ending(), "leaves of a design", "dse list leaves")
 
 
@@ -173,17 +179,17 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
     >>> leaf_value("mapping.recompute", "full")
     2.0
     """
-    about = known_leaves()[path]
+    metadata = known_leaves()[path]
     value = value.item() if getattr(value, "shape", None) == () else value  # NumPy, JAX or xarray scalars
-    if "enum" in about:
-        return _choice(about["enum"], value, where)
+    if "enum" in metadata:
+        return _choice(metadata["enum"], value, where)
     if isinstance(value, str):
-        number = catalog.quantity(value, about["units"], where)
+        number = catalog.quantity(value, metadata["units"], where)
     elif isinstance(value, bool | int | float):
         number = float(value)
     else:
-        raise InputError(where, repr(value), f"a number, or a string in {about['units']}", "write a single value")
-    return catalog.bounded(number, value, about["bounds"], where)
+        raise InputError(where, repr(value), f"a number, or a string in {metadata['units']}", "write a single value")
+    return catalog.bounded(number, value, metadata["bounds"], where)
 
 
 def reading_note(name: str, path: str, *values: Any) -> str:
@@ -220,26 +226,27 @@ def saturation_note(bandwidth: float, feed: float) -> str:
     """Note on a bandwidth above ``feed``, the maximum that the cores of a chip can use; "" below it."""
     if bandwidth <= feed:
         return ""
-    most = quantities.setting(feed, "B/s")
-    return f"memory.bandwidth above {most} changes nothing: the cores ask for no more (power.feed); set that too"
+    feed_text = quantities.setting(feed, "B/s")
+    return f"memory.bandwidth above {feed_text} changes nothing: the cores ask for no more (power.feed); set that too"
 
 
-def mesh_note(mesh: float, bandwidth: float, built: float, *domains: float) -> str:
+def mesh_note(is_mesh: float, bandwidth: float, catalogue_size: float, *sizes: float) -> str:
     """Note on a full mesh of another size than built; "" for a switched domain, and for the size that was built.
 
     Args:
-        mesh: 1 for a full mesh, 0 for a switch.
+        is_mesh: 1 for a full mesh, 0 for a switch.
         bandwidth: of one device and direction, in B/s.
-        built: devices of the mesh in the catalogue.
-        *domains: stated numbers of devices.
+        catalogue_size: devices of the mesh in the catalogue.
+        *sizes: stated numbers of devices.
     """
-    other = next((domain for domain in domains if domain != built), None)
-    if not mesh or other is None:
+    stated_size = next((domain for domain in sizes if domain != catalogue_size), None)
+    if not is_mesh or stated_size is None:
         return ""
-    each = quantities.setting(bandwidth / max(other - 1.0, 1.0), "B/s")
+    peer_bandwidth = quantities.setting(bandwidth / max(stated_size - 1.0, 1.0), "B/s")
     return (
-        f"scale_up.domain = {other:g} of a full mesh built for {built:g}: each device has {each} to each other one, "
-        "without a switch; name a switched network (axis scale_up) for a larger domain"
+        f"scale_up.domain = {stated_size:g} of a full mesh built for {catalogue_size:g}: "
+        f"each device has {peer_bandwidth} to each other one, without a switch; "
+        "name a switched network (axis scale_up) for a larger domain"
     )
 
 
@@ -259,9 +266,12 @@ def replace(record: R, values: MappingABC[str, Any]) -> R:
         return record
     heads: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
-        head, _, rest = path.partition(".")
-        heads.setdefault(head, {})[rest] = value
-    changed = {head: rest[""] if "" in rest else replace(getattr(record, head), rest) for head, rest in heads.items()}
+        head, _, subpath = path.partition(".")
+        heads.setdefault(head, {})[subpath] = value
+    changed = {
+        head: subpath[""] if "" in subpath else replace(getattr(record, head), subpath)
+        for head, subpath in heads.items()
+    }
     copied: Any = record
     return dataclasses.replace(copied, **changed)
 

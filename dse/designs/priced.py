@@ -21,11 +21,11 @@ def stands_in_for_price(device: Accelerator, prices: Prices) -> str:
     >>> stands_in_for_price(catalog.record(types.Accelerator, "b300"), Prices())
     '35 USD/W of its power limit'
     """
-    made = device.made or Made()
-    if device.chip is not None or made.price:
+    manufacture = device.made or Made()
+    if device.chip is not None or manufacture.price:
         return ""
-    if made.logic_area:
-        return f"cost of its dies and memory over 1 - margin of {percent(float(made.margin))}"
+    if manufacture.logic_area:
+        return f"cost of its dies and memory over 1 - margin of {percent(float(manufacture.margin))}"
     return f"{float(prices.watt_price):g} USD/W of its power limit"
 
 
@@ -47,9 +47,11 @@ def unpriced(slugs: Iterable[str]) -> tuple[list[str], list[str]]:
     >>> unpriced(["h100-sxm-80gb", "b300-sxm-288gb", "tpu-v5p", "gpu"])
     (['b300-sxm-288gb'], ['tpu-v5p'])
     """
-    found = {slug: catalog.made(slug) for slug in _stated(slugs)}
-    free = [slug for slug, made in found.items() if not made["price"]]
-    return [s for s in free if not found[s]["logic_area"]], [s for s in free if found[s]["logic_area"]]
+    manufactures = {slug: catalog.made(slug) for slug in _sold_accelerators(slugs)}
+    unpriced_slugs = [slug for slug, manufacture in manufactures.items() if not manufacture["price"]]
+    return [s for s in unpriced_slugs if not manufactures[s]["logic_area"]], [
+        s for s in unpriced_slugs if manufactures[s]["logic_area"]
+    ]
 
 
 def without_dies(slugs: Iterable[str]) -> list[str]:
@@ -58,9 +60,9 @@ def without_dies(slugs: Iterable[str]) -> list[str]:
     >>> without_dies(["h100-sxm-80gb", "b300-sxm-288gb"])
     ['b300-sxm-288gb']
     """
-    return [slug for slug in _stated(slugs) if not catalog.made(slug)["logic_area"]]
+    return [slug for slug in _sold_accelerators(slugs) if not catalog.made(slug)["logic_area"]]
 
 
-def _stated(slugs: Iterable[str]) -> list[str]:
+def _sold_accelerators(slugs: Iterable[str]) -> list[str]:
     """Accelerators that are not generated, each once."""
     return [s for s in dict.fromkeys(slugs) if catalog.entry("accelerator", s).value("chip.node") is None]

@@ -261,32 +261,32 @@ OPTIONAL: dict[str, type] = {
 }
 
 
-def assumed_tokens(stated: Container[str]) -> dict[str, float]:
+def assumed_tokens(explicit_paths: Container[str]) -> dict[str, float]:
     """Full path → assumed tokens of a run of adapters without stated ones, else empty.
 
     Args:
-        stated: full paths of the stated leaves, and names of records.
+        explicit_paths: full paths of the stated leaves, and names of records.
 
     >>> assumed_tokens({"workload.adapters.rank": 16.0})
     {'workload.run_tokens': 100000000.0}
     """
-    adapts = any(path in stated for path in paths.leaves(Adapters, "workload.adapters."))
-    return {RUN_TOKENS: TUNING_TOKENS} if adapts and RUN_TOKENS not in stated else {}
+    adapts = any(path in explicit_paths for path in paths.leaves(Adapters, "workload.adapters."))
+    return {RUN_TOKENS: TUNING_TOKENS} if adapts and RUN_TOKENS not in explicit_paths else {}
 
 
-def assumed(stated: Container[str]) -> dict[str, float]:
+def assumed(explicit_paths: Container[str]) -> dict[str, float]:
     """Full path → value of leaves that follow from stated ones: tokens of adapters, the load of a stated rate.
 
     >>> assumed({"workload.requests.request_rate": 5.0})
     {'workload.requests.load': 4.0}
     """
-    arrives = REQUEST_RATE in stated and LOAD not in stated
-    return assumed_tokens(stated) | ({LOAD: float(Load.rate)} if arrives else {})
+    arrives = REQUEST_RATE in explicit_paths and LOAD not in explicit_paths
+    return assumed_tokens(explicit_paths) | ({LOAD: float(Load.rate)} if arrives else {})
 
 
-def tokens_note(stated: Container[str]) -> str:
+def tokens_note(explicit_paths: Container[str]) -> str:
     """Note that the tokens of a run of adapters are assumed, in one line; "" where stated, or without adapters."""
-    if not assumed_tokens(stated):
+    if not assumed_tokens(explicit_paths):
         return ""
     return (
         f"run_tokens of adapters: {TUNING_TOKENS:,.0f} assumed, not those of pre-training; time, energy and money of a "
@@ -296,8 +296,8 @@ def tokens_note(stated: Container[str]) -> str:
 
 def with_serving_defaults(design: Design) -> Design:
     """The design with default requests, serving options and engine where they are absent."""
-    given = design.workload.requests, design.mapping.serving, design.software.engine
-    requests, serving, engine = given[0] or Requests(), given[1] or Serving(), given[2] or Engine()
+    records = design.workload.requests, design.mapping.serving, design.software.engine
+    requests, serving, engine = records[0] or Requests(), records[1] or Serving(), records[2] or Engine()
     return dataclasses.replace(
         design,
         workload=dataclasses.replace(design.workload, requests=requests),
@@ -308,5 +308,5 @@ def with_serving_defaults(design: Design) -> Design:
 
 def is_of_model(path: str) -> bool:
     """Whether a leaf describes a model, not its requests or its training."""
-    apart = ("workload.requests.", "workload.reuse.", *TRAINING_ALONE)
-    return path.startswith("workload.") and not path.startswith(apart)
+    other_prefixes = ("workload.requests.", "workload.reuse.", *TRAINING_ALONE)
+    return path.startswith("workload.") and not path.startswith(other_prefixes)

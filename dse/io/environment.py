@@ -65,10 +65,10 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def double_precision(wanted: bool = True) -> AbstractContextManager[None]:
+def double_precision(enabled: bool = True) -> AbstractContextManager[None]:
     """Context manager of double precision; ``jax.enable_x64``, which is elsewhere in JAX 0.6."""
     import jax
 
     where: Any = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")
-    block: AbstractContextManager[None] = where.enable_x64(wanted)
+    block: AbstractContextManager[None] = where.enable_x64(enabled)
     return block

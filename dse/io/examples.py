@@ -52,7 +52,7 @@ def listed() -> list[Example]:
     >>> next(one.command for one in listed() if one.name == "splitwise_pools")
     'dse pools example:splitwise_pools'
     """
-    return [_described(name) for name in names()]
+    return [_read_example(name) for name in names()]
 
 
 def found(name: str) -> Example:
@@ -60,7 +60,7 @@ def found(name: str) -> Example:
     plain = name.removeprefix(PREFIX).removesuffix(".toml")
     if plain not in names():
         raise unknown_name(PREFIX.rstrip(":"), plain, names(), "examples", "dse examples")
-    return _described(plain)
+    return _read_example(plain)
 
 
 def located(path: str | os.PathLike[str]) -> Path:
@@ -86,13 +86,13 @@ def _folder() -> Path:
 
 
 @functools.cache
-def _described(name: str) -> Example:
+def _read_example(name: str) -> Example:
     text = inputs.text(_folder() / f"{name}.toml", "a TOML file")
     document = toml.parsed(text, f"{name}.toml")
     head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
     lines = [line[1:].strip() for line in head]
     question = re.match(r"([^.?:]|\.\d){1,110}\?", " ".join(lines))
-    written, own = (line.partition("  #")[0] for line in lines if line.startswith("dse ")), f"sweeps/{name}.toml"
+    commands, path = (line.partition("  #")[0] for line in lines if line.startswith("dse ")), f"sweeps/{name}.toml"
     kind = next((command for section, command in _COMMANDS.items() if section in document), "run")
-    command = next((line for line in written if own in line), f"dse {kind} {own}").replace(own, PREFIX + name)
+    command = next((line for line in commands if path in line), f"dse {kind} {path}").replace(path, PREFIX + name)
     return Example(name, question[0] if question else str(document.get("title", name)), command)

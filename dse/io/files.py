@@ -40,9 +40,9 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 @functools.cache
 def shipped(folder: str) -> Path:
     """A folder of the distribution: inside the installed package, or next to it in a checkout."""
-    for found in (_PACKAGE / folder, _PACKAGE.parent / folder):
-        if found.is_dir():
-            return found
+    for candidate in (_PACKAGE / folder, _PACKAGE.parent / folder):
+        if candidate.is_dir():
+            return candidate
     raise InputError(folder, "no such folder", str(_PACKAGE.parent / folder), "reinstall the package")
 
 
@@ -163,9 +163,9 @@ def _seal(checksum: str) -> bytes:
 
 def _digest_before(path: Path, stop: int, about: str) -> str:
     """SHA-256 of a text and the first ``stop`` bytes of a file."""
-    total, left = hashlib.sha256(about.encode()), stop
+    total, remaining = hashlib.sha256(about.encode()), stop
     with path.open("rb") as file:
-        while left > 0 and (piece := file.read(min(left, 1 << 20))):
+        while remaining > 0 and (piece := file.read(min(remaining, 1 << 20))):
             total.update(piece)
-            left -= len(piece)
+            remaining -= len(piece)
     return total.hexdigest()

@@ -42,24 +42,24 @@ def content(path: str | Path, limit: int, allowed: str, unpack: bool = False) ->
         unpack: whether to unpack a file with the ending ``.gz``.
     """
     path = checked(path, limit, allowed)
-    most = unpacked(path, limit, allowed) if unpack else limit
+    max_bytes = unpacked(path, limit, allowed) if unpack else limit
     with gzip.open(path) if unpack and path.suffix == ".gz" else path.open("rb") as file:
-        found = file.read(most + 1)
-    if len(found) > most:
-        raise bomb(path, allowed) if most < limit else _too_large(path, limit, allowed)
-    return found
+        unpacked_bytes = file.read(max_bytes + 1)
+    if len(unpacked_bytes) > max_bytes:
+        raise bomb(path, allowed) if max_bytes < limit else _too_large(path, limit, allowed)
+    return unpacked_bytes
 
 
 def unpacked(path: Path, limit: int, allowed: str) -> int:
     """Bytes that a file may have, unpacked: ``limit``, of a packed file less; InputError for one that says more."""
     if path.suffix != ".gz":
         return limit
-    most = min(limit, (1 << 20) + _UNPACKED * path.stat().st_size)
+    max_bytes = min(limit, (1 << 20) + _UNPACKED * path.stat().st_size)
     with path.open("rb") as file:
         file.seek(-min(4, path.stat().st_size), 2)
-        if most < int.from_bytes(file.read(), "little") and most < limit:  # the size that ends a packed file
+        if max_bytes < int.from_bytes(file.read(), "little") and max_bytes < limit:  # the size that ends a packed file
             raise bomb(path, allowed)
-    return most
+    return max_bytes
 
 
 def bomb(path: Path, allowed: str) -> InputError:
@@ -72,7 +72,7 @@ def text(
     path: str | Path,
     allowed: str,
     fix: str = "check the path",
-    named: str = "",
+    display_name: str = "",
     limit: int = TEXT,
     unpack: bool = False,
 ) -> str:
@@ -82,7 +82,7 @@ def text(
         path: of the file.
         allowed: kind of the file, for errors.
         fix: fix for a file that cannot be read.
-        named: name of the file in errors, by default its path.
+        display_name: name of the file in errors, by default its path.
         limit: bytes, unpacked.
         unpack: whether to unpack a file with the ending ``.gz``.
     """
@@ -90,9 +90,11 @@ def text(
         return content(path, limit, allowed, unpack).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error) as error:
         got = getattr(error, "strerror", None) or str(error)
-        raise InputError(named or str(path), got, allowed, fix) from None
+        raise InputError(display_name or str(path), got, allowed, fix) from None
     except UnicodeDecodeError as error:
-        raise InputError(named or str(path), f"byte {error.start} is not UTF-8", allowed, "save it as UTF-8") from None
+        raise InputError(
+            display_name or str(path), f"byte {error.start} is not UTF-8", allowed, "save it as UTF-8"
+        ) from None
 
 
 def _too_large(path: Path, limit: int, allowed: str) -> InputError:

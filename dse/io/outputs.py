@@ -36,15 +36,15 @@ def resolved(path: str | Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def target_of(asked: str | Path | bool | None, default: Path) -> Path | None:
+def target_of(requested: str | Path | bool | None, default: Path) -> Path | None:
     """The results file of a run: as requested, None for False, else the specification's.
 
     Raises:
         InputError: for the name of a file of another format.
     """
-    if asked is False:
+    if requested is False:
         return None
-    target = default if asked in (None, True) else Path(str(asked))
+    target = default if requested in (None, True) else Path(str(requested))
     if target.suffix.lower() in _NO_RESULTS:
         raise InputError(
             f"output {target}",
@@ -76,8 +76,8 @@ def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
             return _in_folder(path)
         if kind:
             raise InputError(f"output {path}", kind, "a file name", "name another file")
-        for one in inputs:
-            if os.path.exists(one) and os.path.samefile(path, one):
+        for input_path in inputs:
+            if os.path.exists(input_path) and os.path.samefile(path, input_path):
                 raise InputError(f"output {path}", "a file that is read", "another one", "name another file")
         if not (force or is_own(path)):
             raise InputError(
@@ -134,7 +134,7 @@ def disk_errors(path: str | Path | None) -> Iterator[None]:
 def _in_folder(path: Path) -> Path:
     """The file of a path in an existing or new writable folder."""
     target = resolved(path)
-    folder = next(one for one in target.parents if one.exists())
+    folder = next(parent for parent in target.parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         got = "a folder without write permission" if folder.is_dir() else "no folder"
         raise UnwritableFolderError(
@@ -158,10 +158,10 @@ def note_of(path: str | Path) -> dict[str, Any]:
     try:
         if strange_kind(place) or place.stat().st_size > _LARGEST_NOTE:
             return {}
-        found = json.loads(place.read_bytes())
+        note = json.loads(place.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) and found.get("note") == MARK else {}
+    return note if isinstance(note, dict) and note.get("note") == MARK else {}
 
 
 def is_noted(path: str | Path) -> bool:

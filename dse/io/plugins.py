@@ -27,7 +27,7 @@ from dse.errors import InputError, Notice
 COMMANDS, CATALOGS, EXCHANGE, PROVERS = "dse.commands", "dse.catalogs", "dse.exchange", "dse.provers"
 
 #: Distribution of this package: what it registers comes before what others do.
-OWN = "llm-dse"
+DISTRIBUTION = "llm-dse"
 
 
 @functools.cache
@@ -40,7 +40,7 @@ def plugins(group: str) -> dict[str, EntryPoint]:
 
 def is_own(entry: EntryPoint) -> bool:
     """True for an entry point of this package."""
-    return entry.dist is not None and entry.dist.name == OWN
+    return entry.dist is not None and entry.dist.name == DISTRIBUTION
 
 
 def load(entry: EntryPoint) -> Any:
@@ -68,14 +68,14 @@ def catalog_folders() -> tuple[Path, ...]:
     """Catalogue folders of other distributions; their code is not imported, and what is no folder is told."""
     folders = []
     for entry in plugins(CATALOGS).values():
-        found: list[Path] = []
+        entry_folders: list[Path] = []
         with contextlib.suppress(Exception):  # a value that is no name, a package without a specification
             package, *inner = entry.module.split(".")
             spec = importlib.util.find_spec(package)
             locations = spec.submodule_search_locations if spec else None
-            found = [folder for place in locations or () if (folder := Path(place, *inner)).is_dir()]
-        if not found:
+            entry_folders = [folder for place in locations or () if (folder := Path(place, *inner)).is_dir()]
+        if not entry_folders:
             error = refused(entry, entry.value, "package or package.folder that is installed and holds a catalogue")
             warnings.warn(f"{error.where}: {error.got} is no folder; left out", Notice, stacklevel=2)
-        folders += found
+        folders += entry_folders
     return tuple(folders)

@@ -30,17 +30,22 @@ WRITTEN = {
 }  # fmt: skip
 
 #: Rates of counts, written out below a million, since "12.3 k tokens/s" reads badly.
-_COUNTED = ("tokens/s", "requests/s")
+_COUNT_RATES = ("tokens/s", "requests/s")
 
 #: Words in names of metrics → unit of the count; prefix of a count → in words.
-_THINGS = (("goodput_fraction", ""), ("tokens_per", "tokens"), ("requests_per", "requests"), ("goodput", "requests"))
-_COUNTS = {"": "", "k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
+_COUNTED_NOUNS = (
+    ("goodput_fraction", ""),
+    ("tokens_per", "tokens"),
+    ("requests_per", "requests"),
+    ("goodput", "requests"),
+)
+_COUNT_PREFIXES = {"": "", "k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
 
 #: Limit below which plain numbers are written out.
-_PLAIN = 1e6
+_PLAIN_LIMIT = 1e6
 
 #: Limit below which stated whole numbers are written out.
-_COUNT = 1e9
+_COUNT_LIMIT = 1e9
 
 #: Share of the largest value of an axis above which a value has the same unit.
 _READABLE = 0.01
@@ -59,8 +64,8 @@ def scale(value: float, units: str) -> tuple[float, str]:
         return 1e-4, "/cm²"
     if units in WRITTEN:
         return WRITTEN[units]
-    if units in _COUNTED:
-        return (1e-6, f"million {units}") if abs(value) >= _PLAIN else (1.0, units)
+    if units in _COUNT_RATES:
+        return (1e-6, f"million {units}") if abs(value) >= _PLAIN_LIMIT else (1.0, units)
     if units == "kg" and value:
         return _mass(abs(value))
     if units == "B" and value >= 2**20:
@@ -69,7 +74,9 @@ def scale(value: float, units: str) -> tuple[float, str]:
         return 1.0, "B"
     name = {"1": "", "s-1": "/s", "1/USD": "/USD"}.get(units, units)
     size = abs(value)
-    written_out = (units == "s" and size >= 1.0) or (not name and size < _PLAIN) or (name[:1] == "/" and size < 1.0)
+    written_out = (
+        (units == "s" and size >= 1.0) or (not name and size < _PLAIN_LIMIT) or (name[:1] == "/" and size < 1.0)
+    )
     if not size or not math.isfinite(size) or written_out:  # 0.08/s: "80 m/s" would be metres
         return 1.0, name
     unit, prefix = _prefix(size)
@@ -80,9 +87,9 @@ def _mass(kilograms: float) -> tuple[float, str]:
     """Grams or tonnes, with their prefix."""
     if 1.0 <= kilograms < 1e3:
         return 1.0, "kg"
-    whole, name = (kilograms / 1e3, "t") if kilograms >= 1e3 else (kilograms * 1e3, "g")
-    unit, prefix = _prefix(whole)
-    return whole / kilograms / unit, prefix + name
+    scaled, name = (kilograms / 1e3, "t") if kilograms >= 1e3 else (kilograms * 1e3, "g")
+    unit, prefix = _prefix(scaled)
+    return scaled / kilograms / unit, prefix + name
 
 
 def _prefix(size: float) -> tuple[float, str]:
@@ -109,11 +116,11 @@ def quantity(value: float, units: str) -> str:
     ('54.6 million USD', '2.61 USD per million', '42.5 t', '140 mg')
     """
     if not value:
-        return _joined("0", scale(value, units)[1])
-    if units == "1" and abs(value) < _PLAIN:
+        return _with_unit("0", scale(value, units)[1])
+    if units == "1" and abs(value) < _PLAIN_LIMIT:
         return f"{value:,.4g}"
     factor, name = scale(value, units)
-    return _joined(digits(value * factor), name)
+    return _with_unit(digits(value * factor), name)
 
 
 def shown(value: float, units: str) -> float:
@@ -122,7 +129,7 @@ def shown(value: float, units: str) -> float:
     >>> shown(63.249, "s"), shown(63.151, "s"), shown(80.01 * GIB, "B") == shown(80.0 * GIB, "B")
     (63.2, 63.2, True)
     """
-    if units == "1" and abs(value) < _PLAIN:
+    if units == "1" and abs(value) < _PLAIN_LIMIT:
         return float(f"{value:.4g}")
     factor, _ = scale(value, units)
     return float(digits(value * factor).replace(",", "")) / factor
@@ -141,9 +148,9 @@ def setting(value: Any, units: str = "1") -> str:
     if isinstance(value, str):
         return value
     number = float(value)
-    if units == "1" and abs(number) < _COUNT and number == int(number):
+    if units == "1" and abs(number) < _COUNT_LIMIT and number == int(number):
         return f"{number:.0f}"
-    return _set(number, *(sold(number) if units == "B" else scale(number, units)))
+    return _setting_text(number, *(sold(number) if units == "B" else scale(number, units)))
 
 
 def settings(values: Sequence[Any], units: str = "1") -> list[str]:
@@ -156,13 +163,13 @@ def settings(values: Sequence[Any], units: str = "1") -> list[str]:
     differs = not numbers or len(numbers) != len(values) or not min(numbers) >= _READABLE * max(numbers)
     if differs or units in ("1", "B"):
         return [setting(value, units) for value in values]
-    return [_set(value, *scale(max(numbers), units)) for value in values]
+    return [_setting_text(value, *scale(max(numbers), units)) for value in values]
 
 
-def _set(number: float, factor: float, name: str) -> str:
+def _setting_text(number: float, factor: float, name: str) -> str:
     number *= factor
     few = abs(number) < 1e4 and (name != "B" or abs(number) >= 1.0)
-    return _joined(f"{number:.{4 if few else 6}g}", name)
+    return _with_unit(f"{number:.{4 if few else 6}g}", name)
 
 
 def seconds(value: float) -> str:
@@ -176,13 +183,13 @@ def duration(value: float) -> str:
     >>> duration(42.3), duration(80.0), duration(7500.0), duration(2e5)
     ('42 s', '1 min 20 s', '2 h 5 min', '2 d 7 h')
     """
-    whole = round(value)
+    total_seconds = round(value)
     units = [(86400, "d"), (3600, "h"), (60, "min"), (1, "s")]
     for (large, name), (small, below) in itertools.pairwise(units):
-        if whole >= large:
-            rest = whole % large // small
-            return f"{whole // large:,} {name}" + (f" {rest} {below}" if rest else "")
-    return f"{whole} s"
+        if total_seconds >= large:
+            remainder = total_seconds % large // small
+            return f"{total_seconds // large:,} {name}" + (f" {remainder} {below}" if remainder else "")
+    return f"{total_seconds} s"
 
 
 def span(value: float) -> str:
@@ -210,7 +217,7 @@ def percent(share: float | None) -> str:
 def prefixed(value: float, name: str) -> str:
     """A count to three digits with an SI prefix: ``312 TFLOP``."""
     unit, prefix = _prefix(abs(value)) if abs(value) >= 1.0 else (1.0, "")
-    return _joined(digits(value / unit), prefix + name)
+    return _with_unit(digits(value / unit), prefix + name)
 
 
 def counted_units(name: str, units: str) -> str:
@@ -219,11 +226,11 @@ def counted_units(name: str, units: str) -> str:
     >>> counted_units("tokens_per_second", "k/s"), counted_units("goodput", "/s"), counted_units("step_time", "s")
     ('thousand tokens/s', 'requests/s', 's')
     """
-    prefix, slash, per = units.partition("/")
-    thing = next((thing for word, thing in _THINGS if word in name), "")
-    if not (slash and thing and prefix in _COUNTS):
+    prefix, slash, denominator = units.partition("/")
+    counted_noun = next((counted_noun for word, counted_noun in _COUNTED_NOUNS if word in name), "")
+    if not (slash and counted_noun and prefix in _COUNT_PREFIXES):
         return units
-    return f"{_COUNTS[prefix]} {thing}/{per}".lstrip()
+    return f"{_COUNT_PREFIXES[prefix]} {counted_noun}/{denominator}".lstrip()
 
 
 def digits(value: float) -> str:
@@ -250,6 +257,6 @@ def counted(count: Any, noun: str, plural: str = "") -> str:
     return f"{number} {noun if count == 1 else plural or f'{noun}s'}"
 
 
-def _joined(number: str, name: str) -> str:
+def _with_unit(number: str, name: str) -> str:
     """A number with its unit; prefixes precede nameless counts: ``12.3 k/s``."""
     return f"{number} {name}".rstrip() if not name.startswith("/") else f"{number}{name}"

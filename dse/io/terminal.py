@@ -73,9 +73,9 @@ def filter_output() -> None:
 @contextlib.contextmanager
 def filtered_output() -> Iterator[None]:
     """Context in which standard output and standard error are filtered."""
-    before = sys.stdout, sys.stderr
+    streams = sys.stdout, sys.stderr
     filter_output()
     try:
         yield
     finally:
-        sys.stdout, sys.stderr = before
+        sys.stdout, sys.stderr = streams

@@ -17,7 +17,7 @@ MOST = 10**9
 NOT_YET = "write the workload by hand if dse models it: docs/files.md"
 
 
-def whole(config: Config, keys: Sequence[str], where: str, least: int = 1) -> int | None:
+def integer(config: Config, keys: Sequence[str], where: str, least: int = 1) -> int | None:
     """The whole number of a field, by whichever of its keys is there; None where none is."""
     key = next((key for key in keys if config.get(key) is not None), None)
     if key is None:
@@ -29,14 +29,14 @@ def whole(config: Config, keys: Sequence[str], where: str, least: int = 1) -> in
     return value
 
 
-def needed(config: Config, keys: Sequence[str], where: str) -> int:
+def required_integer(config: Config, keys: Sequence[str], where: str) -> int:
     """The same of a field that a model must have."""
-    value = whole(config, keys, where)
+    value = integer(config, keys, where)
     if value is None:
         raise InputError(f"{where}: {keys[0]}", "nothing", "a whole number", f"add {' or '.join(keys)}")
     return value
 
 
-def key_of(config: Config, keys: Sequence[str]) -> str:
+def present_key(config: Config, keys: Sequence[str]) -> str:
     """The key that is there, for messages."""
     return next((key for key in keys if config.get(key) is not None), keys[0])

@@ -53,8 +53,8 @@ class Entry:
 
     def value(self, field: str, default: Any = None) -> Any:
         """SI value of a field, or ``default`` where the entry has none."""
-        found = self.values.get(field)
-        return default if found is None else found.value
+        sourced = self.values.get(field)
+        return default if sourced is None else sourced.value
 
     def states(self, table: str) -> bool:
         """Whether the file has anything in one of its tables (``experts``, ``engine``)."""
@@ -86,15 +86,15 @@ def _read(kind: str, path: Path, *stamp: int) -> Entry:
 
 def reference(entry: Entry, field: str, folder: Folder = None, name: str | None = None) -> tuple[str, str]:
     """(kind, slug) of the entry that a field names, or of ``name`` instead; InputError for none."""
-    kind, wanted = REFERENCES[entry.kind][field], str(entry.value(field) if name is None else name)
-    slug = find(kind, wanted, folder)
+    kind, entry_name = REFERENCES[entry.kind][field], str(entry.value(field) if name is None else name)
+    slug = find(kind, entry_name, folder)
     if slug is None:
-        known = paths(kind, folder)
-        raise unknown_name(f"{shown(entry.path)}: {field}", wanted, known, f"entries of {FOLDERS[kind]}/")
+        slugs = paths(kind, folder)
+        raise unknown_name(f"{shown(entry.path)}: {field}", entry_name, slugs, f"entries of {FOLDERS[kind]}/")
     return kind, slug
 
 
-def referenced(entry: Entry, folder: Folder = None) -> list[tuple[str, str]]:
+def referenced_entries(entry: Entry, folder: Folder = None) -> list[tuple[str, str]]:
     """(kind, slug) of the entries that an entry names; InputError for one that does not exist."""
     return [
         reference(entry, field, folder)

@@ -65,13 +65,19 @@ def resolve(kind: str, name: str, where: str = "catalogue", folder: Folder = Non
 
 def locate(kind: str, name: str, where: str, folder: Folder) -> tuple[str, str]:
     """(kind, slug) of a name; an accelerator's name is also a system."""
-    meant = [kind, "accelerator"] if kind == "system" else [kind]
-    for candidate in meant:
-        slug = find(candidate, name, folder)
+    candidate_kinds = [kind, "accelerator"] if kind == "system" else [kind]
+    for candidate_kind in candidate_kinds:
+        slug = find(candidate_kind, name, folder)
         if slug is not None:
-            return candidate, slug
-    known = {k: slug for candidate in meant for k, slug in known_names(candidate, folder).items()}
-    close = list(dict.fromkeys(known[k] for k in nearest(name, known, count=6)))[:3]
+            return candidate_kind, slug
+    slugs_by_name = {
+        candidate_name: slug
+        for candidate_kind in candidate_kinds
+        for candidate_name, slug in known_names(candidate_kind, folder).items()
+    }
+    close = list(
+        dict.fromkeys(slugs_by_name[candidate_name] for candidate_name in nearest(name, slugs_by_name, count=6))
+    )[:3]
     fix = f"did you mean {' or '.join(map(repr, close))}?" if close else f"`dse catalog list` shows every {kind}"
     raise InputError(where, repr(name), unknown_name(where, name, names(kind, folder), "").allowed, fix)
 
@@ -123,7 +129,9 @@ def values(kind: str, name: str, where: str = "", folder: Folder = None, fine: b
     return values_of(entry(kind, name, where or kind, folder), kind, folder, fine)
 
 
-def record(of: type[RecordT], name: str, where: str = "", folder: Folder = None, fine: bool = False) -> RecordT:
+def record(
+    record_type: type[RecordT], name: str, where: str = "", folder: Folder = None, fine: bool = False
+) -> RecordT:
     """The record of a name, from an entry of the catalogue and those that it names.
 
     An accelerator has rate 0 for a precision that it lacks; generated values are 0 until
@@ -132,8 +140,8 @@ def record(of: type[RecordT], name: str, where: str = "", folder: Folder = None,
     device.
 
     Args:
-        of: ``Workload``, ``System``, ``Accelerator``, ``Network``, ``Software``, ``LogicNode`` or ``MemoryTechnology``
-            of :mod:`dse.types`.
+        record_type: ``Workload``, ``System``, ``Accelerator``, ``Network``, ``Software``, ``LogicNode`` or
+            ``MemoryTechnology`` of :mod:`dse.types`.
         name: slug, name or alias.
         where: place of the name, for errors; by default the kind.
         folder: a catalogue to search first.
@@ -153,5 +161,5 @@ def record(of: type[RecordT], name: str, where: str = "", folder: Folder = None,
     >>> selene.n_devices, selene.scale_out.bandwidth
     (8.0, 25000000000.0)
     """
-    kind = next(kind for kind, filled in RECORDS.items() if filled is of)
-    return build(of, values(kind, name, where, folder, fine))
+    kind = next(kind for kind, filled in RECORDS.items() if filled is record_type)
+    return build(record_type, values(kind, name, where, folder, fine))

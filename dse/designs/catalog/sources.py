@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 
 from dse.designs.catalog.defaults import load
-from dse.designs.catalog.entries import referenced
+from dse.designs.catalog.entries import referenced_entries
 from dse.designs.catalog.load import Folder, expect_entries, file_of, paths, plain, shown
 from dse.designs.catalog.lookup import entry, kinds, locate
 from dse.designs.catalog.stack_selection import default_software
@@ -14,15 +14,15 @@ from dse.designs.catalog.unverified import UnverifiedConstant, unverified_of
 from dse.errors import InputError
 
 
-def used(named: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
+def used(pairs: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
     """(kind, slug) of the entries of (kind, name) pairs, and of all that these name, in order of appearance."""
-    waiting = [locate(kind, name, "catalogue", folder) for kind, name in named]
+    waiting = [locate(kind, name, "catalogue", folder) for kind, name in pairs]
     reached: dict[tuple[str, str], None] = {}
     while waiting:
         item = waiting.pop(0)
         if item not in reached:
             reached[item] = None
-            waiting += referenced(load(*item, folder), folder)
+            waiting += referenced_entries(load(*item, folder), folder)
     return list(reached)
 
 
@@ -40,8 +40,10 @@ def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, s
     >>> sorted({confidence for _, confidence in provenance("network", "nvlink-4")})
     ['datasheet', 'estimate']
     """
-    found = [load(*pair, folder) for pair in used([(kind, name)], folder)]
-    return list(dict.fromkeys((s.source, s.confidence) for e in found for s in e.values.values()))
+    entries = [load(*pair, folder) for pair in used([(kind, name)], folder)]
+    return list(
+        dict.fromkeys((sourced.source, sourced.confidence) for item in entries for sourced in item.values.values())
+    )
 
 
 def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedConstant]:
@@ -65,11 +67,11 @@ def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedCo
     return unverified_of(entry(kind, name, folder=folder), folder)
 
 
-def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
+def digest(pairs: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
     """SHA-256 of the catalogue files behind (kind, name) pairs.
 
     Args:
-        named: the pairs, by default all entries. Entries that an entry names (a system's accelerator, networks and
+        pairs: the pairs, by default all entries. Entries that an entry names (a system's accelerator, networks and
             stack) are included.
         folder: a catalogue to search first.
 
@@ -80,12 +82,12 @@ def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None
     64
     """
     total = hashlib.sha256()
-    for kind, slug in sorted(_everything(folder) if named is None else used(named, folder)):
+    for kind, slug in sorted(_everything(folder) if pairs is None else used(pairs, folder)):
         total.update(f"{kind}/{slug}\0".encode() + file_of(kind, slug, folder).read_bytes() + b"\0")
     return total.hexdigest()
 
 
-def digests(named: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str, str]:
+def digests(pairs: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str, str]:
     """``kind/slug`` → first digits of the SHA-256 of its file, for all entries of (kind, name) pairs.
 
     >>> list(digests([("software", "nemo")]))
@@ -93,7 +95,7 @@ def digests(named: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str
     """
     return {
         f"{kind}/{slug}": hashlib.sha256(file_of(kind, slug, folder).read_bytes()).hexdigest()[:16]
-        for kind, slug in sorted(used(named, folder))
+        for kind, slug in sorted(used(pairs, folder))
     }
 
 
@@ -117,33 +119,33 @@ def check(folder: Folder = None) -> list[str]:
     []
     """
     expect_entries(folder)
-    problems = [problem for kind in kinds() for problem in _ambiguous(kind, folder)]
+    problems = [problem for kind in kinds() for problem in _ambiguous_names(kind, folder)]
     for kind, slug in _everything(folder):
         try:
-            found = load(kind, slug, folder)
-            referenced(found, folder)
+            checked_entry = load(kind, slug, folder)
+            referenced_entries(checked_entry, folder)
             if kind in ("system", "accelerator"):
                 default_software(slug, folder=folder)  # its tool is one of a stack
         except InputError as error:
             problems.append(str(error))
             continue
         if slug != slug.lower() or not slug.replace("-", "").isalnum():
-            problems.append(f"{shown(found.path)}: a slug consists of lower-case words joined by '-'")
+            problems.append(f"{shown(checked_entry.path)}: a slug consists of lower-case words joined by '-'")
     return list(dict.fromkeys(problems))
 
 
-def _ambiguous(kind: str, folder: Folder) -> list[str]:
+def _ambiguous_names(kind: str, folder: Folder) -> list[str]:
     """Names that two entries of a kind share (systems and accelerators together)."""
     owners: dict[str, str] = {}
     problems = []
     for candidate in [kind, "accelerator"] if kind == "system" else [kind]:
         for slug, path in reversed(paths(candidate, folder).items()):  # the user's last: they are at fault
             try:
-                found = load(candidate, slug, folder)
+                loaded_entry = load(candidate, slug, folder)
             except InputError:
                 continue  # reported by check()
-            for known in (slug, found.name, *found.aliases):
-                owner = owners.setdefault(plain(known), slug)
+            for entry_name in (slug, loaded_entry.name, *loaded_entry.aliases):
+                owner = owners.setdefault(plain(entry_name), slug)
                 if owner != slug:
-                    problems.append(f"{shown(path)}: aliases: {known!r} is also a name of {owner!r}")
+                    problems.append(f"{shown(path)}: aliases: {entry_name!r} is also a name of {owner!r}")
     return problems

@@ -53,34 +53,34 @@ class Sourced:
 Parser = Callable[[Any, str], tuple[Any, str]]
 
 
-def sourced(raw: Any, parse: Parser, where: str, source: str, confidence: str) -> Sourced:
+def sourced_value(raw: Any, parse: Parser, where: str, source: str, confidence: str) -> Sourced:
     """A value, bare or as ``{ value, source, confidence, spread }``, with its own source or the one of its table."""
-    given = raw if isinstance(raw, dict) else {"value": raw}
-    for key in given:
+    table = raw if isinstance(raw, dict) else {"value": raw}
+    for key in table:
         if key not in _KEYS:
             raise unknown_name(where, key, _KEYS, "keys of a value")
-    if "value" not in given:
+    if "value" not in table:
         raise InputError(where, "no value", "{ value, source, confidence, spread }", "add value = …")
-    value, units = parse(given["value"], where)
+    value, units = parse(table["value"], where)
     return Sourced(
         value,
         units,
-        str(given["value"]),
-        str(given.get("source") or source),
-        checked_confidence(given.get("confidence") or confidence, where),
-        _spread(given, where),
+        str(table["value"]),
+        str(table.get("source") or source),
+        checked_confidence(table.get("confidence") or confidence, where),
+        _spread(table, where),
     )
 
 
-def checked_confidence(given: Any, where: str) -> str:
+def checked_confidence(confidence: Any, where: str) -> str:
     """A confidence as a file states it; InputError for one that is none."""
-    if given not in CONFIDENCES:
-        raise unknown_name(where, str(given), CONFIDENCES, "confidences")
-    return given
+    if confidence not in CONFIDENCES:
+        raise unknown_name(where, str(confidence), CONFIDENCES, "confidences")
+    return confidence
 
 
-def _spread(given: dict[str, Any], where: str) -> float:
-    raw = given.get("spread", 0.0)
+def _spread(table: dict[str, Any], where: str) -> float:
+    raw = table.get("spread", 0.0)
     if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0.0 <= raw < math.inf:
         raise InputError(where, f"spread = {raw!r}", "0 or more", "write the standard deviation of the logarithm")
     return float(raw)
@@ -164,11 +164,11 @@ def month(raw: Any, where: str) -> tuple[str, str]:
     return raw, ""
 
 
-def extent(raw: Any, where: str) -> tuple[tuple[float, float], str]:
+def number_range(raw: Any, where: str) -> tuple[tuple[float, float], str]:
     """The least and the largest of some positive numbers."""
     if not isinstance(raw, list) or len(raw) != 2:
         raise InputError(where, repr(raw), "the least and the largest value", "write [1, 64]")
-    low, high = (number(one, "1", POSITIVE_NUMBER, where) for one in raw)
+    low, high = (number(element, "1", POSITIVE_NUMBER, where) for element in raw)
     if low > high:
         raise InputError(where, repr(raw), "the least before the largest", "swap them")
     return (low, high), ""
@@ -176,7 +176,7 @@ def extent(raw: Any, where: str) -> tuple[tuple[float, float], str]:
 
 def texts(raw: Any, where: str) -> tuple[tuple[str, ...], str]:
     """A list of texts."""
-    if not isinstance(raw, list) or not all(isinstance(one, str) for one in raw):
+    if not isinstance(raw, list) or not all(isinstance(element, str) for element in raw):
         raise InputError(where, repr(raw), "a list of strings", 'write ["h100-sxm-80gb"]')
     return tuple(raw), ""
 
