@@ -108,7 +108,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, where: str, got: str, allowed: str, fix: str):
-        self.where, self.got, self.allowed, self.fix = map(_shown, (where, got, allowed, fix))
+        self.where, self.got, self.allowed, self.fix = map(_printable, (where, got, allowed, fix))
         super().__init__(f"{self.where}: got {self.got}; allowed {self.allowed}; {self.fix}")
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:
@@ -128,7 +128,7 @@ class Notice(UserWarning):
 _LONGEST = 600
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     """A text that fits a terminal: its middle left out where it is long, nothing in it that is not printable."""
     if len(text) > _LONGEST:
         left_out = len(text) - _LONGEST
@@ -140,37 +140,37 @@ def _shown(text: str) -> str:
 LAYOUT = "\n\t\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 
 
-def visible(text: str, kept: str = "") -> str:
+def visible(text: str, exempt: str = "") -> str:
     r"""A text in which a terminal obeys and hides nothing.
 
     Control codes, marks of direction, lone surrogates and whatever else does not print are escaped as Python does,
-    but for the characters ``kept``.
+    but for the characters ``exempt``.
 
     >>> visible("H100\x1b[31m\n", kept="\n")
     'H100\\x1b[31m\n'
     """
-    if all(map(str.isprintable, text.split("\n") if "\n" in kept else [text])):
+    if all(map(str.isprintable, text.split("\n") if "\n" in exempt else [text])):
         return text
-    return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() or c in exempt else ascii(c)[1:-1] for c in text)
 
 
-def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> list[str]:
+def nearest(name: str, names: Iterable[str], count: int = 3, cutoff: float = 0.5) -> list[str]:
     """The known names most like ``name``, best first; letters and digits alone are compared."""
     by_plain: dict[str, list[str]] = {}
-    for candidate in known:
+    for candidate in names:
         by_plain.setdefault(plain(candidate), []).append(candidate)
     matches = difflib.get_close_matches(plain(name), by_plain, n=count, cutoff=cutoff)
     return [candidate for match in matches for candidate in by_plain[match]][:count]
 
 
-def unknown_name(where: str, name: str, known: Iterable[str], what: str, command: str = "") -> InputError:
+def unknown_name(where: str, name: str, names: Iterable[str], what: str, command: str = "") -> InputError:
     """An :class:`InputError` for a name that is none: what it means if other tools have it, else the nearest known.
 
     ``command`` lists the names that are too many to be printed.
     """
-    known = sorted(known)
-    close = [ours for ours in ELSEWHERE.get(plain(name), ()) if ours in known] or nearest(name, known)
-    shown = ", ".join(known[:12]) + (f" … ({len(known)} in all)" if len(known) > 12 else "")
-    shown = f"{what}: see {command}" if command else shown
+    names = sorted(names)
+    close = [ours for ours in ELSEWHERE.get(plain(name), ()) if ours in names] or nearest(name, names)
+    allowed = ", ".join(names[:12]) + (f" … ({len(names)} in all)" if len(names) > 12 else "")
+    allowed = f"{what}: see {command}" if command else allowed
     fix = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else f"pick one of the {what} listed"
-    return InputError(where, repr(name), shown, fix)
+    return InputError(where, repr(name), allowed, fix)

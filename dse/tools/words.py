@@ -33,26 +33,26 @@ def options(words: Sequence[str], tool: Tool) -> Mapping[str, str]:
 
     Also from ``--name=value``, ``name=value`` and ``name: value``.
     """
-    found: dict[str, list[str]] = {}
+    values_by_option: dict[str, list[str]] = {}
     name = ""
     for word in words:
         if word.endswith(":") and word[:-1] in tool.entries:
             name = word[:-1]
-            found[name] = []
+            values_by_option[name] = []
             continue
         if word.startswith("--") or _SHORT.match(word) or _ASSIGNED.match(word):
-            written, equals, value = word.lstrip("+").partition("=")
-            name = _name(written, tool)
-            found.pop(name, None)
-            found[name] = [value] if equals else []
+            option_text, equals, value = word.lstrip("+").partition("=")
+            name = _name(option_text, tool)
+            values_by_option.pop(name, None)
+            values_by_option[name] = [value] if equals else []
         elif word in ("(", ")"):  # of a shell array
             name = ""
         elif name:
-            found[name].append(word)
-    return {name: " ".join(values) for name, values in found.items()}
+            values_by_option[name].append(word)
+    return {name: " ".join(values) for name, values in values_by_option.items()}
 
 
-def _name(written: str, tool: Tool) -> str:
+def _name(option_text: str, tool: Tool) -> str:
     """Name of an option in the rules of a tool."""
-    name = "--" + written[2:].replace("_", "-") if tool.dashes and written.startswith("--") else written
+    name = "--" + option_text[2:].replace("_", "-") if tool.dashes and option_text.startswith("--") else option_text
     return tool.aliases.get(name, name)

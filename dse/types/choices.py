@@ -51,10 +51,10 @@ def weight_only_format(name: str) -> str:
     >>> weight_only_format("W4A16")
     'weight-only formats are precision=bf16 with weight_bytes=0.53 B, in serving designs'
     """
-    held = WEIGHTS_ALONE.get(name.lower())
-    if held is None:
+    bytes_per_weight = WEIGHTS_ALONE.get(name.lower())
+    if bytes_per_weight is None:
         return ""
-    return f"weight-only formats are precision=bf16 with weight_bytes={held:.2g} B, in serving designs"
+    return f"weight-only formats are precision=bf16 with weight_bytes={bytes_per_weight:.2g} B, in serving designs"
 
 
 class Recompute(IntEnum):

@@ -26,13 +26,13 @@ class _Field(NamedTuple):
 @functools.cache
 def _fields(cls: type[Any]) -> tuple[_Field, ...]:
     hints = get_type_hints(cls)
-    found = []
+    fields = []
     for field in dataclasses.fields(cls):
         kinds = get_args(hints[field.name]) or (hints[field.name],)
         record = next((kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)
-        stated = {} if field.default is dataclasses.MISSING else {"default": field.default}
-        found.append(_Field(field.name, record, record is not None and len(kinds) > 1, {**field.metadata, **stated}))
-    return tuple(found)
+        default = {} if field.default is dataclasses.MISSING else {"default": field.default}
+        fields.append(_Field(field.name, record, record is not None and len(kinds) > 1, {**field.metadata, **default}))
+    return tuple(fields)
 
 
 def leaves(cls: type, prefix: str = "") -> dict[str, dict[str, Any]]:
@@ -40,13 +40,13 @@ def leaves(cls: type, prefix: str = "") -> dict[str, dict[str, Any]]:
 
     Metadata are those of :func:`dse.types.metadata`, and ``default`` where there is one.
     """
-    found: dict[str, dict[str, Any]] = {}
+    metadata_by_path: dict[str, dict[str, Any]] = {}
     for field in _fields(cls):
         if field.record is None:
-            found[prefix + field.name] = field.about
+            metadata_by_path[prefix + field.name] = field.about
         elif not field.optional:
-            found |= leaves(field.record, f"{prefix}{field.name}.")
-    return found
+            metadata_by_path |= leaves(field.record, f"{prefix}{field.name}.")
+    return metadata_by_path
 
 
 def build(cls: type[T], values: Mapping[str, Any]) -> T:
@@ -65,14 +65,14 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
     """
     by_field: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
-        head, _, rest = path.partition(".")
-        by_field.setdefault(head, {})[rest] = value
-    made: dict[str, Any] = {}
+        head, _, subpath = path.partition(".")
+        by_field.setdefault(head, {})[subpath] = value
+    arguments: dict[str, Any] = {}
     kind: Any = cls  # hashable class, for the cache
     for field in _fields(kind):
         inner = by_field.pop(field.name, None)
         if field.record is not None and (inner is not None or not field.optional):
-            made[field.name] = build(field.record, inner or {})
+            arguments[field.name] = build(field.record, inner or {})
         elif inner is not None:
-            made[field.name] = inner[""]
-    return cls(**made, **by_field)
+            arguments[field.name] = inner[""]
+    return cls(**arguments, **by_field)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dse.types.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
 from dse.types.serving import Requests, Reuse
 
-_AT_LEAST_ONE, _WHOLE = Bounds(low=1.0), Bounds(whole=True)
+_AT_LEAST_ONE, _INTEGER = Bounds(low=1.0), Bounds(whole=True)
 
 
 @record
@@ -19,7 +19,7 @@ class Experts:
     top_k: Scalar = metadata("k", "1", "routed experts per token", bounds=COUNT)
     expert_ffn: Scalar = metadata("f_e", "1", "width of an expert's up projection", bounds=POSITIVE)
     shared_ffn: Scalar = metadata("f_s", "1", "width of all shared experts, 0 none", default=0.0, bounds=NOT_NEGATIVE)
-    first_dense: Scalar = metadata("", "1", "leading layers with a dense feed-forward", default=0.0, bounds=_WHOLE)
+    first_dense: Scalar = metadata("", "1", "leading layers with a dense feed-forward", default=0.0, bounds=_INTEGER)
     imbalance: Scalar = metadata("", "1", "load of the busiest rank over the mean", default=1.0, bounds=_AT_LEAST_ONE)
     capacity: Scalar = metadata(
         "C",
@@ -39,7 +39,7 @@ class Experts:
         "1",
         "multi-token prediction depth",
         default=0.0,
-        bounds=_WHOLE,
+        bounds=_INTEGER,
     )
     biased: Scalar = metadata("", "1", "biases of the experts' products: 1 yes", default=0.0, bounds=YES_OR_NO)
     n_groups: Scalar = metadata("G", "1", "groups of experts", default=1.0, bounds=COUNT)
@@ -48,7 +48,7 @@ class Experts:
         "1",
         "maximum groups per token (node-limited routing), 0 any",
         default=0.0,
-        bounds=_WHOLE,
+        bounds=_INTEGER,
     )
 
     @property
