@@ -46,7 +46,7 @@ __all__ = ["__version__", *_PUBLIC, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for."""
+    """Return a public name, whose module is imported at the first use."""
     if name in _PUBLIC:
         value = getattr(importlib.import_module(_PUBLIC[name]), name)
         setattr(sys.modules[__name__], name, value)

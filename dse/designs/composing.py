@@ -45,7 +45,7 @@ def stack_values(
     experts: bool = False,
     zero_stage: float | None = None,
 ) -> catalog.Values:
-    """Values that a stack brings into a design: its own leaves, and defaults of open mapping options.
+    """Return the values that a stack brings into a design: its own leaves, and defaults of open mapping options.
 
     Args:
         name: of the stack, in the catalogue.
@@ -53,6 +53,12 @@ def stack_values(
         any_option: leave out capabilities, so that all options are allowed.
         experts: include the cost of mixtures of experts, for workloads with experts.
         zero_stage: ZeRO stage that the mapping states, if it does.
+
+    Returns:
+        Full path → value in SI units.
+
+    Raises:
+        InputError: for an unknown stack, and for a fault of its file.
     """
     values = catalog.within("software", catalog.values("software", name, where))
     if experts:
@@ -75,7 +81,7 @@ def design(
     kind: str = "training",
     **settings: Any,
 ) -> Design:
-    """One design from catalogue names and leaf values.
+    """Compose one design from catalogue names and leaf values.
 
     Args:
         workload: catalogue name of the model.
@@ -95,8 +101,8 @@ def design(
     Raises:
         InputError: for unknown names, values with a wrong unit or out of bounds, and stacks of other vendors.
 
-    >>> made = design("megatron-1t", "selene", n_devices=3072, tp=8, pp=64, recompute="full")
-    >>> made.mapping.dp, made.system.scale_up.bandwidth
+    >>> cluster_design = design("megatron-1t", "selene", n_devices=3072, tp=8, pp=64, recompute="full")
+    >>> cluster_design.mapping.dp, cluster_design.system.scale_up.bandwidth
     (6.0, 300000000000.0)
     """
     if kind not in KINDS:
@@ -174,7 +180,7 @@ def _check_explicit(explicit_values: dict[str, Any], values: dict[str, Any], whe
 def _device_counts(
     values: MappingABC[str, Any], explicit_values: MappingABC[str, Any], n_devices: int | None
 ) -> dict[str, float]:
-    """``dp`` and the number of devices, one derived from the other."""
+    """Return ``dp`` and the number of devices, one derived from the other."""
     parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
     dp = values["mapping.dp"]
     if n_devices is not None:

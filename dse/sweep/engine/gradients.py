@@ -294,7 +294,7 @@ _WHERE = "value_and_grad"
 def value_and_grad(
     objective: str | Study | Callable[[Design], Scalar], design: Design, paths: Sequence[str]
 ) -> Callable[[Mapping[str, Any]], tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """A function of many designs that gives a metric of each and its gradient by some of their leaves.
+    """Return a function of many designs that gives a metric of each and its gradient by some of their leaves.
 
     Reverse mode: 5 to 12 times the time of the metric alone, however many leaves there are. Fewer than 512 designs are
     evaluated by NumPy in some hundredths of a second; for more the first call compiles some seconds, and the program is
@@ -303,8 +303,8 @@ def value_and_grad(
     Args:
         objective: a metric by name, of training or else of serving; a study, for its own objective; or a function of
             one design that gives a scalar and that JAX can trace.
-        design: what has the leaves that are not told at a call.
-        paths: leaves by which it is differentiated, by full path or any ending that is unique.
+        design: design whose leaves hold where a call gives no others.
+        paths: leaves by which the metric is differentiated, by full path or any ending that is unique.
 
     Returns:
         A function of ``{path: numbers}``, arrays [n] or single numbers in SI units, of any leaves of the design. It
