@@ -53,7 +53,14 @@ _ROUNDING = 0.005
 
 @functools.lru_cache(maxsize=256)
 def ranges(stack: str) -> Mapping[str, tuple[float, float]]:
-    """Field → minimum and maximum in the rows of a stack's fit; empty where its file states none."""
+    """Return the smallest and largest value of each quantity in the rows that a stack was fitted to.
+
+    Args:
+        stack: slug of the software in the catalogue.
+
+    Returns:
+        Field of ``QUANTITIES`` → (minimum, maximum) in its unit; without the fields that the file does not state.
+    """
     stack_entry = catalog.entry("software", stack)
     values = {field: stack_entry.value(f"calibrated.{field}") for field in QUANTITIES}
     return {field: value for field, value in values.items() if value is not None}
@@ -61,7 +68,14 @@ def ranges(stack: str) -> Mapping[str, tuple[float, float]]:
 
 @functools.lru_cache(maxsize=256)
 def with_mixtures(accelerator: str, is_serving: bool = False) -> tuple[str, ...]:
-    """Training stacks, or serving ones, with rows of mixtures of experts on an accelerator.
+    """Return the stacks with measured rows of mixtures of experts on an accelerator.
+
+    Args:
+        accelerator: its slug.
+        is_serving: True for serving stacks, False for training stacks.
+
+    Returns:
+        Slugs of the stacks.
 
     >>> with_mixtures("h100-sxm-80gb")[0]
     'megatron-bridge'
@@ -76,7 +90,15 @@ def _mixtures(stack: str) -> tuple[str, ...]:
 
 
 def lookup_of(design: Design, metrics: Mapping[str, float]) -> Lookup:
-    """Look-up of the numbers of a design and of its metrics by path."""
+    """Return a look-up of the numbers of a design and of its metrics.
+
+    Args:
+        design: the design.
+        metrics: name → value in SI units.
+
+    Returns:
+        Function from a full path, or the name of a metric, to its number, or to None where there is none.
+    """
 
     def find(path: str) -> float | None:
         if path in metrics:
@@ -92,7 +114,7 @@ def lookup_of(design: Design, metrics: Mapping[str, float]) -> Lookup:
 
 
 def accelerator_of(system: str) -> str:
-    """Slug of the accelerator of a system."""
+    """Return the slug of the accelerator of a system, "" where it has none."""
     return next((slug for kind, slug in catalog.used([("system", system)]) if kind == "accelerator"), "")
 
 
@@ -101,7 +123,7 @@ NEUTRAL = "neutral"
 
 
 def lacks_vendor_rows(stack: str, accelerator: str) -> bool:
-    """Whether no row of a stack is of an accelerator of this one's vendor.
+    """True for a stack without measured rows on accelerators of the vendor of ``accelerator``.
 
     >>> is_unlike("vllm", "trainium-2"), is_unlike("vllm", "a100-sxm-80gb")
     (True, False)
@@ -112,7 +134,7 @@ def lacks_vendor_rows(stack: str, accelerator: str) -> bool:
 
 
 def vendor_note(stack: str, accelerator: str) -> str:
-    """Note on a stack without rows of the accelerator's vendor, in one line; "" otherwise.
+    """Return the note that a stack has no rows of the accelerator's vendor, "" where it has some.
 
     >>> vendor_note("nemo", "h100-sxm-80gb")
     ''
@@ -125,7 +147,7 @@ def vendor_note(stack: str, accelerator: str) -> str:
 
 
 def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
-    """Quantities of a design outside of the rows that its stack was fitted to, in words.
+    """Return the quantities of a design outside the rows that its stack was fitted to, in words.
 
     For a mixture of experts on an accelerator without rows of one, the stacks with such rows are named.
 
@@ -133,6 +155,9 @@ def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
         stack: slug of the software in the catalogue.
         lookup: of the design's leaves by full path, and of its ``parameters``.
         accelerator: its slug, if known.
+
+    Returns:
+        One text per quantity, with its value and the range of the rows.
 
     >>> beyond("nemo", {"workload.seq_len": 4096.0, "system.n_devices": 8192.0}.get)
     ['devices 8,192 (rows up to 1,024)']
@@ -165,7 +190,11 @@ def _mixture_excess(stack: str, accelerator: str, chips: tuple[str, ...]) -> lis
 
 
 def mixtures_note(stack: str, accelerator: str) -> str:
-    """Note on the stacks of a kind with rows of mixtures of experts on an accelerator.
+    """Return the note on the stacks of the same kind with rows of mixtures of experts on an accelerator.
+
+    Args:
+        stack: slug of the stack that has none.
+        accelerator: its slug; "" for none gives "".
 
     >>> mixtures_note("nemo", "a100-sxm-80gb")
     '; no stack has rows of mixtures on a100-sxm-80gb'
@@ -179,9 +208,9 @@ def mixtures_note(stack: str, accelerator: str) -> str:
 
 
 def context_of(workload: str) -> float | None:
-    """Context of a model in tokens; None where it is unknown.
+    """Return the context of a model in tokens, None where it is unknown.
 
-    ``max_seq_len`` of the workload's file, else its training length; with state-space layers only the former.
+    It is ``max_seq_len`` of the workload's file, else its training length; with state-space layers only the former.
 
     >>> context_of("llama-3-70b")
     8192.0
@@ -191,7 +220,11 @@ def context_of(workload: str) -> float | None:
 
 
 def beyond_context(workload: str, lookup: Lookup) -> str:
-    """Note that sequences are longer than a model's context, in one line; "" where they fit, or it is unknown.
+    """Return the note that sequences are longer than a model's context, "" where they fit or it is unknown.
+
+    Args:
+        workload: name of the model in the catalogue.
+        lookup: of the leaves of the design by full path.
 
     >>> beyond_context("llama-3-70b", {"workload.seq_len": 16384.0}.get)
     'a sequence of 16,384 tokens is longer than the context of llama-3-70b: 8,192'
@@ -207,7 +240,7 @@ def beyond_context(workload: str, lookup: Lookup) -> str:
 
 
 def without_engine(stacks: Iterable[str]) -> str:
-    """Note that a design serves with training stacks, in one line; "" for serving stacks.
+    """Return the note that a design serves with training stacks, "" where all its stacks serve.
 
     >>> without_engine(["vllm"])
     ''
@@ -223,12 +256,19 @@ def without_engine(stacks: Iterable[str]) -> str:
 
 
 def range_note(parts: list[str]) -> str:
-    """These parts in one line; "" for none."""
+    """Return the note on quantities outside the calibrated range, "" without any.
+
+    Args:
+        parts: texts of :func:`beyond`.
+    """
     return f"outside the calibrated range: {', '.join(parts)}" if parts else ""
 
 
 def range_notes(by_stack: Mapping[str, list[str]]) -> str:
-    """The same for designs of several stacks, each with its name.
+    """Return the note on quantities outside the calibrated range for designs of several stacks.
+
+    Args:
+        by_stack: stack → texts of :func:`beyond`.
 
     >>> range_notes({"nemo": ["devices 4,096 (rows up to 1,024)"], "vllm": []})
     'outside the calibrated range: nemo: devices 4,096 (rows up to 1,024)'

@@ -55,7 +55,16 @@ _OF_WORKLOAD = {**{record: record for record in (EXPERTS, *OF_SHAPE)}, **dict.fr
 
 
 def check_chip(path: str, generated: bool, where: str) -> None:
-    """Checks that an accelerator, ``generated`` or stated, has the leaf at ``path``; InputError otherwise."""
+    """Check that the accelerator has the leaf at ``path``.
+
+    Args:
+        path: full path of a stated leaf.
+        generated: True for a generated accelerator, which has no leaves of what is generated.
+        where: place of the value, for errors.
+
+    Raises:
+        InputError: for a leaf that only the other kind of accelerator has.
+    """
     inner = path.removeprefix("system.accelerator.")
     if path.startswith(f"{CHIP}.") and not generated:
         raise InputError(
@@ -74,7 +83,16 @@ def check_chip(path: str, generated: bool, where: str) -> None:
 
 
 def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
-    """Checks that a design with these values has the record of a leaf of a model's shape; InputError otherwise."""
+    """Check that the model has the record of a leaf of its shape.
+
+    Args:
+        path: full path of a stated leaf.
+        values: full path → value of the named entries.
+        where: place of the value, for errors.
+
+    Raises:
+        InputError: for a leaf of an absent record.
+    """
     required_record = next((_OF_WORKLOAD[record] for record in _OF_WORKLOAD if path.startswith(f"{record}.")), None)
     if required_record is not None and not _has_record(values, required_record):
         feature, example = _SHAPES[required_record]
@@ -87,7 +105,7 @@ def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
 
 
 def check_networks(path: str, values: MappingABC[str, Any], explicit_paths: Container[str], where: str) -> None:
-    """Checks that a leaf of links without a switch, or of pods, belongs to the system.
+    """Check that a leaf of links without a switch, or of pods, belongs to the system.
 
     Args:
         path: full path of a stated leaf.
@@ -108,13 +126,16 @@ def check_networks(path: str, values: MappingABC[str, Any], explicit_paths: Cont
 
 
 def check_tiers(path: str, value: float, offloaded: MappingABC[str, Any], where: str) -> None:
-    """Checks that a share of offloaded bytes has something offloaded; InputError otherwise.
+    """Check that a share of offloaded bytes has something offloaded.
 
     Args:
         path: full path of a stated leaf.
         value: its value.
         offloaded: full path → value of the offload options of the mapping, 0 for none.
         where: place of the value, for errors.
+
+    Raises:
+        InputError: for a share of an option that is 0.
     """
     name = path.removeprefix("mapping.tiers.")
     option = _SHARE_OF.get(name, "")
@@ -130,7 +151,7 @@ def check_tiers(path: str, value: float, offloaded: MappingABC[str, Any], where:
 def check_routing(
     experts: Experts, places: MappingABC[str, str], default_place: str, varied_paths: Container[str] = ()
 ) -> None:
-    """Checks that the experts per token, groups, and rows of an expert of a mixture exist.
+    """Check that the experts per token, the groups, and the rows of an expert of a mixture exist.
 
     Args:
         experts: numbers in SI units.
@@ -155,13 +176,31 @@ def check_routing(
 
 
 def check_load(loads: Iterable[float], has_rate: bool, where: str) -> None:
-    """InputError for ``load=rate`` without a rate."""
+    """Check that ``load=rate`` has a rate.
+
+    Args:
+        loads: codes of :class:`dse.types.Load`.
+        has_rate: True where a request rate is stated.
+        where: place of the value, for errors.
+
+    Raises:
+        InputError: for a load by rate without one.
+    """
     if float(Load.rate) in map(float, loads) and not has_rate:
         raise InputError(where, "load = rate without request_rate", "a rate, requests/s", "set request_rate")
 
 
 def check_turns(requests: Requests | None, turns: Any, where: str) -> None:
-    """InputError for sessions whose mean prompt does not hold the answers of their earlier turns and new tokens."""
+    """Check that the mean prompt of a session holds the answers of its earlier turns and new tokens.
+
+    Args:
+        requests: of the workload; None passes.
+        turns: mean number of turns of a session.
+        where: place of the value, for errors.
+
+    Raises:
+        InputError: for a prompt that is too short.
+    """
     if requests is None or not isinstance(turns, int | float) or turns <= 1.0:
         return
     unshared_tokens = requests.prompt_tokens * (1.0 - requests.prefix_share)
@@ -176,7 +215,7 @@ def check_turns(requests: Requests | None, turns: Any, where: str) -> None:
 
 
 def has_experts(values: MappingABC[str, Any]) -> bool:
-    """Whether values by full path include a mixture of experts."""
+    """True where values by full path include a mixture of experts."""
     return _has_record(values, EXPERTS)
 
 
@@ -185,12 +224,15 @@ def _has_record(values: MappingABC[str, Any], record: str) -> bool:
 
 
 def check_vendor(stack: str, system: str, where: str) -> None:
-    """Checks that a stack exists for the vendor of a system's accelerator; InputError otherwise.
+    """Check that a stack exists for the vendor of a system's accelerator.
 
     Args:
-        stack: of the catalogue.
-        system: of the catalogue, or an accelerator.
+        stack: name in the catalogue.
+        system: name of a system or an accelerator in the catalogue.
         where: place of the value, for errors.
+
+    Raises:
+        InputError: for a stack of other vendors.
     """
     if clash := catalog.foreign(stack, system):
         vendor, vendors = clash

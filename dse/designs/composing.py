@@ -133,7 +133,7 @@ def design(
 
 
 def _check_texts(names: MappingABC[str, Any], where: str) -> None:
-    """Checks that names of the catalogue are texts; the stack may be absent."""
+    """Check that names of the catalogue are texts; only the stack may be None."""
     for kind, name in names.items():
         if not isinstance(name, str) and (name is not None or kind != "software"):
             fix = f"see: dse catalog list {kind}"
@@ -141,7 +141,7 @@ def _check_texts(names: MappingABC[str, Any], where: str) -> None:
 
 
 def _named_values(workload: str, system: str, stack: str, any_option: bool, zero_stage: float | None) -> dict[str, Any]:
-    """Full path → value of the named entries of the catalogue."""
+    """Return full path → value of the named entries of the catalogue."""
     catalog.resolve("software", stack, "software")
     if not any_option:
         check_vendor(stack, system, "software")
@@ -155,7 +155,7 @@ def _named_values(workload: str, system: str, stack: str, any_option: bool, zero
 
 
 def _check_explicit(explicit_values: dict[str, Any], values: dict[str, Any], where: str) -> None:
-    """Checks that stated leaves belong to such a design.
+    """Check that the leaves that a design states belong to it.
 
     Args:
         explicit_values: full path → value.

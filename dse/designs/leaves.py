@@ -30,26 +30,38 @@ R = TypeVar("R")
 
 @functools.cache
 def leaves() -> dict[str, dict[str, Any]]:
-    """Leaves of a design without optional records: path → metadata (symbol, units, long_name, bounds, enum)."""
+    """Return the leaves of a design without optional records.
+
+    Returns:
+        Full path → metadata: symbol, units, long_name, bounds, enum.
+    """
     return paths.leaves(Design)
 
 
 @functools.cache
 def known_leaves() -> dict[str, dict[str, Any]]:
-    """All possible leaves of a design, those of optional records (``OPTIONAL``) included: path → metadata."""
+    """Return the leaves of a design with all its optional records (``OPTIONAL``).
+
+    Returns:
+        Full path → metadata: symbol, units, long_name, bounds, enum.
+    """
     optional = (paths.leaves(record, f"{path}.") for path, record in OPTIONAL.items())
     return functools.reduce(operator.or_, optional, leaves())
 
 
 def leaves_of(design: Design) -> dict[str, dict[str, Any]]:
-    """Leaves of ``design`` without presets: path → metadata."""
+    """Return the leaves of ``design`` with the optional records that it has.
+
+    Returns:
+        Full path → metadata: symbol, units, long_name, bounds, enum.
+    """
     prefixes = tuple(f"{path}." for path in OPTIONAL if leaf(design, path) is None)
     return {path: metadata for path, metadata in known_leaves().items() if not (prefixes and path.startswith(prefixes))}
 
 
 @functools.cache
 def paths_by_ending() -> dict[str, list[str]]:
-    """Dotted ending → full paths of the leaves that it may name."""
+    """Return each dotted ending of a path → full paths of the leaves that it may name."""
     endings: dict[str, list[str]] = {}
     for path in known_leaves():
         for ending in path_endings(path):
@@ -58,7 +70,7 @@ def paths_by_ending() -> dict[str, list[str]]:
 
 
 def path_endings(path: str) -> list[str]:
-    """Dotted endings of a path that may name the leaf.
+    """Return the dotted endings of a path that may name the leaf, the longest first.
 
     Those of a chip begin at ``chip`` or at its node, those of a stack's capabilities at ``can``, so that others stay
     unique.
@@ -77,17 +89,17 @@ MOST = 10**9
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number, not a truth value or a text."""
+    """True for a number that is neither a truth value nor a text."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def is_whole(value: Any, least: int = 1, most: int = MOST) -> bool:
-    """Whether a value is a whole number within bounds, such as 8.0."""
+    """True for a whole number from ``least`` to ``most``, such as 8 or 8.0."""
     return is_number(value) and least <= value <= most and value == int(value)
 
 
 def is_of_workload(path: str) -> bool:
-    """Whether a leaf, or a catalogue name, by its full path belongs to the workload."""
+    """True for a leaf of the workload, by its full path."""
     return path.partition(".")[0] == "workload"
 
 
@@ -97,7 +109,7 @@ _ALIASED_LEAVES = {"prompt_tokens", "output_tokens", "concurrency", "request_rat
 
 @functools.cache
 def _paths_by_spelling() -> dict[str, list[str]]:
-    """Letters and digits of another tool's name → full paths of the leaves that it is read as."""
+    """Return the letters and digits of another tool's name → full paths of the leaves that it stands for."""
     paths_by_spelling: dict[str, list[str]] = {}
     for ours, theirs in THEIRS.items():
         names = [name for name in ours.split() if name in paths_by_ending()]  # the others are metrics
@@ -113,7 +125,7 @@ def _paths_by_spelling() -> dict[str, list[str]]:
 
 
 def read_as(name: str, serving: bool | None = None) -> str:
-    """Full path of the leaf that another tool's name is read as; "" for other names, and for an ambiguous one.
+    """Return the full path of the leaf that another tool's name stands for, "" for an unknown or ambiguous name.
 
     Args:
         name: as written.
@@ -129,7 +141,7 @@ def read_as(name: str, serving: bool | None = None) -> str:
 
 
 def leaf_path(name: str, where: str = "design", serving: bool | None = None) -> str:
-    """Full path of a leaf.
+    """Return the full path of a leaf.
 
     Args:
         name: a full path, any unique dotted ending, or a name of serving engines (:func:`read_as`).
@@ -155,7 +167,7 @@ def leaf_path(name: str, where: str = "design", serving: bool | None = None) -> 
 
 
 def short_name(path: str) -> str:
-    """The shortest unique ending of a leaf's path.
+    """Return the shortest unique ending of a leaf's path.
 
     >>> short_name("system.accelerator.memory.bandwidth")
     'memory.bandwidth'
@@ -164,7 +176,7 @@ def short_name(path: str) -> str:
 
 
 def leaf_value(path: str, value: Any, where: str = "design") -> float:
-    """A leaf's value in SI units.
+    """Return a leaf's value in SI units.
 
     Args:
         path: full path of the leaf.
@@ -193,7 +205,7 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
 
 
 def reading_note(name: str, path: str, *values: Any) -> str:
-    """Note on another tool's name, or on the unit of a plain number for a leaf with units; "" otherwise.
+    """Return the note on another tool's name, or on the unit of a plain number for a leaf with units; else "".
 
     Args:
         name: as written.
@@ -223,7 +235,12 @@ def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
 
 
 def saturation_note(bandwidth: float, feed: float) -> str:
-    """Note on a bandwidth above ``feed``, the maximum that the cores of a chip can use; "" below it."""
+    """Return the note that a memory bandwidth is more than the cores can use, "" where they can.
+
+    Args:
+        bandwidth: of the memory, in B/s.
+        feed: maximum that the cores of the chip can use, in B/s.
+    """
     if bandwidth <= feed:
         return ""
     feed_text = quantities.setting(feed, "B/s")
@@ -231,7 +248,7 @@ def saturation_note(bandwidth: float, feed: float) -> str:
 
 
 def mesh_note(is_mesh: float, bandwidth: float, catalogue_size: float, *sizes: float) -> str:
-    """Note on a full mesh of another size than built; "" for a switched domain, and for the size that was built.
+    """Return the note on a full mesh of another size than was built, "" for the built size and for a switch.
 
     Args:
         is_mesh: 1 for a full mesh, 0 for a switch.
@@ -251,7 +268,7 @@ def mesh_note(is_mesh: float, bandwidth: float, catalogue_size: float, *sizes: f
 
 
 def replace(record: R, values: MappingABC[str, Any]) -> R:
-    """A copy of a design, or of a record of one, with the leaves at these paths replaced.
+    """Copy a design, or a record of one, with the leaves at these paths replaced.
 
     Args:
         record: a design; its leaves may be traced, or arrays of many designs.
@@ -277,5 +294,5 @@ def replace(record: R, values: MappingABC[str, Any]) -> R:
 
 
 def leaf(record: Any, path: str) -> Any:
-    """Value at a path of a design, or of a record of one."""
+    """Return the value at a dotted path of a design, or of a record of one."""
     return functools.reduce(getattr, path.split("."), record)

@@ -15,7 +15,9 @@ from dse.types import Accelerator, Emissions, Made, Prices
 
 
 def stands_in_for_price(device: Accelerator, prices: Prices) -> str:
-    """Estimate in place of an accelerator's price, in words; "" for a stated price or a generated accelerator.
+    """Return the estimate in place of an accelerator's price in words.
+
+    It is "" for a stated price and for a generated accelerator.
 
     >>> from dse import types
     >>> stands_in_for_price(catalog.record(types.Accelerator, "b300"), Prices())
@@ -30,7 +32,7 @@ def stands_in_for_price(device: Accelerator, prices: Prices) -> str:
 
 
 def stands_in_for_dies(device: Accelerator, emissions: Emissions) -> str:
-    """Estimate in place of the emissions of an accelerator's unknown dies, in words; "" for known dies.
+    """Return the estimate in place of the emissions of an accelerator's unknown dies in words, "" for known dies.
 
     >>> from dse import types
     >>> stands_in_for_dies(catalog.record(types.Accelerator, "b300"), Emissions())
@@ -42,7 +44,13 @@ def stands_in_for_dies(device: Accelerator, emissions: Emissions) -> str:
 
 
 def unpriced(slugs: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Accelerators without a stated price: those with unknown dies, and the others.
+    """Return the accelerators without a stated price.
+
+    Args:
+        slugs: of accelerators in the catalogue.
+
+    Returns:
+        Slugs of those with unknown dies, and of those with known dies.
 
     >>> unpriced(["h100-sxm-80gb", "b300-sxm-288gb", "tpu-v5p", "gpu"])
     (['b300-sxm-288gb'], ['tpu-v5p'])
@@ -55,7 +63,7 @@ def unpriced(slugs: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def without_dies(slugs: Iterable[str]) -> list[str]:
-    """Accelerators with unknown dies.
+    """Return the accelerators with unknown dies.
 
     >>> without_dies(["h100-sxm-80gb", "b300-sxm-288gb"])
     ['b300-sxm-288gb']
@@ -64,5 +72,5 @@ def without_dies(slugs: Iterable[str]) -> list[str]:
 
 
 def _sold_accelerators(slugs: Iterable[str]) -> list[str]:
-    """Accelerators that are not generated, each once."""
+    """Return the accelerators that are not generated, without repetitions."""
     return [s for s in dict.fromkeys(slugs) if catalog.entry("accelerator", s).value("chip.node") is None]

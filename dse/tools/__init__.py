@@ -335,8 +335,8 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
     Raises:
         InputError: for invalid values, and where no option states anything of a design.
 
-    >>> found = read_arguments("vllm", "vllm serve model --tensor-parallel-size 8 --seed 1")
-    >>> found.settings, found.unread
+    >>> values = read_arguments("vllm", "vllm serve model --tensor-parallel-size 8 --seed 1")
+    >>> values.settings, values.unread
     ({'tp': 8.0}, ('--seed',))
     """
     target = tool_of(tool)

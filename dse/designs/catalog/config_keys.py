@@ -18,7 +18,17 @@ NOT_YET = "write the workload by hand if dse models it: docs/files.md"
 
 
 def integer(config: Config, keys: Sequence[str], where: str, least: int = 1) -> int | None:
-    """The whole number of a field, by whichever of its keys is there; None where none is."""
+    """Return the whole number of a field of a configuration, None where no key of the field is present.
+
+    Args:
+        config: as parsed.
+        keys: names of the field; the first one that is present counts.
+        where: name of the configuration in errors.
+        least: smallest allowed number.
+
+    Raises:
+        InputError: for any other value.
+    """
     key = next((key for key in keys if config.get(key) is not None), None)
     if key is None:
         return None
@@ -30,7 +40,11 @@ def integer(config: Config, keys: Sequence[str], where: str, least: int = 1) -> 
 
 
 def required_integer(config: Config, keys: Sequence[str], where: str) -> int:
-    """The same of a field that a model must have."""
+    """Return the whole number of a field that a model must have.
+
+    Raises:
+        InputError: where no key of the field is present, and for any other value.
+    """
     value = integer(config, keys, where)
     if value is None:
         raise InputError(f"{where}: {keys[0]}", "nothing", "a whole number", f"add {' or '.join(keys)}")
@@ -38,5 +52,5 @@ def required_integer(config: Config, keys: Sequence[str], where: str) -> int:
 
 
 def present_key(config: Config, keys: Sequence[str]) -> str:
-    """The key that is there, for messages."""
+    """Return the key of a field that is present, else the first one, for messages."""
     return next((key for key in keys if config.get(key) is not None), keys[0])

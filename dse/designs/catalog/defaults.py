@@ -26,7 +26,16 @@ _TOKENS_PER_STEP = 4194304  # of a workload that states no global batch
 
 
 def load(kind: str, slug: str, folder: Folder = None) -> Entry:
-    """The entry of a slug, validated, with its defaults filled in; InputError for a bad file."""
+    """Return the validated entry of a slug with its defaults filled in.
+
+    Args:
+        kind: of the entry.
+        slug: of the entry.
+        folder: a catalogue to search first.
+
+    Raises:
+        InputError: for a fault of the file.
+    """
     entry = stated(kind, slug, folder)
     if kind == "workload":
         return dataclasses.replace(entry, values=_workload_defaults(entry))
@@ -42,7 +51,7 @@ def _default(value: float, units: str, rule: str) -> Sourced:
 
 
 def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
-    """Values of a workload with what it leaves out.
+    """Return the values of a workload with defaults for those that its file leaves out.
 
     Flags are 0, heads are those of plain attention, the window is the sequence, and
     the global batch is about 4 Mi tokens.
@@ -68,7 +77,7 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
 
 
 def _check_parts(entry: Entry, values: dict[str, Sourced]) -> None:
-    """That a part of a model is no more than what it is a part of."""
+    """Check that a part of a model is no larger than what it is a part of."""
     for field, limit_field in (
         ("experts.top_k", "experts.n_experts"),
         ("experts.first_dense", "n_layers"),
@@ -87,9 +96,10 @@ def _check_parts(entry: Entry, values: dict[str, Sourced]) -> None:
 
 
 def _network_defaults(entry: Entry) -> dict[str, Sourced]:
-    """Values of a network; of a fat tree of ``l`` levels of switches with ``k`` ports each it joins ``2 (k / 2)^l``.
+    """Return the values of a network with the devices of its domain.
 
-    Al-Fares et al., SIGCOMM 2008, has it for three levels.
+    A fat tree of ``l`` levels of switches with ``k`` ports each joins ``2 (k / 2)^l`` devices: Al-Fares et al., SIGCOMM
+    2008, has it for three levels.
     """
     if "domain" in entry.values:
         return entry.values
@@ -98,7 +108,7 @@ def _network_defaults(entry: Entry) -> dict[str, Sourced]:
 
 
 def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
-    """Values of an accelerator with what it leaves out taken from its kernel family.
+    """Return the values of an accelerator with those that its file leaves out taken from its kernel family.
 
     The vector rate is ``device.vector_share`` of the 16-bit (else the fastest) matrix rate. A generated chip
     takes nothing of its family's device, but the leaves of its architecture.
@@ -124,7 +134,7 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
 
 
 def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
-    """What a kernel family says of a device of stated rates."""
+    """Return the values that a kernel family states for a device of known matrix rates."""
     matrix = _matrix_rate(entry.values)
     device = {f.removeprefix("device."): s for f, s in family.items() if f.startswith("device.")}
     share = device.pop("vector_share")
@@ -135,13 +145,13 @@ def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
 
 
 def _architecture(entry: Entry, folder: Folder) -> dict[str, Sourced]:
-    """The leaves of a generated chip that its architecture states."""
+    """Return the leaves of a generated chip that its architecture states."""
     architecture_values = load(*reference(entry, "chip.architecture", folder), folder).values
     return {f"chip.{field}": value for field, value in architecture_values.items()}
 
 
 def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
-    """Leaves of an accelerator's power: limit and clock as sold, rest power in shares of it, energies of the family.
+    """Return the leaves of an accelerator's power: limit and clock as sold, power at rest, energies of its family.
 
     Leakage is that of its transistors, where their number is stated. Cores can ask for the bandwidth of their cache.
     """
@@ -165,7 +175,10 @@ def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourc
 
 
 def _leakage(values: dict[str, Sourced], transistor_leakage: Sourced) -> Sourced:
-    """Static power of the transistors of an accelerator, less those of cores that are off, which have no supply."""
+    """Return the static power of the transistors of an accelerator in W.
+
+    Disabled cores have no supply, and their share leaks nothing.
+    """
     count, enabled_share = values["transistors"], 1.0
     if {"cores", "full_cores"} <= values.keys():
         enabled_share = values["cores"].value / values["full_cores"].value
@@ -176,9 +189,10 @@ def _leakage(values: dict[str, Sourced], transistor_leakage: Sourced) -> Sourced
 
 
 def _full_power(values: dict[str, Sourced], family: dict[str, Sourced]) -> Sourced:
-    """What matrix units and memory draw at their full rates: the power limit of an accelerator that states none.
+    """Return the power that matrix units and memory draw at their full rates, for an accelerator without a power limit.
 
-    Those of A100, H100, H200, B200, L40S, V100 and TPU v4 are sold with 0.82 to 1.14 times as much.
+    It is ``e_matrix R + e_memory B``. A100, H100, H200, B200, L40S, V100 and TPU v4 are sold with 0.82 to 1.14 times as
+    much.
     """
     all_values, power = family | values, leaves(types.Power)
 
@@ -192,13 +206,13 @@ def _full_power(values: dict[str, Sourced], family: dict[str, Sourced]) -> Sourc
 
 
 def _matrix_rate(values: dict[str, Sourced]) -> float:
-    """The 16-bit matrix rate of a device, else its fastest."""
+    """Return the 16-bit matrix rate of a device in FLOP/s, else its fastest."""
     rates = {f: s.value for f, s in values.items() if f.startswith("matrix_rate.")}
     return max(rates.get("matrix_rate.bf16", 0.0), rates.get("matrix_rate.fp16", 0.0)) or max(rates.values())
 
 
 def _kernel_values(slug: str, folder: Folder, ancestors: tuple[str, ...] = ()) -> dict[str, Sourced]:
-    """Values of a kernels file and, where it leaves some out, of the family that it names."""
+    """Return the values of a kernels file, completed by those of the family that it names."""
     entry = load("kernels", slug, folder)
     family_name = entry.value("family")
     if family_name is None:
@@ -212,7 +226,7 @@ def _kernel_values(slug: str, folder: Folder, ancestors: tuple[str, ...] = ()) -
 
 
 def _root_kernel_values(entry: Entry) -> dict[str, Sourced]:
-    """Values of a kernels file that names no family; InputError for one without a leaf that it must have."""
+    """Return the values of a kernels file that names no family; InputError where a required one is missing."""
     required_fields = list(leaves(types.Kernels))
     required_fields += [f"device.{name}" for name in ("vector_share", "cores", "cache", "clock")]
     required_fields += [f"power.{name}_share" for name in AT_REST]

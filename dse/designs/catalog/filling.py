@@ -52,17 +52,32 @@ _LIBRARY = "generic"
 
 
 def within(prefix: str, values: Values) -> Values:
-    """Values of a record with ``prefix`` as its path in a larger one."""
+    """Return values of a record with their paths in a larger record.
+
+    Args:
+        prefix: path of the record in the larger one.
+        values: path within the record → value.
+    """
     return {f"{prefix}.{path}": value for path, value in values.items()}
 
 
 def values_of(entry: Entry, kind: str, folder: Folder = None, fine: bool = False) -> Values:
-    """Values of an entry as a record of ``kind`` (an accelerator may be a system)."""
+    """Return the values of an entry as a record of a kind.
+
+    Args:
+        entry: the entry.
+        kind: of the record; an accelerator may be a system.
+        folder: a catalogue to search first.
+        fine: include the terms of isolated collectives.
+
+    Returns:
+        Path within the record → SI value.
+    """
     return _FILLERS.get(kind, _record_values)(entry, folder, fine)
 
 
 def no_network() -> Values:
-    """Values in place of an absent scale-out network: one device, without zero divisors."""
+    """Return the values in place of an absent scale-out network: one device, without zero divisors."""
     zeros = {path: 0.0 for path in leaves(types.Network)}
     return zeros | dict.fromkeys(("bandwidth", "domain", "efficiency", "ramp"), 1.0)
 
@@ -72,13 +87,20 @@ def _record_values(entry: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def _leaf_values(entry: Entry, record: type, default: float | None = None) -> Values:
-    """Leaves of a record from the fields of an entry; ``default`` for those without a value and a default."""
+    """Return the leaves of a record from the fields of an entry.
+
+    ``default`` is for those without a value and without a default of their own; None leaves them out.
+    """
     values = {path: entry.value(path, about.get("default", default)) for path, about in leaves(record).items()}
     return {path: value for path, value in values.items() if value is not None}
 
 
 def _optional_values(entry: Entry, record: type, path: str) -> Values:
-    """Leaves of an optional record at ``path``; empty if all are missing, InputError if only some are."""
+    """Return the leaves of an optional record at ``path``, empty without any of them.
+
+    Raises:
+        InputError: where only some of them are stated.
+    """
     if not any(entry.value(f"{path}.{name}") is not None for name in leaves(record)):
         return {}
     abouts = {f"{path}.{name}": about for name, about in leaves(record).items()}
@@ -90,14 +112,15 @@ def _optional_values(entry: Entry, record: type, path: str) -> Values:
 
 
 def _optional_records(entry: Entry, records: Mapping[str, type]) -> Values:
-    """Leaves of the optional records of an entry; ``records``: table of its file → record."""
+    """Return the leaves of the optional records of an entry; ``records``: table of its file → record."""
     return functools.reduce(operator.or_, (_optional_values(entry, record, path) for path, record in records.items()))
 
 
 def _accelerator(entry: Entry, folder: Folder, fine: bool) -> Values:
-    """An accelerator; missing precisions have rate 0, and so do generated values. A chip has the dies of its file.
+    """Return the values of an accelerator.
 
-    Its memory is what the runtime leaves of it (``usable``), where the file says so.
+    Missing precisions have rate 0, and so do generated values. A generated chip has the dies of its file. The memory is
+    what the runtime leaves of it (``usable``), where the file says so.
     """
     values = _leaf_values(entry, types.Accelerator, default=0.0) | _optional_values(
         entry, types.EfficiencySteps, "kernels.steps"
@@ -110,12 +133,12 @@ def _accelerator(entry: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def _workload(entry: Entry, folder: Folder, fine: bool) -> Values:
-    """A model, with the optional records of its file."""
+    """Return the values of a model with the optional records of its file."""
     return _leaf_values(entry, types.Workload) | _optional_records(entry, _OF_WORKLOAD)
 
 
 def _software(entry: Entry, folder: Folder, fine: bool) -> Values:
-    """A stack; a serving one with the leaves of an engine."""
+    """Return the values of a stack, with the leaves of an engine for one that serves."""
     return scaled_by_level(entry, _leaf_values(entry, types.Software) | _optional_values(entry, types.Engine, "engine"))
 
 
@@ -150,13 +173,13 @@ LEVELLED = frozenset(
 
 
 def scaled_by_level(entry: Entry, values: Values, prefix: str = "") -> Values:
-    """Values of a stack's leaves, below ``prefix``, times its ``level``."""
+    """Return values of a stack's leaves below ``prefix``, those of ``LEVELLED`` times its ``level``."""
     level = entry.value("level", 1.0)
     return {path: level * value if prefix + path in LEVELLED else value for path, value in values.items()}
 
 
 def _chip(entry: Entry, folder: Folder) -> Values:
-    """A chip; by default the base die has the node of the compute dies."""
+    """Return the values of a chip, whose base die has the node of the compute dies by default."""
     values = {
         path: entry.value(f"chip.{path}", about.get("default"))
         for path, about in leaves(types.Chip).items()
@@ -169,7 +192,10 @@ def _chip(entry: Entry, folder: Folder) -> Values:
 
 
 def _network(entry: Entry, folder: Folder, fine: bool) -> Values:
-    """One level; with ``fine`` also ``kernel_defaults`` of its file, else that of all networks."""
+    """Return the values of one level of the interconnect.
+
+    With ``fine`` those of its isolated collectives (``alone``) too, from its file or else from that of all networks.
+    """
     values = _leaf_values(entry, types.Network, default=0.0)
     values |= _optional_records(entry, _OF_NETWORK)
     if fine:
@@ -184,7 +210,10 @@ def _network(entry: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def _system(entry: Entry, folder: Folder, fine: bool) -> Values:
-    """One node of a cluster: ``n_devices`` is ``devices_per_node``; an accelerator stands for its own node."""
+    """Return the values of one node of a cluster, or of an accelerator with its default node.
+
+    ``n_devices`` is ``devices_per_node``.
+    """
     is_accelerator = entry.kind == "accelerator"
     prefix = "node." if is_accelerator else ""
     file, devices_per_node = shown(entry.path), entry.value(prefix + "devices_per_node")
@@ -221,13 +250,22 @@ def _system(entry: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def check_between(network: Values, where: str, name: str) -> None:
-    """Checks that a network can join domains; InputError for links without a switch and packages."""
+    """Check that a network can join domains.
+
+    Args:
+        network: values of the network by path.
+        where: place of its name, for errors.
+        name: of the network.
+
+    Raises:
+        InputError: for links without a switch, and for packages.
+    """
     if any(path.startswith(("links.", "package.")) for path in network):
         raise InputError(where, repr(name), "a network that joins domains", "name links without a switch as scale_up")
 
 
 def _facility(entry: Entry, prefix: str, device: Entry, folder: Folder) -> Values:
-    """Host power per device, speed of its code, overhead of the facility; typical values where none are stated."""
+    """Return host power per device, speed of host code and PUE of the facility, typical ones where none are stated."""
     typical = load("kernels", _LIBRARY, folder)
 
     def field_value(field: str) -> float:
@@ -242,7 +280,10 @@ def _facility(entry: Entry, prefix: str, device: Entry, folder: Folder) -> Value
 
 
 def manufacture_values(device: Entry, folder: Folder = None) -> Values:
-    """Dies and price of an accelerator: path in :class:`dse.types.Made` → value; dies only if a process is stated."""
+    """Return dies and price of an accelerator by path in :class:`dse.types.Made`.
+
+    Dies are those of its file only where a process is stated.
+    """
     values = {
         path: device.value(f"made.{path}", about["default"])
         for path, about in leaves(types.Made).items()
@@ -265,7 +306,7 @@ def manufacture_values(device: Entry, folder: Folder = None) -> Values:
 
 
 def _referenced_values(entry: Entry, field: str, folder: Folder, fine: bool = False, name: str | None = None) -> Values:
-    """Values of the entry named by a field of another one, or by ``name`` instead."""
+    """Return the values of the entry named by a field of another one, or by ``name`` instead."""
     if entry.value(field) == NO_NETWORK:
         return no_network()
     kind, slug = reference(entry, field, folder, name)

@@ -130,7 +130,14 @@ _FULL_ATTENTION, _LOCAL_ATTENTION = ("full_attention",), ("sliding_attention", "
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """A parsed ``config.json``; InputError for one that cannot be read or is no JSON object."""
+    """Read a ``config.json``.
+
+    Returns:
+        The parsed JSON object.
+
+    Raises:
+        InputError: for a file that cannot be read or is no JSON object.
+    """
     text = inputs.text(path, _CONFIG_FILE)
     try:
         config = json.loads(text)
@@ -144,7 +151,7 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 def workload(config: Config, where: str = "config.json") -> dict[str, int | float | bool | str]:
-    """Fields of a workload file from a configuration, those of its tables dotted (``experts.top_k``).
+    """Return the fields of a workload file from a configuration, those of its tables dotted (``experts.top_k``).
 
     Args:
         config: as parsed.
@@ -154,8 +161,8 @@ def workload(config: Config, where: str = "config.json") -> dict[str, int | floa
         InputError: for a model that dse does not represent, of an unknown type, or without a part of its shape.
 
     >>> small = dict(model_type="gpt2", n_layer=12, n_embd=768, n_head=12, vocab_size=50257, n_positions=1024)
-    >>> found = workload(small)
-    >>> found["ffn_hidden"], found["tied_embeddings"], found["seq_len"]
+    >>> fields = workload(small)
+    >>> fields["ffn_hidden"], fields["tied_embeddings"], fields["seq_len"]
     (3072, True, 1024)
     """
     family = _family(config, where)
@@ -187,7 +194,7 @@ def workload(config: Config, where: str = "config.json") -> dict[str, int | floa
 
 
 def _numbers(config: Config, family: Family, where: str) -> dict[str, int]:
-    """The numbers that any decoder has, by field; InputError where one is missing."""
+    """Return the numbers that any decoder has by field; InputError where one is missing."""
     kind, keys = config["model_type"], dict(_KEYS)
     if family.mixture is not None:
         keys["ffn_hidden"] = tuple(dict.fromkeys((family.mixture.dense, family.mixture.width)))
@@ -203,7 +210,11 @@ def _numbers(config: Config, family: Family, where: str) -> dict[str, int]:
 
 
 def remarks(config: Config, where: str = "config.json") -> list[str]:
-    """What a workload of a configuration leaves out, or a reader must know of it, a line each."""
+    """Return what a workload of a configuration leaves out, and what a reader should know of it.
+
+    Returns:
+        One sentence per remark.
+    """
     return list(_remarks(config, _family(config, where)))
 
 
@@ -223,7 +234,7 @@ def _remarks(config: Config, family: Family) -> Iterator[str]:
 
 
 def _family(config: Config, where: str) -> Family:
-    """The family of a configuration that has no part which dse does not represent."""
+    """Return the family of a configuration; InputError for a part that dse does not represent."""
     kind = config.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is not None and family.hybrid and not any(config.get(key) for key in mixtures.EXPERT_KEYS):
@@ -238,7 +249,7 @@ def _family(config: Config, where: str) -> Family:
 
 
 def _keys_read(config: Config, family: Family | None) -> set[str]:
-    """Keys of parts that a family has; of a type that is not known all that any has, for its type is what is wrong."""
+    """Return the keys of the parts that a family has, for an unknown type those of all families."""
     if family is None:
         parts = (*mixtures.EXPERT_KEYS, *mixtures.LATENT_KEYS, *mixtures.SPARSE_KEYS, *mixtures.HYBRID_KEYS)
         return {*parts, "quantization_config"}
@@ -267,7 +278,7 @@ def _check_parts(config: Config, family: Family | None, where: str) -> None:
 
 
 def _strings_and_integers(value: object) -> list[Any]:
-    """The texts and numbers of a list."""
+    """Return the texts and whole numbers of a list."""
     return [element for element in value if isinstance(element, str | int)] if isinstance(value, list) else []
 
 

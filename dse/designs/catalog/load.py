@@ -94,7 +94,7 @@ def _folders(kind: str, folder: Folder) -> list[Path]:
 
 
 def _slugs(folder: Path) -> tuple[str, ...]:
-    """Slugs of the files of a folder, sorted; none where there is no such folder."""
+    """Return the sorted slugs of the files of a folder, empty where there is no such folder."""
     try:
         changed_ns = os.stat(folder).st_mtime_ns
         list_stems = _file_stems if time.time_ns() - changed_ns > _SETTLED_NS else _file_stems.__wrapped__
@@ -105,19 +105,19 @@ def _slugs(folder: Path) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _file_stems(folder: Path, _changed_ns: int) -> tuple[str, ...]:
-    """The files of a folder as of its last change: names are looked up by the thousand."""
+    """Return the sorted stems of the TOML files of a folder as of its last change."""
     return tuple(sorted(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml")))
 
 
 def file_of(kind: str, slug: str, folder: Folder = None) -> Path:
-    """File of an existing entry, the user's before the package's."""
+    """Return the file of an existing entry, the user's before the package's."""
     files = (kind_folder / f"{slug}.toml" for kind_folder in _folders(kind, folder))
     return next(file for file in files if os.path.lexists(file))  # a pipe is reported, not skipped
 
 
 @functools.lru_cache(maxsize=8192)
 def plain(name: str) -> str:
-    """A name as it is compared: lower-case letters and digits.
+    """Return a name as it is compared, in lower-case letters and digits.
 
     What stands between two digits stays a break: ``GPT-1.3B`` and ``GPT-13B`` are two models.
     """
@@ -135,7 +135,7 @@ _OF_CHECKPOINTS = re.compile(
 
 
 def find(kind: str, name: str, folder: Folder = None) -> str | None:
-    """Slug of the entry that ``name`` means (slug, name or alias), None when there is none.
+    """Return the slug of the entry that ``name`` means, a slug, name or alias; None where there is none.
 
     Checkpoints have the shape of the model that they are of: ``Qwen/Qwen3-8B-Instruct-2507`` is ``qwen3-8b``.
     """
@@ -174,7 +174,7 @@ def _titles(slugs: dict[str, Path]) -> Iterator[tuple[str, str]]:
 
 
 def known_names(kind: str, folder: Folder = None) -> dict[str, str]:
-    """Slug, name and aliases → slug, of every entry of a kind."""
+    """Return slug, name and aliases → slug, of every entry of a kind."""
     slugs = paths(kind, folder)
     return {title: slug for slug, title in _titles(slugs)} | {slug: slug for slug in slugs}
 
@@ -183,18 +183,18 @@ def known_names(kind: str, folder: Folder = None) -> dict[str, str]:
 
 
 def parse(path: Path) -> dict[str, Any]:
-    """A file's TOML; InputError for one that is none."""
+    """Return a file's TOML as plain values; InputError for invalid TOML."""
     return _parse_cached(path, *stamp(path))
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """What tells that a file has changed."""
+    """Return the change time of a file in ns and its size in bytes, which tell that it has changed."""
     status = path.stat()
     return status.st_mtime_ns, status.st_size
 
 
 def stamps(kind: str, folder: Folder = None) -> tuple[tuple[str, int, int], ...]:
-    """(file, what tells that it has changed) of every file of a kind, those that others hide included."""
+    """Return (file, change time in ns, bytes) of every file of a kind, including hidden ones of later folders."""
     files = [
         f"{kind_folder}{os.sep}{slug}.toml" for kind_folder in _folders(kind, folder) for slug in _slugs(kind_folder)
     ]
@@ -215,6 +215,6 @@ def _parse_cached(path: Path, *stamp: int) -> dict[str, Any]:
 
 
 def shown(path: Path) -> str:
-    """A file as messages name it: from ``hw_catalog/`` on, or the user's own path."""
+    """Return the path of a file for messages: from ``hw_catalog/`` on, or the user's own path."""
     root = catalog_root()
     return path.relative_to(root.parent).as_posix() if path.is_relative_to(root) else str(path)

@@ -57,14 +57,14 @@ _PUBLISHED_IN = ("fp8", "mxfp4", "compressed-tensors", "modelopt")
 
 
 def keys_read(mixture: MixtureShape | None) -> tuple[str, ...]:
-    """Keys that a family reads and those without such parts refuse."""
+    """Return the keys that a family reads and that families without such parts refuse."""
     if mixture is None:
         return ()
     return (*EXPERT_KEYS, *(LATENT_KEYS if mixture.latent else ()), *(SPARSE_KEYS if mixture.sparse else ()))
 
 
 def fields(config: Config, mixture: MixtureShape, layers: int, where: str) -> Fields:
-    """Fields of a mixture in addition to those of a dense decoder, without those that state their own absence.
+    """Return the fields of a mixture in addition to those of a dense decoder, without absent ones.
 
     Args:
         config: as parsed.
@@ -84,12 +84,12 @@ def fields(config: Config, mixture: MixtureShape, layers: int, where: str) -> Fi
 
 
 def predicted_tokens(config: Config, where: str = "config.json") -> int:
-    """Tokens that training predicts beyond the next."""
+    """Return the number of tokens that training predicts beyond the next one."""
     return 0 if config.get("use_mtp") is False else integer(config, _PREDICTED_LAYERS, where, least=0) or 0
 
 
 def published_in(config: Config) -> str:
-    """The format that a maker publishes the weights of a mixture in, empty where it is not one of the known ones."""
+    """Return the format in which the weights of a mixture are published, "" for an unknown one."""
     quantization = config.get("quantization_config")
     method = quantization.get("quant_method") if isinstance(quantization, dict) else None
     return method if method in _PUBLISHED_IN else ""
@@ -112,13 +112,16 @@ def _experts(config: Config, mixture: MixtureShape, where: str) -> Fields:
 
 
 def _shared_width(config: Config, width: int, where: str) -> int:
-    """Width of the shared experts together, by its own key or as so many routed ones; 0 for none."""
+    """Return the width of all shared experts together, 0 for none.
+
+    It is stated by its own key, or as so many experts of ``width``.
+    """
     shared_width = integer(config, _SHARED_WIDTH, where, least=0)
     return shared_width if shared_width is not None else width * (integer(config, _SHARED_COUNT, where, least=0) or 0)
 
 
 def _layers(config: Config, layers: int, where: str) -> Fields:
-    """Dense layers in front and in turns, and the layers that predict further tokens."""
+    """Return the dense layers in front and in turns, and the layers that predict further tokens."""
     first, every = integer(config, _FIRST, where, least=0) or 0, 1
     if isinstance(config.get("moe_layer_freq"), list):
         first = _n_leading_dense(config, "moe_layer_freq", _dense_by_flag(config["moe_layer_freq"], layers), where)
@@ -143,20 +146,20 @@ def _layers(config: Config, layers: int, where: str) -> Fields:
 
 
 def _dense_by_flag(values: Sequence[object], layers: int) -> list[bool] | None:
-    """Of each layer whether it is dense, from 0 for dense and 1; None for what is no such list."""
+    """Return True for each dense layer from flags, 0 for dense and 1 for experts; None for another list."""
     is_list = len(values) == layers and all(type(flag) is int and flag in (0, 1) for flag in values)
     return [flag == 0 for flag in values] if is_list else None
 
 
 def _dense_by_position(values: object, layers: int) -> list[bool] | None:
-    """The same from the positions of the dense ones."""
+    """Return True for each dense layer from the indices of the dense ones; None for another list."""
     if not isinstance(values, list) or not all(type(layer) is int and 0 <= layer < layers for layer in values):
         return None
     return [layer_index in values for layer_index in range(layers)]
 
 
 def _n_leading_dense(config: Config, key: str, dense: list[bool] | None, where: str) -> int:
-    """How many layers in front are dense, where no other one is."""
+    """Return the number of dense layers in front; InputError where others are dense too."""
     first = 0 if dense is None else sum(dense)
     if dense is None or not all(dense[:first]):
         raise InputError(f"{where}: {key}", _short(config[key]), "dense layers in front alone, of all layers", NOT_YET)
@@ -164,7 +167,7 @@ def _n_leading_dense(config: Config, key: str, dense: list[bool] | None, where: 
 
 
 def _in_turns(config: Config, first: int, every: int, layers: int, where: str) -> int:
-    """No dense layers in front, where one layer in ``every`` has experts, and all that is listed agrees."""
+    """Return 0 leading dense layers for experts in one layer of ``every``; InputError where other keys contradict."""
     expert_layers = config.get("moe_layers")
     if first:
         raise InputError(f"{where}: {present_key(config, _EVERY)}", str(every), "1 with leading dense layers", NOT_YET)
@@ -176,7 +179,7 @@ def _in_turns(config: Config, first: int, every: int, layers: int, where: str) -
 
 
 def _groups(config: Config, where: str) -> Fields:
-    """Groups of experts, where a token may reach only some of them."""
+    """Return the groups of experts where a token may reach only some of them, else nothing."""
     groups, limit = integer(config, ("n_group",), where) or 1, integer(config, ("topk_group",), where) or 1
     if limit >= groups or config.get("topk_method") == "greedy":
         return {}
@@ -184,7 +187,7 @@ def _groups(config: Config, where: str) -> Fields:
 
 
 def _latent(config: Config, where: str) -> Fields:
-    """Ranks and columns of latent attention; a query or key has columns with and without rotation."""
+    """Return ranks and columns of latent attention; a query or key has columns with and without rotation."""
     rotated = required_integer(config, ("qk_rope_head_dim",), where)
     return {
         "head_dim": required_integer(config, ("qk_nope_head_dim",), where) + rotated,
@@ -196,7 +199,7 @@ def _latent(config: Config, where: str) -> Fields:
 
 
 def _sparse(config: Config, where: str) -> Fields:
-    """What the indexer of sparse attention scores with, and how many tokens it picks."""
+    """Return heads and width of the indexer of sparse attention, and the tokens that it picks."""
     keys = {"attended": "index_topk", "index_heads": "index_n_heads", "index_dim": "index_head_dim"}
     return {f"sparse.{field}": required_integer(config, (key,), where) for field, key in keys.items()}
 
@@ -226,7 +229,7 @@ HybridFields = dict[str, int | float | bool | str]
 
 
 def hybrid_fields(config: Config, kind: str, layers: int, where: str) -> HybridFields:
-    """Fields of the parts of a hybrid, and ``n_layers``.
+    """Return the fields of the parts of a hybrid, and ``n_layers``.
 
     Args:
         config: as parsed.

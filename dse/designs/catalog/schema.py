@@ -49,7 +49,7 @@ def _leaves(record: type, *names: str) -> dict[str, Parser]:
 
 @dataclasses.dataclass(frozen=True)
 class NumberField:
-    """Reads a number of a unit within bounds; with ``meaning`` and ``default`` where it is a leaf of a design."""
+    """Parser of a number of a unit within bounds, with ``meaning`` and ``default`` where it is a leaf of a design."""
 
     units: str
     bounds: Bounds = NOT_NEGATIVE
@@ -57,19 +57,19 @@ class NumberField:
     default: float | None = None
 
     def __call__(self, raw: Any, where: str) -> tuple[float, str]:
-        """The number in SI units, and the units."""
+        """Return the number in SI units, and the units."""
         return value.number(raw, self.units, self.bounds, where), self.units
 
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceField:
-    """Reads a name of an enumeration."""
+    """Parser of a name of an enumeration."""
 
     enum: type[IntEnum]
     meaning: str = ""
 
     def __call__(self, raw: Any, where: str) -> tuple[float, str]:
-        """The code of the choice; it has no units."""
+        """Return the code of the choice, and the unit "1"."""
         return value.choice(raw, self.enum, where), "1"
 
 
@@ -86,7 +86,7 @@ def _omit(fields: dict[str, Parser], *names: str) -> dict[str, Parser]:
 
 
 def _required_leaves(record: type) -> tuple[str, ...]:
-    """Leaves that have no default."""
+    """Return the leaves of a record that have no default."""
     return tuple(name for name, about in paths.leaves(record).items() if "default" not in about)
 
 
@@ -122,7 +122,7 @@ def _check_any_rate(values: dict[str, Sourced], where: str) -> None:
 
 
 def _check_rates_or_chip(values: dict[str, Sourced], where: str) -> None:
-    """An accelerator states its matrix rate and memory, or has a chip that makes them."""
+    """Check that an accelerator states matrix rate and memory, or else has a chip that generates them."""
     tables = {field.partition(".")[0] for field in values}
     for name in ("matrix_rate", "memory"):
         if {"chip", name} <= tables:
@@ -133,7 +133,7 @@ def _check_rates_or_chip(values: dict[str, Sourced], where: str) -> None:
 
 
 def _check_usable_memory(values: dict[str, Sourced], where: str) -> None:
-    """What the runtime leaves of a memory is part of it."""
+    """Check that the memory that the runtime leaves is no more than the capacity."""
     capacity, usable = values["capacity"], values.get("usable")
     if usable is not None and usable.value > capacity.value:
         raise InputError(
@@ -142,7 +142,7 @@ def _check_usable_memory(values: dict[str, Sourced], where: str) -> None:
 
 
 def _check_cores(values: dict[str, Sourced], where: str) -> None:
-    """Cores that are on are some of those of the dies."""
+    """Check that enabled cores are no more than those of the dies."""
     enabled, full = values.get("cores"), values.get("full_cores")
     if enabled is not None and full is not None and full.value < enabled.value:
         allowed = f"{enabled.text} or more: enabled cores are part of them"
@@ -218,7 +218,7 @@ _KERNELS = TableField(
 
 
 def _some_domain(values: dict[str, Sourced], where: str) -> None:
-    """A network states how many devices it joins, or the switches of a fat tree that does."""
+    """Check that a network states how many devices it joins, or the switches of a fat tree."""
     if "domain" not in values and not {"radix", "levels"} <= values.keys():
         raise _missing(f"{where}: domain", "domain, or radix and levels")
 
@@ -402,7 +402,7 @@ SCHEMAS = {
 
 
 def read(kind: str, data: Mapping[str, Any], file: str) -> dict[str, Sourced]:
-    """Field → value of a parsed file of a kind; fields of a table are dotted (``memory.bandwidth``).
+    """Return field → value of a parsed file of a kind; fields of a table are dotted (``memory.bandwidth``).
 
     Raises:
         InputError: for the first thing that is wrong; a misspelt key before the one that it leaves missing.
@@ -443,7 +443,7 @@ def _check_header(data: Mapping[str, Any], file: str) -> None:
 def _values(
     data: Mapping[str, Any], table: TableField, file: str, key_prefix: str, source: str, confidence: str
 ) -> dict[str, Sourced]:
-    """Field → value of a table at the dotted key ``key_prefix``; sources and confidences are inherited."""
+    """Return field → value of the table at the dotted key ``key_prefix``, with inherited sources and confidences."""
     source = data.get("source") or source
     confidence = value.checked_confidence(data.get("confidence") or confidence, f"{file}: {key_prefix}confidence")
     values: dict[str, Sourced] = {}

@@ -15,7 +15,18 @@ from dse.errors import InputError
 
 
 def used(pairs: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
-    """(kind, slug) of the entries of (kind, name) pairs, and of all that these name, in order of appearance."""
+    """Return kind and slug of entries, and of all entries that these name.
+
+    Args:
+        pairs: (kind, name) of the entries.
+        folder: a catalogue to search first.
+
+    Returns:
+        (kind, slug) in order of appearance, without repetitions.
+
+    Raises:
+        InputError: for an unknown name, and for a fault of a file.
+    """
     waiting = [locate(kind, name, "catalogue", folder) for kind, name in pairs]
     reached: dict[tuple[str, str], None] = {}
     while waiting:
@@ -27,7 +38,7 @@ def used(pairs: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[
 
 
 def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, str]]:
-    """Sources of the values of an entry, and of the entries that it names.
+    """Return the sources of the values of an entry, and of the entries that it names.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
@@ -47,7 +58,7 @@ def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, s
 
 
 def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedConstant]:
-    """Unverified constants of an entry, and of those that it names: estimates, from memory, plain defaults.
+    """Return the unverified constants of an entry and of those that it names: estimates, from memory, plain defaults.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
@@ -68,7 +79,7 @@ def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedCo
 
 
 def digest(pairs: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
-    """SHA-256 of the catalogue files behind (kind, name) pairs.
+    """Return the SHA-256 of the catalogue files behind (kind, name) pairs.
 
     Args:
         pairs: the pairs, by default all entries. Entries that an entry names (a system's accelerator, networks and
@@ -88,7 +99,14 @@ def digest(pairs: Iterable[tuple[str, str]] | None = None, folder: Folder = None
 
 
 def digests(pairs: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str, str]:
-    """``kind/slug`` → first digits of the SHA-256 of its file, for all entries of (kind, name) pairs.
+    """Return the start of the SHA-256 of each catalogue file behind (kind, name) pairs.
+
+    Args:
+        pairs: the pairs; entries that an entry names are included.
+        folder: a catalogue to search first.
+
+    Returns:
+        ``kind/slug`` → 16 hexadecimal digits.
 
     >>> list(digests([("software", "nemo")]))
     ['software/nemo']
@@ -104,7 +122,7 @@ def _everything(folder: Folder) -> list[tuple[str, str]]:
 
 
 def check(folder: Folder = None) -> list[str]:
-    """All faults of the catalogue.
+    """Return all faults of the catalogue.
 
     Args:
         folder: a catalogue to search first.
@@ -135,7 +153,7 @@ def check(folder: Folder = None) -> list[str]:
 
 
 def _ambiguous_names(kind: str, folder: Folder) -> list[str]:
-    """Names that two entries of a kind share (systems and accelerators together)."""
+    """Return a sentence per name that two entries of a kind share; systems and accelerators count as one kind."""
     owners: dict[str, str] = {}
     problems = []
     for candidate in [kind, "accelerator"] if kind == "system" else [kind]:

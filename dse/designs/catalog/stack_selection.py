@@ -42,7 +42,7 @@ ERA = 2.5
 
 
 class ChipTraits(NamedTuple):
-    """What the rule reads of an accelerator."""
+    """Traits of an accelerator by which a stack is selected."""
 
     slug: str
     vendor: str  #: as compared; of a chip of nobody that of its kernel family; "" where that is generic
@@ -51,7 +51,7 @@ class ChipTraits(NamedTuple):
 
 
 class StackTraits(NamedTuple):
-    """What the rule reads of a stack."""
+    """Traits of a stack by which it is selected."""
 
     slug: str
     tools: tuple[str, ...]
@@ -73,7 +73,7 @@ def default_software(
     workload: str = "",
     tool: str = "",
 ) -> str:
-    """Slug of the stack of a design that names none, by the rule of this module.
+    """Return the slug of the stack of a design that names none, by the rule of this module.
 
     A system, or an accelerator, whose file names a stack (``software``, ``engine``) has that one, unless it states
     tools and ``tool`` is none of them.
@@ -112,7 +112,7 @@ def default_software(
 
 
 def _first_value(fields: dict[str, Entry], key: str) -> Any:
-    """Value of a key of a system, else of the node of its accelerator; None for none."""
+    """Return the value of a key of a system, else of the node of its accelerator, else None."""
     return next(filter(None, (place.value(f"{prefix}{key}") for prefix, place in fields.items())), None)
 
 
@@ -127,13 +127,13 @@ def _named_stack(fields: dict[str, Entry], field: str, tool: str, folder: Folder
 
 
 def is_mixture(workload: str, folder: Folder = None) -> bool:
-    """Whether a workload of the catalogue is a mixture of experts; False for an unknown name."""
+    """True for a workload of the catalogue with experts, False for an unknown name."""
     slug = find("workload", workload, folder)
     return slug is not None and entry("workload", slug, "workload", folder).states("experts")
 
 
 def _check_tool(tool: str, where: str, stacks: tuple[StackTraits, ...]) -> None:
-    """That some stack states a tool; InputError with the nearest names otherwise."""
+    """Check that some stack states a tool; InputError with the nearest names otherwise."""
     tools = {name for stack in stacks for name in stack.tools}
     if tool and tool not in tools:
         raise unknown_name(where, tool, sorted(tools), "tools of stacks")
@@ -142,7 +142,7 @@ def _check_tool(tool: str, where: str, stacks: tuple[StackTraits, ...]) -> None:
 def _select(
     chip: ChipTraits, mixture: bool, serving: bool, tool: str, date: float, stacks: tuple[StackTraits, ...]
 ) -> StackTraits:
-    """The stack of a chip, a kind of model, a tool and a date, by the order of this module."""
+    """Return the stack of a chip, a kind of model, a tool and a date, by the order of this module."""
     usable = [stack for stack in stacks if stack.serves == serving and _exists_for(stack, chip)]
     of_tool = [stack for stack in usable if tool in stack.tools]
     tools = (tool,) if of_tool else DEFAULT_TOOLS
@@ -192,18 +192,18 @@ def _engine_evidence(stack: StackTraits, chip: ChipTraits) -> int:
 
 
 def _exists_for(stack: StackTraits, chip: ChipTraits) -> bool:
-    """Whether a stack exists for a chip's vendor, and is of such chips."""
+    """True for a stack that exists for a chip's vendor and for such chips."""
     of_vendor = not stack.vendors or chip.vendor in stack.vendors
     return of_vendor and (not stack.chips or chip.family in stack.chips or chip.slug in stack.chips)
 
 
 def _is_generation(row: ChipTraits, chip: ChipTraits) -> bool:
-    """Whether a chip of measured rows is of the same generation: the kernel family of one vendor."""
+    """True for a chip of measured rows of the same generation: the same kernel family and vendor."""
     return row.family == chip.family != GENERIC and row.vendor == chip.vendor
 
 
 def _distance(row: ChipTraits, chip: ChipTraits) -> float:
-    """Difference of two chips in the logarithm of their matrix rate; infinite where one is generated."""
+    """Return the difference of two chips in the logarithm of their matrix rate, infinite where one is generated."""
     return abs(math.log(row.rate / chip.rate)) if row.rate and chip.rate else math.inf
 
 
@@ -218,7 +218,7 @@ def _date_years(month: str) -> float:
 
 
 def _chip_traits(device: Entry, folder: Folder = None) -> ChipTraits:
-    """What the rule reads of the entry of an accelerator."""
+    """Return the traits of an accelerator from its entry."""
     family = _family(str(device.value("kernels.family", GENERIC)), folder)
     vendor, rate = str(device.value("vendor", "")), device.value("matrix_rate.bf16")
     vendor = vendor or str(stated("kernels", family, folder).value("vendor", ""))
@@ -232,7 +232,7 @@ def _family(kernels: str, folder: Folder) -> str:
 
 
 def _stacks(folder: Folder) -> tuple[StackTraits, ...]:
-    """All stacks that state their tools."""
+    """Return the traits of all stacks that state their tools."""
     state = tuple(stamps(kind, folder) for kind in ("software", "accelerator", "kernels"))
     return _stacks_of(state, folder)
 

@@ -19,7 +19,7 @@ from dse.types.paths import leaves
 def mapping_defaults(
     name: str, where: str = "software", folder: Folder = None, zero_stage: float | None = None
 ) -> Values:
-    """Defaults of a stack for open options of a mapping: option → value, 0 where its file states none.
+    """Return the defaults of a stack for open options of a mapping: option → value, 0 where its file states none.
 
     Args:
         name: of the stack, in the catalogue.
@@ -43,7 +43,7 @@ def mapping_defaults(
 
 
 def expert_kernels(name: str, where: str = "software", folder: Folder = None) -> Values:
-    """Cost of a stack's mixtures of experts (:class:`dse.types.ExpertKernels`), for workloads with experts.
+    """Return the cost of a stack's mixtures of experts by path in :class:`dse.types.ExpertKernels`.
 
     >>> 0.5 < expert_kernels("megatron-core-b200")["grouped_efficiency"] <= 1.0
     True
@@ -59,7 +59,7 @@ def expert_kernels(name: str, where: str = "software", folder: Folder = None) ->
 
 
 def expert_options(name: str, where: str = "software", folder: Folder = None) -> Values:
-    """Defaults of a stack for open options of experts: option → value, the option's own where its file states none.
+    """Return the defaults of a stack for open options of experts: option → value.
 
     >>> expert_options("megatron-bridge-26-02")["all_to_all"]
     2.0
@@ -73,7 +73,7 @@ SERVED_FORMAT = ("mapping.precision", "mapping.serving.weight_bytes", "mapping.s
 
 
 def served_format(workload: str, device: Values) -> Values:
-    """Format of a model's checkpoint, in which it is served by default: full path → value.
+    """Return the format of a model's checkpoint, in which it is served by default: full path → value.
 
     Experts in MXFP4 or INT4 are multiplied in 16 bits, and so are 8-bit weights on a device without such products, and
     all weights of dense models in INT4.
@@ -104,16 +104,16 @@ def served_format(workload: str, device: Values) -> Values:
 
 
 def format_note(workloads: Iterable[str]) -> str:
-    """Note on the formats that models are served in by default; "" for 16 bits."""
+    """Return the note on the formats that models are served in by default, "" for 16 bits."""
     checkpoints = {name: entry("workload", name, "workload").value("checkpoint") for name in dict.fromkeys(workloads)}
     texts = [f"{name} {types.choice_name(types.Precision(int(code)))}" for name, code in checkpoints.items() if code]
     return f"in the format of the checkpoint: {', '.join(texts)}; set precision for another" if texts else ""
 
 
 def serving_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
-    """Defaults of an engine for open serving options (:class:`dse.types.Serving`); empty for a training stack.
+    """Return the defaults of an engine for open serving options by path in :class:`dse.types.Serving`.
 
-    Options that are absent unless an engine states them are left out.
+    They are empty for a training stack. Options that are absent unless an engine states them are left out.
 
     >>> serving_defaults("sglang")["mixed"]
     0.0
@@ -126,7 +126,15 @@ def serving_defaults(name: str, where: str = "software", folder: Folder = None) 
 
 
 def made(name: str, where: str = "system", folder: Folder = None) -> Values:
-    """Dies and price of an accelerator, or of that of a system: path in :class:`dse.types.Made` → value.
+    """Return dies and price of an accelerator, or of that of a system, by path in :class:`dse.types.Made`.
+
+    Args:
+        name: of the accelerator or system in the catalogue.
+        where: place of the name, for errors.
+        folder: a catalogue to search first.
+
+    Returns:
+        Path → value in SI units and USD.
 
     >>> made("h100")["price"], made("selene")["chiplets"]
     (28000.0, 1.0)
@@ -140,9 +148,17 @@ def made(name: str, where: str = "system", folder: Folder = None) -> Values:
 
 
 def foreign(stack: str, system: str, folder: Folder = None) -> tuple[str, tuple[str, ...]] | None:
-    """(vendor of a system's accelerator, vendors of a stack) if the stack does not exist for that vendor, else None.
+    """Return the vendors of a system and a stack that does not exist for it.
 
     A stack without vendors exists for all; an accelerator without one, such as a generated one, has all stacks.
+
+    Args:
+        stack: name in the catalogue.
+        system: name of a system or accelerator in the catalogue.
+        folder: a catalogue to search first.
+
+    Returns:
+        (vendor of the system's accelerator, vendors of the stack); None where the stack exists for that vendor.
 
     >>> foreign("tensorrt-llm", "mi300x"), foreign("vllm", "mi300x"), foreign("tensorrt-llm", "gpu")
     (('AMD', ('NVIDIA',)), None, None)

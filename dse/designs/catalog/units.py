@@ -32,7 +32,7 @@ _SMALL = {prefix: Decimal(10) ** (-3 * i) for prefix, i in _STEPS.items()}
 
 
 def _table() -> dict[str, tuple[Decimal, str]]:
-    """Unit as written → (factor to SI, SI units), for every unit of the fast path."""
+    """Return unit as written → (factor to SI, SI units), for every unit of the fast path."""
     unity = Decimal(1)
     table = {"": (unity, "1"), "%": (unity / 100, "1"), "USD": (unity, "USD"), "K": (unity, "K")}
     for prefix, factor in (_LARGE | _BINARY).items():
@@ -101,7 +101,7 @@ _POWER = re.compile(r"\s*(?:(?:\*\*|\^)\s*(-?\d)|(?<=m)([23]))(?![\d.eE])(?!\s*(
 
 
 def quantity(text: str, units: str, where: str = "quantity") -> float:
-    """The number in SI ``units`` that ``text`` means.
+    """Return the number in SI ``units`` that ``text`` means.
 
     Args:
         text: a number and its unit, ``"3.35 TB/s"``, ``"80 GiB"``, ``"826 mm2"``; a bare
@@ -153,7 +153,7 @@ class _Amount(NamedTuple):
     exponents: Dimension
 
     def times(self, other: _Amount, sign: int) -> _Amount:
-        """The product, or with a ``sign`` of -1 the quotient."""
+        """Return the product, or with a ``sign`` of -1 the quotient."""
         number = self.number * other.number if sign > 0 else self.number / other.number
         return _Amount(number, combined(self.exponents, other.exponents, sign))
 
@@ -162,7 +162,7 @@ _UNITY = _Amount(Decimal(1), {})
 
 
 def _number_by_grammar(text: str, units: str, where: str) -> float:
-    """The number of SI units that a text means, for units outside the table."""
+    """Return the number of SI units that a text means, for units outside the table."""
     try:
         amount, end = _product(text, 0)
         unit_amount, _ = _product(units, 0)
@@ -178,7 +178,11 @@ def _number_by_grammar(text: str, units: str, where: str) -> float:
 
 
 def _product(text: str, position: int) -> tuple[_Amount, int]:
-    """The factors from a place on, up to the end or a closing bracket; ValueError for what is none."""
+    """Return the product of the factors from a position on, and where it ends: at a closing bracket or the end.
+
+    Raises:
+        ValueError: for a text that is no product.
+    """
     total, sign, factor_due = _UNITY, 1, True
     while text[position:].strip():
         token = _TOKEN.match(text, position)
@@ -198,7 +202,7 @@ def _product(text: str, position: int) -> tuple[_Amount, int]:
 
 
 def _factor(text: str, token: re.Match[str]) -> tuple[_Amount, int]:
-    """A number, a unit with its power, or what stands in brackets; and where it ends."""
+    """Return a factor (a number, a unit with its power, or a bracket) and where it ends."""
     end = token.end()
     if token["mark"] == "(":
         inner, end = _product(text, end)
@@ -220,7 +224,7 @@ def _factor(text: str, token: re.Match[str]) -> tuple[_Amount, int]:
 
 
 def _unit(name: str) -> _Amount:
-    """One unit with its prefix; ValueError for one that there is not."""
+    """Return the amount of one unit with its prefix; ValueError for an unknown unit."""
     name = _WORDS.get(name, name)
     for prefix, factor in _PREFIXES.items():
         symbol = name.removeprefix(prefix)
@@ -244,7 +248,7 @@ _UNIT_SYMBOLS = {
 
 
 def dimension(units: str) -> Dimension:
-    """The dimension of SI units as metadata write them.
+    """Return the dimension of SI units as metadata write them: base unit → exponent.
 
     >>> dimension("W"), dimension("s-1") == dimension("Hz"), dimension("1")
     ({'J': 1, 's': -1}, True, {})
@@ -253,14 +257,20 @@ def dimension(units: str) -> Dimension:
 
 
 def combined(first: Dimension, second: Dimension, sign: int) -> Dimension:
-    """The dimension of a product, or with a ``sign`` of -1 of a quotient."""
+    """Return the dimension of a product, or of a quotient.
+
+    Args:
+        first: dimension of the first factor, or of the dividend.
+        second: dimension of the second factor, or of the divisor.
+        sign: 1 for a product, -1 for a quotient.
+    """
     names = dict.fromkeys((*first, *second))
     exponents = {name: first.get(name, 0) + sign * second.get(name, 0) for name in names}
     return {name: exponent for name, exponent in exponents.items() if exponent}
 
 
 def written(dimension: Dimension) -> str:
-    """SI units of a dimension.
+    """Return the SI units of a dimension as text.
 
     >>> [written(dimension(units)) for units in ("J / s", "USD", "kg * USD", "1 / USD", "s^2")]
     ['W', 'USD', 'kg*USD', '1/USD', 's^2']
@@ -301,7 +311,7 @@ _BINARY_TOO = {3: 2**10, 6: 2**20}
 
 
 def _not_a_number(text: str, where: str) -> InputError:
-    """What is no plain number, where no unit is due."""
+    """Return the error for a text that is no plain number, where no unit is due."""
     match = re.fullmatch(rf"\s*({_NUMBER})\s*([A-Za-z]+)\s*", text)
     if match and (power := _THOUSANDS.get(match[2])):
         fix = _power_fix(match[1], power)
@@ -313,7 +323,7 @@ def _not_a_number(text: str, where: str) -> InputError:
 
 
 def _power_fix(number: str, power: int) -> str:
-    """What a number with a letter for a power of ten may mean; for tokens ``8k`` is 8,192 as often as 8,000."""
+    """Return the fix for a number with a letter for a power of ten; for tokens ``8k`` is 8,192 as often as 8,000."""
     if "e" in number.lower():
         return "write the number out"
     if power in _BINARY_TOO and float(number).is_integer():

@@ -22,7 +22,7 @@ _PARTS = ("accelerator", "network", "node", "memory")
 
 @dataclasses.dataclass(frozen=True)
 class UnverifiedConstant:
-    """One unverified constant as the catalogue has it."""
+    """One unverified constant as the catalogue states it."""
 
     entry: str  #: ``accelerator/a100-sxm-80gb``
     field: str
@@ -35,7 +35,7 @@ class UnverifiedConstant:
 
 
 def unverified_of(entry: Entry, folder: Folder = None) -> list[UnverifiedConstant]:
-    """The unverified constants that an entry brings into a design, with those of the devices and networks it names."""
+    """Return the unverified constants of an entry, and of the devices and networks that it names."""
     parts = [pair for pair in dict.fromkeys(referenced_entries(entry, folder)) if pair[0] in _PARTS]
     return [
         constant for part in (entry, *(load(*pair, folder) for pair in parts)) for constant in _entry_constants(part)
@@ -43,7 +43,7 @@ def unverified_of(entry: Entry, folder: Folder = None) -> list[UnverifiedConstan
 
 
 def _entry_constants(entry: Entry) -> Iterator[UnverifiedConstant]:
-    """The unverified ones among the values of an entry that are leaves of a design."""
+    """Yield the unverified values of an entry that are leaves of a design."""
     name = f"{entry.kind}/{entry.slug}"
     for field, default in _constant_defaults(entry).items():
         value = entry.values.get(field)
@@ -55,7 +55,7 @@ def _entry_constants(entry: Entry) -> Iterator[UnverifiedConstant]:
 
 
 def _constant_defaults(entry: Entry) -> dict[str, Any]:
-    """Field → default or None, of the numbers that an entry brings; none that the chip of a generated one makes."""
+    """Return field → default or None of the numbers of an entry, without those that a generated chip replaces."""
     if entry.kind not in RECORDS or entry.kind == "system":
         return dict.fromkeys(entry.values)
     fields = {field: about.get("default") for field, about in leaves(RECORDS[entry.kind]).items()}
