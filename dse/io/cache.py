@@ -49,7 +49,11 @@ _logged: list[str] = []
 
 
 def load(description: str) -> Any:
-    """The value saved under this description, None without a verified one."""
+    """Return the value saved under a description, None without one whose signature is valid.
+
+    Args:
+        description: inputs of the value, whose hash names its file.
+    """
     file, key = _file(description), _key()
     content = _read(file) if file and key else None
     if not file or not key or content is None:
@@ -67,7 +71,12 @@ def load(description: str) -> Any:
 
 
 def save(description: str, value: Any) -> None:
-    """Save a picklable value where there is a folder; not on a full or read-only disk."""
+    """Save a picklable value under a description, unless there is no folder or its disk is full or read-only.
+
+    Args:
+        description: inputs of the value, whose hash names its file.
+        value: the value.
+    """
     file, key = _file(description), _key()
     if not file or not key:
         return
@@ -82,7 +91,12 @@ def save(description: str, value: Any) -> None:
 
 
 def value(description: str, compute: Callable[[], Any]) -> Any:
-    """A picklable value that depends on ``description`` only: the saved one, else the result of ``compute``."""
+    """Return the value saved under a description, else compute and save it.
+
+    Args:
+        description: inputs of the value, on which alone it depends.
+        compute: gives the value, which must be picklable.
+    """
     cached = load(description)
     if cached is None:
         cached = compute()
@@ -91,7 +105,7 @@ def value(description: str, compute: Callable[[], Any]) -> Any:
 
 
 def folder() -> Path | None:
-    """The user's own folder, created if missing; None without a trusted one."""
+    """Return the cache folder of the user, created if missing; None without a trusted one."""
     setting = os.environ.get("DSE_CACHE")
     if setting == "0":
         return None
@@ -122,7 +136,7 @@ def _folder(root: Path) -> Path | None:
 
 
 def _is_users(status: os.stat_result) -> bool:
-    """Whether the user owns it; always true on systems without owners."""
+    """True for a file of the user, and always on systems without owners."""
     return not hasattr(os, "getuid") or status.st_uid == os.getuid()
 
 
@@ -147,7 +161,7 @@ def _key() -> bytes | None:
 
 @functools.cache
 def key_in(where: Path) -> bytes | None:
-    """The user's key, a new one where there is no secret one; None where writing fails."""
+    """Return the user's key in a folder, a new one where there is no secret one; None where writing fails."""
     try:
         return _secret(where / _KEY) or _new_key(where / _KEY)
     except OSError as error:
@@ -156,7 +170,7 @@ def key_in(where: Path) -> bytes | None:
 
 
 def _secret(file: Path) -> bytes | None:
-    """The key in a file that nobody else could read or write; any other file is removed."""
+    """Return the key in a file that nobody else could read or write; any other file is removed."""
     was_there, key_bytes = os.path.lexists(file), _read(file, secret=True)
     if key_bytes is not None and len(key_bytes) == _KEY_BYTES:
         return key_bytes
@@ -167,7 +181,7 @@ def _secret(file: Path) -> bytes | None:
 
 
 def _new_key(file: Path) -> bytes | None:
-    """The first key written by any process."""
+    """Return the first key that any process writes to a file."""
     with _temporary(file, secrets.token_bytes(_KEY_BYTES)) as temporary:
         try:
             os.link(temporary, file)
@@ -182,7 +196,7 @@ def _new_key(file: Path) -> bytes | None:
 
 
 def _read(file: Path, secret: bool = False) -> bytes | None:
-    """Content of a regular file of the user, ``secret`` if nobody else may read it; else None."""
+    """Return the content of a regular file of the user, else None; a ``secret`` one must be closed to others."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         with open(os.open(file, flags), "rb") as stream:
@@ -202,7 +216,7 @@ def _clear(file: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(file: Path, content: bytes) -> Iterator[Path]:
-    """A complete new file with this content next to ``file``, to be renamed."""
+    """Yield a complete new file with this content next to ``file``, to be renamed."""
     temporary = file.with_name(f"{file.name}.{secrets.token_hex(4)}.{unique_suffix()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
@@ -214,7 +228,7 @@ def _temporary(file: Path, content: bytes) -> Iterator[Path]:
 
 
 def _warn_once(message: str) -> None:
-    """Print the first message of this process on standard error."""
+    """Print a message on standard error, only the first one of this process."""
     if not _logged:
         _logged.append(message)
         logging.getLogger("dse").warning("kept programs: %s", message)

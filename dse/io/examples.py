@@ -33,12 +33,12 @@ class Example(NamedTuple):
 
     @property
     def file(self) -> Path:
-        """Path of its file."""
+        """Return the path of its file."""
         return _folder() / f"{self.name}.toml"
 
 
 def names() -> list[str]:
-    """Names of all examples, sorted.
+    """Return the names of all examples, sorted.
 
     >>> "megatron_1t_4096_a100" in names()
     True
@@ -47,16 +47,23 @@ def names() -> list[str]:
 
 
 def listed() -> list[Example]:
-    """All examples.
+    """Return all examples, sorted by name.
 
-    >>> next(one.command for one in listed() if one.name == "splitwise_pools")
+    >>> next(example.command for example in listed() if example.name == "splitwise_pools")
     'dse pools example:splitwise_pools'
     """
     return [_read_example(name) for name in names()]
 
 
 def found(name: str) -> Example:
-    """The example of a name, with or without ``example:`` and ``.toml``; InputError for an unknown one."""
+    """Return the example of a name.
+
+    Args:
+        name: with or without ``example:`` and ``.toml``.
+
+    Raises:
+        InputError: for an unknown name.
+    """
     plain = name.removeprefix(PREFIX).removesuffix(".toml")
     if plain not in names():
         raise unknown_name(PREFIX.rstrip(":"), plain, names(), "examples", "dse examples")
@@ -64,7 +71,10 @@ def found(name: str) -> Example:
 
 
 def located(path: str | os.PathLike[str]) -> Path:
-    """The file of a path, or of ``example:NAME``; InputError for an unknown example.
+    """Return the file of a path, or of ``example:NAME``.
+
+    Raises:
+        InputError: for an unknown example.
 
     >>> located("example:long_context").name, located("mine.toml").name
     ('long_context.toml', 'mine.toml')
@@ -73,7 +83,7 @@ def located(path: str | os.PathLike[str]) -> Path:
 
 
 def stem_of(file: str) -> str:
-    """Default name of the results of a specification: its file name without folder and ending.
+    """Return the default name of the results of a specification: its file name without folder and ending.
 
     >>> stem_of("sweeps/long_context.toml"), stem_of("example:long_context")
     ('long_context', 'long_context')

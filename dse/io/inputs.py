@@ -23,7 +23,17 @@ _UNPACKED = 64
 
 
 def checked(path: str | Path, limit: int, allowed: str) -> Path:
-    """Path of a regular file of at most ``limit`` bytes; InputError for any other, OSError for none."""
+    """Return the path of a regular file after a check of its size.
+
+    Args:
+        path: of the file.
+        limit: maximum bytes.
+        allowed: kind of the file, for errors.
+
+    Raises:
+        InputError: for a file of another kind or above the limit.
+        OSError: for a path without a file.
+    """
     path = Path(path)
     if kind := strange_kind(path):
         raise InputError(str(path), kind, allowed, "give the path of a file; save what a pipe or device gives first")
@@ -33,13 +43,16 @@ def checked(path: str | Path, limit: int, allowed: str) -> Path:
 
 
 def content(path: str | Path, limit: int, allowed: str, unpack: bool = False) -> bytes:
-    """Content of a regular file; InputError beyond ``limit`` bytes.
+    """Return the content of a regular file.
 
     Args:
         path: of the file.
         limit: bytes, unpacked.
         allowed: kind of the file, for errors.
         unpack: whether to unpack a file with the ending ``.gz``.
+
+    Raises:
+        InputError: for a file of another kind, above the limit, or that unpacks to far more than it has.
     """
     path = checked(path, limit, allowed)
     max_bytes = unpacked(path, limit, allowed) if unpack else limit
@@ -51,7 +64,16 @@ def content(path: str | Path, limit: int, allowed: str, unpack: bool = False) ->
 
 
 def unpacked(path: Path, limit: int, allowed: str) -> int:
-    """Bytes that a file may have, unpacked: ``limit``, of a packed file less; InputError for one that says more."""
+    """Return the maximum unpacked bytes of a file, in proportion to its size where it is packed.
+
+    Args:
+        path: of the file.
+        limit: maximum bytes of any file.
+        allowed: kind of the file, for errors.
+
+    Raises:
+        InputError: for a packed file that states more bytes.
+    """
     if path.suffix != ".gz":
         return limit
     max_bytes = min(limit, (1 << 20) + _UNPACKED * path.stat().st_size)
@@ -63,7 +85,7 @@ def unpacked(path: Path, limit: int, allowed: str) -> int:
 
 
 def bomb(path: Path, allowed: str) -> InputError:
-    """Error for a packed file that has nothing but repetitions."""
+    """Return the error for a packed file that has nothing but repetitions."""
     got = f"an archive that is cut, or {_UNPACKED} times as long when it is unpacked"
     return InputError(str(path), got, allowed, "copy the file again, or give it unpacked")
 
@@ -76,7 +98,7 @@ def text(
     limit: int = TEXT,
     unpack: bool = False,
 ) -> str:
-    """Text of a regular UTF-8 file; InputError for one that cannot be read, is too large, or is not UTF-8.
+    """Return the text of a regular UTF-8 file.
 
     Args:
         path: of the file.
@@ -85,6 +107,9 @@ def text(
         display_name: name of the file in errors, by default its path.
         limit: bytes, unpacked.
         unpack: whether to unpack a file with the ending ``.gz``.
+
+    Raises:
+        InputError: for a file that cannot be read, is too large, or is not UTF-8.
     """
     try:
         return content(path, limit, allowed, unpack).decode("utf-8-sig")

@@ -79,15 +79,17 @@ def arm() -> None:
 
 
 def is_armed() -> bool:
-    """Whether signals end this process."""
+    """True where signals end this process."""
     return _SignalState.armed
 
 
 @contextlib.contextmanager
 def telling(report: Callable[[], str]) -> Iterator[None]:
-    """Context in which ``report`` returns the results on disk, printed after the word "interrupted".
+    """Report the results on disk after a signal in this context.
 
-    It is called once, after a signal, by another thread, unless a result has become complete since.
+    Args:
+        report: returns the text after the word "interrupted". It is called once, by another thread, unless a result has
+            become complete since.
     """
     entry = report, len(_complete)
     _reports.append(entry)
@@ -99,7 +101,11 @@ def telling(report: Callable[[], str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def changing(output: Path | None = None) -> Iterator[None]:
-    """Context in which no signal ends the process, to rename a file; ``output``: a result, complete afterwards."""
+    """Let no signal end the process in this context, in which a file is renamed.
+
+    Args:
+        output: a result that is complete afterwards.
+    """
     with _changing:
         yield
         if output:
@@ -132,7 +138,10 @@ def end(status: int) -> NoReturn:
 
 
 def _note(number: int, _: object) -> None:
-    """In the main thread: the other thread handles the signal, unless it hangs and the user repeats it."""
+    """Record a signal in the main thread.
+
+    The other thread handles it, unless it hangs and the user repeats the signal.
+    """
     if _SignalState.first is None:
         _SignalState.first = time.monotonic()
     elif time.monotonic() - _SignalState.first > _PATIENCE_SECONDS:
@@ -163,7 +172,7 @@ def _stop(number: signal.Signals) -> NoReturn:
 
 
 def _stop_children() -> None:
-    """Kill all children and let no thread start another: workers that still start would print that this one is gone."""
+    """Kill all children and let no thread start another, since starting workers would print that this one is gone."""
     with contextlib.suppress(ImportError):
         spawning: Any = importlib.import_module("_posixsubprocess")
         spawning.fork_exec = lambda *_: time.sleep(_RENAME_SECONDS)
@@ -179,7 +188,7 @@ def _stop_children() -> None:
 
 
 def _children() -> list[int]:
-    """Child processes, where the system lists them."""
+    """Return the ids of child processes, where the system lists them."""
     pids: list[int] = []
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError, ValueError):
@@ -188,7 +197,7 @@ def _children() -> list[int]:
 
 
 def _results_text() -> str:
-    """Results on disk."""
+    """Return the results on disk in words."""
     report, n_complete = _reports[-1] if _reports else (lambda: "; nothing was written", 0)
     report_text = report() if len(_complete) == n_complete else ""
     names = ", ".join(map(str, _complete))

@@ -28,16 +28,20 @@ _NO_RESULTS = (".csv", ".tsv", ".json", ".txt", ".md", ".html", ".xlsx", ".parqu
 
 
 class UnwritableFolderError(InputError):
-    """The folder of an output is not writable; finished results in it may still be read."""
+    """Error of an output whose folder is not writable; finished results in it may still be read."""
 
 
 def resolved(path: str | Path) -> Path:
-    """The file behind a path: the target of a link."""
+    """Return the file behind a path, the target of a link."""
     return Path(os.path.realpath(path))
 
 
 def target_of(requested: str | Path | bool | None, default: Path) -> Path | None:
-    """The results file of a run: as requested, None for False, else the specification's.
+    """Return the results file of a run.
+
+    Args:
+        requested: path; False for no file, None or True for the default.
+        default: path that the specification states.
 
     Raises:
         InputError: for the name of a file of another format.
@@ -56,12 +60,15 @@ def target_of(requested: str | Path | bool | None, default: Path) -> Path | None
 
 
 def checked(path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
-    """The file behind ``path``; InputError where it, or its note, must not be written.
+    """Return the file behind ``path`` after a check that it and its note may be written.
 
     Args:
         path: of the output, which need not exist.
         force: replace a regular file that dse has not written.
         inputs: files that the same command reads; missing ones are ignored.
+
+    Raises:
+        InputError: where they must not be written.
     """
     target = _checked(Path(path), force, inputs)
     _checked(note_path(path), force, ())
@@ -90,7 +97,7 @@ def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
 
 
 def is_own(path: Path) -> bool:
-    """Whether dse has written a file, or it is empty."""
+    """True for a file that dse has written, and for an empty one."""
     if path.stat().st_size == 0 or bears_mark(path):
         return True
     noted = note_of(path).get("sha256")
@@ -99,7 +106,7 @@ def is_own(path: Path) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Iterator[Path]:
-    """A new file that replaces ``path`` when the block succeeds; one without a mark gets a note.
+    """Yield a new file that replaces ``path`` when the block succeeds; one without a mark gets a note.
 
     Raises:
         InputError: where ``path`` must not be written (:func:`checked`) or writing fails.
@@ -119,7 +126,7 @@ def replacing(path: str | Path, force: bool = False, inputs: Iterable[str | Path
 
 @contextlib.contextmanager
 def disk_errors(path: str | Path | None) -> Iterator[None]:
-    """Context in which errors of writing are InputErrors."""
+    """Turn errors of writing in this context into InputErrors."""
     try:
         yield
     except OSError as error:
@@ -132,7 +139,7 @@ def disk_errors(path: str | Path | None) -> Iterator[None]:
 
 
 def _in_folder(path: Path) -> Path:
-    """The file of a path in an existing or new writable folder."""
+    """Return the file of a path in an existing or new writable folder."""
     target = resolved(path)
     folder = next(parent for parent in target.parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
@@ -147,13 +154,13 @@ def _in_folder(path: Path) -> Path:
 
 
 def note_path(path: str | Path) -> Path:
-    """The note next to a file, with facts that cannot be in it or change between runs."""
+    """Return the path of the note next to a file, for facts that cannot be in it or change between runs."""
     path = resolved(path)
     return path.with_name(f"{path.name}.dse.json")
 
 
 def note_of(path: str | Path) -> dict[str, Any]:
-    """Content of the note next to a file, empty without one."""
+    """Return the content of the note next to a file, empty without one."""
     place = note_path(path)
     try:
         if strange_kind(place) or place.stat().st_size > _LARGEST_NOTE:
@@ -165,7 +172,7 @@ def note_of(path: str | Path) -> dict[str, Any]:
 
 
 def is_noted(path: str | Path) -> bool:
-    """Whether a note of dse is next to a file."""
+    """True for a file with a note of dse next to it."""
     return bool(note_of(path))
 
 

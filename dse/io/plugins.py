@@ -32,7 +32,10 @@ DISTRIBUTION = "llm-dse"
 
 @functools.cache
 def plugins(group: str) -> dict[str, EntryPoint]:
-    """Name → entry point of a group, by name; of one name that of this package, then the first. Nothing is imported."""
+    """Return the entry points of a group by name, without an import.
+
+    Of one name that of this package counts, else the first.
+    """
     entries = sorted(entry_points(group=group), key=lambda entry: not is_own(entry))
     first = {entry.name: entry for entry in reversed(entries)}
     return dict(sorted(first.items()))
@@ -44,7 +47,7 @@ def is_own(entry: EntryPoint) -> bool:
 
 
 def load(entry: EntryPoint) -> Any:
-    """The object of an entry point; what its module prints when it is imported goes to standard error.
+    """Return the object of an entry point; what its module prints on import goes to standard error.
 
     Raises:
         InputError: where its module cannot be imported, ends the process or lacks the object.
@@ -57,7 +60,7 @@ def load(entry: EntryPoint) -> Any:
 
 
 def refused(entry: EntryPoint, got: str, allowed: str = "module:object that can be imported") -> InputError:
-    """The error of an entry point that cannot be used."""
+    """Return the error of an entry point that cannot be used."""
     return InputError(
         f"{entry.group}: {entry.name}", got, allowed, "update or remove the distribution that registers it"
     )
@@ -65,7 +68,10 @@ def refused(entry: EntryPoint, got: str, allowed: str = "module:object that can 
 
 @functools.cache
 def catalog_folders() -> tuple[Path, ...]:
-    """Catalogue folders of other distributions; their code is not imported, and what is no folder is told."""
+    """Return the catalogue folders of other distributions, without an import.
+
+    A folder that is missing gives a :class:`Notice`.
+    """
     folders = []
     for entry in plugins(CATALOGS).values():
         entry_folders: list[Path] = []

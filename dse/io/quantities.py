@@ -55,7 +55,12 @@ _SINGLE = 2e-7
 
 
 def scale(value: float, units: str) -> tuple[float, str]:
-    """Factor and name of the written units of a quantity of about ``value``, in SI ``units``."""
+    """Return the factor and the name of the unit in which a quantity is written.
+
+    Args:
+        value: about how large it is, in SI units.
+        units: SI units.
+    """
     if units == "USD" and abs(value) >= 1e6:
         return (1e-9, "billion USD") if abs(value) >= 1e9 else (1e-6, "million USD")
     if units == "USD" and 0.0 < abs(value) < 1e-3:
@@ -84,7 +89,7 @@ def scale(value: float, units: str) -> tuple[float, str]:
 
 
 def _mass(kilograms: float) -> tuple[float, str]:
-    """Grams or tonnes, with their prefix."""
+    """Return factor and unit of a mass: grams or tonnes, with their prefix."""
     if 1.0 <= kilograms < 1e3:
         return 1.0, "kg"
     scaled, name = (kilograms / 1e3, "t") if kilograms >= 1e3 else (kilograms * 1e3, "g")
@@ -93,12 +98,12 @@ def _mass(kilograms: float) -> tuple[float, str]:
 
 
 def _prefix(size: float) -> tuple[float, str]:
-    """The largest prefix up to a number, up to rounding."""
+    """Return the largest prefix up to a number, with its power of ten."""
     return next((p for p in _PREFIXES if size >= 0.9999 * p[0]), _PREFIXES[-1])
 
 
 def sold(value: float) -> tuple[float, str]:
-    """The same for a stated memory, in bytes: decimal units where the number is round in them."""
+    """Return factor and unit of a stated memory in bytes, decimal ones where the number is round in them."""
     if not math.isfinite(value) or value < 1e6 or abs(float(f"{value:.5g}") / value - 1.0) > _SINGLE:
         return scale(value, "B")
     unit, prefix = _prefix(min(value, 1e9))
@@ -106,7 +111,7 @@ def sold(value: float) -> tuple[float, str]:
 
 
 def quantity(value: float, units: str) -> str:
-    """A result in SI ``units``, to three digits.
+    """Return a result in SI ``units`` as text, to three digits.
 
     >>> quantity(2.039e12, "B/s"), quantity(63.25, "s"), quantity(80 * GIB, "B")
     ('2.04 TB/s', '63.2 s', '80.0 GiB')
@@ -124,7 +129,7 @@ def quantity(value: float, units: str) -> str:
 
 
 def shown(value: float, units: str) -> float:
-    """The number written by :func:`quantity`, in SI ``units``; equal numbers are written equally.
+    """Return the number that :func:`quantity` writes, in SI ``units``; equal numbers are written equally.
 
     >>> shown(63.249, "s"), shown(63.151, "s"), shown(80.01 * GIB, "B") == shown(80.0 * GIB, "B")
     (63.2, 63.2, True)
@@ -136,7 +141,7 @@ def shown(value: float, units: str) -> float:
 
 
 def setting(value: Any, units: str = "1") -> str:
-    """A stated value, in SI ``units``, with no more digits than it has.
+    """Return a stated value in SI ``units`` as text, with no more digits than it has.
 
     >>> setting(141e9, "B"), setting(80 * GIB, "B"), setting(3.35e12, "B/s"), setting(8.14e-4, "m^2"), setting(True)
     ('141 GB', '80 GiB', '3.35 TB/s', '814 mm²', 'yes')
@@ -154,7 +159,7 @@ def setting(value: Any, units: str = "1") -> str:
 
 
 def settings(values: Sequence[Any], units: str = "1") -> list[str]:
-    """Values of one axis, all in the unit of the largest if the smallest is readable in it.
+    """Return the values of one axis as texts, all in the unit of the largest where the smallest is readable in it.
 
     >>> settings([0.9e9, 1.41e9], "Hz"), settings([1e-9, 1.0], "s")
     (['0.9 GHz', '1.41 GHz'], ['1 ns', '1 s'])
@@ -173,12 +178,15 @@ def _setting_text(number: float, factor: float, name: str) -> str:
 
 
 def seconds(value: float) -> str:
-    """A time in s, ms, µs or ns, to three digits."""
+    """Return a time as text in s, ms, µs or ns, to three digits."""
     return quantity(value, "s")
 
 
 def duration(value: float) -> str:
-    """A waiting time, in its two largest units.
+    """Return a waiting time as text, in its two largest units.
+
+    Args:
+        value: seconds.
 
     >>> duration(42.3), duration(80.0), duration(7500.0), duration(2e5)
     ('42 s', '1 min 20 s', '2 h 5 min', '2 d 7 h')
@@ -193,7 +201,10 @@ def duration(value: float) -> str:
 
 
 def span(value: float) -> str:
-    """A time in its largest unit, to three digits.
+    """Return a time as text in its largest unit, to three digits.
+
+    Args:
+        value: seconds.
 
     >>> span(9.5e5), span(7500.0), span(80.0), span(0.0125)
     ('11.0 days', '2.08 h', '80.0 s', '12.5 ms')
@@ -205,23 +216,27 @@ def span(value: float) -> str:
 
 
 def gib(value: float) -> str:
-    """Bytes in GiB, to three digits."""
+    """Return bytes as text in GiB, to three digits."""
     return f"{digits(value / GIB)} GiB"
 
 
 def percent(share: float | None) -> str:
-    """A share in per cent."""
+    """Return a share as text in per cent, a dash for None."""
     return "–" if share is None else f"{100 * share:.1f} %"
 
 
 def prefixed(value: float, name: str) -> str:
-    """A count to three digits with an SI prefix: ``312 TFLOP``."""
+    """Return a count as text to three digits with an SI prefix: ``312 TFLOP``."""
     unit, prefix = _prefix(abs(value)) if abs(value) >= 1.0 else (1.0, "")
     return _with_unit(digits(value / unit), prefix + name)
 
 
 def counted_units(name: str, units: str) -> str:
-    """Units of a metric for an axis, with the unit of its count.
+    """Return the units of a metric for an axis, with the unit of its count.
+
+    Args:
+        name: of the metric.
+        units: as written, with a prefix.
 
     >>> counted_units("tokens_per_second", "k/s"), counted_units("goodput", "/s"), counted_units("step_time", "s")
     ('thousand tokens/s', 'requests/s', 's')
@@ -234,7 +249,7 @@ def counted_units(name: str, units: str) -> str:
 
 
 def digits(value: float) -> str:
-    """A number to three digits, without an exponent where it is readable.
+    """Return a number as text to three digits, without an exponent where it is readable.
 
     >>> digits(1234.5), digits(0.0123), digits(1.5e-9)
     ('1,234', '0.0123', '1.5e-09')
@@ -246,7 +261,7 @@ def digits(value: float) -> str:
 
 
 def counted(count: Any, noun: str, plural: str = "") -> str:
-    """A count, with its noun in singular or plural; floats are written without separators.
+    """Return a count with its noun in singular or plural; floats are written without separators.
 
     >>> counted(1, "design"), counted(34716, "design"), counted(1, "entry", "entries")
     ('1 design', '34,716 designs', '1 entry')
@@ -258,5 +273,5 @@ def counted(count: Any, noun: str, plural: str = "") -> str:
 
 
 def _with_unit(number: str, name: str) -> str:
-    """A number with its unit; prefixes precede nameless counts: ``12.3 k/s``."""
+    """Return a number with its unit; prefixes precede nameless counts: ``12.3 k/s``."""
     return f"{number} {name}".rstrip() if not name.startswith("/") else f"{number}{name}"

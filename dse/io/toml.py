@@ -18,7 +18,7 @@ _LARGEST = 2**63 - 1
 
 
 def parsed(text: str, where: str) -> dict[str, Any]:
-    """Values of a TOML text.
+    """Return the values of a TOML text.
 
     Args:
         text: the document.
@@ -48,7 +48,15 @@ def parsed(text: str, where: str) -> dict[str, Any]:
 
 
 def check(document: Any, where: str) -> None:
-    """InputError for a document, of TOML or JSON, nested too deep or with a whole number of more than 64 bits."""
+    """Check that a document of TOML or JSON is not nested too deep and has no whole number of more than 64 bits.
+
+    Args:
+        document: parsed values.
+        where: its name in errors.
+
+    Raises:
+        InputError: for such a document.
+    """
     try:
         for path, number in _integers(document, where):
             if not -_LARGEST - 1 <= number <= _LARGEST:
@@ -58,7 +66,7 @@ def check(document: Any, where: str) -> None:
 
 
 def _integers(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str, int]]:
-    """Whole numbers of a document with their places."""
+    """Yield the whole numbers of a document with their places."""
     if depth > DEEPEST:
         raise RecursionError
     if isinstance(value, dict):

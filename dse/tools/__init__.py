@@ -79,7 +79,7 @@ def launch(
     form: str = "line",
     system: str = "",
 ) -> Line:
-    """Command line that runs ``design`` with a tool, or another file that does.
+    """Return the command line that runs ``design`` with a tool, or another file that does.
 
     Args:
         design: the design, completed for its study.
@@ -144,19 +144,19 @@ def launch(
 
 
 def _host_devices(system: str) -> float | None:
-    """Devices of a host, as the system or its accelerator states them."""
+    """Return the devices of a host as the system or its accelerator states them, else None."""
     host_devices = catalog.entry("system", system).value("devices_per_host")
     return host_devices or catalog.entry("accelerator", accelerator_of(system)).value("node.devices_per_host")
 
 
 def _vendor(system: str) -> str:
-    """Maker of the accelerators of a system; "" where it is unknown."""
+    """Return the vendor of the accelerators of a system, "" where it is unknown."""
     slug = accelerator_of(system)
     return str(catalog.entry("accelerator", slug).value("vendor") or "") if slug else ""
 
 
 def _role(tool: Tool, role: str) -> Callable[[Lookup], Pairs]:
-    """Options of a role; InputError for an unknown one."""
+    """Return the function that gives the options of a role; InputError for an unknown role."""
     if role not in tool.roles:
         tool_names = ", ".join(name for name, other in TOOLS.items() if other.roles)
         raise InputError("--role", f"{role} of {tool.name}", f"prefill, decode; of {tool_names}", "choose one of these")
@@ -164,7 +164,7 @@ def _role(tool: Tool, role: str) -> Callable[[Lookup], Pairs]:
 
 
 def _plain_values(path: str) -> tuple[float | None, float | None]:
-    """Values of a leaf that need no option: its default, and the value that stands for its absence."""
+    """Return the values of a leaf that need no option: its default, and the value equivalent to its absence."""
     metadata = known_leaves()[path]
     return (PLAIN_MAPPING | PLAIN_EXPERTS | _NEUTRAL_WITHOUT_RECORD).get(path, metadata.get("default")), metadata.get(
         "absent"
@@ -172,12 +172,12 @@ def _plain_values(path: str) -> tuple[float | None, float | None]:
 
 
 def _leaf_values(design: Design) -> dict[str, float]:
-    """Leaf path → value, of a design."""
+    """Return leaf path → value of a design."""
     return {path: float(value) for path in leaves_of(design) if (value := leaf(design, path)) is not None}
 
 
 def _lookup(design: Design, values: Mapping[str, float], workload: str = "", system: str = "") -> Lookup:
-    """Look-up of leaves of a design, and of derived values of the rules, computed on demand."""
+    """Return the look-up of the leaves of a design, and of values for the rules that are computed on demand."""
 
     @functools.cache
     def computed() -> dict[str, float]:
@@ -202,10 +202,10 @@ _BYTE_NAMES = (WEIGHTS, RUNTIME, CAPACITY, ALL_WEIGHTS, CACHE_TOKENS)
 
 
 def _memory(design: Design) -> tuple[tuple[Scalar, ...], None]:
-    """Of the most loaded device: bytes of weights, of the engine's runtime, capacity, weights with offloaded ones.
+    """Return bytes of the most loaded device, and the tokens of one sequence that the cache of its rank has room for.
 
-    And tokens that the cache of its rank holds of one sequence, which is no longer than requests are in the mean by
-    the bytes of a token.
+    The bytes are those of weights, of the engine's runtime, of the memory, and of weights with offloaded ones. The
+    sequence counts as requests do in the mean: their length times the bytes of a token.
     """
     import jax.numpy as jnp
 
@@ -233,7 +233,7 @@ _bytes = ScalarFunction(_memory, "launch bytes")
 
 
 def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple[str, ...]:
-    """Notes on a line for an engine that follow from the names of model and stack."""
+    """Return the notes on a line for an engine that follow from the names of model and stack."""
     if tool.study != "serving":
         return ()
     context = beyond_context(workload, lookup_of(design, {})) if workload else ""
@@ -247,7 +247,7 @@ def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple
 
 
 def unfit(tool: str, system: str) -> str:
-    """Hardware of a system that a tool does not support.
+    """Return the hardware of a system that a tool does not support.
 
     Args:
         tool: a name of ``TOOLS``.
@@ -266,7 +266,7 @@ def unfit(tool: str, system: str) -> str:
 
 
 def tool_of(name: str) -> Tool:
-    """A tool by its name.
+    """Return a tool by its name.
 
     Args:
         name: one of ``TOOLS``.
@@ -286,7 +286,7 @@ def tool_of(name: str) -> Tool:
 
 
 def settings(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> dict[str, float]:
-    """Values of a design stated by the arguments of a tool, for :func:`dse.design`.
+    """Return the values of a design that the arguments of a tool state, for :func:`dse.design`.
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
@@ -311,7 +311,7 @@ _MOST_OPTIONS = 1000
 
 
 class Stated(NamedTuple):
-    """Values stated by arguments."""
+    """Values of a design that arguments state."""
 
     settings: dict[str, float]  #: short name of a leaf → value
     strange: dict[str, str]  #: option of another tool → name of its leaf here
@@ -321,7 +321,7 @@ class Stated(NamedTuple):
 
 
 def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> Stated:
-    """Values stated by the arguments of a tool, as of :func:`settings`, and its unread options.
+    """Read the values that the arguments of a tool state, as :func:`settings` does, with its unread options.
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
@@ -394,7 +394,7 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
 
 
 def values_of(tool: str, options: Mapping[str, str]) -> dict[str, float]:
-    """Values stated by options under their names in the rules of a tool.
+    """Return the values that options state under their names in the rules of a tool.
 
     Args:
         tool: a name of ``TOOLS``.
@@ -418,7 +418,11 @@ _NEEDS_BYTES = "the share that it means depends on the bytes of a design"
 
 
 def _read_options(tool: Tool, options: Mapping[str, str], leaf: Lookup | None, strict: bool = True) -> dict[str, float]:
-    """Path → value stated by options; InputError for an invalid number, which is ignored if not strict."""
+    """Return path → value that options state.
+
+    Raises:
+        InputError: for an invalid number, which is ignored if not ``strict``.
+    """
     values_by_path: dict[str, float] = {}
     for rule in tool.rules:
         try:
@@ -437,7 +441,7 @@ def _read_options(tool: Tool, options: Mapping[str, str], leaf: Lookup | None, s
 
 
 def _is_of_mapping(name: str) -> bool:
-    """Whether a name is that of a leaf of the mapping."""
+    """True for the name of a leaf of the mapping."""
     try:
         return bool(name) and leaf_path(name).startswith("mapping.")
     except InputError:
@@ -445,7 +449,7 @@ def _is_of_mapping(name: str) -> bool:
 
 
 def _words(file_documents: list[dict[str, Any]], tool: Tool) -> list[str]:
-    """Words of a command line with the arguments of a file that tools keep."""
+    """Return the words of a command line with the arguments of configurations or manifests."""
     default_values = _read_options(tool, {}, None, strict=False)
 
     def states(words: list[str]) -> dict[str, float]:

@@ -30,14 +30,18 @@ NEGATED = {"add_bias_linear": "--disable-bias-linear"}
 
 
 class Container(NamedTuple):
-    """A container of a manifest, with the words of its command line."""
+    """A container of a manifest with the words of its command line."""
 
     name: str
     words: list[str]
 
 
 def parse_documents(text: str, tool: Tool) -> list[dict[str, Any]]:
-    """Documents of a file of TOML, YAML or JSON; empty for a command line, and for files that are read as one.
+    """Return the documents of a file of TOML, YAML or JSON, empty for a command line.
+
+    Args:
+        text: content of the file.
+        tool: that the arguments are of; a file of its own entries is read as a command line.
 
     Raises:
         InputError: for YAML without the package that reads it, and for brackets nested too deep.
@@ -64,7 +68,7 @@ def parse_documents(text: str, tool: Tool) -> list[dict[str, Any]]:
 
 
 def yaml_module() -> Any:
-    """The package that reads and writes YAML; InputError without it."""
+    """Return the package that reads and writes YAML; InputError where it is not installed."""
     try:
         import yaml
     except ImportError:
@@ -95,7 +99,7 @@ def _yaml(text: str) -> list[Any]:
 
 
 def words(documents: list[dict[str, Any]], tool: Tool, states: Callable[[list[str]], object]) -> list[str]:
-    """Words of a command line with the arguments of documents.
+    """Return the words of a command line with the arguments of documents.
 
     Args:
         documents: as :func:`parse_documents`.
@@ -119,7 +123,7 @@ def words(documents: list[dict[str, Any]], tool: Tool, states: Callable[[list[st
 
 
 def _agreeing_words(containers: list[Container], states: Callable[[list[str]], object]) -> list[str]:
-    """Words of the containers that run the tool, which agree."""
+    """Return the words of the containers that run the tool; InputError where these state different things."""
     running = [(container, settings) for container in containers if (settings := states(container.words))]
     if not running:
         return [word for container in containers for word in container.words]
@@ -140,7 +144,7 @@ def _count_value(steps: Iterator[int]) -> None:
 
 
 def _containers(node: Any, steps: Iterator[int], name: str) -> Iterator[Container]:
-    """Containers below a node of a manifest, with the degrees that the values of llm-d's chart state beside them."""
+    """Yield the containers below a node of a manifest, with the degrees that the chart of llm-d states beside them."""
     _count_value(steps)
     if isinstance(node, list):
         for child in node:
@@ -170,7 +174,7 @@ def _degrees(node: Any) -> list[str]:
 
 
 def _command_words(node: Any) -> list[str]:
-    """A command or arguments: a list of plain values, or a text of words."""
+    """Return the words of a command or of arguments, from a list of plain values or from a text."""
     if isinstance(node, str):
         return ["-c", node]
     return [str(element) for element in node] if isinstance(node, list) and not any(map(_is_nested, node)) else []
@@ -181,7 +185,7 @@ def _is_nested(node: Any) -> bool:
 
 
 def _without_shell(arguments: list[str]) -> list[str]:
-    """Words, with those of a script for a shell in its place."""
+    """Return words with a script for a shell replaced by its own words."""
     script_words, is_script = list[str](), False
     for word in arguments:
         if is_script:
@@ -193,7 +197,7 @@ def _without_shell(arguments: list[str]) -> list[str]:
 
 
 def _flat(node: Any, path: str, steps: Iterator[int]) -> Iterator[tuple[str, str]]:
-    """Paths joined by points → texts of the values of a configuration, without those that are null."""
+    """Yield the dotted path and the text of each value of a configuration, without those that are null."""
     _count_value(steps)
     if isinstance(node, dict):
         for key, value in node.items():
@@ -217,7 +221,7 @@ _DASHED = ("megatron-lm", "vllm", "sglang", "tensorrt-llm")
 
 
 def _word(path: str, value: str, tool: Tool) -> list[str]:
-    """The option of a value: by its path, or with dashes by its last name."""
+    """Return the option of a value, by its path or with dashes by its last name."""
     name = path.rpartition(".")[2]
     if tool.name == "torchtitan":
         return [f"--{path}={value}"]

@@ -37,12 +37,12 @@ _BLOCK_TOKENS = 64.0
 
 
 def mean_request_tokens(leaf: Lookup) -> float:
-    """Tokens of a mean prompt and a mean answer."""
+    """Return the tokens of a mean prompt and a mean answer."""
     return (leaf(f"{REQUESTS}prompt_tokens") or 0.0) + (leaf(f"{REQUESTS}output_tokens") or 0.0)
 
 
 def longest_prompt(leaf: Lookup) -> tuple[float, str]:
-    """Tokens of the longest prompt and the reason for it."""
+    """Return the tokens of the longest prompt, and the reason in words."""
     return _tail_length(leaf(f"{REQUESTS}prompt_tokens") or 0.0, leaf(f"{REQUESTS}length_spread"), "prompt")
 
 
@@ -54,9 +54,10 @@ def _longest_answer(leaf: Lookup) -> tuple[float, str]:
 
 
 def _tail_length(mean: float, spread: float | None, what: str) -> tuple[float, str]:
-    """The length that one of a thousand exceeds, of a lognormal distribution by its relative standard deviation.
+    """Return the length that one of a thousand exceeds, and the reason in words.
 
-    With ``v = ln(1 + spread^2)`` it is ``mean exp(z sqrt(v) - v / 2)``, ``z`` the quantile of the normal distribution.
+    Lengths have a lognormal distribution with ``spread`` as relative standard deviation. With ``v = ln(1 + spread^2)``
+    the length is ``mean exp(z sqrt(v) - v / 2)``, ``z`` the quantile of the normal distribution.
     """
     if not spread:
         return _DEFAULT_TAIL_RATIO * mean, f"{_DEFAULT_TAIL_RATIO:g} x the mean {what}"
@@ -66,10 +67,14 @@ def _tail_length(mean: float, spread: float | None, what: str) -> tuple[float, s
 
 
 def longest_request(leaf: Lookup, most: float = math.inf) -> tuple[float, str]:
-    """Tokens of the longest prompt and its answer that an engine is started for, and the reason in words.
+    """Return the tokens of the longest prompt and answer for which an engine is started, and the reason in words.
 
-    Whole blocks, up to the context of the model, to what the cache of a rank has room for, and to ``most``; no less
-    than a mean request, so that a limit below it shows when the engine starts.
+    The tokens are whole blocks, up to the context of the model, to the room in the cache of a rank, and to ``most``.
+    They are no fewer than those of a mean request, so that a limit below it shows when the engine starts.
+
+    Args:
+        leaf: look-up of the leaves of the design.
+        most: maximum number of tokens.
     """
     (prompt, prompt_reason), (answer, answer_reason) = longest_prompt(leaf), _longest_answer(leaf)
     context, room = leaf(CONTEXT), leaf(CACHE_TOKENS)
@@ -93,7 +98,7 @@ def longest_request(leaf: Lookup, most: float = math.inf) -> tuple[float, str]:
 
 
 def length_option(name: str, most: Callable[[Lookup], float] = lambda leaf: math.inf) -> CompositeOption:
-    """The option for the maximum sequence length: the longest prompt and answer, up to ``most`` tokens."""
+    """Return the option for the maximum sequence length: the longest prompt and answer, up to ``most`` tokens."""
 
     def write(leaf: Lookup) -> Pairs:
         return [(name, number(longest_request(leaf, most(leaf))[0]))]
@@ -102,12 +107,17 @@ def length_option(name: str, most: Callable[[Lookup], float] = lambda leaf: math
 
 
 def length_comment(name: str, most: Callable[[Lookup], float] = lambda leaf: math.inf) -> Callable[[Lookup], str]:
-    """Comment on the option for the maximum sequence length: what it is."""
+    """Return the function that explains the value of the option for the maximum sequence length."""
     return lambda leaf: f"{name}: {longest_request(leaf, most(leaf))[1]}"
 
 
 def all_to_all_option(name: str, forwarded: str) -> ChoiceOption:
-    """The option for an all-to-all library that sends a token once per node (DeepEP)."""
+    """Return the option for an all-to-all library that sends a token once per node (DeepEP).
+
+    Args:
+        name: of the option.
+        forwarded: its value for that library.
+    """
     return ChoiceOption(
         "mapping.experts.all_to_all",
         {float(AllToAll.pairwise): [], float(AllToAll.by_node): [(name, forwarded)]},
@@ -118,7 +128,7 @@ DRAFTS = (f"{SERVING}drafts", f"{SERVING}acceptance")  # engines have no option 
 
 
 def draft_tokens(leaf: Lookup) -> float:
-    """Drafted tokens, a whole number; InputError for a design with a fractional mean."""
+    """Return the number of drafted tokens; InputError for a design with a fractional mean."""
     tokens = leaf(DRAFTS[0]) or 0.0
     if tokens != round(tokens):
         raise InputError(
@@ -131,12 +141,12 @@ def draft_tokens(leaf: Lookup) -> float:
 
 
 def has_draft_layers(leaf: Lookup) -> bool:
-    """Whether the model has layers of multi-token prediction."""
+    """True for a model with layers of multi-token prediction."""
     return bool(leaf("workload.experts.n_predict") or leaf(DRAFT_LAYERS))
 
 
 def draft_model_note(options: str) -> Callable[[Lookup], str]:
-    """Note that a model without such layers needs a draft model, with its ``options``."""
+    """Return the function that notes that a model without such layers needs a draft model, by ``options``."""
 
     def note(leaf: Lookup) -> str:
         if not draft_tokens(leaf) or has_draft_layers(leaf):
@@ -147,7 +157,7 @@ def draft_model_note(options: str) -> Callable[[Lookup], str]:
 
 
 def token_count(text: str, name: str) -> float:
-    """Number of tokens of an option; ValueError otherwise."""
+    """Return the number of tokens of an option; ValueError for a text that is none."""
     value = float(text)
     if value != int(value) or value < 0.0:
         raise ValueError(f"{name} {text} is not a number of tokens")
@@ -155,9 +165,12 @@ def token_count(text: str, name: str) -> float:
 
 
 def node_note(start_text: str, ranks: Callable[[Lookup], float], replicas_text: str = "") -> Callable[[Lookup], str]:
-    """Note that a process whose ``ranks`` span several nodes is started on each of them: ``start_text``.
+    """Return the function that notes how a replica over several nodes is started.
 
-    ``replicas_text``: the note for replicas on separate nodes.
+    Args:
+        start_text: how it is started, with ``{nodes}``.
+        ranks: gives the devices of a replica from a look-up of leaves.
+        replicas_text: the note for replicas on separate nodes.
     """
 
     def note(leaf: Lookup) -> str:
@@ -172,12 +185,12 @@ def node_note(start_text: str, ranks: Callable[[Lookup], float], replicas_text: 
 
 
 def replica_devices(leaf: Lookup) -> float:
-    """Devices of one data-parallel rank."""
+    """Return the devices of one data-parallel rank."""
     return (leaf("mapping.tp") or 1.0) * (leaf("mapping.pp") or 1.0)
 
 
 def has_attention_dp(leaf: Lookup) -> bool:
-    """Whether data-parallel ranks share experts, rather than being replicas."""
+    """True where data-parallel ranks of attention share their experts, instead of being replicas."""
     return (leaf("mapping.dp") or 1.0) > 1.0 and (leaf("mapping.experts.ep") or 1.0) > (leaf("mapping.tp") or 1.0)
 
 
@@ -187,7 +200,12 @@ COPIES, COPIES_KEY = f"{SERVING}redundant_experts", "num_redundant_experts"
 
 
 def write_expert_copies(name: str, text: str) -> Callable[[Lookup], Pairs]:
-    """The load balancer of experts with its number of copies: an option followed by one with ``text``."""
+    """Return the function that writes the load balancer of experts with its number of copies.
+
+    Args:
+        name: option for the copies, after the one that turns the balancer on.
+        text: value of that option, with ``%s`` for the number.
+    """
 
     def write(leaf: Lookup) -> Pairs:
         n_copies = leaf(COPIES) or 0.0
@@ -197,7 +215,7 @@ def write_expert_copies(name: str, text: str) -> Callable[[Lookup], Pairs]:
 
 
 def read_expert_copies(*names: str) -> Callable[[Mapping[str, str]], dict[str, float]]:
-    """Copies of experts by the first given option, as a number or in a JSON dictionary."""
+    """Return the function that reads the copies of experts from the first of these options that is present."""
 
     def read(options: Mapping[str, str]) -> dict[str, float]:
         text = next((options[name] for name in names if name in options), "")
@@ -223,7 +241,7 @@ def _is_four_bits(bytes_per_weight: float) -> bool:
 
 
 def _is_published(checkpoint: float | None, precision: float | None, weight: float, expert: float) -> bool:
-    """Whether a design serves a model in the format of its checkpoint, which says so itself."""
+    """True where a design serves a model in the format of its checkpoint, which engines read from the checkpoint."""
     if checkpoint == float(Precision.mxfp4):
         return precision in _SIXTEEN_BITS and not weight and _is_four_bits(expert)
     if checkpoint == float(Precision.int4):  # of a mixture its experts, of a dense model all weights
@@ -235,7 +253,10 @@ def _is_published(checkpoint: float | None, precision: float | None, weight: flo
 
 
 def checkpoint_format() -> CompositeOption:
-    """No option for the format of a checkpoint, which the engine reads from it; other formats have none either."""
+    """Return the rule of a format that an engine reads from the checkpoint.
+
+    It has no options, neither for that format nor for others.
+    """
     paths = (_PRECISION, _WEIGHT, _EXPERT)
 
     def write(leaf: Lookup) -> Pairs | None:
@@ -246,9 +267,11 @@ def checkpoint_format() -> CompositeOption:
 
 
 def weight_format(name: str, int8: str) -> CompositeOption:
-    """The option for the weight format of a checkpoint, as multiplied, or narrower; none for a model published in it.
+    """Return the option for the weight format of a checkpoint, absent for a model published in it.
 
-    ``int8``: the engine's name of 8-bit weights and activations; other names are common to all engines.
+    Args:
+        name: of the option.
+        int8: the engine's name of 8-bit weights and activations; other names are common to all engines.
     """
     names = {
         float(Precision.bf16): "",

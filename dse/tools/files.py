@@ -40,7 +40,7 @@ _COMMANDS = {
 
 
 def write(form: str, tool: Tool, leaf: Lookup, pairs: Pairs, role: str = "", vendor: str = "") -> str:
-    """The text of a file of a design.
+    """Return the text of a file of a design.
 
     Args:
         form: a name of ``FORMS``.
@@ -63,7 +63,7 @@ def write(form: str, tool: Tool, leaf: Lookup, pairs: Pairs, role: str = "", ven
 
 
 def note(form: str) -> str:
-    """What has to be filled in; "" for nothing."""
+    """Return the note on what has to be filled in, "" for nothing."""
     if form == "primus":
         return "fill in the model's file of Primus: envsubst '$MODEL' < FILE"
     return "" if form == "file" else "fill in the image and the model: envsubst '$IMAGE $MODEL' < FILE"
@@ -73,7 +73,7 @@ def _yaml(*documents: _Nested) -> str:
     yaml = yaml_module()
 
     class BlockDumper(yaml.SafeDumper):  # type: ignore[misc, name-defined, unused-ignore]
-        """Writes texts of several lines as blocks."""
+        """Dumper that writes texts of several lines as blocks."""
 
         ignore_aliases = staticmethod(lambda data: True)
 
@@ -85,7 +85,7 @@ def _yaml(*documents: _Nested) -> str:
 
 
 def _parsed_value(text: str) -> Any:
-    """A number, a truth value, a list or a text, as an option's value states it; "" is a switch that is on."""
+    """Return a number, truth value, list or text, as the text of an option states it; "" is a switch that is on."""
     if text.lower() in ("", "true", "false"):
         return text.lower() != "false"
     if text.startswith("[") and text.endswith("]"):
@@ -101,7 +101,7 @@ def _parsed_value(text: str) -> Any:
 
 
 def _nested_tables(pairs: Pairs) -> _Nested:
-    """Tables of options whose names are paths."""
+    """Return the nested tables of options whose names are dotted paths."""
     document: _Nested = {}
     for name, text in pairs:
         *tables, key = name.removeprefix("--").split(".")
@@ -113,7 +113,7 @@ def _nested_tables(pairs: Pairs) -> _Nested:
 
 
 def _file(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
-    """The tool's own configuration; of engines by option without dashes in front."""
+    """Return the tool's own configuration, for engines by option without leading dashes."""
     if tool.name == "torchtitan":
         return tomlkit.dumps(_nested_tables(pairs)).rstrip("\n")
     if tool.name == "deepspeed":
@@ -122,7 +122,7 @@ def _file(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str
 
 
 def _primus(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
-    """Overrides of its pre-trainer: the attributes of Megatron-LM's arguments."""
+    """Return the overrides of the pre-trainer of Primus, which are attributes of Megatron-LM's arguments."""
     renamed = {option: name for name, option in RENAMED.items()}
     negated = {option: name for name, option in NEGATED.items()}
     overrides: _Nested = {}
@@ -193,7 +193,7 @@ def _kubernetes(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) 
 
 
 def _port_words(pairs: Pairs) -> list[str]:
-    """The port of the container, where the options do not say it."""
+    """Return host and port of the container as options, where the options do not state them."""
     values_by_option = dict(pairs)
     return [
         word
@@ -207,7 +207,7 @@ _LEADER, _RANK = "$LWS_LEADER_ADDRESS", "$LWS_WORKER_INDEX"
 
 
 def _node_suffixes(tool: Tool, leaf: Lookup, nodes: int, devices_per_host: int) -> tuple[str, str]:
-    """What the leader of an engine over several nodes says besides, and the others.
+    """Return what the command lines of the leader and of the other nodes add for an engine over several nodes.
 
     Raises:
         InputError: for TensorRT-LLM, which needs MPI, and for replicas that share nothing or whose ranks span nodes.
@@ -272,7 +272,10 @@ _ROLE_OPTIONS = (
 
 
 def _llm_d(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
-    """Values of the chart; degrees stand beside the container, and in its arguments where the chart has none."""
+    """Return the values of the chart.
+
+    Degrees stand beside the container, and in its arguments where the chart has none.
+    """
     nodes, devices_per_host = hosts(leaf)
     tp, dp = leaf("mapping.tp") or 1.0, leaf("mapping.dp") or 1.0
     local = min(dp, max(devices_per_host // replica_devices(leaf), 1.0))

@@ -11,7 +11,7 @@ _MIN_REQUESTS, _MIN_SECONDS = 1000, 300.0
 
 
 def host_variables(role: str, count: int) -> list[str]:
-    """Shell variables with the hosts of a role's engines."""
+    """Return the shell variables with the hosts of a role's engines."""
     return [f"${role.upper()}_{place}" for place in range(1, count + 1)]
 
 
@@ -41,7 +41,7 @@ def router(tool: str, prefill: int, decode: int) -> str:
 
 
 def _vllm(prefill: list[str], decode: list[str]) -> str:
-    """The proxy of vLLM's own tests, which alternates between engines."""
+    """Return the line of the proxy of vLLM's own tests, which alternates between engines."""
     parts = ["python3 tests/v1/kv_connector/nixl_integration/toy_proxy_server.py --host 0.0.0.0 --port 8080"]
     for role, hosts in (("prefiller", prefill), ("decoder", decode)):
         parts += [f"--{role}-hosts {' '.join(hosts)}", f"--{role}-ports {' '.join(['8000'] * len(hosts))}"]

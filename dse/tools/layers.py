@@ -13,7 +13,7 @@ _GROUP, _LETTER = re.compile(r"\(([^()]*)\)\*(\d+)"), re.compile(r"([A-Za-z])\*(
 
 
 def chunk_sizes(n_layers: int, n_predict: int, n_chunks: int) -> list[int]:
-    """Transformer layers of each chunk, without those of multi-token prediction.
+    """Return the number of transformer layers of each chunk, without those of multi-token prediction.
 
     Short chunks as in :func:`dse.model.stage_layers.stage_layers`: the last for loss and multi-token prediction, the
     first for the embedding, then the last again, then others from the end.
@@ -29,7 +29,12 @@ def chunk_sizes(n_layers: int, n_predict: int, n_chunks: int) -> list[int]:
 
 
 def layout(n_layers: int, n_predict: int, n_chunks: int) -> str:
-    """The layout of a pipeline of ``n_chunks``.
+    """Return the layout of a pipeline.
+
+    Args:
+        n_layers: transformer layers of the model.
+        n_predict: layers of multi-token prediction.
+        n_chunks: chunks of all stages.
 
     >>> layout(61, 1, 16), layout(61, 0, 16)
     ('Ettt|(tttt|)*14ttmL', 'Ettt|(tttt|)*14ttL')
@@ -43,7 +48,7 @@ def layout(n_layers: int, n_predict: int, n_chunks: int) -> str:
 
 
 def chunk_count(text: str) -> int:
-    """Chunks of a layout.
+    """Return the number of chunks of a layout.
 
     >>> chunks_of("Et*3|(tt|)*29mL")
     31

@@ -21,7 +21,7 @@ from dse.types import Precision, Recompute
 
 
 def _batch(leaf: Lookup) -> Pairs:
-    """Sequences per device over all micro-batches of a step."""
+    """Return the sequences per device over all micro-batches of a step, as options."""
     devices = math.prod(leaf(f"mapping.{degree}") or 1.0 for degree in ("dp", "tp", "cp", "pp"))
     replicas, micro = leaf("mapping.dp") or 1.0, leaf("mapping.micro_batch") or 1.0
     batch = leaf("workload.global_batch") or 1.0
@@ -36,7 +36,7 @@ def _batch(leaf: Lookup) -> Pairs:
 
 
 def _replicas(leaf: Lookup) -> Pairs:
-    """Replicas within and across slices: those that share state are fsdp, copies are data.
+    """Return the replicas within and across slices as options: fsdp for those that share state, data for copies.
 
     The ranks that experts are spread over are an axis of their own, over which weights and batch are split too.
     """
@@ -59,7 +59,7 @@ _COPIES, _SHARDS = ("dcn_data_parallelism", "ici_data_parallelism"), ("dcn_fsdp_
 
 
 def _degree_product(options: Mapping[str, str], *names: str) -> float:
-    """The product of degrees, 1 by default; 0 where the tool computes one of them (-1)."""
+    """Return the product of degrees, 1 by default and 0 where the tool computes one of them (-1)."""
     return max(math.prod(max(float(options.get(name, 1.0)), 0.0) for name in names), 0.0)
 
 
@@ -84,7 +84,7 @@ _MODEL = ("ici_tensor_parallelism", "ici_context_parallelism", "dcn_pipeline_par
 
 
 def _read_batch(options: Mapping[str, str]) -> dict[str, float]:
-    """Batches of the per-device one, where all degrees are stated."""
+    """Return global batch and micro-batch from the batch per device, where all degrees are stated."""
     device_batch, replicas = options.get("per_device_batch_size"), _read_replicas(options).get("mapping.dp")
     devices = (replicas or 0.0) * _degree_product(options, *_MODEL)
     if device_batch is None or not devices or replicas is None:

@@ -12,7 +12,14 @@ _TIMED = "print(b.Timer('{call}', globals=globals()).blocked_autorange(min_run_t
 
 
 def gemm(rows: float, columns: float, depth: float, dtype: str) -> str:
-    """A loop over one product in PyTorch, as a shell line."""
+    """Return a shell line that times one product in PyTorch.
+
+    Args:
+        rows: of the output.
+        columns: of the output.
+        depth: length of the sum of each element.
+        dtype: a format of ``_FORMATS``.
+    """
     m, n, k = (number(round(size)) for size in (rows, columns, depth))
     setup = f"x, w = (torch.randn(*s, device='cuda').to(torch.{_FORMATS[dtype]}) for s in (({m}, {k}), ({n}, {k})))"
     scaled = dtype == "fp8"
@@ -22,7 +29,15 @@ def gemm(rows: float, columns: float, depth: float, dtype: str) -> str:
 
 
 def attention(batch: float, tokens: float, heads: float, kv_heads: float, head_dim: float) -> str:
-    """A loop over causal attention of whole sequences in PyTorch, as a shell line."""
+    """Return a shell line that times causal attention of whole sequences in PyTorch.
+
+    Args:
+        batch: sequences.
+        tokens: of a sequence.
+        heads: query heads.
+        kv_heads: key/value heads.
+        head_dim: columns of a head.
+    """
     b, s, h, g, d = (number(round(size)) for size in (batch, tokens, heads, kv_heads, head_dim))
     setup = (
         "q, k, v = (torch.randn(*s, device='cuda', dtype=torch.bfloat16) "
@@ -45,7 +60,12 @@ _TESTS = {
 
 
 def collective(name: str, size: float, members: float) -> str:
-    """A collective by nccl-tests, in one node.
+    """Return the line of nccl-tests that times a collective in one node.
+
+    Args:
+        name: ``all_reduce``, ``all_gather``, ``reduce_scatter`` or ``alltoall``.
+        size: bytes.
+        members: devices.
 
     >>> collective("all_reduce", 2**24, 8)
     'all_reduce_perf -b 16777216 -e 16777216 -g 8 -d bfloat16 -w 20 -n 100'
@@ -55,7 +75,10 @@ def collective(name: str, size: float, members: float) -> str:
 
 
 def client(requests: Requests) -> str:
-    """The client that keeps the requests of a design in flight (vLLM's, which other engines answer too)."""
+    """Return the line of the client that keeps the requests of a design in flight.
+
+    It is vLLM's, which other engines answer too.
+    """
     concurrency = round(float(requests.concurrency))
     prompt, answer = (number(round(float(tokens))) for tokens in (requests.prompt_tokens, requests.output_tokens))
     return (

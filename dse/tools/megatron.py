@@ -40,7 +40,7 @@ def _read_key_value_heads(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _head_size(leaf: Lookup) -> Pairs:
-    """With latent attention the rotary and other columns of a head, and those of a value."""
+    """Return the columns of a head as options, with latent attention its rotary and its other columns."""
     size, rotated = leaf("workload.head_dim") or 0.0, leaf("workload.latent.rope_dim")
     if rotated is None:
         return [("--kv-channels", number(size))]
@@ -63,7 +63,7 @@ def _read_head_size(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _positions(leaf: Lookup) -> Pairs:
-    """Kind of positions, and the trained length, which Megatron-LM requires for all kinds."""
+    """Return the kind of positions and the trained length as options; Megatron-LM requires the length for all kinds."""
     pairs = [("--max-position-embeddings", number(leaf("workload.seq_len") or 0.0))]
     if leaf("workload.rotary"):
         return [*pairs, ("--position-embedding-type", "rope")]
@@ -79,13 +79,19 @@ def _read_positions(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _as_llama(leaf: Lookup) -> Pairs:
-    """Norms without a mean and products without biases, for models with a gate and rotary positions; not leaves."""
+    """Return norms without a mean and products without biases as options.
+
+    They are of models with a gate and rotary positions, and no leaves.
+    """
     is_plain = leaf("workload.gated") and leaf("workload.rotary") and leaf("workload.norm_vectors") == 1.0
     return [("--normalization", "RMSNorm"), ("--disable-bias-linear", "")] if is_plain else []
 
 
 def _virtual_stages(leaf: Lookup) -> Pairs:
-    """Chunks per stage; loss and embedding as layers where the layers alone are not divisible, or a layout."""
+    """Return the chunks per stage as options.
+
+    Where the layers alone are not divisible, loss and embedding count as layers, or a layout is written.
+    """
     stages, chunks = leaf("mapping.pp") or 1.0, leaf("mapping.virtual_stages") or 1.0
     layers, predict_layers = int(leaf("workload.n_layers") or 0.0), int(leaf(f"{_EXPERTS}n_predict") or 0.0)
     missing_layers = -layers % int(stages * chunks)
@@ -152,7 +158,7 @@ def _read_recompute(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _shards(leaf: Lookup) -> Pairs:
-    """ZeRO, overlap with compute, and copies of the shards."""
+    """Return ZeRO, its overlap with compute, and copies of the shards as options."""
     stage = leaf("mapping.zero_stage") or 0.0
     pairs = {
         0.0: [], 1.0: [("--use-distributed-optimizer", "")],
@@ -175,14 +181,14 @@ SHARD_OPTIONS = frozenset((*SHARD_SWITCHES, "--overlap-param-gather", "--use-meg
 
 
 def with_switches(pairs: Pairs) -> Pairs:
-    """Options with the switches of the split that are off, unless Megatron's FSDP does it."""
+    """Return options with the switches of the split that are off, unless Megatron's FSDP does the split."""
     values_by_option = dict(pairs)
     off = SHARD_SWITCHES if "--use-megatron-fsdp" not in values_by_option else SHARD_SWITCHES[1:]
     return [*pairs, *((name, "false") for name in off if name not in values_by_option)]
 
 
 def _read_shards(options: Mapping[str, str]) -> dict[str, float]:
-    """Gathering weights during compute needs the distributed optimiser."""
+    """Return ZeRO stage, overlap and copies; gathering weights during compute needs the distributed optimiser."""
     active_switches = {name for name in SHARD_OPTIONS if options.get(name, "false").lower() != "false"}
     strategy = options.get("--data-parallel-sharding-strategy", "")
     split = float(bool(active_switches & {"--use-distributed-optimizer", "--overlap-param-gather"}))
@@ -198,12 +204,12 @@ def _shards_of_recipe(leaf: Lookup) -> Pairs:
 
 
 def _read_shards_of_recipe(options: Mapping[str, str]) -> dict[str, float]:
-    """Nothing where a file says nothing: its recipe does."""
+    """Return the same for a recipe, nothing where its file states nothing."""
     return _read_shards(options) if SHARD_OPTIONS & options.keys() else {}
 
 
 def _expert_layers(leaf: Lookup) -> Pairs | None:
-    """Layers with experts: all, or after the first dense ones one of every few."""
+    """Return the layers with experts as options: all, or after the first dense ones one of every few."""
     first, every = leaf("workload.experts.first_dense"), leaf("workload.experts.moe_every") or 1.0
     if first is None or (first == 0.0 and every == 1.0):
         return []
@@ -351,9 +357,11 @@ _MIXED = {
 
 
 def recipe_option(rule: OptionRule, sections: Mapping[str, str] = types.MappingProxyType(_SECTIONS)) -> OptionRule:
-    """A rule of Megatron-LM with the names of a recipe's configuration.
+    """Return a rule of Megatron-LM with the names of a recipe's configuration.
 
-    ``sections``: option → its path there, where it is not ``model.`` with underscores.
+    Args:
+        rule: the rule with Megatron-LM's options.
+        sections: option → its path in the recipe, where that is not ``model.`` with underscores.
     """
     option_by_section = {section: flag for flag, section in sections.items()}
 

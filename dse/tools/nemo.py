@@ -55,7 +55,7 @@ _SHARDED = ("distributed_fused_adam", "mcore_distributed_optim")
 
 
 def _shards(leaf: Lookup) -> Pairs | None:
-    """ZeRO 1 by its distributed optimiser, which overlaps; NeMo's GPT models have no other stage."""
+    """Return ZeRO 1 by the distributed optimiser as options; NeMo's GPT models have no other stage."""
     stage, overlapped = leaf("mapping.zero_stage") or 0.0, bool(leaf("mapping.overlap_dp"))
     if stage > 1.0 or (not stage and overlapped) or (leaf("mapping.dp_replicate") or 1.0) > 1.0:
         return None
@@ -90,7 +90,7 @@ def _read_chunks(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _recompute(leaf: Lookup) -> Pairs | None:
-    """Selective recompute is that of attention alone."""
+    """Return recompute as options; selective recompute is that of attention alone."""
     rule = next(rule for rule in RULES if "mapping.recompute" in rule.paths)
     pairs = rule.write(leaf)
     if pairs is None or any(name == "--recompute-modules" and value != "core_attn" for name, value in pairs):
@@ -104,7 +104,7 @@ def _read_recompute(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _shape(leaf: Lookup) -> Pairs:
-    """Gate, positions, norms and biases as of Llama, and whether the head is the embedding."""
+    """Return gate, positions, norms and biases as of Llama, and tied embeddings as options."""
     gated, rotary = leaf("workload.gated"), leaf("workload.rotary")
     shared = "true" if leaf("workload.tied_embeddings") else "false"
     pairs = [("model.share_embeddings_and_output_weights", shared)]
@@ -128,7 +128,7 @@ def _read_shape(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _missing_parts_note(leaf: Lookup) -> str:
-    """Note on parts of a model that its GPT configuration does not have."""
+    """Return the note on parts of a model that the GPT configuration does not have, "" without any."""
     if leaf("workload.latent.kv_rank") is None and not leaf("workload.experts.shared_ffn"):
         return ""
     return "latent attention and shared experts have no option of this configuration: use a recipe of the model"

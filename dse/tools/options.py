@@ -19,21 +19,21 @@ Pairs = list[tuple[str, str]]
 
 
 class OptionRule(Protocol):
-    """Options for some leaves."""
+    """Rule between some leaves of a design and options of a tool."""
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Leaves of the rule."""
 
     def write(self, leaf: Lookup) -> Pairs | None:
-        """Options for the values of a design; None for values that the tool has no option for."""
+        """Return the options for the values of a design, None for values that the tool has no option for."""
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
         """Return path → value of the options of the rule, empty where ``options`` has none of them."""
 
 
 class _LeafOption:
-    """Common part of rules of a single leaf."""
+    """Common part of the rules of a single leaf."""
 
     path: str
 
@@ -45,7 +45,7 @@ class _LeafOption:
 
 @dataclasses.dataclass(frozen=True)
 class NumberOption(_LeafOption):
-    """An option with the value of a leaf in the tool's ``unit``, left out at its default, ``plain``."""
+    """Option with the value of a leaf in the tool's ``unit``, left out at the tool's ``default``."""
 
     name: str
     path: str
@@ -62,7 +62,7 @@ class NumberOption(_LeafOption):
 
 @dataclasses.dataclass(frozen=True)
 class SwitchOption(_LeafOption):
-    """An option that is given where a leaf has the value ``on``, and left out where it has the value ``off``."""
+    """Option that is present where a leaf has the value ``on``, and left out where it has the value ``off``."""
 
     name: str
     path: str
@@ -109,7 +109,7 @@ class ChoiceOption(_LeafOption):
 
 @dataclasses.dataclass(frozen=True)
 class CompositeOption:
-    """Options that depend on several leaves."""
+    """Rule whose options depend on several leaves."""
 
     paths: tuple[str, ...]
     write: Callable[[Lookup], Pairs | None]
@@ -134,33 +134,33 @@ DRAFT_LAYERS = "launch.draft_layers"
 
 @dataclasses.dataclass(frozen=True)
 class ByteDependentOption(_LeafOption):
-    """An option for a leaf that is converted by the bytes of a design."""
+    """Option for a leaf whose value is converted by the bytes of a design."""
 
     name: str
     path: str
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
-        """Empty, without a design; invalid numbers are refused."""
+        """Return nothing, since the leaf needs a design; ValueError for an invalid number."""
         if self.name in options:
             self._number(options)
         return {}
 
     def read_for_design(self, options: Mapping[str, str], leaf: Lookup) -> dict[str, float]:
-        """Path → value for a design, at most all of its bytes."""
+        """Return path → value for a design, at most 1: all of its bytes."""
         return {self.path: min(self._share(self._number(options), leaf), 1.0)} if self.name in options else {}
 
     def _number(self, options: Mapping[str, str]) -> float:
-        """Value of the option."""
+        """Return the value of the option."""
         raise NotImplementedError
 
     def _share(self, value: float, leaf: Lookup) -> float:
-        """Value of the leaf."""
+        """Return the value of the leaf from that of the option."""
         raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
 class OffloadedWeights(ByteDependentOption):
-    """An option for the offloaded weights of a device in GiB; the leaf is their share."""
+    """Option for the offloaded weights of a device in GiB; the leaf is their share."""
 
     def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
         share = leaf(self.path)
@@ -212,7 +212,7 @@ class MemoryShare(ByteDependentOption):
         return intercept + value * slope
 
     def _line(self, leaf: Lookup) -> tuple[float, float]:
-        """Leaf value for an option of 0, and its increase for an option of 1."""
+        """Return the value of the leaf for an option of 0, and its increase for an option of 1."""
         weights, runtime = ((leaf(name) or 0.0) / (leaf(CAPACITY) or 1.0) for name in (WEIGHTS, RUNTIME))
         used_share = weights + runtime
         return (
@@ -252,7 +252,7 @@ class Line(NamedTuple):
 
 
 def number(value: float) -> str:
-    """A number as written on command lines.
+    """Return a number as written on command lines.
 
     >>> number(4096.0), number(0.9)
     ('4096', '0.9')
@@ -261,7 +261,11 @@ def number(value: float) -> str:
 
 
 def flags(command: str) -> Callable[[Lookup, Pairs], str]:
-    """Format of tools with flags: one per line, after ``command``, which may contain ``{nodes}`` and ``{each}``."""
+    """Return the function that formats a command line of flags, one per line.
+
+    Args:
+        command: start of the line; it may contain ``{nodes}`` and ``{each}``, the devices of a node.
+    """
 
     def show(leaf: Lookup, pairs: Pairs) -> str:
         nodes, devices_per_host = hosts(leaf)
@@ -273,7 +277,13 @@ def flags(command: str) -> Callable[[Lookup, Pairs], str]:
 
 
 def with_entries(command: str, option: str, file: str) -> Callable[[Lookup, Pairs], str]:
-    """Format of tools with flags and YAML entries in a ``file`` given by ``option``."""
+    """Return the function that formats flags and a file of YAML entries.
+
+    Args:
+        command: start of the line.
+        option: that takes the file.
+        file: name of the file.
+    """
     call = flags(command)
 
     def show(leaf: Lookup, pairs: Pairs) -> str:
@@ -287,12 +297,12 @@ def with_entries(command: str, option: str, file: str) -> Callable[[Lookup, Pair
 
 
 def _quoted(value: str) -> str:
-    """Values of an option, quoted for a shell."""
+    """Return the value of an option, quoted for a shell where it needs to be."""
     return shlex.quote(value) if any(c in value for c in "{([*") else value
 
 
 def assignments(command: str) -> Callable[[Lookup, Pairs], str]:
-    """Format of tools with ``name=value``."""
+    """Return the function that formats a command line of ``name=value``."""
 
     def show(leaf: Lookup, pairs: Pairs) -> str:
         nodes, devices_per_host = hosts(leaf)
@@ -310,7 +320,7 @@ _MAX_HOST_DEVICES, _TRAY_DEVICES = 16, 4
 
 
 def hosts(leaf: Lookup) -> tuple[int, int]:
-    """Hosts of a design, and accelerators per host."""
+    """Return the number of hosts of a design, and the number of devices per host."""
     devices, domain = int(leaf("system.n_devices") or 1), int(leaf("system.scale_up.domain") or 1)
     devices_per_host = min(devices, domain if domain <= _MAX_HOST_DEVICES else int(leaf(HOST_DEVICES) or _TRAY_DEVICES))
     return -(-devices // devices_per_host), devices_per_host

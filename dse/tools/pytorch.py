@@ -23,7 +23,7 @@ _PARALLEL = "--parallelism."
 
 
 def _replicas(leaf: Lookup) -> Pairs:
-    """Replicas that share a state, and copies of it; without ZeRO all are copies."""
+    """Return replicas that share a state and copies of it as options; without ZeRO all are copies."""
     dp, copies = leaf("mapping.dp") or 1.0, leaf("mapping.dp_replicate") or 1.0
     shards = dp / copies if leaf("mapping.zero_stage") else 1.0
     return [
@@ -37,14 +37,14 @@ _RESHARD, _STAGES = f"{_PARALLEL}fsdp_reshard_after_forward", f"{_PARALLEL}pipel
 
 
 def _read_replicas(options: Mapping[str, str]) -> dict[str, float]:
-    """Copies alone where torchtitan computes the shards (-1); without shards all replicas are copies."""
+    """Return ``dp`` and ``dp_replicate``, the latter alone where torchtitan computes the shards (-1)."""
     shards, copies = float(options.get(_SHARD, -1.0)), float(options.get(_COPIES, 1.0))
     values = {"mapping.dp": shards * copies} if shards >= 1.0 else {}
     return values | ({"mapping.dp_replicate": copies} if _COPIES in options and shards != 1.0 else {})
 
 
 def _read_resharding(options: Mapping[str, str]) -> dict[str, float]:
-    """Stage by what is kept; without shards there is none."""
+    """Return the ZeRO stage from what is resharded; without shards it is 0."""
     stage = {"always": 3.0, "never": 2.0}.get(options.get(_RESHARD, ""))
     if stage is None and float(options.get(_SHARD, -1.0)) == 1.0:
         stage = 0.0
@@ -52,7 +52,10 @@ def _read_resharding(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _resharding(leaf: Lookup) -> Pairs | None:
-    """ZeRO 3 gathers weights for the backward, ZeRO 2 keeps them; FSDP has no stage 1."""
+    """Return the resharding of a ZeRO stage as options, None for stage 1, which FSDP does not have.
+
+    ZeRO 3 gathers weights again for the backward pass, ZeRO 2 stores them.
+    """
     stage = leaf("mapping.zero_stage")
     if stage == 1.0:
         return None
@@ -77,7 +80,7 @@ def _schedule(leaf: Lookup) -> Pairs | None:
 
 
 def _read_schedule(options: Mapping[str, str]) -> dict[str, float]:
-    """Of interleaved chunks the number is the program's."""
+    """Return the schedule; the number of interleaved chunks is the program's."""
     code = {
         "1F1B": Schedule._1f1b,
         "GPipe": Schedule.gpipe,
@@ -88,7 +91,7 @@ def _read_schedule(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _batch(leaf: Lookup) -> Pairs:
-    """Sequences per rank and pass: of a pipeline all its micro-batches, else one."""
+    """Return the sequences per rank and pass as options: of a pipeline all its micro-batches, else one."""
     micro, ranks = leaf("mapping.micro_batch") or 1.0, leaf("mapping.dp") or 1.0
     batch, tokens = leaf("workload.global_batch") or 1.0, leaf("workload.seq_len") or 1.0
     global_pairs = [("--training.global_batch_size", number(batch)), ("--training.seq_len", number(tokens))]
@@ -119,7 +122,7 @@ _RECOMPUTED = ChoiceOption("mapping.recompute", {
 
 
 def _recompute(leaf: Lookup) -> Pairs | None:
-    """None for stored outputs of all products: torchtitan stores every other one, and the kernel's."""
+    """Return recompute as options, None for stored outputs of all products, which torchtitan does not have."""
     code = leaf("mapping.recompute") or 0.0
     if code == float(Recompute.selective_op) and leaf("software.keeps_products"):
         return None
@@ -189,7 +192,10 @@ def _stage(leaf: Lookup) -> Pairs | None:
 
 
 def _read_stage(options: Mapping[str, str]) -> dict[str, float]:
-    """Messages overlap at stage 3 by default (``overlap_comm_valid`` of deepspeed/runtime/zero/config.py)."""
+    """Return ZeRO stage and overlap.
+
+    Messages overlap at stage 3 by default (``overlap_comm_valid`` of deepspeed/runtime/zero/config.py).
+    """
     if _STAGE not in options:
         return _OVERLAPPED.read(options)
     stage = float(options[_STAGE])
@@ -207,7 +213,10 @@ def _read_offloaded(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _offloaded(leaf: Lookup) -> Pairs | None:
-    """Offload of a share of the optimiser state, and of all or no weights, to the host or its storage."""
+    """Return the offload of optimiser state and weights to the host or its storage as options.
+
+    The optimiser may be offloaded in part, weights only all or none.
+    """
     pairs: Pairs = []
     for part, name in (("optimizer", "offload_optimizer"), ("weights", "offload_param")):
         share, stored = leaf(f"mapping.offload_{part}") or 0.0, leaf(f"mapping.tiers.storage_{part}") or 0.0

@@ -18,14 +18,14 @@ ENGINE_DEGREES = ("tp", "pp", "ep", "etp", "dp")
 
 
 def by_mapping(columns: Mapping[str, Any], judge: Callable[[str, dict[str, float]], Any]) -> list[Any]:
-    """What is said of stack and degrees of each design; of equal ones it is asked once.
+    """Judge stack and degrees of each design, equal ones once.
 
     Args:
         columns: ``software`` and degrees → array of their values [designs].
-        judge: of a stack and of path → value of degrees.
+        judge: gives the verdict on a stack and on path → value of degrees.
 
     Returns:
-        What is said, of each design in order.
+        Verdict of ``judge`` on each design, in order [designs].
 
     >>> import numpy as np
     >>> columns = {"software": np.array(["vllm", "sglang"]), "tp": np.array([8, 8]), "ep": np.array([2, 2])}
@@ -41,7 +41,7 @@ def by_mapping(columns: Mapping[str, Any], judge: Callable[[str, dict[str, float
 
 
 def stack_tool(stack: str, study: str) -> Tool | None:
-    """The tool of a stack, by its name.
+    """Return the tool of a stack, by the stack's name.
 
     Args:
         stack: name in the catalogue.
@@ -62,7 +62,7 @@ def stack_tool(stack: str, study: str) -> Tool | None:
 
 
 def engine_degrees(design: Design) -> dict[str, float]:
-    """Degrees of a design that the rules of engines read.
+    """Return the degrees of a design that the rules of engines read.
 
     Args:
         design: the design.
@@ -79,7 +79,7 @@ def engine_degrees(design: Design) -> dict[str, float]:
 
 
 def engine_runs(stack: str, values: Mapping[str, float]) -> bool:
-    """Whether a stack's engine has these degrees.
+    """True where a stack's engine runs these degrees.
 
     Args:
         stack: name in the catalogue; one without a tool is taken to run all.
@@ -106,7 +106,7 @@ def engine_runs(stack: str, values: Mapping[str, float]) -> bool:
 
 
 def engine_fault(stack: str, degrees: Mapping[str, float]) -> tuple[str, str, str] | None:
-    """Why a stack's engine cannot run a mapping.
+    """Return why a stack's engine cannot run a mapping.
 
     Args:
         stack: name in the catalogue.
@@ -139,7 +139,7 @@ def engine_fault(stack: str, degrees: Mapping[str, float]) -> tuple[str, str, st
 
 
 def stage_options(stack: str, values: Mapping[str, float]) -> str | None:
-    """Options by which a stack's trainer has pipeline stages of unequal layers.
+    """Return the options by which a stack's trainer has pipeline stages of unequal layers.
 
     Args:
         stack: name in the catalogue.

@@ -39,7 +39,7 @@ from dse.tools.options import (
 
 
 def _ranks(leaf: Lookup) -> Pairs:
-    """Its tp ranks include the data-parallel ranks of attention."""
+    """Return the ranks as options; SGLang's tp ranks include the data-parallel ranks of attention."""
     tp, dp, shares_experts = leaf("mapping.tp") or 1.0, leaf("mapping.dp") or 1.0, has_attention_dp(leaf)
     pairs = [("--tp-size", number(tp * dp if shares_experts else tp))]
     if dp > 1.0:
@@ -56,7 +56,10 @@ def _read_ranks(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _experts(leaf: Lookup) -> Pairs | None:
-    """Ranks of experts within its tp ranks, whose quotient splits the width of an expert; None for other splits."""
+    """Return the expert ranks as options, None for splits that SGLang does not have.
+
+    They lie within its tp ranks, and the quotient of both splits the width of an expert.
+    """
     from dse.model.serving.work import width_split
 
     ep, tp = leaf("mapping.experts.ep"), leaf("mapping.tp") or 1.0
@@ -73,7 +76,10 @@ def _read_experts(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _rank_total_option(name: str, path: str) -> CompositeOption:
-    """A number per rank, stated for all data-parallel ranks of attention: SGLang divides, rounding down."""
+    """Return the option for a number per rank that is stated for all data-parallel ranks of attention.
+
+    SGLang divides it by these ranks, rounding down.
+    """
 
     def write(leaf: Lookup) -> Pairs:
         value = leaf(path)
@@ -112,7 +118,7 @@ _ALGORITHM, _STEPS, _WIDTH, _TOKENS = (
 
 
 def _chain(leaf: Lookup) -> Pairs:
-    """A chain of drafts, which SGLang counts with the known token before them."""
+    """Return a chain of drafts as options; SGLang counts the last known token too."""
     tokens = draft_tokens(leaf)
     algorithm = "NEXTN" if has_draft_layers(leaf) else "EAGLE"
     numbers = [(_STEPS, number(tokens)), (_WIDTH, "1"), (_TOKENS, number(tokens + 1.0))]
@@ -120,14 +126,14 @@ def _chain(leaf: Lookup) -> Pairs:
 
 
 def _read_chain(options: Mapping[str, str]) -> dict[str, float]:
-    """Length of the longest chain: the depth of a tree."""
+    """Return the length of the longest chain of drafts, the depth of a tree."""
     if _STEPS in options:
         return {DRAFTS[0]: token_count(options[_STEPS], _STEPS)}
     return {DRAFTS[0]: token_count(str(float(options[_TOKENS]) - 1.0), _TOKENS)} if _TOKENS in options else {}
 
 
 def _chain_remark(options: Mapping[str, str]) -> str:
-    """Remark on a tree, or on SGLang's own choice of drafts."""
+    """Return the remark on a tree of drafts, or on SGLang's own choice of drafts; else ""."""
     if _STEPS in options and options.get(_WIDTH, "1") != "1":
         return f"{_WIDTH} {options[_WIDTH]}: a tree of drafts counts as a chain of its depth"
     if _ALGORITHM in options and not {_STEPS, _TOKENS} & options.keys():

@@ -41,7 +41,7 @@ _ATTENTION_DP = "enable_attention_dp"
 
 
 def _uses_attention_dp(leaf: Lookup) -> bool:
-    """Whether it is TensorRT-LLM's attention data parallelism: attention per rank, experts over all ranks."""
+    """True for TensorRT-LLM's attention data parallelism: attention per rank, experts over all ranks."""
     return (
         has_attention_dp(leaf)
         and (leaf("mapping.tp") or 1.0) == 1.0
@@ -50,7 +50,7 @@ def _uses_attention_dp(leaf: Lookup) -> bool:
 
 
 def _tp_size(leaf: Lookup) -> Pairs | None:
-    """Its tp includes data-parallel attention ranks; None for attention over a part of the ranks."""
+    """Return tp with the data-parallel ranks of attention as an option, None for attention over a part of the ranks."""
     if _uses_attention_dp(leaf):
         return [("--tp_size", number(leaf("mapping.dp") or 1.0))]
     tp = leaf("mapping.tp") or 1.0
@@ -83,7 +83,7 @@ _EXPERTS_CONFIG, _SCHEDULER = "moe_config", "scheduler_config"
 
 
 def _slots(leaf: Lookup) -> Pairs:
-    """Its load balancer counts experts with their copies."""
+    """Return the experts with their copies, which the load balancer counts together, as an entry."""
     n_copies, experts = leaf(COPIES) or 0.0, leaf("workload.experts.n_experts") or 0.0
     return [(_EXPERTS_CONFIG, f"{{load_balancer: {{num_slots: {number(experts + n_copies)}}}}}")] if n_copies else []
 
@@ -101,7 +101,7 @@ _FREE_MEMORY_SHARE = MemoryShare(
 
 
 def _cache(leaf: Lookup) -> Pairs | None:
-    """Cache format; its entry replaces the option for memory, and includes it."""
+    """Return the cache format as an entry, which replaces the option for the share of memory and includes it."""
     size = leaf(f"{SERVING}cache_bytes")
     if size in (None, 2.0):
         return []
@@ -114,7 +114,7 @@ def _read_cache(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _predicted(leaf: Lookup) -> Pairs | None:
-    """Drafts of multi-token prediction; those of another model need further options."""
+    """Return the drafts of multi-token prediction as an entry, None for those of another model."""
     tokens = draft_tokens(leaf)
     if not tokens:
         return []
@@ -127,14 +127,14 @@ def _read_predicted(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _entry_remark(options: Mapping[str, str]) -> str:
-    """Remark that the share of memory is read as an option, not as an entry."""
+    """Return the remark that the share of memory is read as an option, not as an entry; else ""."""
     if "free_gpu_memory_fraction" not in options.get(_CACHE, "") or _FREE_MEMORY_SHARE.name in options:
         return ""
     return f"free_gpu_memory_fraction of {_CACHE} is not read: state {_FREE_MEMORY_SHARE.name}"
 
 
 def _transceiver(leaf: Lookup) -> Pairs:
-    """The connector that sends keys and values between pools; its buffer holds the longest prompt."""
+    """Return the connector that sends keys and values between pools as options; its buffer holds the longest prompt."""
     tokens = number(math.ceil(min(longest_prompt(leaf)[0], longest_request(leaf)[0])))
     return [
         ("--host", "0.0.0.0"),

@@ -43,7 +43,7 @@ from dse.tools.options import (
 
 
 def _experts_over_ranks(leaf: Lookup) -> Pairs | None:
-    """Experts over all ranks of tp and dp, or their width, as in vLLM."""
+    """Return the experts over all ranks of tp and dp, or their split width, as options; None for other splits."""
     from dse.model.serving.work import width_split
 
     ep, tp = leaf("mapping.experts.ep"), leaf("mapping.tp") or 1.0
@@ -72,7 +72,7 @@ def _config(leaf: Lookup) -> Pairs:
 
 
 def _read_config(options: Mapping[str, str]) -> dict[str, float]:
-    """Drafts of a JSON dictionary of any method, or of dotted keys."""
+    """Return the drafts from a JSON dictionary of any method, or from dotted keys."""
     dotted = f"{_CONFIG}.{_CONFIG_TOKENS.replace('_', '-')}"
     tokens: Any = options.get(dotted)
     if _CONFIG in options:
@@ -91,13 +91,16 @@ def _config_remark(options: Mapping[str, str]) -> str:
 
 
 def _step_token_limit(leaf: Lookup) -> float:
-    """Tokens of a step, which vLLM wants to hold the longest request where chunked prefill is off; else no limit."""
+    """Return the maximum tokens of a step without chunked prefill, else infinity.
+
+    vLLM needs a step that holds the longest request where chunked prefill is off.
+    """
     chunk = leaf(f"{SERVING}chunk")
     return math.inf if leaf(f"{SERVING}mixed") != 0.0 or chunk is None else chunk
 
 
 def _chunked(leaf: Lookup) -> str:
-    """Note that vLLM does not start where a step is shorter than a prompt and chunked prefill is off."""
+    """Return the note that vLLM does not start with steps shorter than a prompt and no chunked prefill; else ""."""
     length = mean_request_tokens(leaf)
     if _step_token_limit(leaf) >= length:
         return ""

@@ -11,7 +11,11 @@ from dse.tools.options import Tool
 
 
 def split(text: str | Sequence[str]) -> list[str]:
-    """Words of a command line, with continuation by backslashes; those of a list as they are."""
+    """Return the words of a command line, continued by backslashes; a list is returned as it is.
+
+    Raises:
+        InputError: for an open quotation.
+    """
     if not isinstance(text, str):
         return list(text)
     text = text.replace("\r\n", "\n").replace("\\\n", " ")
@@ -29,9 +33,13 @@ _SHORT = re.compile(r"-[A-Za-z]")
 
 
 def options(words: Sequence[str], tool: Tool) -> Mapping[str, str]:
-    """Option → its values, joined by spaces, "" for a switch, in order of last occurrence.
+    """Return option → its values joined by spaces, "" for a switch, in order of last occurrence.
 
-    Also from ``--name=value``, ``name=value`` and ``name: value``.
+    ``--name=value``, ``name=value`` and ``name: value`` are read too.
+
+    Args:
+        words: of a command line.
+        tool: whose names of options count.
     """
     values_by_option: dict[str, list[str]] = {}
     name = ""
@@ -53,6 +61,6 @@ def options(words: Sequence[str], tool: Tool) -> Mapping[str, str]:
 
 
 def _name(option_text: str, tool: Tool) -> str:
-    """Name of an option in the rules of a tool."""
+    """Return the name of an option in the rules of a tool."""
     name = "--" + option_text[2:].replace("_", "-") if tool.dashes and option_text.startswith("--") else option_text
     return tool.aliases.get(name, name)

@@ -36,9 +36,13 @@ def _fields(cls: type[Any]) -> tuple[_Field, ...]:
 
 
 def leaves(cls: type, prefix: str = "") -> dict[str, dict[str, Any]]:
-    """Path → metadata of every required leaf of a class, in order.
+    """Return path → metadata of every required leaf of a class, in order.
 
     Metadata are those of :func:`dse.types.metadata`, and ``default`` where there is one.
+
+    Args:
+        cls: a record class.
+        prefix: text before every path.
     """
     metadata_by_path: dict[str, dict[str, Any]] = {}
     for field in _fields(cls):
@@ -50,7 +54,7 @@ def leaves(cls: type, prefix: str = "") -> dict[str, dict[str, Any]]:
 
 
 def build(cls: type[T], values: Mapping[str, Any]) -> T:
-    """The record of a class from values by path; leaves with a default may be left out.
+    """Return the record of a class from values by path; leaves with a default may be left out.
 
     Args:
         cls: a record class, such as :class:`dse.types.Design`.

@@ -53,7 +53,7 @@ class Experts:
 
     @property
     def most(self) -> dict[str, Scalar]:
-        """Leaf → its upper limit given the others: a busiest rank or a padded expert has every token once."""
+        """Return leaf → its upper limit given the others; a busiest rank or a padded expert has every token once."""
         all_tokens = self.n_experts / self.top_k
         return {
             "top_k": self.n_experts,
@@ -64,7 +64,7 @@ class Experts:
 
     @property
     def kept(self) -> dict[str, Scalar]:
-        """Leaf → whether it is within that limit, up to rounding of single precision."""
+        """Return leaf → True within its limit, up to rounding of single precision."""
         return {name: getattr(self, name) <= most * (1.0 + 1e-5) for name, most in self.most.items()}
 
 
@@ -236,20 +236,23 @@ class Workload:
 
     @property
     def predicted(self) -> Scalar:
-        """Tokens of multi-token prediction, with a layer and a head each; the literal 0 for a dense model."""
+        """Return the tokens of multi-token prediction, with a layer and a head each.
+
+        It is the literal 0 for a dense model.
+        """
         return 0.0 if self.experts is None else self.experts.n_predict
 
     @property
     def blocks(self) -> Scalar:
-        """Layers of the model and of multi-token prediction."""
+        """Return the layers of the model and of multi-token prediction."""
         return self.n_layers if self.experts is None else self.n_layers + self.experts.n_predict
 
     @property
     def trains_all(self) -> bool:
-        """Whether training changes all weights, not adapters only."""
+        """True where training changes all weights, not adapters only."""
         return self.adapters is None
 
     @property
     def is_serving_only(self) -> bool:
-        """Whether it has layers without a training model: state-space layers, sparse attention."""
+        """True for layers without a training model: state-space layers, sparse attention."""
         return self.recurrent is not None or self.sparse is not None
