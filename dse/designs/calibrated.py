@@ -125,7 +125,7 @@ NEUTRAL = "neutral"
 def lacks_vendor_rows(stack: str, accelerator: str) -> bool:
     """True for a stack without measured rows on accelerators of the vendor of ``accelerator``.
 
-    >>> is_unlike("vllm", "trainium-2"), is_unlike("vllm", "a100-sxm-80gb")
+    >>> lacks_vendor_rows("vllm", "trainium-2"), lacks_vendor_rows("vllm", "a100-sxm-80gb")
     (True, False)
     """
     row_accelerators = catalog.entry("software", stack).value("calibrated.accelerators", ())

@@ -50,7 +50,7 @@ def layout(n_layers: int, n_predict: int, n_chunks: int) -> str:
 def chunk_count(text: str) -> int:
     """Return the number of chunks of a layout.
 
-    >>> chunks_of("Et*3|(tt|)*29mL")
+    >>> chunk_count("Et*3|(tt|)*29mL")
     31
     """
     while (match := _GROUP.search(text)) is not None:

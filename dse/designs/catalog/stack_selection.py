@@ -210,7 +210,7 @@ def _distance(row: ChipTraits, chip: ChipTraits) -> float:
 def _date_years(month: str) -> float:
     """``YYYY-MM`` in years; NaN for none.
 
-    >>> _years("2026-01")
+    >>> _date_years("2026-01")
     2026.0
     """
     year, _, part = month.partition("-")
