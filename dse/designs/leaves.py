@@ -256,12 +256,12 @@ def mesh_note(is_mesh: float, bandwidth: float, catalogue_size: float, *sizes: f
         catalogue_size: devices of the mesh in the catalogue.
         *sizes: stated numbers of devices.
     """
-    stated_size = next((domain for domain in sizes if domain != catalogue_size), None)
-    if not is_mesh or stated_size is None:
+    domain_size = next((domain for domain in sizes if domain != catalogue_size), None)
+    if not is_mesh or domain_size is None:
         return ""
-    peer_bandwidth = quantities.setting(bandwidth / max(stated_size - 1.0, 1.0), "B/s")
+    peer_bandwidth = quantities.setting(bandwidth / max(domain_size - 1.0, 1.0), "B/s")
     return (
-        f"scale_up.domain = {stated_size:g} of a full mesh built for {catalogue_size:g}: "
+        f"scale_up.domain = {domain_size:g} of a full mesh built for {catalogue_size:g}: "
         f"each device has {peer_bandwidth} to each other one, without a switch; "
         "name a switched network (axis scale_up) for a larger domain"
     )
