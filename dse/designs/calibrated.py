@@ -142,8 +142,8 @@ def vendor_note(stack: str, accelerator: str) -> str:
     if stack != NEUTRAL and not lacks_vendor_rows(stack, accelerator):
         return ""
     vendor = catalog.entry("accelerator", accelerator).value("vendor") if accelerator else None
-    slows = "typical slow-downs stand in" if stack == NEUTRAL else "its overheads on other chips stand in"
-    return f"{stack} has no measured rows of {vendor or 'such'} accelerators: {slows}, with a wide interval"
+    stand_in = "typical slow-downs stand in" if stack == NEUTRAL else "its overheads on other chips stand in"
+    return f"{stack} has no measured rows of {vendor or 'such'} accelerators: {stand_in}, with a wide interval"
 
 
 def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:

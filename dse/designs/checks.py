@@ -65,18 +65,18 @@ def check_chip(path: str, generated: bool, where: str) -> None:
     Raises:
         InputError: for a leaf that only the other kind of accelerator has.
     """
-    inner = path.removeprefix("system.accelerator.")
+    subpath = path.removeprefix("system.accelerator.")
     if path.startswith(f"{CHIP}.") and not generated:
         raise InputError(
             where,
-            inner.rstrip("."),
+            subpath.rstrip("."),
             "leaves of an accelerator that is not generated",
             "name a generated accelerator, such as gpu, as the system or accelerator",
         )
-    if generated and inner != path and any(inner == name or inner.startswith(f"{name}.") for name in GENERATED):
+    if generated and subpath != path and any(subpath == name or subpath.startswith(f"{name}.") for name in GENERATED):
         raise InputError(
             where,
-            f"{inner} of a generated accelerator",
+            f"{subpath} of a generated accelerator",
             "what it is generated from: chip.die_area, chip.stacks, …",
             "change the chip, or name an accelerator that is not generated",
         )

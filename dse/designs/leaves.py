@@ -93,9 +93,9 @@ def is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def is_whole(value: Any, least: int = 1, most: int = MOST) -> bool:
-    """True for a whole number from ``least`` to ``most``, such as 8 or 8.0."""
-    return is_number(value) and least <= value <= most and value == int(value)
+def is_whole(value: Any, minimum: int = 1, maximum: int = MOST) -> bool:
+    """True for a whole number from ``minimum`` to ``maximum``, such as 8 or 8.0."""
+    return is_number(value) and minimum <= value <= maximum and value == int(value)
 
 
 def is_of_workload(path: str) -> bool:

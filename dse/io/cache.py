@@ -118,10 +118,10 @@ def folder() -> Path | None:
 
 
 @functools.cache
-def _folder(root: Path) -> Path | None:
-    user_folder = root / f"kept-{os.getuid()}" if hasattr(os, "getuid") else root / "kept"
+def _folder(cache_root: Path) -> Path | None:
+    user_folder = cache_root / f"kept-{os.getuid()}" if hasattr(os, "getuid") else cache_root / "kept"
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        cache_root.mkdir(parents=True, exist_ok=True)
         user_folder.mkdir(mode=0o700, exist_ok=True)
         status = user_folder.lstat()
         if _is_users(status) and stat.S_ISDIR(status.st_mode) and os.access(user_folder, os.W_OK):

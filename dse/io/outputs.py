@@ -161,11 +161,11 @@ def note_path(path: str | Path) -> Path:
 
 def note_of(path: str | Path) -> dict[str, Any]:
     """Return the content of the note next to a file, empty without one."""
-    place = note_path(path)
+    note_file = note_path(path)
     try:
-        if strange_kind(place) or place.stat().st_size > _LARGEST_NOTE:
+        if strange_kind(note_file) or note_file.stat().st_size > _LARGEST_NOTE:
             return {}
-        note = json.loads(place.read_bytes())
+        note = json.loads(note_file.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
     return note if isinstance(note, dict) and note.get("note") == MARK else {}
@@ -178,6 +178,6 @@ def is_noted(path: str | Path) -> bool:
 
 def write_note(path: str | Path, facts: Mapping[str, Any], force: bool = False) -> None:
     """Write the note next to a file."""
-    place = _checked(note_path(path), force, ())
-    with disk_errors(place), whole_or_absent(place) as partial:
+    note_file = _checked(note_path(path), force, ())
+    with disk_errors(note_file), whole_or_absent(note_file) as partial:
         partial.write_text(json.dumps({"note": MARK, **facts}, indent=1) + "\n", encoding="utf-8")

@@ -79,7 +79,7 @@ def catalog_folders() -> tuple[Path, ...]:
             package, *inner = entry.module.split(".")
             spec = importlib.util.find_spec(package)
             locations = spec.submodule_search_locations if spec else None
-            entry_folders = [folder for place in locations or () if (folder := Path(place, *inner)).is_dir()]
+            entry_folders = [folder for location in locations or () if (folder := Path(location, *inner)).is_dir()]
         if not entry_folders:
             error = refused(entry, entry.value, "package or package.folder that is installed and holds a catalogue")
             warnings.warn(f"{error.where}: {error.got} is no folder; left out", Notice, stacklevel=2)

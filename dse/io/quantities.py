@@ -173,8 +173,8 @@ def settings(values: Sequence[Any], units: str = "1") -> list[str]:
 
 def _setting_text(number: float, factor: float, name: str) -> str:
     number *= factor
-    few = abs(number) < 1e4 and (name != "B" or abs(number) >= 1.0)
-    return _with_unit(f"{number:.{4 if few else 6}g}", name)
+    has_few_digits = abs(number) < 1e4 and (name != "B" or abs(number) >= 1.0)
+    return _with_unit(f"{number:.{4 if has_few_digits else 6}g}", name)
 
 
 def seconds(value: float) -> str:
@@ -193,10 +193,12 @@ def duration(value: float) -> str:
     """
     total_seconds = round(value)
     units = [(86400, "d"), (3600, "h"), (60, "min"), (1, "s")]
-    for (large, name), (small, below) in itertools.pairwise(units):
-        if total_seconds >= large:
-            remainder = total_seconds % large // small
-            return f"{total_seconds // large:,} {name}" + (f" {remainder} {below}" if remainder else "")
+    for (major_seconds, major_name), (minor_seconds, minor_name) in itertools.pairwise(units):
+        if total_seconds >= major_seconds:
+            remainder = total_seconds % major_seconds // minor_seconds
+            return f"{total_seconds // major_seconds:,} {major_name}" + (
+                f" {remainder} {minor_name}" if remainder else ""
+            )
     return f"{total_seconds} s"
 
 
@@ -256,8 +258,8 @@ def digits(value: float) -> str:
     """
     if not value or not math.isfinite(value):
         return f"{value:g}"
-    places = 2 - math.floor(math.log10(abs(value)))
-    return f"{value:.3g}" if places > 6 else f"{value:,.{max(0, places)}f}"
+    decimals = 2 - math.floor(math.log10(abs(value)))
+    return f"{value:.3g}" if decimals > 6 else f"{value:,.{max(0, decimals)}f}"
 
 
 def counted(count: Any, noun: str, plural: str = "") -> str:

@@ -66,22 +66,22 @@ def _tail_length(mean: float, spread: float | None, what: str) -> tuple[float, s
     return max(length, mean), f"the 99.9th percentile of {what}s"
 
 
-def longest_request(leaf: Lookup, most: float = math.inf) -> tuple[float, str]:
+def longest_request(leaf: Lookup, max_tokens: float = math.inf) -> tuple[float, str]:
     """Return the tokens of the longest prompt and answer for which an engine is started, and the reason in words.
 
-    The tokens are whole blocks, up to the context of the model, to the room in the cache of a rank, and to ``most``.
-    They are no fewer than those of a mean request, so that a limit below it shows when the engine starts.
+    The tokens are whole blocks, up to the context of the model, to the room in the cache of a rank, and to
+    ``max_tokens``. They are no fewer than those of a mean request: a limit below it shows when the engine starts.
 
     Args:
         leaf: look-up of the leaves of the design.
-        most: maximum number of tokens.
+        max_tokens: maximum number of tokens, the limit of a step.
     """
     (prompt, prompt_reason), (answer, answer_reason) = longest_prompt(leaf), _longest_answer(leaf)
     context, room = leaf(CONTEXT), leaf(CACHE_TOKENS)
     limits = (
         (math.inf if context is None else context, "the context of the model"),
         (math.inf if room is None else room, "what the cache of a rank has room for"),
-        (most, "the limit of a step"),
+        (max_tokens, "the limit of a step"),
     )
     block_tokens, mean = (
         _BLOCK_TOKENS * math.ceil((prompt + answer) / _BLOCK_TOKENS),
@@ -97,18 +97,18 @@ def longest_request(leaf: Lookup, most: float = math.inf) -> tuple[float, str]:
     return tokens, f"{reason}, up to {limit_text}" if block_tokens > tokens else reason
 
 
-def length_option(name: str, most: Callable[[Lookup], float] = lambda leaf: math.inf) -> CompositeOption:
-    """Return the option for the maximum sequence length: the longest prompt and answer, up to ``most`` tokens."""
+def length_option(name: str, max_tokens: Callable[[Lookup], float] = lambda leaf: math.inf) -> CompositeOption:
+    """Return the option for the maximum sequence length: the longest prompt and answer, up to ``max_tokens`` tokens."""
 
     def write(leaf: Lookup) -> Pairs:
-        return [(name, number(longest_request(leaf, most(leaf))[0]))]
+        return [(name, number(longest_request(leaf, max_tokens(leaf))[0]))]
 
     return CompositeOption((f"{REQUESTS}prompt_tokens", f"{REQUESTS}output_tokens"), write)
 
 
-def length_comment(name: str, most: Callable[[Lookup], float] = lambda leaf: math.inf) -> Callable[[Lookup], str]:
+def length_comment(name: str, max_tokens: Callable[[Lookup], float] = lambda leaf: math.inf) -> Callable[[Lookup], str]:
     """Return the function that explains the value of the option for the maximum sequence length."""
-    return lambda leaf: f"{name}: {longest_request(leaf, most(leaf))[1]}"
+    return lambda leaf: f"{name}: {longest_request(leaf, max_tokens(leaf))[1]}"
 
 
 def all_to_all_option(name: str, forwarded: str) -> ChoiceOption:
@@ -245,11 +245,11 @@ def _is_published(checkpoint: float | None, precision: float | None, weight: flo
     if checkpoint == float(Precision.mxfp4):
         return precision in _SIXTEEN_BITS and not weight and _is_four_bits(expert)
     if checkpoint == float(Precision.int4):  # of a mixture its experts, of a dense model all weights
-        of_all = weight == INT4_BYTES and expert in (0.0, weight)
-        return precision in _SIXTEEN_BITS and (of_all or (not weight and expert == INT4_BYTES))
+        all_in_int4 = weight == INT4_BYTES and expert in (0.0, weight)
+        return precision in _SIXTEEN_BITS and (all_in_int4 or (not weight and expert == INT4_BYTES))
     widened = precision in _SIXTEEN_BITS and weight == WEIGHTS_ALONE["w8a16"]
-    narrow = widened or (precision in _EIGHT_BITS and not weight)
-    return checkpoint in _EIGHT_BITS and narrow and expert in (0.0, weight)
+    is_eight_bits = widened or (precision in _EIGHT_BITS and not weight)
+    return checkpoint in _EIGHT_BITS and is_eight_bits and expert in (0.0, weight)
 
 
 def checkpoint_format() -> CompositeOption:

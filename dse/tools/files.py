@@ -53,8 +53,8 @@ def write(form: str, tool: Tool, leaf: Lookup, pairs: Pairs, role: str = "", ven
     Raises:
         InputError: for an unknown form, one that the tool does not have, and engines that it cannot start.
     """
-    tools = FORMS.get(form, ((), None))[0]
-    if tool.name not in tools:
+    form_tools = FORMS.get(form, ((), None))[0]
+    if tool.name not in form_tools:
         form_names = ", ".join(name for name, (tool_names, _) in FORMS.items() if tool.name in tool_names)
         raise InputError(
             "--format", f"{form} of {tool.name}", f"line, {form_names}".rstrip(", "), "choose one of these"

@@ -12,7 +12,7 @@ _MIN_REQUESTS, _MIN_SECONDS = 1000, 300.0
 
 def host_variables(role: str, count: int) -> list[str]:
     """Return the shell variables with the hosts of a role's engines."""
-    return [f"${role.upper()}_{place}" for place in range(1, count + 1)]
+    return [f"${role.upper()}_{index}" for index in range(1, count + 1)]
 
 
 def router(tool: str, prefill: int, decode: int) -> str:

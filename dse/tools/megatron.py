@@ -183,8 +183,8 @@ SHARD_OPTIONS = frozenset((*SHARD_SWITCHES, "--overlap-param-gather", "--use-meg
 def with_switches(pairs: Pairs) -> Pairs:
     """Return options with the switches of the split that are off, unless Megatron's FSDP does the split."""
     values_by_option = dict(pairs)
-    off = SHARD_SWITCHES if "--use-megatron-fsdp" not in values_by_option else SHARD_SWITCHES[1:]
-    return [*pairs, *((name, "false") for name in off if name not in values_by_option)]
+    off_switches = SHARD_SWITCHES if "--use-megatron-fsdp" not in values_by_option else SHARD_SWITCHES[1:]
+    return [*pairs, *((name, "false") for name in off_switches if name not in values_by_option)]
 
 
 def _read_shards(options: Mapping[str, str]) -> dict[str, float]:
@@ -210,13 +210,13 @@ def _read_shards_of_recipe(options: Mapping[str, str]) -> dict[str, float]:
 
 def _expert_layers(leaf: Lookup) -> Pairs | None:
     """Return the layers with experts as options: all, or after the first dense ones one of every few."""
-    first, every = leaf("workload.experts.first_dense"), leaf("workload.experts.moe_every") or 1.0
-    if first is None or (first == 0.0 and every == 1.0):
+    n_dense, interval = leaf("workload.experts.first_dense"), leaf("workload.experts.moe_every") or 1.0
+    if n_dense is None or (n_dense == 0.0 and interval == 1.0):
         return []
-    if first == 0.0:
-        return [("--moe-layer-freq", number(every))]
-    expert_layers = (leaf("workload.n_layers") or 0.0) - first
-    return [("--moe-layer-freq", f"([0]*{number(first)}+[1]*{number(expert_layers)})")] if every == 1.0 else None
+    if n_dense == 0.0:
+        return [("--moe-layer-freq", number(interval))]
+    expert_layers = (leaf("workload.n_layers") or 0.0) - n_dense
+    return [("--moe-layer-freq", f"([0]*{number(n_dense)}+[1]*{number(expert_layers)})")] if interval == 1.0 else None
 
 
 def _limited_groups(leaf: Lookup) -> Pairs:

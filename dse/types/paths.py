@@ -20,7 +20,7 @@ class _Field(NamedTuple):
     name: str
     record: type | None
     optional: bool
-    about: dict[str, Any]
+    metadata: dict[str, Any]
 
 
 @functools.cache
@@ -47,7 +47,7 @@ def leaves(cls: type, prefix: str = "") -> dict[str, dict[str, Any]]:
     metadata_by_path: dict[str, dict[str, Any]] = {}
     for field in _fields(cls):
         if field.record is None:
-            metadata_by_path[prefix + field.name] = field.about
+            metadata_by_path[prefix + field.name] = field.metadata
         elif not field.optional:
             metadata_by_path |= leaves(field.record, f"{prefix}{field.name}.")
     return metadata_by_path

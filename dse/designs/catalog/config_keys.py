@@ -17,14 +17,14 @@ MOST = 10**9
 NOT_YET = "write the workload by hand if dse models it: docs/files.md"
 
 
-def integer(config: Config, keys: Sequence[str], where: str, least: int = 1) -> int | None:
+def integer(config: Config, keys: Sequence[str], where: str, minimum: int = 1) -> int | None:
     """Return the whole number of a field of a configuration, None where no key of the field is present.
 
     Args:
         config: as parsed.
         keys: names of the field; the first one that is present counts.
         where: name of the configuration in errors.
-        least: smallest allowed number.
+        minimum: smallest allowed number.
 
     Raises:
         InputError: for any other value.
@@ -33,8 +33,8 @@ def integer(config: Config, keys: Sequence[str], where: str, least: int = 1) -> 
     if key is None:
         return None
     value = config[key]
-    if type(value) is not int or not least <= value <= MOST:
-        allowed = f"one whole number for all layers, {least} to {MOST:,}"
+    if type(value) is not int or not minimum <= value <= MOST:
+        allowed = f"one whole number for all layers, {minimum} to {MOST:,}"
         raise InputError(f"{where}: {key}", repr(value), allowed, "models whose layers differ are not modelled yet")
     return value
 

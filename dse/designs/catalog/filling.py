@@ -91,7 +91,7 @@ def _leaf_values(entry: Entry, record: type, default: float | None = None) -> Va
 
     ``default`` is for those without a value and without a default of their own; None leaves them out.
     """
-    values = {path: entry.value(path, about.get("default", default)) for path, about in leaves(record).items()}
+    values = {path: entry.value(path, metadata.get("default", default)) for path, metadata in leaves(record).items()}
     return {path: value for path, value in values.items() if value is not None}
 
 
@@ -103,9 +103,9 @@ def _optional_values(entry: Entry, record: type, path: str) -> Values:
     """
     if not any(entry.value(f"{path}.{name}") is not None for name in leaves(record)):
         return {}
-    abouts = {f"{path}.{name}": about for name, about in leaves(record).items()}
-    values = {name: entry.value(name, about.get("default")) for name, about in abouts.items()}
-    missing = [name for name, value in values.items() if value is None and "default" not in abouts[name]]
+    metadata_by_field = {f"{path}.{name}": metadata for name, metadata in leaves(record).items()}
+    values = {name: entry.value(name, metadata.get("default")) for name, metadata in metadata_by_field.items()}
+    missing = [name for name, value in values.items() if value is None and "default" not in metadata_by_field[name]]
     if missing:
         raise InputError(f"{shown(entry.path)}: {missing[0]}", "nothing", "all or none", "add the field")
     return {name: value for name, value in values.items() if value is not None}
@@ -181,8 +181,8 @@ def scaled_by_level(entry: Entry, values: Values, prefix: str = "") -> Values:
 def _chip(entry: Entry, folder: Folder) -> Values:
     """Return the values of a chip, whose base die has the node of the compute dies by default."""
     values = {
-        path: entry.value(f"chip.{path}", about.get("default"))
-        for path, about in leaves(types.Chip).items()
+        path: entry.value(f"chip.{path}", metadata.get("default"))
+        for path, metadata in leaves(types.Chip).items()
         if "." not in path
     }
     base = entry.value("chip.base_node", entry.value("chip.node"))
@@ -203,7 +203,7 @@ def _network(entry: Entry, folder: Folder, fine: bool) -> Values:
         values |= {path: value for path, value in isolated_values.items() if value is not None}
         library = load("kernels", _LIBRARY, folder)
         kernel_defaults = {
-            f"alone.{path}": about.get("default") for path, about in leaves(types.CollectiveKernels).items()
+            f"alone.{path}": metadata.get("default") for path, metadata in leaves(types.CollectiveKernels).items()
         }
         values |= {path: entry.value(path, library.value(path, default)) for path, default in kernel_defaults.items()}
     return values
@@ -285,8 +285,8 @@ def manufacture_values(device: Entry, folder: Folder = None) -> Values:
     Dies are those of its file only where a process is stated.
     """
     values = {
-        path: device.value(f"made.{path}", about["default"])
-        for path, about in leaves(types.Made).items()
+        path: device.value(f"made.{path}", metadata["default"])
+        for path, metadata in leaves(types.Made).items()
         if "." not in path
     }
     process_name = device.value("made.node")
@@ -296,11 +296,11 @@ def manufacture_values(device: Entry, folder: Folder = None) -> Values:
     }
     nodes = {"process": "made.node", "base_process": "made.base_node"}
     processes = {
-        f"{record}.{path}": load(*reference(device, field, folder), folder).value(path, about["default"])
+        f"{record}.{path}": load(*reference(device, field, folder), folder).value(path, metadata["default"])
         if device.value(field) is not None
-        else about["default"]
+        else metadata["default"]
         for record, field in nodes.items()
-        for path, about in leaves(types.Process).items()
+        for path, metadata in leaves(types.Process).items()
     }
     return values | field_values | processes
 

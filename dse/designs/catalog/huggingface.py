@@ -340,16 +340,16 @@ def _window(config: Config, family: Family, numbers: Mapping[str, int]) -> dict[
     if "window" not in numbers or not family.local or config.get("use_sliding_window") is False:
         return {}
     if isinstance(kinds, list) and len(kinds) == layers:
-        local = sum(kind in _LOCAL_ATTENTION for kind in kinds)
+        n_local = sum(kind in _LOCAL_ATTENTION for kind in kinds)
     elif family.local == "late":  # only where it is asked for, from one layer on
         if config.get("use_sliding_window") is not True:
             return {}
-        first = config.get("max_window_layers")
-        local = max(layers - first, 0) if type(first) is int and first >= 0 else layers
+        first_layer = config.get("max_window_layers")
+        n_local = max(layers - first_layer, 0) if type(first_layer) is int and first_layer >= 0 else layers
     else:
-        every = int(family.local.rpartition(" ")[2]) if " of " in family.local else 0
-        local = layers - layers // every if every else layers
-    return {"window": numbers["window"], "local_layers": round(local / layers, 6)} if local else {}
+        interval = int(family.local.rpartition(" ")[2]) if " of " in family.local else 0
+        n_local = layers - layers // interval if interval else layers
+    return {"window": numbers["window"], "local_layers": round(n_local / layers, 6)} if n_local else {}
 
 
 def as_toml(config: Config, name: str, where: str = "config.json") -> str:

@@ -45,7 +45,7 @@ def catalog_root() -> Path:
 def users_folders(folder: Folder = None) -> list[Path]:
     """Catalogue folders of the user in search order: ``folder``, those of DSE_CATALOG."""
     users = [folder] if folder else []
-    users += [part for part in os.environ.get("DSE_CATALOG", "").split(os.pathsep) if part]
+    users += [folder_name for folder_name in os.environ.get("DSE_CATALOG", "").split(os.pathsep) if folder_name]
     for user in users:
         if not Path(user).is_dir():
             raise InputError("catalogue folder", str(user), "an existing folder", "check the path or DSE_CATALOG")

@@ -85,7 +85,7 @@ def fields(config: Config, mixture: MixtureShape, layers: int, where: str) -> Fi
 
 def predicted_tokens(config: Config, where: str = "config.json") -> int:
     """Return the number of tokens that training predicts beyond the next one."""
-    return 0 if config.get("use_mtp") is False else integer(config, _PREDICTED_LAYERS, where, least=0) or 0
+    return 0 if config.get("use_mtp") is False else integer(config, _PREDICTED_LAYERS, where, minimum=0) or 0
 
 
 def published_in(config: Config) -> str:
@@ -116,30 +116,30 @@ def _shared_width(config: Config, width: int, where: str) -> int:
 
     It is stated by its own key, or as so many experts of ``width``.
     """
-    shared_width = integer(config, _SHARED_WIDTH, where, least=0)
-    return shared_width if shared_width is not None else width * (integer(config, _SHARED_COUNT, where, least=0) or 0)
+    shared_width = integer(config, _SHARED_WIDTH, where, minimum=0)
+    return shared_width if shared_width is not None else width * (integer(config, _SHARED_COUNT, where, minimum=0) or 0)
 
 
 def _layers(config: Config, layers: int, where: str) -> Fields:
     """Return the dense layers in front and in turns, and the layers that predict further tokens."""
-    first, every = integer(config, _FIRST, where, least=0) or 0, 1
+    n_dense, interval = integer(config, _FIRST, where, minimum=0) or 0, 1
     if isinstance(config.get("moe_layer_freq"), list):
-        first = _n_leading_dense(config, "moe_layer_freq", _dense_by_flag(config["moe_layer_freq"], layers), where)
+        n_dense = _n_leading_dense(config, "moe_layer_freq", _dense_by_flag(config["moe_layer_freq"], layers), where)
     else:
-        every = integer(config, _EVERY, where) or 1
+        interval = integer(config, _EVERY, where) or 1
     if config.get("mlp_only_layers"):
-        first = _n_leading_dense(
+        n_dense = _n_leading_dense(
             config, "mlp_only_layers", _dense_by_position(config["mlp_only_layers"], layers), where
         )
-    if every > 1:
-        first = _in_turns(config, first, every, layers, where)
-    if first > layers:
+    if interval > 1:
+        n_dense = _in_turns(config, n_dense, interval, layers, where)
+    if n_dense > layers:
         raise InputError(
-            f"{where}: {present_key(config, _FIRST)}", str(first), f"at most {layers} layers", "correct it"
+            f"{where}: {present_key(config, _FIRST)}", str(n_dense), f"at most {layers} layers", "correct it"
         )
     fields = {
-        "first_dense": first,
-        "moe_every": every if every > 1 else 0,
+        "first_dense": n_dense,
+        "moe_every": interval if interval > 1 else 0,
         "n_predict": predicted_tokens(config, where),
     }
     return {f"experts.{name}": value for name, value in fields.items() if value}
@@ -160,20 +160,24 @@ def _dense_by_position(values: object, layers: int) -> list[bool] | None:
 
 def _n_leading_dense(config: Config, key: str, dense: list[bool] | None, where: str) -> int:
     """Return the number of dense layers in front; InputError where others are dense too."""
-    first = 0 if dense is None else sum(dense)
-    if dense is None or not all(dense[:first]):
+    n_dense = 0 if dense is None else sum(dense)
+    if dense is None or not all(dense[:n_dense]):
         raise InputError(f"{where}: {key}", _short(config[key]), "dense layers in front alone, of all layers", NOT_YET)
-    return first
+    return n_dense
 
 
-def _in_turns(config: Config, first: int, every: int, layers: int, where: str) -> int:
-    """Return 0 leading dense layers for experts in one layer of ``every``; InputError where other keys contradict."""
+def _in_turns(config: Config, n_dense: int, interval: int, layers: int, where: str) -> int:
+    """Return 0 leading dense layers for experts in one layer of ``interval``; InputError where keys contradict."""
     expert_layers = config.get("moe_layers")
-    if first:
-        raise InputError(f"{where}: {present_key(config, _EVERY)}", str(every), "1 with leading dense layers", NOT_YET)
-    if layers % every or (expert_layers is not None and expert_layers != list(range(every - 1, layers, every))):
+    if n_dense:
+        raise InputError(
+            f"{where}: {present_key(config, _EVERY)}", str(interval), "1 with leading dense layers", NOT_YET
+        )
+    if layers % interval or (
+        expert_layers is not None and expert_layers != list(range(interval - 1, layers, interval))
+    ):
         key = "moe_layers" if expert_layers is not None else present_key(config, _EVERY)
-        got = _short(expert_layers) if expert_layers is not None else str(every)
+        got = _short(expert_layers) if expert_layers is not None else str(interval)
         raise InputError(f"{where}: {key}", got, f"one layer in so many, of {layers}", NOT_YET)
     return 0
 
@@ -191,7 +195,7 @@ def _latent(config: Config, where: str) -> Fields:
     rotated = required_integer(config, ("qk_rope_head_dim",), where)
     return {
         "head_dim": required_integer(config, ("qk_nope_head_dim",), where) + rotated,
-        "latent.q_rank": integer(config, ("q_lora_rank",), where, least=0) or 0,
+        "latent.q_rank": integer(config, ("q_lora_rank",), where, minimum=0) or 0,
         "latent.kv_rank": required_integer(config, ("kv_lora_rank",), where),
         "latent.rope_dim": rotated,
         "latent.v_dim": required_integer(config, ("v_head_dim",), where),
@@ -277,10 +281,10 @@ def _mamba(config: Config, layers: int, where: str) -> HybridFields:
     counts = Counter(_BLOCKS[str(block)] for block in blocks)
     if counts["mlp"] and counts["moe"]:
         raise InputError(f"{where}: {key}", "mlp and moe", "feed-forwards of one kind", NOT_YET)
-    if integer(config, ("moe_latent_size",), where, least=0):
+    if integer(config, ("moe_latent_size",), where, minimum=0):
         raise InputError(f"{where}: moe_latent_size", str(config["moe_latent_size"]), "experts of full width", NOT_YET)
     heads, width = (required_integer(config, (f"mamba_{key}",), where) for key in ("num_heads", "head_dim"))
-    wide = config.get("mamba_ssm_cache_dtype", "float32") == "float32"
+    is_float32 = config.get("mamba_ssm_cache_dtype", "float32") == "float32"
     return {
         # A mixture of experts is in every block here: blocks of one part are joined.
         "n_layers": counts["moe"] or layers,
@@ -293,5 +297,5 @@ def _mamba(config: Config, layers: int, where: str) -> HybridFields:
         "recurrent.state_value_dim": width,
         "recurrent.state_gates": heads * width + heads,  # of the output, steps
         "recurrent.convolution": required_integer(config, ("conv_kernel",), where),
-        "recurrent.state_bytes": "4 B" if wide else "2 B",
+        "recurrent.state_bytes": "4 B" if is_float32 else "2 B",
     }

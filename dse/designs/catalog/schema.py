@@ -39,10 +39,10 @@ _HEADERS = {
 def _leaves(record: type, *names: str) -> dict[str, Parser]:
     """The leaves of a record itself: all, or those named."""
     return {
-        name: ChoiceField(about["enum"], about["long_name"])
-        if "enum" in about
-        else NumberField(about["units"], about["bounds"], about["long_name"], about.get("default"))
-        for name, about in paths.leaves(record).items()
+        name: ChoiceField(metadata["enum"], metadata["long_name"])
+        if "enum" in metadata
+        else NumberField(metadata["units"], metadata["bounds"], metadata["long_name"], metadata.get("default"))
+        for name, metadata in paths.leaves(record).items()
         if "." not in name and (not names or name in names)
     }
 
@@ -87,7 +87,7 @@ def _omit(fields: dict[str, Parser], *names: str) -> dict[str, Parser]:
 
 def _required_leaves(record: type) -> tuple[str, ...]:
     """Return the leaves of a record that have no default."""
-    return tuple(name for name, about in paths.leaves(record).items() if "default" not in about)
+    return tuple(name for name, metadata in paths.leaves(record).items() if "default" not in metadata)
 
 
 # --- kinds ------------------------------------------------------------------------------------------------

@@ -113,14 +113,14 @@ def default_software(
 
 def _first_value(fields: dict[str, Entry], key: str) -> Any:
     """Return the value of a key of a system, else of the node of its accelerator, else None."""
-    return next(filter(None, (place.value(f"{prefix}{key}") for prefix, place in fields.items())), None)
+    return next(filter(None, (owner.value(f"{prefix}{key}") for prefix, owner in fields.items())), None)
 
 
 def _named_stack(fields: dict[str, Entry], field: str, tool: str, folder: Folder) -> str:
     """Slug of the stack that a system or the node of its accelerator names; "" for none, and for one of other tools."""
-    for prefix, place in fields.items():
-        if place.value(f"{prefix}{field}") is not None:
-            slug = reference(place, f"{prefix}{field}", folder)[1]
+    for prefix, owner in fields.items():
+        if owner.value(f"{prefix}{field}") is not None:
+            slug = reference(owner, f"{prefix}{field}", folder)[1]
             tools = entry("software", slug, folder=folder).value("tools", ()) if tool else ()
             return slug if not tools or tool in tools else ""
     return ""

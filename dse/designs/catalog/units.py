@@ -279,8 +279,8 @@ def written(dimension: Dimension) -> str:
         if dimension == exponents:
             return name
     powers = [("kg" if name == "g" else name, dimension[name]) for name in reversed(_BASE) if name in dimension]
-    above, below = ([_power(name, abs(n)) for name, n in powers if n * side > 0] for side in (1, -1))
-    return "/".join(["*".join(above) or "1", *below])
+    numerator, divisors = ([_power(name, abs(n)) for name, n in powers if n * side > 0] for side in (1, -1))
+    return "/".join(["*".join(numerator) or "1", *divisors])
 
 
 def _power(name: str, exponent: int) -> str:

@@ -58,11 +58,11 @@ def _constant_defaults(entry: Entry) -> dict[str, Any]:
     """Return field → default or None of the numbers of an entry, without those that a generated chip replaces."""
     if entry.kind not in RECORDS or entry.kind == "system":
         return dict.fromkeys(entry.values)
-    fields = {field: about.get("default") for field, about in leaves(RECORDS[entry.kind]).items()}
+    fields = {field: metadata.get("default") for field, metadata in leaves(RECORDS[entry.kind]).items()}
     if entry.value("chip.node") is None:
         return fields
     generated_prefixes = tuple(f"{name}." for name in types.GENERATED)
-    chip = {field: about.get("default") for field, about in leaves(types.Chip, "chip.").items()}
+    chip = {field: metadata.get("default") for field, metadata in leaves(types.Chip, "chip.").items()}
     return {
         field: default for field, default in fields.items() if not f"{field}.".startswith(generated_prefixes)
     } | chip
