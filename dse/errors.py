@@ -167,7 +167,7 @@ def _printable(text: str) -> str:
 LAYOUT = "\n\t\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 
 
-def visible(text: str, exempt: str = "") -> str:
+def visible(text: str, kept: str = "") -> str:
     r"""Escape the characters of a text that do not print, so that a terminal obeys and hides none.
 
     Control codes, marks of direction, lone surrogates and other characters that do not print are escaped as Python
@@ -175,44 +175,44 @@ def visible(text: str, exempt: str = "") -> str:
 
     Args:
         text: the text, which may be of somebody else.
-        exempt: characters that stay as they are, for example :data:`LAYOUT`.
+        kept: characters that stay as they are, for example :data:`LAYOUT`.
 
     Returns:
         The text with escapes.
 
-    >>> visible("H100\x1b[31m\n", exempt="\n")
+    >>> visible("H100\x1b[31m\n", kept="\n")
     'H100\\x1b[31m\n'
     """
-    if all(map(str.isprintable, text.split("\n") if "\n" in exempt else [text])):
+    if all(map(str.isprintable, text.split("\n") if "\n" in kept else [text])):
         return text
-    return "".join(c if c.isprintable() or c in exempt else ascii(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
 
 
-def nearest(name: str, names: Iterable[str], count: int = 3, cutoff: float = 0.5) -> list[str]:
+def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> list[str]:
     """Return the names most like ``name``, the most similar first.
 
     Only letters and digits are compared (:func:`plain`).
 
     Args:
         name: the name as written.
-        names: names that exist.
+        known: names that exist.
         count: maximum number of names to return.
         cutoff: least similarity, from 0 to 1, by :func:`difflib.get_close_matches`.
 
     Returns:
-        At most ``count`` of ``names``.
+        At most ``count`` of ``known``.
 
     >>> nearest("n_layer", ["n_layers", "n_heads", "hidden"])
     ['n_layers']
     """
     by_plain: dict[str, list[str]] = {}
-    for candidate in names:
+    for candidate in known:
         by_plain.setdefault(plain(candidate), []).append(candidate)
     matches = difflib.get_close_matches(plain(name), by_plain, n=count, cutoff=cutoff)
     return [candidate for match in matches for candidate in by_plain[match]][:count]
 
 
-def unknown_name(where: str, name: str, names: Iterable[str], what: str, command: str = "") -> InputError:
+def unknown_name(where: str, name: str, known: Iterable[str], what: str, command: str = "") -> InputError:
     """Return the error for a name that does not exist, with the names that may be meant.
 
     These are our names for a name of another tool, else the most similar ones (:func:`nearest`).
@@ -220,7 +220,7 @@ def unknown_name(where: str, name: str, names: Iterable[str], what: str, command
     Args:
         where: place of the name.
         name: the name as written.
-        names: names that exist in that place.
+        known: names that exist in that place.
         what: what they are names of, in the plural.
         command: command that lists them, where they are too many to be printed.
 
@@ -232,9 +232,9 @@ def unknown_name(where: str, name: str, names: Iterable[str], what: str, command
     >>> unknown_name("design", "xyz", ["tp", "pp"], "leaves", "dse list leaves").allowed
     'leaves: see dse list leaves'
     """
-    names = sorted(names)
-    close = [ours for ours in ELSEWHERE.get(plain(name), ()) if ours in names] or nearest(name, names)
-    allowed = ", ".join(names[:12]) + (f" … ({len(names)} in all)" if len(names) > 12 else "")
+    known = sorted(known)
+    close = [ours for ours in ELSEWHERE.get(plain(name), ()) if ours in known] or nearest(name, known)
+    allowed = ", ".join(known[:12]) + (f" … ({len(known)} in all)" if len(known) > 12 else "")
     allowed = f"{what}: see {command}" if command else allowed
     fix = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else f"pick one of the {what} listed"
     return InputError(where, repr(name), allowed, fix)

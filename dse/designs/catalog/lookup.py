@@ -139,9 +139,7 @@ def values(kind: str, name: str, where: str = "", folder: Folder = None, fine: b
     return values_of(entry(kind, name, where or kind, folder), kind, folder, fine)
 
 
-def record(
-    record_type: type[RecordT], name: str, where: str = "", folder: Folder = None, fine: bool = False
-) -> RecordT:
+def record(of: type[RecordT], name: str, where: str = "", folder: Folder = None, fine: bool = False) -> RecordT:
     """Return the record of a name, from an entry of the catalogue and those that it names.
 
     An accelerator has rate 0 for a precision that it lacks; generated values are 0 until
@@ -150,7 +148,7 @@ def record(
     device.
 
     Args:
-        record_type: ``Workload``, ``System``, ``Accelerator``, ``Network``, ``Software``, ``LogicNode`` or
+        of: ``Workload``, ``System``, ``Accelerator``, ``Network``, ``Software``, ``LogicNode`` or
             ``MemoryTechnology`` of :mod:`dse.types`.
         name: slug, name or alias.
         where: place of the name, for errors; by default the kind.
@@ -171,5 +169,5 @@ def record(
     >>> selene.n_devices, selene.scale_out.bandwidth
     (8.0, 25000000000.0)
     """
-    kind = next(kind for kind, filled in RECORDS.items() if filled is record_type)
-    return build(record_type, values(kind, name, where, folder, fine))
+    kind = next(kind for kind, filled in RECORDS.items() if filled is of)
+    return build(of, values(kind, name, where, folder, fine))

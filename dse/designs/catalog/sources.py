@@ -14,11 +14,11 @@ from dse.designs.catalog.unverified import UnverifiedConstant, unverified_of
 from dse.errors import InputError
 
 
-def used(pairs: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
+def used(named: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
     """Return kind and slug of entries, and of all entries that these name.
 
     Args:
-        pairs: (kind, name) of the entries.
+        named: (kind, name) of the entries.
         folder: a catalogue to search first.
 
     Returns:
@@ -27,7 +27,7 @@ def used(pairs: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[
     Raises:
         InputError: for an unknown name, and for a fault of a file.
     """
-    waiting = [locate(kind, name, "catalogue", folder) for kind, name in pairs]
+    waiting = [locate(kind, name, "catalogue", folder) for kind, name in named]
     reached: dict[tuple[str, str], None] = {}
     while waiting:
         item = waiting.pop(0)
@@ -78,11 +78,11 @@ def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedCo
     return unverified_of(entry(kind, name, folder=folder), folder)
 
 
-def digest(pairs: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
+def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
     """Return the SHA-256 of the catalogue files behind (kind, name) pairs.
 
     Args:
-        pairs: the pairs, by default all entries. Entries that an entry names (a system's accelerator, networks and
+        named: the pairs, by default all entries. Entries that an entry names (a system's accelerator, networks and
             stack) are included.
         folder: a catalogue to search first.
 
@@ -93,16 +93,16 @@ def digest(pairs: Iterable[tuple[str, str]] | None = None, folder: Folder = None
     64
     """
     total = hashlib.sha256()
-    for kind, slug in sorted(_everything(folder) if pairs is None else used(pairs, folder)):
+    for kind, slug in sorted(_everything(folder) if named is None else used(named, folder)):
         total.update(f"{kind}/{slug}\0".encode() + file_of(kind, slug, folder).read_bytes() + b"\0")
     return total.hexdigest()
 
 
-def digests(pairs: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str, str]:
+def digests(named: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str, str]:
     """Return the start of the SHA-256 of each catalogue file behind (kind, name) pairs.
 
     Args:
-        pairs: the pairs; entries that an entry names are included.
+        named: the pairs; entries that an entry names are included.
         folder: a catalogue to search first.
 
     Returns:
@@ -113,7 +113,7 @@ def digests(pairs: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str
     """
     return {
         f"{kind}/{slug}": hashlib.sha256(file_of(kind, slug, folder).read_bytes()).hexdigest()[:16]
-        for kind, slug in sorted(used(pairs, folder))
+        for kind, slug in sorted(used(named, folder))
     }
 
 
