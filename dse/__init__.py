@@ -46,11 +46,11 @@ __all__ = ["__version__", *_PUBLIC, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for."""
+    """Return a public name, whose module is imported at the first use."""
     if name in _PUBLIC:
-        found = getattr(importlib.import_module(_PUBLIC[name]), name)
-        setattr(sys.modules[__name__], name, found)
-        return found
+        value = getattr(importlib.import_module(_PUBLIC[name]), name)
+        setattr(sys.modules[__name__], name, value)
+        return value
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

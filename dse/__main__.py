@@ -2,7 +2,10 @@
 
 
 def main() -> None:
-    """Have signals end the process in good order, before anything else is imported; then do what is asked."""
+    """Run the command ``dse`` with the arguments of the process.
+
+    Signals end the process in good order from here on, before any slow import.
+    """
     import gc
     import os
     import sys

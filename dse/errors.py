@@ -6,8 +6,8 @@ import difflib
 import functools
 from collections.abc import Iterable
 
-#: Our names → what other tools call them (Megatron-LM, DeepSpeed, Hugging Face, torchtitan, papers); letters and digits
-#: alone are compared. Of several of ours those that a place knows are offered.
+#: Our names → what other tools call them (Megatron-LM, DeepSpeed, Hugging Face, torchtitan, papers). Only letters and
+#: digits are compared. Of several of our names those that are allowed in a place are offered.
 THEIRS = {
     "n_devices": "gpus n_gpus num_gpus number_of_gpus devices num_devices world_size n_procs accelerators",
     "n_devices scale_up.domain": "nodes n_nodes num_nodes nnodes",
@@ -92,44 +92,71 @@ THEIRS = {
 
 @functools.lru_cache(maxsize=8192)
 def plain(text: str) -> str:
-    """A name as it is compared: its letters and digits, lower-case."""
+    """Return the letters and digits of a name in lower case, by which names are compared.
+
+    Args:
+        text: the name as written.
+
+    Returns:
+        The name without spaces, dashes, dots and underscores.
+
+    >>> plain("Tensor-Model_Parallel size")
+    'tensormodelparallelsize'
+    """
     return "".join(c for c in text.lower() if c.isalnum())
 
 
-#: What others call a thing → our names of it.
+#: Name that another tool has for a thing, as :func:`plain` compares it → our names of that thing.
 ELSEWHERE = {plain(word): tuple(ours.split()) for ours, theirs in THEIRS.items() for word in theirs.split()}
 
 
 class InputError(ValueError):
-    """Bad input, in four parts; the command line prints it and exits with status 2.
+    """Bad input in four parts, which the command line prints before it exits with status 2.
 
-    What was got is somebody else's text: where it is long its middle is left out, and what a terminal would not show
-    (or would obey) is escaped.
+    The parts may hold texts of users: the middle of a long one is left out, and characters that do not print are
+    escaped.
+
+    Args:
+        where: place of the input: a file, option or field.
+        got: the input as written.
+        allowed: values that the place takes.
+        fix: the usual correction.
+
+    >>> str(InputError("design: tp", "3", "divisors of n_heads = 32", "set tp=4"))
+    'design: tp: got 3; allowed divisors of n_heads = 32; set tp=4'
     """
 
     def __init__(self, where: str, got: str, allowed: str, fix: str):
-        self.where, self.got, self.allowed, self.fix = map(_shown, (where, got, allowed, fix))
+        self.where, self.got, self.allowed, self.fix = map(_printable, (where, got, allowed, fix))
         super().__init__(f"{self.where}: got {self.got}; allowed {self.allowed}; {self.fix}")
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:
-        """Its parts again where another process has raised it."""
+        """Return class and parts, from which another process makes the error again."""
         return type(self), (self.where, self.got, self.allowed, self.fix)
 
 
 class IncompleteError(InputError, RuntimeError):
-    """Some of the work could not be done, the rest is finished: four parts, with an exit status of its own."""
+    """Work of which a part could not be done and the rest is finished, with an exit status of its own.
+
+    >>> issubclass(IncompleteError, InputError)
+    True
+    """
 
 
 class Notice(UserWarning):
-    """What a user should know though nothing is wrong: the command line prints it as a line on standard error."""
+    """Warning of a valid input with an unexpected effect, which the command line prints on standard error.
+
+    >>> issubclass(Notice, UserWarning)
+    True
+    """
 
 
 #: Characters of one part of an error.
 _LONGEST = 600
 
 
-def _shown(text: str) -> str:
-    """A text that fits a terminal: its middle left out where it is long, nothing in it that is not printable."""
+def _printable(text: str) -> str:
+    """Return a text that fits a terminal, without unprintable characters and without the middle of a long text."""
     if len(text) > _LONGEST:
         left_out = len(text) - _LONGEST
         text = f"{text[: _LONGEST // 2]} … ({left_out:,} characters) … {text[-_LONGEST // 2 :]}"
@@ -141,10 +168,17 @@ LAYOUT = "\n\t\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008
 
 
 def visible(text: str, kept: str = "") -> str:
-    r"""A text in which a terminal obeys and hides nothing.
+    r"""Escape the characters of a text that do not print, so that a terminal obeys and hides none.
 
-    Control codes, marks of direction, lone surrogates and whatever else does not print are escaped as Python does,
-    but for the characters ``kept``.
+    Control codes, marks of direction, lone surrogates and other characters that do not print are escaped as Python
+    does.
+
+    Args:
+        text: the text, which may be of somebody else.
+        kept: characters that stay as they are, for example :data:`LAYOUT`.
+
+    Returns:
+        The text with escapes.
 
     >>> visible("H100\x1b[31m\n", kept="\n")
     'H100\\x1b[31m\n'
@@ -155,7 +189,22 @@ def visible(text: str, kept: str = "") -> str:
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> list[str]:
-    """The known names most like ``name``, best first; letters and digits alone are compared."""
+    """Return the names most like ``name``, the most similar first.
+
+    Only letters and digits are compared (:func:`plain`).
+
+    Args:
+        name: the name as written.
+        known: names that exist.
+        count: maximum number of names to return.
+        cutoff: least similarity, from 0 to 1, by :func:`difflib.get_close_matches`.
+
+    Returns:
+        At most ``count`` of ``known``.
+
+    >>> nearest("n_layer", ["n_layers", "n_heads", "hidden"])
+    ['n_layers']
+    """
     by_plain: dict[str, list[str]] = {}
     for candidate in known:
         by_plain.setdefault(plain(candidate), []).append(candidate)
@@ -164,13 +213,28 @@ def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5
 
 
 def unknown_name(where: str, name: str, known: Iterable[str], what: str, command: str = "") -> InputError:
-    """An :class:`InputError` for a name that is none: what it means if other tools have it, else the nearest known.
+    """Return the error for a name that does not exist, with the names that may be meant.
 
-    ``command`` lists the names that are too many to be printed.
+    These are our names for a name of another tool, else the most similar ones (:func:`nearest`).
+
+    Args:
+        where: place of the name.
+        name: the name as written.
+        known: names that exist in that place.
+        what: what they are names of, in the plural.
+        command: command that lists them, where they are too many to be printed.
+
+    Returns:
+        The error, to be raised.
+
+    >>> unknown_name("design", "tensor_parallel", ["tp", "pp"], "leaves").fix
+    "did you mean 'tp'?"
+    >>> unknown_name("design", "xyz", ["tp", "pp"], "leaves", "dse list leaves").allowed
+    'leaves: see dse list leaves'
     """
     known = sorted(known)
     close = [ours for ours in ELSEWHERE.get(plain(name), ()) if ours in known] or nearest(name, known)
-    shown = ", ".join(known[:12]) + (f" … ({len(known)} in all)" if len(known) > 12 else "")
-    shown = f"{what}: see {command}" if command else shown
+    allowed = ", ".join(known[:12]) + (f" … ({len(known)} in all)" if len(known) > 12 else "")
+    allowed = f"{what}: see {command}" if command else allowed
     fix = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else f"pick one of the {what} listed"
-    return InputError(where, repr(name), shown, fix)
+    return InputError(where, repr(name), allowed, fix)

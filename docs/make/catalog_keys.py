@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from docs.make.markdown import tight_table
 from dse.designs.catalog.schema import OPERATIONS, SCHEMAS, ChoiceField, NumberField, TableField
-from dse.designs.catalog.value import Parser, extent, text, texts
+from dse.designs.catalog.value import Parser, number_range, text, texts
 from dse.designs.leaves import known_leaves
 from dse.types import Bounds, choice_name
 from dse.types.fields import YES_OR_NO
@@ -235,7 +235,7 @@ def _values(field: Parser) -> str:
         return interval(field.bounds)
     if isinstance(field, ChoiceField):
         return ", ".join(f"`{choice_name(one)}`" for one in field.enum)
-    return {text: "text", texts: "texts", extent: "`[low, high]`"}.get(field, "pairs of size and share")
+    return {text: "text", texts: "texts", number_range: "`[low, high]`"}.get(field, "pairs of size and share")
 
 
 def interval(bounds: Bounds) -> str:

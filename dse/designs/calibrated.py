@@ -53,21 +53,35 @@ _ROUNDING = 0.005
 
 @functools.lru_cache(maxsize=256)
 def ranges(stack: str) -> Mapping[str, tuple[float, float]]:
-    """Field → minimum and maximum in the rows of a stack's fit; empty where its file states none."""
-    found = catalog.entry("software", stack)
-    values = {field: found.value(f"calibrated.{field}") for field in QUANTITIES}
+    """Return the smallest and largest value of each quantity in the rows that a stack was fitted to.
+
+    Args:
+        stack: slug of the software in the catalogue.
+
+    Returns:
+        Field of ``QUANTITIES`` → (minimum, maximum) in its unit; without the fields that the file does not state.
+    """
+    stack_entry = catalog.entry("software", stack)
+    values = {field: stack_entry.value(f"calibrated.{field}") for field in QUANTITIES}
     return {field: value for field, value in values.items() if value is not None}
 
 
 @functools.lru_cache(maxsize=256)
-def with_mixtures(accelerator: str, serves: bool = False) -> tuple[str, ...]:
-    """Training stacks, or serving ones, with rows of mixtures of experts on an accelerator.
+def with_mixtures(accelerator: str, is_serving: bool = False) -> tuple[str, ...]:
+    """Return the stacks with measured rows of mixtures of experts on an accelerator.
+
+    Args:
+        accelerator: its slug.
+        is_serving: True for serving stacks, False for training stacks.
+
+    Returns:
+        Slugs of the stacks.
 
     >>> with_mixtures("h100-sxm-80gb")[0]
     'megatron-bridge'
     """
-    found = (name for name in catalog.names("software") if accelerator in _mixtures(name))
-    return tuple(name for name in found if bool(catalog.serving_defaults(name)) == serves)
+    stacks = (name for name in catalog.names("software") if accelerator in _mixtures(name))
+    return tuple(name for name in stacks if bool(catalog.serving_defaults(name)) == is_serving)
 
 
 def _mixtures(stack: str) -> tuple[str, ...]:
@@ -76,7 +90,15 @@ def _mixtures(stack: str) -> tuple[str, ...]:
 
 
 def lookup_of(design: Design, metrics: Mapping[str, float]) -> Lookup:
-    """Look-up of the numbers of a design and of its metrics by path."""
+    """Return a look-up of the numbers of a design and of its metrics.
+
+    Args:
+        design: the design.
+        metrics: name → value in SI units.
+
+    Returns:
+        Function from a full path, or the name of a metric, to its number, or to None where there is none.
+    """
 
     def find(path: str) -> float | None:
         if path in metrics:
@@ -92,7 +114,7 @@ def lookup_of(design: Design, metrics: Mapping[str, float]) -> Lookup:
 
 
 def accelerator_of(system: str) -> str:
-    """Slug of the accelerator of a system."""
+    """Return the slug of the accelerator of a system, "" where it has none."""
     return next((slug for kind, slug in catalog.used([("system", system)]) if kind == "accelerator"), "")
 
 
@@ -100,32 +122,32 @@ def accelerator_of(system: str) -> str:
 NEUTRAL = "neutral"
 
 
-def is_unlike(stack: str, accelerator: str) -> bool:
-    """Whether no row of a stack is of an accelerator of this one's vendor.
+def lacks_vendor_rows(stack: str, accelerator: str) -> bool:
+    """True for a stack without measured rows on accelerators of the vendor of ``accelerator``.
 
-    >>> is_unlike("vllm", "trainium-2"), is_unlike("vllm", "a100-sxm-80gb")
+    >>> lacks_vendor_rows("vllm", "trainium-2"), lacks_vendor_rows("vllm", "a100-sxm-80gb")
     (True, False)
     """
-    seen = catalog.entry("software", stack).value("calibrated.accelerators", ())
-    vendors = {catalog.entry("accelerator", slug).value("vendor") for slug in seen}
+    row_accelerators = catalog.entry("software", stack).value("calibrated.accelerators", ())
+    vendors = {catalog.entry("accelerator", slug).value("vendor") for slug in row_accelerators}
     return bool(accelerator and vendors) and catalog.entry("accelerator", accelerator).value("vendor") not in vendors
 
 
 def vendor_note(stack: str, accelerator: str) -> str:
-    """Note on a stack without rows of the accelerator's vendor, in one line; "" otherwise.
+    """Return the note that a stack has no rows of the accelerator's vendor, "" where it has some.
 
     >>> vendor_note("nemo", "h100-sxm-80gb")
     ''
     """
-    if stack != NEUTRAL and not is_unlike(stack, accelerator):
+    if stack != NEUTRAL and not lacks_vendor_rows(stack, accelerator):
         return ""
     vendor = catalog.entry("accelerator", accelerator).value("vendor") if accelerator else None
-    slows = "typical slow-downs stand in" if stack == NEUTRAL else "its overheads on other chips stand in"
-    return f"{stack} has no measured rows of {vendor or 'such'} accelerators: {slows}, with a wide interval"
+    stand_in = "typical slow-downs stand in" if stack == NEUTRAL else "its overheads on other chips stand in"
+    return f"{stack} has no measured rows of {vendor or 'such'} accelerators: {stand_in}, with a wide interval"
 
 
 def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
-    """Quantities of a design outside of the rows that its stack was fitted to, in words.
+    """Return the quantities of a design outside the rows that its stack was fitted to, in words.
 
     For a mixture of experts on an accelerator without rows of one, the stacks with such rows are named.
 
@@ -133,6 +155,9 @@ def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
         stack: slug of the software in the catalogue.
         lookup: of the design's leaves by full path, and of its ``parameters``.
         accelerator: its slug, if known.
+
+    Returns:
+        One text per quantity, with its value and the range of the rows.
 
     >>> beyond("nemo", {"workload.seq_len": 4096.0, "system.n_devices": 8192.0}.get)
     ['devices 8,192 (rows up to 1,024)']
@@ -142,46 +167,50 @@ def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
     chips = catalog.entry("software", stack).value("calibrated.accelerators", ())
     if not (ranges(stack) or chips):
         return [f"no measured rows for {stack}"]
-    found = []
+    excesses = []
     for field, (low, high) in ranges(stack).items():
         value = lookup(QUANTITIES[field].path)
         if value is not None and not low * (1.0 - _ROUNDING) <= value <= high * (1.0 + _ROUNDING):
             side = f"up to {_number(high)}" if value > high else f"from {_number(low)} on"
-            found.append(f"{QUANTITIES[field].name} {_number(value)} (rows {side})")
+            excesses.append(f"{QUANTITIES[field].name} {_number(value)} (rows {side})")
     if chips and accelerator and accelerator not in chips:
-        found.append(f"{accelerator} (rows of {', '.join(chips)})")
+        excesses.append(f"{accelerator} (rows of {', '.join(chips)})")
     if lookup("workload.experts.n_experts") is not None:
-        found += _beyond_dense(stack, accelerator, chips)
-    return found
+        excesses += _mixture_excess(stack, accelerator, chips)
+    return excesses
 
 
-def _beyond_dense(stack: str, accelerator: str, chips: tuple[str, ...]) -> list[str]:
+def _mixture_excess(stack: str, accelerator: str, chips: tuple[str, ...]) -> list[str]:
     """Note that the rows of a stack are of dense models, all of them or those on an accelerator."""
-    seen = _mixtures(stack)
-    if seen and (accelerator in seen or accelerator not in chips):
+    mixture_accelerators = _mixtures(stack)
+    if mixture_accelerators and (accelerator in mixture_accelerators or accelerator not in chips):
         return []
-    where = f" on {accelerator}" if seen else ""
+    where = f" on {accelerator}" if mixture_accelerators else ""
     return [f"mixtures of experts{where} (rows of dense models{mixtures_note(stack, accelerator)})"]
 
 
 def mixtures_note(stack: str, accelerator: str) -> str:
-    """Note on the stacks of a kind with rows of mixtures of experts on an accelerator.
+    """Return the note on the stacks of the same kind with rows of mixtures of experts on an accelerator.
+
+    Args:
+        stack: slug of the stack that has none.
+        accelerator: its slug; "" for none gives "".
 
     >>> mixtures_note("nemo", "a100-sxm-80gb")
     '; no stack has rows of mixtures on a100-sxm-80gb'
     """
     if not accelerator:
         return ""
-    others = with_mixtures(accelerator, bool(catalog.serving_defaults(stack)))
-    if not others:
+    stacks = with_mixtures(accelerator, bool(catalog.serving_defaults(stack)))
+    if not stacks:
         return f"; no stack has rows of mixtures on {accelerator}"
-    return f"; stacks with rows of mixtures on {accelerator}: {', '.join(others)}"
+    return f"; stacks with rows of mixtures on {accelerator}: {', '.join(stacks)}"
 
 
 def context_of(workload: str) -> float | None:
-    """Context of a model in tokens; None where it is unknown.
+    """Return the context of a model in tokens, None where it is unknown.
 
-    ``max_seq_len`` of the workload's file, else its training length; with state-space layers only the former.
+    It is ``max_seq_len`` of the workload's file, else its training length; with state-space layers only the former.
 
     >>> context_of("llama-3-70b")
     8192.0
@@ -191,53 +220,67 @@ def context_of(workload: str) -> float | None:
 
 
 def beyond_context(workload: str, lookup: Lookup) -> str:
-    """Note that sequences are longer than a model's context, in one line; "" where they fit, or it is unknown.
+    """Return the note that sequences are longer than a model's context, "" where they fit or it is unknown.
+
+    Args:
+        workload: name of the model in the catalogue.
+        lookup: of the leaves of the design by full path.
 
     >>> beyond_context("llama-3-70b", {"workload.seq_len": 16384.0}.get)
     'a sequence of 16,384 tokens is longer than the context of llama-3-70b: 8,192'
     """
     entry, context = catalog.entry("workload", workload), context_of(workload)
     prompt, answer = (lookup(f"workload.requests.{name}_tokens") for name in ("prompt", "output"))
-    length, of, verb = lookup("workload.seq_len"), "a sequence", "is"
+    length, subject, verb = lookup("workload.seq_len"), "a sequence", "is"
     if prompt is not None and answer is not None:
-        length, of, verb = prompt + answer, "a request", "is"
+        length, subject, verb = prompt + answer, "a request", "is"
     if context is None or length is None or length <= context * (1.0 + _ROUNDING):
         return ""
-    return f"{of} of {length:,.0f} tokens {verb} longer than the context of {entry.slug}: {context:,.0f}"
+    return f"{subject} of {length:,.0f} tokens {verb} longer than the context of {entry.slug}: {context:,.0f}"
 
 
 def without_engine(stacks: Iterable[str]) -> str:
-    """Note that a design serves with training stacks, in one line; "" for serving stacks.
+    """Return the note that a design serves with training stacks, "" where all its stacks serve.
 
     >>> without_engine(["vllm"])
     ''
     """
-    found = [name for name in dict.fromkeys(stacks) if name != "none" and not catalog.serving_defaults(name)]
-    if not found:
+    training_stacks = [name for name in dict.fromkeys(stacks) if name != "none" and not catalog.serving_defaults(name)]
+    if not training_stacks:
         return ""
-    verb = "is a stack" if len(found) == 1 else "are stacks"
+    verb = "is a stack" if len(training_stacks) == 1 else "are stacks"
     return (
-        f"{', '.join(found)} {verb} of training: what an engine takes is at its plain defaults; "
+        f"{', '.join(training_stacks)} {verb} of training: what an engine takes is at its plain defaults; "
         f"stacks that serve: --software {', '.join(ENGINES)}"
     )
 
 
 def range_note(parts: list[str]) -> str:
-    """These parts in one line; "" for none."""
+    """Return the note on quantities outside the calibrated range, "" without any.
+
+    Args:
+        parts: texts of :func:`beyond`.
+    """
     return f"outside the calibrated range: {', '.join(parts)}" if parts else ""
 
 
 def range_notes(by_stack: Mapping[str, list[str]]) -> str:
-    """The same for designs of several stacks, each with its name.
+    """Return the note on quantities outside the calibrated range for designs of several stacks.
+
+    Args:
+        by_stack: stack → texts of :func:`beyond`.
 
     >>> range_notes({"nemo": ["devices 4,096 (rows up to 1,024)"], "vllm": []})
     'outside the calibrated range: nemo: devices 4,096 (rows up to 1,024)'
     """
     if len(by_stack) == 1:
         return range_note(*by_stack.values())
-    lone = {f"no measured rows for {stack}" for stack in by_stack}
-    named = ([*parts] if set(parts) <= lone else [f"{stack}: {', '.join(parts)}"] for stack, parts in by_stack.items())
-    texts = [text for texts in named for text in texts]
+    without_rows = {f"no measured rows for {stack}" for stack in by_stack}
+    text_groups = (
+        [*parts] if set(parts) <= without_rows else [f"{stack}: {', '.join(parts)}"]
+        for stack, parts in by_stack.items()
+    )
+    texts = [text for texts in text_groups for text in texts]
     return f"outside the calibrated range: {'; '.join(texts)}" if texts else ""
 
 

@@ -27,7 +27,7 @@ _MOST_ROUTED = {
 }
 
 #: Record of a network → leaf that adds it, name of a network without it, systems with it, fix.
-_GIVEN_BY = {
+_NETWORK_RECORDS = {
     LINKS: (
         "topology",
         "a system whose links are switched",
@@ -55,121 +55,167 @@ _OF_WORKLOAD = {**{record: record for record in (EXPERTS, *OF_SHAPE)}, **dict.fr
 
 
 def check_chip(path: str, generated: bool, where: str) -> None:
-    """Checks that an accelerator, ``generated`` or stated, has the leaf at ``path``; InputError otherwise."""
-    inner = path.removeprefix("system.accelerator.")
+    """Check that the accelerator has the leaf at ``path``.
+
+    Args:
+        path: full path of a stated leaf.
+        generated: True for a generated accelerator, which has no leaves of what is generated.
+        where: place of the value, for errors.
+
+    Raises:
+        InputError: for a leaf that only the other kind of accelerator has.
+    """
+    subpath = path.removeprefix("system.accelerator.")
     if path.startswith(f"{CHIP}.") and not generated:
         raise InputError(
             where,
-            inner.rstrip("."),
+            subpath.rstrip("."),
             "leaves of an accelerator that is not generated",
             "name a generated accelerator, such as gpu, as the system or accelerator",
         )
-    if generated and inner != path and any(inner == name or inner.startswith(f"{name}.") for name in GENERATED):
+    if generated and subpath != path and any(subpath == name or subpath.startswith(f"{name}.") for name in GENERATED):
         raise InputError(
             where,
-            f"{inner} of a generated accelerator",
+            f"{subpath} of a generated accelerator",
             "what it is generated from: chip.die_area, chip.stacks, …",
             "change the chip, or name an accelerator that is not generated",
         )
 
 
 def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
-    """Checks that a design with these values has the record of a leaf of a model's shape; InputError otherwise."""
-    needs = next((_OF_WORKLOAD[record] for record in _OF_WORKLOAD if path.startswith(f"{record}.")), None)
-    if needs is not None and not _has_record(values, needs):
-        what, such = _SHAPES[needs]
-        raise InputError(
-            where,
-            path.rpartition(".")[2],
-            f"leaves of a model without {what}",
-            f"name a workload that has {what}, such as {such}",
-        )
-
-
-def check_networks(path: str, values: MappingABC[str, Any], said: Container[str], where: str) -> None:
-    """Checks that a leaf of links without a switch, or of pods, belongs to the system.
+    """Check that the model has the record of a leaf of its shape.
 
     Args:
         path: full path of a stated leaf.
-        values: full path → value of named entries.
-        said: full paths of all stated leaves, one of which may add the record.
+        values: full path → value of the named entries.
         where: place of the value, for errors.
 
     Raises:
         InputError: for a leaf of an absent record.
     """
-    record = next((record for record in _GIVEN_BY if path.startswith(f"{record}.")), None)
+    required_record = next((_OF_WORKLOAD[record] for record in _OF_WORKLOAD if path.startswith(f"{record}.")), None)
+    if required_record is not None and not _has_record(values, required_record):
+        feature, example = _SHAPES[required_record]
+        raise InputError(
+            where,
+            path.rpartition(".")[2],
+            f"leaves of a model without {feature}",
+            f"name a workload that has {feature}, such as {example}",
+        )
+
+
+def check_networks(path: str, values: MappingABC[str, Any], explicit_paths: Container[str], where: str) -> None:
+    """Check that a leaf of links without a switch, or of pods, belongs to the system.
+
+    Args:
+        path: full path of a stated leaf.
+        values: full path → value of named entries.
+        explicit_paths: full paths of all stated leaves, one of which may add the record.
+        where: place of the value, for errors.
+
+    Raises:
+        InputError: for a leaf of an absent record.
+    """
+    record = next((record for record in _NETWORK_RECORDS if path.startswith(f"{record}.")), None)
     if record is None or _has_record(values, record):
         return
-    giver, without, allowed, fix = _GIVEN_BY[record]
-    if f"{record}.{giver}" not in said:
+    adding_leaf, networks, allowed, fix = _NETWORK_RECORDS[record]
+    if f"{record}.{adding_leaf}" not in explicit_paths:
         network, _, _ = record.rpartition(".")
-        raise InputError(where, f"{path.removeprefix(f'{network}.')} of {without}", allowed, fix)
+        raise InputError(where, f"{path.removeprefix(f'{network}.')} of {networks}", allowed, fix)
 
 
 def check_tiers(path: str, value: float, offloaded: MappingABC[str, Any], where: str) -> None:
-    """Checks that a share of offloaded bytes has something offloaded; InputError otherwise.
+    """Check that a share of offloaded bytes has something offloaded.
 
     Args:
         path: full path of a stated leaf.
         value: its value.
         offloaded: full path → value of the offload options of the mapping, 0 for none.
         where: place of the value, for errors.
+
+    Raises:
+        InputError: for a share of an option that is 0.
     """
     name = path.removeprefix("mapping.tiers.")
-    of = _SHARE_OF.get(name, "")
-    if of and value and not offloaded.get(f"mapping.{of}"):
+    option = _SHARE_OF.get(name, "")
+    if option and value and not offloaded.get(f"mapping.{option}"):
         raise InputError(
             where,
-            f"{name} = {value:g} without {of}",
-            f"shares of what {of} takes off the device",
-            f"set {of} too, or leave {name} out",
+            f"{name} = {value:g} without {option}",
+            f"shares of what {option} takes off the device",
+            f"set {option} too, or leave {name} out",
         )
 
 
-def check_routing(experts: Experts, where: MappingABC[str, str], otherwise: str, moving: Container[str] = ()) -> None:
-    """Checks that the experts per token, groups, and rows of an expert of a mixture exist.
+def check_routing(
+    experts: Experts, places: MappingABC[str, str], default_place: str, varied_paths: Container[str] = ()
+) -> None:
+    """Check that the experts per token, the groups, and the rows of an expert of a mixture exist.
 
     Args:
         experts: numbers in SI units.
-        where: full path of a stated leaf → its place, for errors.
-        otherwise: place of all other leaves.
-        moving: full paths of leaves that differ between designs, for which limits are reasons of infeasibility.
+        places: full path of a stated leaf → its place, for errors.
+        default_place: place of all other leaves.
+        varied_paths: full paths of leaves that differ between designs, for which limits are reasons of infeasibility.
 
     Raises:
         InputError: for the first leaf above its limit.
     """
-    for name, is_kept in experts.kept.items():
-        got, most, of = float(getattr(experts, name)), experts.most[name], _MOST_ROUTED[name]
-        both = [f"{EXPERTS}.{one}" for one in (name, *of.split(" / "))]
-        if not is_kept and not any(path in moving for path in both):
-            stated = next((where[path] for path in both if path in where), otherwise)
-            raise InputError(stated, f"{name} = {got:g}", f"at most {of} = {most:g}", f"lower {name}, or change {of}")
+    for name, is_allowed in experts.kept.items():
+        number, most, limit_expression = float(getattr(experts, name)), experts.most[name], _MOST_ROUTED[name]
+        limit_paths = [f"{EXPERTS}.{leaf_name}" for leaf_name in (name, *limit_expression.split(" / "))]
+        if not is_allowed and not any(path in varied_paths for path in limit_paths):
+            place = next((places[path] for path in limit_paths if path in places), default_place)
+            raise InputError(
+                place,
+                f"{name} = {number:g}",
+                f"at most {limit_expression} = {most:g}",
+                f"lower {name}, or change {limit_expression}",
+            )
 
 
 def check_load(loads: Iterable[float], has_rate: bool, where: str) -> None:
-    """InputError for ``load=rate`` without a rate."""
+    """Check that ``load=rate`` has a rate.
+
+    Args:
+        loads: codes of :class:`dse.types.Load`.
+        has_rate: True where a request rate is stated.
+        where: place of the value, for errors.
+
+    Raises:
+        InputError: for a load by rate without one.
+    """
     if float(Load.rate) in map(float, loads) and not has_rate:
         raise InputError(where, "load = rate without request_rate", "a rate, requests/s", "set request_rate")
 
 
 def check_turns(requests: Requests | None, turns: Any, where: str) -> None:
-    """InputError for sessions whose mean prompt does not hold the answers of their earlier turns and new tokens."""
+    """Check that the mean prompt of a session holds the answers of its earlier turns and new tokens.
+
+    Args:
+        requests: of the workload; None passes.
+        turns: mean number of turns of a session.
+        where: place of the value, for errors.
+
+    Raises:
+        InputError: for a prompt that is too short.
+    """
     if requests is None or not isinstance(turns, int | float) or turns <= 1.0:
         return
-    own = requests.prompt_tokens * (1.0 - requests.prefix_share)
-    least = 0.5 * (requests.output_tokens * (turns - 1.0) + turns + 1.0)
-    if isinstance(own, int | float) and own < least:
+    unshared_tokens = requests.prompt_tokens * (1.0 - requests.prefix_share)
+    least_tokens = 0.5 * (requests.output_tokens * (turns - 1.0) + turns + 1.0)
+    if isinstance(unshared_tokens, int | float) and unshared_tokens < least_tokens:
         raise InputError(
             where,
-            f"{own:g} tokens of a mean prompt beyond its shared prefix for {turns:g} turns",
-            f"{least:g} or more: half of the answers of all turns, and new tokens",
+            f"{unshared_tokens:g} tokens of a mean prompt beyond its shared prefix for {turns:g} turns",
+            f"{least_tokens:g} or more: half of the answers of all turns, and new tokens",
             "longer prompt_tokens, fewer turns or shorter output_tokens",
         )
 
 
 def has_experts(values: MappingABC[str, Any]) -> bool:
-    """Whether values by full path include a mixture of experts."""
+    """True where values by full path include a mixture of experts."""
     return _has_record(values, EXPERTS)
 
 
@@ -178,18 +224,21 @@ def _has_record(values: MappingABC[str, Any], record: str) -> bool:
 
 
 def check_vendor(stack: str, system: str, where: str) -> None:
-    """Checks that a stack exists for the vendor of a system's accelerator; InputError otherwise.
+    """Check that a stack exists for the vendor of a system's accelerator.
 
     Args:
-        stack: of the catalogue.
-        system: of the catalogue, or an accelerator.
+        stack: name in the catalogue.
+        system: name of a system or an accelerator in the catalogue.
         where: place of the value, for errors.
+
+    Raises:
+        InputError: for a stack of other vendors.
     """
     if clash := catalog.foreign(stack, system):
-        vendor, known = clash
+        vendor, vendors = clash
         raise InputError(
             where,
             f"{stack} on {system} of {vendor}",
-            f"a stack that exists for {vendor} ({stack}: {', '.join(known)})",
+            f"a stack that exists for {vendor} ({stack}: {', '.join(vendors)})",
             "name another stack; --any-option (any_option=True) runs it anyway",
         )

@@ -45,7 +45,7 @@ def stack_values(
     experts: bool = False,
     zero_stage: float | None = None,
 ) -> catalog.Values:
-    """Values that a stack brings into a design: its own leaves, and defaults of open mapping options.
+    """Return the values that a stack brings into a design: its own leaves, and defaults of open mapping options.
 
     Args:
         name: of the stack, in the catalogue.
@@ -53,16 +53,22 @@ def stack_values(
         any_option: leave out capabilities, so that all options are allowed.
         experts: include the cost of mixtures of experts, for workloads with experts.
         zero_stage: ZeRO stage that the mapping states, if it does.
+
+    Returns:
+        Full path → value in SI units.
+
+    Raises:
+        InputError: for an unknown stack, and for a fault of its file.
     """
-    own = catalog.within("software", catalog.values("software", name, where))
+    values = catalog.within("software", catalog.values("software", name, where))
     if experts:
-        own |= catalog.within("software.experts", catalog.expert_kernels(name, where))
-        own |= catalog.within("mapping.experts", catalog.expert_options(name, where))
+        values |= catalog.within("software.experts", catalog.expert_kernels(name, where))
+        values |= catalog.within("mapping.experts", catalog.expert_options(name, where))
     if any_option:
-        own = {path: value for path, value in own.items() if not path.startswith(CAN)}
+        values = {path: value for path, value in values.items() if not path.startswith(CAN)}
     serving = catalog.within("mapping.serving", catalog.serving_defaults(name, where))
     options = catalog.mapping_defaults(name, where, zero_stage=zero_stage)
-    return own | catalog.within("mapping", options) | serving
+    return values | catalog.within("mapping", options) | serving
 
 
 def design(
@@ -75,7 +81,7 @@ def design(
     kind: str = "training",
     **settings: Any,
 ) -> Design:
-    """One design from catalogue names and leaf values.
+    """Compose one design from catalogue names and leaf values.
 
     Args:
         workload: catalogue name of the model.
@@ -95,8 +101,8 @@ def design(
     Raises:
         InputError: for unknown names, values with a wrong unit or out of bounds, and stacks of other vendors.
 
-    >>> made = design("megatron-1t", "selene", n_devices=3072, tp=8, pp=64, recompute="full")
-    >>> made.mapping.dp, made.system.scale_up.bandwidth
+    >>> cluster_design = design("megatron-1t", "selene", n_devices=3072, tp=8, pp=64, recompute="full")
+    >>> cluster_design.mapping.dp, cluster_design.system.scale_up.bandwidth
     (6.0, 300000000000.0)
     """
     if kind not in KINDS:
@@ -105,35 +111,37 @@ def design(
     serves = kind == "serving" or any(read_as(name).startswith(LEAVES_OF_SERVING) for name in settings)
     serves |= any(path.startswith(LEAVES_OF_SERVING) for name in settings for path in paths_by_ending().get(name, []))
     paths_of = {name: leaf_path(name, where, serves) for name in settings}
-    stated = {path: leaf_value(path, settings[name], f"{where}.{name}") for name, path in paths_of.items()}
-    serves |= any(path.startswith(LEAVES_OF_SERVING) for path in stated)
+    explicit_values = {path: leaf_value(path, settings[name], f"{where}.{name}") for name, path in paths_of.items()}
+    serves |= any(path.startswith(LEAVES_OF_SERVING) for path in explicit_values)
     stack = catalog.default_software(system, serving=serves, workload=workload) if software is None else software
-    values = _named_values(workload, system, stack, any_option, stated.get("mapping.zero_stage"))
-    _check_stated(stated, values, where)
+    values = _named_values(workload, system, stack, any_option, explicit_values.get("mapping.zero_stage"))
+    _check_explicit(explicit_values, values, where)
     plain = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {})
-    if serves and not set(catalog.SERVED_FORMAT) & set(stated):
+    if serves and not set(catalog.SERVED_FORMAT) & set(explicit_values):
         values |= catalog.served_format(workload, values)
-    values = plain | values | assumed(stated) | stated
-    check_load([stated[LOAD]] if LOAD in stated else (), REQUEST_RATE in stated, f"{where}.load")
-    made = paths.build(Design, values | _sizes(values, stated, n_devices))
-    if made.workload.reuse is not None:
-        check_turns(made.workload.requests or Requests(), made.workload.reuse.turns, f"{where}.turns")
-    if made.workload.experts is not None:
-        named = {path: f"{where}.{short_name(path)}" for path in stated}
-        check_routing(made.workload.experts, named, f"{where}: experts")
-    return with_serving_defaults(made) if kind == "serving" else made
+    values = plain | values | assumed(explicit_values) | explicit_values
+    check_load(
+        [explicit_values[LOAD]] if LOAD in explicit_values else (), REQUEST_RATE in explicit_values, f"{where}.load"
+    )
+    built_design = paths.build(Design, values | _device_counts(values, explicit_values, n_devices))
+    if built_design.workload.reuse is not None:
+        check_turns(built_design.workload.requests or Requests(), built_design.workload.reuse.turns, f"{where}.turns")
+    if built_design.workload.experts is not None:
+        places = {path: f"{where}.{short_name(path)}" for path in explicit_values}
+        check_routing(built_design.workload.experts, places, f"{where}: experts")
+    return with_serving_defaults(built_design) if kind == "serving" else built_design
 
 
 def _check_texts(names: MappingABC[str, Any], where: str) -> None:
-    """Checks that names of the catalogue are texts; the stack may be absent."""
-    for kind, given in names.items():
-        if not isinstance(given, str) and (given is not None or kind != "software"):
-            shown = f"see: dse catalog list {kind}"
-            raise InputError(f"{where}: {kind}", repr(given), "a name of the catalogue", shown)
+    """Check that names of the catalogue are texts; only the stack may be None."""
+    for kind, name in names.items():
+        if not isinstance(name, str) and (name is not None or kind != "software"):
+            fix = f"see: dse catalog list {kind}"
+            raise InputError(f"{where}: {kind}", repr(name), "a name of the catalogue", fix)
 
 
 def _named_values(workload: str, system: str, stack: str, any_option: bool, zero_stage: float | None) -> dict[str, Any]:
-    """Full path → value of the named entries of the catalogue."""
+    """Return full path → value of the named entries of the catalogue."""
     catalog.resolve("software", stack, "software")
     if not any_option:
         check_vendor(stack, system, "software")
@@ -146,20 +154,20 @@ def _named_values(workload: str, system: str, stack: str, any_option: bool, zero
     )
 
 
-def _check_stated(stated: dict[str, Any], values: dict[str, Any], where: str) -> None:
-    """Checks that stated leaves belong to such a design.
+def _check_explicit(explicit_values: dict[str, Any], values: dict[str, Any], where: str) -> None:
+    """Check that the leaves that a design states belong to it.
 
     Args:
-        stated: full path → value.
+        explicit_values: full path → value.
         values: those of the named entries.
         where: place of the values, for errors.
     """
-    for path in stated:
+    for path in explicit_values:
         check_chip(path, f"{CHIP}.die_area" in values, where)
         check_experts(path, values, where)
-        check_networks(path, values, stated, where)
-        check_tiers(path, stated[path], values | stated, f"{where}.{short_name(path)}")
-    policy = stated.get("mapping.recompute", 0.0)
+        check_networks(path, values, explicit_values, where)
+        check_tiers(path, explicit_values[path], values | explicit_values, f"{where}.{short_name(path)}")
+    policy = explicit_values.get("mapping.recompute", 0.0)
     if policy >= Recompute.norms and not has_experts(values):
         raise InputError(
             f"{where}.recompute",
@@ -169,8 +177,10 @@ def _check_stated(stated: dict[str, Any], values: dict[str, Any], where: str) ->
         )
 
 
-def _sizes(values: MappingABC[str, Any], stated: MappingABC[str, Any], n_devices: int | None) -> dict[str, float]:
-    """``dp`` and the number of devices, one derived from the other."""
+def _device_counts(
+    values: MappingABC[str, Any], explicit_values: MappingABC[str, Any], n_devices: int | None
+) -> dict[str, float]:
+    """Return ``dp`` and the number of devices, one derived from the other."""
     parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
     dp = values["mapping.dp"]
     if n_devices is not None:
@@ -178,7 +188,7 @@ def _sizes(values: MappingABC[str, Any], stated: MappingABC[str, Any], n_devices
             raise InputError(
                 "n_devices", str(n_devices), f"a whole number, 1 to {MOST:,}", "give the number of devices"
             )
-        if "mapping.dp" not in stated:
+        if "mapping.dp" not in explicit_values:
             if n_devices % parallel:
                 raise InputError(
                     "n_devices",
@@ -187,5 +197,7 @@ def _sizes(values: MappingABC[str, Any], stated: MappingABC[str, Any], n_devices
                     "change n_devices or one of the degrees",
                 )
             dp = n_devices / parallel
-    devices = values[N_DEVICES] if N_DEVICES in stated else parallel * dp if n_devices is None else float(n_devices)
+    devices = (
+        values[N_DEVICES] if N_DEVICES in explicit_values else parallel * dp if n_devices is None else float(n_devices)
+    )
     return {"mapping.dp": dp, N_DEVICES: devices}

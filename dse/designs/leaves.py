@@ -30,26 +30,38 @@ R = TypeVar("R")
 
 @functools.cache
 def leaves() -> dict[str, dict[str, Any]]:
-    """Leaves of a design without optional records: path → metadata (symbol, units, long_name, bounds, enum)."""
+    """Return the leaves of a design without optional records.
+
+    Returns:
+        Full path → metadata: symbol, units, long_name, bounds, enum.
+    """
     return paths.leaves(Design)
 
 
 @functools.cache
 def known_leaves() -> dict[str, dict[str, Any]]:
-    """All possible leaves of a design, those of optional records (``OPTIONAL``) included: path → metadata."""
+    """Return the leaves of a design with all its optional records (``OPTIONAL``).
+
+    Returns:
+        Full path → metadata: symbol, units, long_name, bounds, enum.
+    """
     optional = (paths.leaves(record, f"{path}.") for path, record in OPTIONAL.items())
     return functools.reduce(operator.or_, optional, leaves())
 
 
 def leaves_of(design: Design) -> dict[str, dict[str, Any]]:
-    """Leaves of ``design`` without presets: path → metadata."""
+    """Return the leaves of ``design`` with the optional records that it has.
+
+    Returns:
+        Full path → metadata: symbol, units, long_name, bounds, enum.
+    """
     prefixes = tuple(f"{path}." for path in OPTIONAL if leaf(design, path) is None)
-    return {path: about for path, about in known_leaves().items() if not (prefixes and path.startswith(prefixes))}
+    return {path: metadata for path, metadata in known_leaves().items() if not (prefixes and path.startswith(prefixes))}
 
 
 @functools.cache
 def paths_by_ending() -> dict[str, list[str]]:
-    """Dotted ending → full paths of the leaves that it may name."""
+    """Return each dotted ending of a path → full paths of the leaves that it may name."""
     endings: dict[str, list[str]] = {}
     for path in known_leaves():
         for ending in path_endings(path):
@@ -58,7 +70,7 @@ def paths_by_ending() -> dict[str, list[str]]:
 
 
 def path_endings(path: str) -> list[str]:
-    """Dotted endings of a path that may name the leaf.
+    """Return the dotted endings of a path that may name the leaf, the longest first.
 
     Those of a chip begin at ``chip`` or at its node, those of a stack's capabilities at ``can``, so that others stay
     unique.
@@ -77,37 +89,43 @@ MOST = 10**9
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number, not a truth value or a text."""
+    """True for a number that is neither a truth value nor a text."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def is_whole(value: Any, least: int = 1, most: int = MOST) -> bool:
-    """Whether a value is a whole number within bounds, such as 8.0."""
-    return is_number(value) and least <= value <= most and value == int(value)
+def is_whole(value: Any, minimum: int = 1, maximum: int = MOST) -> bool:
+    """True for a whole number from ``minimum`` to ``maximum``, such as 8 or 8.0."""
+    return is_number(value) and minimum <= value <= maximum and value == int(value)
 
 
 def is_of_workload(path: str) -> bool:
-    """Whether a leaf, or a catalogue name, by its full path belongs to the workload."""
+    """True for a leaf of the workload, by its full path."""
     return path.partition(".")[0] == "workload"
 
 
 #: Leaves whose names in engines and benchmarks of serving (isl, max_num_seqs) are read as these leaves.
-_READ_AS = {"prompt_tokens", "output_tokens", "concurrency", "request_rate", "most_sequences"}
+_ALIASED_LEAVES = {"prompt_tokens", "output_tokens", "concurrency", "request_rate", "most_sequences"}
 
 
 @functools.cache
-def _spellings() -> dict[str, list[str]]:
-    """Letters and digits of another tool's name → full paths of the leaves that it is read as."""
-    found: dict[str, list[str]] = {}
+def _paths_by_spelling() -> dict[str, list[str]]:
+    """Return the letters and digits of another tool's name → full paths of the leaves that it stands for."""
+    paths_by_spelling: dict[str, list[str]] = {}
     for ours, theirs in THEIRS.items():
         names = [name for name in ours.split() if name in paths_by_ending()]  # the others are metrics
-        if names[:1] == ours.split()[:1] and _READ_AS & set(names) and set(names) <= _READ_AS | {"global_batch"}:
-            found |= {plain(word): [paths_by_ending()[name][0] for name in names] for word in theirs.split()}
-    return found
+        if (
+            names[:1] == ours.split()[:1]
+            and _ALIASED_LEAVES & set(names)
+            and set(names) <= _ALIASED_LEAVES | {"global_batch"}
+        ):
+            paths_by_spelling |= {
+                plain(word): [paths_by_ending()[name][0] for name in names] for word in theirs.split()
+            }
+    return paths_by_spelling
 
 
 def read_as(name: str, serving: bool | None = None) -> str:
-    """Full path of the leaf that another tool's name is read as; "" for other names, and for an ambiguous one.
+    """Return the full path of the leaf that another tool's name stands for, "" for an unknown or ambiguous name.
 
     Args:
         name: as written.
@@ -116,14 +134,14 @@ def read_as(name: str, serving: bool | None = None) -> str:
     >>> read_as("isl"), read_as("batch_size", serving=True), read_as("tp")
     ('workload.requests.prompt_tokens', 'workload.requests.concurrency', '')
     """
-    found = _spellings().get(plain(name), []) if name not in paths_by_ending() else []
-    if len(found) > 1 and serving is not None:
-        found = [path for path in found if path.startswith(LEAVES_OF_SERVING) == serving]
-    return found[0] if len(found) == 1 else ""
+    candidates = _paths_by_spelling().get(plain(name), []) if name not in paths_by_ending() else []
+    if len(candidates) > 1 and serving is not None:
+        candidates = [path for path in candidates if path.startswith(LEAVES_OF_SERVING) == serving]
+    return candidates[0] if len(candidates) == 1 else ""
 
 
 def leaf_path(name: str, where: str = "design", serving: bool | None = None) -> str:
-    """Full path of a leaf.
+    """Return the full path of a leaf.
 
     Args:
         name: a full path, any unique dotted ending, or a name of serving engines (:func:`read_as`).
@@ -136,20 +154,20 @@ def leaf_path(name: str, where: str = "design", serving: bool | None = None) -> 
     >>> leaf_path("memory.bandwidth")
     'system.accelerator.memory.bandwidth'
     """
-    found = paths_by_ending().get(name, [])
+    candidates = paths_by_ending().get(name, [])
     if name in known_leaves():
         return name
-    if theirs := read_as(name, serving):
-        return theirs
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise InputError(where, repr(name), " or ".join(found), "write more of the path")
+    if alias_path := read_as(name, serving):
+        return alias_path
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        raise InputError(where, repr(name), " or ".join(candidates), "write more of the path")
     raise unknown_name(where, name, paths_by_ending(), "leaves of a design", "dse list leaves")
 
 
 def short_name(path: str) -> str:
-    """The shortest unique ending of a leaf's path.
+    """Return the shortest unique ending of a leaf's path.
 
     >>> short_name("system.accelerator.memory.bandwidth")
     'memory.bandwidth'
@@ -158,7 +176,7 @@ def short_name(path: str) -> str:
 
 
 def leaf_value(path: str, value: Any, where: str = "design") -> float:
-    """A leaf's value in SI units.
+    """Return a leaf's value in SI units.
 
     Args:
         path: full path of the leaf.
@@ -173,21 +191,21 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
     >>> leaf_value("mapping.recompute", "full")
     2.0
     """
-    about = known_leaves()[path]
+    metadata = known_leaves()[path]
     value = value.item() if getattr(value, "shape", None) == () else value  # NumPy, JAX or xarray scalars
-    if "enum" in about:
-        return _choice(about["enum"], value, where)
+    if "enum" in metadata:
+        return _choice(metadata["enum"], value, where)
     if isinstance(value, str):
-        number = catalog.quantity(value, about["units"], where)
+        number = catalog.quantity(value, metadata["units"], where)
     elif isinstance(value, bool | int | float):
         number = float(value)
     else:
-        raise InputError(where, repr(value), f"a number, or a string in {about['units']}", "write a single value")
-    return catalog.bounded(number, value, about["bounds"], where)
+        raise InputError(where, repr(value), f"a number, or a string in {metadata['units']}", "write a single value")
+    return catalog.bounded(number, value, metadata["bounds"], where)
 
 
 def reading_note(name: str, path: str, *values: Any) -> str:
-    """Note on another tool's name, or on the unit of a plain number for a leaf with units; "" otherwise.
+    """Return the note on another tool's name, or on the unit of a plain number for a leaf with units; else "".
 
     Args:
         name: as written.
@@ -217,34 +235,40 @@ def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
 
 
 def saturation_note(bandwidth: float, feed: float) -> str:
-    """Note on a bandwidth above ``feed``, the maximum that the cores of a chip can use; "" below it."""
-    if bandwidth <= feed:
-        return ""
-    most = quantities.setting(feed, "B/s")
-    return f"memory.bandwidth above {most} changes nothing: the cores ask for no more (power.feed); set that too"
-
-
-def mesh_note(mesh: float, bandwidth: float, built: float, *domains: float) -> str:
-    """Note on a full mesh of another size than built; "" for a switched domain, and for the size that was built.
+    """Return the note that a memory bandwidth is more than the cores can use, "" where they can.
 
     Args:
-        mesh: 1 for a full mesh, 0 for a switch.
-        bandwidth: of one device and direction, in B/s.
-        built: devices of the mesh in the catalogue.
-        *domains: stated numbers of devices.
+        bandwidth: of the memory, in B/s.
+        feed: maximum that the cores of the chip can use, in B/s.
     """
-    other = next((domain for domain in domains if domain != built), None)
-    if not mesh or other is None:
+    if bandwidth <= feed:
         return ""
-    each = quantities.setting(bandwidth / max(other - 1.0, 1.0), "B/s")
+    feed_text = quantities.setting(feed, "B/s")
+    return f"memory.bandwidth above {feed_text} changes nothing: the cores ask for no more (power.feed); set that too"
+
+
+def mesh_note(is_mesh: float, bandwidth: float, catalogue_size: float, *sizes: float) -> str:
+    """Return the note on a full mesh of another size than was built, "" for the built size and for a switch.
+
+    Args:
+        is_mesh: 1 for a full mesh, 0 for a switch.
+        bandwidth: of one device and direction, in B/s.
+        catalogue_size: devices of the mesh in the catalogue.
+        *sizes: stated numbers of devices.
+    """
+    domain_size = next((domain for domain in sizes if domain != catalogue_size), None)
+    if not is_mesh or domain_size is None:
+        return ""
+    peer_bandwidth = quantities.setting(bandwidth / max(domain_size - 1.0, 1.0), "B/s")
     return (
-        f"scale_up.domain = {other:g} of a full mesh built for {built:g}: each device has {each} to each other one, "
-        "without a switch; name a switched network (axis scale_up) for a larger domain"
+        f"scale_up.domain = {domain_size:g} of a full mesh built for {catalogue_size:g}: "
+        f"each device has {peer_bandwidth} to each other one, without a switch; "
+        "name a switched network (axis scale_up) for a larger domain"
     )
 
 
 def replace(record: R, values: MappingABC[str, Any]) -> R:
-    """A copy of a design, or of a record of one, with the leaves at these paths replaced.
+    """Copy a design, or a record of one, with the leaves at these paths replaced.
 
     Args:
         record: a design; its leaves may be traced, or arrays of many designs.
@@ -259,13 +283,16 @@ def replace(record: R, values: MappingABC[str, Any]) -> R:
         return record
     heads: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
-        head, _, rest = path.partition(".")
-        heads.setdefault(head, {})[rest] = value
-    changed = {head: rest[""] if "" in rest else replace(getattr(record, head), rest) for head, rest in heads.items()}
+        head, _, subpath = path.partition(".")
+        heads.setdefault(head, {})[subpath] = value
+    changed = {
+        head: subpath[""] if "" in subpath else replace(getattr(record, head), subpath)
+        for head, subpath in heads.items()
+    }
     copied: Any = record
     return dataclasses.replace(copied, **changed)
 
 
 def leaf(record: Any, path: str) -> Any:
-    """Value at a path of a design, or of a record of one."""
+    """Return the value at a dotted path of a design, or of a record of one."""
     return functools.reduce(getattr, path.split("."), record)

@@ -15,22 +15,24 @@ from dse.types import Accelerator, Emissions, Made, Prices
 
 
 def stands_in_for_price(device: Accelerator, prices: Prices) -> str:
-    """Estimate in place of an accelerator's price, in words; "" for a stated price or a generated accelerator.
+    """Return the estimate in place of an accelerator's price in words.
+
+    It is "" for a stated price and for a generated accelerator.
 
     >>> from dse import types
     >>> stands_in_for_price(catalog.record(types.Accelerator, "b300"), Prices())
     '35 USD/W of its power limit'
     """
-    made = device.made or Made()
-    if device.chip is not None or made.price:
+    manufacture = device.made or Made()
+    if device.chip is not None or manufacture.price:
         return ""
-    if made.logic_area:
-        return f"cost of its dies and memory over 1 - margin of {percent(float(made.margin))}"
+    if manufacture.logic_area:
+        return f"cost of its dies and memory over 1 - margin of {percent(float(manufacture.margin))}"
     return f"{float(prices.watt_price):g} USD/W of its power limit"
 
 
 def stands_in_for_dies(device: Accelerator, emissions: Emissions) -> str:
-    """Estimate in place of the emissions of an accelerator's unknown dies, in words; "" for known dies.
+    """Return the estimate in place of the emissions of an accelerator's unknown dies in words, "" for known dies.
 
     >>> from dse import types
     >>> stands_in_for_dies(catalog.record(types.Accelerator, "b300"), Emissions())
@@ -42,25 +44,33 @@ def stands_in_for_dies(device: Accelerator, emissions: Emissions) -> str:
 
 
 def unpriced(slugs: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Accelerators without a stated price: those with unknown dies, and the others.
+    """Return the accelerators without a stated price.
+
+    Args:
+        slugs: of accelerators in the catalogue.
+
+    Returns:
+        Slugs of those with unknown dies, and of those with known dies.
 
     >>> unpriced(["h100-sxm-80gb", "b300-sxm-288gb", "tpu-v5p", "gpu"])
     (['b300-sxm-288gb'], ['tpu-v5p'])
     """
-    found = {slug: catalog.made(slug) for slug in _stated(slugs)}
-    free = [slug for slug, made in found.items() if not made["price"]]
-    return [s for s in free if not found[s]["logic_area"]], [s for s in free if found[s]["logic_area"]]
+    manufactures = {slug: catalog.made(slug) for slug in _sold_accelerators(slugs)}
+    unpriced_slugs = [slug for slug, manufacture in manufactures.items() if not manufacture["price"]]
+    return [s for s in unpriced_slugs if not manufactures[s]["logic_area"]], [
+        s for s in unpriced_slugs if manufactures[s]["logic_area"]
+    ]
 
 
 def without_dies(slugs: Iterable[str]) -> list[str]:
-    """Accelerators with unknown dies.
+    """Return the accelerators with unknown dies.
 
     >>> without_dies(["h100-sxm-80gb", "b300-sxm-288gb"])
     ['b300-sxm-288gb']
     """
-    return [slug for slug in _stated(slugs) if not catalog.made(slug)["logic_area"]]
+    return [slug for slug in _sold_accelerators(slugs) if not catalog.made(slug)["logic_area"]]
 
 
-def _stated(slugs: Iterable[str]) -> list[str]:
-    """Accelerators that are not generated, each once."""
+def _sold_accelerators(slugs: Iterable[str]) -> list[str]:
+    """Return the accelerators that are not generated, without repetitions."""
     return [s for s in dict.fromkeys(slugs) if catalog.entry("accelerator", s).value("chip.node") is None]

@@ -235,7 +235,11 @@ NOT_OF_ENGINES = tuple(
 
 
 def read_instead(path: str, unread: tuple[str, ...]) -> str:
-    """Name of the leaf of kernels that is read in the place of one that is not; "" where there is none.
+    """Return the name of the kernel leaf that is read in place of an unread one, "" where there is none.
+
+    Args:
+        path: full path of the unread leaf.
+        unread: prefixes of the leaves that a study does not read.
 
     >>> read_instead("system.accelerator.kernels.matrix_efficiency", NOT_OF_ENGINES)
     'gemm_efficiency'
@@ -261,32 +265,35 @@ OPTIONAL: dict[str, type] = {
 }
 
 
-def assumed_tokens(stated: Container[str]) -> dict[str, float]:
-    """Full path → assumed tokens of a run of adapters without stated ones, else empty.
+def assumed_tokens(explicit_paths: Container[str]) -> dict[str, float]:
+    """Return the assumed tokens of a run of adapters by full path, empty where tokens are stated or nothing is adapted.
 
     Args:
-        stated: full paths of the stated leaves, and names of records.
+        explicit_paths: full paths of the stated leaves, and names of records.
 
     >>> assumed_tokens({"workload.adapters.rank": 16.0})
     {'workload.run_tokens': 100000000.0}
     """
-    adapts = any(path in stated for path in paths.leaves(Adapters, "workload.adapters."))
-    return {RUN_TOKENS: TUNING_TOKENS} if adapts and RUN_TOKENS not in stated else {}
+    adapts = any(path in explicit_paths for path in paths.leaves(Adapters, "workload.adapters."))
+    return {RUN_TOKENS: TUNING_TOKENS} if adapts and RUN_TOKENS not in explicit_paths else {}
 
 
-def assumed(stated: Container[str]) -> dict[str, float]:
-    """Full path → value of leaves that follow from stated ones: tokens of adapters, the load of a stated rate.
+def assumed(explicit_paths: Container[str]) -> dict[str, float]:
+    """Return full path → value of leaves that follow from stated ones: tokens of adapters, the load of a stated rate.
+
+    Args:
+        explicit_paths: full paths of the stated leaves, and names of records.
 
     >>> assumed({"workload.requests.request_rate": 5.0})
     {'workload.requests.load': 4.0}
     """
-    arrives = REQUEST_RATE in stated and LOAD not in stated
-    return assumed_tokens(stated) | ({LOAD: float(Load.rate)} if arrives else {})
+    arrives = REQUEST_RATE in explicit_paths and LOAD not in explicit_paths
+    return assumed_tokens(explicit_paths) | ({LOAD: float(Load.rate)} if arrives else {})
 
 
-def tokens_note(stated: Container[str]) -> str:
-    """Note that the tokens of a run of adapters are assumed, in one line; "" where stated, or without adapters."""
-    if not assumed_tokens(stated):
+def tokens_note(explicit_paths: Container[str]) -> str:
+    """Return the note that the tokens of a run of adapters are assumed, "" where they are not."""
+    if not assumed_tokens(explicit_paths):
         return ""
     return (
         f"run_tokens of adapters: {TUNING_TOKENS:,.0f} assumed, not those of pre-training; time, energy and money of a "
@@ -295,9 +302,9 @@ def tokens_note(stated: Container[str]) -> str:
 
 
 def with_serving_defaults(design: Design) -> Design:
-    """The design with default requests, serving options and engine where they are absent."""
-    given = design.workload.requests, design.mapping.serving, design.software.engine
-    requests, serving, engine = given[0] or Requests(), given[1] or Serving(), given[2] or Engine()
+    """Return the design with default requests, serving options and engine where it has none."""
+    records = design.workload.requests, design.mapping.serving, design.software.engine
+    requests, serving, engine = records[0] or Requests(), records[1] or Serving(), records[2] or Engine()
     return dataclasses.replace(
         design,
         workload=dataclasses.replace(design.workload, requests=requests),
@@ -307,6 +314,6 @@ def with_serving_defaults(design: Design) -> Design:
 
 
 def is_of_model(path: str) -> bool:
-    """Whether a leaf describes a model, not its requests or its training."""
-    apart = ("workload.requests.", "workload.reuse.", *TRAINING_ALONE)
-    return path.startswith("workload.") and not path.startswith(apart)
+    """True for a leaf that describes the model itself, not its requests or its training."""
+    other_prefixes = ("workload.requests.", "workload.reuse.", *TRAINING_ALONE)
+    return path.startswith("workload.") and not path.startswith(other_prefixes)

@@ -54,13 +54,15 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
             and is held against its own ``token_limit``.
 
     Returns:
-        Scalars in SI units; a pure function, as :func:`dse.doors.serving.serve`.
+        Scalars [] in SI units; a pure function, as :func:`dse.doors.serving.serve`.
 
     Raises:
         InputError: for designs of two models, where both are plain numbers.
 
     References:
-        Splitwise: Patel et al., ISCA 2024.
+        Pools of prompts and of answers: Patel et al. (Splitwise), ISCA 2024. Requests/s of the service:
+        ``min(X_prefill, X_decode)``; transfer: ``max(b_sent / B_prefill, b_received / B_decode)`` for the bytes ``b``
+        of a device and its bandwidth ``B`` between nodes.
 
     >>> import dse
     >>> one, other = (dse.design("llama-3-8b", "h100", "vllm", concurrency=count) for count in (1, 64))

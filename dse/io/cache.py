@@ -38,7 +38,7 @@ from typing import Any
 from dse.io.files import unique_suffix
 
 #: Maximum number of values; the least recently used ones are removed first.
-_MOST_KEPT = 250
+_MAX_FILES = 250
 
 _KEY = "key"
 _KEY_BYTES = 32
@@ -48,9 +48,13 @@ _SIGNATURE_BYTES = hashlib.sha256().digest_size
 _logged: list[str] = []
 
 
-def load(made_from: str) -> Any:
-    """The value saved under this description, None without a verified one."""
-    file, key = _file(made_from), _key()
+def load(description: str) -> Any:
+    """Return the value saved under a description, None without one whose signature is valid.
+
+    Args:
+        description: inputs of the value, whose hash names its file.
+    """
+    file, key = _file(description), _key()
     content = _read(file) if file and key else None
     if not file or not key or content is None:
         return None
@@ -60,73 +64,85 @@ def load(made_from: str) -> Any:
             os.utime(file)
             return pickle.loads(value)
     else:
-        _tell(f"{file} is damaged or was not written by you: it is removed and made again")
+        _warn_once(f"{file} is damaged or was not written by you: it is removed and made again")
     with contextlib.suppress(OSError):
         file.unlink()
     return None
 
 
-def save(made_from: str, value: Any) -> None:
-    """Save a picklable value where there is a folder; not on a full or read-only disk."""
-    file, key = _file(made_from), _key()
+def save(description: str, value: Any) -> None:
+    """Save a picklable value under a description, unless there is no folder or its disk is full or read-only.
+
+    Args:
+        description: inputs of the value, whose hash names its file.
+        value: the value.
+    """
+    file, key = _file(description), _key()
     if not file or not key:
         return
     content = pickle.dumps(value)
     with contextlib.suppress(OSError):
-        with _temporary(file, _signature(key, file, content) + content) as made:
+        with _temporary(file, _signature(key, file, content) + content) as temporary:
             _clear(file)
-            made.replace(file)
-        kept = [path for path in file.parent.iterdir() if path.name != _KEY]
-        for old in sorted(kept, key=lambda path: path.stat().st_mtime)[:-_MOST_KEPT]:
-            old.unlink(missing_ok=True)
+            temporary.replace(file)
+        value_files = [path for path in file.parent.iterdir() if path.name != _KEY]
+        for oldest in sorted(value_files, key=lambda path: path.stat().st_mtime)[:-_MAX_FILES]:
+            oldest.unlink(missing_ok=True)
 
 
-def value(made_from: str, find: Callable[[], Any]) -> Any:
-    """A picklable value that depends on ``made_from`` only: the saved one, else the result of ``find``."""
-    found = load(made_from)
-    if found is None:
-        found = find()
-        save(made_from, found)
-    return found
+def value(description: str, compute: Callable[[], Any]) -> Any:
+    """Return the value saved under a description, else compute and save it.
+
+    Args:
+        description: inputs of the value, on which alone it depends.
+        compute: gives the value, which must be picklable.
+    """
+    cached = load(description)
+    if cached is None:
+        cached = compute()
+        save(description, cached)
+    return cached
 
 
 def folder() -> Path | None:
-    """The user's own folder, created if missing; None without a trusted one."""
-    own = os.environ.get("DSE_CACHE")
-    if own == "0":
+    """Return the cache folder of the user, created if missing; None without a trusted one."""
+    setting = os.environ.get("DSE_CACHE")
+    if setting == "0":
         return None
     try:
-        return _folder(Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dse")
+        return _folder(
+            Path(setting) if setting else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dse"
+        )
     except RuntimeError:  # no home folder
         return None
 
 
 @functools.cache
-def _folder(root: Path) -> Path | None:
-    found = root / f"kept-{os.getuid()}" if hasattr(os, "getuid") else root / "kept"
+def _folder(cache_root: Path) -> Path | None:
+    user_folder = cache_root / f"kept-{os.getuid()}" if hasattr(os, "getuid") else cache_root / "kept"
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        found.mkdir(mode=0o700, exist_ok=True)
-        about = found.lstat()
-        if _is_own(about) and stat.S_ISDIR(about.st_mode) and os.access(found, os.W_OK):
-            found.chmod(0o700)
-            if hasattr(os, "getuid") and found.lstat().st_mode & 0o022:
+        cache_root.mkdir(parents=True, exist_ok=True)
+        user_folder.mkdir(mode=0o700, exist_ok=True)
+        status = user_folder.lstat()
+        if _is_users(status) and stat.S_ISDIR(status.st_mode) and os.access(user_folder, os.W_OK):
+            user_folder.chmod(0o700)
+            if hasattr(os, "getuid") and user_folder.lstat().st_mode & 0o022:
                 raise PermissionError("others may write to it")
-            return found
+            return user_folder
         raise PermissionError("it is not a folder of your own that you may write to")
     except OSError as error:
-        _tell(f"no programs are kept in {found}: {error.strerror or error}")
+        _warn_once(f"no programs are kept in {user_folder}: {error.strerror or error}")
         return None
 
 
-def _is_own(about: os.stat_result) -> bool:
-    """Whether the user owns it; always true on systems without owners."""
-    return not hasattr(os, "getuid") or about.st_uid == os.getuid()
+def _is_users(status: os.stat_result) -> bool:
+    """True for a file of the user, and always on systems without owners."""
+    return not hasattr(os, "getuid") or status.st_uid == os.getuid()
 
 
-def _file(made_from: str) -> Path | None:
+def _file(description: str) -> Path | None:
     where = folder()
-    return where and where / hashlib.sha256(made_from.encode()).hexdigest()
+    return where and where / hashlib.sha256(description.encode()).hexdigest()
 
 
 # --- signatures -------------------------------------------------------------------------------------------
@@ -145,19 +161,19 @@ def _key() -> bytes | None:
 
 @functools.cache
 def key_in(where: Path) -> bytes | None:
-    """The user's key, a new one where there is no secret one; None where writing fails."""
+    """Return the user's key in a folder, a new one where there is no secret one; None where writing fails."""
     try:
         return _secret(where / _KEY) or _new_key(where / _KEY)
     except OSError as error:
-        _tell(f"no programs are kept in {where}: {error.strerror or error}")
+        _warn_once(f"no programs are kept in {where}: {error.strerror or error}")
         return None
 
 
 def _secret(file: Path) -> bytes | None:
-    """The key in a file that nobody else could read or write; any other file is removed."""
-    was_there, found = os.path.lexists(file), _read(file, secret=True)
-    if found is not None and len(found) == _KEY_BYTES:
-        return found
+    """Return the key in a file that nobody else could read or write; any other file is removed."""
+    was_there, key_bytes = os.path.lexists(file), _read(file, secret=True)
+    if key_bytes is not None and len(key_bytes) == _KEY_BYTES:
+        return key_bytes
     if was_there:  # not created by another process in the meantime
         _clear(file)
         file.unlink(missing_ok=True)
@@ -165,14 +181,14 @@ def _secret(file: Path) -> bytes | None:
 
 
 def _new_key(file: Path) -> bytes | None:
-    """The first key written by any process."""
-    with _temporary(file, secrets.token_bytes(_KEY_BYTES)) as made:
+    """Return the first key that any process writes to a file."""
+    with _temporary(file, secrets.token_bytes(_KEY_BYTES)) as temporary:
         try:
-            os.link(made, file)
+            os.link(temporary, file)
         except FileExistsError:
             pass
         except OSError:  # a file system without links
-            made.replace(file)
+            temporary.replace(file)
     return _secret(file)
 
 
@@ -180,14 +196,14 @@ def _new_key(file: Path) -> bytes | None:
 
 
 def _read(file: Path, secret: bool = False) -> bytes | None:
-    """Content of a regular file of the user, ``secret`` if nobody else may read it; else None."""
+    """Return the content of a regular file of the user, else None; a ``secret`` one must be closed to others."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        with open(os.open(file, flags), "rb") as opened:
-            about = os.fstat(opened.fileno())
-            open_to_others = secret and hasattr(os, "getuid") and about.st_mode & 0o077
-            usable = stat.S_ISREG(about.st_mode) and _is_own(about) and not open_to_others
-            return opened.read() if usable else None
+        with open(os.open(file, flags), "rb") as stream:
+            status = os.fstat(stream.fileno())
+            open_to_others = secret and hasattr(os, "getuid") and status.st_mode & 0o077
+            usable = stat.S_ISREG(status.st_mode) and _is_users(status) and not open_to_others
+            return stream.read() if usable else None
     except OSError:
         return None
 
@@ -200,19 +216,19 @@ def _clear(file: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(file: Path, content: bytes) -> Iterator[Path]:
-    """A complete new file with this content next to ``file``, to be renamed."""
-    made = file.with_name(f"{file.name}.{secrets.token_hex(4)}.{unique_suffix()}")
+    """Yield a complete new file with this content next to ``file``, to be renamed."""
+    temporary = file.with_name(f"{file.name}.{secrets.token_hex(4)}.{unique_suffix()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        with open(os.open(made, flags, 0o600), "wb") as opened:
-            opened.write(content)
-        yield made
+        with open(os.open(temporary, flags, 0o600), "wb") as stream:
+            stream.write(content)
+        yield temporary
     finally:
-        made.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def _tell(message: str) -> None:
-    """Print the first message of this process on standard error."""
+def _warn_once(message: str) -> None:
+    """Print a message on standard error, only the first one of this process."""
     if not _logged:
         _logged.append(message)
         logging.getLogger("dse").warning("kept programs: %s", message)

@@ -22,7 +22,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def program(command: str) -> str | None:
-    """Module that finishes a command of dse; None where the package is in no checkout."""
+    """Return the module that finishes a command of dse, None where the package is in no checkout."""
     try:
         project = tomllib.loads((_PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -32,9 +32,17 @@ def program(command: str) -> str | None:
 
 
 def run(module: str, arguments: Sequence[object], output: int | None = None) -> tuple[int, str]:
-    """Exit status, and the text that was written to ``output`` (``subprocess.PIPE``; None: to standard output).
+    """Run a module in a process of its own.
 
     In a session of its own the program hears no Ctrl-C: an interrupted command ends it, with what it has started.
+
+    Args:
+        module: name of the module.
+        arguments: words after it.
+        output: ``subprocess.PIPE`` to return its output, None for standard output.
+
+    Returns:
+        Exit status, and the output as text.
     """
     path = os.pathsep.join(filter(None, [str(_PACKAGE.parent), os.environ.get("PYTHONPATH")]))
     sys.stdout.flush()
@@ -56,7 +64,7 @@ def run(module: str, arguments: Sequence[object], output: int | None = None) -> 
 
 
 class _Session:
-    """A process with all that it has started."""
+    """A process with all processes that it has started."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

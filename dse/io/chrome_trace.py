@@ -21,10 +21,17 @@ def write(
     force: bool = False,
     head: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write events, one a line, with ``about`` as the metadata of the trace, after further keys of ``head``.
+    """Write events, one a line, and the metadata of a trace.
 
     Raises:
         InputError: where ``path`` must not be written (:func:`dse.io.outputs.checked`), or writing fails.
+
+    Args:
+        events: in Chrome's format, with times in µs.
+        about: metadata of the trace.
+        path: of the file.
+        force: replace a regular file that dse has not written.
+        head: further keys in front.
     """
     with outputs.replacing(path, force) as partial, partial.open("w", encoding="utf-8") as file:
         file.write(json.dumps({**(head or {}), "note": MARK, "displayTimeUnit": "ms", "otherData": dict(about)})[:-1])

@@ -39,7 +39,7 @@ def fuse_outputs() -> None:
 
 @functools.cache
 def reuse_memory() -> None:
-    """Let the allocator of glibc keep freed arrays: each chunk's would be new pages, whose clearing takes a third.
+    """Let the allocator of glibc keep freed arrays, since clearing new pages for each chunk takes a third of the time.
 
     Few heaps: with one a thread, each keeps the largest arrays that its thread ever had, and memory grows for hours.
     The heap's next 192 MB get pages of 2 MB once they are used: dozens of arrays are read and written side by side, in
@@ -61,14 +61,14 @@ def reuse_memory() -> None:
 
 
 def processors() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def double_precision(wanted: bool = True) -> AbstractContextManager[None]:
-    """Context manager of double precision; ``jax.enable_x64``, which is elsewhere in JAX 0.6."""
+def double_precision(enabled: bool = True) -> AbstractContextManager[None]:
+    """Return the context manager of double precision, ``jax.enable_x64``, which is elsewhere in JAX 0.6."""
     import jax
 
     where: Any = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")
-    block: AbstractContextManager[None] = where.enable_x64(wanted)
+    block: AbstractContextManager[None] = where.enable_x64(enabled)
     return block

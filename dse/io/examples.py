@@ -33,12 +33,12 @@ class Example(NamedTuple):
 
     @property
     def file(self) -> Path:
-        """Path of its file."""
+        """Return the path of its file."""
         return _folder() / f"{self.name}.toml"
 
 
 def names() -> list[str]:
-    """Names of all examples, sorted.
+    """Return the names of all examples, sorted.
 
     >>> "megatron_1t_4096_a100" in names()
     True
@@ -47,24 +47,34 @@ def names() -> list[str]:
 
 
 def listed() -> list[Example]:
-    """All examples.
+    """Return all examples, sorted by name.
 
-    >>> next(one.command for one in listed() if one.name == "splitwise_pools")
+    >>> next(example.command for example in listed() if example.name == "splitwise_pools")
     'dse pools example:splitwise_pools'
     """
-    return [_described(name) for name in names()]
+    return [_read_example(name) for name in names()]
 
 
 def found(name: str) -> Example:
-    """The example of a name, with or without ``example:`` and ``.toml``; InputError for an unknown one."""
+    """Return the example of a name.
+
+    Args:
+        name: with or without ``example:`` and ``.toml``.
+
+    Raises:
+        InputError: for an unknown name.
+    """
     plain = name.removeprefix(PREFIX).removesuffix(".toml")
     if plain not in names():
         raise unknown_name(PREFIX.rstrip(":"), plain, names(), "examples", "dse examples")
-    return _described(plain)
+    return _read_example(plain)
 
 
 def located(path: str | os.PathLike[str]) -> Path:
-    """The file of a path, or of ``example:NAME``; InputError for an unknown example.
+    """Return the file of a path, or of ``example:NAME``.
+
+    Raises:
+        InputError: for an unknown example.
 
     >>> located("example:long_context").name, located("mine.toml").name
     ('long_context.toml', 'mine.toml')
@@ -73,7 +83,7 @@ def located(path: str | os.PathLike[str]) -> Path:
 
 
 def stem_of(file: str) -> str:
-    """Default name of the results of a specification: its file name without folder and ending.
+    """Return the default name of the results of a specification: its file name without folder and ending.
 
     >>> stem_of("sweeps/long_context.toml"), stem_of("example:long_context")
     ('long_context', 'long_context')
@@ -86,13 +96,13 @@ def _folder() -> Path:
 
 
 @functools.cache
-def _described(name: str) -> Example:
+def _read_example(name: str) -> Example:
     text = inputs.text(_folder() / f"{name}.toml", "a TOML file")
     document = toml.parsed(text, f"{name}.toml")
     head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
     lines = [line[1:].strip() for line in head]
     question = re.match(r"([^.?:]|\.\d){1,110}\?", " ".join(lines))
-    written, own = (line.partition("  #")[0] for line in lines if line.startswith("dse ")), f"sweeps/{name}.toml"
+    commands, path = (line.partition("  #")[0] for line in lines if line.startswith("dse ")), f"sweeps/{name}.toml"
     kind = next((command for section, command in _COMMANDS.items() if section in document), "run")
-    command = next((line for line in written if own in line), f"dse {kind} {own}").replace(own, PREFIX + name)
+    command = next((line for line in commands if path in line), f"dse {kind} {path}").replace(path, PREFIX + name)
     return Example(name, question[0] if question else str(document.get("title", name)), command)

@@ -39,51 +39,55 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 @functools.cache
 def shipped(folder: str) -> Path:
-    """A folder of the distribution: inside the installed package, or next to it in a checkout."""
-    for found in (_PACKAGE / folder, _PACKAGE.parent / folder):
-        if found.is_dir():
-            return found
+    """Return a folder of the distribution, inside the installed package or next to it in a checkout.
+
+    Raises:
+        InputError: for a folder that is in neither place.
+    """
+    for candidate in (_PACKAGE / folder, _PACKAGE.parent / folder):
+        if candidate.is_dir():
+            return candidate
     raise InputError(folder, "no such folder", str(_PACKAGE.parent / folder), "reinstall the package")
 
 
 @functools.cache
 def code_digest() -> str:
-    """SHA-256 of the source files that determine the results of a sweep."""
+    """Return the SHA-256 of the source files that determine the results of a sweep."""
     return files_digest(computing())
 
 
 def computing() -> list[Path]:
-    """These source files: the doors, all that they import, and the sweep."""
+    """Return the source files that determine the results of a sweep: the doors, all that they import, and the sweep."""
     rooms = ("io", "types", "designs", "model", "doors", "spec", "sweep")
     return [*_PACKAGE.glob("*.py"), *(file for room in rooms for file in sources(_PACKAGE / room))]
 
 
 @functools.cache
 def search_digest() -> str:
-    """SHA-256 of these and of the source files of searches."""
+    """Return the SHA-256 of the source files that determine the results of a search."""
     return files_digest(sources(_PACKAGE / "optimizers"), code_digest())
 
 
 def sources(folder: Path) -> list[Path]:
-    """Python files of a folder and its subfolders."""
+    """Return the Python files of a folder and its subfolders, sorted."""
     return sorted(folder.rglob("*.py"))
 
 
 @functools.cache
 def folder_digest(folder: Path) -> str:
-    """SHA-256 of the Python files of a folder."""
+    """Return the SHA-256 of the Python files of a folder."""
     return files_digest(sources(folder))
 
 
 def folder_of(function: Callable[..., Any]) -> Path:
-    """Folder of the source file of a function."""
+    """Return the folder of the source file of a function."""
     while isinstance(function, functools.partial):
         function = function.func
     return Path(function.__code__.co_filename).parent
 
 
 def files_digest(files: Iterable[Path], begin: str = "") -> str:
-    """SHA-256 of names and contents of files."""
+    """Return the SHA-256 of names and contents of files, and of a text ``begin`` before them."""
     total = hashlib.sha256(begin.encode())
     for file in sorted(files):
         total.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -91,19 +95,23 @@ def files_digest(files: Iterable[Path], begin: str = "") -> str:
 
 
 def unique_suffix() -> str:
-    """Suffix of a temporary name of this process, unique over processes and machines."""
+    """Return the suffix of a temporary name of this process, unique over processes and machines."""
     return f"{socket.gethostname()}.{os.getpid()}.tmp"
 
 
 def strange_kind(path: Path) -> str:
-    """Kind of a path that is not a regular file, in words, else ""; OSError where there is none."""
+    """Return the kind of a path that is not a regular file in words, "" for a regular file.
+
+    Raises:
+        OSError: for a path without a file.
+    """
     mode = path.stat().st_mode
     return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "no regular file")
 
 
 @contextlib.contextmanager
 def whole_or_absent(path: Path) -> Iterator[Path]:
-    """A new file next to ``path``, renamed to it when the block succeeds, else removed."""
+    """Yield a new file next to ``path``, renamed to it when the block succeeds, else removed."""
     partial = path.with_name(f".{path.name}.{unique_suffix()}")
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # never a link laid by others
@@ -122,20 +130,30 @@ def whole_or_absent(path: Path) -> Iterator[Path]:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file's content."""
+    """Return the SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def seal(path: Path, about: str = "") -> None:
-    """Append a file's checksum, which includes ``about``, for example a name that the content depends on."""
+    """Append a file's checksum to it.
+
+    Args:
+        path: of the file.
+        about: text that the checksum includes, for example a name that the content depends on.
+    """
     ending = _seal(_digest_before(path, path.stat().st_size, about))
     with path.open("ab") as file:
         file.write(ending)
 
 
 def is_sealed(path: Path, about: str = "") -> bool | None:
-    """Whether a file is as it was sealed; None without a seal, not even a broken one."""
+    """True where a file is as it was sealed, False where it has changed, None without a seal.
+
+    Args:
+        path: of the file.
+        about: as of :func:`seal`.
+    """
     if strange_kind(path):  # a pipe would block
         return None
     size = path.stat().st_size
@@ -149,7 +167,7 @@ def is_sealed(path: Path, about: str = "") -> bool | None:
 
 
 def bears_mark(path: Path) -> bool:
-    """Whether a file has dse's mark at its beginning or end."""
+    """True for a file with dse's mark at its beginning or end."""
     with path.open("rb") as file:
         begin = file.read(4096)
         file.seek(max(0, path.stat().st_size - 8192))
@@ -162,10 +180,10 @@ def _seal(checksum: str) -> bytes:
 
 
 def _digest_before(path: Path, stop: int, about: str) -> str:
-    """SHA-256 of a text and the first ``stop`` bytes of a file."""
-    total, left = hashlib.sha256(about.encode()), stop
+    """Return the SHA-256 of a text and the first ``stop`` bytes of a file."""
+    total, remaining = hashlib.sha256(about.encode()), stop
     with path.open("rb") as file:
-        while left > 0 and (piece := file.read(min(left, 1 << 20))):
+        while remaining > 0 and (piece := file.read(min(remaining, 1 << 20))):
             total.update(piece)
-            left -= len(piece)
+            remaining -= len(piece)
     return total.hexdigest()

@@ -23,7 +23,17 @@ _UNPACKED = 64
 
 
 def checked(path: str | Path, limit: int, allowed: str) -> Path:
-    """Path of a regular file of at most ``limit`` bytes; InputError for any other, OSError for none."""
+    """Return the path of a regular file after a check of its size.
+
+    Args:
+        path: of the file.
+        limit: maximum bytes.
+        allowed: kind of the file, for errors.
+
+    Raises:
+        InputError: for a file of another kind or above the limit.
+        OSError: for a path without a file.
+    """
     path = Path(path)
     if kind := strange_kind(path):
         raise InputError(str(path), kind, allowed, "give the path of a file; save what a pipe or device gives first")
@@ -33,37 +43,49 @@ def checked(path: str | Path, limit: int, allowed: str) -> Path:
 
 
 def content(path: str | Path, limit: int, allowed: str, unpack: bool = False) -> bytes:
-    """Content of a regular file; InputError beyond ``limit`` bytes.
+    """Return the content of a regular file.
 
     Args:
         path: of the file.
         limit: bytes, unpacked.
         allowed: kind of the file, for errors.
         unpack: whether to unpack a file with the ending ``.gz``.
+
+    Raises:
+        InputError: for a file of another kind, above the limit, or that unpacks to far more than it has.
     """
     path = checked(path, limit, allowed)
-    most = unpacked(path, limit, allowed) if unpack else limit
+    max_bytes = unpacked(path, limit, allowed) if unpack else limit
     with gzip.open(path) if unpack and path.suffix == ".gz" else path.open("rb") as file:
-        found = file.read(most + 1)
-    if len(found) > most:
-        raise bomb(path, allowed) if most < limit else _too_large(path, limit, allowed)
-    return found
+        unpacked_bytes = file.read(max_bytes + 1)
+    if len(unpacked_bytes) > max_bytes:
+        raise bomb(path, allowed) if max_bytes < limit else _too_large(path, limit, allowed)
+    return unpacked_bytes
 
 
 def unpacked(path: Path, limit: int, allowed: str) -> int:
-    """Bytes that a file may have, unpacked: ``limit``, of a packed file less; InputError for one that says more."""
+    """Return the maximum unpacked bytes of a file, in proportion to its size where it is packed.
+
+    Args:
+        path: of the file.
+        limit: maximum bytes of any file.
+        allowed: kind of the file, for errors.
+
+    Raises:
+        InputError: for a packed file that states more bytes.
+    """
     if path.suffix != ".gz":
         return limit
-    most = min(limit, (1 << 20) + _UNPACKED * path.stat().st_size)
+    max_bytes = min(limit, (1 << 20) + _UNPACKED * path.stat().st_size)
     with path.open("rb") as file:
         file.seek(-min(4, path.stat().st_size), 2)
-        if most < int.from_bytes(file.read(), "little") and most < limit:  # the size that ends a packed file
+        if max_bytes < int.from_bytes(file.read(), "little") and max_bytes < limit:  # the size that ends a packed file
             raise bomb(path, allowed)
-    return most
+    return max_bytes
 
 
 def bomb(path: Path, allowed: str) -> InputError:
-    """Error for a packed file that has nothing but repetitions."""
+    """Return the error for a packed file that has nothing but repetitions."""
     got = f"an archive that is cut, or {_UNPACKED} times as long when it is unpacked"
     return InputError(str(path), got, allowed, "copy the file again, or give it unpacked")
 
@@ -72,27 +94,32 @@ def text(
     path: str | Path,
     allowed: str,
     fix: str = "check the path",
-    named: str = "",
+    display_name: str = "",
     limit: int = TEXT,
     unpack: bool = False,
 ) -> str:
-    """Text of a regular UTF-8 file; InputError for one that cannot be read, is too large, or is not UTF-8.
+    """Return the text of a regular UTF-8 file.
 
     Args:
         path: of the file.
         allowed: kind of the file, for errors.
         fix: fix for a file that cannot be read.
-        named: name of the file in errors, by default its path.
+        display_name: name of the file in errors, by default its path.
         limit: bytes, unpacked.
         unpack: whether to unpack a file with the ending ``.gz``.
+
+    Raises:
+        InputError: for a file that cannot be read, is too large, or is not UTF-8.
     """
     try:
         return content(path, limit, allowed, unpack).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error) as error:
         got = getattr(error, "strerror", None) or str(error)
-        raise InputError(named or str(path), got, allowed, fix) from None
+        raise InputError(display_name or str(path), got, allowed, fix) from None
     except UnicodeDecodeError as error:
-        raise InputError(named or str(path), f"byte {error.start} is not UTF-8", allowed, "save it as UTF-8") from None
+        raise InputError(
+            display_name or str(path), f"byte {error.start} is not UTF-8", allowed, "save it as UTF-8"
+        ) from None
 
 
 def _too_large(path: Path, limit: int, allowed: str) -> InputError:

@@ -30,18 +30,18 @@ from dse.errors import visible
 BROKEN_PIPE = 128 + 13
 
 #: Signal → its text and exit status.
-_TOLD = {signal.SIGINT: ("interrupted", 130), signal.SIGTERM: ("terminated", 143)}
+_SIGNALS = {signal.SIGINT: ("interrupted", 130), signal.SIGTERM: ("terminated", 143)}
 
 #: Exit statuses of results; all others are of errors.
-_FOUND = (0, 1)
+_RESULT_STATUSES = (0, 1)
 
 _UNKNOWN = "; what is finished is kept"
 
 #: Seconds after a first signal in which a second one is ignored.
-_PATIENCE = 2.0
+_PATIENCE_SECONDS = 2.0
 
 #: Maximum seconds to rename a file.
-_LONGEST_CHANGE = 10.0
+_RENAME_SECONDS = 10.0
 
 
 class _Process(Protocol):
@@ -52,7 +52,7 @@ class _Process(Protocol):
 CHILDREN: list[_Process] = []
 
 
-class _State:
+class _SignalState:
     """State of this process."""
 
     armed = False
@@ -66,28 +66,30 @@ _changing = threading.RLock()
 
 def arm() -> None:
     """Let signals end this process as a command from now on; signals ignored by its parent stay ignored."""
-    if _State.armed:
+    if _SignalState.armed:
         return
-    _State.armed = True
+    _SignalState.armed = True
     receiving, sending = socket.socketpair()
     sending.setblocking(False)
     threading.Thread(target=_wait, args=(receiving, sending), name="interruption", daemon=True).start()
     signal.set_wakeup_fd(sending.fileno(), warn_on_full_buffer=False)
-    for number in _TOLD:
+    for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _note)
 
 
 def is_armed() -> bool:
-    """Whether signals end this process."""
-    return _State.armed
+    """True where signals end this process."""
+    return _SignalState.armed
 
 
 @contextlib.contextmanager
 def telling(report: Callable[[], str]) -> Iterator[None]:
-    """Context in which ``report`` returns the results on disk, printed after the word "interrupted".
+    """Report the results on disk after a signal in this context.
 
-    It is called once, after a signal, by another thread, unless a result has become complete since.
+    Args:
+        report: returns the text after the word "interrupted". It is called once, by another thread, unless a result has
+            become complete since.
     """
     entry = report, len(_complete)
     _reports.append(entry)
@@ -99,7 +101,11 @@ def telling(report: Callable[[], str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def changing(output: Path | None = None) -> Iterator[None]:
-    """Context in which no signal ends the process, to rename a file; ``output``: a result, complete afterwards."""
+    """Let no signal end the process in this context, in which a file is renamed.
+
+    Args:
+        output: a result that is complete afterwards.
+    """
     with _changing:
         yield
         if output:
@@ -121,7 +127,7 @@ def end(status: int) -> NoReturn:
         try:
             stream.flush()
         except BrokenPipeError:
-            status = BROKEN_PIPE if status in _FOUND else status
+            status = BROKEN_PIPE if status in _RESULT_STATUSES else status
         except (OSError, ValueError):  # its meaning was reported before
             pass
     with _changing:
@@ -132,26 +138,29 @@ def end(status: int) -> NoReturn:
 
 
 def _note(number: int, _: object) -> None:
-    """In the main thread: the other thread handles the signal, unless it hangs and the user repeats it."""
-    if _State.first is None:
-        _State.first = time.monotonic()
-    elif time.monotonic() - _State.first > _PATIENCE:
-        os._exit(_TOLD[signal.Signals(number)][1])
+    """Record a signal in the main thread.
+
+    The other thread handles it, unless it hangs and the user repeats the signal.
+    """
+    if _SignalState.first is None:
+        _SignalState.first = time.monotonic()
+    elif time.monotonic() - _SignalState.first > _PATIENCE_SECONDS:
+        os._exit(_SIGNALS[signal.Signals(number)][1])
 
 
 def _wait(receiving: socket.socket, _: socket.socket) -> None:
     """Wait for a signal; both ends of the pair stay open with this call."""
     while True:
         number = receiving.recv(1)[0]
-        if number in _TOLD:
+        if number in _SIGNALS:
             _stop(signal.Signals(number))
 
 
 def _stop(number: signal.Signals) -> NoReturn:
-    word, status = _TOLD[number]
-    held = _changing.acquire(timeout=_LONGEST_CHANGE)
+    word, status = _SIGNALS[number]
+    acquired = _changing.acquire(timeout=_RENAME_SECONDS)
     try:
-        text = _kept() if held else _UNKNOWN
+        text = _results_text() if acquired else _UNKNOWN
     except Exception:  # whatever state the work is in, the process ends
         text = _UNKNOWN
     show_cursor = "\x1b[?25h\n" if os.isatty(2) else ""
@@ -163,33 +172,33 @@ def _stop(number: signal.Signals) -> NoReturn:
 
 
 def _stop_children() -> None:
-    """Kill all children and let no thread start another: workers that still start would print that this one is gone."""
+    """Kill all children and let no thread start another, since starting workers would print that this one is gone."""
     with contextlib.suppress(ImportError):
         spawning: Any = importlib.import_module("_posixsubprocess")
-        spawning.fork_exec = lambda *_: time.sleep(_LONGEST_CHANGE)
+        spawning.fork_exec = lambda *_: time.sleep(_RENAME_SECONDS)
     for process in CHILDREN:
         with contextlib.suppress(OSError):
             process.kill()
     killed: set[int] = set()
-    while left := set(_children()) - killed:  # a list of the system may lack some
-        for pid in left:
+    while remaining := set(_children()) - killed:  # a list of the system may lack some
+        for pid in remaining:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        killed |= left
+        killed |= remaining
 
 
 def _children() -> list[int]:
-    """Child processes, where the system lists them."""
-    found: list[int] = []
+    """Return the ids of child processes, where the system lists them."""
+    pids: list[int] = []
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError, ValueError):
-            found += map(int, path.read_text().split())
-    return found
+            pids += map(int, path.read_text().split())
+    return pids
 
 
-def _kept() -> str:
-    """Results on disk."""
-    report, before = _reports[-1] if _reports else (lambda: "; nothing was written", 0)
-    told = report() if len(_complete) == before else ""
+def _results_text() -> str:
+    """Return the results on disk in words."""
+    report, n_complete = _reports[-1] if _reports else (lambda: "; nothing was written", 0)
+    report_text = report() if len(_complete) == n_complete else ""
     names = ", ".join(map(str, _complete))
-    return f"{told}; {names} {'is' if len(_complete) == 1 else 'are'} complete" if names else told
+    return f"{report_text}; {names} {'is' if len(_complete) == 1 else 'are'} complete" if names else report_text

@@ -28,23 +28,27 @@ _NO_RESULTS = (".csv", ".tsv", ".json", ".txt", ".md", ".html", ".xlsx", ".parqu
 
 
 class UnwritableFolderError(InputError):
-    """The folder of an output is not writable; finished results in it may still be read."""
+    """Error of an output whose folder is not writable; finished results in it may still be read."""
 
 
 def resolved(path: str | Path) -> Path:
-    """The file behind a path: the target of a link."""
+    """Return the file behind a path, the target of a link."""
     return Path(os.path.realpath(path))
 
 
-def target_of(asked: str | Path | bool | None, default: Path) -> Path | None:
-    """The results file of a run: as requested, None for False, else the specification's.
+def target_of(requested: str | Path | bool | None, default: Path) -> Path | None:
+    """Return the results file of a run.
+
+    Args:
+        requested: path; False for no file, None or True for the default.
+        default: path that the specification states.
 
     Raises:
         InputError: for the name of a file of another format.
     """
-    if asked is False:
+    if requested is False:
         return None
-    target = default if asked in (None, True) else Path(str(asked))
+    target = default if requested in (None, True) else Path(str(requested))
     if target.suffix.lower() in _NO_RESULTS:
         raise InputError(
             f"output {target}",
@@ -56,12 +60,15 @@ def target_of(asked: str | Path | bool | None, default: Path) -> Path | None:
 
 
 def checked(path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
-    """The file behind ``path``; InputError where it, or its note, must not be written.
+    """Return the file behind ``path`` after a check that it and its note may be written.
 
     Args:
         path: of the output, which need not exist.
         force: replace a regular file that dse has not written.
         inputs: files that the same command reads; missing ones are ignored.
+
+    Raises:
+        InputError: where they must not be written.
     """
     target = _checked(Path(path), force, inputs)
     _checked(note_path(path), force, ())
@@ -76,8 +83,8 @@ def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
             return _in_folder(path)
         if kind:
             raise InputError(f"output {path}", kind, "a file name", "name another file")
-        for one in inputs:
-            if os.path.exists(one) and os.path.samefile(path, one):
+        for input_path in inputs:
+            if os.path.exists(input_path) and os.path.samefile(path, input_path):
                 raise InputError(f"output {path}", "a file that is read", "another one", "name another file")
         if not (force or is_own(path)):
             raise InputError(
@@ -90,7 +97,7 @@ def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
 
 
 def is_own(path: Path) -> bool:
-    """Whether dse has written a file, or it is empty."""
+    """True for a file that dse has written, and for an empty one."""
     if path.stat().st_size == 0 or bears_mark(path):
         return True
     noted = note_of(path).get("sha256")
@@ -99,7 +106,7 @@ def is_own(path: Path) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Iterator[Path]:
-    """A new file that replaces ``path`` when the block succeeds; one without a mark gets a note.
+    """Yield a new file that replaces ``path`` when the block succeeds; one without a mark gets a note.
 
     Raises:
         InputError: where ``path`` must not be written (:func:`checked`) or writing fails.
@@ -119,7 +126,7 @@ def replacing(path: str | Path, force: bool = False, inputs: Iterable[str | Path
 
 @contextlib.contextmanager
 def disk_errors(path: str | Path | None) -> Iterator[None]:
-    """Context in which errors of writing are InputErrors."""
+    """Turn errors of writing in this context into InputErrors."""
     try:
         yield
     except OSError as error:
@@ -132,9 +139,9 @@ def disk_errors(path: str | Path | None) -> Iterator[None]:
 
 
 def _in_folder(path: Path) -> Path:
-    """The file of a path in an existing or new writable folder."""
+    """Return the file of a path in an existing or new writable folder."""
     target = resolved(path)
-    folder = next(one for one in target.parents if one.exists())
+    folder = next(parent for parent in target.parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         got = "a folder without write permission" if folder.is_dir() else "no folder"
         raise UnwritableFolderError(
@@ -147,30 +154,30 @@ def _in_folder(path: Path) -> Path:
 
 
 def note_path(path: str | Path) -> Path:
-    """The note next to a file, with facts that cannot be in it or change between runs."""
+    """Return the path of the note next to a file, for facts that cannot be in it or change between runs."""
     path = resolved(path)
     return path.with_name(f"{path.name}.dse.json")
 
 
 def note_of(path: str | Path) -> dict[str, Any]:
-    """Content of the note next to a file, empty without one."""
-    place = note_path(path)
+    """Return the content of the note next to a file, empty without one."""
+    note_file = note_path(path)
     try:
-        if strange_kind(place) or place.stat().st_size > _LARGEST_NOTE:
+        if strange_kind(note_file) or note_file.stat().st_size > _LARGEST_NOTE:
             return {}
-        found = json.loads(place.read_bytes())
+        note = json.loads(note_file.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) and found.get("note") == MARK else {}
+    return note if isinstance(note, dict) and note.get("note") == MARK else {}
 
 
 def is_noted(path: str | Path) -> bool:
-    """Whether a note of dse is next to a file."""
+    """True for a file with a note of dse next to it."""
     return bool(note_of(path))
 
 
 def write_note(path: str | Path, facts: Mapping[str, Any], force: bool = False) -> None:
     """Write the note next to a file."""
-    place = _checked(note_path(path), force, ())
-    with disk_errors(place), whole_or_absent(place) as partial:
+    note_file = _checked(note_path(path), force, ())
+    with disk_errors(note_file), whole_or_absent(note_file) as partial:
         partial.write_text(json.dumps({"note": MARK, **facts}, indent=1) + "\n", encoding="utf-8")

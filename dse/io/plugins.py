@@ -27,12 +27,15 @@ from dse.errors import InputError, Notice
 COMMANDS, CATALOGS, EXCHANGE, PROVERS = "dse.commands", "dse.catalogs", "dse.exchange", "dse.provers"
 
 #: Distribution of this package: what it registers comes before what others do.
-OWN = "llm-dse"
+DISTRIBUTION = "llm-dse"
 
 
 @functools.cache
 def plugins(group: str) -> dict[str, EntryPoint]:
-    """Name → entry point of a group, by name; of one name that of this package, then the first. Nothing is imported."""
+    """Return the entry points of a group by name, without an import.
+
+    Of one name that of this package counts, else the first.
+    """
     entries = sorted(entry_points(group=group), key=lambda entry: not is_own(entry))
     first = {entry.name: entry for entry in reversed(entries)}
     return dict(sorted(first.items()))
@@ -40,11 +43,11 @@ def plugins(group: str) -> dict[str, EntryPoint]:
 
 def is_own(entry: EntryPoint) -> bool:
     """True for an entry point of this package."""
-    return entry.dist is not None and entry.dist.name == OWN
+    return entry.dist is not None and entry.dist.name == DISTRIBUTION
 
 
 def load(entry: EntryPoint) -> Any:
-    """The object of an entry point; what its module prints when it is imported goes to standard error.
+    """Return the object of an entry point; what its module prints on import goes to standard error.
 
     Raises:
         InputError: where its module cannot be imported, ends the process or lacks the object.
@@ -57,7 +60,7 @@ def load(entry: EntryPoint) -> Any:
 
 
 def refused(entry: EntryPoint, got: str, allowed: str = "module:object that can be imported") -> InputError:
-    """The error of an entry point that cannot be used."""
+    """Return the error of an entry point that cannot be used."""
     return InputError(
         f"{entry.group}: {entry.name}", got, allowed, "update or remove the distribution that registers it"
     )
@@ -65,17 +68,20 @@ def refused(entry: EntryPoint, got: str, allowed: str = "module:object that can 
 
 @functools.cache
 def catalog_folders() -> tuple[Path, ...]:
-    """Catalogue folders of other distributions; their code is not imported, and what is no folder is told."""
+    """Return the catalogue folders of other distributions, without an import.
+
+    A folder that is missing gives a :class:`Notice`.
+    """
     folders = []
     for entry in plugins(CATALOGS).values():
-        found: list[Path] = []
+        entry_folders: list[Path] = []
         with contextlib.suppress(Exception):  # a value that is no name, a package without a specification
             package, *inner = entry.module.split(".")
             spec = importlib.util.find_spec(package)
             locations = spec.submodule_search_locations if spec else None
-            found = [folder for place in locations or () if (folder := Path(place, *inner)).is_dir()]
-        if not found:
+            entry_folders = [folder for location in locations or () if (folder := Path(location, *inner)).is_dir()]
+        if not entry_folders:
             error = refused(entry, entry.value, "package or package.folder that is installed and holds a catalogue")
             warnings.warn(f"{error.where}: {error.got} is no folder; left out", Notice, stacklevel=2)
-        folders += found
+        folders += entry_folders
     return tuple(folders)

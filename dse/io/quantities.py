@@ -30,17 +30,22 @@ WRITTEN = {
 }  # fmt: skip
 
 #: Rates of counts, written out below a million, since "12.3 k tokens/s" reads badly.
-_COUNTED = ("tokens/s", "requests/s")
+_COUNT_RATES = ("tokens/s", "requests/s")
 
 #: Words in names of metrics → unit of the count; prefix of a count → in words.
-_THINGS = (("goodput_fraction", ""), ("tokens_per", "tokens"), ("requests_per", "requests"), ("goodput", "requests"))
-_COUNTS = {"": "", "k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
+_COUNTED_NOUNS = (
+    ("goodput_fraction", ""),
+    ("tokens_per", "tokens"),
+    ("requests_per", "requests"),
+    ("goodput", "requests"),
+)
+_COUNT_PREFIXES = {"": "", "k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
 
 #: Limit below which plain numbers are written out.
-_PLAIN = 1e6
+_PLAIN_LIMIT = 1e6
 
 #: Limit below which stated whole numbers are written out.
-_COUNT = 1e9
+_COUNT_LIMIT = 1e9
 
 #: Share of the largest value of an axis above which a value has the same unit.
 _READABLE = 0.01
@@ -50,7 +55,12 @@ _SINGLE = 2e-7
 
 
 def scale(value: float, units: str) -> tuple[float, str]:
-    """Factor and name of the written units of a quantity of about ``value``, in SI ``units``."""
+    """Return the factor and the name of the unit in which a quantity is written.
+
+    Args:
+        value: about how large it is, in SI units.
+        units: SI units.
+    """
     if units == "USD" and abs(value) >= 1e6:
         return (1e-9, "billion USD") if abs(value) >= 1e9 else (1e-6, "million USD")
     if units == "USD" and 0.0 < abs(value) < 1e-3:
@@ -59,8 +69,8 @@ def scale(value: float, units: str) -> tuple[float, str]:
         return 1e-4, "/cm²"
     if units in WRITTEN:
         return WRITTEN[units]
-    if units in _COUNTED:
-        return (1e-6, f"million {units}") if abs(value) >= _PLAIN else (1.0, units)
+    if units in _COUNT_RATES:
+        return (1e-6, f"million {units}") if abs(value) >= _PLAIN_LIMIT else (1.0, units)
     if units == "kg" and value:
         return _mass(abs(value))
     if units == "B" and value >= 2**20:
@@ -69,7 +79,9 @@ def scale(value: float, units: str) -> tuple[float, str]:
         return 1.0, "B"
     name = {"1": "", "s-1": "/s", "1/USD": "/USD"}.get(units, units)
     size = abs(value)
-    written_out = (units == "s" and size >= 1.0) or (not name and size < _PLAIN) or (name[:1] == "/" and size < 1.0)
+    written_out = (
+        (units == "s" and size >= 1.0) or (not name and size < _PLAIN_LIMIT) or (name[:1] == "/" and size < 1.0)
+    )
     if not size or not math.isfinite(size) or written_out:  # 0.08/s: "80 m/s" would be metres
         return 1.0, name
     unit, prefix = _prefix(size)
@@ -77,21 +89,21 @@ def scale(value: float, units: str) -> tuple[float, str]:
 
 
 def _mass(kilograms: float) -> tuple[float, str]:
-    """Grams or tonnes, with their prefix."""
+    """Return factor and unit of a mass: grams or tonnes, with their prefix."""
     if 1.0 <= kilograms < 1e3:
         return 1.0, "kg"
-    whole, name = (kilograms / 1e3, "t") if kilograms >= 1e3 else (kilograms * 1e3, "g")
-    unit, prefix = _prefix(whole)
-    return whole / kilograms / unit, prefix + name
+    scaled, name = (kilograms / 1e3, "t") if kilograms >= 1e3 else (kilograms * 1e3, "g")
+    unit, prefix = _prefix(scaled)
+    return scaled / kilograms / unit, prefix + name
 
 
 def _prefix(size: float) -> tuple[float, str]:
-    """The largest prefix up to a number, up to rounding."""
+    """Return the largest prefix up to a number, with its power of ten."""
     return next((p for p in _PREFIXES if size >= 0.9999 * p[0]), _PREFIXES[-1])
 
 
 def sold(value: float) -> tuple[float, str]:
-    """The same for a stated memory, in bytes: decimal units where the number is round in them."""
+    """Return factor and unit of a stated memory in bytes, decimal ones where the number is round in them."""
     if not math.isfinite(value) or value < 1e6 or abs(float(f"{value:.5g}") / value - 1.0) > _SINGLE:
         return scale(value, "B")
     unit, prefix = _prefix(min(value, 1e9))
@@ -99,7 +111,7 @@ def sold(value: float) -> tuple[float, str]:
 
 
 def quantity(value: float, units: str) -> str:
-    """A result in SI ``units``, to three digits.
+    """Return a result in SI ``units`` as text, to three digits.
 
     >>> quantity(2.039e12, "B/s"), quantity(63.25, "s"), quantity(80 * GIB, "B")
     ('2.04 TB/s', '63.2 s', '80.0 GiB')
@@ -109,27 +121,27 @@ def quantity(value: float, units: str) -> str:
     ('54.6 million USD', '2.61 USD per million', '42.5 t', '140 mg')
     """
     if not value:
-        return _joined("0", scale(value, units)[1])
-    if units == "1" and abs(value) < _PLAIN:
+        return _with_unit("0", scale(value, units)[1])
+    if units == "1" and abs(value) < _PLAIN_LIMIT:
         return f"{value:,.4g}"
     factor, name = scale(value, units)
-    return _joined(digits(value * factor), name)
+    return _with_unit(digits(value * factor), name)
 
 
 def shown(value: float, units: str) -> float:
-    """The number written by :func:`quantity`, in SI ``units``; equal numbers are written equally.
+    """Return the number that :func:`quantity` writes, in SI ``units``; equal numbers are written equally.
 
     >>> shown(63.249, "s"), shown(63.151, "s"), shown(80.01 * GIB, "B") == shown(80.0 * GIB, "B")
     (63.2, 63.2, True)
     """
-    if units == "1" and abs(value) < _PLAIN:
+    if units == "1" and abs(value) < _PLAIN_LIMIT:
         return float(f"{value:.4g}")
     factor, _ = scale(value, units)
     return float(digits(value * factor).replace(",", "")) / factor
 
 
 def setting(value: Any, units: str = "1") -> str:
-    """A stated value, in SI ``units``, with no more digits than it has.
+    """Return a stated value in SI ``units`` as text, with no more digits than it has.
 
     >>> setting(141e9, "B"), setting(80 * GIB, "B"), setting(3.35e12, "B/s"), setting(8.14e-4, "m^2"), setting(True)
     ('141 GB', '80 GiB', '3.35 TB/s', '814 mm²', 'yes')
@@ -141,13 +153,13 @@ def setting(value: Any, units: str = "1") -> str:
     if isinstance(value, str):
         return value
     number = float(value)
-    if units == "1" and abs(number) < _COUNT and number == int(number):
+    if units == "1" and abs(number) < _COUNT_LIMIT and number == int(number):
         return f"{number:.0f}"
-    return _set(number, *(sold(number) if units == "B" else scale(number, units)))
+    return _setting_text(number, *(sold(number) if units == "B" else scale(number, units)))
 
 
 def settings(values: Sequence[Any], units: str = "1") -> list[str]:
-    """Values of one axis, all in the unit of the largest if the smallest is readable in it.
+    """Return the values of one axis as texts, all in the unit of the largest where the smallest is readable in it.
 
     >>> settings([0.9e9, 1.41e9], "Hz"), settings([1e-9, 1.0], "s")
     (['0.9 GHz', '1.41 GHz'], ['1 ns', '1 s'])
@@ -156,37 +168,45 @@ def settings(values: Sequence[Any], units: str = "1") -> list[str]:
     differs = not numbers or len(numbers) != len(values) or not min(numbers) >= _READABLE * max(numbers)
     if differs or units in ("1", "B"):
         return [setting(value, units) for value in values]
-    return [_set(value, *scale(max(numbers), units)) for value in values]
+    return [_setting_text(value, *scale(max(numbers), units)) for value in values]
 
 
-def _set(number: float, factor: float, name: str) -> str:
+def _setting_text(number: float, factor: float, name: str) -> str:
     number *= factor
-    few = abs(number) < 1e4 and (name != "B" or abs(number) >= 1.0)
-    return _joined(f"{number:.{4 if few else 6}g}", name)
+    has_few_digits = abs(number) < 1e4 and (name != "B" or abs(number) >= 1.0)
+    return _with_unit(f"{number:.{4 if has_few_digits else 6}g}", name)
 
 
 def seconds(value: float) -> str:
-    """A time in s, ms, µs or ns, to three digits."""
+    """Return a time as text in s, ms, µs or ns, to three digits."""
     return quantity(value, "s")
 
 
 def duration(value: float) -> str:
-    """A waiting time, in its two largest units.
+    """Return a waiting time as text, in its two largest units.
+
+    Args:
+        value: seconds.
 
     >>> duration(42.3), duration(80.0), duration(7500.0), duration(2e5)
     ('42 s', '1 min 20 s', '2 h 5 min', '2 d 7 h')
     """
-    whole = round(value)
+    total_seconds = round(value)
     units = [(86400, "d"), (3600, "h"), (60, "min"), (1, "s")]
-    for (large, name), (small, below) in itertools.pairwise(units):
-        if whole >= large:
-            rest = whole % large // small
-            return f"{whole // large:,} {name}" + (f" {rest} {below}" if rest else "")
-    return f"{whole} s"
+    for (major_seconds, major_name), (minor_seconds, minor_name) in itertools.pairwise(units):
+        if total_seconds >= major_seconds:
+            remainder = total_seconds % major_seconds // minor_seconds
+            return f"{total_seconds // major_seconds:,} {major_name}" + (
+                f" {remainder} {minor_name}" if remainder else ""
+            )
+    return f"{total_seconds} s"
 
 
 def span(value: float) -> str:
-    """A time in its largest unit, to three digits.
+    """Return a time as text in its largest unit, to three digits.
+
+    Args:
+        value: seconds.
 
     >>> span(9.5e5), span(7500.0), span(80.0), span(0.0125)
     ('11.0 days', '2.08 h', '80.0 s', '12.5 ms')
@@ -198,48 +218,52 @@ def span(value: float) -> str:
 
 
 def gib(value: float) -> str:
-    """Bytes in GiB, to three digits."""
+    """Return bytes as text in GiB, to three digits."""
     return f"{digits(value / GIB)} GiB"
 
 
 def percent(share: float | None) -> str:
-    """A share in per cent."""
+    """Return a share as text in per cent, a dash for None."""
     return "–" if share is None else f"{100 * share:.1f} %"
 
 
 def prefixed(value: float, name: str) -> str:
-    """A count to three digits with an SI prefix: ``312 TFLOP``."""
+    """Return a count as text to three digits with an SI prefix: ``312 TFLOP``."""
     unit, prefix = _prefix(abs(value)) if abs(value) >= 1.0 else (1.0, "")
-    return _joined(digits(value / unit), prefix + name)
+    return _with_unit(digits(value / unit), prefix + name)
 
 
 def counted_units(name: str, units: str) -> str:
-    """Units of a metric for an axis, with the unit of its count.
+    """Return the units of a metric for an axis, with the unit of its count.
+
+    Args:
+        name: of the metric.
+        units: as written, with a prefix.
 
     >>> counted_units("tokens_per_second", "k/s"), counted_units("goodput", "/s"), counted_units("step_time", "s")
     ('thousand tokens/s', 'requests/s', 's')
     """
-    prefix, slash, per = units.partition("/")
-    thing = next((thing for word, thing in _THINGS if word in name), "")
-    if not (slash and thing and prefix in _COUNTS):
+    prefix, slash, denominator = units.partition("/")
+    counted_noun = next((counted_noun for word, counted_noun in _COUNTED_NOUNS if word in name), "")
+    if not (slash and counted_noun and prefix in _COUNT_PREFIXES):
         return units
-    return f"{_COUNTS[prefix]} {thing}/{per}".lstrip()
+    return f"{_COUNT_PREFIXES[prefix]} {counted_noun}/{denominator}".lstrip()
 
 
 def digits(value: float) -> str:
-    """A number to three digits, without an exponent where it is readable.
+    """Return a number as text to three digits, without an exponent where it is readable.
 
     >>> digits(1234.5), digits(0.0123), digits(1.5e-9)
     ('1,234', '0.0123', '1.5e-09')
     """
     if not value or not math.isfinite(value):
         return f"{value:g}"
-    places = 2 - math.floor(math.log10(abs(value)))
-    return f"{value:.3g}" if places > 6 else f"{value:,.{max(0, places)}f}"
+    decimals = 2 - math.floor(math.log10(abs(value)))
+    return f"{value:.3g}" if decimals > 6 else f"{value:,.{max(0, decimals)}f}"
 
 
 def counted(count: Any, noun: str, plural: str = "") -> str:
-    """A count, with its noun in singular or plural; floats are written without separators.
+    """Return a count with its noun in singular or plural; floats are written without separators.
 
     >>> counted(1, "design"), counted(34716, "design"), counted(1, "entry", "entries")
     ('1 design', '34,716 designs', '1 entry')
@@ -250,6 +274,6 @@ def counted(count: Any, noun: str, plural: str = "") -> str:
     return f"{number} {noun if count == 1 else plural or f'{noun}s'}"
 
 
-def _joined(number: str, name: str) -> str:
-    """A number with its unit; prefixes precede nameless counts: ``12.3 k/s``."""
+def _with_unit(number: str, name: str) -> str:
+    """Return a number with its unit; prefixes precede nameless counts: ``12.3 k/s``."""
     return f"{number} {name}".rstrip() if not name.startswith("/") else f"{number}{name}"

@@ -19,7 +19,7 @@ from dse.errors import LAYOUT, visible
 
 
 class VisibleStream:
-    """A text stream that escapes what a terminal would obey or hide; in all else the stream that it has."""
+    """A text stream that escapes what a terminal would obey or hide, and else passes on to the stream that it wraps."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.unfiltered = getattr(stream, "unfiltered", stream)
@@ -49,7 +49,7 @@ class TerminalConsole(Console):
         super().__init__(**{"highlight": False, "markup": False, "emoji": False} | options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Segments of a renderable, their text filtered."""
+        """Yield the segments of a renderable, their text filtered."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else visible(segment.text, LAYOUT)
             yield segment if text is segment.text else Segment(text, segment.style)
@@ -72,10 +72,10 @@ def filter_output() -> None:
 
 @contextlib.contextmanager
 def filtered_output() -> Iterator[None]:
-    """Context in which standard output and standard error are filtered."""
-    before = sys.stdout, sys.stderr
+    """Filter standard output and standard error in this context."""
+    streams = sys.stdout, sys.stderr
     filter_output()
     try:
         yield
     finally:
-        sys.stdout, sys.stderr = before
+        sys.stdout, sys.stderr = streams

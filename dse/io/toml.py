@@ -18,7 +18,7 @@ _LARGEST = 2**63 - 1
 
 
 def parsed(text: str, where: str) -> dict[str, Any]:
-    """Values of a TOML text.
+    """Return the values of a TOML text.
 
     Args:
         text: the document.
@@ -34,8 +34,8 @@ def parsed(text: str, where: str) -> dict[str, Any]:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        at = re.search(r"line (\d+)", str(error))
-        line = at[1] if at else str(text.count("\n") + 1)
+        match = re.search(r"line (\d+)", str(error))
+        line = match[1] if match else str(text.count("\n") + 1)
         raise InputError(
             f"{where}: line {line}", f"invalid TOML ({error})", "TOML 1.0", "complete or correct that line"
         ) from None
@@ -48,25 +48,33 @@ def parsed(text: str, where: str) -> dict[str, Any]:
 
 
 def check(document: Any, where: str) -> None:
-    """InputError for a document, of TOML or JSON, nested too deep or with a whole number of more than 64 bits."""
+    """Check that a document of TOML or JSON is not nested too deep and has no whole number of more than 64 bits.
+
+    Args:
+        document: parsed values.
+        where: its name in errors.
+
+    Raises:
+        InputError: for such a document.
+    """
     try:
-        for path, number in _whole_numbers(document, where):
+        for path, number in _integers(document, where):
             if not -_LARGEST - 1 <= number <= _LARGEST:
                 raise _too_large(path, f"{number:.3e}" if abs(number) < 1e300 else "a number of more than 300 digits")
     except RecursionError:
         raise _too_deep(where) from None
 
 
-def _whole_numbers(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str, int]]:
-    """Whole numbers of a document with their places."""
+def _integers(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str, int]]:
+    """Yield the whole numbers of a document with their places."""
     if depth > DEEPEST:
         raise RecursionError
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _whole_numbers(inner, f"{where}.{key}" if depth else f"{where}: {key}", depth + 1)
+            yield from _integers(inner, f"{where}.{key}" if depth else f"{where}: {key}", depth + 1)
     elif isinstance(value, list):
         for inner in value:
-            yield from _whole_numbers(inner, where, depth + 1)
+            yield from _integers(inner, where, depth + 1)
     elif isinstance(value, int):
         yield where, value
 

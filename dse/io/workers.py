@@ -32,7 +32,7 @@ _DEATHS = 2
 
 
 def check(count: int) -> None:
-    """InputError for a number of workers that one machine has not."""
+    """Check a number of workers; InputError for one that a machine cannot have."""
     if not 1 <= count <= MOST_WORKERS:
         allowed = f"1 to {MOST_WORKERS:,} processes of this machine"
         raise InputError("workers", str(count), allowed, "as many as it has processors, or less")
@@ -40,7 +40,7 @@ def check(count: int) -> None:
 
 @contextlib.contextmanager
 def local_cluster(count: int) -> Iterator[Any]:
-    """A Dask cluster of spawned workers that share the processors; they may still start.
+    """Yield a Dask cluster of spawned workers that share the processors; they may still start.
 
     Args:
         count: number of workers, 1 to ``MOST_WORKERS``.
@@ -89,22 +89,22 @@ def wait_for_start(cluster: Any) -> None:
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Context in which new threads block Ctrl-C, and so do the processes that they start.
+    """Block Ctrl-C in threads and processes that start in this context.
 
     A terminal sends it to the whole group, and a worker during import would print a traceback; the driver ends workers.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    signal_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
 
 
 def dask_settings(folder: str) -> Any:
-    """Settings of Dask for workers of this machine with files in this folder, as a context manager."""
+    """Return the context manager of Dask's settings for workers of this machine with files in ``folder``."""
     import dask
 
     return dask.config.set(
@@ -146,7 +146,7 @@ class _Scratch(tempfile.TemporaryDirectory[str]):
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[str]:
-    """A folder for files of workers; those of killed drivers of this user are removed."""
+    """Yield a folder for files of workers; those of killed drivers of this user are removed."""
     for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*-*"):
         pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
         with contextlib.suppress(OSError):
@@ -170,7 +170,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def library() -> Any:
-    """Dask distributed with its dependencies; InputError if it is not installed."""
+    """Return Dask distributed; InputError where it or what it needs is not installed."""
     try:
         importlib.import_module("cryptography")
         return importlib.import_module("distributed")
@@ -184,7 +184,12 @@ def library() -> Any:
 
 
 def unreachable(address: str | None, error: Exception) -> InputError:
-    """InputError for a scheduler that does not answer, or for local workers that do not start."""
+    """Return the error of a scheduler that does not answer, or of local workers that do not start.
+
+    Args:
+        address: of the scheduler; None for local workers.
+        error: what was raised.
+    """
     if address:
         return InputError(
             "--scheduler",

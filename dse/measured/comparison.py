@@ -85,8 +85,9 @@ def predict(
 ) -> TablePrediction:
     """Predict every row of a table and write it with further columns.
 
-    Adds ``pred_<metric>`` (SI), ``completed`` (open values of the row as completed), ``pred_note`` and ``skipped`` (the
-    reason without a prediction).
+    A row that cannot be predicted is skipped, and its reason written. The further columns are ``pred_<metric>`` (SI),
+    ``completed`` (open values of the row as completed), ``pred_note`` and ``skipped`` (the reason for
+    no prediction).
 
     Args:
         cases_path: CSV file, gzipped or not; columns of tables of steps: :data:`dse.measured.columns.READ`.

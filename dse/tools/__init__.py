@@ -33,13 +33,13 @@ from dse.tools.options import (
     HOST_DEVICES,
     RUNTIME,
     WEIGHTS,
+    ByteDependentOption,
     ChoiceOption,
+    CompositeOption,
     Line,
     Lookup,
-    OfBytes,
     Pairs,
     Tool,
-    Written,
 )
 from dse.tools.pytorch import DEEPSPEED, TORCHTITAN
 from dse.tools.sglang import SGLANG
@@ -55,13 +55,13 @@ TOOLS = {
 }
 
 #: Leaves that a line should state: the mapping, and formats of stored and sent tensors.
-_EXPECTED = ("mapping.", "software.moment_bytes", "software.weight_message_bytes", "software.parameter_bytes")
+_EXPECTED_PATHS = ("mapping.", "software.moment_bytes", "software.weight_message_bytes", "software.parameter_bytes")
 
 #: Neutral values of absent records whose own defaults are not neutral.
-_UNCUT = {"mapping.nano.nano_batches": 1.0, "mapping.nano.step_overlap": 0.0}
+_NEUTRAL_WITHOUT_RECORD = {"mapping.nano.nano_batches": 1.0, "mapping.nano.step_overlap": 0.0}
 
 #: For training it follows from the number of processes.
-_IMPLIED = {"training": ("mapping.dp",), "serving": ()}
+_IMPLIED_PATHS = {"training": ("mapping.dp",), "serving": ()}
 
 __all__ = [
     "TOOLS", "Line", "Stated", "Tool", "benchmark_lines", "launch", "measuring", "read_arguments", "router", "settings",
@@ -79,7 +79,7 @@ def launch(
     form: str = "line",
     system: str = "",
 ) -> Line:
-    """Command line that runs ``design`` with a tool, or another file that does.
+    """Return the command line that runs ``design`` with a tool, or another file that does.
 
     Args:
         design: the design, completed for its study.
@@ -104,80 +104,84 @@ def launch(
     >>> ("--tensor-model-parallel-size", "8") in line.options
     True
     """
-    found = tool_of(tool)
-    if found.study != study.name:
-        others = ", ".join(name for name, other in TOOLS.items() if other.study == study.name)
-        raise InputError("--for", f"{tool}, a tool of {found.study}", f"one of {study.name}: {others}", "choose one")
-    values = _values(design)
+    target = tool_of(tool)
+    if target.study != study.name:
+        tool_names = ", ".join(name for name, other in TOOLS.items() if other.study == study.name)
+        raise InputError(
+            "--for", f"{tool}, a tool of {target.study}", f"one of {study.name}: {tool_names}", "choose one"
+        )
+    values = _leaf_values(design)
     lookup = _lookup(design, values, workload, system)
     options: Pairs = []
-    written, refused = set[str](), list[str]()
-    for rule in found.rules:
+    written_paths, refused_paths = set[str](), list[str]()
+    for rule in target.rules:
         pairs = rule.write(lookup)
         if pairs is None:
-            if isinstance(rule, Written) and rule.writes_default:
-                refused += rule.paths
+            if isinstance(rule, CompositeOption) and rule.writes_default:
+                refused_paths += rule.paths
         else:
-            written |= set(rule.paths)
+            written_paths |= set(rule.paths)
             options += [pair for pair in pairs if pair not in options]
     if role:
-        options += _role(found, role)(lookup)
-    other = (*study.unread, *_IMPLIED[study.name])
-    unsaid = {
+        options += _role(target, role)(lookup)
+    other = (*study.unread, *_IMPLIED_PATHS[study.name])
+    unsupported = {
         path: value
         for path, value in values.items()
-        if path.startswith(_EXPECTED)
-        and path not in written
+        if path.startswith(_EXPECTED_PATHS)
+        and path not in written_paths
         and not path.startswith(other)
-        and (path in refused or value not in _plain(path))
+        and (path in refused_paths or value not in _plain_values(path))
     }
-    notes = (*(note(lookup) for note in found.notes), *_notes_of(found, design, workload, software))
-    comments = tuple(comment(lookup) for comment in found.value_comments)
+    notes = (*(note(lookup) for note in target.notes), *_notes_of(target, design, workload, software))
+    comments = tuple(comment(lookup) for comment in target.value_comments)
     if form == "line":
-        text = found.show(lookup, options)
+        text = target.show(lookup, options)
     else:
-        text = files.write(form, found, lookup, options, role, _vendor(system) if system else "")
+        text = files.write(form, target, lookup, options, role, _vendor(system) if system else "")
         notes = (*notes, files.note(form))
-    return Line(found, text, options, unsaid, tuple(filter(None, notes)), comments)
+    return Line(target, text, options, unsupported, tuple(filter(None, notes)), comments)
 
 
 def _host_devices(system: str) -> float | None:
-    """Devices of a host, as the system or its accelerator states them."""
-    stated = catalog.entry("system", system).value("devices_per_host")
-    return stated or catalog.entry("accelerator", accelerator_of(system)).value("node.devices_per_host")
+    """Return the devices of a host as the system or its accelerator states them, else None."""
+    host_devices = catalog.entry("system", system).value("devices_per_host")
+    return host_devices or catalog.entry("accelerator", accelerator_of(system)).value("node.devices_per_host")
 
 
 def _vendor(system: str) -> str:
-    """Maker of the accelerators of a system; "" where it is unknown."""
+    """Return the vendor of the accelerators of a system, "" where it is unknown."""
     slug = accelerator_of(system)
     return str(catalog.entry("accelerator", slug).value("vendor") or "") if slug else ""
 
 
 def _role(tool: Tool, role: str) -> Callable[[Lookup], Pairs]:
-    """Options of a role; InputError for an unknown one."""
+    """Return the function that gives the options of a role; InputError for an unknown role."""
     if role not in tool.roles:
-        have = ", ".join(name for name, other in TOOLS.items() if other.roles)
-        raise InputError("--role", f"{role} of {tool.name}", f"prefill, decode; of {have}", "choose one of these")
+        tool_names = ", ".join(name for name, other in TOOLS.items() if other.roles)
+        raise InputError("--role", f"{role} of {tool.name}", f"prefill, decode; of {tool_names}", "choose one of these")
     return tool.roles[role]
 
 
-def _plain(path: str) -> tuple[float | None, float | None]:
-    """Values of a leaf that need no option: its default, and the value that stands for its absence."""
-    about = known_leaves()[path]
-    return (PLAIN_MAPPING | PLAIN_EXPERTS | _UNCUT).get(path, about.get("default")), about.get("absent")
+def _plain_values(path: str) -> tuple[float | None, float | None]:
+    """Return the values of a leaf that need no option: its default, and the value equivalent to its absence."""
+    metadata = known_leaves()[path]
+    return (PLAIN_MAPPING | PLAIN_EXPERTS | _NEUTRAL_WITHOUT_RECORD).get(path, metadata.get("default")), metadata.get(
+        "absent"
+    )
 
 
-def _values(design: Design) -> dict[str, float]:
-    """Leaf path → value, of a design."""
+def _leaf_values(design: Design) -> dict[str, float]:
+    """Return leaf path → value of a design."""
     return {path: float(value) for path in leaves_of(design) if (value := leaf(design, path)) is not None}
 
 
 def _lookup(design: Design, values: Mapping[str, float], workload: str = "", system: str = "") -> Lookup:
-    """Look-up of leaves of a design, and of derived values of the rules, computed on demand."""
+    """Return the look-up of the leaves of a design, and of values for the rules that are computed on demand."""
 
     @functools.cache
     def computed() -> dict[str, float]:
-        return {name: float(value) for name, value in zip(_OF_DESIGN, _bytes(design)[0], strict=True)}
+        return {name: float(value) for name, value in zip(_BYTE_NAMES, _bytes(design)[0], strict=True)}
 
     def lookup(path: str) -> float | None:
         if path == DRAFT_LAYERS:
@@ -188,20 +192,20 @@ def _lookup(design: Design, values: Mapping[str, float], workload: str = "", sys
             return context_of(workload) if workload else None
         if path == CHECKPOINT:
             return catalog.entry("workload", workload).value("checkpoint") if workload else None
-        return computed()[path] if path in _OF_DESIGN else values.get(path)
+        return computed()[path] if path in _BYTE_NAMES else values.get(path)
 
     return lookup
 
 
 #: Byte values of the rules, in the order of :func:`_memory`.
-_OF_DESIGN = (WEIGHTS, RUNTIME, CAPACITY, ALL_WEIGHTS, CACHE_TOKENS)
+_BYTE_NAMES = (WEIGHTS, RUNTIME, CAPACITY, ALL_WEIGHTS, CACHE_TOKENS)
 
 
 def _memory(design: Design) -> tuple[tuple[Scalar, ...], None]:
-    """Of the most loaded device: bytes of weights, of the engine's runtime, capacity, weights with offloaded ones.
+    """Return bytes of the most loaded device, and the tokens of one sequence that the cache of its rank has room for.
 
-    And tokens that the cache of its rank holds of one sequence, which is no longer than requests are in the mean by
-    the bytes of a token.
+    The bytes are those of weights, of the engine's runtime, of the memory, and of weights with offloaded ones. The
+    sequence counts as requests do in the mean: their length times the bytes of a token.
     """
     import jax.numpy as jnp
 
@@ -209,23 +213,27 @@ def _memory(design: Design) -> tuple[tuple[Scalar, ...], None]:
     from dse.model.serving.memory import kv_capacity, weight_bytes
     from dse.model.serving.work import cache_bytes, stage_of
 
-    built = generated(design)
-    serving, engine = built.mapping.serving or Serving(), built.software.engine or Engine()
-    stage = stage_of(built)
-    requests = built.workload.requests or Requests()
-    held = kv_capacity(stage, requests, serving, engine)
+    generated_design = generated(design)
+    serving, engine = generated_design.mapping.serving or Serving(), generated_design.software.engine or Engine()
+    stage = stage_of(generated_design)
+    requests = generated_design.workload.requests or Requests()
+    kv = kv_capacity(stage, requests, serving, engine)
     weights = weight_bytes(stage.design, stage.layout, serving)
-    length = requests.prompt_tokens + requests.output_tokens
-    room = held.sequences * held.each + held.prefix
-    tokens = room * length / jnp.maximum(stage.layout.layers * cache_bytes(stage.design, serving, length), 1.0)
-    return (held.weights, held.runtime, built.system.accelerator.memory.capacity, weights, tokens), None
+    request_tokens = requests.prompt_tokens + requests.output_tokens
+    cache_capacity = kv.sequences * kv.each + kv.prefix
+    tokens = (
+        cache_capacity
+        * request_tokens
+        / jnp.maximum(stage.layout.layers * cache_bytes(stage.design, serving, request_tokens), 1.0)
+    )
+    return (kv.weights, kv.runtime, generated_design.system.accelerator.memory.capacity, weights, tokens), None
 
 
 _bytes = ScalarFunction(_memory, "launch bytes")
 
 
 def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple[str, ...]:
-    """Notes on a line for an engine that follow from the names of model and stack."""
+    """Return the notes on a line for an engine that follow from the names of model and stack."""
     if tool.study != "serving":
         return ()
     context = beyond_context(workload, lookup_of(design, {})) if workload else ""
@@ -235,11 +243,11 @@ def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple
     )
     if tool.name in stack:
         other = ""
-    return ": ".join(filter(None, [context, tool.beyond])) if context else "", other
+    return ": ".join(filter(None, [context, tool.long_sequence_note])) if context else "", other
 
 
 def unfit(tool: str, system: str) -> str:
-    """Hardware of a system that a tool does not support.
+    """Return the hardware of a system that a tool does not support.
 
     Args:
         tool: a name of ``TOOLS``.
@@ -251,14 +259,14 @@ def unfit(tool: str, system: str) -> str:
     >>> unfit("tensorrt-llm", "mi300x"), unfit("vllm", "h100")
     ('mi300x of AMD (it runs on those of NVIDIA)', '')
     """
-    vendor, known = _vendor(system), tool_of(tool).vendors
-    if not vendor or not known or vendor in known:
+    vendor, vendors = _vendor(system), tool_of(tool).vendors
+    if not vendor or not vendors or vendor in vendors:
         return ""
-    return f"{accelerator_of(system)} of {vendor} (it runs on those of {', '.join(known)})"
+    return f"{accelerator_of(system)} of {vendor} (it runs on those of {', '.join(vendors)})"
 
 
 def tool_of(name: str) -> Tool:
-    """A tool by its name.
+    """Return a tool by its name.
 
     Args:
         name: one of ``TOOLS``.
@@ -278,7 +286,7 @@ def tool_of(name: str) -> Tool:
 
 
 def settings(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> dict[str, float]:
-    """Values of a design stated by the arguments of a tool, for :func:`dse.design`.
+    """Return the values of a design that the arguments of a tool state, for :func:`dse.design`.
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
@@ -303,7 +311,7 @@ _MOST_OPTIONS = 1000
 
 
 class Stated(NamedTuple):
-    """Values stated by arguments."""
+    """Values of a design that arguments state."""
 
     settings: dict[str, float]  #: short name of a leaf → value
     strange: dict[str, str]  #: option of another tool → name of its leaf here
@@ -313,7 +321,7 @@ class Stated(NamedTuple):
 
 
 def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> Stated:
-    """Values stated by the arguments of a tool, as of :func:`settings`, and its unread options.
+    """Read the values that the arguments of a tool state, as :func:`settings` does, with its unread options.
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
@@ -327,56 +335,66 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
     Raises:
         InputError: for invalid values, and where no option states anything of a design.
 
-    >>> found = read_arguments("vllm", "vllm serve model --tensor-parallel-size 8 --seed 1")
-    >>> found.settings, found.unread
+    >>> values = read_arguments("vllm", "vllm serve model --tensor-parallel-size 8 --seed 1")
+    >>> values.settings, values.unread
     ({'tp': 8.0}, ('--seed',))
     """
-    known = tool_of(tool)
-    kept = documents.parsed(arguments, known) if isinstance(arguments, str) else []
-    given = options_of(_words(kept, known) if kept else split(arguments), known)
-    if len(given) > _MOST_OPTIONS:
-        raise InputError("arguments", f"{len(given):,} options", f"at most {_MOST_OPTIONS:,}", "give one command line")
-    lookup = None if within is None else _lookup(within, _values(within))
-    found = _read(known, given, lookup)
-    shares = [rule.name for rule in known.rules if isinstance(rule, OfBytes) and rule.name in given]
-    left = tuple(shares) if within is None else ()
-    notes = (*(remark(given) for remark in known.remarks), *(f"{name} is left out: {_NEEDS_BYTES}" for name in left))
-    passed = [
-        name
-        for name in given
-        if name not in left and _read(known, {n: v for n, v in given.items() if n != name}, lookup, False) == found
+    target = tool_of(tool)
+    file_documents = documents.parse_documents(arguments, target) if isinstance(arguments, str) else []
+    options = options_of(_words(file_documents, target) if file_documents else split(arguments), target)
+    if len(options) > _MOST_OPTIONS:
+        raise InputError(
+            "arguments", f"{len(options):,} options", f"at most {_MOST_OPTIONS:,}", "give one command line"
+        )
+    lookup = None if within is None else _lookup(within, _leaf_values(within))
+    values_by_path = _read_options(target, options, lookup)
+    share_options = [
+        rule.name for rule in target.rules if isinstance(rule, ByteDependentOption) and rule.name in options
     ]
-    if len(passed) == len(given):
+    design_dependent = tuple(share_options) if within is None else ()
+    notes = (
+        *(remark(options) for remark in target.remarks),
+        *(f"{name} is left out: {_NEEDS_BYTES}" for name in design_dependent),
+    )
+    ineffective = [
+        name
+        for name in options
+        if name not in design_dependent
+        and _read_options(target, {n: v for n, v in options.items() if n != name}, lookup, False) == values_by_path
+    ]
+    if len(ineffective) == len(options):
         raise InputError(
             "arguments",
             "no option of a design",
-            f"options of {tool} {known.version}",
+            f"options of {tool} {target.version}",
             "check the file and --for: docs/launch.md lists the options of each tool",
         )
-    meant = {name: ELSEWHERE.get(plain(name.rpartition(".")[2]), ("",))[0] for name in passed}
-    choices = [rule for rule in known.rules if isinstance(rule, ChoiceOption)]  # these belong to no other tool
-    own = {option for rule in choices for pairs in rule.by_value.values() for option, _ in pairs}
+    leaf_names = {name: ELSEWHERE.get(plain(name.rpartition(".")[2]), ("",))[0] for name in ineffective}
+    choices = [rule for rule in target.rules if isinstance(rule, ChoiceOption)]  # these belong to no other tool
+    choice_options = {option for rule in choices for pairs in rule.options_by_value.values() for option, _ in pairs}
     strange = {
-        name: ours
-        for name, ours in meant.items()
-        if name not in own and _is_of_mapping(ours) and leaf_path(ours) not in found
+        name: leaf_name
+        for name, leaf_name in leaf_names.items()
+        if name not in choice_options and _is_of_mapping(leaf_name) and leaf_path(leaf_name) not in values_by_path
     }
-    remarks, of_none = tuple(filter(None, notes)), _read(known, {}, lookup, False)
-    presets = of_none if kept and not SHARD_OPTIONS & given.keys() else {}  # of a file say what it does not
-    values = {short_name(path): value for path, value in found.items() if presets.get(path) != value}
+    remarks, default_values = tuple(filter(None, notes)), _read_options(target, {}, lookup, False)
+    presets = (
+        default_values if file_documents and not SHARD_OPTIONS & options.keys() else {}
+    )  # of a file say what it does not
+    values = {short_name(path): value for path, value in values_by_path.items() if presets.get(path) != value}
     unread = tuple(
         name
-        for name in passed
-        if name not in (*strange, *_OF_PYTHON)
+        for name in ineffective
+        if name not in (*strange, *_PYTHON_OPTIONS)
         and not name.isupper()  # shell variables
         and not any(name in note for note in remarks)
-        and _read(known, {name: given[name]}, lookup, False) == of_none
+        and _read_options(target, {name: options[name]}, lookup, False) == default_values
     )
-    return Stated(values, strange, left, remarks, unread)
+    return Stated(values, strange, design_dependent, remarks, unread)
 
 
 def values_of(tool: str, options: Mapping[str, str]) -> dict[str, float]:
-    """Values stated by options under their names in the rules of a tool.
+    """Return the values that options state under their names in the rules of a tool.
 
     Args:
         tool: a name of ``TOOLS``.
@@ -388,50 +406,54 @@ def values_of(tool: str, options: Mapping[str, str]) -> dict[str, float]:
     >>> values_of("megatron-lm", {"--micro-batch-size": "2", "--sequence-parallel": ""})["mapping.micro_batch"]
     2.0
     """
-    return _read(tool_of(tool), options, None, strict=False)
+    return _read_options(tool_of(tool), options, None, strict=False)
 
 
 #: Options of the Python interpreter, which come before those of a tool.
-_OF_PYTHON = ("-m", "-u")
+_PYTHON_OPTIONS = ("-m", "-u")
 
 
 #: Reason not to read a share of memory without a design.
 _NEEDS_BYTES = "the share that it means depends on the bytes of a design"
 
 
-def _read(tool: Tool, given: Mapping[str, str], leaf: Lookup | None, strict: bool = True) -> dict[str, float]:
-    """Path → value stated by options; InputError for an invalid number, which is ignored if not strict."""
-    found: dict[str, float] = {}
+def _read_options(tool: Tool, options: Mapping[str, str], leaf: Lookup | None, strict: bool = True) -> dict[str, float]:
+    """Return path → value that options state.
+
+    Raises:
+        InputError: for an invalid number, which is ignored if not ``strict``.
+    """
+    values_by_path: dict[str, float] = {}
     for rule in tool.rules:
         try:
-            if isinstance(rule, OfBytes) and leaf is not None:
-                values = rule.read_within(given, leaf)
+            if isinstance(rule, ByteDependentOption) and leaf is not None:
+                values = rule.read_for_design(options, leaf)
             else:
-                values = rule.read(given)
+                values = rule.read(options)
             if not all(map(math.isfinite, values.values())):
                 raise ValueError("not a number")
-            found |= values
+            values_by_path |= values
         except (ValueError, ArithmeticError) as error:
             if strict:
                 paths = ", ".join(map(short_name, rule.paths))
                 raise InputError("arguments", str(error), f"numbers for {paths}", "correct the option") from error
-    return found
+    return values_by_path
 
 
 def _is_of_mapping(name: str) -> bool:
-    """Whether a name is that of a leaf of the mapping."""
+    """True for the name of a leaf of the mapping."""
     try:
         return bool(name) and leaf_path(name).startswith("mapping.")
     except InputError:
         return False
 
 
-def _words(found: list[dict[str, Any]], tool: Tool) -> list[str]:
-    """Words of a command line with the arguments of a file that tools keep."""
-    nothing = _read(tool, {}, None, strict=False)
+def _words(file_documents: list[dict[str, Any]], tool: Tool) -> list[str]:
+    """Return the words of a command line with the arguments of configurations or manifests."""
+    default_values = _read_options(tool, {}, None, strict=False)
 
     def states(words: list[str]) -> dict[str, float]:
-        said = _read(tool, options_of(words, tool), None, strict=False)
-        return {path: value for path, value in said.items() if nothing.get(path) != value}
+        values = _read_options(tool, options_of(words, tool), None, strict=False)
+        return {path: value for path, value in values.items() if default_values.get(path) != value}
 
-    return documents.words(found, tool, states)
+    return documents.words(file_documents, tool, states)

@@ -22,7 +22,7 @@ _MAPPING, _TABLE = re.compile(r"[A-Za-z_][\w.-]*:(\s|$)"), re.compile(r"\[\[?[\w
 _DEFAULT = re.compile(r"^\$\{\w+:-?([^}]*)\}$")
 
 #: Maximum number of values in a file; the anchors of YAML may repeat a part any number of times.
-_MOST_VALUES = 20_000
+_MAX_VALUES = 20_000
 
 #: Attributes of Megatron-LM's arguments whose names differ from those of their options.
 RENAMED = {"fp8": "--fp8-format", "fp4": "--fp4-format"}
@@ -30,14 +30,18 @@ NEGATED = {"add_bias_linear": "--disable-bias-linear"}
 
 
 class Container(NamedTuple):
-    """A container of a manifest, with the words of its command line."""
+    """A container of a manifest with the words of its command line."""
 
     name: str
     words: list[str]
 
 
-def parsed(text: str, tool: Tool) -> list[dict[str, Any]]:
-    """Documents of a file of TOML, YAML or JSON; empty for a command line, and for files that are read as one.
+def parse_documents(text: str, tool: Tool) -> list[dict[str, Any]]:
+    """Return the documents of a file of TOML, YAML or JSON, empty for a command line.
+
+    Args:
+        text: content of the file.
+        tool: that the arguments are of; a file of its own entries is read as a command line.
 
     Raises:
         InputError: for YAML without the package that reads it, and for brackets nested too deep.
@@ -46,11 +50,11 @@ def parsed(text: str, tool: Tool) -> list[dict[str, Any]]:
     first = next(lines, "").lstrip("\ufeff")
     try:
         if first.lstrip().startswith("{"):
-            found = [json.loads(text)]
+            values = [json.loads(text)]
         elif _TABLE.match(first) and not first.startswith(("--", "+")):
-            found = [tomllib.loads(text)]
+            values = [tomllib.loads(text)]
         elif first == "---" or _MAPPING.match(first):
-            found = _yaml(text)
+            values = _yaml(text)
         else:
             return []
     except InputError:
@@ -59,12 +63,12 @@ def parsed(text: str, tool: Tool) -> list[dict[str, Any]]:
         return []
     except RecursionError:
         raise InputError("arguments", "brackets nested too deep", "a configuration", "check the file") from None
-    documents = [one for one in found if isinstance(one, dict)]
-    return [] if any(set(one) & set(tool.entries) for one in documents) else documents
+    documents = [document for document in values if isinstance(document, dict)]
+    return [] if any(set(document) & set(tool.entries) for document in documents) else documents
 
 
 def yaml_module() -> Any:
-    """The package that reads and writes YAML; InputError without it."""
+    """Return the package that reads and writes YAML; InputError where it is not installed."""
     try:
         import yaml
     except ImportError:
@@ -86,7 +90,7 @@ def _yaml(text: str) -> list[Any]:
         def flatten_mapping(self, node: Any) -> None:
             super().flatten_mapping(node)
             for _ in node.value:
-                _counted(steps)
+                _count_value(steps)
 
     try:
         return list(yaml.load_all(text, Loader))
@@ -95,10 +99,10 @@ def _yaml(text: str) -> list[Any]:
 
 
 def words(documents: list[dict[str, Any]], tool: Tool, states: Callable[[list[str]], object]) -> list[str]:
-    """Words of a command line with the arguments of documents.
+    """Return the words of a command line with the arguments of documents.
 
     Args:
-        documents: as :func:`parsed`.
+        documents: as :func:`parse_documents`.
         tool: that the arguments are of.
         states: what words say of a design; false for nothing.
 
@@ -106,18 +110,25 @@ def words(documents: list[dict[str, Any]], tool: Tool, states: Callable[[list[st
         InputError: for a manifest whose containers say different things, and for a file of too many values.
     """
     steps = itertools.count()
-    if tool.study == "serving" and (found := [c for one in documents for c in _containers(one, steps, "")]):
-        return _only(found, states)
-    return [word for one in documents for path, value in _flat(one, "", steps) for word in _word(path, value, tool)]
+    if tool.study == "serving" and (
+        containers := [container for document in documents for container in _containers(document, steps, "")]
+    ):
+        return _agreeing_words(containers, states)
+    return [
+        word
+        for document in documents
+        for path, value in _flat(document, "", steps)
+        for word in _word(path, value, tool)
+    ]
 
 
-def _only(found: list[Container], states: Callable[[list[str]], object]) -> list[str]:
-    """Words of the containers that run the tool, which agree."""
-    running = [(one, said) for one in found if (said := states(one.words))]
+def _agreeing_words(containers: list[Container], states: Callable[[list[str]], object]) -> list[str]:
+    """Return the words of the containers that run the tool; InputError where these state different things."""
+    running = [(container, settings) for container in containers if (settings := states(container.words))]
     if not running:
-        return [word for one in found for word in one.words]
-    if any(said != running[0][1] for _, said in running):
-        names = ", ".join(dict.fromkeys(one.name for one, _ in running))
+        return [word for container in containers for word in container.words]
+    if any(settings != running[0][1] for _, settings in running):
+        names = ", ".join(dict.fromkeys(container.name for container, _ in running))
         raise InputError(
             "arguments",
             f"{len(running)} containers of different options: {names}",
@@ -127,27 +138,27 @@ def _only(found: list[Container], states: Callable[[list[str]], object]) -> list
     return running[0][0].words
 
 
-def _counted(steps: Iterator[int]) -> None:
-    if next(steps) > _MOST_VALUES:
-        raise InputError("arguments", "a file of too many values", f"at most {_MOST_VALUES:,}", "give one recipe")
+def _count_value(steps: Iterator[int]) -> None:
+    if next(steps) > _MAX_VALUES:
+        raise InputError("arguments", "a file of too many values", f"at most {_MAX_VALUES:,}", "give one recipe")
 
 
 def _containers(node: Any, steps: Iterator[int], name: str) -> Iterator[Container]:
-    """Containers below a node of a manifest, with the degrees that the values of llm-d's chart state beside them."""
-    _counted(steps)
+    """Yield the containers below a node of a manifest, with the degrees that the chart of llm-d states beside them."""
+    _count_value(steps)
     if isinstance(node, list):
-        for one in node:
-            yield from _containers(one, steps, name)
+        for child in node:
+            yield from _containers(child, steps, name)
     if not isinstance(node, dict):
         return
-    own = [*_listed(node.get("command")), *_listed(node.get("args"))]
-    if own:
-        yield Container(str(node.get("name", name) if name in ("", "containers") else name), _script(own))
+    arguments = [*_command_words(node.get("command")), *_command_words(node.get("args"))]
+    if arguments:
+        yield Container(str(node.get("name", name) if name in ("", "containers") else name), _without_shell(arguments))
     degrees = _degrees(node.get("parallelism"))
     for key, value in node.items():
         inner = name if key in _LEVELS else str(key)
-        for one in _containers(value, steps, inner):
-            yield one._replace(words=[*degrees, *one.words])
+        for container in _containers(value, steps, inner):
+            yield container._replace(words=[*degrees, *container.words])
 
 
 #: Keys of a manifest that name no part of it.
@@ -158,42 +169,42 @@ _DEGREES = {"tensor": "--tensor-parallel-size", "data": "--data-parallel-size"}
 
 
 def _degrees(node: Any) -> list[str]:
-    given = node if isinstance(node, dict) else {}
-    return [f"{option}={given[key]}" for key, option in _DEGREES.items() if isinstance(given.get(key), int)]
+    parallelism = node if isinstance(node, dict) else {}
+    return [f"{option}={parallelism[key]}" for key, option in _DEGREES.items() if isinstance(parallelism.get(key), int)]
 
 
-def _listed(node: Any) -> list[str]:
-    """A command or arguments: a list of plain values, or a text of words."""
+def _command_words(node: Any) -> list[str]:
+    """Return the words of a command or of arguments, from a list of plain values or from a text."""
     if isinstance(node, str):
         return ["-c", node]
-    return [str(one) for one in node] if isinstance(node, list) and not any(map(_is_nested, node)) else []
+    return [str(element) for element in node] if isinstance(node, list) and not any(map(_is_nested, node)) else []
 
 
 def _is_nested(node: Any) -> bool:
     return isinstance(node, dict | list)
 
 
-def _script(given: list[str]) -> list[str]:
-    """Words, with those of a script for a shell in its place."""
-    found, is_script = list[str](), False
-    for word in given:
+def _without_shell(arguments: list[str]) -> list[str]:
+    """Return words with a script for a shell replaced by its own words."""
+    script_words, is_script = list[str](), False
+    for word in arguments:
         if is_script:
-            found += split(word)
+            script_words += split(word)
         elif word not in ("-c", "-lc", "-ec"):
-            found.append(word)
+            script_words.append(word)
         is_script = word in ("-c", "-lc", "-ec")
-    return found
+    return script_words
 
 
 def _flat(node: Any, path: str, steps: Iterator[int]) -> Iterator[tuple[str, str]]:
-    """Paths joined by points → texts of the values of a configuration, without those that are null."""
-    _counted(steps)
+    """Yield the dotted path and the text of each value of a configuration, without those that are null."""
+    _count_value(steps)
     if isinstance(node, dict):
         for key, value in node.items():
             yield from _flat(value, f"{path}.{key}" if path else str(key), steps)
     elif isinstance(node, list):
         if not any(map(_is_nested, node)):
-            yield path, " ".join(_text(one) for one in node)
+            yield path, " ".join(_text(element) for element in node)
     elif node is not None:
         yield path, _text(node)
 
@@ -210,7 +221,7 @@ _DASHED = ("megatron-lm", "vllm", "sglang", "tensorrt-llm")
 
 
 def _word(path: str, value: str, tool: Tool) -> list[str]:
-    """The option of a value: by its path, or with dashes by its last name."""
+    """Return the option of a value, by its path or with dashes by its last name."""
     name = path.rpartition(".")[2]
     if tool.name == "torchtitan":
         return [f"--{path}={value}"]

@@ -14,9 +14,9 @@ from dse.tools.options import (
     CONTEXT,
     DRAFT_LAYERS,
     ChoiceOption,
+    CompositeOption,
     Lookup,
     Pairs,
-    Written,
     hosts,
     number,
 )
@@ -27,84 +27,97 @@ SERVING, ENGINE, REQUESTS = "mapping.serving.", "software.engine.", "workload.re
 
 
 #: Share of the requests that may be longer than the longest that an engine takes, of each length.
-_BEYOND = 1e-3
+_TAIL_PROBABILITY = 1e-3
 
 #: Length of the longest over the mean, where no spread is stated.
-_LONGEST = 4.0
+_DEFAULT_TAIL_RATIO = 4.0
 
 #: Tokens of a block of a cache, of which that of any engine is a part.
-_BLOCK = 64.0
+_BLOCK_TOKENS = 64.0
 
 
-def mean_length(leaf: Lookup) -> float:
-    """Tokens of a mean prompt and a mean answer."""
+def mean_request_tokens(leaf: Lookup) -> float:
+    """Return the tokens of a mean prompt and a mean answer."""
     return (leaf(f"{REQUESTS}prompt_tokens") or 0.0) + (leaf(f"{REQUESTS}output_tokens") or 0.0)
 
 
 def longest_prompt(leaf: Lookup) -> tuple[float, str]:
-    """Tokens of the longest prompt and the reason for it."""
-    return _longest(leaf(f"{REQUESTS}prompt_tokens") or 0.0, leaf(f"{REQUESTS}length_spread"), "prompt")
+    """Return the tokens of the longest prompt, and the reason in words."""
+    return _tail_length(leaf(f"{REQUESTS}prompt_tokens") or 0.0, leaf(f"{REQUESTS}length_spread"), "prompt")
 
 
 def _longest_answer(leaf: Lookup) -> tuple[float, str]:
-    mean, stated = leaf(f"{REQUESTS}output_tokens") or 0.0, leaf(f"{REQUESTS}longest_answer") or 0.0
-    if stated > mean:
-        return stated, "the longest answer"
-    return _longest(mean, leaf(f"{REQUESTS}answer_spread"), "answer")
+    mean, limit = leaf(f"{REQUESTS}output_tokens") or 0.0, leaf(f"{REQUESTS}longest_answer") or 0.0
+    if limit > mean:
+        return limit, "the longest answer"
+    return _tail_length(mean, leaf(f"{REQUESTS}answer_spread"), "answer")
 
 
-def _longest(mean: float, spread: float | None, what: str) -> tuple[float, str]:
-    """The length that one of a thousand exceeds, of a lognormal distribution by its relative standard deviation.
+def _tail_length(mean: float, spread: float | None, what: str) -> tuple[float, str]:
+    """Return the length that one of a thousand exceeds, and the reason in words.
 
-    With ``v = ln(1 + spread^2)`` it is ``mean exp(z sqrt(v) - v / 2)``, ``z`` the quantile of the normal distribution.
+    Lengths have a lognormal distribution with ``spread`` as relative standard deviation. With ``v = ln(1 + spread^2)``
+    the length is ``mean exp(z sqrt(v) - v / 2)``, ``z`` the quantile of the normal distribution.
     """
     if not spread:
-        return _LONGEST * mean, f"{_LONGEST:g} x the mean {what}"
+        return _DEFAULT_TAIL_RATIO * mean, f"{_DEFAULT_TAIL_RATIO:g} x the mean {what}"
     variance = math.log1p(spread * spread)
-    length = mean * math.exp(NormalDist().inv_cdf(1.0 - _BEYOND) * math.sqrt(variance) - 0.5 * variance)
+    length = mean * math.exp(NormalDist().inv_cdf(1.0 - _TAIL_PROBABILITY) * math.sqrt(variance) - 0.5 * variance)
     return max(length, mean), f"the 99.9th percentile of {what}s"
 
 
-def longest(leaf: Lookup, most: float = math.inf) -> tuple[float, str]:
-    """Tokens of the longest prompt and its answer that an engine is started for, and the reason in words.
+def longest_request(leaf: Lookup, max_tokens: float = math.inf) -> tuple[float, str]:
+    """Return the tokens of the longest prompt and answer for which an engine is started, and the reason in words.
 
-    Whole blocks, up to the context of the model, to what the cache of a rank has room for, and to ``most``; no less
-    than a mean request, so that a limit below it shows when the engine starts.
+    The tokens are whole blocks, up to the context of the model, to the room in the cache of a rank, and to
+    ``max_tokens``. They are no fewer than those of a mean request: a limit below it shows when the engine starts.
+
+    Args:
+        leaf: look-up of the leaves of the design.
+        max_tokens: maximum number of tokens, the limit of a step.
     """
-    (prompt, of_prompt), (answer, of_answer) = longest_prompt(leaf), _longest_answer(leaf)
+    (prompt, prompt_reason), (answer, answer_reason) = longest_prompt(leaf), _longest_answer(leaf)
     context, room = leaf(CONTEXT), leaf(CACHE_TOKENS)
     limits = (
         (math.inf if context is None else context, "the context of the model"),
         (math.inf if room is None else room, "what the cache of a rank has room for"),
-        (most, "the limit of a step"),
+        (max_tokens, "the limit of a step"),
     )
-    wanted, mean = _BLOCK * math.ceil((prompt + answer) / _BLOCK), float(math.ceil(mean_length(leaf)))
-    limit, what = min(limits)
+    block_tokens, mean = (
+        _BLOCK_TOKENS * math.ceil((prompt + answer) / _BLOCK_TOKENS),
+        float(math.ceil(mean_request_tokens(leaf))),
+    )
+    limit, limit_text = min(limits)
     if limit < mean:
-        return mean, f"the mean prompt and answer, which exceed {what} ({limit:.0f} tokens)"
-    why = f"{of_prompt} and {of_answer}"
+        return mean, f"the mean prompt and answer, which exceed {limit_text} ({limit:.0f} tokens)"
+    reason = f"{prompt_reason} and {answer_reason}"
     if not (leaf(f"{REQUESTS}length_spread") and leaf(f"{REQUESTS}answer_spread")):
-        why += " (state length_spread and answer_spread for 99.9th percentiles)"
-    tokens = max(float(math.floor(min(wanted, limit))), mean)
-    return tokens, f"{why}, up to {what}" if wanted > tokens else why
+        reason += " (state length_spread and answer_spread for 99.9th percentiles)"
+    tokens = max(float(math.floor(min(block_tokens, limit))), mean)
+    return tokens, f"{reason}, up to {limit_text}" if block_tokens > tokens else reason
 
 
-def model_length(name: str, most: Callable[[Lookup], float] = lambda leaf: math.inf) -> Written:
-    """The option for the maximum sequence length: the longest prompt and answer, up to ``most`` tokens."""
+def length_option(name: str, max_tokens: Callable[[Lookup], float] = lambda leaf: math.inf) -> CompositeOption:
+    """Return the option for the maximum sequence length: the longest prompt and answer, up to ``max_tokens`` tokens."""
 
     def write(leaf: Lookup) -> Pairs:
-        return [(name, number(longest(leaf, most(leaf))[0]))]
+        return [(name, number(longest_request(leaf, max_tokens(leaf))[0]))]
 
-    return Written((f"{REQUESTS}prompt_tokens", f"{REQUESTS}output_tokens"), write)
-
-
-def length_words(name: str, most: Callable[[Lookup], float] = lambda leaf: math.inf) -> Callable[[Lookup], str]:
-    """Comment on the option for the maximum sequence length: what it is."""
-    return lambda leaf: f"{name}: {longest(leaf, most(leaf))[1]}"
+    return CompositeOption((f"{REQUESTS}prompt_tokens", f"{REQUESTS}output_tokens"), write)
 
 
-def messages(name: str, forwarded: str) -> ChoiceOption:
-    """The option for an all-to-all library that sends a token once per node (DeepEP)."""
+def length_comment(name: str, max_tokens: Callable[[Lookup], float] = lambda leaf: math.inf) -> Callable[[Lookup], str]:
+    """Return the function that explains the value of the option for the maximum sequence length."""
+    return lambda leaf: f"{name}: {longest_request(leaf, max_tokens(leaf))[1]}"
+
+
+def all_to_all_option(name: str, forwarded: str) -> ChoiceOption:
+    """Return the option for an all-to-all library that sends a token once per node (DeepEP).
+
+    Args:
+        name: of the option.
+        forwarded: its value for that library.
+    """
     return ChoiceOption(
         "mapping.experts.all_to_all",
         {float(AllToAll.pairwise): [], float(AllToAll.by_node): [(name, forwarded)]},
@@ -114,8 +127,8 @@ def messages(name: str, forwarded: str) -> ChoiceOption:
 DRAFTS = (f"{SERVING}drafts", f"{SERVING}acceptance")  # engines have no option for the acceptance
 
 
-def drafted(leaf: Lookup) -> float:
-    """Drafted tokens, a whole number; InputError for a design with a fractional mean."""
+def draft_tokens(leaf: Lookup) -> float:
+    """Return the number of drafted tokens; InputError for a design with a fractional mean."""
     tokens = leaf(DRAFTS[0]) or 0.0
     if tokens != round(tokens):
         raise InputError(
@@ -127,78 +140,87 @@ def drafted(leaf: Lookup) -> float:
     return tokens
 
 
-def drafts_itself(leaf: Lookup) -> bool:
-    """Whether the model has layers of multi-token prediction."""
+def has_draft_layers(leaf: Lookup) -> bool:
+    """True for a model with layers of multi-token prediction."""
     return bool(leaf("workload.experts.n_predict") or leaf(DRAFT_LAYERS))
 
 
-def names_no_draft(options: str) -> Callable[[Lookup], str]:
-    """Note that a model without such layers needs a draft model, with its ``options``."""
+def draft_model_note(options: str) -> Callable[[Lookup], str]:
+    """Return the function that notes that a model without such layers needs a draft model, by ``options``."""
 
     def note(leaf: Lookup) -> str:
-        if not drafted(leaf) or drafts_itself(leaf):
+        if not draft_tokens(leaf) or has_draft_layers(leaf):
             return ""
         return f"the model has no layers that predict further tokens: name what drafts, {options}"
 
     return note
 
 
-def whole(text: str, name: str) -> float:
-    """Number of tokens of an option; ValueError otherwise."""
+def token_count(text: str, name: str) -> float:
+    """Return the number of tokens of an option; ValueError for a text that is none."""
     value = float(text)
     if value != int(value) or value < 0.0:
         raise ValueError(f"{name} {text} is not a number of tokens")
     return value
 
 
-def over_nodes(how: str, ranks: Callable[[Lookup], float], more: str = "") -> Callable[[Lookup], str]:
-    """Note that a process whose ``ranks`` span several nodes is started on each of them: ``how``.
+def node_note(start_text: str, ranks: Callable[[Lookup], float], replicas_text: str = "") -> Callable[[Lookup], str]:
+    """Return the function that notes how a replica over several nodes is started.
 
-    ``more``: the note for replicas on separate nodes.
+    Args:
+        start_text: how it is started, with ``{nodes}``.
+        ranks: gives the devices of a replica from a look-up of leaves.
+        replicas_text: the note for replicas on separate nodes.
     """
 
     def note(leaf: Lookup) -> str:
-        nodes, each = hosts(leaf)
-        if ranks(leaf) > each:
-            own = -(-int(ranks(leaf)) // each)
-            return f"{ranks(leaf):g} devices of one replica are on {own} nodes of {each}: {how.format(nodes=own)}"
-        return f"{nodes} nodes of {each}: {more}" if more and nodes > 1 else ""
+        nodes, devices_per_host = hosts(leaf)
+        if ranks(leaf) > devices_per_host:
+            replica_nodes = -(-int(ranks(leaf)) // devices_per_host)
+            start = start_text.format(nodes=replica_nodes)
+            return f"{ranks(leaf):g} devices of one replica are on {replica_nodes} nodes of {devices_per_host}: {start}"
+        return f"{nodes} nodes of {devices_per_host}: {replicas_text}" if replicas_text and nodes > 1 else ""
 
     return note
 
 
-def replica(leaf: Lookup) -> float:
-    """Devices of one data-parallel rank."""
+def replica_devices(leaf: Lookup) -> float:
+    """Return the devices of one data-parallel rank."""
     return (leaf("mapping.tp") or 1.0) * (leaf("mapping.pp") or 1.0)
 
 
-def attends_apart(leaf: Lookup) -> bool:
-    """Whether data-parallel ranks share experts, rather than being replicas."""
+def has_attention_dp(leaf: Lookup) -> bool:
+    """True where data-parallel ranks of attention share their experts, instead of being replicas."""
     return (leaf("mapping.dp") or 1.0) > 1.0 and (leaf("mapping.experts.ep") or 1.0) > (leaf("mapping.tp") or 1.0)
 
 
-KEPT = f"{SERVING}reserved_answer"
+RESERVED_ANSWER = f"{SERVING}reserved_answer"
 
 COPIES, COPIES_KEY = f"{SERVING}redundant_experts", "num_redundant_experts"
 
 
-def copies(name: str, text: str) -> Callable[[Lookup], Pairs]:
-    """The load balancer of experts with its number of copies: an option followed by one with ``text``."""
+def write_expert_copies(name: str, text: str) -> Callable[[Lookup], Pairs]:
+    """Return the function that writes the load balancer of experts with its number of copies.
+
+    Args:
+        name: option for the copies, after the one that turns the balancer on.
+        text: value of that option, with ``%s`` for the number.
+    """
 
     def write(leaf: Lookup) -> Pairs:
-        held = leaf(COPIES) or 0.0
-        return [("--enable-eplb", ""), (name, text % number(held))] if held else []
+        n_copies = leaf(COPIES) or 0.0
+        return [("--enable-eplb", ""), (name, text % number(n_copies))] if n_copies else []
 
     return write
 
 
-def read_copies(*names: str) -> Callable[[Mapping[str, str]], dict[str, float]]:
-    """Copies of experts by the first given option, as a number or in a JSON dictionary."""
+def read_expert_copies(*names: str) -> Callable[[Mapping[str, str]], dict[str, float]]:
+    """Return the function that reads the copies of experts from the first of these options that is present."""
 
-    def read(given: Mapping[str, str]) -> dict[str, float]:
-        text = next((given[name] for name in names if name in given), "")
-        stated = re.search(rf'"{COPIES_KEY}":\s*([^\s,}}]+)', text) if "{" in text else re.match("(.+)", text)
-        return {COPIES: float(stated[1])} if stated else {}
+    def read(options: Mapping[str, str]) -> dict[str, float]:
+        text = next((options[name] for name in names if name in options), "")
+        match = re.search(rf'"{COPIES_KEY}":\s*([^\s,}}]+)', text) if "{" in text else re.match("(.+)", text)
+        return {COPIES: float(match[1])} if match else {}
 
     return read
 
@@ -211,40 +233,45 @@ _SIXTEEN_BITS = (float(Precision.bf16), float(Precision.fp16))
 _FOUR_BITS, _FOUR_BITS_FROM, _FOUR_BITS_TO = WEIGHTS_ALONE["w4a16"], 0.5, 0.56
 
 #: Checkpoints with weights widened to 16 bits: of experts alone (gpt-oss), or all.
-_OF_EXPERTS, _OF_WEIGHTS = ("mxfp4",), ("awq", "awq_marlin", "gptq", "gptq_marlin")
+_EXPERT_FORMATS, _WEIGHT_FORMATS = ("mxfp4",), ("awq", "awq_marlin", "gptq", "gptq_marlin")
 
 
-def _is_four_bits(held: float) -> bool:
-    return _FOUR_BITS_FROM < held < _FOUR_BITS_TO
+def _is_four_bits(bytes_per_weight: float) -> bool:
+    return _FOUR_BITS_FROM < bytes_per_weight < _FOUR_BITS_TO
 
 
-def _is_published(stated: float | None, precision: float | None, weight: float, expert: float) -> bool:
-    """Whether a design serves a model in the format of its checkpoint, which says so itself."""
-    if stated == float(Precision.mxfp4):
+def _is_published(checkpoint: float | None, precision: float | None, weight: float, expert: float) -> bool:
+    """True where a design serves a model in the format of its checkpoint, which engines read from the checkpoint."""
+    if checkpoint == float(Precision.mxfp4):
         return precision in _SIXTEEN_BITS and not weight and _is_four_bits(expert)
-    if stated == float(Precision.int4):  # of a mixture its experts, of a dense model all weights
-        of_all = weight == INT4_BYTES and expert in (0.0, weight)
-        return precision in _SIXTEEN_BITS and (of_all or (not weight and expert == INT4_BYTES))
+    if checkpoint == float(Precision.int4):  # of a mixture its experts, of a dense model all weights
+        all_in_int4 = weight == INT4_BYTES and expert in (0.0, weight)
+        return precision in _SIXTEEN_BITS and (all_in_int4 or (not weight and expert == INT4_BYTES))
     widened = precision in _SIXTEEN_BITS and weight == WEIGHTS_ALONE["w8a16"]
-    narrow = widened or (precision in _EIGHT_BITS and not weight)
-    return stated in _EIGHT_BITS and narrow and expert in (0.0, weight)
+    is_eight_bits = widened or (precision in _EIGHT_BITS and not weight)
+    return checkpoint in _EIGHT_BITS and is_eight_bits and expert in (0.0, weight)
 
 
-def of_checkpoint() -> Written:
-    """No option for the format of a checkpoint, which the engine reads from it; other formats have none either."""
+def checkpoint_format() -> CompositeOption:
+    """Return the rule of a format that an engine reads from the checkpoint.
+
+    It has no options, neither for that format nor for others.
+    """
     paths = (_PRECISION, _WEIGHT, _EXPERT)
 
     def write(leaf: Lookup) -> Pairs | None:
-        precision, *held = (leaf(path) or 0.0 for path in paths)
-        return [] if _is_published(leaf(CHECKPOINT), precision, *held) else None
+        precision, *element_bytes = (leaf(path) or 0.0 for path in paths)
+        return [] if _is_published(leaf(CHECKPOINT), precision, *element_bytes) else None
 
-    return Written(paths, write)
+    return CompositeOption(paths, write)
 
 
-def formats(name: str, int8: str) -> Written:
-    """The option for the weight format of a checkpoint, as multiplied, or narrower; none for a model published in it.
+def weight_format(name: str, int8: str) -> CompositeOption:
+    """Return the option for the weight format of a checkpoint, absent for a model published in it.
 
-    ``int8``: the engine's name of 8-bit weights and activations; other names are common to all engines.
+    Args:
+        name: of the option.
+        int8: the engine's name of 8-bit weights and activations; other names are common to all engines.
     """
     names = {
         float(Precision.bf16): "",
@@ -253,25 +280,25 @@ def formats(name: str, int8: str) -> Written:
         float(Precision.int8): int8,
         float(Precision.nvfp4): "modelopt_fp4",
     }
-    multiplied = ChoiceOption(_PRECISION, {code: [(name, text)] if text else [] for code, text in names.items()})
+    product_format = ChoiceOption(_PRECISION, {code: [(name, text)] if text else [] for code, text in names.items()})
 
     def write(leaf: Lookup) -> Pairs | None:
         weight, expert = (leaf(path) or 0.0 for path in (_WEIGHT, _EXPERT))
         if _is_published(leaf(CHECKPOINT), leaf(_PRECISION), weight, expert):
             return []
         if not weight and not expert:
-            return multiplied.write(leaf)
+            return product_format.write(leaf)
         if leaf(_PRECISION) not in _SIXTEEN_BITS:
             return None
         if not weight and _is_four_bits(expert):
-            return [(name, _OF_EXPERTS[0])]
-        return [(name, _OF_WEIGHTS[0])] if _is_four_bits(weight) and expert in (0.0, weight) else None
+            return [(name, _EXPERT_FORMATS[0])]
+        return [(name, _WEIGHT_FORMATS[0])] if _is_four_bits(weight) and expert in (0.0, weight) else None
 
-    def read(given: Mapping[str, str]) -> dict[str, float]:
-        text = given.get(name, "")
-        if text not in (*_OF_EXPERTS, *_OF_WEIGHTS):
-            return multiplied.read(given)
-        held = _EXPERT if text in _OF_EXPERTS else _WEIGHT
-        return {_PRECISION: float(Precision.bf16), held: _FOUR_BITS}
+    def read(options: Mapping[str, str]) -> dict[str, float]:
+        text = options.get(name, "")
+        if text not in (*_EXPERT_FORMATS, *_WEIGHT_FORMATS):
+            return product_format.read(options)
+        byte_leaf = _EXPERT if text in _EXPERT_FORMATS else _WEIGHT
+        return {_PRECISION: float(Precision.bf16), byte_leaf: _FOUR_BITS}
 
-    return Written((_PRECISION, _WEIGHT, _EXPERT), write, read)
+    return CompositeOption((_PRECISION, _WEIGHT, _EXPERT), write, read)

@@ -14,7 +14,7 @@ import tomlkit
 
 from dse.errors import InputError
 from dse.tools.documents import NEGATED, RENAMED, yaml_module
-from dse.tools.engines import attends_apart, replica
+from dse.tools.engines import has_attention_dp, replica_devices
 from dse.tools.megatron import with_switches
 from dse.tools.options import Lookup, Pairs, Tool, hosts, number
 
@@ -40,7 +40,7 @@ _COMMANDS = {
 
 
 def write(form: str, tool: Tool, leaf: Lookup, pairs: Pairs, role: str = "", vendor: str = "") -> str:
-    """The text of a file of a design.
+    """Return the text of a file of a design.
 
     Args:
         form: a name of ``FORMS``.
@@ -53,15 +53,17 @@ def write(form: str, tool: Tool, leaf: Lookup, pairs: Pairs, role: str = "", ven
     Raises:
         InputError: for an unknown form, one that the tool does not have, and engines that it cannot start.
     """
-    tools = FORMS.get(form, ((), None))[0]
-    if tool.name not in tools:
-        have = ", ".join(name for name, (of, _) in FORMS.items() if tool.name in of)
-        raise InputError("--format", f"{form} of {tool.name}", f"line, {have}".rstrip(", "), "choose one of these")
+    form_tools = FORMS.get(form, ((), None))[0]
+    if tool.name not in form_tools:
+        form_names = ", ".join(name for name, (tool_names, _) in FORMS.items() if tool.name in tool_names)
+        raise InputError(
+            "--format", f"{form} of {tool.name}", f"line, {form_names}".rstrip(", "), "choose one of these"
+        )
     return FORMS[form][1](tool, leaf, pairs, role, vendor)
 
 
 def note(form: str) -> str:
-    """What has to be filled in; "" for nothing."""
+    """Return the note on what has to be filled in, "" for nothing."""
     if form == "primus":
         return "fill in the model's file of Primus: envsubst '$MODEL' < FILE"
     return "" if form == "file" else "fill in the image and the model: envsubst '$IMAGE $MODEL' < FILE"
@@ -71,7 +73,7 @@ def _yaml(*documents: _Nested) -> str:
     yaml = yaml_module()
 
     class BlockDumper(yaml.SafeDumper):  # type: ignore[misc, name-defined, unused-ignore]
-        """Writes texts of several lines as blocks."""
+        """Dumper that writes texts of several lines as blocks."""
 
         ignore_aliases = staticmethod(lambda data: True)
 
@@ -82,12 +84,12 @@ def _yaml(*documents: _Nested) -> str:
     return str(yaml.dump_all(documents, Dumper=BlockDumper, sort_keys=False, width=120)).rstrip("\n")
 
 
-def _typed(text: str) -> Any:
-    """A number, a truth value, a list or a text, as an option's value states it; "" is a switch that is on."""
+def _parsed_value(text: str) -> Any:
+    """Return a number, truth value, list or text, as the text of an option states it; "" is a switch that is on."""
     if text.lower() in ("", "true", "false"):
         return text.lower() != "false"
     if text.startswith("[") and text.endswith("]"):
-        return [_typed(one) for one in text[1:-1].split(",")]
+        return [_parsed_value(element) for element in text[1:-1].split(",")]
     try:
         return int(text)
     except ValueError:
@@ -98,39 +100,39 @@ def _typed(text: str) -> Any:
         return text
 
 
-def _nested(pairs: Pairs) -> _Nested:
-    """Tables of options whose names are paths."""
+def _nested_tables(pairs: Pairs) -> _Nested:
+    """Return the nested tables of options whose names are dotted paths."""
     document: _Nested = {}
     for name, text in pairs:
         *tables, key = name.removeprefix("--").split(".")
         table = document
-        for one in tables:
-            table = table.setdefault(one, {})
-        table[key] = _typed(text)
+        for table_name in tables:
+            table = table.setdefault(table_name, {})
+        table[key] = _parsed_value(text)
     return document
 
 
 def _file(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
-    """The tool's own configuration; of engines by option without dashes in front."""
+    """Return the tool's own configuration, for engines by option without leading dashes."""
     if tool.name == "torchtitan":
-        return tomlkit.dumps(_nested(pairs)).rstrip("\n")
+        return tomlkit.dumps(_nested_tables(pairs)).rstrip("\n")
     if tool.name == "deepspeed":
         return tool.show(leaf, pairs)
-    return _yaml(_nested(pairs))
+    return _yaml(_nested_tables(pairs))
 
 
 def _primus(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
-    """Overrides of its pre-trainer: the attributes of Megatron-LM's arguments."""
+    """Return the overrides of the pre-trainer of Primus, which are attributes of Megatron-LM's arguments."""
     renamed = {option: name for name, option in RENAMED.items()}
     negated = {option: name for name, option in NEGATED.items()}
-    found: _Nested = {}
+    overrides: _Nested = {}
     for option, text in with_switches(pairs):
         if option in negated:
-            found[negated[option]] = False
+            overrides[negated[option]] = False
             continue
         name = renamed.get(option, option.removeprefix("--").replace("-", "_"))
-        found[name] = text.split() if " " in text else _typed(text)
-    trainer = {"framework": "megatron", "config": "pre_trainer.yaml", "model": _MODEL, "overrides": found}
+        overrides[name] = text.split() if " " in text else _parsed_value(text)
+    trainer = {"framework": "megatron", "config": "pre_trainer.yaml", "model": _MODEL, "overrides": overrides}
     return _yaml({"work_group": "dse", "exp_name": "dse", "modules": {"pre_trainer": trainer}})
 
 
@@ -156,16 +158,20 @@ def _pod(container: _Nested, labels: _Nested) -> _Nested:
 
 
 def _kubernetes(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
-    nodes, each = hosts(leaf)
+    nodes, devices_per_host = hosts(leaf)
     name = f"{tool.name}-{role}" if role else tool.name
     labels = {"app": name}
     if nodes == 1 and not tool.entries:
-        container = _container(tool, _COMMANDS[tool.name], [*_arguments(pairs), *_listens(pairs)], each, vendor)
+        container = _container(
+            tool, _COMMANDS[tool.name], [*_arguments(pairs), *_port_words(pairs)], devices_per_host, vendor
+        )
     else:  # a script: it writes a file of entries, or computes a rank
-        more = ("", "") if nodes == 1 else _over_nodes(tool, leaf, nodes, each)
+        suffixes = ("", "") if nodes == 1 else _node_suffixes(tool, leaf, nodes, devices_per_host)
         line = tool.show(leaf, pairs).replace('"$MODEL"', _MODEL)
-        line = " ".join([line, *_listens(pairs)])
-        leader, worker = (_container(tool, ["sh", "-c"], [line + one], each, vendor) for one in more)
+        line = " ".join([line, *_port_words(pairs)])
+        leader, worker = (
+            _container(tool, ["sh", "-c"], [line + suffix], devices_per_host, vendor) for suffix in suffixes
+        )
         container = leader
     if nodes == 1:
         spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": _pod(container, labels)}
@@ -186,13 +192,13 @@ def _kubernetes(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) 
     )
 
 
-def _listens(pairs: Pairs) -> list[str]:
-    """The port of the container, where the options do not say it."""
-    said = dict(pairs)
+def _port_words(pairs: Pairs) -> list[str]:
+    """Return host and port of the container as options, where the options do not state them."""
+    values_by_option = dict(pairs)
     return [
         word
         for name, value in (("--host", "0.0.0.0"), ("--port", "8000"))
-        if name not in said
+        if name not in values_by_option
         for word in (name, value)
     ]
 
@@ -200,46 +206,46 @@ def _listens(pairs: Pairs) -> list[str]:
 _LEADER, _RANK = "$LWS_LEADER_ADDRESS", "$LWS_WORKER_INDEX"
 
 
-def _over_nodes(tool: Tool, leaf: Lookup, nodes: int, each: int) -> tuple[str, str]:
-    """What the leader of an engine over several nodes says besides, and the others.
+def _node_suffixes(tool: Tool, leaf: Lookup, nodes: int, devices_per_host: int) -> tuple[str, str]:
+    """Return what the command lines of the leader and of the other nodes add for an engine over several nodes.
 
     Raises:
         InputError: for TensorRT-LLM, which needs MPI, and for replicas that share nothing or whose ranks span nodes.
     """
-    dp, ranks = leaf("mapping.dp") or 1.0, replica(leaf)
+    dp, ranks = leaf("mapping.dp") or 1.0, replica_devices(leaf)
     where, fix = "--format kubernetes", "give one engine (-n), or --format line"
     if tool.name == "tensorrt-llm":
         raise InputError(where, f"TensorRT-LLM over {nodes} nodes", "one node: more need MPI and its operator", fix)
-    if dp > 1.0 and (ranks > each or not attends_apart(leaf)):
-        got = f"{dp:g} replicas of {ranks:g} devices on nodes of {each}"
+    if dp > 1.0 and (ranks > devices_per_host or not has_attention_dp(leaf)):
+        got = f"{dp:g} replicas of {ranks:g} devices on nodes of {devices_per_host}"
         raise InputError(where, got, "one engine, or ranks that share experts and fit into a node", fix)
     if tool.name == "sglang":
-        more = f" \\\n    --nnodes {nodes} --node-rank {_RANK} --dist-init-addr {_LEADER}:20000"
-        return more, more
+        suffix = f" \\\n    --nnodes {nodes} --node-rank {_RANK} --dist-init-addr {_LEADER}:20000"
+        return suffix, suffix
     if dp == 1.0:
-        more = f" \\\n    --nnodes {nodes} --node-rank {_RANK} --master-addr {_LEADER}"
-        return more, f"{more} --headless"
-    local = number(each // ranks)
-    more = f" \\\n    --data-parallel-size-local {local} --data-parallel-address {_LEADER}"
-    return more, f"{more} --headless --data-parallel-start-rank $(({_RANK} * {local}))"
+        suffix = f" \\\n    --nnodes {nodes} --node-rank {_RANK} --master-addr {_LEADER}"
+        return suffix, f"{suffix} --headless"
+    local = number(devices_per_host // ranks)
+    suffix = f" \\\n    --data-parallel-size-local {local} --data-parallel-address {_LEADER}"
+    return suffix, f"{suffix} --headless --data-parallel-start-rank $(({_RANK} * {local}))"
 
 
 def _dynamo(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
-    nodes, each = hosts(leaf)
+    nodes, devices_per_host = hosts(leaf)
     package, model = {"vllm": ("dynamo.vllm", "--model"), "sglang": ("dynamo.sglang", "--model-path")}[tool.name]
-    kept = [pair for pair in pairs if pair[0] not in _OF_ROLES]
-    part = [("--disaggregation-mode", role)] if role else []
+    engine_pairs = [pair for pair in pairs if pair[0] not in _ROLE_OPTIONS]
+    role_pairs = [("--disaggregation-mode", role)] if role else []
     worker: _Nested = {
         "componentType": "worker",
         **({"subComponentType": role} if role else {}),
         "replicas": 1,
-        "resources": {"limits": {"gpu": str(each)}},
+        "resources": {"limits": {"gpu": str(devices_per_host)}},
         **({"multinode": {"nodeCount": nodes}} if nodes > 1 else {}),
         "extraPodSpec": {
             "mainContainer": {
                 "image": _IMAGE,
                 "command": ["python3", "-m", package],
-                "args": [model, _MODEL, *_arguments([*kept, *part])],
+                "args": [model, _MODEL, *_arguments([*engine_pairs, *role_pairs])],
             }
         },
     }
@@ -256,16 +262,25 @@ def _dynamo(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> s
 
 
 #: Options of a pool that Dynamo states by its own.
-_OF_ROLES = ("--kv-transfer-config", "--disaggregation-mode", "--disaggregation-transfer-backend", "--host", "--port")
+_ROLE_OPTIONS = (
+    "--kv-transfer-config",
+    "--disaggregation-mode",
+    "--disaggregation-transfer-backend",
+    "--host",
+    "--port",
+)
 
 
 def _llm_d(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
-    """Values of the chart; degrees stand beside the container, and in its arguments where the chart has none."""
-    nodes, each = hosts(leaf)
+    """Return the values of the chart.
+
+    Degrees stand beside the container, and in its arguments where the chart has none.
+    """
+    nodes, devices_per_host = hosts(leaf)
     tp, dp = leaf("mapping.tp") or 1.0, leaf("mapping.dp") or 1.0
-    local = min(dp, max(each // replica(leaf), 1.0))
+    local = min(dp, max(devices_per_host // replica_devices(leaf), 1.0))
     degrees = {"tensor": int(tp), "data": int(dp), "dataLocal": int(local)}
-    limits = {_RESOURCES.get(vendor, "${RESOURCE}"): str(each)}
+    limits = {_RESOURCES.get(vendor, "${RESOURCE}"): str(devices_per_host)}
     container = {
         "name": "vllm",
         "image": _IMAGE,
@@ -274,26 +289,26 @@ def _llm_d(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> st
         "resources": {"limits": limits, "requests": limits},
         "mountModelVolume": True,
     }
-    own, other = ("prefill", "decode") if role == "prefill" else ("decode", "prefill")
+    pool_key, absent_key = ("prefill", "decode") if role == "prefill" else ("decode", "prefill")
     pool = {"create": True, "replicas": 1, "parallelism": degrees, "containers": [container]}
     return _yaml(
         {
             "multinode": nodes > 1,
             "modelArtifacts": {"uri": f"hf://{_MODEL}", "name": _MODEL},
             "accelerator": {"type": vendor.lower() or "nvidia"},
-            own: pool,
-            other: {"create": False},
+            pool_key: pool,
+            absent_key: {"create": False},
         }
     )
 
 
 _Writer = Callable[[Tool, Lookup, Pairs, str, str], str]
 
-_OWN = ("megatron-bridge", "nemo", "deepspeed", "torchtitan", "maxtext", "vllm", "sglang")
+_FILE_TOOLS = ("megatron-bridge", "nemo", "deepspeed", "torchtitan", "maxtext", "vllm", "sglang")
 
 #: Form of a file → its tools, and what writes it.
 FORMS: dict[str, tuple[tuple[str, ...], _Writer]] = {
-    "file": (_OWN, _file),
+    "file": (_FILE_TOOLS, _file),
     "primus": (("megatron-lm",), _primus),
     "kubernetes": (("vllm", "sglang", "tensorrt-llm"), _kubernetes),
     "dynamo": (("vllm", "sglang"), _dynamo),

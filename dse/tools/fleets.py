@@ -7,12 +7,12 @@ from dse.tools.options import number
 from dse.types import Requests
 
 #: Requests of a benchmark, and its least duration in seconds.
-_LEAST, _SECONDS = 1000, 300.0
+_MIN_REQUESTS, _MIN_SECONDS = 1000, 300.0
 
 
-def names(role: str, count: int) -> list[str]:
-    """Shell variables with the hosts of a role's engines."""
-    return [f"${role.upper()}_{place}" for place in range(1, count + 1)]
+def host_variables(role: str, count: int) -> list[str]:
+    """Return the shell variables with the hosts of a role's engines."""
+    return [f"${role.upper()}_{index}" for index in range(1, count + 1)]
 
 
 def router(tool: str, prefill: int, decode: int) -> str:
@@ -37,15 +37,15 @@ def router(tool: str, prefill: int, decode: int) -> str:
     """
     if tool not in _ROUTERS:
         raise unknown_name("--for", tool, _ROUTERS, "tools")
-    return _ROUTERS[tool](names("prefill", prefill), names("decode", decode))
+    return _ROUTERS[tool](host_variables("prefill", prefill), host_variables("decode", decode))
 
 
 def _vllm(prefill: list[str], decode: list[str]) -> str:
-    """The proxy of vLLM's own tests, which alternates between engines."""
+    """Return the line of the proxy of vLLM's own tests, which alternates between engines."""
     parts = ["python3 tests/v1/kv_connector/nixl_integration/toy_proxy_server.py --host 0.0.0.0 --port 8080"]
     for role, hosts in (("prefiller", prefill), ("decoder", decode)):
         parts += [f"--{role}-hosts {' '.join(hosts)}", f"--{role}-ports {' '.join(['8000'] * len(hosts))}"]
-    return _joined(parts)
+    return _join_lines(parts)
 
 
 def _sglang(prefill: list[str], decode: list[str]) -> str:
@@ -53,7 +53,7 @@ def _sglang(prefill: list[str], decode: list[str]) -> str:
     parts += [
         f"--{role} http://{host}:8000" for role, hosts in (("prefill", prefill), ("decode", decode)) for host in hosts
     ]
-    return _joined([*parts, "--host 0.0.0.0 --port 8080"])
+    return _join_lines([*parts, "--host 0.0.0.0 --port 8080"])
 
 
 def _tensorrt_llm(prefill: list[str], decode: list[str]) -> str:
@@ -82,7 +82,7 @@ def benchmark_lines(requests: Requests, rate: float) -> dict[str, str]:
     >>> sorted(benchmark_lines(Requests(), 2.0))
     ['aiperf', 'vllm bench serve']
     """
-    count, per_second = max(_LEAST, round(_SECONDS * rate)), f"{rate:.4g}"
+    count, per_second = max(_MIN_REQUESTS, round(_MIN_SECONDS * rate)), f"{rate:.4g}"
     prompt, answer = number(round(float(requests.prompt_tokens))), number(round(float(requests.output_tokens)))
     spreads = float(requests.length_spread), float(requests.answer_spread or 0.0)
     ratio = min(3.0**0.5 * max(spreads), 0.99)
@@ -100,8 +100,8 @@ def benchmark_lines(requests: Requests, rate: float) -> dict[str, str]:
         "--extra-inputs ignore_eos:true",
         f"--request-rate {per_second} --request-count {count}",
     ]
-    return {"vllm bench serve": _joined(vllm), "aiperf": _joined(aiperf)}
+    return {"vllm bench serve": _join_lines(vllm), "aiperf": _join_lines(aiperf)}
 
 
-def _joined(parts: list[str]) -> str:
+def _join_lines(parts: list[str]) -> str:
     return " \\\n    ".join(parts)

@@ -13,7 +13,7 @@ _GROUP, _LETTER = re.compile(r"\(([^()]*)\)\*(\d+)"), re.compile(r"([A-Za-z])\*(
 
 
 def chunk_sizes(n_layers: int, n_predict: int, n_chunks: int) -> list[int]:
-    """Transformer layers of each chunk, without those of multi-token prediction.
+    """Return the number of transformer layers of each chunk, without those of multi-token prediction.
 
     Short chunks as in :func:`dse.model.stage_layers.stage_layers`: the last for loss and multi-token prediction, the
     first for the embedding, then the last again, then others from the end.
@@ -21,15 +21,20 @@ def chunk_sizes(n_layers: int, n_predict: int, n_chunks: int) -> list[int]:
     largest = -(-(n_layers + n_predict) // n_chunks)
     sizes = [largest] * n_chunks
     missing = largest * n_chunks - n_layers
-    others = ((chunk, 1) for chunk in range(-2, -n_chunks, -1))
-    for chunk, most in ((-1, 1 + n_predict), (0, 1), (-1, largest), *others):
-        taken = min(missing, most, sizes[chunk])
-        sizes[chunk], missing = sizes[chunk] - taken, missing - taken
+    inner_chunks = ((chunk, 1) for chunk in range(-2, -n_chunks, -1))
+    for chunk, limit in ((-1, 1 + n_predict), (0, 1), (-1, largest), *inner_chunks):
+        reduction = min(missing, limit, sizes[chunk])
+        sizes[chunk], missing = sizes[chunk] - reduction, missing - reduction
     return sizes
 
 
 def layout(n_layers: int, n_predict: int, n_chunks: int) -> str:
-    """The layout of a pipeline of ``n_chunks``.
+    """Return the layout of a pipeline.
+
+    Args:
+        n_layers: transformer layers of the model.
+        n_predict: layers of multi-token prediction.
+        n_chunks: chunks of all stages.
 
     >>> layout(61, 1, 16), layout(61, 0, 16)
     ('Ettt|(tttt|)*14ttmL', 'Ettt|(tttt|)*14ttL')
@@ -42,12 +47,12 @@ def layout(n_layers: int, n_predict: int, n_chunks: int) -> str:
     return f"E{'t' * sizes[0]}|{middle}{'t' * sizes[-1]}{'m' * n_predict}L"
 
 
-def chunks_of(text: str) -> int:
-    """Chunks of a layout.
+def chunk_count(text: str) -> int:
+    """Return the number of chunks of a layout.
 
-    >>> chunks_of("Et*3|(tt|)*29mL")
+    >>> chunk_count("Et*3|(tt|)*29mL")
     31
     """
-    while (found := _GROUP.search(text)) is not None:
-        text = text[: found.start()] + found[1] * int(found[2]) + text[found.end() :]
-    return _LETTER.sub(lambda found: found[1] * int(found[2]), text).count("|") + 1
+    while (match := _GROUP.search(text)) is not None:
+        text = text[: match.start()] + match[1] * int(match[2]) + text[match.end() :]
+    return _LETTER.sub(lambda match: match[1] * int(match[2]), text).count("|") + 1

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from dse.tools.options import (
     ChoiceOption,
+    CompositeOption,
     Lookup,
     NumberOption,
     OptionRule,
     Pairs,
     SwitchOption,
     Tool,
-    Written,
     assignments,
     number,
 )
@@ -21,72 +21,81 @@ from dse.types import Precision, Recompute
 
 
 def _batch(leaf: Lookup) -> Pairs:
-    """Sequences per device over all micro-batches of a step."""
+    """Return the sequences per device over all micro-batches of a step, as options."""
     devices = math.prod(leaf(f"mapping.{degree}") or 1.0 for degree in ("dp", "tp", "cp", "pp"))
-    each, micro = leaf("mapping.dp") or 1.0, leaf("mapping.micro_batch") or 1.0
+    replicas, micro = leaf("mapping.dp") or 1.0, leaf("mapping.micro_batch") or 1.0
     batch = leaf("workload.global_batch") or 1.0
-    steps = batch / (each * micro)
+    n_micro_batches = batch / (replicas * micro)
     if (leaf("mapping.pp") or 1.0) > 1.0:
-        return [("per_device_batch_size", number(batch / devices)), ("num_pipeline_microbatches", number(steps))]
-    found = [("per_device_batch_size", number(batch / devices / steps))]
-    return [*found, ("gradient_accumulation_steps", number(steps))] if steps > 1.0 else found
+        return [
+            ("per_device_batch_size", number(batch / devices)),
+            ("num_pipeline_microbatches", number(n_micro_batches)),
+        ]
+    pairs = [("per_device_batch_size", number(batch / devices / n_micro_batches))]
+    return [*pairs, ("gradient_accumulation_steps", number(n_micro_batches))] if n_micro_batches > 1.0 else pairs
 
 
 def _replicas(leaf: Lookup) -> Pairs:
-    """Replicas within and across slices: those that share state are fsdp, copies are data.
+    """Return the replicas within and across slices as options: fsdp for those that share state, data for copies.
 
     The ranks that experts are spread over are an axis of their own, over which weights and batch are split too.
     """
     dp, ep = leaf("mapping.dp") or 1.0, leaf("mapping.experts.ep") or 1.0
-    each = max(dp / ep, 1.0)
+    replicas = max(dp / ep, 1.0)
     shared = (leaf("mapping.zero_stage") or 0.0) >= 3.0
-    copies = min(leaf("mapping.dp_replicate") or 1.0, each) if shared else each
+    copies = min(leaf("mapping.dp_replicate") or 1.0, replicas) if shared else replicas
     slices = max((leaf("system.n_devices") or 1.0) / (leaf("system.scale_up.domain") or 1.0), 1.0)
-    across = min(slices, each)
-    apart = min(copies, across)
+    slice_replicas = min(slices, replicas)
+    slice_copies = min(copies, slice_replicas)
     return [
-        ("dcn_data_parallelism", number(apart)),
-        ("dcn_fsdp_parallelism", number(across / apart)),
-        ("ici_fsdp_parallelism", number(each / copies / (across / apart))),
-        ("ici_data_parallelism", number(copies / apart)),
+        ("dcn_data_parallelism", number(slice_copies)),
+        ("dcn_fsdp_parallelism", number(slice_replicas / slice_copies)),
+        ("ici_fsdp_parallelism", number(replicas / copies / (slice_replicas / slice_copies))),
+        ("ici_data_parallelism", number(copies / slice_copies)),
     ]
 
 
 _COPIES, _SHARDS = ("dcn_data_parallelism", "ici_data_parallelism"), ("dcn_fsdp_parallelism", "ici_fsdp_parallelism")
 
 
-def _degrees(given: Mapping[str, str], *names: str) -> float:
-    """The product of degrees, 1 by default; 0 where the tool computes one of them (-1)."""
-    return max(math.prod(max(float(given.get(name, 1.0)), 0.0) for name in names), 0.0)
+def _degree_product(options: Mapping[str, str], *names: str) -> float:
+    """Return the product of degrees, 1 by default and 0 where the tool computes one of them (-1)."""
+    return max(math.prod(max(float(options.get(name, 1.0)), 0.0) for name in names), 0.0)
 
 
-def _read_replicas(given: Mapping[str, str]) -> dict[str, float]:
-    if not {*_COPIES, *_SHARDS} <= given.keys():
+def _read_replicas(options: Mapping[str, str]) -> dict[str, float]:
+    if not {*_COPIES, *_SHARDS} <= options.keys():
         return {}
-    copies, shards, ep = _degrees(given, *_COPIES), _degrees(given, *_SHARDS), _degrees(given, _EXPERTS)
+    copies, shards, ep = (
+        _degree_product(options, *_COPIES),
+        _degree_product(options, *_SHARDS),
+        _degree_product(options, _EXPERTS),
+    )
     if not copies * shards * ep:
         return {}
-    found = {"mapping.dp": copies * shards * ep}
+    values = {"mapping.dp": copies * shards * ep}
     if shards > 1.0:
-        return found | {"mapping.dp_replicate": copies, "mapping.zero_stage": 3.0}
-    return found if ep > 1.0 else found | {"mapping.zero_stage": 0.0}
+        return values | {"mapping.dp_replicate": copies, "mapping.zero_stage": 3.0}
+    return values if ep > 1.0 else values | {"mapping.zero_stage": 0.0}
 
 
 _EXPERTS = "ici_expert_parallelism"
 _MODEL = ("ici_tensor_parallelism", "ici_context_parallelism", "dcn_pipeline_parallelism")
 
 
-def _read_batch(given: Mapping[str, str]) -> dict[str, float]:
-    """Batches of the per-device one, where all degrees are stated."""
-    each, replicas = given.get("per_device_batch_size"), _read_replicas(given).get("mapping.dp")
-    devices = (replicas or 0.0) * _degrees(given, *_MODEL)
-    if each is None or not devices or replicas is None:
+def _read_batch(options: Mapping[str, str]) -> dict[str, float]:
+    """Return global batch and micro-batch from the batch per device, where all degrees are stated."""
+    device_batch, replicas = options.get("per_device_batch_size"), _read_replicas(options).get("mapping.dp")
+    devices = (replicas or 0.0) * _degree_product(options, *_MODEL)
+    if device_batch is None or not devices or replicas is None:
         return {}
-    pipelined = float(given.get("dcn_pipeline_parallelism", 1.0)) > 1.0
-    batch = float(each) * devices
-    steps = float(given.get("num_pipeline_microbatches" if pipelined else "gradient_accumulation_steps", 1.0))
-    batch *= 1.0 if pipelined else steps
-    return {"workload.global_batch": batch, "mapping.micro_batch": batch / replicas / steps}
+    pipelined = float(options.get("dcn_pipeline_parallelism", 1.0)) > 1.0
+    batch = float(device_batch) * devices
+    n_micro_batches = float(
+        options.get("num_pipeline_microbatches" if pipelined else "gradient_accumulation_steps", 1.0)
+    )
+    batch *= 1.0 if pipelined else n_micro_batches
+    return {"workload.global_batch": batch, "mapping.micro_batch": batch / replicas / n_micro_batches}
 
 
 #: Remat policies by recompute; for selective_op that of a stack with ``keeps_products``. The first of each is written,
@@ -104,8 +113,8 @@ def _remat(leaf: Lookup) -> Pairs | None:
     return [("remat_policy", _POLICIES[code][0])]
 
 
-def _read_remat(given: Mapping[str, str]) -> dict[str, float]:
-    policy = given.get("remat_policy")
+def _read_remat(options: Mapping[str, str]) -> dict[str, float]:
+    policy = options.get("remat_policy")
     code = next((code for code, names in _POLICIES.items() if policy in names), None)
     if code is None:
         return {}
@@ -127,17 +136,17 @@ _RULES: tuple[OptionRule, ...] = (
     SwitchOption("logits_via_embedding", "workload.tied_embeddings", value="true"),
     ChoiceOption("workload.parallel_block", {0.0: [], 1.0: [("decoder_block", "default")]}),
     NumberOption("max_target_length", "workload.seq_len"),
-    Written(("mapping.micro_batch", "workload.global_batch"), _batch, _read_batch),
+    CompositeOption(("mapping.micro_batch", "workload.global_batch"), _batch, _read_batch),
     NumberOption("ici_tensor_parallelism", "mapping.tp"),
-    NumberOption("ici_context_parallelism", "mapping.cp", plain=1.0),
-    NumberOption(_EXPERTS, "mapping.experts.ep", plain=1.0),
-    NumberOption("dcn_pipeline_parallelism", "mapping.pp", plain=1.0),
-    Written(("mapping.dp", "mapping.dp_replicate"), _replicas, _read_replicas),
+    NumberOption("ici_context_parallelism", "mapping.cp", default=1.0),
+    NumberOption(_EXPERTS, "mapping.experts.ep", default=1.0),
+    NumberOption("dcn_pipeline_parallelism", "mapping.pp", default=1.0),
+    CompositeOption(("mapping.dp", "mapping.dp_replicate"), _replicas, _read_replicas),
     ChoiceOption("mapping.zero_stage", {0.0: [], 3.0: []}),  # follows from the degrees
     ChoiceOption("mapping.sequence_parallel", {0.0: [], 1.0: [], 2.0: []}),  # chosen by the compiler
     ChoiceOption("mapping.overlap_dp", {0.0: [], 1.0: []}),
     ChoiceOption("mapping.overlap_tp", {0.0: [], 1.0: []}),
-    Written(("mapping.recompute", "software.keeps_products"), _remat, _read_remat),
+    CompositeOption(("mapping.recompute", "software.keeps_products"), _remat, _read_remat),
     ChoiceOption("software.parameter_bytes", {4.0: [("weight_dtype", "float32")], 2.0: [("weight_dtype", "bfloat16")]}),
     ChoiceOption("mapping.precision", {
         float(Precision.bf16): [("dtype", "bfloat16")], float(Precision.fp32): [("dtype", "float32")],

@@ -5,16 +5,16 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 
-from dse.tools.layers import chunks_of, layout
+from dse.tools.layers import chunk_count, layout
 from dse.tools.options import (
     ChoiceOption,
+    CompositeOption,
     Lookup,
     NumberOption,
     OptionRule,
     Pairs,
     SwitchOption,
     Tool,
-    Written,
     assignments,
     flags,
     number,
@@ -24,7 +24,7 @@ from dse.types import ContextExchange, Precision, Recompute, SequenceParallel
 _BF16 = ("--bf16", "")
 _LATENT, _EXPERTS = "workload.latent.", "workload.experts."
 _STAGES, _LAYOUT = "--pipeline-model-parallel-size", "--pipeline-model-parallel-layout"
-_COUNTED = ("--account-for-loss-in-pipeline-split", "--account-for-embedding-in-pipeline-split")
+_LAYER_COUNT_SWITCHES = ("--account-for-loss-in-pipeline-split", "--account-for-embedding-in-pipeline-split")
 
 
 def _key_value_heads(leaf: Lookup) -> Pairs:
@@ -34,13 +34,13 @@ def _key_value_heads(leaf: Lookup) -> Pairs:
     return [("--group-query-attention", ""), ("--num-query-groups", number(groups))]
 
 
-def _read_key_value_heads(given: Mapping[str, str]) -> dict[str, float]:
-    heads = given.get("--num-query-groups" if "--group-query-attention" in given else "--num-attention-heads")
+def _read_key_value_heads(options: Mapping[str, str]) -> dict[str, float]:
+    heads = options.get("--num-query-groups" if "--group-query-attention" in options else "--num-attention-heads")
     return {} if heads is None else {"workload.n_kv_heads": float(heads)}
 
 
 def _head_size(leaf: Lookup) -> Pairs:
-    """With latent attention the rotary and other columns of a head, and those of a value."""
+    """Return the columns of a head as options, with latent attention its rotary and its other columns."""
     size, rotated = leaf("workload.head_dim") or 0.0, leaf("workload.latent.rope_dim")
     if rotated is None:
         return [("--kv-channels", number(size))]
@@ -51,57 +51,65 @@ def _head_size(leaf: Lookup) -> Pairs:
     ]
 
 
-def _read_head_size(given: Mapping[str, str]) -> dict[str, float]:
-    if "--multi-latent-attention" in given and "--qk-head-dim" in given:
-        rotated = float(given.get("--qk-pos-emb-head-dim", 64.0))
-        return {"workload.head_dim": float(given["--qk-head-dim"]) + rotated, "workload.latent.rope_dim": rotated}
-    if "--kv-channels" in given:
-        return {"workload.head_dim": float(given["--kv-channels"])}
-    if {"--hidden-size", "--num-attention-heads"} <= given.keys():
-        return {"workload.head_dim": float(given["--hidden-size"]) / float(given["--num-attention-heads"])}
+def _read_head_size(options: Mapping[str, str]) -> dict[str, float]:
+    if "--multi-latent-attention" in options and "--qk-head-dim" in options:
+        rotated = float(options.get("--qk-pos-emb-head-dim", 64.0))
+        return {"workload.head_dim": float(options["--qk-head-dim"]) + rotated, "workload.latent.rope_dim": rotated}
+    if "--kv-channels" in options:
+        return {"workload.head_dim": float(options["--kv-channels"])}
+    if {"--hidden-size", "--num-attention-heads"} <= options.keys():
+        return {"workload.head_dim": float(options["--hidden-size"]) / float(options["--num-attention-heads"])}
     return {}
 
 
 def _positions(leaf: Lookup) -> Pairs:
-    """Kind of positions, and the trained length, which Megatron-LM requires for all kinds."""
-    found = [("--max-position-embeddings", number(leaf("workload.seq_len") or 0.0))]
+    """Return the kind of positions and the trained length as options; Megatron-LM requires the length for all kinds."""
+    pairs = [("--max-position-embeddings", number(leaf("workload.seq_len") or 0.0))]
     if leaf("workload.rotary"):
-        return [*found, ("--position-embedding-type", "rope")]
-    return [*found, ("--position-embedding-type", "learned_absolute")] if leaf("workload.learned_positions") else found
+        return [*pairs, ("--position-embedding-type", "rope")]
+    return [*pairs, ("--position-embedding-type", "learned_absolute")] if leaf("workload.learned_positions") else pairs
 
 
-def _read_positions(given: Mapping[str, str]) -> dict[str, float]:
-    kind = given.get("--position-embedding-type")
-    known = {"rope": (1.0, 0.0), "learned_absolute": (0.0, 1.0)}.get(kind or "")
-    return {} if known is None else dict(zip(("workload.rotary", "workload.learned_positions"), known, strict=True))
+def _read_positions(options: Mapping[str, str]) -> dict[str, float]:
+    kind = options.get("--position-embedding-type")
+    switches = {"rope": (1.0, 0.0), "learned_absolute": (0.0, 1.0)}.get(kind or "")
+    return (
+        {} if switches is None else dict(zip(("workload.rotary", "workload.learned_positions"), switches, strict=True))
+    )
 
 
 def _as_llama(leaf: Lookup) -> Pairs:
-    """Norms without a mean and products without biases, for models with a gate and rotary positions; not leaves."""
+    """Return norms without a mean and products without biases as options.
+
+    They are of models with a gate and rotary positions, and no leaves.
+    """
     is_plain = leaf("workload.gated") and leaf("workload.rotary") and leaf("workload.norm_vectors") == 1.0
     return [("--normalization", "RMSNorm"), ("--disable-bias-linear", "")] if is_plain else []
 
 
 def _virtual_stages(leaf: Lookup) -> Pairs:
-    """Chunks per stage; loss and embedding as layers where the layers alone are not divisible, or a layout."""
+    """Return the chunks per stage as options.
+
+    Where the layers alone are not divisible, loss and embedding count as layers, or a layout is written.
+    """
     stages, chunks = leaf("mapping.pp") or 1.0, leaf("mapping.virtual_stages") or 1.0
-    layers, further = int(leaf("workload.n_layers") or 0.0), int(leaf(f"{_EXPERTS}n_predict") or 0.0)
-    lacking = -layers % int(stages * chunks)
-    if stages > 1.0 and lacking and (further or lacking > len(_COUNTED)):
-        return [(_LAYOUT, layout(layers, further, int(stages * chunks)))]
-    found = [("--num-virtual-stages-per-pipeline-rank", number(chunks))] if chunks > 1.0 else []
-    return found + [(name, "") for name in _COUNTED[:lacking]]
+    layers, predict_layers = int(leaf("workload.n_layers") or 0.0), int(leaf(f"{_EXPERTS}n_predict") or 0.0)
+    missing_layers = -layers % int(stages * chunks)
+    if stages > 1.0 and missing_layers and (predict_layers or missing_layers > len(_LAYER_COUNT_SWITCHES)):
+        return [(_LAYOUT, layout(layers, predict_layers, int(stages * chunks)))]
+    pairs = [("--num-virtual-stages-per-pipeline-rank", number(chunks))] if chunks > 1.0 else []
+    return pairs + [(name, "") for name in _LAYER_COUNT_SWITCHES[:missing_layers]]
 
 
-def _read_virtual_stages(given: Mapping[str, str]) -> dict[str, float]:
-    if "--num-virtual-stages-per-pipeline-rank" in given:
-        return {"mapping.virtual_stages": float(given["--num-virtual-stages-per-pipeline-rank"])}
-    if {_LAYOUT, _STAGES} <= given.keys():
-        return {"mapping.virtual_stages": chunks_of(given[_LAYOUT]) / float(given[_STAGES])}
-    needed = ("--num-layers-per-virtual-pipeline-stage", "--num-layers", _STAGES)
-    if not set(needed) <= given.keys():
+def _read_virtual_stages(options: Mapping[str, str]) -> dict[str, float]:
+    if "--num-virtual-stages-per-pipeline-rank" in options:
+        return {"mapping.virtual_stages": float(options["--num-virtual-stages-per-pipeline-rank"])}
+    if {_LAYOUT, _STAGES} <= options.keys():
+        return {"mapping.virtual_stages": chunk_count(options[_LAYOUT]) / float(options[_STAGES])}
+    names = ("--num-layers-per-virtual-pipeline-stage", "--num-layers", _STAGES)
+    if not set(names) <= options.keys():
         return {}
-    chunk, layers, stages = (float(given[name]) for name in needed)
+    chunk, layers, stages = (float(options[name]) for name in names)
     return {"mapping.virtual_stages": layers / stages / chunk}
 
 
@@ -112,8 +120,8 @@ def _split_sequence(leaf: Lookup) -> Pairs | None:
     return [("--sequence-parallel", "")] if split and (leaf("mapping.tp") or 1.0) > 1.0 else []
 
 
-def _read_split_sequence(given: Mapping[str, str]) -> dict[str, float]:
-    return {"mapping.sequence_parallel": 1.0} if "--sequence-parallel" in given else {}
+def _read_split_sequence(options: Mapping[str, str]) -> dict[str, float]:
+    return {"mapping.sequence_parallel": 1.0} if "--sequence-parallel" in options else {}
 
 
 def _recompute(leaf: Lookup) -> Pairs | None:
@@ -121,11 +129,11 @@ def _recompute(leaf: Lookup) -> Pairs | None:
     if code == Recompute.full:
         share, layers = leaf("mapping.recompute_share") or 0.0, leaf("workload.n_layers") or 0.0
         chunks = (leaf("mapping.pp") or 1.0) * (leaf("mapping.virtual_stages") or 1.0)
-        method, each = ("uniform", 1.0) if share >= 1.0 else ("block", round(share * layers / chunks))
+        method, layers_per_chunk = ("uniform", 1.0) if share >= 1.0 else ("block", round(share * layers / chunks))
         return [
             ("--recompute-granularity", "full"),
             ("--recompute-method", method),
-            ("--recompute-num-layers", number(each)),
+            ("--recompute-num-layers", number(layers_per_chunk)),
         ]
     modules = {
         Recompute.selective: "core_attn",
@@ -137,12 +145,12 @@ def _recompute(leaf: Lookup) -> Pairs | None:
     return [] if code == Recompute.none else None
 
 
-def _read_recompute(given: Mapping[str, str]) -> dict[str, float]:
-    if given.get("--recompute-granularity") == "full":
+def _read_recompute(options: Mapping[str, str]) -> dict[str, float]:
+    if options.get("--recompute-granularity") == "full":
         return {"mapping.recompute": float(Recompute.full)}
-    if given.get("--recompute-granularity") != "selective" and "--recompute-activations" not in given:
+    if options.get("--recompute-granularity") != "selective" and "--recompute-activations" not in options:
         return {}
-    modules = given.get("--recompute-modules", "core_attn").split()
+    modules = options.get("--recompute-modules", "core_attn").split()
     level = (
         Recompute.expert_block if "moe" in modules else Recompute.norms if "moe_act" in modules else Recompute.selective
     )
@@ -150,19 +158,19 @@ def _read_recompute(given: Mapping[str, str]) -> dict[str, float]:
 
 
 def _shards(leaf: Lookup) -> Pairs:
-    """ZeRO, overlap with compute, and copies of the shards."""
+    """Return ZeRO, its overlap with compute, and copies of the shards as options."""
     stage = leaf("mapping.zero_stage") or 0.0
-    found = {
+    pairs = {
         0.0: [], 1.0: [("--use-distributed-optimizer", "")],
         2.0: [("--use-megatron-fsdp", ""), ("--data-parallel-sharding-strategy", "optim_grads")],
         3.0: [("--use-megatron-fsdp", ""), ("--data-parallel-sharding-strategy", "optim_grads_params")],
     }[stage]  # fmt: skip
     copies = leaf("mapping.dp_replicate") or 1.0
     if copies > 1.0:
-        found = [*found, ("--num-distributed-optimizer-instances", number(copies))]
+        pairs = [*pairs, ("--num-distributed-optimizer-instances", number(copies))]
     if not leaf("mapping.overlap_dp"):
-        return found
-    return [*found, ("--overlap-grad-reduce", ""), *([("--overlap-param-gather", "")] if stage else [])]
+        return pairs
+    return [*pairs, ("--overlap-grad-reduce", ""), *([("--overlap-param-gather", "")] if stage else [])]
 
 
 #: Switches that recipes and presets turn on, so that they are written where they are off.
@@ -173,21 +181,21 @@ SHARD_OPTIONS = frozenset((*SHARD_SWITCHES, "--overlap-param-gather", "--use-meg
 
 
 def with_switches(pairs: Pairs) -> Pairs:
-    """Options with the switches of the split that are off, unless Megatron's FSDP does it."""
-    named = dict(pairs)
-    off = SHARD_SWITCHES if "--use-megatron-fsdp" not in named else SHARD_SWITCHES[1:]
-    return [*pairs, *((name, "false") for name in off if name not in named)]
+    """Return options with the switches of the split that are off, unless Megatron's FSDP does the split."""
+    values_by_option = dict(pairs)
+    off_switches = SHARD_SWITCHES if "--use-megatron-fsdp" not in values_by_option else SHARD_SWITCHES[1:]
+    return [*pairs, *((name, "false") for name in off_switches if name not in values_by_option)]
 
 
-def _read_shards(given: Mapping[str, str]) -> dict[str, float]:
-    """Gathering weights during compute needs the distributed optimiser."""
-    on = {name for name in SHARD_OPTIONS if given.get(name, "false").lower() != "false"}
-    strategy = given.get("--data-parallel-sharding-strategy", "")
-    split = float(bool(on & {"--use-distributed-optimizer", "--overlap-param-gather"}))
+def _read_shards(options: Mapping[str, str]) -> dict[str, float]:
+    """Return ZeRO stage, overlap and copies; gathering weights during compute needs the distributed optimiser."""
+    active_switches = {name for name in SHARD_OPTIONS if options.get(name, "false").lower() != "false"}
+    strategy = options.get("--data-parallel-sharding-strategy", "")
+    split = float(bool(active_switches & {"--use-distributed-optimizer", "--overlap-param-gather"}))
     return {
         "mapping.zero_stage": {"optim_grads": 2.0, "optim_grads_params": 3.0}.get(strategy, split),
-        "mapping.overlap_dp": float("--overlap-grad-reduce" in on),
-        "mapping.dp_replicate": float(given.get("--num-distributed-optimizer-instances", 1.0)),
+        "mapping.overlap_dp": float("--overlap-grad-reduce" in active_switches),
+        "mapping.dp_replicate": float(options.get("--num-distributed-optimizer-instances", 1.0)),
     }
 
 
@@ -195,26 +203,26 @@ def _shards_of_recipe(leaf: Lookup) -> Pairs:
     return with_switches(_shards(leaf))
 
 
-def _read_shards_of_recipe(given: Mapping[str, str]) -> dict[str, float]:
-    """Nothing where a file says nothing: its recipe does."""
-    return _read_shards(given) if SHARD_OPTIONS & given.keys() else {}
+def _read_shards_of_recipe(options: Mapping[str, str]) -> dict[str, float]:
+    """Return the same for a recipe, nothing where its file states nothing."""
+    return _read_shards(options) if SHARD_OPTIONS & options.keys() else {}
 
 
 def _expert_layers(leaf: Lookup) -> Pairs | None:
-    """Layers with experts: all, or after the first dense ones one of every few."""
-    first, every = leaf("workload.experts.first_dense"), leaf("workload.experts.moe_every") or 1.0
-    if first is None or (first == 0.0 and every == 1.0):
+    """Return the layers with experts as options: all, or after the first dense ones one of every few."""
+    n_dense, interval = leaf("workload.experts.first_dense"), leaf("workload.experts.moe_every") or 1.0
+    if n_dense is None or (n_dense == 0.0 and interval == 1.0):
         return []
-    if first == 0.0:
-        return [("--moe-layer-freq", number(every))]
-    rest = (leaf("workload.n_layers") or 0.0) - first
-    return [("--moe-layer-freq", f"([0]*{number(first)}+[1]*{number(rest)})")] if every == 1.0 else None
+    if n_dense == 0.0:
+        return [("--moe-layer-freq", number(interval))]
+    expert_layers = (leaf("workload.n_layers") or 0.0) - n_dense
+    return [("--moe-layer-freq", f"([0]*{number(n_dense)}+[1]*{number(expert_layers)})")] if interval == 1.0 else None
 
 
 def _limited_groups(leaf: Lookup) -> Pairs:
     groups, limit = leaf("workload.experts.n_groups") or 1.0, leaf("workload.experts.group_limit") or 0.0
-    named = ("--moe-router-num-groups", number(groups)), ("--moe-router-group-topk", number(limit))
-    return list(named) if limit else []
+    pairs = ("--moe-router-num-groups", number(groups)), ("--moe-router-group-topk", number(limit))
+    return list(pairs) if limit else []
 
 
 #: Copies of tokens per dispatch: NCCL sends one per expert, DeepEP one per node.
@@ -260,50 +268,50 @@ RULES: tuple[OptionRule, ...] = (
     NumberOption("--hidden-size", "workload.hidden"),
     NumberOption("--ffn-hidden-size", "workload.ffn_hidden"),
     NumberOption("--num-attention-heads", "workload.n_heads"),
-    Written(("workload.n_kv_heads",), _key_value_heads, _read_key_value_heads),
-    Written(("workload.head_dim", f"{_LATENT}rope_dim"), _head_size, _read_head_size),
-    NumberOption("--q-lora-rank", f"{_LATENT}q_rank", plain=0.0),
+    CompositeOption(("workload.n_kv_heads",), _key_value_heads, _read_key_value_heads),
+    CompositeOption(("workload.head_dim", f"{_LATENT}rope_dim"), _head_size, _read_head_size),
+    NumberOption("--q-lora-rank", f"{_LATENT}q_rank", default=0.0),
     NumberOption("--kv-lora-rank", f"{_LATENT}kv_rank"),
     NumberOption("--v-head-dim", f"{_LATENT}v_dim"),
     SwitchOption("--swiglu", "workload.gated"),
     SwitchOption("--untie-embeddings-and-output-weights", "workload.tied_embeddings", on=0.0, off=1.0),
     NumberOption("--vocab-size", "workload.vocab"),
     NumberOption("--seq-length", "workload.seq_len"),
-    Written(("workload.rotary", "workload.learned_positions"), _positions, _read_positions),
-    Written(("workload.norm_vectors",), _as_llama),
+    CompositeOption(("workload.rotary", "workload.learned_positions"), _positions, _read_positions),
+    CompositeOption(("workload.norm_vectors",), _as_llama),
     NumberOption("--num-experts", f"{_EXPERTS}n_experts"),
     NumberOption("--moe-router-topk", f"{_EXPERTS}top_k"),
     NumberOption("--moe-ffn-hidden-size", f"{_EXPERTS}expert_ffn"),
-    NumberOption("--moe-shared-expert-intermediate-size", f"{_EXPERTS}shared_ffn", plain=0.0),
-    NumberOption("--moe-expert-capacity-factor", f"{_EXPERTS}capacity", plain=0.0),
-    Written((f"{_EXPERTS}first_dense", f"{_EXPERTS}moe_every"), _expert_layers),
-    Written((f"{_EXPERTS}n_groups", f"{_EXPERTS}group_limit"), _limited_groups),
-    NumberOption("--mtp-num-layers", f"{_EXPERTS}n_predict", plain=0.0),
+    NumberOption("--moe-shared-expert-intermediate-size", f"{_EXPERTS}shared_ffn", default=0.0),
+    NumberOption("--moe-expert-capacity-factor", f"{_EXPERTS}capacity", default=0.0),
+    CompositeOption((f"{_EXPERTS}first_dense", f"{_EXPERTS}moe_every"), _expert_layers),
+    CompositeOption((f"{_EXPERTS}n_groups", f"{_EXPERTS}group_limit"), _limited_groups),
+    NumberOption("--mtp-num-layers", f"{_EXPERTS}n_predict", default=0.0),
     NumberOption("--micro-batch-size", "mapping.micro_batch"),
     NumberOption("--global-batch-size", "workload.global_batch"),
-    NumberOption("--tensor-model-parallel-size", "mapping.tp", plain=1.0),
-    NumberOption(_STAGES, "mapping.pp", plain=1.0),
-    NumberOption("--context-parallel-size", "mapping.cp", plain=1.0),
+    NumberOption("--tensor-model-parallel-size", "mapping.tp", default=1.0),
+    NumberOption(_STAGES, "mapping.pp", default=1.0),
+    NumberOption("--context-parallel-size", "mapping.cp", default=1.0),
     ChoiceOption("mapping.context.cp_comm_type", _EXCHANGE),
-    NumberOption("--expert-model-parallel-size", "mapping.experts.ep", plain=1.0),
+    NumberOption("--expert-model-parallel-size", "mapping.experts.ep", default=1.0),
     NumberOption("--expert-tensor-parallel-size", "mapping.experts.etp"),
     ChoiceOption("mapping.experts.all_to_all", _DISPATCH),
     ChoiceOption("mapping.experts.overlap_ep", {
         0.0: [], -1.0: [], 1.0: [("--overlap-moe-expert-parallel-comm", ""), ("--delay-wgrad-compute", "")],
     }),
-    Written(("mapping.virtual_stages",), _virtual_stages, _read_virtual_stages),
+    CompositeOption(("mapping.virtual_stages",), _virtual_stages, _read_virtual_stages),
     ChoiceOption("mapping.schedule", {0.0: []}),
-    Written(("mapping.sequence_parallel",), _split_sequence, _read_split_sequence),
+    CompositeOption(("mapping.sequence_parallel",), _split_sequence, _read_split_sequence),
     SwitchOption("--tp-comm-overlap", "mapping.overlap_tp"),
-    Written(_SPLIT, _shards, _read_shards),
-    Written(("mapping.recompute", "mapping.recompute_share"), _recompute, _read_recompute),
-    NumberOption("--optimizer-offload-fraction", "mapping.offload_optimizer", plain=0.0),
+    CompositeOption(_SPLIT, _shards, _read_shards),
+    CompositeOption(("mapping.recompute", "mapping.recompute_share"), _recompute, _read_recompute),
+    NumberOption("--optimizer-offload-fraction", "mapping.offload_optimizer", default=0.0),
     ChoiceOption("mapping.placement", {0.0: [], 1.0: [("--use-tp-pp-dp-mapping", "")]}),
     ChoiceOption("mapping.precision", _FORMATS),
     ChoiceOption("software.moment_bytes", {4.0: [], 2.0: [
         ("--use-precision-aware-optimizer", ""), ("--exp-avg-dtype", "bf16"), ("--exp-avg-sq-dtype", "bf16"),
     ]}),
-    Written(("software.weight_message_bytes",), _gathered_weights, _GATHERED.read),
+    CompositeOption(("software.weight_message_bytes",), _gathered_weights, _GATHERED.read),
 )  # fmt: skip
 
 _MEGATRON_LM = "torchrun --nnodes {nodes} --nproc-per-node {each} pretrain_gpt.py"
@@ -348,30 +356,36 @@ _MIXED = {
 }
 
 
-def in_a_recipe(rule: OptionRule, sections: Mapping[str, str] = types.MappingProxyType(_SECTIONS)) -> OptionRule:
-    """A rule of Megatron-LM with the names of a recipe's configuration.
+def recipe_option(rule: OptionRule, sections: Mapping[str, str] = types.MappingProxyType(_SECTIONS)) -> OptionRule:
+    """Return a rule of Megatron-LM with the names of a recipe's configuration.
 
-    ``sections``: option → its path there, where it is not ``model.`` with underscores.
+    Args:
+        rule: the rule with Megatron-LM's options.
+        sections: option → its path in the recipe, where that is not ``model.`` with underscores.
     """
-    back = {section: flag for flag, section in sections.items()}
+    option_by_section = {section: flag for flag, section in sections.items()}
 
     def write(leaf: Lookup) -> Pairs | None:
         pairs = rule.write(leaf)
         return None if pairs is None else [(name_of(name), _as_value(value)) for name, value in pairs]
 
-    def read(given: Mapping[str, str]) -> dict[str, float]:
-        named = {flag(name): _as_words(value) for name, value in given.items()}
+    def read(options: Mapping[str, str]) -> dict[str, float]:
+        megatron_options = {flag(name): _as_words(value) for name, value in options.items()}
         return rule.read(
-            {name: value for name, value in named.items() if value.lower() != "false" or name in SHARD_SWITCHES}
+            {
+                name: value
+                for name, value in megatron_options.items()
+                if value.lower() != "false" or name in SHARD_SWITCHES
+            }
         )
 
     def name_of(option: str) -> str:
         return sections.get(option, "model." + option.removeprefix("--").replace("-", "_"))
 
     def flag(name: str) -> str:
-        return back.get(name, "--" + name.rpartition(".")[2].replace("_", "-"))
+        return option_by_section.get(name, "--" + name.rpartition(".")[2].replace("_", "-"))
 
-    return Written(rule.paths, write, read)
+    return CompositeOption(rule.paths, write, read)
 
 
 def _as_value(value: str) -> str:
@@ -391,14 +405,14 @@ MEGATRON_BRIDGE = Tool(
     "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
     (
         *(
-            in_a_recipe(rule)
+            recipe_option(rule)
             for rule in RULES
             if not all(path.startswith("workload.") for path in rule.paths)
             and rule.paths not in (("mapping.precision",), _SPLIT)
         ),
-        in_a_recipe(Written(_SPLIT, _shards_of_recipe, _read_shards_of_recipe)),
-        in_a_recipe(NumberOption("--seq-length", "workload.seq_len")),
-        in_a_recipe(NumberOption("--global-batch-size", "workload.global_batch")),
+        recipe_option(CompositeOption(_SPLIT, _shards_of_recipe, _read_shards_of_recipe)),
+        recipe_option(NumberOption("--seq-length", "workload.seq_len")),
+        recipe_option(NumberOption("--global-batch-size", "workload.global_batch")),
         ChoiceOption("mapping.precision", {code: [("mixed_precision", name)] for code, name in _MIXED.items()}),
     ),
     assignments("torchrun --nnodes {nodes} --nproc-per-node {each} scripts/performance/run_script.py"),

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dse.tools.megatron import RULES, in_a_recipe
-from dse.tools.options import ChoiceOption, Lookup, NumberOption, OptionRule, Pairs, Tool, Written, assignments, hosts
+from dse.tools.megatron import RULES, recipe_option
+from dse.tools.options import (
+    ChoiceOption,
+    CompositeOption,
+    Lookup,
+    NumberOption,
+    OptionRule,
+    Pairs,
+    Tool,
+    assignments,
+    hosts,
+)
 from dse.types import Precision
 
 #: Option of Megatron-LM → its path in NeMo's configuration, where it is not ``model.`` with underscores.
@@ -35,9 +45,9 @@ def _kv_heads(leaf: Lookup) -> Pairs:
     return [] if groups is None or groups == heads else [("model.num_query_groups", f"{groups:.0f}")]
 
 
-def _read_kv_heads(given: Mapping[str, str]) -> dict[str, float]:
-    found = given.get("model.num_query_groups", given.get("model.num_attention_heads"))
-    return {} if found is None else {"workload.n_kv_heads": float(found)}
+def _read_kv_heads(options: Mapping[str, str]) -> dict[str, float]:
+    n_kv_heads = options.get("model.num_query_groups", options.get("model.num_attention_heads"))
+    return {} if n_kv_heads is None else {"workload.n_kv_heads": float(n_kv_heads)}
 
 
 _OPTIMISER, _INTERLEAVED = "model.optim.name", "model.virtual_pipeline_model_parallel_size"
@@ -45,26 +55,28 @@ _SHARDED = ("distributed_fused_adam", "mcore_distributed_optim")
 
 
 def _shards(leaf: Lookup) -> Pairs | None:
-    """ZeRO 1 by its distributed optimiser, which overlaps; NeMo's GPT models have no other stage."""
+    """Return ZeRO 1 by the distributed optimiser as options; NeMo's GPT models have no other stage."""
     stage, overlapped = leaf("mapping.zero_stage") or 0.0, bool(leaf("mapping.overlap_dp"))
     if stage > 1.0 or (not stage and overlapped) or (leaf("mapping.dp_replicate") or 1.0) > 1.0:
         return None
     if not stage:
         return [(_OPTIMISER, "fused_adam")]
-    said = "true" if overlapped else "false"
+    overlap_text = "true" if overlapped else "false"
     return [
         (_OPTIMISER, _SHARDED[0]),
-        ("model.optim.overlap_grad_sync", said),
-        ("model.optim.overlap_param_sync", said),
+        ("model.optim.overlap_grad_sync", overlap_text),
+        ("model.optim.overlap_param_sync", overlap_text),
     ]
 
 
-def _read_shards(given: Mapping[str, str]) -> dict[str, float]:
-    if _OPTIMISER not in given:
+def _read_shards(options: Mapping[str, str]) -> dict[str, float]:
+    if _OPTIMISER not in options:
         return {}
-    stage = float(given[_OPTIMISER] in _SHARDED)
-    said = given.get("model.optim.overlap_grad_sync")
-    overlap = {} if said is None and stage else {"mapping.overlap_dp": float((said or "").lower() == "true")}
+    stage = float(options[_OPTIMISER] in _SHARDED)
+    overlap_text = options.get("model.optim.overlap_grad_sync")
+    overlap = (
+        {} if overlap_text is None and stage else {"mapping.overlap_dp": float((overlap_text or "").lower() == "true")}
+    )
     return {"mapping.zero_stage": stage, "mapping.dp_replicate": 1.0} | overlap
 
 
@@ -73,12 +85,12 @@ def _chunks(leaf: Lookup) -> Pairs:
     return [(_INTERLEAVED, f"{chunks:.0f}")] if chunks > 1.0 else []
 
 
-def _read_chunks(given: Mapping[str, str]) -> dict[str, float]:
-    return {"mapping.virtual_stages": float(given[_INTERLEAVED])} if _INTERLEAVED in given else {}
+def _read_chunks(options: Mapping[str, str]) -> dict[str, float]:
+    return {"mapping.virtual_stages": float(options[_INTERLEAVED])} if _INTERLEAVED in options else {}
 
 
 def _recompute(leaf: Lookup) -> Pairs | None:
-    """Selective recompute is that of attention alone."""
+    """Return recompute as options; selective recompute is that of attention alone."""
     rule = next(rule for rule in RULES if "mapping.recompute" in rule.paths)
     pairs = rule.write(leaf)
     if pairs is None or any(name == "--recompute-modules" and value != "core_attn" for name, value in pairs):
@@ -86,55 +98,57 @@ def _recompute(leaf: Lookup) -> Pairs | None:
     return [(_SECTIONS[name], value) for name, value in pairs if name in _SECTIONS]
 
 
-def _read_recompute(given: Mapping[str, str]) -> dict[str, float]:
-    code = {"selective": 1.0, "full": 2.0}.get(given.get("model.activations_checkpoint_granularity", ""))
+def _read_recompute(options: Mapping[str, str]) -> dict[str, float]:
+    code = {"selective": 1.0, "full": 2.0}.get(options.get("model.activations_checkpoint_granularity", ""))
     return {} if code is None else {"mapping.recompute": code}
 
 
 def _shape(leaf: Lookup) -> Pairs:
-    """Gate, positions, norms and biases as of Llama, and whether the head is the embedding."""
+    """Return gate, positions, norms and biases as of Llama, and tied embeddings as options."""
     gated, rotary = leaf("workload.gated"), leaf("workload.rotary")
     shared = "true" if leaf("workload.tied_embeddings") else "false"
-    found = [("model.share_embeddings_and_output_weights", shared)]
-    found += [("model.activation", "fast-swiglu")] if gated else []
-    found += [("model.position_embedding_type", "rope")] if rotary else []
+    pairs = [("model.share_embeddings_and_output_weights", shared)]
+    pairs += [("model.activation", "fast-swiglu")] if gated else []
+    pairs += [("model.position_embedding_type", "rope")] if rotary else []
     is_plain = gated and rotary and leaf("workload.norm_vectors") == 1.0
-    return [*found, ("model.normalization", "rmsnorm"), ("model.bias", "false")] if is_plain else found
+    return [*pairs, ("model.normalization", "rmsnorm"), ("model.bias", "false")] if is_plain else pairs
 
 
-def _read_shape(given: Mapping[str, str]) -> dict[str, float]:
-    found = {}
-    if "model.share_embeddings_and_output_weights" in given:
-        found["workload.tied_embeddings"] = float(given["model.share_embeddings_and_output_weights"].lower() == "true")
-    if "model.activation" in given:
-        found["workload.gated"] = float(given["model.activation"].endswith(("swiglu", "geglu", "reglu")))
-    if "model.position_embedding_type" in given:
-        found["workload.rotary"] = float(given["model.position_embedding_type"] == "rope")
-    return found
+def _read_shape(options: Mapping[str, str]) -> dict[str, float]:
+    values = {}
+    if "model.share_embeddings_and_output_weights" in options:
+        values["workload.tied_embeddings"] = float(
+            options["model.share_embeddings_and_output_weights"].lower() == "true"
+        )
+    if "model.activation" in options:
+        values["workload.gated"] = float(options["model.activation"].endswith(("swiglu", "geglu", "reglu")))
+    if "model.position_embedding_type" in options:
+        values["workload.rotary"] = float(options["model.position_embedding_type"] == "rope")
+    return values
 
 
-def _no_model(leaf: Lookup) -> str:
-    """Note on parts of a model that its GPT configuration does not have."""
+def _missing_parts_note(leaf: Lookup) -> str:
+    """Return the note on parts of a model that the GPT configuration does not have, "" without any."""
     if leaf("workload.latent.kv_rank") is None and not leaf("workload.experts.shared_ffn"):
         return ""
     return "latent attention and shared experts have no option of this configuration: use a recipe of the model"
 
 
 def _trainer(leaf: Lookup) -> Pairs:
-    nodes, each = hosts(leaf)
-    return [("trainer.num_nodes", str(nodes)), ("trainer.devices", str(each))]
+    nodes, devices_per_host = hosts(leaf)
+    return [("trainer.num_nodes", str(nodes)), ("trainer.devices", str(devices_per_host))]
 
 
 _RULES: tuple[OptionRule, ...] = (
-    Written(("system.n_devices",), _trainer),
-    *(in_a_recipe(rule, _SECTIONS) for rule in RULES if len(rule.paths) == 1 and rule.paths[0] in _SHARED),
-    Written(("workload.n_kv_heads",), _kv_heads, _read_kv_heads),
+    CompositeOption(("system.n_devices",), _trainer),
+    *(recipe_option(rule, _SECTIONS) for rule in RULES if len(rule.paths) == 1 and rule.paths[0] in _SHARED),
+    CompositeOption(("workload.n_kv_heads",), _kv_heads, _read_kv_heads),
     NumberOption("model.kv_channels", "workload.head_dim"),
-    Written(("workload.tied_embeddings", "workload.gated", "workload.rotary"), _shape, _read_shape),
-    Written(("mapping.virtual_stages",), _chunks, _read_chunks),
+    CompositeOption(("workload.tied_embeddings", "workload.gated", "workload.rotary"), _shape, _read_shape),
+    CompositeOption(("mapping.virtual_stages",), _chunks, _read_chunks),
     ChoiceOption("mapping.schedule", {0.0: []}),
-    Written(("mapping.zero_stage", "mapping.overlap_dp", "mapping.dp_replicate"), _shards, _read_shards),
-    Written(("mapping.recompute", "mapping.recompute_share"), _recompute, _read_recompute),
+    CompositeOption(("mapping.zero_stage", "mapping.overlap_dp", "mapping.dp_replicate"), _shards, _read_shards),
+    CompositeOption(("mapping.recompute", "mapping.recompute_share"), _recompute, _read_recompute),
     ChoiceOption(
         "mapping.precision",
         {
@@ -177,5 +191,5 @@ NEMO = Tool(
     ),
     _OF_RECIPES,
     vendors=("NVIDIA",),
-    notes=(_no_model,),
+    notes=(_missing_parts_note,),
 )

@@ -19,21 +19,21 @@ Pairs = list[tuple[str, str]]
 
 
 class OptionRule(Protocol):
-    """Options for some leaves."""
+    """Rule between some leaves of a design and options of a tool."""
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Leaves of the rule."""
 
     def write(self, leaf: Lookup) -> Pairs | None:
-        """Options for the values of a design; None for values that the tool has no option for."""
+        """Return the options for the values of a design, None for values that the tool has no option for."""
 
-    def read(self, given: Mapping[str, str]) -> dict[str, float]:
-        """Path → value of given options; empty where none is given."""
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:
+        """Return path → value of the options of the rule, empty where ``options`` has none of them."""
 
 
-class _OfOneLeaf:
-    """Common part of rules of a single leaf."""
+class _LeafOption:
+    """Common part of the rules of a single leaf."""
 
     path: str
 
@@ -44,25 +44,25 @@ class _OfOneLeaf:
 
 
 @dataclasses.dataclass(frozen=True)
-class NumberOption(_OfOneLeaf):
-    """An option with the value of a leaf in the tool's ``unit``, left out at its default, ``plain``."""
+class NumberOption(_LeafOption):
+    """Option with the value of a leaf in the tool's ``unit``, left out at the tool's ``default``."""
 
     name: str
     path: str
-    plain: float | None = None
+    default: float | None = None
     unit: float = 1.0
 
     def write(self, leaf: Lookup) -> Pairs:  # noqa: D102
         value = leaf(self.path)
-        return [] if value is None or value == self.plain else [(self.name, number(value / self.unit))]
+        return [] if value is None or value == self.default else [(self.name, number(value / self.unit))]
 
-    def read(self, given: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
-        return {self.path: float(given[self.name]) * self.unit} if self.name in given else {}
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
+        return {self.path: float(options[self.name]) * self.unit} if self.name in options else {}
 
 
 @dataclasses.dataclass(frozen=True)
-class SwitchOption(_OfOneLeaf):
-    """An option that is given where a leaf has the value ``on``, and left out where it has the value ``off``."""
+class SwitchOption(_LeafOption):
+    """Option that is present where a leaf has the value ``on``, and left out where it has the value ``off``."""
 
     name: str
     path: str
@@ -72,53 +72,53 @@ class SwitchOption(_OfOneLeaf):
     opposite: str = ""  #: option for ``off``, where that is not the tool's default
 
     def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
-        found = leaf(self.path)
-        if found is None or found == self.off:
-            return [] if found is None or not self.opposite else [(self.opposite, "")]
-        return [(self.name, self.value)] if found == self.on else None
+        leaf_value = leaf(self.path)
+        if leaf_value is None or leaf_value == self.off:
+            return [] if leaf_value is None or not self.opposite else [(self.opposite, "")]
+        return [(self.name, self.value)] if leaf_value == self.on else None
 
-    def read(self, given: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
-        last = next((name for name in list(given)[::-1] if name in (self.name, self.opposite)), "")
-        if self.opposite and last == self.opposite:
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
+        last_name = next((name for name in list(options)[::-1] if name in (self.name, self.opposite)), "")
+        if self.opposite and last_name == self.opposite:
             return {self.path: self.off}
-        on = given.get(self.name, "").lower() not in ("false", "0") and self.name in given
-        return {self.path: self.on} if on else {}
+        is_on = options.get(self.name, "").lower() not in ("false", "0") and self.name in options
+        return {self.path: self.on} if is_on else {}
 
 
 @dataclasses.dataclass(frozen=True)
-class ChoiceOption(_OfOneLeaf):
+class ChoiceOption(_LeafOption):
     """Options by the value of a leaf; other values have no option."""
 
     path: str
-    by_value: Mapping[float, Sequence[tuple[str, str]]]
+    options_by_value: Mapping[float, Sequence[tuple[str, str]]]
 
     def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
         value = leaf(self.path)
         if value is None:
             return []
-        return list(self.by_value[value]) if value in self.by_value else None
+        return list(self.options_by_value[value]) if value in self.options_by_value else None
 
-    def read(self, given: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
         matching = [
             (len(pairs), value)
-            for value, pairs in self.by_value.items()
-            if pairs and all(given.get(name) == text for name, text in pairs)
+            for value, pairs in self.options_by_value.items()
+            if pairs and all(options.get(name) == text for name, text in pairs)
         ]
         return {self.path: max(matching)[1]} if matching else {}
 
 
 @dataclasses.dataclass(frozen=True)
-class Written:
-    """Options that depend on several leaves."""
+class CompositeOption:
+    """Rule whose options depend on several leaves."""
 
     paths: tuple[str, ...]
     write: Callable[[Lookup], Pairs | None]
-    read: Callable[[Mapping[str, str]], dict[str, float]] = lambda given: {}
+    read: Callable[[Mapping[str, str]], dict[str, float]] = lambda options: {}
     writes_default: bool = False  #: whether defaults of a design are written, since the tool's own differ
 
 
-#: Further values of a lookup for :class:`OfBytes`: bytes of weights and of the engine runtime on a device, capacity of
-#: the device, and weights including offloaded ones.
+#: Further values of a lookup for :class:`ByteDependentOption`: bytes of weights and of the engine runtime on a device,
+#: capacity of the device, and weights including offloaded ones.
 WEIGHTS, RUNTIME, CAPACITY = "launch.weights", "launch.runtime", "launch.capacity"
 ALL_WEIGHTS = "launch.all_weights"
 
@@ -133,34 +133,34 @@ DRAFT_LAYERS = "launch.draft_layers"
 
 
 @dataclasses.dataclass(frozen=True)
-class OfBytes(_OfOneLeaf):
-    """An option for a leaf that is converted by the bytes of a design."""
+class ByteDependentOption(_LeafOption):
+    """Option for a leaf whose value is converted by the bytes of a design."""
 
     name: str
     path: str
 
-    def read(self, given: Mapping[str, str]) -> dict[str, float]:
-        """Empty, without a design; invalid numbers are refused."""
-        if self.name in given:
-            self._number(given)
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:
+        """Return nothing, since the leaf needs a design; ValueError for an invalid number."""
+        if self.name in options:
+            self._number(options)
         return {}
 
-    def read_within(self, given: Mapping[str, str], leaf: Lookup) -> dict[str, float]:
-        """Path → value for a design, at most all of its bytes."""
-        return {self.path: min(self._share(self._number(given), leaf), 1.0)} if self.name in given else {}
+    def read_for_design(self, options: Mapping[str, str], leaf: Lookup) -> dict[str, float]:
+        """Return path → value for a design, at most 1: all of its bytes."""
+        return {self.path: min(self._share(self._number(options), leaf), 1.0)} if self.name in options else {}
 
-    def _number(self, given: Mapping[str, str]) -> float:
-        """Value of the option."""
+    def _number(self, options: Mapping[str, str]) -> float:
+        """Return the value of the option."""
         raise NotImplementedError
 
     def _share(self, value: float, leaf: Lookup) -> float:
-        """Value of the leaf."""
+        """Return the value of the leaf from that of the option."""
         raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
-class OffloadedWeights(OfBytes):
-    """An option for the offloaded weights of a device in GiB; the leaf is their share."""
+class OffloadedWeights(ByteDependentOption):
+    """Option for the offloaded weights of a device in GiB; the leaf is their share."""
 
     def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
         share = leaf(self.path)
@@ -170,10 +170,10 @@ class OffloadedWeights(OfBytes):
             return None
         return [(self.name, number(share * (leaf(ALL_WEIGHTS) or 0.0) / _GIB))]
 
-    def _number(self, given: Mapping[str, str]) -> float:
-        value = float(given[self.name])
+    def _number(self, options: Mapping[str, str]) -> float:
+        value = float(options[self.name])
         if not value >= 0.0:
-            raise ValueError(f"{self.name} {given[self.name]} is not a size in GiB")
+            raise ValueError(f"{self.name} {options[self.name]} is not a size in GiB")
         return value
 
     def _share(self, value: float, leaf: Lookup) -> float:
@@ -184,38 +184,40 @@ _GIB = 2.0**30
 
 
 @dataclasses.dataclass(frozen=True)
-class MemoryShare(OfBytes):
+class MemoryShare(ByteDependentOption):
     """An option for a share of memory whose bytes differ from those of the leaf, the share of all used memory.
 
-    ``of_rest``: share of the memory left by weights and engine runtime; otherwise share of weights and cache without
-    the runtime. Both need the bytes of a design.
+    ``is_of_free_memory``: share of the memory left by weights and engine runtime; otherwise share of weights and cache
+    without the runtime. Both need the bytes of a design.
     """
 
-    of_rest: bool
+    is_of_free_memory: bool
 
     def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
         share = leaf(self.path)
         if share is None:
             return []
-        taken, size = self._line(leaf)
-        found = (share - taken) / size if size > 0.0 else 0.0
-        return [(self.name, number(found))] if 0.0 < found <= 1.0 else None
+        intercept, slope = self._line(leaf)
+        option_share = (share - intercept) / slope if slope > 0.0 else 0.0
+        return [(self.name, number(option_share))] if 0.0 < option_share <= 1.0 else None
 
-    def _number(self, given: Mapping[str, str]) -> float:
-        value = float(given[self.name])
+    def _number(self, options: Mapping[str, str]) -> float:
+        value = float(options[self.name])
         if not 0.0 < value <= 1.0:
-            raise ValueError(f"{self.name} {given[self.name]} is not a share")
+            raise ValueError(f"{self.name} {options[self.name]} is not a share")
         return value
 
     def _share(self, value: float, leaf: Lookup) -> float:
-        taken, size = self._line(leaf)
-        return taken + value * size
+        intercept, slope = self._line(leaf)
+        return intercept + value * slope
 
     def _line(self, leaf: Lookup) -> tuple[float, float]:
-        """Leaf value for an option of 0, and its increase for an option of 1."""
+        """Return the value of the leaf for an option of 0, and its increase for an option of 1."""
         weights, runtime = ((leaf(name) or 0.0) / (leaf(CAPACITY) or 1.0) for name in (WEIGHTS, RUNTIME))
-        taken = weights + runtime
-        return (taken, 1.0 - taken) if self.of_rest else (runtime, 1.0)  # an option of 1 is exactly 1
+        used_share = weights + runtime
+        return (
+            (used_share, 1.0 - used_share) if self.is_of_free_memory else (runtime, 1.0)
+        )  # an option of 1 is exactly 1
 
 
 class Tool(NamedTuple):
@@ -234,7 +236,7 @@ class Tool(NamedTuple):
     value_comments: tuple[Callable[[Lookup], str], ...] = ()  #: comments on values of a written line
     remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: remarks on read options; "" for none
     entries: tuple[str, ...] = ()  #: of an additional YAML file
-    beyond: str = ""  #: treatment of sequences beyond the model's context
+    long_sequence_note: str = ""  #: treatment of sequences beyond the model's context
     roles: Mapping[str, Callable[[Lookup], Pairs]] = types.MappingProxyType({})  #: role of a pool → its options
 
 
@@ -250,7 +252,7 @@ class Line(NamedTuple):
 
 
 def number(value: float) -> str:
-    """A number as written on command lines.
+    """Return a number as written on command lines.
 
     >>> number(4096.0), number(0.9)
     ('4096', '0.9')
@@ -259,19 +261,29 @@ def number(value: float) -> str:
 
 
 def flags(command: str) -> Callable[[Lookup, Pairs], str]:
-    """Format of tools with flags: one per line, after ``command``, which may contain ``{nodes}`` and ``{each}``."""
+    """Return the function that formats a command line of flags, one per line.
+
+    Args:
+        command: start of the line; it may contain ``{nodes}`` and ``{each}``, the devices of a node.
+    """
 
     def show(leaf: Lookup, pairs: Pairs) -> str:
-        nodes, each = hosts(leaf)
-        words = (f"{name} {_words(value)}".strip() for name, value in pairs)
-        parts = [command.format(nodes=nodes, each=each), *words]
+        nodes, devices_per_host = hosts(leaf)
+        words = (f"{name} {_quoted(value)}".strip() for name, value in pairs)
+        parts = [command.format(nodes=nodes, each=devices_per_host), *words]
         return " \\\n    ".join(parts)
 
     return show
 
 
 def with_entries(command: str, option: str, file: str) -> Callable[[Lookup, Pairs], str]:
-    """Format of tools with flags and YAML entries in a ``file`` given by ``option``."""
+    """Return the function that formats flags and a file of YAML entries.
+
+    Args:
+        command: start of the line.
+        option: that takes the file.
+        file: name of the file.
+    """
     call = flags(command)
 
     def show(leaf: Lookup, pairs: Pairs) -> str:
@@ -284,18 +296,18 @@ def with_entries(command: str, option: str, file: str) -> Callable[[Lookup, Pair
     return show
 
 
-def _words(value: str) -> str:
-    """Values of an option, quoted for a shell."""
+def _quoted(value: str) -> str:
+    """Return the value of an option, quoted for a shell where it needs to be."""
     return shlex.quote(value) if any(c in value for c in "{([*") else value
 
 
 def assignments(command: str) -> Callable[[Lookup, Pairs], str]:
-    """Format of tools with ``name=value``."""
+    """Return the function that formats a command line of ``name=value``."""
 
     def show(leaf: Lookup, pairs: Pairs) -> str:
-        nodes, each = hosts(leaf)
-        words = (_words(f"{name}={value}") for name, value in pairs)
-        return " \\\n    ".join([command.format(nodes=nodes, each=each), *words])
+        nodes, devices_per_host = hosts(leaf)
+        words = (_quoted(f"{name}={value}") for name, value in pairs)
+        return " \\\n    ".join([command.format(nodes=nodes, each=devices_per_host), *words])
 
     return show
 
@@ -304,11 +316,11 @@ def assignments(command: str) -> Callable[[Lookup, Pairs], str]:
 HOST_DEVICES = "launch.host_devices"
 
 #: Maximum accelerators per host; those of a host of a rack that the catalogue has not.
-_OF_A_HOST, _OF_A_TRAY = 16, 4
+_MAX_HOST_DEVICES, _TRAY_DEVICES = 16, 4
 
 
 def hosts(leaf: Lookup) -> tuple[int, int]:
-    """Hosts of a design, and accelerators per host."""
+    """Return the number of hosts of a design, and the number of devices per host."""
     devices, domain = int(leaf("system.n_devices") or 1), int(leaf("system.scale_up.domain") or 1)
-    each = min(devices, domain if domain <= _OF_A_HOST else int(leaf(HOST_DEVICES) or _OF_A_TRAY))
-    return -(-devices // each), each
+    devices_per_host = min(devices, domain if domain <= _MAX_HOST_DEVICES else int(leaf(HOST_DEVICES) or _TRAY_DEVICES))
+    return -(-devices // devices_per_host), devices_per_host

@@ -6,14 +6,24 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dse.tools.options import ChoiceOption, Lookup, NumberOption, Pairs, SwitchOption, Tool, Written, flags, number
+from dse.tools.options import (
+    ChoiceOption,
+    CompositeOption,
+    Lookup,
+    NumberOption,
+    Pairs,
+    SwitchOption,
+    Tool,
+    flags,
+    number,
+)
 from dse.types import Precision, Recompute, Schedule
 
 _PARALLEL = "--parallelism."
 
 
 def _replicas(leaf: Lookup) -> Pairs:
-    """Replicas that share a state, and copies of it; without ZeRO all are copies."""
+    """Return replicas that share a state and copies of it as options; without ZeRO all are copies."""
     dp, copies = leaf("mapping.dp") or 1.0, leaf("mapping.dp_replicate") or 1.0
     shards = dp / copies if leaf("mapping.zero_stage") else 1.0
     return [
@@ -23,31 +33,34 @@ def _replicas(leaf: Lookup) -> Pairs:
 
 
 _SHARD, _COPIES = f"{_PARALLEL}data_parallel_shard_degree", f"{_PARALLEL}data_parallel_replicate_degree"
-_AFTER, _STAGES = f"{_PARALLEL}fsdp_reshard_after_forward", f"{_PARALLEL}pipeline_parallel_degree"
+_RESHARD, _STAGES = f"{_PARALLEL}fsdp_reshard_after_forward", f"{_PARALLEL}pipeline_parallel_degree"
 
 
-def _read_replicas(given: Mapping[str, str]) -> dict[str, float]:
-    """Copies alone where torchtitan computes the shards (-1); without shards all replicas are copies."""
-    shards, copies = float(given.get(_SHARD, -1.0)), float(given.get(_COPIES, 1.0))
-    found = {"mapping.dp": shards * copies} if shards >= 1.0 else {}
-    return found | ({"mapping.dp_replicate": copies} if _COPIES in given and shards != 1.0 else {})
+def _read_replicas(options: Mapping[str, str]) -> dict[str, float]:
+    """Return ``dp`` and ``dp_replicate``, the latter alone where torchtitan computes the shards (-1)."""
+    shards, copies = float(options.get(_SHARD, -1.0)), float(options.get(_COPIES, 1.0))
+    values = {"mapping.dp": shards * copies} if shards >= 1.0 else {}
+    return values | ({"mapping.dp_replicate": copies} if _COPIES in options and shards != 1.0 else {})
 
 
-def _read_resharding(given: Mapping[str, str]) -> dict[str, float]:
-    """Stage by what is kept; without shards there is none."""
-    stage = {"always": 3.0, "never": 2.0}.get(given.get(_AFTER, ""))
-    if stage is None and float(given.get(_SHARD, -1.0)) == 1.0:
+def _read_resharding(options: Mapping[str, str]) -> dict[str, float]:
+    """Return the ZeRO stage from what is resharded; without shards it is 0."""
+    stage = {"always": 3.0, "never": 2.0}.get(options.get(_RESHARD, ""))
+    if stage is None and float(options.get(_SHARD, -1.0)) == 1.0:
         stage = 0.0
     return {} if stage is None else {"mapping.zero_stage": stage}
 
 
 def _resharding(leaf: Lookup) -> Pairs | None:
-    """ZeRO 3 gathers weights for the backward, ZeRO 2 keeps them; FSDP has no stage 1."""
+    """Return the resharding of a ZeRO stage as options, None for stage 1, which FSDP does not have.
+
+    ZeRO 3 gathers weights again for the backward pass, ZeRO 2 stores them.
+    """
     stage = leaf("mapping.zero_stage")
     if stage == 1.0:
         return None
-    after = {3.0: "always", 2.0: "never"}.get(stage or 0.0)
-    return [(f"{_PARALLEL}fsdp_reshard_after_forward", after)] if after else []
+    reshard = {3.0: "always", 2.0: "never"}.get(stage or 0.0)
+    return [(f"{_PARALLEL}fsdp_reshard_after_forward", reshard)] if reshard else []
 
 
 def _schedule(leaf: Lookup) -> Pairs | None:
@@ -66,38 +79,38 @@ def _schedule(leaf: Lookup) -> Pairs | None:
     return None if name is None else [(f"{_PARALLEL}pipeline_parallel_schedule", name)]
 
 
-def _read_schedule(given: Mapping[str, str]) -> dict[str, float]:
-    """Of interleaved chunks the number is the program's."""
+def _read_schedule(options: Mapping[str, str]) -> dict[str, float]:
+    """Return the schedule; the number of interleaved chunks is the program's."""
     code = {
         "1F1B": Schedule._1f1b,
         "GPipe": Schedule.gpipe,
         "ZBVZeroBubble": Schedule.zb_v,
         "DualPipeV": Schedule.dualpipev,
-    }.get(given.get(f"{_PARALLEL}pipeline_parallel_schedule", ""))
+    }.get(options.get(f"{_PARALLEL}pipeline_parallel_schedule", ""))
     return {} if code is None else {"mapping.schedule": float(code)}
 
 
 def _batch(leaf: Lookup) -> Pairs:
-    """Sequences per rank and pass: of a pipeline all its micro-batches, else one."""
+    """Return the sequences per rank and pass as options: of a pipeline all its micro-batches, else one."""
     micro, ranks = leaf("mapping.micro_batch") or 1.0, leaf("mapping.dp") or 1.0
     batch, tokens = leaf("workload.global_batch") or 1.0, leaf("workload.seq_len") or 1.0
-    whole = [("--training.global_batch_size", number(batch)), ("--training.seq_len", number(tokens))]
+    global_pairs = [("--training.global_batch_size", number(batch)), ("--training.seq_len", number(tokens))]
     if (leaf("mapping.pp") or 1.0) == 1.0:
-        return [("--training.local_batch_size", number(micro)), *whole]
-    at_once = (f"{_PARALLEL}pipeline_parallel_microbatch_size", number(micro))
-    return [("--training.local_batch_size", number(batch / ranks)), at_once, *whole]
+        return [("--training.local_batch_size", number(micro)), *global_pairs]
+    micro_pair = (f"{_PARALLEL}pipeline_parallel_microbatch_size", number(micro))
+    return [("--training.local_batch_size", number(batch / ranks)), micro_pair, *global_pairs]
 
 
-def _read_batch(given: Mapping[str, str]) -> dict[str, float]:
-    pipelined = float(given.get(_STAGES, 1.0)) > 1.0
+def _read_batch(options: Mapping[str, str]) -> dict[str, float]:
+    pipelined = float(options.get(_STAGES, 1.0)) > 1.0
     micro = f"{_PARALLEL}pipeline_parallel_microbatch_size" if pipelined else "--training.local_batch_size"
     names = {
         micro: "mapping.micro_batch",
         "--training.global_batch_size": "workload.global_batch",
         "--training.seq_len": "workload.seq_len",
     }
-    stated = {path: float(given[name]) for name, path in names.items() if name in given}
-    return {path: value for path, value in stated.items() if value > 0.0}
+    values = {path: float(options[name]) for name, path in names.items() if name in options}
+    return {path: value for path, value in values.items() if value > 0.0}
 
 
 _CHECKPOINT = "--activation_checkpoint."
@@ -109,7 +122,7 @@ _RECOMPUTED = ChoiceOption("mapping.recompute", {
 
 
 def _recompute(leaf: Lookup) -> Pairs | None:
-    """None for stored outputs of all products: torchtitan stores every other one, and the kernel's."""
+    """Return recompute as options, None for stored outputs of all products, which torchtitan does not have."""
     code = leaf("mapping.recompute") or 0.0
     if code == float(Recompute.selective_op) and leaf("software.keeps_products"):
         return None
@@ -119,21 +132,21 @@ def _recompute(leaf: Lookup) -> Pairs | None:
 TORCHTITAN = Tool(
     "torchtitan", "training", "0.2", "https://github.com/pytorch/torchtitan torchtitan/config/job_config.py",
     (
-        NumberOption(f"{_PARALLEL}tensor_parallel_degree", "mapping.tp", plain=1.0),
-        NumberOption(f"{_PARALLEL}pipeline_parallel_degree", "mapping.pp", plain=1.0),
-        NumberOption(f"{_PARALLEL}context_parallel_degree", "mapping.cp", plain=1.0),
-        NumberOption(f"{_PARALLEL}expert_parallel_degree", "mapping.experts.ep", plain=1.0),
-        NumberOption(f"{_PARALLEL}expert_tensor_parallel_degree", "mapping.experts.etp", plain=1.0),
-        Written(("mapping.dp", "mapping.dp_replicate"), _replicas, _read_replicas),
-        Written(("mapping.zero_stage",), _resharding, _read_resharding),
-        Written(("mapping.schedule", "mapping.virtual_stages"), _schedule, _read_schedule),
-        Written(("mapping.micro_batch", "workload.global_batch", "workload.seq_len"), _batch, _read_batch),
+        NumberOption(f"{_PARALLEL}tensor_parallel_degree", "mapping.tp", default=1.0),
+        NumberOption(f"{_PARALLEL}pipeline_parallel_degree", "mapping.pp", default=1.0),
+        NumberOption(f"{_PARALLEL}context_parallel_degree", "mapping.cp", default=1.0),
+        NumberOption(f"{_PARALLEL}expert_parallel_degree", "mapping.experts.ep", default=1.0),
+        NumberOption(f"{_PARALLEL}expert_tensor_parallel_degree", "mapping.experts.etp", default=1.0),
+        CompositeOption(("mapping.dp", "mapping.dp_replicate"), _replicas, _read_replicas),
+        CompositeOption(("mapping.zero_stage",), _resharding, _read_resharding),
+        CompositeOption(("mapping.schedule", "mapping.virtual_stages"), _schedule, _read_schedule),
+        CompositeOption(("mapping.micro_batch", "workload.global_batch", "workload.seq_len"), _batch, _read_batch),
         SwitchOption(f"{_PARALLEL}enable_async_tensor_parallel", "mapping.overlap_tp"),
         ChoiceOption("mapping.context.cp_comm_type", {0.0: [(f"{_PARALLEL}context_parallel_rotate_method", "alltoall")],
                                                 1.0: [(f"{_PARALLEL}context_parallel_rotate_method", "allgather")]}),
         ChoiceOption("mapping.sequence_parallel", {1.0: [], 2.0: []}),  # always part of its tensor parallelism
         ChoiceOption("mapping.overlap_dp", {1.0: []}),
-        Written(("mapping.recompute", "software.keeps_products"), _recompute, _RECOMPUTED.read),
+        CompositeOption(("mapping.recompute", "software.keeps_products"), _recompute, _RECOMPUTED.read),
         ChoiceOption("software.parameter_bytes", {4.0: []}),  # fixed
         ChoiceOption("mapping.precision", {
             float(Precision.bf16): [("--training.mixed_precision_param", "bfloat16")],
@@ -160,13 +173,13 @@ def _accumulation(leaf: Lookup) -> Pairs:
     ]
 
 
-def _read_accumulation(given: Mapping[str, str]) -> dict[str, float]:
+def _read_accumulation(options: Mapping[str, str]) -> dict[str, float]:
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    batch, micro, steps = (float(given[name]) if name in given else None for name in names)
-    found = {"workload.global_batch": batch, "mapping.micro_batch": micro}
+    batch, micro, steps = (float(options[name]) if name in options else None for name in names)
+    values = {"workload.global_batch": batch, "mapping.micro_batch": micro}
     if batch and micro and steps:
-        found["mapping.dp"] = batch / micro / steps
-    return {path: value for path, value in found.items() if value is not None}
+        values["mapping.dp"] = batch / micro / steps
+    return {path: value for path, value in values.items() if value is not None}
 
 
 _STAGE, _OVERLAP = f"{_ZERO}stage", f"{_ZERO}overlap_comm"
@@ -178,36 +191,42 @@ def _stage(leaf: Lookup) -> Pairs | None:
     return None if overlap is None else [*([] if stage is None else [(_STAGE, number(stage))]), *overlap]
 
 
-def _read_stage(given: Mapping[str, str]) -> dict[str, float]:
-    """Messages overlap at stage 3 by default (``overlap_comm_valid`` of deepspeed/runtime/zero/config.py)."""
-    if _STAGE not in given:
-        return _OVERLAPPED.read(given)
-    stage = float(given[_STAGE])
-    return {"mapping.zero_stage": stage, "mapping.overlap_dp": float(stage == 3.0)} | _OVERLAPPED.read(given)
+def _read_stage(options: Mapping[str, str]) -> dict[str, float]:
+    """Return ZeRO stage and overlap.
+
+    Messages overlap at stage 3 by default (``overlap_comm_valid`` of deepspeed/runtime/zero/config.py).
+    """
+    if _STAGE not in options:
+        return _OVERLAPPED.read(options)
+    stage = float(options[_STAGE])
+    return {"mapping.zero_stage": stage, "mapping.overlap_dp": float(stage == 3.0)} | _OVERLAPPED.read(options)
 
 
-def _read_offloaded(given: Mapping[str, str]) -> dict[str, float]:
-    found = {}
+def _read_offloaded(options: Mapping[str, str]) -> dict[str, float]:
+    values = {}
     for part, name in (("optimizer", "offload_optimizer"), ("weights", "offload_param")):
-        device = given.get(f"{_ZERO}{name}.device", "none")
+        device = options.get(f"{_ZERO}{name}.device", "none")
         if device != "none":
-            found[f"mapping.offload_{part}"] = float(given.get(f"{_ZERO}{name}.ratio", 1.0))
-            found |= {f"mapping.tiers.storage_{part}": 1.0} if device == "nvme" else {}
-    return found
+            values[f"mapping.offload_{part}"] = float(options.get(f"{_ZERO}{name}.ratio", 1.0))
+            values |= {f"mapping.tiers.storage_{part}": 1.0} if device == "nvme" else {}
+    return values
 
 
 def _offloaded(leaf: Lookup) -> Pairs | None:
-    """Offload of a share of the optimiser state, and of all or no weights, to the host or its storage."""
-    found: Pairs = []
+    """Return the offload of optimiser state and weights to the host or its storage as options.
+
+    The optimiser may be offloaded in part, weights only all or none.
+    """
+    pairs: Pairs = []
     for part, name in (("optimizer", "offload_optimizer"), ("weights", "offload_param")):
         share, stored = leaf(f"mapping.offload_{part}") or 0.0, leaf(f"mapping.tiers.storage_{part}") or 0.0
         if stored not in (0.0, 1.0) or (part == "weights" and share not in (0.0, 1.0)):
             return None
         if share:
-            found.append((f"{_ZERO}{name}.device", "nvme" if stored else "cpu"))
+            pairs.append((f"{_ZERO}{name}.device", "nvme" if stored else "cpu"))
         if 0.0 < share < 1.0:
-            found.append((f"{_ZERO}{name}.ratio", number(share)))
-    return found
+            pairs.append((f"{_ZERO}{name}.ratio", number(share)))
+    return pairs
 
 
 def _secondary(leaf: Lookup) -> Pairs:
@@ -216,13 +235,13 @@ def _secondary(leaf: Lookup) -> Pairs:
     return [(f"{_ZERO}zero_hpz_partition_size", number(leaf("mapping.sharding.weights_over") or 1.0))]
 
 
-def _nested(leaf: Lookup, pairs: Pairs) -> str:
+def _nested_json(leaf: Lookup, pairs: Pairs) -> str:
     document: dict[str, Any] = {}
     for name, text in pairs:
         *tables, key = name.split(".")
         table = document
-        for one in tables:
-            table = table.setdefault(one, {})
+        for table_name in tables:
+            table = table.setdefault(table_name, {})
         table[key] = json.loads(text) if text[:1].isdigit() or text in ("true", "false") else text
     return json.dumps(document, indent=2)
 
@@ -230,23 +249,25 @@ def _nested(leaf: Lookup, pairs: Pairs) -> str:
 DEEPSPEED = Tool(
     "deepspeed", "training", "0.17", "https://www.deepspeed.ai/docs/config-json/",
     (
-        Written(("mapping.micro_batch", "workload.global_batch", "mapping.dp"), _accumulation, _read_accumulation),
-        Written(("mapping.zero_stage", "mapping.overlap_dp"), _stage, _read_stage),
-        Written(
+        CompositeOption(
+            ("mapping.micro_batch", "workload.global_batch", "mapping.dp"), _accumulation, _read_accumulation
+        ),
+        CompositeOption(("mapping.zero_stage", "mapping.overlap_dp"), _stage, _read_stage),
+        CompositeOption(
             ("mapping.offload_optimizer", "mapping.offload_weights", "mapping.tiers.storage_optimizer",
              "mapping.tiers.storage_weights"), _offloaded, _read_offloaded,
         ),
-        Written(("mapping.sharding.secondary", "mapping.sharding.weights_over"), _secondary),
+        CompositeOption(("mapping.sharding.secondary", "mapping.sharding.weights_over"), _secondary),
         ChoiceOption("mapping.sharding.gathered_bytes", {2.0: [], 1.0: [(f"{_ZERO}zero_quantized_weights", "true")]}),
         ChoiceOption("mapping.sharding.scattered_bytes", {
             0.0: [], 0.5: [(f"{_ZERO}zero_quantized_gradients", "true")],
         }),
-        NumberOption("tensor_parallel.autotp_size", "mapping.tp", plain=1.0),
+        NumberOption("tensor_parallel.autotp_size", "mapping.tp", default=1.0),
         ChoiceOption("mapping.precision", {
             float(Precision.bf16): [("bf16.enabled", "true")], float(Precision.fp16): [("fp16.enabled", "true")],
             float(Precision.fp32): [],
         }),
     ),
-    _nested,
+    _nested_json,
     vendors=("NVIDIA", "AMD", "Intel"),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from dse.designs.leaves import leaf, leaf_path, leaves_of
 from dse.tools import TOOLS
-from dse.tools.engines import attends_apart
+from dse.tools.engines import has_attention_dp
 from dse.tools.options import Tool
 from dse.types import Design
 
@@ -17,15 +17,15 @@ _STAGES = "mapping.virtual_stages"
 ENGINE_DEGREES = ("tp", "pp", "ep", "etp", "dp")
 
 
-def by_mapping(columns: Mapping[str, Any], judged: Callable[[str, dict[str, float]], Any]) -> list[Any]:
-    """What is said of stack and degrees of each design; of equal ones it is asked once.
+def by_mapping(columns: Mapping[str, Any], judge: Callable[[str, dict[str, float]], Any]) -> list[Any]:
+    """Judge stack and degrees of each design, equal ones once.
 
     Args:
         columns: ``software`` and degrees → array of their values [designs].
-        judged: of a stack and of path → value of degrees.
+        judge: gives the verdict on a stack and on path → value of degrees.
 
     Returns:
-        What is said, of each design in order.
+        Verdict of ``judge`` on each design, in order [designs].
 
     >>> import numpy as np
     >>> columns = {"software": np.array(["vllm", "sglang"]), "tp": np.array([8, 8]), "ep": np.array([2, 2])}
@@ -34,12 +34,14 @@ def by_mapping(columns: Mapping[str, Any], judged: Callable[[str, dict[str, floa
     """
     names = [name for name in (*ENGINE_DEGREES, "virtual_stages") if name in columns]
     rows = list(zip(*(columns[name].tolist() for name in ("software", *names)), strict=True))
-    known = {row: judged(row[0], dict(zip(map(leaf_path, names), map(float, row[1:]), strict=True))) for row in {*rows}}
-    return [known[row] for row in rows]
+    verdict_by_row = {
+        row: judge(row[0], dict(zip(map(leaf_path, names), map(float, row[1:]), strict=True))) for row in {*rows}
+    }
+    return [verdict_by_row[row] for row in rows]
 
 
 def stack_tool(stack: str, study: str) -> Tool | None:
-    """The tool of a stack, by its name.
+    """Return the tool of a stack, by the stack's name.
 
     Args:
         stack: name in the catalogue.
@@ -54,13 +56,13 @@ def stack_tool(stack: str, study: str) -> Tool | None:
     'megatron-lm'
     """
     names = [name for name, tool in TOOLS.items() if tool.study == study and name in stack]
-    begun = next((name for name in names if stack.startswith(name)), "")
+    prefix_tool = next((name for name in names if stack.startswith(name)), "")
     fork = "megatron-lm" if study == "training" and stack.startswith("megatron-") else ""
-    return TOOLS.get(begun or fork or next(iter(names), ""))
+    return TOOLS.get(prefix_tool or fork or next(iter(names), ""))
 
 
 def engine_degrees(design: Design) -> dict[str, float]:
-    """Degrees of a design that the rules of engines read.
+    """Return the degrees of a design that the rules of engines read.
 
     Args:
         design: the design.
@@ -77,7 +79,7 @@ def engine_degrees(design: Design) -> dict[str, float]:
 
 
 def engine_runs(stack: str, values: Mapping[str, float]) -> bool:
-    """Whether a stack's engine has these degrees.
+    """True where a stack's engine runs these degrees.
 
     Args:
         stack: name in the catalogue; one without a tool is taken to run all.
@@ -99,12 +101,12 @@ def engine_runs(stack: str, values: Mapping[str, float]) -> bool:
         return all(rule.write(degrees.get) is not None for rule in rules)
 
     replicas = {path: value for path, value in values.items() if not path.startswith("mapping.experts.")}
-    alone = not attends_apart(values.get) and not starts(replicas)
-    return starts({**values, "mapping.dp": 1.0} if alone else values)
+    is_replica_group = not has_attention_dp(values.get) and not starts(replicas)
+    return starts({**values, "mapping.dp": 1.0} if is_replica_group else values)
 
 
 def engine_fault(stack: str, degrees: Mapping[str, float]) -> tuple[str, str, str] | None:
-    """Why a stack's engine cannot run a mapping.
+    """Return why a stack's engine cannot run a mapping.
 
     Args:
         stack: name in the catalogue.
@@ -120,24 +122,24 @@ def engine_fault(stack: str, degrees: Mapping[str, float]) -> tuple[str, str, st
     if engine_runs(stack, values):
         return None
     ranks = int(degrees.get("tp", 1.0) * degrees.get("dp", 1.0))
-    others = [name for name, tool in TOOLS.items() if tool.study == "serving" and engine_runs(name, values)]
+    alternatives = [name for name, tool in TOOLS.items() if tool.study == "serving" and engine_runs(name, values)]
     allowed = [
         str(ep)
         for ep in range(1, ranks + 1)
         if ranks % ep == 0
         and engine_runs(stack, {**values, "mapping.experts.ep": float(ep), "mapping.experts.etp": 1.0})
     ]
-    shown = {name: f"{name} {value:g}" for name, value in degrees.items() if value > 1.0}
-    within = " x ".join(text for name, text in shown.items() if name not in ("ep", "etp")) or "1 device"
+    degree_texts = {name: f"{name} {value:g}" for name, value in degrees.items() if value > 1.0}
+    attention_text = " x ".join(text for name, text in degree_texts.items() if name not in ("ep", "etp")) or "1 device"
     return (
-        f"{' x '.join(shown.values())}, which {stack} cannot be started with",
-        f"ep {', '.join(allowed)} of {within}",
-        f"write one of these ep{f', or software {others[0]}' if others else ''}",
+        f"{' x '.join(degree_texts.values())}, which {stack} cannot be started with",
+        f"ep {', '.join(allowed)} of {attention_text}",
+        f"write one of these ep{f', or software {alternatives[0]}' if alternatives else ''}",
     )
 
 
 def stage_options(stack: str, values: Mapping[str, float]) -> str | None:
-    """Options by which a stack's trainer has pipeline stages of unequal layers.
+    """Return the options by which a stack's trainer has pipeline stages of unequal layers.
 
     Args:
         stack: name in the catalogue.

@@ -8,98 +8,108 @@ from dse.tools.engines import (
     COPIES,
     DRAFTS,
     ENGINE,
-    KEPT,
+    RESERVED_ANSWER,
     SERVING,
-    attends_apart,
-    copies,
-    drafted,
-    drafts_itself,
-    formats,
-    length_words,
-    messages,
-    model_length,
-    names_no_draft,
-    over_nodes,
-    read_copies,
-    replica,
-    whole,
+    all_to_all_option,
+    draft_model_note,
+    draft_tokens,
+    has_attention_dp,
+    has_draft_layers,
+    length_comment,
+    length_option,
+    node_note,
+    read_expert_copies,
+    replica_devices,
+    token_count,
+    weight_format,
+    write_expert_copies,
 )
 from dse.tools.options import (
     ChoiceOption,
+    CompositeOption,
     Lookup,
     MemoryShare,
     NumberOption,
     Pairs,
     SwitchOption,
     Tool,
-    Written,
     flags,
     number,
 )
 
 
 def _ranks(leaf: Lookup) -> Pairs:
-    """Its tp ranks include the data-parallel ranks of attention."""
-    tp, dp, together = leaf("mapping.tp") or 1.0, leaf("mapping.dp") or 1.0, attends_apart(leaf)
-    found = [("--tp-size", number(tp * dp if together else tp))]
+    """Return the ranks as options; SGLang's tp ranks include the data-parallel ranks of attention."""
+    tp, dp, shares_experts = leaf("mapping.tp") or 1.0, leaf("mapping.dp") or 1.0, has_attention_dp(leaf)
+    pairs = [("--tp-size", number(tp * dp if shares_experts else tp))]
     if dp > 1.0:
-        found += [("--dp-size", number(dp)), *([("--enable-dp-attention", "")] if together else [])]
-    return found
+        pairs += [("--dp-size", number(dp)), *([("--enable-dp-attention", "")] if shares_experts else [])]
+    return pairs
 
 
-def _read_ranks(given: Mapping[str, str]) -> dict[str, float]:
-    found = {"mapping.dp": float(given["--dp-size"])} if "--dp-size" in given else {}
-    if "--tp-size" in given:
-        apart = found.get("mapping.dp", 1.0) if "--enable-dp-attention" in given else 1.0
-        found["mapping.tp"] = float(given["--tp-size"]) / apart
-    return found
+def _read_ranks(options: Mapping[str, str]) -> dict[str, float]:
+    values = {"mapping.dp": float(options["--dp-size"])} if "--dp-size" in options else {}
+    if "--tp-size" in options:
+        attention_ranks = values.get("mapping.dp", 1.0) if "--enable-dp-attention" in options else 1.0
+        values["mapping.tp"] = float(options["--tp-size"]) / attention_ranks
+    return values
 
 
 def _experts(leaf: Lookup) -> Pairs | None:
-    """Ranks of experts within its tp ranks, whose quotient splits the width of an expert; None for other splits."""
+    """Return the expert ranks as options, None for splits that SGLang does not have.
+
+    They lie within its tp ranks, and the quotient of both splits the width of an expert.
+    """
     from dse.model.serving.work import width_split
 
     ep, tp = leaf("mapping.experts.ep"), leaf("mapping.tp") or 1.0
     if ep is None:
         return []
-    ranks = tp * (leaf("mapping.dp") or 1.0) if attends_apart(leaf) else tp
+    ranks = tp * (leaf("mapping.dp") or 1.0) if has_attention_dp(leaf) else tp
     if ep * float(width_split(tp, ep, leaf("mapping.experts.etp") or 1.0)) != ranks:
         return None
     return [("--ep-size", number(ep))] if ep > 1.0 else []
 
 
-def _read_experts(given: Mapping[str, str]) -> dict[str, float]:
-    return {"mapping.experts.ep": float(given["--ep-size"])} if "--ep-size" in given else {}
+def _read_experts(options: Mapping[str, str]) -> dict[str, float]:
+    return {"mapping.experts.ep": float(options["--ep-size"])} if "--ep-size" in options else {}
 
 
-def _of_all_ranks(name: str, path: str) -> Written:
-    """A number per rank, stated for all data-parallel ranks of attention: SGLang divides, rounding down."""
+def _rank_total_option(name: str, path: str) -> CompositeOption:
+    """Return the option for a number per rank that is stated for all data-parallel ranks of attention.
+
+    SGLang divides it by these ranks, rounding down.
+    """
 
     def write(leaf: Lookup) -> Pairs:
         value = leaf(path)
-        ranks = (leaf("mapping.dp") or 1.0) if attends_apart(leaf) else 1.0
+        ranks = (leaf("mapping.dp") or 1.0) if has_attention_dp(leaf) else 1.0
         return [] if value is None else [(name, number(value * ranks))]
 
-    def read(given: Mapping[str, str]) -> dict[str, float]:
-        ranks = float(given.get("--dp-size", 1.0)) if "--enable-dp-attention" in given else 1.0
-        return {path: float(given[name]) // ranks if ranks > 1.0 else float(given[name])} if name in given else {}
+    def read(options: Mapping[str, str]) -> dict[str, float]:
+        ranks = float(options.get("--dp-size", 1.0)) if "--enable-dp-attention" in options else 1.0
+        return {path: float(options[name]) // ranks if ranks > 1.0 else float(options[name])} if name in options else {}
 
-    return Written((path,), write, read)
+    return CompositeOption((path,), write, read)
 
 
 #: Reserved share of an answer at a conservativeness of 1, which multiplies it.
-_KEPT_AT_ONE, _CONSERVATIVE = 0.3, "--schedule-conservativeness"
+_RESERVED_AT_ONE, _CONSERVATIVE = 0.3, "--schedule-conservativeness"
 
 
 def _conservative(leaf: Lookup) -> Pairs:
-    kept = leaf(KEPT)
-    if kept is None or abs(kept - _KEPT_AT_ONE) < 1e-6:
+    reserved_share = leaf(RESERVED_ANSWER)
+    if reserved_share is None or abs(reserved_share - _RESERVED_AT_ONE) < 1e-6:
         return []
-    return [(_CONSERVATIVE, number(kept / _KEPT_AT_ONE))]
+    return [(_CONSERVATIVE, number(reserved_share / _RESERVED_AT_ONE))]
 
 
-def _read_conservative(given: Mapping[str, str]) -> dict[str, float]:
-    return {KEPT: min(_KEPT_AT_ONE * float(given[_CONSERVATIVE]), 1.0)} if _CONSERVATIVE in given else {}
+def _read_conservative(options: Mapping[str, str]) -> dict[str, float]:
+    return (
+        {RESERVED_ANSWER: min(_RESERVED_AT_ONE * float(options[_CONSERVATIVE]), 1.0)}
+        if _CONSERVATIVE in options
+        else {}
+    )
 
 
 _ALGORITHM, _STEPS, _WIDTH, _TOKENS = (
@@ -108,32 +118,32 @@ _ALGORITHM, _STEPS, _WIDTH, _TOKENS = (
 
 
 def _chain(leaf: Lookup) -> Pairs:
-    """A chain of drafts, which SGLang counts with the known token before them."""
-    tokens = drafted(leaf)
-    algorithm = "NEXTN" if drafts_itself(leaf) else "EAGLE"
+    """Return a chain of drafts as options; SGLang counts the last known token too."""
+    tokens = draft_tokens(leaf)
+    algorithm = "NEXTN" if has_draft_layers(leaf) else "EAGLE"
     numbers = [(_STEPS, number(tokens)), (_WIDTH, "1"), (_TOKENS, number(tokens + 1.0))]
     return [(_ALGORITHM, algorithm), *numbers] if tokens else []
 
 
-def _read_chain(given: Mapping[str, str]) -> dict[str, float]:
-    """Length of the longest chain: the depth of a tree."""
-    if _STEPS in given:
-        return {DRAFTS[0]: whole(given[_STEPS], _STEPS)}
-    return {DRAFTS[0]: whole(str(float(given[_TOKENS]) - 1.0), _TOKENS)} if _TOKENS in given else {}
+def _read_chain(options: Mapping[str, str]) -> dict[str, float]:
+    """Return the length of the longest chain of drafts, the depth of a tree."""
+    if _STEPS in options:
+        return {DRAFTS[0]: token_count(options[_STEPS], _STEPS)}
+    return {DRAFTS[0]: token_count(str(float(options[_TOKENS]) - 1.0), _TOKENS)} if _TOKENS in options else {}
 
 
-def _chain_remark(given: Mapping[str, str]) -> str:
-    """Remark on a tree, or on SGLang's own choice of drafts."""
-    if _STEPS in given and given.get(_WIDTH, "1") != "1":
-        return f"{_WIDTH} {given[_WIDTH]}: a tree of drafts counts as a chain of its depth"
-    if _ALGORITHM in given and not {_STEPS, _TOKENS} & given.keys():
+def _chain_remark(options: Mapping[str, str]) -> str:
+    """Return the remark on a tree of drafts, or on SGLang's own choice of drafts; else ""."""
+    if _STEPS in options and options.get(_WIDTH, "1") != "1":
+        return f"{_WIDTH} {options[_WIDTH]}: a tree of drafts counts as a chain of its depth"
+    if _ALGORITHM in options and not {_STEPS, _TOKENS} & options.keys():
         return f"{_ALGORITHM} states no number of drafted tokens: set drafts"
     return ""
 
 
 def _mode(role: str) -> Callable[[Lookup], Pairs]:
-    apart = [("--disaggregation-mode", role), ("--disaggregation-transfer-backend", "nixl")]
-    return lambda leaf: [*apart, ("--host", "0.0.0.0"), ("--port", "8000")]
+    pairs = [("--disaggregation-mode", role), ("--disaggregation-transfer-backend", "nixl")]
+    return lambda leaf: [*pairs, ("--host", "0.0.0.0"), ("--port", "8000")]
 
 
 SGLANG = Tool(
@@ -142,22 +152,26 @@ SGLANG = Tool(
     "0.5",
     "https://docs.sglang.ai/advanced_features/server_arguments.html",
     (
-        Written(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
-        NumberOption("--pp-size", "mapping.pp", plain=1.0),
-        Written(("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts),
-        messages("--moe-a2a-backend", "deepep"),
-        Written((COPIES,), copies("--ep-num-redundant-experts", "%s"), read_copies("--ep-num-redundant-experts")),
-        model_length("--context-length"),
-        _of_all_ranks("--chunked-prefill-size", f"{SERVING}chunk"),
+        CompositeOption(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
+        NumberOption("--pp-size", "mapping.pp", default=1.0),
+        CompositeOption(("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts),
+        all_to_all_option("--moe-a2a-backend", "deepep"),
+        CompositeOption(
+            (COPIES,),
+            write_expert_copies("--ep-num-redundant-experts", "%s"),
+            read_expert_copies("--ep-num-redundant-experts"),
+        ),
+        length_option("--context-length"),
+        _rank_total_option("--chunked-prefill-size", f"{SERVING}chunk"),
         SwitchOption("--enable-mixed-chunk", f"{SERVING}mixed"),
-        _of_all_ranks("--max-running-requests", f"{ENGINE}most_sequences"),
-        MemoryShare("--mem-fraction-static", f"{SERVING}memory_share", of_rest=False),
+        _rank_total_option("--max-running-requests", f"{ENGINE}most_sequences"),
+        MemoryShare("--mem-fraction-static", f"{SERVING}memory_share", is_of_free_memory=False),
         ChoiceOption(
             f"{SERVING}cache_bytes", {2.0: [("--kv-cache-dtype", "auto")], 1.0: [("--kv-cache-dtype", "fp8_e4m3")]}
         ),
-        Written((KEPT,), _conservative, _read_conservative),
-        Written(DRAFTS, _chain, _read_chain),
-        formats("--quantization", "w8a8_int8"),
+        CompositeOption((RESERVED_ANSWER,), _conservative, _read_conservative),
+        CompositeOption(DRAFTS, _chain, _read_chain),
+        weight_format("--quantization", "w8a8_int8"),
     ),
     flags('python3 -m sglang.launch_server --model-path "$MODEL"'),
     {
@@ -172,15 +186,15 @@ SGLANG = Tool(
     },
     dashes=True,
     vendors=("NVIDIA", "AMD", "Intel"),
-    value_comments=(length_words("--context-length"),),
+    value_comments=(length_comment("--context-length"),),
     notes=(
-        names_no_draft("--speculative-draft-model-path"),
-        over_nodes(
+        draft_model_note("--speculative-draft-model-path"),
+        node_note(
             "start the line on each of them with --nnodes {nodes}, --node-rank and --dist-init-addr",
-            lambda leaf: replica(leaf) * ((leaf("mapping.dp") or 1.0) if attends_apart(leaf) else 1.0),
+            lambda leaf: replica_devices(leaf) * ((leaf("mapping.dp") or 1.0) if has_attention_dp(leaf) else 1.0),
         ),
     ),
     remarks=(_chain_remark,),
-    beyond="SGLang refuses a --context-length above that of its configuration",
+    long_sequence_note="SGLang refuses a --context-length above that of its configuration",
     roles={role: _mode(role) for role in ("prefill", "decode")},
 )

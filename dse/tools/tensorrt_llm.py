@@ -10,71 +10,71 @@ from dse.tools.engines import (
     COPIES,
     DRAFTS,
     ENGINE,
-    KEPT,
+    RESERVED_ANSWER,
     SERVING,
-    attends_apart,
-    drafted,
-    drafts_itself,
-    length_words,
-    longest,
+    checkpoint_format,
+    draft_tokens,
+    has_attention_dp,
+    has_draft_layers,
+    length_comment,
+    length_option,
     longest_prompt,
-    model_length,
-    of_checkpoint,
-    over_nodes,
-    replica,
-    whole,
+    longest_request,
+    node_note,
+    replica_devices,
+    token_count,
 )
 from dse.tools.options import (
     ChoiceOption,
+    CompositeOption,
     Lookup,
     MemoryShare,
     NumberOption,
     Pairs,
     Tool,
-    Written,
     number,
     with_entries,
 )
 from dse.types import Precision
 
-_APART = "enable_attention_dp"
+_ATTENTION_DP = "enable_attention_dp"
 
 
-def _is_apart(leaf: Lookup) -> bool:
-    """Whether it is TensorRT-LLM's attention data parallelism: attention per rank, experts over all ranks."""
+def _uses_attention_dp(leaf: Lookup) -> bool:
+    """True for TensorRT-LLM's attention data parallelism: attention per rank, experts over all ranks."""
     return (
-        attends_apart(leaf)
+        has_attention_dp(leaf)
         and (leaf("mapping.tp") or 1.0) == 1.0
         and (leaf("mapping.experts.ep") == leaf("mapping.dp"))
     )
 
 
 def _tp_size(leaf: Lookup) -> Pairs | None:
-    """Its tp includes data-parallel attention ranks; None for attention over a part of the ranks."""
-    if _is_apart(leaf):
+    """Return tp with the data-parallel ranks of attention as an option, None for attention over a part of the ranks."""
+    if _uses_attention_dp(leaf):
         return [("--tp_size", number(leaf("mapping.dp") or 1.0))]
     tp = leaf("mapping.tp") or 1.0
-    if attends_apart(leaf):
+    if has_attention_dp(leaf):
         return None
     return [("--tp_size", number(tp))] if tp > 1.0 else []
 
 
-def _apart(leaf: Lookup) -> Pairs | None:
-    if _is_apart(leaf):
-        return [(_APART, "true")]
+def _attention_dp_entry(leaf: Lookup) -> Pairs | None:
+    if _uses_attention_dp(leaf):
+        return [(_ATTENTION_DP, "true")]
     return None if (leaf("mapping.dp") or 1.0) > 1.0 else []
 
 
-def _read_tp_size(given: Mapping[str, str]) -> dict[str, float]:
-    if "--tp_size" not in given:
+def _read_tp_size(options: Mapping[str, str]) -> dict[str, float]:
+    if "--tp_size" not in options:
         return {}
-    size, apart = float(given["--tp_size"]), given.get(_APART, "").lower().split()[:1] == ["true"]
-    return {"mapping.tp": 1.0, "mapping.dp": size} if apart else {"mapping.tp": size}
+    size, is_attention_dp = float(options["--tp_size"]), options.get(_ATTENTION_DP, "").lower().split()[:1] == ["true"]
+    return {"mapping.tp": 1.0, "mapping.dp": size} if is_attention_dp else {"mapping.tp": size}
 
 
 def _replicas(leaf: Lookup) -> str:
     dp = leaf("mapping.dp") or 1.0
-    if dp == 1.0 or attends_apart(leaf):
+    if dp == 1.0 or has_attention_dp(leaf):
         return ""
     return f"the line is one of {dp:g} replicas: start each on devices of its own, behind a router"
 
@@ -83,57 +83,59 @@ _EXPERTS_CONFIG, _SCHEDULER = "moe_config", "scheduler_config"
 
 
 def _slots(leaf: Lookup) -> Pairs:
-    """Its load balancer counts experts with their copies."""
-    held, experts = leaf(COPIES) or 0.0, leaf("workload.experts.n_experts") or 0.0
-    return [(_EXPERTS_CONFIG, f"{{load_balancer: {{num_slots: {number(experts + held)}}}}}")] if held else []
+    """Return the experts with their copies, which the load balancer counts together, as an entry."""
+    n_copies, experts = leaf(COPIES) or 0.0, leaf("workload.experts.n_experts") or 0.0
+    return [(_EXPERTS_CONFIG, f"{{load_balancer: {{num_slots: {number(experts + n_copies)}}}}}")] if n_copies else []
 
 
-def _slots_remark(given: Mapping[str, str]) -> str:
-    if "num_slots" not in given.get(_EXPERTS_CONFIG, ""):
+def _slots_remark(options: Mapping[str, str]) -> str:
+    if "num_slots" not in options.get(_EXPERTS_CONFIG, ""):
         return ""
     return f"num_slots of {_EXPERTS_CONFIG} counts the experts too: set redundant_experts to the rest"
 
 
 _CACHE, _SPECULATION, _LAYERS = "kv_cache_config", "speculative_config", "num_nextn_predict_layers"
-_OF_THE_REST = MemoryShare("--kv_cache_free_gpu_memory_fraction", f"{SERVING}memory_share", of_rest=True)
+_FREE_MEMORY_SHARE = MemoryShare(
+    "--kv_cache_free_gpu_memory_fraction", f"{SERVING}memory_share", is_of_free_memory=True
+)
 
 
 def _cache(leaf: Lookup) -> Pairs | None:
-    """Cache format; its entry replaces the option for memory, and includes it."""
+    """Return the cache format as an entry, which replaces the option for the share of memory and includes it."""
     size = leaf(f"{SERVING}cache_bytes")
     if size in (None, 2.0):
         return []
-    share = [f", free_gpu_memory_fraction: {value}" for _, value in _OF_THE_REST.write(leaf) or []]
+    share = [f", free_gpu_memory_fraction: {value}" for _, value in _FREE_MEMORY_SHARE.write(leaf) or []]
     return [(_CACHE, f"{{dtype: fp8{''.join(share)}}}")] if size == 1.0 else None
 
 
-def _read_cache(given: Mapping[str, str]) -> dict[str, float]:
-    return {f"{SERVING}cache_bytes": 1.0} if re.search(r"\bdtype:\s*fp8\b", given.get(_CACHE, "")) else {}
+def _read_cache(options: Mapping[str, str]) -> dict[str, float]:
+    return {f"{SERVING}cache_bytes": 1.0} if re.search(r"\bdtype:\s*fp8\b", options.get(_CACHE, "")) else {}
 
 
 def _predicted(leaf: Lookup) -> Pairs | None:
-    """Drafts of multi-token prediction; those of another model need further options."""
-    tokens = drafted(leaf)
+    """Return the drafts of multi-token prediction as an entry, None for those of another model."""
+    tokens = draft_tokens(leaf)
     if not tokens:
         return []
-    return [(_SPECULATION, f"{{decoding_type: MTP, {_LAYERS}: {number(tokens)}}}")] if drafts_itself(leaf) else None
+    return [(_SPECULATION, f"{{decoding_type: MTP, {_LAYERS}: {number(tokens)}}}")] if has_draft_layers(leaf) else None
 
 
-def _read_predicted(given: Mapping[str, str]) -> dict[str, float]:
-    stated = re.search(rf"\b{_LAYERS}:\s*([^\s,}}]+)", given.get(_SPECULATION, ""))
-    return {DRAFTS[0]: whole(stated[1], _LAYERS)} if stated else {}
+def _read_predicted(options: Mapping[str, str]) -> dict[str, float]:
+    match = re.search(rf"\b{_LAYERS}:\s*([^\s,}}]+)", options.get(_SPECULATION, ""))
+    return {DRAFTS[0]: token_count(match[1], _LAYERS)} if match else {}
 
 
-def _entry_remark(given: Mapping[str, str]) -> str:
-    """Remark that the share of memory is read as an option, not as an entry."""
-    if "free_gpu_memory_fraction" not in given.get(_CACHE, "") or _OF_THE_REST.name in given:
+def _entry_remark(options: Mapping[str, str]) -> str:
+    """Return the remark that the share of memory is read as an option, not as an entry; else ""."""
+    if "free_gpu_memory_fraction" not in options.get(_CACHE, "") or _FREE_MEMORY_SHARE.name in options:
         return ""
-    return f"free_gpu_memory_fraction of {_CACHE} is not read: state {_OF_THE_REST.name}"
+    return f"free_gpu_memory_fraction of {_CACHE} is not read: state {_FREE_MEMORY_SHARE.name}"
 
 
 def _transceiver(leaf: Lookup) -> Pairs:
-    """The connector that sends keys and values between pools; its buffer holds the longest prompt."""
-    tokens = number(math.ceil(min(longest_prompt(leaf)[0], longest(leaf)[0])))
+    """Return the connector that sends keys and values between pools as options; its buffer holds the longest prompt."""
+    tokens = number(math.ceil(min(longest_prompt(leaf)[0], longest_request(leaf)[0])))
     return [
         ("--host", "0.0.0.0"),
         ("cache_transceiver_config", f"{{backend: DEFAULT, max_tokens_in_buffer: {tokens}}}"),
@@ -150,33 +152,33 @@ TENSORRT_LLM = Tool(
     "1.1",
     "https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve.html",
     (
-        Written(("mapping.tp",), _tp_size, _read_tp_size),
-        Written(("mapping.dp",), _apart),
-        NumberOption("--pp_size", "mapping.pp", plain=1.0),
-        NumberOption("--ep_size", "mapping.experts.ep", plain=1.0),
-        model_length("--max_seq_len"),
+        CompositeOption(("mapping.tp",), _tp_size, _read_tp_size),
+        CompositeOption(("mapping.dp",), _attention_dp_entry),
+        NumberOption("--pp_size", "mapping.pp", default=1.0),
+        NumberOption("--ep_size", "mapping.experts.ep", default=1.0),
+        length_option("--max_seq_len"),
         NumberOption("--max_num_tokens", f"{SERVING}chunk"),
         NumberOption("--max_batch_size", f"{ENGINE}most_sequences"),
-        _OF_THE_REST,
-        Written((f"{SERVING}cache_bytes",), _cache, _read_cache),
-        Written(DRAFTS, _predicted, _read_predicted),
-        Written((COPIES,), _slots),
-        ChoiceOption(KEPT, {1.0: [], 0.0: [(_SCHEDULER, "{capacity_scheduler_policy: MAX_UTILIZATION}")]}),
+        _FREE_MEMORY_SHARE,
+        CompositeOption((f"{SERVING}cache_bytes",), _cache, _read_cache),
+        CompositeOption(DRAFTS, _predicted, _read_predicted),
+        CompositeOption((COPIES,), _slots),
+        ChoiceOption(RESERVED_ANSWER, {1.0: [], 0.0: [(_SCHEDULER, "{capacity_scheduler_policy: MAX_UTILIZATION}")]}),
         # Other formats are those of the checkpoint.
         ChoiceOption("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),
-        of_checkpoint(),
+        checkpoint_format(),
     ),
     with_entries('trtllm-serve "$MODEL"', "--extra_llm_api_options", "extra_llm_api_options.yml"),
     vendors=("NVIDIA",),
-    value_comments=(length_words("--max_seq_len"),),
+    value_comments=(length_comment("--max_seq_len"),),
     notes=(
         _replicas,
-        over_nodes(
+        node_note(
             "start the line by srun or mpirun with one rank per device, behind trtllm-llmapi-launch",
-            lambda leaf: replica(leaf) * ((leaf("mapping.dp") or 1.0) if _is_apart(leaf) else 1.0),
+            lambda leaf: replica_devices(leaf) * ((leaf("mapping.dp") or 1.0) if _uses_attention_dp(leaf) else 1.0),
         ),
     ),
-    entries=(_APART, _CACHE, _EXPERTS_CONFIG, _SCHEDULER, _SPECULATION),
+    entries=(_ATTENTION_DP, _CACHE, _EXPERTS_CONFIG, _SCHEDULER, _SPECULATION),
     remarks=(_entry_remark, _slots_remark),
     roles={"prefill": _context, "decode": _transceiver},
 )

@@ -12,38 +12,38 @@ from dse.tools.engines import (
     COPIES_KEY,
     DRAFTS,
     ENGINE,
-    KEPT,
+    RESERVED_ANSWER,
     SERVING,
-    copies,
-    drafted,
-    drafts_itself,
-    formats,
-    length_words,
-    mean_length,
-    messages,
-    model_length,
-    names_no_draft,
-    over_nodes,
-    read_copies,
-    replica,
-    whole,
+    all_to_all_option,
+    draft_model_note,
+    draft_tokens,
+    has_draft_layers,
+    length_comment,
+    length_option,
+    mean_request_tokens,
+    node_note,
+    read_expert_copies,
+    replica_devices,
+    token_count,
+    weight_format,
+    write_expert_copies,
 )
 from dse.tools.options import (
     ChoiceOption,
+    CompositeOption,
     Lookup,
     NumberOption,
     OffloadedWeights,
     Pairs,
     SwitchOption,
     Tool,
-    Written,
     flags,
     number,
 )
 
 
 def _experts_over_ranks(leaf: Lookup) -> Pairs | None:
-    """Experts over all ranks of tp and dp, or their width, as in vLLM."""
+    """Return the experts over all ranks of tp and dp, or their split width, as options; None for other splits."""
     from dse.model.serving.work import width_split
 
     ep, tp = leaf("mapping.experts.ep"), leaf("mapping.tp") or 1.0
@@ -54,11 +54,11 @@ def _experts_over_ranks(leaf: Lookup) -> Pairs | None:
     return by_rank.get((ep, width))
 
 
-def _read_experts(given: Mapping[str, str]) -> dict[str, float]:
-    if "--enable-expert-parallel" not in given:
+def _read_experts(options: Mapping[str, str]) -> dict[str, float]:
+    if "--enable-expert-parallel" not in options:
         return {}
     degrees = ("--tensor-parallel-size", "--data-parallel-size")
-    return {"mapping.experts.ep": float(given.get(degrees[0], 1.0)) * float(given.get(degrees[1], 1.0))}
+    return {"mapping.experts.ep": float(options.get(degrees[0], 1.0)) * float(options.get(degrees[1], 1.0))}
 
 
 _EPLB = "--eplb-config"
@@ -66,40 +66,43 @@ _CONFIG, _CONFIG_TOKENS = "--speculative-config", "num_speculative_tokens"
 
 
 def _config(leaf: Lookup) -> Pairs:
-    tokens = drafted(leaf)
-    method = {"method": "mtp"} if drafts_itself(leaf) else {}
+    tokens = draft_tokens(leaf)
+    method = {"method": "mtp"} if has_draft_layers(leaf) else {}
     return [(_CONFIG, json.dumps(method | {_CONFIG_TOKENS: int(tokens)}))] if tokens else []
 
 
-def _read_config(given: Mapping[str, str]) -> dict[str, float]:
-    """Drafts of a JSON dictionary of any method, or of dotted keys."""
+def _read_config(options: Mapping[str, str]) -> dict[str, float]:
+    """Return the drafts from a JSON dictionary of any method, or from dotted keys."""
     dotted = f"{_CONFIG}.{_CONFIG_TOKENS.replace('_', '-')}"
-    tokens: Any = given.get(dotted)
-    if _CONFIG in given:
+    tokens: Any = options.get(dotted)
+    if _CONFIG in options:
         try:
-            stated = json.loads(given[_CONFIG])
+            config = json.loads(options[_CONFIG])
         except (ValueError, RecursionError):
-            raise ValueError(f"{_CONFIG} {given[_CONFIG]} is not JSON") from None
-        tokens = stated.get(_CONFIG_TOKENS, tokens) if isinstance(stated, dict) else tokens
-    return {} if tokens is None else {DRAFTS[0]: whole(str(tokens), _CONFIG)}
+            raise ValueError(f"{_CONFIG} {options[_CONFIG]} is not JSON") from None
+        tokens = config.get(_CONFIG_TOKENS, tokens) if isinstance(config, dict) else tokens
+    return {} if tokens is None else {DRAFTS[0]: token_count(str(tokens), _CONFIG)}
 
 
-def _config_remark(given: Mapping[str, str]) -> str:
-    if not any(name.startswith(_CONFIG) for name in given) or _read_config(given):
+def _config_remark(options: Mapping[str, str]) -> str:
+    if not any(name.startswith(_CONFIG) for name in options) or _read_config(options):
         return ""
     return f"{_CONFIG} has no {_CONFIG_TOKENS}: set drafts"
 
 
-def _tokens_of_a_step(leaf: Lookup) -> float:
-    """Tokens of a step, which vLLM wants to hold the longest request where chunked prefill is off; else no limit."""
+def _step_token_limit(leaf: Lookup) -> float:
+    """Return the maximum tokens of a step without chunked prefill, else infinity.
+
+    vLLM needs a step that holds the longest request where chunked prefill is off.
+    """
     chunk = leaf(f"{SERVING}chunk")
     return math.inf if leaf(f"{SERVING}mixed") != 0.0 or chunk is None else chunk
 
 
 def _chunked(leaf: Lookup) -> str:
-    """Note that vLLM does not start where a step is shorter than a prompt and chunked prefill is off."""
-    length = mean_length(leaf)
-    if _tokens_of_a_step(leaf) >= length:
+    """Return the note that vLLM does not start with steps shorter than a prompt and no chunked prefill; else ""."""
+    length = mean_request_tokens(leaf)
+    if _step_token_limit(leaf) >= length:
         return ""
     return (
         f"without chunked prefill vLLM wants --max-num-batched-tokens of --max-model-len at least: "
@@ -119,17 +122,17 @@ VLLM = Tool(
     "0.11",
     "https://docs.vllm.ai/en/latest/cli/serve.html",
     (
-        NumberOption("--tensor-parallel-size", "mapping.tp", plain=1.0),
-        NumberOption("--pipeline-parallel-size", "mapping.pp", plain=1.0),
-        NumberOption("--data-parallel-size", "mapping.dp", plain=1.0),
-        Written(("mapping.experts.ep", "mapping.experts.etp"), _experts_over_ranks, _read_experts, True),
-        messages("--all2all-backend", "deepep_high_throughput"),
-        Written(
+        NumberOption("--tensor-parallel-size", "mapping.tp", default=1.0),
+        NumberOption("--pipeline-parallel-size", "mapping.pp", default=1.0),
+        NumberOption("--data-parallel-size", "mapping.dp", default=1.0),
+        CompositeOption(("mapping.experts.ep", "mapping.experts.etp"), _experts_over_ranks, _read_experts, True),
+        all_to_all_option("--all2all-backend", "deepep_high_throughput"),
+        CompositeOption(
             (COPIES,),
-            copies(_EPLB, f'{{"{COPIES_KEY}": %s}}'),
-            read_copies(_EPLB, f"{_EPLB}.{COPIES_KEY.replace('_', '-')}", "--num-redundant-experts"),
+            write_expert_copies(_EPLB, f'{{"{COPIES_KEY}": %s}}'),
+            read_expert_copies(_EPLB, f"{_EPLB}.{COPIES_KEY.replace('_', '-')}", "--num-redundant-experts"),
         ),
-        model_length("--max-model-len", _tokens_of_a_step),
+        length_option("--max-model-len", _step_token_limit),
         NumberOption("--max-num-batched-tokens", f"{SERVING}chunk"),
         NumberOption("--max-num-seqs", f"{ENGINE}most_sequences"),
         NumberOption("--gpu-memory-utilization", f"{SERVING}memory_share"),
@@ -142,27 +145,27 @@ VLLM = Tool(
                 1.0: [("--kv-cache-dtype", "fp8")],
             },
         ),
-        ChoiceOption(KEPT, {0.0: []}),
-        Written(DRAFTS, _config, _read_config),
-        formats("--quantization", "compressed-tensors"),
+        ChoiceOption(RESERVED_ANSWER, {0.0: []}),
+        CompositeOption(DRAFTS, _config, _read_config),
+        weight_format("--quantization", "compressed-tensors"),
     ),
     flags('vllm serve "$MODEL"'),
     {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size"},
     dashes=True,
     vendors=("NVIDIA", "AMD", "Google", "Intel", "AWS", "Huawei"),
-    value_comments=(length_words("--max-model-len", _tokens_of_a_step),),
+    value_comments=(length_comment("--max-model-len", _step_token_limit),),
     notes=(
-        names_no_draft('"method" and "model" of --speculative-config'),
+        draft_model_note('"method" and "model" of --speculative-config'),
         _chunked,
-        over_nodes(
+        node_note(
             "start a Ray cluster on them first (--distributed-executor-backend ray), or the line on each of them with "
             "--nnodes {nodes}, --node-rank and --master-addr",
-            replica,
+            replica_devices,
             "ranks of data parallelism are started on each of them, with --data-parallel-size-local, "
             "--data-parallel-address, and behind the first with --headless and --data-parallel-start-rank",
         ),
     ),
     remarks=(_config_remark,),
     roles={role: _transfers(kv_role) for role, kv_role in (("prefill", "kv_producer"), ("decode", "kv_consumer"))},
-    beyond="vLLM refuses a --max-model-len above that of its configuration",
+    long_sequence_note="vLLM refuses a --max-model-len above that of its configuration",
 )

@@ -11,7 +11,11 @@ from dse.tools.options import Tool
 
 
 def split(text: str | Sequence[str]) -> list[str]:
-    """Words of a command line, with continuation by backslashes; those of a list as they are."""
+    """Return the words of a command line, continued by backslashes; a list is returned as it is.
+
+    Raises:
+        InputError: for an open quotation.
+    """
     if not isinstance(text, str):
         return list(text)
     text = text.replace("\r\n", "\n").replace("\\\n", " ")
@@ -29,30 +33,34 @@ _SHORT = re.compile(r"-[A-Za-z]")
 
 
 def options(words: Sequence[str], tool: Tool) -> Mapping[str, str]:
-    """Option → its values, joined by spaces, "" for a switch, in order of last occurrence.
+    """Return option → its values joined by spaces, "" for a switch, in order of last occurrence.
 
-    Also from ``--name=value``, ``name=value`` and ``name: value``.
+    ``--name=value``, ``name=value`` and ``name: value`` are read too.
+
+    Args:
+        words: of a command line.
+        tool: whose names of options count.
     """
-    found: dict[str, list[str]] = {}
+    values_by_option: dict[str, list[str]] = {}
     name = ""
     for word in words:
         if word.endswith(":") and word[:-1] in tool.entries:
             name = word[:-1]
-            found[name] = []
+            values_by_option[name] = []
             continue
         if word.startswith("--") or _SHORT.match(word) or _ASSIGNED.match(word):
-            written, equals, value = word.lstrip("+").partition("=")
-            name = _name(written, tool)
-            found.pop(name, None)
-            found[name] = [value] if equals else []
+            option_text, equals, value = word.lstrip("+").partition("=")
+            name = _name(option_text, tool)
+            values_by_option.pop(name, None)
+            values_by_option[name] = [value] if equals else []
         elif word in ("(", ")"):  # of a shell array
             name = ""
         elif name:
-            found[name].append(word)
-    return {name: " ".join(values) for name, values in found.items()}
+            values_by_option[name].append(word)
+    return {name: " ".join(values) for name, values in values_by_option.items()}
 
 
-def _name(written: str, tool: Tool) -> str:
-    """Name of an option in the rules of a tool."""
-    name = "--" + written[2:].replace("_", "-") if tool.dashes and written.startswith("--") else written
+def _name(option_text: str, tool: Tool) -> str:
+    """Return the name of an option in the rules of a tool."""
+    name = "--" + option_text[2:].replace("_", "-") if tool.dashes and option_text.startswith("--") else option_text
     return tool.aliases.get(name, name)

@@ -9,7 +9,7 @@ from enum import IntEnum, IntFlag, StrEnum
 
 
 def choice_name(choice: IntEnum) -> str:
-    """Name of a choice in files and specifications; the underscore before a leading digit is removed.
+    """Return the name of a choice in files and specifications, without the underscore before a leading digit.
 
     >>> choice_name(Precision.fp8_block), choice_name(Schedule._1f1b)
     ('fp8-block', '1f1b')
@@ -46,15 +46,15 @@ INT4_BYTES = 0.5 + 2.0 / 32.0
 
 
 def weight_only_format(name: str) -> str:
-    """Settings of a weight-only format, by its name; "" for any other name.
+    """Return the settings of a weight-only format in words, "" for any other name.
 
     >>> weight_only_format("W4A16")
     'weight-only formats are precision=bf16 with weight_bytes=0.53 B, in serving designs'
     """
-    held = WEIGHTS_ALONE.get(name.lower())
-    if held is None:
+    bytes_per_weight = WEIGHTS_ALONE.get(name.lower())
+    if bytes_per_weight is None:
         return ""
-    return f"weight-only formats are precision=bf16 with weight_bytes={held:.2g} B, in serving designs"
+    return f"weight-only formats are precision=bf16 with weight_bytes={bytes_per_weight:.2g} B, in serving designs"
 
 
 class Recompute(IntEnum):

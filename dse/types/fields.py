@@ -19,7 +19,7 @@ SMALLEST, LARGEST = 1e-24, 1e24
 
 
 def has_usual_magnitude(value: float) -> bool:
-    """Whether a number is 0 or of an allowed magnitude; False for infinities and NaN."""
+    """True for 0 and for a number of an allowed magnitude, False for infinities and NaN."""
     return value == 0.0 or SMALLEST <= abs(value) <= LARGEST
 
 
@@ -47,7 +47,7 @@ class Bounds(NamedTuple):
 
     @property
     def takes_truth(self) -> bool:
-        """Whether true and false are allowed: for values of 0 or 1, and for switches."""
+        """True where true and false are allowed: for values of 0 or 1, and for switches."""
         return self.switch or self.high <= 1.0
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ COUNT, YES_OR_NO = Bounds(above=True, whole=True), Bounds(high=1.0, whole=True)
 def metadata(
     symbol: str, units: str, text: str, default: Any = dataclasses.MISSING, bounds: Bounds = NOT_NEGATIVE, **extra: Any
 ) -> Any:
-    """A dataclass field with metadata for inputs and labelled outputs.
+    """Return a dataclass field with metadata for inputs and labelled outputs.
 
     Args:
         symbol: as in the literature, or "".
@@ -87,5 +87,5 @@ def record(cls: type[T]) -> type[T]:
 
 
 def field_metadata(cls: type, name: str) -> dict[str, Any]:
-    """Symbol, units and long name of field ``name`` of a record class."""
+    """Return symbol, units, long name and bounds of a field of a record class."""
     return dict(next(f.metadata for f in dataclasses.fields(cls) if f.name == name))

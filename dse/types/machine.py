@@ -61,17 +61,17 @@ class Accelerator:
 
     @property
     def is_generated(self) -> bool:
-        """Whether rates, memory and power are generated from a chip, not stated."""
+        """True for rates, memory and power that are generated from a chip, not stated."""
         return self.chip is not None
 
     @property
     def has_known_dies(self) -> bool:
-        """Whether the parts of a bill are known: stated, or those of a generated chip."""
+        """True where the parts of a bill are stated, or are those of a generated chip."""
         return self.made is not None or self.is_generated
 
     @property
     def solves_clock(self) -> bool:
-        """Whether a limit other than the power as sold (TDP) holds, so that the clock is solved for."""
+        """True where a limit other than the power as sold (TDP) holds, so that the clock is solved for."""
         return self.power.limit is not None or self.is_generated
 
 

@@ -49,12 +49,12 @@ class Operator(NamedTuple):
 
     @property
     def is_kept(self) -> bool:
-        """Whether recompute operator by operator stores anything of it."""
+        """True where recompute operator by operator stores anything of it."""
         return not (isinstance(self.kept, float) and self.kept == 0.0)
 
     @property
     def gradients(self) -> list[Work]:
-        """Work of the backward pass, by kernel."""
+        """Return the work of the backward pass, by kernel."""
         return [work for work in (self.input_gradient, self.weight_gradient) if work is not None]
 
 
@@ -107,7 +107,7 @@ class Group(NamedTuple):
 
     @property
     def domains(self) -> Scalar:
-        """Scale-up domains the group spans."""
+        """Return the number of scale-up domains that the group spans."""
         return self.size / self.local
 
 

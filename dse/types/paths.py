@@ -20,37 +20,41 @@ class _Field(NamedTuple):
     name: str
     record: type | None
     optional: bool
-    about: dict[str, Any]
+    metadata: dict[str, Any]
 
 
 @functools.cache
 def _fields(cls: type[Any]) -> tuple[_Field, ...]:
     hints = get_type_hints(cls)
-    found = []
+    fields = []
     for field in dataclasses.fields(cls):
         kinds = get_args(hints[field.name]) or (hints[field.name],)
         record = next((kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)
-        stated = {} if field.default is dataclasses.MISSING else {"default": field.default}
-        found.append(_Field(field.name, record, record is not None and len(kinds) > 1, {**field.metadata, **stated}))
-    return tuple(found)
+        default = {} if field.default is dataclasses.MISSING else {"default": field.default}
+        fields.append(_Field(field.name, record, record is not None and len(kinds) > 1, {**field.metadata, **default}))
+    return tuple(fields)
 
 
 def leaves(cls: type, prefix: str = "") -> dict[str, dict[str, Any]]:
-    """Path → metadata of every required leaf of a class, in order.
+    """Return path → metadata of every required leaf of a class, in order.
 
     Metadata are those of :func:`dse.types.metadata`, and ``default`` where there is one.
+
+    Args:
+        cls: a record class.
+        prefix: text before every path.
     """
-    found: dict[str, dict[str, Any]] = {}
+    metadata_by_path: dict[str, dict[str, Any]] = {}
     for field in _fields(cls):
         if field.record is None:
-            found[prefix + field.name] = field.about
+            metadata_by_path[prefix + field.name] = field.metadata
         elif not field.optional:
-            found |= leaves(field.record, f"{prefix}{field.name}.")
-    return found
+            metadata_by_path |= leaves(field.record, f"{prefix}{field.name}.")
+    return metadata_by_path
 
 
 def build(cls: type[T], values: Mapping[str, Any]) -> T:
-    """The record of a class from values by path; leaves with a default may be left out.
+    """Return the record of a class from values by path; leaves with a default may be left out.
 
     Args:
         cls: a record class, such as :class:`dse.types.Design`.
@@ -65,14 +69,14 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
     """
     by_field: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
-        head, _, rest = path.partition(".")
-        by_field.setdefault(head, {})[rest] = value
-    made: dict[str, Any] = {}
+        head, _, subpath = path.partition(".")
+        by_field.setdefault(head, {})[subpath] = value
+    arguments: dict[str, Any] = {}
     kind: Any = cls  # hashable class, for the cache
     for field in _fields(kind):
         inner = by_field.pop(field.name, None)
         if field.record is not None and (inner is not None or not field.optional):
-            made[field.name] = build(field.record, inner or {})
+            arguments[field.name] = build(field.record, inner or {})
         elif inner is not None:
-            made[field.name] = inner[""]
-    return cls(**made, **by_field)
+            arguments[field.name] = inner[""]
+    return cls(**arguments, **by_field)

@@ -54,7 +54,10 @@ class Requests:
 
     @property
     def running_answer(self) -> Scalar:
-        """Mean answer of the sequences that run at a time, ``E[O^2] / E[O]`` tokens: long ones run longer."""
+        """Return the mean answer of the sequences that run at a time, ``E[O^2] / E[O]`` tokens.
+
+        Long answers run longer, so that they are more of these.
+        """
         spread = self.answer_spread
         return self.output_tokens if spread is None else self.output_tokens * (1.0 + spread * spread)
 

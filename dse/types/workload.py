@@ -5,7 +5,7 @@ from __future__ import annotations
 from dse.types.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
 from dse.types.serving import Requests, Reuse
 
-_AT_LEAST_ONE, _WHOLE = Bounds(low=1.0), Bounds(whole=True)
+_AT_LEAST_ONE, _INTEGER = Bounds(low=1.0), Bounds(whole=True)
 
 
 @record
@@ -19,7 +19,7 @@ class Experts:
     top_k: Scalar = metadata("k", "1", "routed experts per token", bounds=COUNT)
     expert_ffn: Scalar = metadata("f_e", "1", "width of an expert's up projection", bounds=POSITIVE)
     shared_ffn: Scalar = metadata("f_s", "1", "width of all shared experts, 0 none", default=0.0, bounds=NOT_NEGATIVE)
-    first_dense: Scalar = metadata("", "1", "leading layers with a dense feed-forward", default=0.0, bounds=_WHOLE)
+    first_dense: Scalar = metadata("", "1", "leading layers with a dense feed-forward", default=0.0, bounds=_INTEGER)
     imbalance: Scalar = metadata("", "1", "load of the busiest rank over the mean", default=1.0, bounds=_AT_LEAST_ONE)
     capacity: Scalar = metadata(
         "C",
@@ -39,7 +39,7 @@ class Experts:
         "1",
         "multi-token prediction depth",
         default=0.0,
-        bounds=_WHOLE,
+        bounds=_INTEGER,
     )
     biased: Scalar = metadata("", "1", "biases of the experts' products: 1 yes", default=0.0, bounds=YES_OR_NO)
     n_groups: Scalar = metadata("G", "1", "groups of experts", default=1.0, bounds=COUNT)
@@ -48,12 +48,12 @@ class Experts:
         "1",
         "maximum groups per token (node-limited routing), 0 any",
         default=0.0,
-        bounds=_WHOLE,
+        bounds=_INTEGER,
     )
 
     @property
     def most(self) -> dict[str, Scalar]:
-        """Leaf → its upper limit given the others: a busiest rank or a padded expert has every token once."""
+        """Return leaf → its upper limit given the others; a busiest rank or a padded expert has every token once."""
         all_tokens = self.n_experts / self.top_k
         return {
             "top_k": self.n_experts,
@@ -64,7 +64,7 @@ class Experts:
 
     @property
     def kept(self) -> dict[str, Scalar]:
-        """Leaf → whether it is within that limit, up to rounding of single precision."""
+        """Return leaf → True within its limit, up to rounding of single precision."""
         return {name: getattr(self, name) <= most * (1.0 + 1e-5) for name, most in self.most.items()}
 
 
@@ -236,20 +236,23 @@ class Workload:
 
     @property
     def predicted(self) -> Scalar:
-        """Tokens of multi-token prediction, with a layer and a head each; the literal 0 for a dense model."""
+        """Return the tokens of multi-token prediction, with a layer and a head each.
+
+        It is the literal 0 for a dense model.
+        """
         return 0.0 if self.experts is None else self.experts.n_predict
 
     @property
     def blocks(self) -> Scalar:
-        """Layers of the model and of multi-token prediction."""
+        """Return the layers of the model and of multi-token prediction."""
         return self.n_layers if self.experts is None else self.n_layers + self.experts.n_predict
 
     @property
     def trains_all(self) -> bool:
-        """Whether training changes all weights, not adapters only."""
+        """True where training changes all weights, not adapters only."""
         return self.adapters is None
 
     @property
     def is_serving_only(self) -> bool:
-        """Whether it has layers without a training model: state-space layers, sparse attention."""
+        """True for layers without a training model: state-space layers, sparse attention."""
         return self.recurrent is not None or self.sparse is not None

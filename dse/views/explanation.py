@@ -134,7 +134,7 @@ class Explanation:
 
 
 def explain(design: Design, metric: str | None = None, study: Study | str = TRAINING) -> Explanation:
-    """Explain one design: metrics, parts of its totals, bounds of its operators, and elasticities of ``metric``.
+    """Explain a design by its metrics, waterfalls, bounds of operators, and elasticities of ``metric``.
 
     Args:
         design: one design with plain numbers as leaves.
@@ -142,11 +142,15 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
         study: study of the design, or its name: ``"training"`` or ``"serving"``.
 
     Returns:
-        Plain Python numbers in SI units; ``operators`` and ``layer`` are empty where a study has none. An elasticity is
-        ``d ln(metric) / d ln(parameter)``.
+        Plain Python numbers in SI units; ``operators`` and ``layer`` are empty where a study has none. Elasticities
+        have no unit.
 
     Raises:
         InputError: for a metric that the study does not have or that is not smooth.
+
+    References:
+        Elasticity of metric ``y`` by parameter ``x``: ``d ln(y) / d ln(x)``. What bounds an operator, by the larger of
+        ``FLOPs / rate`` and ``bytes / bandwidth``: Williams et al. (roofline), CACM 2009.
 
     >>> import dse
     >>> explanation = dse.explain(dse.design("gpt-3-175b", "selene", tp=8, pp=8, dp=16, recompute="full"))

@@ -17,26 +17,40 @@ MOST = 10**9
 NOT_YET = "write the workload by hand if dse models it: docs/reference.md"
 
 
-def whole(config: Config, keys: Sequence[str], where: str, least: int = 1) -> int | None:
-    """The whole number of a field, by whichever of its keys is there; None where none is."""
+def integer(config: Config, keys: Sequence[str], where: str, minimum: int = 1) -> int | None:
+    """Return the whole number of a field of a configuration, None where no key of the field is present.
+
+    Args:
+        config: as parsed.
+        keys: names of the field; the first one that is present counts.
+        where: name of the configuration in errors.
+        minimum: smallest allowed number.
+
+    Raises:
+        InputError: for any other value.
+    """
     key = next((key for key in keys if config.get(key) is not None), None)
     if key is None:
         return None
     value = config[key]
-    if type(value) is not int or not least <= value <= MOST:
-        allowed = f"one whole number for all layers, {least} to {MOST:,}"
+    if type(value) is not int or not minimum <= value <= MOST:
+        allowed = f"one whole number for all layers, {minimum} to {MOST:,}"
         raise InputError(f"{where}: {key}", repr(value), allowed, "models whose layers differ are not modelled yet")
     return value
 
 
-def needed(config: Config, keys: Sequence[str], where: str) -> int:
-    """The same of a field that a model must have."""
-    value = whole(config, keys, where)
+def required_integer(config: Config, keys: Sequence[str], where: str) -> int:
+    """Return the whole number of a field that a model must have.
+
+    Raises:
+        InputError: where no key of the field is present, and for any other value.
+    """
+    value = integer(config, keys, where)
     if value is None:
         raise InputError(f"{where}: {keys[0]}", "nothing", "a whole number", f"add {' or '.join(keys)}")
     return value
 
 
-def key_of(config: Config, keys: Sequence[str]) -> str:
-    """The key that is there, for messages."""
+def present_key(config: Config, keys: Sequence[str]) -> str:
+    """Return the key of a field that is present, else the first one, for messages."""
     return next((key for key in keys if config.get(key) is not None), keys[0])

@@ -22,11 +22,20 @@ _FLAGS = (
     "dropout",
     "local_layers",
 )
-_TOKENS_A_STEP = 4194304  # of a workload that states no global batch
+_TOKENS_PER_STEP = 4194304  # of a workload that states no global batch
 
 
 def load(kind: str, slug: str, folder: Folder = None) -> Entry:
-    """The entry of a slug, validated, with its defaults filled in; InputError for a bad file."""
+    """Return the validated entry of a slug with its defaults filled in.
+
+    Args:
+        kind: of the entry.
+        slug: of the entry.
+        folder: a catalogue to search first.
+
+    Raises:
+        InputError: for a fault of the file.
+    """
     entry = stated(kind, slug, folder)
     if kind == "workload":
         return dataclasses.replace(entry, values=_workload_defaults(entry))
@@ -42,7 +51,7 @@ def _default(value: float, units: str, rule: str) -> Sourced:
 
 
 def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
-    """Values of a workload with what it leaves out.
+    """Return the values of a workload with defaults for those that its file leaves out.
 
     Flags are 0, heads are those of plain attention, the window is the sequence, and
     the global batch is about 4 Mi tokens.
@@ -53,7 +62,7 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
         "n_kv_heads": _default(heads, "1", "n_heads"),
         "head_dim": _default(v("hidden") / heads, "1", "hidden / n_heads"),
         "window": _default(sequence, "1", "seq_len"),
-        "global_batch": _default(float(max(1, round(_TOKENS_A_STEP / sequence))), "1", "about 4 Mi tokens per step"),
+        "global_batch": _default(float(max(1, round(_TOKENS_PER_STEP / sequence))), "1", "about 4 Mi tokens per step"),
     }
     values = defaults | entry.values
     _check_parts(entry, values)
@@ -68,44 +77,45 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
 
 
 def _check_parts(entry: Entry, values: dict[str, Sourced]) -> None:
-    """That a part of a model is no more than what it is a part of."""
-    for part, whole in (
+    """Check that a part of a model is no larger than what it is a part of."""
+    for field, limit_field in (
         ("experts.top_k", "experts.n_experts"),
         ("experts.first_dense", "n_layers"),
         ("experts.group_limit", "experts.n_groups"),
         ("latent.rope_dim", "head_dim"),
         *((f"recurrent.{kind}_layers", "n_layers") for kind in ("attention", "recurrent", "ffn")),
     ):
-        most = values[whole].value if whole in values else 1.0
-        if part in values and values[part].value > most:
+        limit = values[limit_field].value if limit_field in values else 1.0
+        if field in values and values[field].value > limit:
             raise InputError(
-                f"{shown(entry.path)}: {part}",
-                f"{values[part].value:g}",
-                f"at most {whole} = {most:g}",
+                f"{shown(entry.path)}: {field}",
+                f"{values[field].value:g}",
+                f"at most {limit_field} = {limit:g}",
                 "correct one of the two",
             )
 
 
 def _network_defaults(entry: Entry) -> dict[str, Sourced]:
-    """Values of a network; of a fat tree of ``l`` levels of switches with ``k`` ports each it joins ``2 (k / 2)^l``.
+    """Return the values of a network with the devices of its domain.
 
-    Al-Fares et al., SIGCOMM 2008, has it for three levels.
+    A fat tree of ``l`` levels of switches with ``k`` ports each joins ``2 (k / 2)^l`` devices: Al-Fares et al., SIGCOMM
+    2008, has it for three levels.
     """
     if "domain" in entry.values:
         return entry.values
-    joined = 2.0 * (entry.value("radix") / 2.0) ** entry.value("levels")
-    return {"domain": _default(joined, "1", "2 (radix / 2)^levels, a fat tree")} | entry.values
+    n_devices = 2.0 * (entry.value("radix") / 2.0) ** entry.value("levels")
+    return {"domain": _default(n_devices, "1", "2 (radix / 2)^levels, a fat tree")} | entry.values
 
 
 def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
-    """Values of an accelerator with what it leaves out taken from its kernel family.
+    """Return the values of an accelerator with those that its file leaves out taken from its kernel family.
 
     The vector rate is ``device.vector_share`` of the 16-bit (else the fastest) matrix rate. A generated chip
     takes nothing of its family's device, but the leaves of its architecture.
     """
     unstated = Sourced("generic", "", "generic", "default: no family stated", "estimate")
     chosen = entry.values.get("kernels.family", unstated)
-    family = _kernels(reference(entry, "kernels.family", folder, chosen.value)[1], folder)
+    family = _kernel_values(reference(entry, "kernels.family", folder, chosen.value)[1], folder)
     device = _device(entry, family) if entry.value("chip.node") is None else _architecture(entry, folder)
     shared = ("device.", "node.", "alone.", "power.", "vendor")
     kernels = {f"kernels.{f}": s for f, s in family.items() if not f.startswith(shared)}
@@ -115,16 +125,16 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
     if entry.values.get("node.scale_out") is not None:
         node.pop("node.scale_out_bandwidth", None)
     power = _power_defaults(entry, family)
-    own = {  # what a chip says of its kernels holds of those measured alone too
+    isolated_kernels = {  # what a chip says of its kernels holds of those measured alone too
         f"kernels.{measured}": entry.values[f"kernels.{name}"]
         for measured, name in STATED_FOR_BOTH.items()
         if f"kernels.{name}" in entry.values
     }
-    return {"kernels.family": chosen} | device | kernels | own | node | power | entry.values
+    return {"kernels.family": chosen} | device | kernels | isolated_kernels | node | power | entry.values
 
 
 def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
-    """What a kernel family says of a device of stated rates."""
+    """Return the values that a kernel family states for a device of known matrix rates."""
     matrix = _matrix_rate(entry.values)
     device = {f.removeprefix("device."): s for f, s in family.items() if f.startswith("device.")}
     share = device.pop("vector_share")
@@ -135,84 +145,92 @@ def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
 
 
 def _architecture(entry: Entry, folder: Folder) -> dict[str, Sourced]:
-    """The leaves of a generated chip that its architecture states."""
-    stated = load(*reference(entry, "chip.architecture", folder), folder).values
-    return {f"chip.{field}": value for field, value in stated.items()}
+    """Return the leaves of a generated chip that its architecture states."""
+    architecture_values = load(*reference(entry, "chip.architecture", folder), folder).values
+    return {f"chip.{field}": value for field, value in architecture_values.items()}
 
 
 def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
-    """Leaves of an accelerator's power: limit and clock as sold, rest power in shares of it, energies of the family.
+    """Return the leaves of an accelerator's power: limit and clock as sold, power at rest, energies of its family.
 
     Leakage is that of its transistors, where their number is stated. Cores can ask for the bandwidth of their cache.
     """
-    own = entry.values
-    tdp = own.get("tdp") or own.get("chip.power_budget") or family.get("device.tdp") or _full_power(own, family)
-    clock = own.get("power.nominal_clock", own.get("boost_clock", family["device.clock"]))
-    found = {f: s for f, s in family.items() if f.startswith("power.")}
+    values = entry.values
+    tdp = (
+        values.get("tdp") or values.get("chip.power_budget") or family.get("device.tdp") or _full_power(values, family)
+    )
+    clock = values.get("power.nominal_clock", values.get("boost_clock", family["device.clock"]))
+    power_values = {f: s for f, s in family.items() if f.startswith("power.")}
     for name in AT_REST:
-        share = found.pop(f"power.{name}_share")
-        found[f"power.{name}"] = dataclasses.replace(
+        share = power_values.pop(f"power.{name}_share")
+        power_values[f"power.{name}"] = dataclasses.replace(
             share, value=share.value * tdp.value, units="W", text=f"{share.text} x {tdp.text}"
         )
-    each = found.pop("power.transistor_leakage", None)
-    if each is not None and "transistors" in own:
-        found["power.leakage"] = _leakage(own, each)
-    if "cache_bandwidth" in own:
-        found["power.feed"] = own["cache_bandwidth"]
-    return found | {"power.tdp": tdp, "power.nominal_clock": clock, "power.clock": clock}
+    transistor_leakage = power_values.pop("power.transistor_leakage", None)
+    if transistor_leakage is not None and "transistors" in values:
+        power_values["power.leakage"] = _leakage(values, transistor_leakage)
+    if "cache_bandwidth" in values:
+        power_values["power.feed"] = values["cache_bandwidth"]
+    return power_values | {"power.tdp": tdp, "power.nominal_clock": clock, "power.clock": clock}
 
 
-def _leakage(own: dict[str, Sourced], each: Sourced) -> Sourced:
-    """Static power of the transistors of an accelerator, less those of cores that are off, which have no supply."""
-    count, on = own["transistors"], 1.0
-    if {"cores", "full_cores"} <= own.keys():
-        on = own["cores"].value / own["full_cores"].value
-    text = f"{each.text} x {count.text}" + (f" x {on:.3g}" if on < 1.0 else "")
-    return dataclasses.replace(each, value=each.value * count.value * on, units="W", text=text)
+def _leakage(values: dict[str, Sourced], transistor_leakage: Sourced) -> Sourced:
+    """Return the static power of the transistors of an accelerator in W.
 
-
-def _full_power(own: dict[str, Sourced], family: dict[str, Sourced]) -> Sourced:
-    """What matrix units and memory draw at their full rates: the power limit of an accelerator that states none.
-
-    Those of A100, H100, H200, B200, L40S, V100 and TPU v4 are sold with 0.82 to 1.14 times as much.
+    Disabled cores have no supply, and their share leaks nothing.
     """
-    stated, power = family | own, leaves(types.Power)
+    count, enabled_share = values["transistors"], 1.0
+    if {"cores", "full_cores"} <= values.keys():
+        enabled_share = values["cores"].value / values["full_cores"].value
+    text = f"{transistor_leakage.text} x {count.text}" + (f" x {enabled_share:.3g}" if enabled_share < 1.0 else "")
+    return dataclasses.replace(
+        transistor_leakage, value=transistor_leakage.value * count.value * enabled_share, units="W", text=text
+    )
+
+
+def _full_power(values: dict[str, Sourced], family: dict[str, Sourced]) -> Sourced:
+    """Return the power that matrix units and memory draw at their full rates, for an accelerator without a power limit.
+
+    It is ``e_matrix R + e_memory B``. A100, H100, H200, B200, L40S, V100 and TPU v4 are sold with 0.82 to 1.14 times as
+    much.
+    """
+    all_values, power = family | values, leaves(types.Power)
 
     def energy(name: str) -> float:
-        found = stated.get(f"power.{name}")
-        return power[name]["default"] if found is None else found.value
+        sourced = all_values.get(f"power.{name}")
+        return power[name]["default"] if sourced is None else sourced.value
 
-    watts = energy("matrix_energy") * _matrix_rate(own) + energy("memory_energy") * own["memory.bandwidth"].value
+    watts = energy("matrix_energy") * _matrix_rate(values) + energy("memory_energy") * values["memory.bandwidth"].value
     source = "default: its matrix units and memory at their full rates"
     return Sourced(watts, "W", f"{watts:.4g} W", source, "estimate")
 
 
-def _matrix_rate(own: dict[str, Sourced]) -> float:
-    """The 16-bit matrix rate of a device, else its fastest."""
-    rates = {f: s.value for f, s in own.items() if f.startswith("matrix_rate.")}
+def _matrix_rate(values: dict[str, Sourced]) -> float:
+    """Return the 16-bit matrix rate of a device in FLOP/s, else its fastest."""
+    rates = {f: s.value for f, s in values.items() if f.startswith("matrix_rate.")}
     return max(rates.get("matrix_rate.bf16", 0.0), rates.get("matrix_rate.fp16", 0.0)) or max(rates.values())
 
 
-def _kernels(slug: str, folder: Folder, within: tuple[str, ...] = ()) -> dict[str, Sourced]:
-    """Values of a kernels file and, where it leaves some out, of the family that it names."""
+def _kernel_values(slug: str, folder: Folder, ancestors: tuple[str, ...] = ()) -> dict[str, Sourced]:
+    """Return the values of a kernels file, completed by those of the family that it names."""
     entry = load("kernels", slug, folder)
-    named = entry.value("family")
-    if named is None:
-        return _complete(entry)
+    family_name = entry.value("family")
+    if family_name is None:
+        return _root_kernel_values(entry)
     _, parent = reference(entry, "family", folder)
-    if parent in (*within, slug):
+    if parent in (*ancestors, slug):
         where = f"{shown(entry.path)}: family"
-        raise InputError(where, repr(named), "a family that does not lead back here", "break the cycle")
-    own = {field: value for field, value in entry.values.items() if field != "family"}
-    return _kernels(parent, folder, (*within, slug)) | own
+        raise InputError(where, repr(family_name), "a family that does not lead back here", "break the cycle")
+    values = {field: value for field, value in entry.values.items() if field != "family"}
+    return _kernel_values(parent, folder, (*ancestors, slug)) | values
 
 
-def _complete(entry: Entry) -> dict[str, Sourced]:
-    """Values of a kernels file that names no family; InputError for one without a leaf that it must have."""
-    needed = list(leaves(types.Kernels))
-    needed += [f"device.{name}" for name in ("vector_share", "cores", "cache", "clock")]
-    needed += [f"power.{name}_share" for name in AT_REST]
-    for name in needed:
+def _root_kernel_values(entry: Entry) -> dict[str, Sourced]:
+    """Return the values of a kernels file that names no family; InputError where a required one is missing."""
+    required_fields = list(leaves(types.Kernels))
+    required_fields += [f"device.{name}" for name in ("vector_share", "cores", "cache", "clock")]
+    required_fields += [f"power.{name}_share" for name in AT_REST]
+    for name in required_fields:
         if name not in entry.values:
             fix = f"add {name} or a family to take it from"
             raise InputError(f"{shown(entry.path)}: {name}", "nothing", "a value: the field is required", fix)

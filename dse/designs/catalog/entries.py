@@ -39,7 +39,7 @@ NO_NETWORK = "none"
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One entry of the catalogue: every value in SI with its source."""
+    """One entry of the catalogue with every value in SI units and its source."""
 
     kind: str
     slug: str
@@ -52,17 +52,26 @@ class Entry:
     path: Path
 
     def value(self, field: str, default: Any = None) -> Any:
-        """SI value of a field, or ``default`` where the entry has none."""
-        found = self.values.get(field)
-        return default if found is None else found.value
+        """Return the SI value of a field, ``default`` where the entry has none."""
+        sourced = self.values.get(field)
+        return default if sourced is None else sourced.value
 
     def states(self, table: str) -> bool:
-        """Whether the file has anything in one of its tables (``experts``, ``engine``)."""
+        """True where the file has a field in one of its tables (``experts``, ``engine``)."""
         return any(field.startswith(f"{table}.") for field in self.values)
 
 
 def stated(kind: str, slug: str, folder: Folder = None) -> Entry:
-    """The validated entry of a slug as stated by its file; InputError for an invalid file."""
+    """Return the validated entry of a slug as its file states it, without defaults.
+
+    Args:
+        kind: of the entry.
+        slug: of the entry.
+        folder: a catalogue to search first.
+
+    Raises:
+        InputError: for a fault of the file.
+    """
     path = file_of(kind, slug, folder)
     return _read(kind, path, *stamp(path))
 
@@ -85,17 +94,31 @@ def _read(kind: str, path: Path, *stamp: int) -> Entry:
 
 
 def reference(entry: Entry, field: str, folder: Folder = None, name: str | None = None) -> tuple[str, str]:
-    """(kind, slug) of the entry that a field names, or of ``name`` instead; InputError for none."""
-    kind, wanted = REFERENCES[entry.kind][field], str(entry.value(field) if name is None else name)
-    slug = find(kind, wanted, folder)
+    """Return kind and slug of the entry that a field names.
+
+    Args:
+        entry: the entry with the field.
+        field: a field of ``REFERENCES``.
+        folder: a catalogue to search first.
+        name: name in place of the field's value.
+
+    Raises:
+        InputError: for a name without an entry.
+    """
+    kind, entry_name = REFERENCES[entry.kind][field], str(entry.value(field) if name is None else name)
+    slug = find(kind, entry_name, folder)
     if slug is None:
-        known = paths(kind, folder)
-        raise unknown_name(f"{shown(entry.path)}: {field}", wanted, known, f"entries of {FOLDERS[kind]}/")
+        slugs = paths(kind, folder)
+        raise unknown_name(f"{shown(entry.path)}: {field}", entry_name, slugs, f"entries of {FOLDERS[kind]}/")
     return kind, slug
 
 
-def referenced(entry: Entry, folder: Folder = None) -> list[tuple[str, str]]:
-    """(kind, slug) of the entries that an entry names; InputError for one that does not exist."""
+def referenced_entries(entry: Entry, folder: Folder = None) -> list[tuple[str, str]]:
+    """Return kind and slug of the entries that an entry names.
+
+    Raises:
+        InputError: for a name without an entry.
+    """
     return [
         reference(entry, field, folder)
         for field in REFERENCES.get(entry.kind, {})

@@ -52,69 +52,94 @@ _LIBRARY = "generic"
 
 
 def within(prefix: str, values: Values) -> Values:
-    """Values of a record with ``prefix`` as its path in a larger one."""
+    """Return values of a record with their paths in a larger record.
+
+    Args:
+        prefix: path of the record in the larger one.
+        values: path within the record → value.
+    """
     return {f"{prefix}.{path}": value for path, value in values.items()}
 
 
-def values_of(found: Entry, kind: str, folder: Folder = None, fine: bool = False) -> Values:
-    """Values of an entry as a record of ``kind`` (an accelerator may be a system)."""
-    return _FILLED.get(kind, _plain)(found, folder, fine)
+def values_of(entry: Entry, kind: str, folder: Folder = None, fine: bool = False) -> Values:
+    """Return the values of an entry as a record of a kind.
+
+    Args:
+        entry: the entry.
+        kind: of the record; an accelerator may be a system.
+        folder: a catalogue to search first.
+        fine: include the terms of isolated collectives.
+
+    Returns:
+        Path within the record → SI value.
+    """
+    return _FILLERS.get(kind, _record_values)(entry, folder, fine)
 
 
 def no_network() -> Values:
-    """Values in place of an absent scale-out network: one device, without zero divisors."""
+    """Return the values in place of an absent scale-out network: one device, without zero divisors."""
     zeros = {path: 0.0 for path in leaves(types.Network)}
     return zeros | dict.fromkeys(("bandwidth", "domain", "efficiency", "ramp"), 1.0)
 
 
-def _plain(found: Entry, folder: Folder, fine: bool) -> Values:
-    return _leaves_of(found, RECORDS[found.kind])
+def _record_values(entry: Entry, folder: Folder, fine: bool) -> Values:
+    return _leaf_values(entry, RECORDS[entry.kind])
 
 
-def _leaves_of(found: Entry, record: type, absent: float | None = None) -> Values:
-    """Leaves of a record from the fields of an entry; ``absent`` for those without a value and a default."""
-    values = {path: found.value(path, about.get("default", absent)) for path, about in leaves(record).items()}
+def _leaf_values(entry: Entry, record: type, default: float | None = None) -> Values:
+    """Return the leaves of a record from the fields of an entry.
+
+    ``default`` is for those without a value and without a default of their own; None leaves them out.
+    """
+    values = {path: entry.value(path, metadata.get("default", default)) for path, metadata in leaves(record).items()}
     return {path: value for path, value in values.items() if value is not None}
 
 
-def _optional(found: Entry, record: type, path: str) -> Values:
-    """Leaves of an optional record at ``path``; empty if all are missing, InputError if only some are."""
-    if not any(found.value(f"{path}.{name}") is not None for name in leaves(record)):
+def _optional_values(entry: Entry, record: type, path: str) -> Values:
+    """Return the leaves of an optional record at ``path``, empty without any of them.
+
+    Raises:
+        InputError: where only some of them are stated.
+    """
+    if not any(entry.value(f"{path}.{name}") is not None for name in leaves(record)):
         return {}
-    abouts = {f"{path}.{name}": about for name, about in leaves(record).items()}
-    values = {name: found.value(name, about.get("default")) for name, about in abouts.items()}
-    missing = [name for name, value in values.items() if value is None and "default" not in abouts[name]]
+    metadata_by_field = {f"{path}.{name}": metadata for name, metadata in leaves(record).items()}
+    values = {name: entry.value(name, metadata.get("default")) for name, metadata in metadata_by_field.items()}
+    missing = [name for name, value in values.items() if value is None and "default" not in metadata_by_field[name]]
     if missing:
-        raise InputError(f"{shown(found.path)}: {missing[0]}", "nothing", "all or none", "add the field")
+        raise InputError(f"{shown(entry.path)}: {missing[0]}", "nothing", "all or none", "add the field")
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _optionals(found: Entry, records: Mapping[str, type]) -> Values:
-    """Leaves of the optional records of an entry; ``records``: table of its file → record."""
-    return functools.reduce(operator.or_, (_optional(found, record, path) for path, record in records.items()))
+def _optional_records(entry: Entry, records: Mapping[str, type]) -> Values:
+    """Return the leaves of the optional records of an entry; ``records``: table of its file → record."""
+    return functools.reduce(operator.or_, (_optional_values(entry, record, path) for path, record in records.items()))
 
 
-def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:
-    """An accelerator; missing precisions have rate 0, and so do generated values. A chip has the dies of its file.
+def _accelerator(entry: Entry, folder: Folder, fine: bool) -> Values:
+    """Return the values of an accelerator.
 
-    Its memory is what the runtime leaves of it (``usable``), where the file says so.
+    Missing precisions have rate 0, and so do generated values. A generated chip has the dies of its file. The memory is
+    what the runtime leaves of it (``usable``), where the file says so.
     """
-    values = _leaves_of(found, types.Accelerator, absent=0.0) | _optional(found, types.EfficiencySteps, "kernels.steps")
-    values["memory.capacity"] = found.value("memory.usable", values["memory.capacity"])
-    if found.value("chip.node") is not None:
-        values |= within("chip", _chip(found, folder)) | within("made", made_of(found, folder))
-    values |= _optional(found, types.FineKernels, "kernels.fine")
-    return values | _optional(found, types.AttentionKernels, "kernels.attention")
+    values = _leaf_values(entry, types.Accelerator, default=0.0) | _optional_values(
+        entry, types.EfficiencySteps, "kernels.steps"
+    )
+    values["memory.capacity"] = entry.value("memory.usable", values["memory.capacity"])
+    if entry.value("chip.node") is not None:
+        values |= within("chip", _chip(entry, folder)) | within("made", manufacture_values(entry, folder))
+    values |= _optional_values(entry, types.FineKernels, "kernels.fine")
+    return values | _optional_values(entry, types.AttentionKernels, "kernels.attention")
 
 
-def _workload(found: Entry, folder: Folder, fine: bool) -> Values:
-    """A model, with the optional records of its file."""
-    return _leaves_of(found, types.Workload) | _optionals(found, _OF_WORKLOAD)
+def _workload(entry: Entry, folder: Folder, fine: bool) -> Values:
+    """Return the values of a model with the optional records of its file."""
+    return _leaf_values(entry, types.Workload) | _optional_records(entry, _OF_WORKLOAD)
 
 
-def _software(found: Entry, folder: Folder, fine: bool) -> Values:
-    """A stack; a serving one with the leaves of an engine."""
-    return levelled(found, _leaves_of(found, types.Software) | _optional(found, types.Engine, "engine"))
+def _software(entry: Entry, folder: Folder, fine: bool) -> Values:
+    """Return the values of a stack, with the leaves of an engine for one that serves."""
+    return scaled_by_level(entry, _leaf_values(entry, types.Software) | _optional_values(entry, types.Engine, "engine"))
 
 
 #: Leaves of a stack that its ``level`` multiplies: slow-downs over isolated kernels, and times. Attention takes that of
@@ -147,126 +172,148 @@ LEVELLED = frozenset(
 )
 
 
-def levelled(found: Entry, values: Values, prefix: str = "") -> Values:
-    """Values of a stack's leaves, below ``prefix``, times its ``level``."""
-    level = found.value("level", 1.0)
+def scaled_by_level(entry: Entry, values: Values, prefix: str = "") -> Values:
+    """Return values of a stack's leaves below ``prefix``, those of ``LEVELLED`` times its ``level``."""
+    level = entry.value("level", 1.0)
     return {path: level * value if prefix + path in LEVELLED else value for path, value in values.items()}
 
 
-def _chip(found: Entry, folder: Folder) -> Values:
-    """A chip; by default the base die has the node of the compute dies."""
+def _chip(entry: Entry, folder: Folder) -> Values:
+    """Return the values of a chip, whose base die has the node of the compute dies by default."""
     values = {
-        path: found.value(f"chip.{path}", about.get("default"))
-        for path, about in leaves(types.Chip).items()
+        path: entry.value(f"chip.{path}", metadata.get("default"))
+        for path, metadata in leaves(types.Chip).items()
         if "." not in path
     }
-    base = found.value("chip.base_node", found.value("chip.node"))
+    base = entry.value("chip.base_node", entry.value("chip.node"))
     for field, name in {"node": None, "base_node": base, "memory": None}.items():
-        values |= within(field, _named(found, f"chip.{field}", folder, name=name))
+        values |= within(field, _referenced_values(entry, f"chip.{field}", folder, name=name))
     return values
 
 
-def _network(found: Entry, folder: Folder, fine: bool) -> Values:
-    """One level; with ``fine`` also ``alone`` of its file, else that of all networks."""
-    values = _leaves_of(found, types.Network, absent=0.0)
-    values |= _optionals(found, _OF_NETWORK)
+def _network(entry: Entry, folder: Folder, fine: bool) -> Values:
+    """Return the values of one level of the interconnect.
+
+    With ``fine`` those of its isolated collectives (``alone``) too, from its file or else from that of all networks.
+    """
+    values = _leaf_values(entry, types.Network, default=0.0)
+    values |= _optional_records(entry, _OF_NETWORK)
     if fine:
-        restated = {path: found.value(f"alone.{path}") for path in leaves(types.Network)}
-        values |= {path: value for path, value in restated.items() if value is not None}
+        isolated_values = {path: entry.value(f"alone.{path}") for path in leaves(types.Network)}
+        values |= {path: value for path, value in isolated_values.items() if value is not None}
         library = load("kernels", _LIBRARY, folder)
-        alone = {f"alone.{path}": about.get("default") for path, about in leaves(types.CollectiveKernels).items()}
-        values |= {path: found.value(path, library.value(path, usual)) for path, usual in alone.items()}
+        kernel_defaults = {
+            f"alone.{path}": metadata.get("default") for path, metadata in leaves(types.CollectiveKernels).items()
+        }
+        values |= {path: entry.value(path, library.value(path, default)) for path, default in kernel_defaults.items()}
     return values
 
 
-def _system(found: Entry, folder: Folder, fine: bool) -> Values:
-    """One node of a cluster: ``n_devices`` is ``devices_per_node``; an accelerator stands for its own node."""
-    alone = found.kind == "accelerator"
-    prefix = "node." if alone else ""
-    file, per_node = shown(found.path), found.value(prefix + "devices_per_node")
-    if alone and found.value("node.scale_up") == NO_NETWORK:
+def _system(entry: Entry, folder: Folder, fine: bool) -> Values:
+    """Return the values of one node of a cluster, or of an accelerator with its default node.
+
+    ``n_devices`` is ``devices_per_node``.
+    """
+    is_accelerator = entry.kind == "accelerator"
+    prefix = "node." if is_accelerator else ""
+    file, devices_per_node = shown(entry.path), entry.value(prefix + "devices_per_node")
+    if is_accelerator and entry.value("node.scale_up") == NO_NETWORK:
         raise InputError(
             f"{file}: node.scale_up",
             "'none'",
             "a network",
-            f"the links of {found.slug} are not in the catalogue: name another system",
+            f"the links of {entry.slug} are not in the catalogue: name another system",
         )
-    device = found if alone else load(*reference(found, "accelerator", folder), folder)
+    device = entry if is_accelerator else load(*reference(entry, "accelerator", folder), folder)
     values = within("accelerator", _accelerator(device, folder, fine))
     for level in ("scale_up", "scale_out"):
-        named = _named(found, prefix + level, folder, fine)
+        network_values = _referenced_values(entry, prefix + level, folder, fine)
         if level == "scale_out":
-            check_between(named, f"{file}: {prefix}scale_out", str(found.value(prefix + level)))
-        values |= within(level, named)
-        own = found.value(f"{prefix}{level}_bandwidth")
-        values |= {f"{level}.bandwidth": own} if own else {}
-    crowding = found.value(f"{prefix}crowding")
+            check_between(network_values, f"{file}: {prefix}scale_out", str(entry.value(prefix + level)))
+        values |= within(level, network_values)
+        bandwidth = entry.value(f"{prefix}{level}_bandwidth")
+        values |= {f"{level}.bandwidth": bandwidth} if bandwidth else {}
+    crowding = entry.value(f"{prefix}crowding")
     if crowding is not None and not fine:  # isolated collectives are those of the host that was measured
         values |= {"scale_up.crowding": crowding}
     link = device.value("host_bandwidth", types.HOST.bandwidth)
     return (
         values
-        | _facility(found, prefix, device, folder)
+        | _facility(entry, prefix, device, folder)
         | {
-            "scale_up.domain": per_node,
-            "host.capacity": found.value(f"{prefix}host_memory", types.HOST.capacity),
-            "host.bandwidth": found.value(f"{prefix}host_bandwidth", link),
-            "n_devices": per_node,
+            "scale_up.domain": devices_per_node,
+            "host.capacity": entry.value(f"{prefix}host_memory", types.HOST.capacity),
+            "host.bandwidth": entry.value(f"{prefix}host_bandwidth", link),
+            "n_devices": devices_per_node,
         }
     )
 
 
 def check_between(network: Values, where: str, name: str) -> None:
-    """Checks that a network can join domains; InputError for links without a switch and packages."""
+    """Check that a network can join domains.
+
+    Args:
+        network: values of the network by path.
+        where: place of its name, for errors.
+        name: of the network.
+
+    Raises:
+        InputError: for links without a switch, and for packages.
+    """
     if any(path.startswith(("links.", "package.")) for path in network):
         raise InputError(where, repr(name), "a network that joins domains", "name links without a switch as scale_up")
 
 
-def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> Values:
-    """Host power per device, speed of its code, overhead of the facility; typical values where none are stated."""
+def _facility(entry: Entry, prefix: str, device: Entry, folder: Folder) -> Values:
+    """Return host power per device, speed of host code and PUE of the facility, typical ones where none are stated."""
     typical = load("kernels", _LIBRARY, folder)
 
-    def stated(field: str) -> float:
-        return found.value(prefix + field, device.value(f"node.{field}", typical.value(f"node.{field}")))
+    def field_value(field: str) -> float:
+        return entry.value(prefix + field, device.value(f"node.{field}", typical.value(f"node.{field}")))
 
-    share = stated("host_power_share") * device.value("chip.power_budget", device.value("power.tdp"))
-    slowdown = found.value(f"{prefix}host_slowdown", device.value("node.host_slowdown"))
+    share = field_value("host_power_share") * device.value("chip.power_budget", device.value("power.tdp"))
+    slowdown = entry.value(f"{prefix}host_slowdown", device.value("node.host_slowdown"))
     return {
-        "host_power": found.value(f"{prefix}host_power", device.value("node.host_power", share)),
-        "pue": stated("pue"),
+        "host_power": entry.value(f"{prefix}host_power", device.value("node.host_power", share)),
+        "pue": field_value("pue"),
     } | ({} if slowdown is None else {"host_slowdown": slowdown})
 
 
-def made_of(device: Entry, folder: Folder = None) -> Values:
-    """Dies and price of an accelerator: path in :class:`dse.types.Made` → value; dies only if a process is stated."""
+def manufacture_values(device: Entry, folder: Folder = None) -> Values:
+    """Return dies and price of an accelerator by path in :class:`dse.types.Made`.
+
+    Dies are those of its file only where a process is stated.
+    """
     values = {
-        path: device.value(f"made.{path}", about["default"])
-        for path, about in leaves(types.Made).items()
+        path: device.value(f"made.{path}", metadata["default"])
+        for path, metadata in leaves(types.Made).items()
         if "." not in path
     }
-    named = device.value("made.node")
-    stated = {"price": "price"} | ({"chiplets": "compute_dies", "logic_area": "die_area"} if named else {})
-    own = {path: device.value(f"made.{path}", device.value(field, values[path])) for path, field in stated.items()}
+    process_name = device.value("made.node")
+    fields = {"price": "price"} | ({"chiplets": "compute_dies", "logic_area": "die_area"} if process_name else {})
+    field_values = {
+        path: device.value(f"made.{path}", device.value(field, values[path])) for path, field in fields.items()
+    }
     nodes = {"process": "made.node", "base_process": "made.base_node"}
     processes = {
-        f"{record}.{path}": load(*reference(device, field, folder), folder).value(path, about["default"])
+        f"{record}.{path}": load(*reference(device, field, folder), folder).value(path, metadata["default"])
         if device.value(field) is not None
-        else about["default"]
+        else metadata["default"]
         for record, field in nodes.items()
-        for path, about in leaves(types.Process).items()
+        for path, metadata in leaves(types.Process).items()
     }
-    return values | own | processes
+    return values | field_values | processes
 
 
-def _named(by: Entry, field: str, folder: Folder, fine: bool = False, name: str | None = None) -> Values:
-    """Values of the entry named by a field of another one, or by ``name`` instead."""
-    if by.value(field) == NO_NETWORK:
+def _referenced_values(entry: Entry, field: str, folder: Folder, fine: bool = False, name: str | None = None) -> Values:
+    """Return the values of the entry named by a field of another one, or by ``name`` instead."""
+    if entry.value(field) == NO_NETWORK:
         return no_network()
-    kind, slug = reference(by, field, folder, name)
+    kind, slug = reference(entry, field, folder, name)
     return values_of(load(kind, slug, folder), kind, folder, fine)
 
 
-_FILLED: dict[str, Callable[[Entry, Folder, bool], Values]] = {
+_FILLERS: dict[str, Callable[[Entry, Folder, bool], Values]] = {
     "accelerator": _accelerator,
     "network": _network,
     "system": _system,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.designs.catalog import mixtures
-from dse.designs.catalog.config_keys import NOT_YET, Config, needed, whole
+from dse.designs.catalog.config_keys import NOT_YET, Config, integer, required_integer
 from dse.designs.catalog.mixtures import MixtureShape
 from dse.errors import InputError, unknown_name
 from dse.io import inputs
@@ -93,7 +93,11 @@ _KEYS = {
 _FOUR_TIMES = ("gpt2", "bloom", "falcon")
 
 #: What a file must be, and a model.
-_WANTED, _DENSE, _MIXED = "a config.json of Hugging Face", "a dense decoder", "a decoder that attends, with experts"
+_CONFIG_FILE, _DENSE, _MIXED = (
+    "a config.json of Hugging Face",
+    "a dense decoder",
+    "a decoder that attends, with experts",
+)
 
 #: Key → what it means; a configuration that sets it (to anything but false, 0, 1 or null), and whose family does not
 #: read it, is neither a dense decoder nor a mixture of experts that dse models.
@@ -122,25 +126,32 @@ _FOREIGN = {
 }
 
 #: Kinds of layers that attend, in ``layer_types``: to all tokens, or to those of a window or chunk.
-_WHOLE, _LOCAL = ("full_attention",), ("sliding_attention", "chunked_attention")
+_FULL_ATTENTION, _LOCAL_ATTENTION = ("full_attention",), ("sliding_attention", "chunked_attention")
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """A parsed ``config.json``; InputError for one that cannot be read or is no JSON object."""
-    text = inputs.text(path, _WANTED)
+    """Read a ``config.json``.
+
+    Returns:
+        The parsed JSON object.
+
+    Raises:
+        InputError: for a file that cannot be read or is no JSON object.
+    """
+    text = inputs.text(path, _CONFIG_FILE)
     try:
-        found = json.loads(text)
+        config = json.loads(text)
     except RecursionError:
-        raise InputError(str(path), "brackets nested too deep", _WANTED, "check the file") from None
+        raise InputError(str(path), "brackets nested too deep", _CONFIG_FILE, "check the file") from None
     except ValueError as error:  # of a text that is no JSON, and of endless numbers
-        raise InputError(str(path), f"not JSON ({error})", _WANTED, "download the file again") from None
-    if not isinstance(found, dict):
-        raise InputError(str(path), f"a JSON {type(found).__name__}", "a JSON object", "give the model's config.json")
-    return found
+        raise InputError(str(path), f"not JSON ({error})", _CONFIG_FILE, "download the file again") from None
+    if not isinstance(config, dict):
+        raise InputError(str(path), f"a JSON {type(config).__name__}", "a JSON object", "give the model's config.json")
+    return config
 
 
 def workload(config: Config, where: str = "config.json") -> dict[str, int | float | bool | str]:
-    """Fields of a workload file from a configuration, those of its tables dotted (``experts.top_k``).
+    """Return the fields of a workload file from a configuration, those of its tables dotted (``experts.top_k``).
 
     Args:
         config: as parsed.
@@ -150,76 +161,80 @@ def workload(config: Config, where: str = "config.json") -> dict[str, int | floa
         InputError: for a model that dse does not represent, of an unknown type, or without a part of its shape.
 
     >>> small = dict(model_type="gpt2", n_layer=12, n_embd=768, n_head=12, vocab_size=50257, n_positions=1024)
-    >>> found = workload(small)
-    >>> found["ffn_hidden"], found["tied_embeddings"], found["seq_len"]
+    >>> fields = workload(small)
+    >>> fields["ffn_hidden"], fields["tied_embeddings"], fields["seq_len"]
     (3072, True, 1024)
     """
     family = _family(config, where)
-    found = _numbers(config, family, where)
+    numbers = _numbers(config, family, where)
     tables: dict[str, Any] = {}
     if family.hybrid:
-        tables = mixtures.hybrid_fields(config, family.hybrid, found["n_layers"], where)
-        found["n_layers"] = int(tables.pop("n_layers"))
+        tables = mixtures.hybrid_fields(config, family.hybrid, numbers["n_layers"], where)
+        numbers["n_layers"] = int(tables.pop("n_layers"))
     if family.mixture is not None:
-        tables |= mixtures.fields(config, family.mixture, found["n_layers"], where)
+        tables |= mixtures.fields(config, family.mixture, numbers["n_layers"], where)
     if family.hybrid:  # the layer that predicts a further token is of another kind
         tables.pop("experts.n_predict", None)
     if "latent.kv_rank" in tables:  # keys and values of all heads are made of one vector
-        found["head_dim"] = tables.pop("head_dim")
-        found.pop("n_kv_heads", None)
-    _check_heads(found, where)
+        numbers["head_dim"] = tables.pop("head_dim")
+        numbers.pop("n_kv_heads", None)
+    _check_heads(numbers, where)
     positions = "alibi" if config.get("alibi") is True else family.positions
-    kept = [name for name in _KEYS if name in found and name != "window"]
-    shape: dict[str, int | float | bool | str] = {name: found[name] for name in kept}
+    fields = [name for name in _KEYS if name in numbers and name != "window"]
+    shape: dict[str, int | float | bool | str] = {name: numbers[name] for name in fields}
     shape |= {
         "gated": family.gated,
         "tied_embeddings": _tied(config, family, where),
         "rotary": positions == "rotary",
         "learned_positions": positions == "learned",
         "dropout": _drops(config),
-        "seq_len": _trained_length(config, found),
+        "seq_len": _trained_length(config, numbers),
     }
-    return shape | _window(config, family, found) | tables
+    return shape | _window(config, family, numbers) | tables
 
 
 def _numbers(config: Config, family: Family, where: str) -> dict[str, int]:
-    """The numbers that any decoder has, by field; InputError where one is missing."""
+    """Return the numbers that any decoder has by field; InputError where one is missing."""
     kind, keys = config["model_type"], dict(_KEYS)
     if family.mixture is not None:
         keys["ffn_hidden"] = tuple(dict.fromkeys((family.mixture.dense, family.mixture.width)))
-    found = {field: value for field in keys if (value := whole(config, keys[field], where)) is not None}
-    if kind in _FOUR_TIMES and "hidden" in found:
-        found.setdefault("ffn_hidden", 4 * found["hidden"])
+    numbers = {field: value for field in keys if (value := integer(config, keys[field], where)) is not None}
+    if kind in _FOUR_TIMES and "hidden" in numbers:
+        numbers.setdefault("ffn_hidden", 4 * numbers["hidden"])
     if kind == "falcon":
-        found |= _falcon_heads(config, found)
+        numbers |= _falcon_heads(config, numbers)
     for field in ("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "max_seq_len"):
-        if field not in found:
-            found[field] = needed(config, keys[field], where)
-    return found
+        if field not in numbers:
+            numbers[field] = required_integer(config, keys[field], where)
+    return numbers
 
 
 def remarks(config: Config, where: str = "config.json") -> list[str]:
-    """What a workload of a configuration leaves out, or a reader must know of it, a line each."""
+    """Return what a workload of a configuration leaves out, and what a reader should know of it.
+
+    Returns:
+        One sentence per remark.
+    """
     return list(_remarks(config, _family(config, where)))
 
 
 def _remarks(config: Config, family: Family) -> Iterator[str]:
     left_out = [family.left_out] if family.left_out else []
-    further = mixtures.further_tokens(config) or config.get("mtp_num_hidden_layers")
-    left_out += ["the layer that predicts a further token"] if family.hybrid and further else []
+    predicted_tokens = mixtures.predicted_tokens(config) or config.get("mtp_num_hidden_layers")
+    left_out += ["the layer that predicts a further token"] if family.hybrid and predicted_tokens else []
     left_out += ["biases of attention"] if config.get("attention_bias") is True else []
     if left_out:
         yield f"left out: {' and '.join(left_out)}"
-    if family.mixture is not None and (kept := mixtures.published_in(config)):
-        yield f"the checkpoint keeps its weights in {kept}: a design says its precision"
+    if family.mixture is not None and (checkpoint_format := mixtures.published_in(config)):
+        yield f"the checkpoint keeps its weights in {checkpoint_format}: a design says its precision"
     if family.hybrid == "mamba" and family.mixture is not None:
         yield "blocks of one part each are joined: a state, experts and in some attention, which a pipeline splits"
-    if family.mixture is not None and not family.hybrid and (further := mixtures.further_tokens(config)):
-        yield f"training predicts {further} further (experts.n_predict); what serves drafts if it is asked to"
+    if family.mixture is not None and not family.hybrid and (predicted_tokens := mixtures.predicted_tokens(config)):
+        yield f"training predicts {predicted_tokens} further (experts.n_predict); what serves drafts if it is asked to"
 
 
 def _family(config: Config, where: str) -> Family:
-    """The family of a configuration that has no part which dse does not represent."""
+    """Return the family of a configuration; InputError for a part that dse does not represent."""
     kind = config.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is not None and family.hybrid and not any(config.get(key) for key in mixtures.EXPERT_KEYS):
@@ -234,7 +249,7 @@ def _family(config: Config, where: str) -> Family:
 
 
 def _keys_read(config: Config, family: Family | None) -> set[str]:
-    """Keys of parts that a family has; of a type that is not known all that any has, for its type is what is wrong."""
+    """Return the keys of the parts that a family has, for an unknown type those of all families."""
     if family is None:
         parts = (*mixtures.EXPERT_KEYS, *mixtures.LATENT_KEYS, *mixtures.SPARSE_KEYS, *mixtures.HYBRID_KEYS)
         return {*parts, "quantization_config"}
@@ -244,16 +259,16 @@ def _keys_read(config: Config, family: Family | None) -> set[str]:
 
 
 def _check_parts(config: Config, family: Family | None, where: str) -> None:
-    read, mixed = _keys_read(config, family), family is None or family.mixture is not None
+    family_keys, allows_experts = _keys_read(config, family), family is None or family.mixture is not None
     for key, meaning in _FOREIGN.items():
         value = config.get(key)
-        if key not in read and (value is True or (value is not None and value not in (False, 0, 1))):
+        if key not in family_keys and (value is True or (value is not None and value not in (False, 0, 1))):
             got = "a table" if isinstance(value, dict | list) else json.dumps(value)
             fix = "give that table alone as a file" if key == "text_config" else NOT_YET
-            raise InputError(f"{where}: {key}", f"{got}: {meaning}", _MIXED if mixed else _DENSE, fix)
+            raise InputError(f"{where}: {key}", f"{got}: {meaning}", _MIXED if allows_experts else _DENSE, fix)
     states = ("linear_attention",) if family is not None and family.hybrid == "delta" else ()
-    for key, kinds in (("layer_types", {*_WHOLE, *_LOCAL, *states}), ("attn_type_list", {1})):
-        other = [kind for kind in _listed(config.get(key)) if kind not in kinds]
+    for key, kinds in (("layer_types", {*_FULL_ATTENTION, *_LOCAL_ATTENTION, *states}), ("attn_type_list", {1})):
+        other = [kind for kind in _strings_and_integers(config.get(key)) if kind not in kinds]
         if other:
             allowed = " or ".join(map(str, sorted(kinds, key=str)))
             raise InputError(f"{where}: {key}", f"{other[0]!r}, layers that do not attend", allowed, NOT_YET)
@@ -262,20 +277,20 @@ def _check_parts(config: Config, family: Family | None, where: str) -> None:
         raise InputError(f"{where}: word_embed_proj_dim", repr(width), "the value of hidden_size", NOT_YET)
 
 
-def _listed(value: object) -> list[Any]:
-    """The texts and numbers of a list."""
-    return [one for one in value if isinstance(one, str | int)] if isinstance(value, list) else []
+def _strings_and_integers(value: object) -> list[Any]:
+    """Return the texts and whole numbers of a list."""
+    return [element for element in value if isinstance(element, str | int)] if isinstance(value, list) else []
 
 
-def _falcon_heads(config: Config, found: Mapping[str, int]) -> dict[str, int]:
+def _falcon_heads(config: Config, numbers: Mapping[str, int]) -> dict[str, int]:
     """Key/value heads of Falcon: one where ``multi_query`` holds; its newer layers have a key of their own."""
     if config.get("new_decoder_architecture") is True:
         return {}
-    return {"n_kv_heads": 1 if config.get("multi_query", True) is True else found.get("n_heads", 1)}
+    return {"n_kv_heads": 1 if config.get("multi_query", True) is True else numbers.get("n_heads", 1)}
 
 
-def _check_heads(found: Mapping[str, int], where: str) -> None:
-    heads, groups = found["n_heads"], found.get("n_kv_heads", 1)
+def _check_heads(numbers: Mapping[str, int], where: str) -> None:
+    heads, groups = numbers["n_heads"], numbers.get("n_kv_heads", 1)
     if heads % groups:
         raise InputError(
             f"{where}: num_key_value_heads",
@@ -283,9 +298,12 @@ def _check_heads(found: Mapping[str, int], where: str) -> None:
             f"divisors of num_attention_heads = {heads}",
             "correct one of the two",
         )
-    if "head_dim" not in found and found["hidden"] % heads:
+    if "head_dim" not in numbers and numbers["hidden"] % heads:
         raise InputError(
-            f"{where}: hidden_size", str(found["hidden"]), f"multiples of num_attention_heads = {heads}", "add head_dim"
+            f"{where}: hidden_size",
+            str(numbers["hidden"]),
+            f"multiples of num_attention_heads = {heads}",
+            "add head_dim",
         )
 
 
@@ -304,30 +322,34 @@ def _drops(config: Config) -> bool:
     return any(isinstance(config.get(key), int | float) and config[key] > 0 for key in keys)
 
 
-def _trained_length(config: Config, found: Mapping[str, int]) -> int:
+def _trained_length(config: Config, numbers: Mapping[str, int]) -> int:
     """The length that a stretched context was stretched from, else the longest one."""
     scaling = config.get("rope_scaling") or config.get("rope_parameters")
-    before = scaling.get("original_max_position_embeddings") if isinstance(scaling, dict) else None
-    before = before or config.get("original_max_position_embeddings")
-    return before if type(before) is int and 1 <= before <= found["max_seq_len"] else found["max_seq_len"]
+    original_length = scaling.get("original_max_position_embeddings") if isinstance(scaling, dict) else None
+    original_length = original_length or config.get("original_max_position_embeddings")
+    return (
+        original_length
+        if type(original_length) is int and 1 <= original_length <= numbers["max_seq_len"]
+        else numbers["max_seq_len"]
+    )
 
 
-def _window(config: Config, family: Family, found: Mapping[str, int]) -> dict[str, int | float]:
+def _window(config: Config, family: Family, numbers: Mapping[str, int]) -> dict[str, int | float]:
     """The window, and the share of the layers that have it; nothing where all attend to the whole sequence."""
-    layers, kinds = found["n_layers"], config.get("layer_types")
-    if "window" not in found or not family.local or config.get("use_sliding_window") is False:
+    layers, kinds = numbers["n_layers"], config.get("layer_types")
+    if "window" not in numbers or not family.local or config.get("use_sliding_window") is False:
         return {}
     if isinstance(kinds, list) and len(kinds) == layers:
-        local = sum(kind in _LOCAL for kind in kinds)
+        n_local = sum(kind in _LOCAL_ATTENTION for kind in kinds)
     elif family.local == "late":  # only where it is asked for, from one layer on
         if config.get("use_sliding_window") is not True:
             return {}
-        first = config.get("max_window_layers")
-        local = max(layers - first, 0) if type(first) is int and first >= 0 else layers
+        first_layer = config.get("max_window_layers")
+        n_local = max(layers - first_layer, 0) if type(first_layer) is int and first_layer >= 0 else layers
     else:
-        every = int(family.local.rpartition(" ")[2]) if " of " in family.local else 0
-        local = layers - layers // every if every else layers
-    return {"window": found["window"], "local_layers": round(local / layers, 6)} if local else {}
+        interval = int(family.local.rpartition(" ")[2]) if " of " in family.local else 0
+        n_local = layers - layers // interval if interval else layers
+    return {"window": numbers["window"], "local_layers": round(n_local / layers, 6)} if n_local else {}
 
 
 def as_toml(config: Config, name: str, where: str = "config.json") -> str:
@@ -355,8 +377,8 @@ def as_toml(config: Config, name: str, where: str = "config.json") -> str:
         f'seq_len = {{ value = {length}, confidence = "estimate", source = "{origin}" }}',
     ]
     for table in sorted(tables):
-        own = {name.partition(".")[2]: value for name, value in fields.items() if name.startswith(f"{table}.")}
-        lines += ["", f"[{table}]", *(f"{name} = {_plain(value)}" for name, value in own.items())]
+        table_fields = {name.partition(".")[2]: value for name, value in fields.items() if name.startswith(f"{table}.")}
+        lines += ["", f"[{table}]", *(f"{name} = {_plain(value)}" for name, value in table_fields.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -31,7 +31,7 @@ FOLDERS = {
 }
 
 #: Nanoseconds after which the change time of a folder distinguishes listings: clocks of file systems are coarse.
-_SETTLED = 100_000_000
+_SETTLED_NS = 100_000_000
 
 #: A catalogue folder to search first; None for those of DSE_CATALOG and the package's own alone.
 Folder = str | Path | None
@@ -45,7 +45,7 @@ def catalog_root() -> Path:
 def users_folders(folder: Folder = None) -> list[Path]:
     """Catalogue folders of the user in search order: ``folder``, those of DSE_CATALOG."""
     users = [folder] if folder else []
-    users += [part for part in os.environ.get("DSE_CATALOG", "").split(os.pathsep) if part]
+    users += [folder_name for folder_name in os.environ.get("DSE_CATALOG", "").split(os.pathsep) if folder_name]
     for user in users:
         if not Path(user).is_dir():
             raise InputError("catalogue folder", str(user), "an existing folder", "check the path or DSE_CATALOG")
@@ -74,16 +74,16 @@ def expect_entries(folder: Folder = None) -> None:
 
 def paths(kind: str, folder: Folder = None) -> dict[str, Path]:
     """Slug → file of every entry of a kind; of one slug the file of the first folder, a user's before the package's."""
-    return dict(_paths(tuple((own, _slugs(own)) for own in _folders(kind, folder))))
+    return dict(_paths(tuple((kind_folder, _slugs(kind_folder)) for kind_folder in _folders(kind, folder))))
 
 
 @functools.lru_cache(maxsize=64)
 def _paths(listings: tuple[tuple[Path, tuple[str, ...]], ...]) -> dict[str, Path]:
     """Slug → file, of folders with their listings."""
-    found: dict[str, Path] = {}
-    for own, slugs in listings:
-        found |= {slug: own / f"{slug}.toml" for slug in slugs if slug not in found}
-    return found
+    files: dict[str, Path] = {}
+    for kind_folder, slugs in listings:
+        files |= {slug: kind_folder / f"{slug}.toml" for slug in slugs if slug not in files}
+    return files
 
 
 def _folders(kind: str, folder: Folder) -> list[Path]:
@@ -94,30 +94,30 @@ def _folders(kind: str, folder: Folder) -> list[Path]:
 
 
 def _slugs(folder: Path) -> tuple[str, ...]:
-    """Slugs of the files of a folder, sorted; none where there is no such folder."""
+    """Return the sorted slugs of the files of a folder, empty where there is no such folder."""
     try:
-        changed = os.stat(folder).st_mtime_ns
-        listed = _listed if time.time_ns() - changed > _SETTLED else _listed.__wrapped__
-        return listed(folder, changed)
+        changed_ns = os.stat(folder).st_mtime_ns
+        list_stems = _file_stems if time.time_ns() - changed_ns > _SETTLED_NS else _file_stems.__wrapped__
+        return list_stems(folder, changed_ns)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ()
 
 
 @functools.lru_cache(maxsize=256)
-def _listed(folder: Path, _changed: int) -> tuple[str, ...]:
-    """The files of a folder as of its last change: names are looked up by the thousand."""
+def _file_stems(folder: Path, _changed_ns: int) -> tuple[str, ...]:
+    """Return the sorted stems of the TOML files of a folder as of its last change."""
     return tuple(sorted(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml")))
 
 
 def file_of(kind: str, slug: str, folder: Folder = None) -> Path:
-    """File of an existing entry, the user's before the package's."""
-    files = (own / f"{slug}.toml" for own in _folders(kind, folder))
+    """Return the file of an existing entry, the user's before the package's."""
+    files = (kind_folder / f"{slug}.toml" for kind_folder in _folders(kind, folder))
     return next(file for file in files if os.path.lexists(file))  # a pipe is reported, not skipped
 
 
 @functools.lru_cache(maxsize=8192)
 def plain(name: str) -> str:
-    """A name as it is compared: lower-case letters and digits.
+    """Return a name as it is compared, in lower-case letters and digits.
 
     What stands between two digits stays a break: ``GPT-1.3B`` and ``GPT-13B`` are two models.
     """
@@ -135,32 +135,32 @@ _OF_CHECKPOINTS = re.compile(
 
 
 def find(kind: str, name: str, folder: Folder = None) -> str | None:
-    """Slug of the entry that ``name`` means (slug, name or alias), None when there is none.
+    """Return the slug of the entry that ``name`` means, a slug, name or alias; None where there is none.
 
     Checkpoints have the shape of the model that they are of: ``Qwen/Qwen3-8B-Instruct-2507`` is ``qwen3-8b``.
     """
-    written = [name]
+    spellings = [name]
     if kind == "workload":
         without_owner = name.rpartition("/")[2].removeprefix("Meta-")
-        written += [without_owner, _OF_CHECKPOINTS.sub("", without_owner)]
-    return next((slug for one in dict.fromkeys(written) if (slug := _find(kind, one, folder))), None)
+        spellings += [without_owner, _OF_CHECKPOINTS.sub("", without_owner)]
+    return next((slug for spelling in dict.fromkeys(spellings) if (slug := _find(kind, spelling, folder))), None)
 
 
 def _find(kind: str, name: str, folder: Folder) -> str | None:
     """Slug of a slug, name or alias: of the user's files and the package's, else of those that others register."""
-    folders, others = _folders(kind, folder), len(catalog_folders())
-    ours = folders[: len(folders) - others]
-    return _find_in(ours, name) or (_find_in(folders, name) if others else None)
+    folders, n_plugin_folders = _folders(kind, folder), len(catalog_folders())
+    ours = folders[: len(folders) - n_plugin_folders]
+    return _find_in(ours, name) or (_find_in(folders, name) if n_plugin_folders else None)
 
 
 def _find_in(folders: list[Path], name: str) -> str | None:
-    listings = tuple((own, _slugs(own)) for own in folders)
+    listings = tuple((kind_folder, _slugs(kind_folder)) for kind_folder in folders)
     if any(name in slugs for _, slugs in listings):
         return name
-    files, wanted = _paths(listings), plain(name)
-    if slug := next((slug for slug in files if plain(slug) == wanted), None):
+    files, plain_name = _paths(listings), plain(name)
+    if slug := next((slug for slug in files if plain(slug) == plain_name), None):
         return slug
-    return next((slug for slug, known in _titles(files) if plain(known) == wanted), None)
+    return next((slug for slug, title in _titles(files) if plain(title) == plain_name), None)
 
 
 def _titles(slugs: dict[str, Path]) -> Iterator[tuple[str, str]]:
@@ -168,34 +168,36 @@ def _titles(slugs: dict[str, Path]) -> Iterator[tuple[str, str]]:
     for slug, path in slugs.items():
         data = parse(path)
         aliases = data.get("aliases")
-        for known in [data.get("name"), *(aliases if isinstance(aliases, list) else [])]:
-            if isinstance(known, str):
-                yield slug, known
+        for title in [data.get("name"), *(aliases if isinstance(aliases, list) else [])]:
+            if isinstance(title, str):
+                yield slug, title
 
 
 def known_names(kind: str, folder: Folder = None) -> dict[str, str]:
-    """Slug, name and aliases → slug, of every entry of a kind."""
+    """Return slug, name and aliases → slug, of every entry of a kind."""
     slugs = paths(kind, folder)
-    return {known: slug for slug, known in _titles(slugs)} | {slug: slug for slug in slugs}
+    return {title: slug for slug, title in _titles(slugs)} | {slug: slug for slug in slugs}
 
 
 # Files are cached by path and time of change, so that an edit counts at once.
 
 
 def parse(path: Path) -> dict[str, Any]:
-    """A file's TOML; InputError for one that is none."""
+    """Return a file's TOML as plain values; InputError for invalid TOML."""
     return _parse_cached(path, *stamp(path))
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """What tells that a file has changed."""
+    """Return the change time of a file in ns and its size in bytes, which tell that it has changed."""
     status = path.stat()
     return status.st_mtime_ns, status.st_size
 
 
 def stamps(kind: str, folder: Folder = None) -> tuple[tuple[str, int, int], ...]:
-    """(file, what tells that it has changed) of every file of a kind, those that others hide included."""
-    files = [f"{own}{os.sep}{slug}.toml" for own in _folders(kind, folder) for slug in _slugs(own)]
+    """Return (file, change time in ns, bytes) of every file of a kind, including hidden ones of later folders."""
+    files = [
+        f"{kind_folder}{os.sep}{slug}.toml" for kind_folder in _folders(kind, folder) for slug in _slugs(kind_folder)
+    ]
     return tuple((file, status.st_mtime_ns, status.st_size) for file in files if (status := _status(file)) is not None)
 
 
@@ -209,10 +211,10 @@ def _status(file: str) -> os.stat_result | None:
 
 @functools.lru_cache(maxsize=4096)
 def _parse_cached(path: Path, *stamp: int) -> dict[str, Any]:
-    return toml.parsed(inputs.text(path, "a TOML file", named=shown(path)), shown(path))
+    return toml.parsed(inputs.text(path, "a TOML file", display_name=shown(path)), shown(path))
 
 
 def shown(path: Path) -> str:
-    """A file as messages name it: from ``hw_catalog/`` on, or the user's own path."""
+    """Return the path of a file for messages: from ``hw_catalog/`` on, or the user's own path."""
     root = catalog_root()
     return path.relative_to(root.parent).as_posix() if path.is_relative_to(root) else str(path)

@@ -15,7 +15,7 @@ RecordT = TypeVar("RecordT")
 
 
 def kinds() -> list[str]:
-    """Kinds of entries.
+    """Return the kinds of entries.
 
     Returns:
         Their names, those of folders of the catalogue in the singular.
@@ -27,7 +27,7 @@ def kinds() -> list[str]:
 
 
 def names(kind: str, folder: Folder = None) -> list[str]:
-    """Slugs of all entries of a kind, sorted.
+    """Return the slugs of all entries of a kind, sorted.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
@@ -43,7 +43,7 @@ def names(kind: str, folder: Folder = None) -> list[str]:
 
 
 def resolve(kind: str, name: str, where: str = "catalogue", folder: Folder = None) -> str:
-    """Slug of the entry of a name.
+    """Return the slug of the entry of a name.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
@@ -64,20 +64,36 @@ def resolve(kind: str, name: str, where: str = "catalogue", folder: Folder = Non
 
 
 def locate(kind: str, name: str, where: str, folder: Folder) -> tuple[str, str]:
-    """(kind, slug) of a name; an accelerator's name is also a system."""
-    meant = [kind, "accelerator"] if kind == "system" else [kind]
-    for candidate in meant:
-        slug = find(candidate, name, folder)
+    """Return kind and slug of a name; an accelerator's name is also a system.
+
+    Args:
+        kind: of the entry.
+        name: slug, name or alias.
+        where: place of the name, for errors.
+        folder: a catalogue to search first.
+
+    Raises:
+        InputError: for an unknown name, with the nearest known ones.
+    """
+    candidate_kinds = [kind, "accelerator"] if kind == "system" else [kind]
+    for candidate_kind in candidate_kinds:
+        slug = find(candidate_kind, name, folder)
         if slug is not None:
-            return candidate, slug
-    known = {k: slug for candidate in meant for k, slug in known_names(candidate, folder).items()}
-    close = list(dict.fromkeys(known[k] for k in nearest(name, known, count=6)))[:3]
+            return candidate_kind, slug
+    slugs_by_name = {
+        candidate_name: slug
+        for candidate_kind in candidate_kinds
+        for candidate_name, slug in known_names(candidate_kind, folder).items()
+    }
+    close = list(
+        dict.fromkeys(slugs_by_name[candidate_name] for candidate_name in nearest(name, slugs_by_name, count=6))
+    )[:3]
     fix = f"did you mean {' or '.join(map(repr, close))}?" if close else f"`dse catalog list` shows every {kind}"
     raise InputError(where, repr(name), unknown_name(where, name, names(kind, folder), "").allowed, fix)
 
 
 def entry(kind: str, name: str, where: str = "catalogue", folder: Folder = None) -> Entry:
-    """The entry of a name: every value with unit, source, confidence and spread, defaults included.
+    """Return the entry of a name: every value with unit, source, confidence and spread, defaults included.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
@@ -91,15 +107,15 @@ def entry(kind: str, name: str, where: str = "catalogue", folder: Folder = None)
     Raises:
         InputError: for an unknown name, and for any fault of the file.
 
-    >>> found = entry("accelerator", "h100").values["memory.bandwidth"]
-    >>> found.value, found.units, found.text, found.confidence
+    >>> bandwidth = entry("accelerator", "h100").values["memory.bandwidth"]
+    >>> bandwidth.value, bandwidth.units, bandwidth.text, bandwidth.confidence
     (3350000000000.0, 'B/s', '3350 GB/s', 'datasheet')
     """
     return load(*locate(kind, name, where, folder), folder)
 
 
 def values(kind: str, name: str, where: str = "", folder: Folder = None, fine: bool = False) -> Values:
-    """Values that a name brings into a design: path within its record → SI value.
+    """Return the values that a name brings into a design: path within its record → SI value.
 
     Args:
         kind: one with a record: ``workload``, ``system``, ``accelerator``, ``network``, ``software``, ``node`` or
@@ -124,7 +140,7 @@ def values(kind: str, name: str, where: str = "", folder: Folder = None, fine: b
 
 
 def record(of: type[RecordT], name: str, where: str = "", folder: Folder = None, fine: bool = False) -> RecordT:
-    """The record of a name, from an entry of the catalogue and those that it names.
+    """Return the record of a name, from an entry of the catalogue and those that it names.
 
     An accelerator has rate 0 for a precision that it lacks; generated values are 0 until
     :func:`dse.model.machine.technology.generate` fills them in. A system is one node of its cluster (``n_devices`` is
@@ -132,8 +148,8 @@ def record(of: type[RecordT], name: str, where: str = "", folder: Folder = None,
     device.
 
     Args:
-        of: ``Workload``, ``System``, ``Accelerator``, ``Network``, ``Software``, ``LogicNode`` or ``MemoryTechnology``
-            of :mod:`dse.types`.
+        of: ``Workload``, ``System``, ``Accelerator``, ``Network``, ``Software``, ``LogicNode`` or
+            ``MemoryTechnology`` of :mod:`dse.types`.
         name: slug, name or alias.
         where: place of the name, for errors; by default the kind.
         folder: a catalogue to search first.

@@ -15,7 +15,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
-from dse.designs.catalog.config_keys import NOT_YET, Config, key_of, needed, whole
+from dse.designs.catalog.config_keys import NOT_YET, Config, integer, present_key, required_integer
 from dse.errors import InputError
 
 #: Field of a workload file, dotted → value.
@@ -45,7 +45,7 @@ _SHARED_WIDTH = (
 )
 _FIRST = ("first_k_dense_replace", "num_dense_layers")
 _EVERY = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
-_FURTHER = ("num_nextn_predict_layers", "num_mtp_modules")
+_PREDICTED_LAYERS = ("num_nextn_predict_layers", "num_mtp_modules")
 
 #: Keys that tell of experts, of latent and of sparse attention; those of another architecture refuse them.
 EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size", "moe_num_experts")
@@ -57,14 +57,14 @@ _PUBLISHED_IN = ("fp8", "mxfp4", "compressed-tensors", "modelopt")
 
 
 def keys_read(mixture: MixtureShape | None) -> tuple[str, ...]:
-    """Keys that a family reads and those without such parts refuse."""
+    """Return the keys that a family reads and that families without such parts refuse."""
     if mixture is None:
         return ()
     return (*EXPERT_KEYS, *(LATENT_KEYS if mixture.latent else ()), *(SPARSE_KEYS if mixture.sparse else ()))
 
 
 def fields(config: Config, mixture: MixtureShape, layers: int, where: str) -> Fields:
-    """Fields of a mixture in addition to those of a dense decoder, without those that state their own absence.
+    """Return the fields of a mixture in addition to those of a dense decoder, without absent ones.
 
     Args:
         config: as parsed.
@@ -75,122 +75,137 @@ def fields(config: Config, mixture: MixtureShape, layers: int, where: str) -> Fi
     Raises:
         InputError: for layers that differ otherwise than in front and in turns, and for numbers that contradict.
     """
-    found = _experts(config, mixture, where) | _layers(config, layers, where) | _groups(config, where)
+    values = _experts(config, mixture, where) | _layers(config, layers, where) | _groups(config, where)
     if mixture.latent:
-        found |= _latent(config, where)
+        values |= _latent(config, where)
     if mixture.sparse:
-        found |= _sparse(config, where)
-    return found
+        values |= _sparse(config, where)
+    return values
 
 
-def further_tokens(config: Config, where: str = "config.json") -> int:
-    """Tokens that training predicts beyond the next."""
-    return 0 if config.get("use_mtp") is False else whole(config, _FURTHER, where, least=0) or 0
+def predicted_tokens(config: Config, where: str = "config.json") -> int:
+    """Return the number of tokens that training predicts beyond the next one."""
+    return 0 if config.get("use_mtp") is False else integer(config, _PREDICTED_LAYERS, where, minimum=0) or 0
 
 
 def published_in(config: Config) -> str:
-    """The format that a maker publishes the weights of a mixture in, empty where it is not one of the known ones."""
+    """Return the format in which the weights of a mixture are published, "" for an unknown one."""
     quantization = config.get("quantization_config")
     method = quantization.get("quant_method") if isinstance(quantization, dict) else None
     return method if method in _PUBLISHED_IN else ""
 
 
 def _experts(config: Config, mixture: MixtureShape, where: str) -> Fields:
-    count, top_k = needed(config, _EXPERTS, where), needed(config, _TOP_K, where)
+    count, top_k = required_integer(config, _EXPERTS, where), required_integer(config, _TOP_K, where)
     if top_k > count:
         raise InputError(
-            f"{where}: {key_of(config, _TOP_K)}",
+            f"{where}: {present_key(config, _TOP_K)}",
             str(top_k),
-            f"at most {key_of(config, _EXPERTS)} = {count}",
+            f"at most {present_key(config, _EXPERTS)} = {count}",
             "correct one of the two",
         )
-    width = needed(config, (mixture.width,), where)
-    shared = width if mixture.one_shared else _shared(config, width, where)
-    found = {"experts.n_experts": count, "experts.top_k": top_k, "experts.expert_ffn": width}
-    found |= {"experts.biased": 1} if mixture.biased else {}
-    return found | ({"experts.shared_ffn": shared} if shared else {})
+    width = required_integer(config, (mixture.width,), where)
+    shared = width if mixture.one_shared else _shared_width(config, width, where)
+    values = {"experts.n_experts": count, "experts.top_k": top_k, "experts.expert_ffn": width}
+    values |= {"experts.biased": 1} if mixture.biased else {}
+    return values | ({"experts.shared_ffn": shared} if shared else {})
 
 
-def _shared(config: Config, width: int, where: str) -> int:
-    """Width of the shared experts together, by its own key or as so many routed ones; 0 for none."""
-    own = whole(config, _SHARED_WIDTH, where, least=0)
-    return own if own is not None else width * (whole(config, _SHARED_COUNT, where, least=0) or 0)
+def _shared_width(config: Config, width: int, where: str) -> int:
+    """Return the width of all shared experts together, 0 for none.
+
+    It is stated by its own key, or as so many experts of ``width``.
+    """
+    shared_width = integer(config, _SHARED_WIDTH, where, minimum=0)
+    return shared_width if shared_width is not None else width * (integer(config, _SHARED_COUNT, where, minimum=0) or 0)
 
 
 def _layers(config: Config, layers: int, where: str) -> Fields:
-    """Dense layers in front and in turns, and the layers that predict further tokens."""
-    first, every = whole(config, _FIRST, where, least=0) or 0, 1
+    """Return the dense layers in front and in turns, and the layers that predict further tokens."""
+    n_dense, interval = integer(config, _FIRST, where, minimum=0) or 0, 1
     if isinstance(config.get("moe_layer_freq"), list):
-        first = _front(config, "moe_layer_freq", _marked(config["moe_layer_freq"], layers), where)
+        n_dense = _n_leading_dense(config, "moe_layer_freq", _dense_by_flag(config["moe_layer_freq"], layers), where)
     else:
-        every = whole(config, _EVERY, where) or 1
+        interval = integer(config, _EVERY, where) or 1
     if config.get("mlp_only_layers"):
-        first = _front(config, "mlp_only_layers", _listed(config["mlp_only_layers"], layers), where)
-    if every > 1:
-        first = _in_turns(config, first, every, layers, where)
-    if first > layers:
-        raise InputError(f"{where}: {key_of(config, _FIRST)}", str(first), f"at most {layers} layers", "correct it")
-    fields = {"first_dense": first, "moe_every": every if every > 1 else 0, "n_predict": further_tokens(config, where)}
+        n_dense = _n_leading_dense(
+            config, "mlp_only_layers", _dense_by_position(config["mlp_only_layers"], layers), where
+        )
+    if interval > 1:
+        n_dense = _in_turns(config, n_dense, interval, layers, where)
+    if n_dense > layers:
+        raise InputError(
+            f"{where}: {present_key(config, _FIRST)}", str(n_dense), f"at most {layers} layers", "correct it"
+        )
+    fields = {
+        "first_dense": n_dense,
+        "moe_every": interval if interval > 1 else 0,
+        "n_predict": predicted_tokens(config, where),
+    }
     return {f"experts.{name}": value for name, value in fields.items() if value}
 
 
-def _marked(values: Sequence[object], layers: int) -> list[bool] | None:
-    """Of each layer whether it is dense, from 0 for dense and 1; None for what is no such list."""
-    is_list = len(values) == layers and all(type(one) is int and one in (0, 1) for one in values)
-    return [one == 0 for one in values] if is_list else None
+def _dense_by_flag(values: Sequence[object], layers: int) -> list[bool] | None:
+    """Return True for each dense layer from flags, 0 for dense and 1 for experts; None for another list."""
+    is_list = len(values) == layers and all(type(flag) is int and flag in (0, 1) for flag in values)
+    return [flag == 0 for flag in values] if is_list else None
 
 
-def _listed(values: object, layers: int) -> list[bool] | None:
-    """The same from the positions of the dense ones."""
-    if not isinstance(values, list) or not all(type(one) is int and 0 <= one < layers for one in values):
+def _dense_by_position(values: object, layers: int) -> list[bool] | None:
+    """Return True for each dense layer from the indices of the dense ones; None for another list."""
+    if not isinstance(values, list) or not all(type(layer) is int and 0 <= layer < layers for layer in values):
         return None
-    return [position in values for position in range(layers)]
+    return [layer_index in values for layer_index in range(layers)]
 
 
-def _front(config: Config, key: str, dense: list[bool] | None, where: str) -> int:
-    """How many layers in front are dense, where no other one is."""
-    first = 0 if dense is None else sum(dense)
-    if dense is None or not all(dense[:first]):
+def _n_leading_dense(config: Config, key: str, dense: list[bool] | None, where: str) -> int:
+    """Return the number of dense layers in front; InputError where others are dense too."""
+    n_dense = 0 if dense is None else sum(dense)
+    if dense is None or not all(dense[:n_dense]):
         raise InputError(f"{where}: {key}", _short(config[key]), "dense layers in front alone, of all layers", NOT_YET)
-    return first
+    return n_dense
 
 
-def _in_turns(config: Config, first: int, every: int, layers: int, where: str) -> int:
-    """No dense layers in front, where one layer in ``every`` has experts, and all that is listed agrees."""
-    listed = config.get("moe_layers")
-    if first:
-        raise InputError(f"{where}: {key_of(config, _EVERY)}", str(every), "1 with leading dense layers", NOT_YET)
-    if layers % every or (listed is not None and listed != list(range(every - 1, layers, every))):
-        key = "moe_layers" if listed is not None else key_of(config, _EVERY)
-        got = _short(listed) if listed is not None else str(every)
+def _in_turns(config: Config, n_dense: int, interval: int, layers: int, where: str) -> int:
+    """Return 0 leading dense layers for experts in one layer of ``interval``; InputError where keys contradict."""
+    expert_layers = config.get("moe_layers")
+    if n_dense:
+        raise InputError(
+            f"{where}: {present_key(config, _EVERY)}", str(interval), "1 with leading dense layers", NOT_YET
+        )
+    if layers % interval or (
+        expert_layers is not None and expert_layers != list(range(interval - 1, layers, interval))
+    ):
+        key = "moe_layers" if expert_layers is not None else present_key(config, _EVERY)
+        got = _short(expert_layers) if expert_layers is not None else str(interval)
         raise InputError(f"{where}: {key}", got, f"one layer in so many, of {layers}", NOT_YET)
     return 0
 
 
 def _groups(config: Config, where: str) -> Fields:
-    """Groups of experts, where a token may reach only some of them."""
-    groups, limit = whole(config, ("n_group",), where) or 1, whole(config, ("topk_group",), where) or 1
+    """Return the groups of experts where a token may reach only some of them, else nothing."""
+    groups, limit = integer(config, ("n_group",), where) or 1, integer(config, ("topk_group",), where) or 1
     if limit >= groups or config.get("topk_method") == "greedy":
         return {}
     return {"experts.n_groups": groups, "experts.group_limit": limit}
 
 
 def _latent(config: Config, where: str) -> Fields:
-    """Ranks and columns of latent attention; a query or key has columns with and without rotation."""
-    rotated = needed(config, ("qk_rope_head_dim",), where)
+    """Return ranks and columns of latent attention; a query or key has columns with and without rotation."""
+    rotated = required_integer(config, ("qk_rope_head_dim",), where)
     return {
-        "head_dim": needed(config, ("qk_nope_head_dim",), where) + rotated,
-        "latent.q_rank": whole(config, ("q_lora_rank",), where, least=0) or 0,
-        "latent.kv_rank": needed(config, ("kv_lora_rank",), where),
+        "head_dim": required_integer(config, ("qk_nope_head_dim",), where) + rotated,
+        "latent.q_rank": integer(config, ("q_lora_rank",), where, minimum=0) or 0,
+        "latent.kv_rank": required_integer(config, ("kv_lora_rank",), where),
         "latent.rope_dim": rotated,
-        "latent.v_dim": needed(config, ("v_head_dim",), where),
+        "latent.v_dim": required_integer(config, ("v_head_dim",), where),
     }
 
 
 def _sparse(config: Config, where: str) -> Fields:
-    """What the indexer of sparse attention scores with, and how many tokens it picks."""
+    """Return heads and width of the indexer of sparse attention, and the tokens that it picks."""
     keys = {"attended": "index_topk", "index_heads": "index_n_heads", "index_dim": "index_head_dim"}
-    return {f"sparse.{field}": needed(config, (key,), where) for field, key in keys.items()}
+    return {f"sparse.{field}": required_integer(config, (key,), where) for field, key in keys.items()}
 
 
 def _short(value: object) -> str:
@@ -218,7 +233,7 @@ HybridFields = dict[str, int | float | bool | str]
 
 
 def hybrid_fields(config: Config, kind: str, layers: int, where: str) -> HybridFields:
-    """Fields of the parts of a hybrid, and ``n_layers``.
+    """Return the fields of the parts of a hybrid, and ``n_layers``.
 
     Args:
         config: as parsed.
@@ -233,41 +248,43 @@ def hybrid_fields(config: Config, kind: str, layers: int, where: str) -> HybridF
 
 
 def _delta(config: Config, layers: int, where: str) -> HybridFields:
-    listed = config.get("layer_types")
-    if isinstance(listed, list):
-        attends = listed.count("full_attention")
+    layer_types = config.get("layer_types")
+    if isinstance(layer_types, list):
+        attends = layer_types.count("full_attention")
     else:
-        attends = layers // needed(config, ("full_attention_interval",), where)
-    heads, width = (needed(config, (f"linear_{key}",), where) for key in ("num_value_heads", "value_head_dim"))
+        attends = layers // required_integer(config, ("full_attention_interval",), where)
+    heads, width = (
+        required_integer(config, (f"linear_{key}",), where) for key in ("num_value_heads", "value_head_dim")
+    )
     return {
         "n_layers": layers,
         "recurrent.attention_layers": attends,
         "recurrent.recurrent_layers": layers - attends,
         "recurrent.ffn_layers": layers,
         "recurrent.state_heads": heads,
-        "recurrent.state_key_heads": needed(config, ("linear_num_key_heads",), where),
-        "recurrent.state_key_dim": needed(config, ("linear_key_head_dim",), where),
+        "recurrent.state_key_heads": required_integer(config, ("linear_num_key_heads",), where),
+        "recurrent.state_key_dim": required_integer(config, ("linear_key_head_dim",), where),
         "recurrent.state_value_dim": width,
         "recurrent.state_gates": heads * width + 2 * heads,  # of the output, decay and learning rate
-        "recurrent.convolution": needed(config, ("linear_conv_kernel_dim",), where),
+        "recurrent.convolution": required_integer(config, ("linear_conv_kernel_dim",), where),
         "recurrent.output_gate": True,
     }
 
 
 def _mamba(config: Config, layers: int, where: str) -> HybridFields:
     key = "hybrid_override_pattern" if "hybrid_override_pattern" in config else "layers_block_type"
-    listed = list(config.get(key) or ())
-    other = [one for one in listed if _BLOCKS.get(str(one)) is None]
-    if other or len(listed) != layers:
-        got = f"{other[0]!r}" if other else f"{len(listed)} blocks"
+    blocks = list(config.get(key) or ())
+    other = [block for block in blocks if _BLOCKS.get(str(block)) is None]
+    if other or len(blocks) != layers:
+        got = f"{other[0]!r}" if other else f"{len(blocks)} blocks"
         raise InputError(f"{where}: {key}", got, f"mamba, attention, mlp or moe, of {layers} blocks", NOT_YET)
-    counts = Counter(_BLOCKS[str(one)] for one in listed)
+    counts = Counter(_BLOCKS[str(block)] for block in blocks)
     if counts["mlp"] and counts["moe"]:
         raise InputError(f"{where}: {key}", "mlp and moe", "feed-forwards of one kind", NOT_YET)
-    if whole(config, ("moe_latent_size",), where, least=0):
+    if integer(config, ("moe_latent_size",), where, minimum=0):
         raise InputError(f"{where}: moe_latent_size", str(config["moe_latent_size"]), "experts of full width", NOT_YET)
-    heads, width = (needed(config, (f"mamba_{key}",), where) for key in ("num_heads", "head_dim"))
-    wide = config.get("mamba_ssm_cache_dtype", "float32") == "float32"
+    heads, width = (required_integer(config, (f"mamba_{key}",), where) for key in ("num_heads", "head_dim"))
+    is_float32 = config.get("mamba_ssm_cache_dtype", "float32") == "float32"
     return {
         # A mixture of experts is in every block here: blocks of one part are joined.
         "n_layers": counts["moe"] or layers,
@@ -275,10 +292,10 @@ def _mamba(config: Config, layers: int, where: str) -> HybridFields:
         "recurrent.recurrent_layers": counts["mamba"],
         "recurrent.ffn_layers": counts["moe"] or counts["mlp"],
         "recurrent.state_heads": heads,
-        "recurrent.state_key_heads": needed(config, ("n_groups",), where),
-        "recurrent.state_key_dim": needed(config, ("ssm_state_size",), where),
+        "recurrent.state_key_heads": required_integer(config, ("n_groups",), where),
+        "recurrent.state_key_dim": required_integer(config, ("ssm_state_size",), where),
         "recurrent.state_value_dim": width,
         "recurrent.state_gates": heads * width + heads,  # of the output, steps
-        "recurrent.convolution": needed(config, ("conv_kernel",), where),
-        "recurrent.state_bytes": "4 B" if wide else "2 B",
+        "recurrent.convolution": required_integer(config, ("conv_kernel",), where),
+        "recurrent.state_bytes": "4 B" if is_float32 else "2 B",
     }

@@ -39,17 +39,17 @@ _HEADERS = {
 def _leaves(record: type, *names: str) -> dict[str, Parser]:
     """The leaves of a record itself: all, or those named."""
     return {
-        name: ChoiceField(about["enum"], about["long_name"])
-        if "enum" in about
-        else NumberField(about["units"], about["bounds"], about["long_name"], about.get("default"))
-        for name, about in paths.leaves(record).items()
+        name: ChoiceField(metadata["enum"], metadata["long_name"])
+        if "enum" in metadata
+        else NumberField(metadata["units"], metadata["bounds"], metadata["long_name"], metadata.get("default"))
+        for name, metadata in paths.leaves(record).items()
         if "." not in name and (not names or name in names)
     }
 
 
 @dataclasses.dataclass(frozen=True)
 class NumberField:
-    """Reads a number of a unit within bounds; with ``meaning`` and ``default`` where it is a leaf of a design."""
+    """Parser of a number of a unit within bounds, with ``meaning`` and ``default`` where it is a leaf of a design."""
 
     units: str
     bounds: Bounds = NOT_NEGATIVE
@@ -57,19 +57,19 @@ class NumberField:
     default: float | None = None
 
     def __call__(self, raw: Any, where: str) -> tuple[float, str]:
-        """The number in SI units, and the units."""
+        """Return the number in SI units, and the units."""
         return value.number(raw, self.units, self.bounds, where), self.units
 
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceField:
-    """Reads a name of an enumeration."""
+    """Parser of a name of an enumeration."""
 
     enum: type[IntEnum]
     meaning: str = ""
 
     def __call__(self, raw: Any, where: str) -> tuple[float, str]:
-        """The code of the choice; it has no units."""
+        """Return the code of the choice, and the unit "1"."""
         return value.choice(raw, self.enum, where), "1"
 
 
@@ -81,13 +81,13 @@ def _texts(*names: str) -> dict[str, Parser]:
     return dict.fromkeys(names, value.text)
 
 
-def _without(fields: dict[str, Parser], *names: str) -> dict[str, Parser]:
+def _omit(fields: dict[str, Parser], *names: str) -> dict[str, Parser]:
     return {name: field for name, field in fields.items() if name not in names}
 
 
-def _stated(record: type) -> tuple[str, ...]:
-    """Leaves that have no default."""
-    return tuple(name for name, about in paths.leaves(record).items() if "default" not in about)
+def _required_leaves(record: type) -> tuple[str, ...]:
+    """Return the leaves of a record that have no default."""
+    return tuple(name for name, metadata in paths.leaves(record).items() if "default" not in metadata)
 
 
 # --- kinds ------------------------------------------------------------------------------------------------
@@ -116,13 +116,13 @@ _NODE = TableField(_texts("scale_up", "scale_out", "software", "engine", "tool")
 _POWER = _leaves(types.Power)
 
 
-def _some_rate(values: dict[str, Sourced], where: str) -> None:
+def _check_any_rate(values: dict[str, Sourced], where: str) -> None:
     if not any(rate.value for rate in values.values()):
         raise InputError(where, "no rate", "at least one of bf16, fp16, fp8, …", 'add bf16 = "… TFLOP/s"')
 
 
-def _stated_or_generated(values: dict[str, Sourced], where: str) -> None:
-    """An accelerator states its matrix rate and memory, or has a chip that makes them."""
+def _check_rates_or_chip(values: dict[str, Sourced], where: str) -> None:
+    """Check that an accelerator states matrix rate and memory, or else has a chip that generates them."""
     tables = {field.partition(".")[0] for field in values}
     for name in ("matrix_rate", "memory"):
         if {"chip", name} <= tables:
@@ -132,18 +132,20 @@ def _stated_or_generated(values: dict[str, Sourced], where: str) -> None:
             raise _missing(f"{where}: {name}", name)
 
 
-def _no_more_than_there_is(values: dict[str, Sourced], where: str) -> None:
-    """What the runtime leaves of a memory is part of it."""
-    whole, left = values["capacity"], values.get("usable")
-    if left is not None and left.value > whole.value:
-        raise InputError(f"{where}.usable", left.text, f"{whole.text} (capacity) or less", "state both of one device")
+def _check_usable_memory(values: dict[str, Sourced], where: str) -> None:
+    """Check that the memory that the runtime leaves is no more than the capacity."""
+    capacity, usable = values["capacity"], values.get("usable")
+    if usable is not None and usable.value > capacity.value:
+        raise InputError(
+            f"{where}.usable", usable.text, f"{capacity.text} (capacity) or less", "state both of one device"
+        )
 
 
-def _cores_of_all(values: dict[str, Sourced], where: str) -> None:
-    """Cores that are on are some of those of the dies."""
-    on, full = values.get("cores"), values.get("full_cores")
-    if on is not None and full is not None and full.value < on.value:
-        allowed = f"{on.text} or more: enabled cores are part of them"
+def _check_cores(values: dict[str, Sourced], where: str) -> None:
+    """Check that enabled cores are no more than those of the dies."""
+    enabled, full = values.get("cores"), values.get("full_cores")
+    if enabled is not None and full is not None and full.value < enabled.value:
+        allowed = f"{enabled.text} or more: enabled cores are part of them"
         raise InputError(f"{where}.full_cores", full.text, allowed, "count the cores that are off too")
 
 
@@ -157,13 +159,13 @@ _COLLECTIVE_KERNELS = _leaves(types.CollectiveKernels) | _leaves(
 #: generated from it, and states neither.
 _ACCELERATOR = TableField(
     _texts("vendor", "architecture", "status") | _numbers(year="1")
-    | _without(_leaves(types.Accelerator), "cores")
+    | _omit(_leaves(types.Accelerator), "cores")
     | {
         "kernels": TableField(_texts("family") | _leaves(types.Kernels) | {"steps": _STEPS}, shorthand="family"),
-        "matrix_rate": TableField(_RATES, check=_some_rate),
+        "matrix_rate": TableField(_RATES, check=_check_any_rate),
         "memory": TableField(
             _leaves(types.MemoryTier) | _texts("kind") | _numbers(usable=("B", POSITIVE)),
-            needs=_stated(types.MemoryTier), check=_no_more_than_there_is,
+            needs=_required_leaves(types.MemoryTier), check=_check_usable_memory,
         ),
         "chip": TableField(
             _texts("architecture", "node", "memory", "base_node") | _leaves(types.Chip),
@@ -171,18 +173,18 @@ _ACCELERATOR = TableField(
         ),
         "structure": TableField(
             _leaves(types.Accelerator, "cores") | _numbers(full_cores=("1", POSITIVE), cache_bandwidth="B/s"),
-            plain=True, check=_cores_of_all,
+            plain=True, check=_check_cores,
         ),
         "physical": TableField(plain=True, fields=_leaves(types.Made, "price") | _numbers(
             compute_dies="1", die_area=_AREA, transistors="1", tdp=_TDP, idle_power="W", boost_clock=_CLOCK,
             onchip_memory="B", host_bandwidth="B/s",
         )),
-        "made": TableField(_texts("node", "base_node") | _without(_leaves(types.Made), "price")),
-        "power": TableField(_without(_POWER, "tdp")),  # tdp and the boost clock are physical
+        "made": TableField(_texts("node", "base_node") | _omit(_leaves(types.Made), "price")),
+        "power": TableField(_omit(_POWER, "tdp")),  # tdp and the boost clock are physical
         "link": TableField(_texts("kind", "topology") | _numbers(bandwidth=("B/s", POSITIVE), domain=("1", POSITIVE))),
         "node": _NODE,
     },
-    check=_stated_or_generated,
+    check=_check_rates_or_chip,
 )  # fmt: skip
 
 #: Kernel efficiencies of a chip or a family, and what stands in for what its accelerators leave out.
@@ -207,7 +209,7 @@ _KERNELS = TableField(
         "fine": TableField(_leaves(types.FineKernels)),
         "attention": TableField(_leaves(types.AttentionKernels)),
         "power": TableField(
-            _without(_POWER, *AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed")
+            _omit(_POWER, *AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed")
             | _numbers(transistor_leakage="W", **{f"{name}_share": ("1", SHARE) for name in AT_REST})
         ),
         "alone": TableField(_COLLECTIVE_KERNELS),
@@ -216,7 +218,7 @@ _KERNELS = TableField(
 
 
 def _some_domain(values: dict[str, Sourced], where: str) -> None:
-    """A network states how many devices it joins, or the switches of a fat tree that does."""
+    """Check that a network states how many devices it joins, or the switches of a fat tree."""
     if "domain" not in values and not {"radix", "levels"} <= values.keys():
         raise _missing(f"{where}: domain", "domain, or radix and levels")
 
@@ -275,7 +277,7 @@ EXTENTS = ("n_devices", "parameters", "seq_len", "micro_batch", "prompt_tokens",
 #: ``families`` those of their models that no other stack has rows of.
 _CALIBRATED = {
     "calibrated": TableField(
-        dict.fromkeys(EXTENTS, value.extent)
+        dict.fromkeys(EXTENTS, value.number_range)
         | dict.fromkeys(("accelerators", "mixtures", "sources", "families"), value.texts)
     )
 }
@@ -309,7 +311,7 @@ _SOFTWARE = TableField(
     | _ENGINE
     | _CALIBRATED
     | _leaves(types.Mapping, *LEFT_OPEN),
-    needs=_stated(types.Software),
+    needs=_required_leaves(types.Software),
 )
 
 #: A decoder transformer: dense, or with ``experts``; ``active_published`` are the parameters that a token meets.
@@ -320,10 +322,10 @@ _MODEL = TableField(
     ))
     | {
         "checkpoint": ChoiceField(types.Precision, "weight format of the checkpoint, in which it is served"),
-        "experts": TableField(_leaves(types.Experts), needs=_stated(types.Experts)),
-        "latent": TableField(_leaves(types.Latent), needs=_stated(types.Latent)),
-        "recurrent": TableField(_leaves(types.Recurrent), needs=_stated(types.Recurrent)),
-        "sparse": TableField(_leaves(types.Sparse), needs=_stated(types.Sparse)),
+        "experts": TableField(_leaves(types.Experts), needs=_required_leaves(types.Experts)),
+        "latent": TableField(_leaves(types.Latent), needs=_required_leaves(types.Latent)),
+        "recurrent": TableField(_leaves(types.Recurrent), needs=_required_leaves(types.Recurrent)),
+        "sparse": TableField(_leaves(types.Sparse), needs=_required_leaves(types.Sparse)),
     },
     needs=("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"),
 )  # fmt: skip
@@ -350,20 +352,18 @@ _LOGIC_NODE = TableField(
     | _texts("foundry", "status")
     | _numbers(year="1", supply=("V", POSITIVE), delay="1")
     | {"operations": TableField(_numbers(**dict.fromkeys(OPERATIONS, "J")))},
-    needs=_stated(types.LogicNode),
+    needs=_required_leaves(types.LogicNode),
 )
 
 #: A memory by its unit (stack, device, DIMM, drive).
 _MEMORY = TableField(
     _leaves(types.MemoryTechnology) | _texts("family", "status", "unit") | _numbers(year="1"),
-    needs=_stated(types.MemoryTechnology),
+    needs=_required_leaves(types.MemoryTechnology),
 )
 
 #: Shares and constants that the chips of an architecture have in common: all leaves but a chip's own.
-_SHARED = _without(
-    _leaves(types.Chip), "die_area", "base_area", "power_budget", "clock_ratio", "stacks", "link_bandwidth"
-)
-_ARCHITECTURE = TableField(_SHARED, needs=tuple(name for name in _stated(types.Chip) if name in _SHARED))
+_SHARED = _omit(_leaves(types.Chip), "die_area", "base_area", "power_budget", "clock_ratio", "stacks", "link_bandwidth")
+_ARCHITECTURE = TableField(_SHARED, needs=tuple(name for name in _required_leaves(types.Chip) if name in _SHARED))
 
 #: Processes that a cost model prices, by their names in it.
 COST_NODES = ("3nm", "5nm", "7nm", "10nm", "12nm", "14nm", "20nm", "28nm", "40nm", "55nm")
@@ -402,7 +402,7 @@ SCHEMAS = {
 
 
 def read(kind: str, data: Mapping[str, Any], file: str) -> dict[str, Sourced]:
-    """Field → value of a parsed file of a kind; fields of a table are dotted (``memory.bandwidth``).
+    """Return field → value of a parsed file of a kind; fields of a table are dotted (``memory.bandwidth``).
 
     Raises:
         InputError: for the first thing that is wrong; a misspelt key before the one that it leaves missing.
@@ -413,14 +413,16 @@ def read(kind: str, data: Mapping[str, Any], file: str) -> dict[str, Sourced]:
     return _values(data, SCHEMAS[kind], file, "", data["source"], data["confidence"])
 
 
-def _check_keys(data: Mapping[str, Any], table: TableField, file: str, at: str, header: tuple[str, ...]) -> None:
-    """That every key of a table at the dotted key ``at`` is one of its fields, or says what they have in common."""
+def _check_keys(
+    data: Mapping[str, Any], table: TableField, file: str, key_prefix: str, header: tuple[str, ...]
+) -> None:
+    """Check that every key of the table at the dotted key ``key_prefix`` is a field of it or of the header."""
     for key, raw in data.items():
         field = table.fields.get(key)
         if field is None and key not in header:
-            raise unknown_name(file, at + key, [at + name for name in table.fields], "fields")
+            raise unknown_name(file, key_prefix + key, [key_prefix + name for name in table.fields], "fields")
         if isinstance(field, TableField) and isinstance(raw, dict):
-            _check_keys(raw, field, file, f"{at}{key}.", ("source", "confidence"))
+            _check_keys(raw, field, file, f"{key_prefix}{key}.", ("source", "confidence"))
 
 
 def _check_header(data: Mapping[str, Any], file: str) -> None:
@@ -439,29 +441,29 @@ def _check_header(data: Mapping[str, Any], file: str) -> None:
 
 
 def _values(
-    data: Mapping[str, Any], table: TableField, file: str, at: str, source: str, confidence: str
+    data: Mapping[str, Any], table: TableField, file: str, key_prefix: str, source: str, confidence: str
 ) -> dict[str, Sourced]:
-    """Field → value of a table at the dotted key ``at``; sources and confidences are inherited."""
+    """Return field → value of the table at the dotted key ``key_prefix``, with inherited sources and confidences."""
     source = data.get("source") or source
-    confidence = value.checked_confidence(data.get("confidence") or confidence, f"{file}: {at}confidence")
-    found: dict[str, Sourced] = {}
+    confidence = value.checked_confidence(data.get("confidence") or confidence, f"{file}: {key_prefix}confidence")
+    values: dict[str, Sourced] = {}
     for key, field in table.fields.items():
-        raw, where = data.get(key), f"{file}: {at}{key}"
+        raw, where = data.get(key), f"{file}: {key_prefix}{key}"
         if raw is None:
             if key in table.needs:
-                raise _missing(where, at + key)
+                raise _missing(where, key_prefix + key)
             continue
         if not isinstance(field, TableField):
-            found[key] = value.sourced(raw, field, where, source, confidence)
+            values[key] = value.sourced_value(raw, field, where, source, confidence)
             continue
         inner = {field.shorthand: raw} if isinstance(raw, str) and field.shorthand else raw
         if not isinstance(inner, dict):
-            raise InputError(where, repr(raw), "a table", f"write [{at}{key}] on a line of its own")
+            raise InputError(where, repr(raw), "a table", f"write [{key_prefix}{key}] on a line of its own")
         prefix = "" if field.plain else f"{key}."
-        values = _values(inner, field, file, f"{at}{key}.", source, confidence)
-        found |= {prefix + name: one for name, one in values.items()}
-    table.check(found, f"{file}: {at[:-1]}" if at else file)
-    return found
+        table_values = _values(inner, field, file, f"{key_prefix}{key}.", source, confidence)
+        values |= {prefix + name: sourced for name, sourced in table_values.items()}
+    table.check(values, f"{file}: {key_prefix[:-1]}" if key_prefix else file)
+    return values
 
 
 def _missing(where: str, name: str) -> InputError:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 
 from dse.designs.catalog.defaults import load
-from dse.designs.catalog.entries import referenced
+from dse.designs.catalog.entries import referenced_entries
 from dse.designs.catalog.load import Folder, expect_entries, file_of, paths, plain, shown
 from dse.designs.catalog.lookup import entry, kinds, locate
 from dse.designs.catalog.stack_selection import default_software
@@ -15,19 +15,30 @@ from dse.errors import InputError
 
 
 def used(named: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
-    """(kind, slug) of the entries of (kind, name) pairs, and of all that these name, in order of appearance."""
+    """Return kind and slug of entries, and of all entries that these name.
+
+    Args:
+        named: (kind, name) of the entries.
+        folder: a catalogue to search first.
+
+    Returns:
+        (kind, slug) in order of appearance, without repetitions.
+
+    Raises:
+        InputError: for an unknown name, and for a fault of a file.
+    """
     waiting = [locate(kind, name, "catalogue", folder) for kind, name in named]
     reached: dict[tuple[str, str], None] = {}
     while waiting:
         item = waiting.pop(0)
         if item not in reached:
             reached[item] = None
-            waiting += referenced(load(*item, folder), folder)
+            waiting += referenced_entries(load(*item, folder), folder)
     return list(reached)
 
 
 def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, str]]:
-    """Sources of the values of an entry, and of the entries that it names.
+    """Return the sources of the values of an entry, and of the entries that it names.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
@@ -40,12 +51,14 @@ def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, s
     >>> sorted({confidence for _, confidence in provenance("network", "nvlink-4")})
     ['datasheet', 'estimate']
     """
-    found = [load(*pair, folder) for pair in used([(kind, name)], folder)]
-    return list(dict.fromkeys((s.source, s.confidence) for e in found for s in e.values.values()))
+    entries = [load(*pair, folder) for pair in used([(kind, name)], folder)]
+    return list(
+        dict.fromkeys((sourced.source, sourced.confidence) for item in entries for sourced in item.values.values())
+    )
 
 
 def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedConstant]:
-    """Unverified constants of an entry, and of those that it names: estimates, from memory, plain defaults.
+    """Return the unverified constants of an entry and of those that it names: estimates, from memory, plain defaults.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
@@ -66,7 +79,7 @@ def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedCo
 
 
 def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
-    """SHA-256 of the catalogue files behind (kind, name) pairs.
+    """Return the SHA-256 of the catalogue files behind (kind, name) pairs.
 
     Args:
         named: the pairs, by default all entries. Entries that an entry names (a system's accelerator, networks and
@@ -86,7 +99,14 @@ def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None
 
 
 def digests(named: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str, str]:
-    """``kind/slug`` → first digits of the SHA-256 of its file, for all entries of (kind, name) pairs.
+    """Return the start of the SHA-256 of each catalogue file behind (kind, name) pairs.
+
+    Args:
+        named: the pairs; entries that an entry names are included.
+        folder: a catalogue to search first.
+
+    Returns:
+        ``kind/slug`` → 16 hexadecimal digits.
 
     >>> list(digests([("software", "nemo")]))
     ['software/nemo']
@@ -102,7 +122,7 @@ def _everything(folder: Folder) -> list[tuple[str, str]]:
 
 
 def check(folder: Folder = None) -> list[str]:
-    """All faults of the catalogue.
+    """Return all faults of the catalogue.
 
     Args:
         folder: a catalogue to search first.
@@ -117,33 +137,33 @@ def check(folder: Folder = None) -> list[str]:
     []
     """
     expect_entries(folder)
-    problems = [problem for kind in kinds() for problem in _ambiguous(kind, folder)]
+    problems = [problem for kind in kinds() for problem in _ambiguous_names(kind, folder)]
     for kind, slug in _everything(folder):
         try:
-            found = load(kind, slug, folder)
-            referenced(found, folder)
+            checked_entry = load(kind, slug, folder)
+            referenced_entries(checked_entry, folder)
             if kind in ("system", "accelerator"):
                 default_software(slug, folder=folder)  # its tool is one of a stack
         except InputError as error:
             problems.append(str(error))
             continue
         if slug != slug.lower() or not slug.replace("-", "").isalnum():
-            problems.append(f"{shown(found.path)}: a slug consists of lower-case words joined by '-'")
+            problems.append(f"{shown(checked_entry.path)}: a slug consists of lower-case words joined by '-'")
     return list(dict.fromkeys(problems))
 
 
-def _ambiguous(kind: str, folder: Folder) -> list[str]:
-    """Names that two entries of a kind share (systems and accelerators together)."""
+def _ambiguous_names(kind: str, folder: Folder) -> list[str]:
+    """Return a sentence per name that two entries of a kind share; systems and accelerators count as one kind."""
     owners: dict[str, str] = {}
     problems = []
     for candidate in [kind, "accelerator"] if kind == "system" else [kind]:
         for slug, path in reversed(paths(candidate, folder).items()):  # the user's last: they are at fault
             try:
-                found = load(candidate, slug, folder)
+                loaded_entry = load(candidate, slug, folder)
             except InputError:
                 continue  # reported by check()
-            for known in (slug, found.name, *found.aliases):
-                owner = owners.setdefault(plain(known), slug)
+            for entry_name in (slug, loaded_entry.name, *loaded_entry.aliases):
+                owner = owners.setdefault(plain(entry_name), slug)
                 if owner != slug:
-                    problems.append(f"{shown(path)}: aliases: {known!r} is also a name of {owner!r}")
+                    problems.append(f"{shown(path)}: aliases: {entry_name!r} is also a name of {owner!r}")
     return problems

@@ -41,8 +41,8 @@ DATE = "2026-01"
 ERA = 2.5
 
 
-class Chip(NamedTuple):
-    """What the rule reads of an accelerator."""
+class ChipTraits(NamedTuple):
+    """Traits of an accelerator by which a stack is selected."""
 
     slug: str
     vendor: str  #: as compared; of a chip of nobody that of its kernel family; "" where that is generic
@@ -50,8 +50,8 @@ class Chip(NamedTuple):
     rate: float  #: of 16-bit matrix products [FLOP/s]; 0 where it is generated
 
 
-class Stack(NamedTuple):
-    """What the rule reads of a stack."""
+class StackTraits(NamedTuple):
+    """Traits of a stack by which it is selected."""
 
     slug: str
     tools: tuple[str, ...]
@@ -61,8 +61,8 @@ class Stack(NamedTuple):
     lineage_vendors: tuple[str, ...]  #: vendors that the stacks of its code base state, or have rows of
     serves: bool
     shipped: bool  #: whether a stack of its name comes with the package
-    rows: tuple[Chip, ...]  #: accelerators of its rows
-    mixtures: tuple[Chip, ...]  #: accelerators of its rows of mixtures of experts
+    rows: tuple[ChipTraits, ...]  #: accelerators of its rows
+    mixtures: tuple[ChipTraits, ...]  #: accelerators of its rows of mixtures of experts
 
 
 def default_software(
@@ -73,7 +73,7 @@ def default_software(
     workload: str = "",
     tool: str = "",
 ) -> str:
-    """Slug of the stack of a design that names none, by the rule of this module.
+    """Return the slug of the stack of a design that names none, by the rule of this module.
 
     A system, or an accelerator, whose file names a stack (``software``, ``engine``) has that one, unless it states
     tools and ``tool`` is none of them.
@@ -100,53 +100,55 @@ def default_software(
     system = entry("system", system_name, where, folder)
     device = system if system.kind == "accelerator" else load(*reference(system, "accelerator", folder), folder)
     fields = {"node.": device} if system is device else {"": system, "node.": device}
-    stack = _stated_stack(fields, "engine" if serving else "software", tool, folder)
+    stack = _named_stack(fields, "engine" if serving else "software", tool, folder)
     if stack:
         return stack
-    stated_tool, year = ("", None) if serving else (_first(fields, "tool") or "", _first(fields, "year"))
+    system_tool, year = ("", None) if serving else (_first_value(fields, "tool") or "", _first_value(fields, "year"))
     stacks = _stacks(folder)
-    _check_tool(tool or stated_tool, f"{where}: tool" if tool else f"{shown(system.path)}: tool", stacks)
-    date = _years(f"{year:g}-12" if year else DATE)
+    _check_tool(tool or system_tool, f"{where}: tool" if tool else f"{shown(system.path)}: tool", stacks)
+    date = _date_years(f"{year:g}-12" if year else DATE)
     mixture = bool(workload) and is_mixture(workload, folder)
-    return _selected(_chip(device, folder), mixture, serving, tool or stated_tool, date, stacks).slug
+    return _select(_chip_traits(device, folder), mixture, serving, tool or system_tool, date, stacks).slug
 
 
-def _first(fields: dict[str, Entry], key: str) -> Any:
-    """Value of a key of a system, else of the node of its accelerator; None for none."""
-    return next(filter(None, (place.value(f"{prefix}{key}") for prefix, place in fields.items())), None)
+def _first_value(fields: dict[str, Entry], key: str) -> Any:
+    """Return the value of a key of a system, else of the node of its accelerator, else None."""
+    return next(filter(None, (owner.value(f"{prefix}{key}") for prefix, owner in fields.items())), None)
 
 
-def _stated_stack(fields: dict[str, Entry], field: str, tool: str, folder: Folder) -> str:
+def _named_stack(fields: dict[str, Entry], field: str, tool: str, folder: Folder) -> str:
     """Slug of the stack that a system or the node of its accelerator names; "" for none, and for one of other tools."""
-    for prefix, place in fields.items():
-        if place.value(f"{prefix}{field}") is not None:
-            slug = reference(place, f"{prefix}{field}", folder)[1]
+    for prefix, owner in fields.items():
+        if owner.value(f"{prefix}{field}") is not None:
+            slug = reference(owner, f"{prefix}{field}", folder)[1]
             tools = entry("software", slug, folder=folder).value("tools", ()) if tool else ()
             return slug if not tools or tool in tools else ""
     return ""
 
 
 def is_mixture(workload: str, folder: Folder = None) -> bool:
-    """Whether a workload of the catalogue is a mixture of experts; False for an unknown name."""
+    """True for a workload of the catalogue with experts, False for an unknown name."""
     slug = find("workload", workload, folder)
     return slug is not None and entry("workload", slug, "workload", folder).states("experts")
 
 
-def _check_tool(tool: str, where: str, stacks: tuple[Stack, ...]) -> None:
-    """That some stack states a tool; InputError with the nearest names otherwise."""
+def _check_tool(tool: str, where: str, stacks: tuple[StackTraits, ...]) -> None:
+    """Check that some stack states a tool; InputError with the nearest names otherwise."""
     tools = {name for stack in stacks for name in stack.tools}
     if tool and tool not in tools:
         raise unknown_name(where, tool, sorted(tools), "tools of stacks")
 
 
-def _selected(chip: Chip, mixture: bool, serving: bool, tool: str, date: float, stacks: tuple[Stack, ...]) -> Stack:
-    """The stack of a chip, a kind of model, a tool and a date, by the order of this module."""
+def _select(
+    chip: ChipTraits, mixture: bool, serving: bool, tool: str, date: float, stacks: tuple[StackTraits, ...]
+) -> StackTraits:
+    """Return the stack of a chip, a kind of model, a tool and a date, by the order of this module."""
     usable = [stack for stack in stacks if stack.serves == serving and _exists_for(stack, chip)]
     of_tool = [stack for stack in usable if tool in stack.tools]
     tools = (tool,) if of_tool else DEFAULT_TOOLS
-    offered = of_tool or [stack for stack in usable if stack.shipped and set(tools) & set(stack.tools)]
+    candidates = of_tool or [stack for stack in usable if stack.shipped and set(tools) & set(stack.tools)]
 
-    def order(stack: Stack) -> tuple[float | str, ...]:
+    def order(stack: StackTraits) -> tuple[float | str, ...]:
         rows = () if serving else stack.mixtures if mixture and stack.mixtures else stack.rows
         late = stack.released > date
         return (
@@ -161,10 +163,10 @@ def _selected(chip: Chip, mixture: bool, serving: bool, tool: str, date: float, 
             stack.slug,
         )
 
-    return min(offered, key=order)
+    return min(candidates, key=order)
 
 
-def _evidence(stack: Stack, chip: Chip, mixture: bool) -> int:
+def _evidence(stack: StackTraits, chip: ChipTraits, mixture: bool) -> int:
     """Rank of a training stack by where its rows are, 0 the nearest.
 
     Rows of mixtures on another generation come before dense rows of this one: what experts cost is a stack's.
@@ -184,81 +186,81 @@ def _evidence(stack: Stack, chip: Chip, mixture: bool) -> int:
     return 6 if not (stack.rows or stack.lineage_vendors) else 7  # a stack of no vendor before one of others
 
 
-def _engine_evidence(stack: Stack, chip: Chip) -> int:
+def _engine_evidence(stack: StackTraits, chip: ChipTraits) -> int:
     """Rank of an engine: 0 where it has rows of chips of this vendor."""
     return int(all(row.vendor != chip.vendor for row in stack.rows))
 
 
-def _exists_for(stack: Stack, chip: Chip) -> bool:
-    """Whether a stack exists for a chip's vendor, and is of such chips."""
+def _exists_for(stack: StackTraits, chip: ChipTraits) -> bool:
+    """True for a stack that exists for a chip's vendor and for such chips."""
     of_vendor = not stack.vendors or chip.vendor in stack.vendors
     return of_vendor and (not stack.chips or chip.family in stack.chips or chip.slug in stack.chips)
 
 
-def _is_generation(row: Chip, chip: Chip) -> bool:
-    """Whether a chip of measured rows is of the same generation: the kernel family of one vendor."""
+def _is_generation(row: ChipTraits, chip: ChipTraits) -> bool:
+    """True for a chip of measured rows of the same generation: the same kernel family and vendor."""
     return row.family == chip.family != GENERIC and row.vendor == chip.vendor
 
 
-def _distance(row: Chip, chip: Chip) -> float:
-    """Difference of two chips in the logarithm of their matrix rate; infinite where one is generated."""
+def _distance(row: ChipTraits, chip: ChipTraits) -> float:
+    """Return the difference of two chips in the logarithm of their matrix rate, infinite where one is generated."""
     return abs(math.log(row.rate / chip.rate)) if row.rate and chip.rate else math.inf
 
 
-def _years(month: str) -> float:
+def _date_years(month: str) -> float:
     """``YYYY-MM`` in years; NaN for none.
 
-    >>> _years("2026-01")
+    >>> _date_years("2026-01")
     2026.0
     """
     year, _, part = month.partition("-")
     return float(year) + (float(part or 1) - 1.0) / 12.0 if year else math.nan
 
 
-def _chip(device: Entry, folder: Folder = None) -> Chip:
-    """What the rule reads of the entry of an accelerator."""
+def _chip_traits(device: Entry, folder: Folder = None) -> ChipTraits:
+    """Return the traits of an accelerator from its entry."""
     family = _family(str(device.value("kernels.family", GENERIC)), folder)
     vendor, rate = str(device.value("vendor", "")), device.value("matrix_rate.bf16")
     vendor = vendor or str(stated("kernels", family, folder).value("vendor", ""))
-    return Chip(device.slug, plain(vendor), family, float(rate or 0.0))
+    return ChipTraits(device.slug, plain(vendor), family, float(rate or 0.0))
 
 
 def _family(kernels: str, folder: Folder) -> str:
     """Kernel family below the generic one that an entry of ``kernels`` belongs to (``h100`` to ``hopper``)."""
-    above = str(stated("kernels", kernels, folder).value("family", GENERIC))
-    return kernels if above == GENERIC else _family(above, folder)
+    parent = str(stated("kernels", kernels, folder).value("family", GENERIC))
+    return kernels if parent == GENERIC else _family(parent, folder)
 
 
-def _stacks(folder: Folder) -> tuple[Stack, ...]:
-    """All stacks that state their tools."""
+def _stacks(folder: Folder) -> tuple[StackTraits, ...]:
+    """Return the traits of all stacks that state their tools."""
     state = tuple(stamps(kind, folder) for kind in ("software", "accelerator", "kernels"))
     return _stacks_of(state, folder)
 
 
 @functools.lru_cache(maxsize=16)
-def _stacks_of(_state: object, folder: Folder) -> tuple[Stack, ...]:
+def _stacks_of(_state: object, folder: Folder) -> tuple[StackTraits, ...]:
     """The same for a state of the files that they are read from."""
     entries = list(filter(None, (_readable(slug, folder) for slug in paths("software", folder))))
-    rows = {found.slug: _chips(found, "calibrated.accelerators", folder) for found in entries}
+    rows = {stack_entry.slug: _row_chips(stack_entry, "calibrated.accelerators", folder) for stack_entry in entries}
     lineages: dict[str, set[str]] = {}
-    for found in entries:
-        vendors = {*map(plain, found.value("vendors", ())), *(chip.vendor for chip in rows[found.slug])}
-        lineages.setdefault(str(found.value("lineage", found.slug)), set()).update(vendors)
+    for stack_entry in entries:
+        vendors = {*map(plain, stack_entry.value("vendors", ())), *(chip.vendor for chip in rows[stack_entry.slug])}
+        lineages.setdefault(str(stack_entry.value("lineage", stack_entry.slug)), set()).update(vendors)
     return tuple(
-        Stack(
-            found.slug,
-            tuple(found.value("tools")),
-            _years(str(found.value("released", ""))),
-            tuple(map(plain, found.value("vendors", ()))),
-            tuple(found.value("chips", ())),
-            tuple(lineages[str(found.value("lineage", found.slug))]),
-            found.states("engine"),
-            (catalog_root() / "software" / f"{found.slug}.toml").exists(),
-            rows[found.slug],
-            _chips(found, "calibrated.mixtures", folder),
+        StackTraits(
+            stack_entry.slug,
+            tuple(stack_entry.value("tools")),
+            _date_years(str(stack_entry.value("released", ""))),
+            tuple(map(plain, stack_entry.value("vendors", ()))),
+            tuple(stack_entry.value("chips", ())),
+            tuple(lineages[str(stack_entry.value("lineage", stack_entry.slug))]),
+            stack_entry.states("engine"),
+            (catalog_root() / "software" / f"{stack_entry.slug}.toml").exists(),
+            rows[stack_entry.slug],
+            _row_chips(stack_entry, "calibrated.mixtures", folder),
         )
-        for found in entries
-        if found.value("tools")
+        for stack_entry in entries
+        if stack_entry.value("tools")
     )
 
 
@@ -270,7 +272,7 @@ def _readable(slug: str, folder: Folder) -> Entry | None:
         return None
 
 
-def _chips(found: Entry, field: str, folder: Folder) -> tuple[Chip, ...]:
+def _row_chips(stack_entry: Entry, field: str, folder: Folder) -> tuple[ChipTraits, ...]:
     """Accelerators of a stack's rows; one that the catalogue has no longer is left out."""
-    slugs = (find("accelerator", name, folder) for name in found.value(field, ()))
-    return tuple(_chip(stated("accelerator", slug, folder), folder) for slug in slugs if slug)
+    slugs = (find("accelerator", name, folder) for name in stack_entry.value(field, ()))
+    return tuple(_chip_traits(stated("accelerator", slug, folder), folder) for slug in slugs if slug)

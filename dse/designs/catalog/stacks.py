@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dse import types
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import reference
-from dse.designs.catalog.filling import Values, levelled, made_of
+from dse.designs.catalog.filling import Values, manufacture_values, scaled_by_level
 from dse.designs.catalog.load import Folder, plain
 from dse.designs.catalog.lookup import entry
 from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
@@ -19,7 +19,7 @@ from dse.types.paths import leaves
 def mapping_defaults(
     name: str, where: str = "software", folder: Folder = None, zero_stage: float | None = None
 ) -> Values:
-    """Defaults of a stack for open options of a mapping: option → value, 0 where its file states none.
+    """Return the defaults of a stack for open options of a mapping: option → value, 0 where its file states none.
 
     Args:
         name: of the stack, in the catalogue.
@@ -33,32 +33,39 @@ def mapping_defaults(
     >>> [mapping_defaults("deepspeed-zero-2021", zero_stage=stage)["overlap_dp"] for stage in (2.0, 3.0)]
     [0.0, 1.0]
     """
-    found = entry("software", name, where, folder)
-    values = {option: float(found.value(option, 0.0)) for option in LEFT_OPEN}
-    first, stage = found.value("overlap_dp_from_stage"), values["zero_stage"] if zero_stage is None else zero_stage
-    return values | ({"overlap_dp": 1.0} if first is not None and stage >= first else {})
+    stack_entry = entry("software", name, where, folder)
+    values = {option: float(stack_entry.value(option, 0.0)) for option in LEFT_OPEN}
+    first_stage, stage = (
+        stack_entry.value("overlap_dp_from_stage"),
+        values["zero_stage"] if zero_stage is None else zero_stage,
+    )
+    return values | ({"overlap_dp": 1.0} if first_stage is not None and stage >= first_stage else {})
 
 
 def expert_kernels(name: str, where: str = "software", folder: Folder = None) -> Values:
-    """Cost of a stack's mixtures of experts (:class:`dse.types.ExpertKernels`), for workloads with experts.
+    """Return the cost of a stack's mixtures of experts by path in :class:`dse.types.ExpertKernels`.
 
     >>> 0.5 < expert_kernels("megatron-core-b200")["grouped_efficiency"] <= 1.0
     True
     """
-    found = entry("software", name, where, folder)
-    values = {path: found.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()}
-    known = {path: value for path, value in values.items() if value is not None}  # an absent leaf has no column
-    return levelled(found, known, "experts.")
+    stack_entry = entry("software", name, where, folder)
+    values = {
+        path: stack_entry.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()
+    }
+    present_values = {
+        path: value for path, value in values.items() if value is not None
+    }  # an absent leaf has no column
+    return scaled_by_level(stack_entry, present_values, "experts.")
 
 
 def expert_options(name: str, where: str = "software", folder: Folder = None) -> Values:
-    """Defaults of a stack for open options of experts: option → value, the option's own where its file states none.
+    """Return the defaults of a stack for open options of experts: option → value.
 
     >>> expert_options("megatron-bridge-26-02")["all_to_all"]
     2.0
     """
-    found, options = entry("software", name, where, folder), leaves(types.ExpertMapping)
-    return {path: float(found.value(f"experts.{path}", options[path]["default"])) for path in EXPERTS_LEFT_OPEN}
+    stack_entry, options = entry("software", name, where, folder), leaves(types.ExpertMapping)
+    return {path: float(stack_entry.value(f"experts.{path}", options[path]["default"])) for path in EXPERTS_LEFT_OPEN}
 
 
 #: Leaves of the format that a model is served in.
@@ -66,7 +73,7 @@ SERVED_FORMAT = ("mapping.precision", "mapping.serving.weight_bytes", "mapping.s
 
 
 def served_format(workload: str, device: Values) -> Values:
-    """Format of a model's checkpoint, in which it is served by default: full path → value.
+    """Return the format of a model's checkpoint, in which it is served by default: full path → value.
 
     Experts in MXFP4 or INT4 are multiplied in 16 bits, and so are 8-bit weights on a device without such products, and
     all weights of dense models in INT4.
@@ -80,65 +87,89 @@ def served_format(workload: str, device: Values) -> Values:
     >>> served_format("gpt-oss-120b", {})["mapping.serving.expert_bytes"]
     0.53125
     """
-    plain, weight, expert = types.Precision.bf16, 0.0, 0.0
-    stated = entry("workload", workload, "workload").value("checkpoint")
+    precision, weight_bytes, expert_bytes = types.Precision.bf16, 0.0, 0.0
+    checkpoint = entry("workload", workload, "workload").value("checkpoint")
     generated = any(path.startswith("system.accelerator.chip.") for path in device)
-    if stated == types.Precision.mxfp4:
-        expert = WEIGHTS_ALONE["w4a16"]
-    elif stated == types.Precision.int4 and is_mixture(workload):
-        expert = INT4_BYTES
-    elif stated == types.Precision.int4:
-        weight = INT4_BYTES
-    elif stated in EIGHT_BITS and not generated and not device.get("system.accelerator.matrix_rate.fp8"):
-        weight = WEIGHTS_ALONE["w8a16"]
-    elif stated is not None:
-        plain = types.Precision(int(stated))
-    return dict(zip(SERVED_FORMAT, (float(plain), weight, expert), strict=True))
+    if checkpoint == types.Precision.mxfp4:
+        expert_bytes = WEIGHTS_ALONE["w4a16"]
+    elif checkpoint == types.Precision.int4 and is_mixture(workload):
+        expert_bytes = INT4_BYTES
+    elif checkpoint == types.Precision.int4:
+        weight_bytes = INT4_BYTES
+    elif checkpoint in EIGHT_BITS and not generated and not device.get("system.accelerator.matrix_rate.fp8"):
+        weight_bytes = WEIGHTS_ALONE["w8a16"]
+    elif checkpoint is not None:
+        precision = types.Precision(int(checkpoint))
+    return dict(zip(SERVED_FORMAT, (float(precision), weight_bytes, expert_bytes), strict=True))
 
 
 def format_note(workloads: Iterable[str]) -> str:
-    """Note on the formats that models are served in by default; "" for 16 bits."""
-    stated = {name: entry("workload", name, "workload").value("checkpoint") for name in dict.fromkeys(workloads)}
-    said = [f"{name} {types.choice_name(types.Precision(int(code)))}" for name, code in stated.items() if code]
-    return f"in the format of the checkpoint: {', '.join(said)}; set precision for another" if said else ""
+    """Return the note on the formats that models are served in by default, "" for 16 bits."""
+    checkpoints = {name: entry("workload", name, "workload").value("checkpoint") for name in dict.fromkeys(workloads)}
+    texts = [f"{name} {types.choice_name(types.Precision(int(code)))}" for name, code in checkpoints.items() if code]
+    return f"in the format of the checkpoint: {', '.join(texts)}; set precision for another" if texts else ""
 
 
 def serving_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
-    """Defaults of an engine for open serving options (:class:`dse.types.Serving`); empty for a training stack.
+    """Return the defaults of an engine for open serving options by path in :class:`dse.types.Serving`.
 
-    Options that are absent unless an engine states them are left out.
+    They are empty for a training stack. Options that are absent unless an engine states them are left out.
 
     >>> serving_defaults("sglang")["mixed"]
     0.0
     """
-    found = entry("software", name, where, folder)
-    if not found.states("engine"):
+    stack_entry = entry("software", name, where, folder)
+    if not stack_entry.states("engine"):
         return {}
-    values = {path: found.value(f"serving.{path}", a["default"]) for path, a in leaves(types.Serving).items()}
+    values = {path: stack_entry.value(f"serving.{path}", a["default"]) for path, a in leaves(types.Serving).items()}
     return {path: value for path, value in values.items() if value is not None}
 
 
 def made(name: str, where: str = "system", folder: Folder = None) -> Values:
-    """Dies and price of an accelerator, or of that of a system: path in :class:`dse.types.Made` → value.
+    """Return dies and price of an accelerator, or of that of a system, by path in :class:`dse.types.Made`.
+
+    Args:
+        name: of the accelerator or system in the catalogue.
+        where: place of the name, for errors.
+        folder: a catalogue to search first.
+
+    Returns:
+        Path → value in SI units and USD.
 
     >>> made("h100")["price"], made("selene")["chiplets"]
     (28000.0, 1.0)
     """
-    found = entry("system", name, where, folder)
-    return made_of(found if found.kind == "accelerator" else load(*reference(found, "accelerator", folder), folder))
+    system_entry = entry("system", name, where, folder)
+    return manufacture_values(
+        system_entry
+        if system_entry.kind == "accelerator"
+        else load(*reference(system_entry, "accelerator", folder), folder)
+    )
 
 
 def foreign(stack: str, system: str, folder: Folder = None) -> tuple[str, tuple[str, ...]] | None:
-    """(vendor of a system's accelerator, vendors of a stack) if the stack does not exist for that vendor, else None.
+    """Return the vendors of a system and a stack that does not exist for it.
 
     A stack without vendors exists for all; an accelerator without one, such as a generated one, has all stacks.
+
+    Args:
+        stack: name in the catalogue.
+        system: name of a system or accelerator in the catalogue.
+        folder: a catalogue to search first.
+
+    Returns:
+        (vendor of the system's accelerator, vendors of the stack); None where the stack exists for that vendor.
 
     >>> foreign("tensorrt-llm", "mi300x"), foreign("vllm", "mi300x"), foreign("tensorrt-llm", "gpu")
     (('AMD', ('NVIDIA',)), None, None)
     """
-    found = entry("system", system, folder=folder)
-    device = found if found.kind == "accelerator" else load(*reference(found, "accelerator", folder), folder)
-    vendor, known = device.value("vendor"), entry("software", stack, folder=folder).value("vendors", ())
-    if not vendor or not known or plain(vendor) in map(plain, known):
+    system_entry = entry("system", system, folder=folder)
+    device = (
+        system_entry
+        if system_entry.kind == "accelerator"
+        else load(*reference(system_entry, "accelerator", folder), folder)
+    )
+    vendor, vendors = device.value("vendor"), entry("software", stack, folder=folder).value("vendors", ())
+    if not vendor or not vendors or plain(vendor) in map(plain, vendors):
         return None
-    return vendor, known
+    return vendor, vendors

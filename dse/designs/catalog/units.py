@@ -32,9 +32,9 @@ _SMALL = {prefix: Decimal(10) ** (-3 * i) for prefix, i in _STEPS.items()}
 
 
 def _table() -> dict[str, tuple[Decimal, str]]:
-    """Unit as written → (factor to SI, SI units), for every unit of the fast path."""
-    one = Decimal(1)
-    table = {"": (one, "1"), "%": (one / 100, "1"), "USD": (one, "USD"), "K": (one, "K")}
+    """Return unit as written → (factor to SI, SI units), for every unit of the fast path."""
+    unity = Decimal(1)
+    table = {"": (unity, "1"), "%": (unity / 100, "1"), "USD": (unity, "USD"), "K": (unity, "K")}
     for prefix, factor in (_LARGE | _BINARY).items():
         table[f"{prefix}B"] = factor, "B"
         table[f"{prefix}bit"] = factor / 8, "B"
@@ -56,7 +56,7 @@ def _table() -> dict[str, tuple[Decimal, str]]:
     for unit, exponent in {"m": 0, "cm": -4, "mm": -6, "um": -12}.items():
         area = Decimal(10) ** exponent
         table[f"{unit}2"] = table[f"{unit}^2"] = area, "m^2"
-        table[f"/{unit}2"] = one / area, "1/m^2"
+        table[f"/{unit}2"] = unity / area, "1/m^2"
         table[unit] = area.sqrt(), "m"
         for prefix, factor in _LARGE.items():
             table[f"{prefix}B/{unit}2"] = factor / area, "B/m^2"
@@ -94,14 +94,14 @@ _WORDS = {
 }  # fmt: skip
 
 #: Longest text that is read; what a quantity takes is far shorter.
-_LONGEST = 100
+_MAX_CHARACTERS = 100
 
 _TOKEN = re.compile(rf"\s*(?:(?P<number>{_PLAIN})|(?P<name>[A-Za-zµ%]+)|(?P<mark>\*\*|[-+*/^()]))")
 _POWER = re.compile(r"\s*(?:(?:\*\*|\^)\s*(-?\d)|(?<=m)([23]))(?![\d.eE])(?!\s*(?:\*\*|\^))")
 
 
 def quantity(text: str, units: str, where: str = "quantity") -> float:
-    """The number in SI ``units`` that ``text`` means.
+    """Return the number in SI ``units`` that ``text`` means.
 
     Args:
         text: a number and its unit, ``"3.35 TB/s"``, ``"80 GiB"``, ``"826 mm2"``; a bare
@@ -118,17 +118,17 @@ def quantity(text: str, units: str, where: str = "quantity") -> float:
     >>> quantity("3.35 TB/s", "B/s"), quantity("826 mm2", "m^2")
     (3350000000000.0, 0.000826)
     """
-    if len(text) > _LONGEST:
-        shown = f"{text[:20]!r} … ({len(text):,} characters)"
-        raise InputError(where, shown, _examples(units), f"write at most {_LONGEST} characters")
+    if len(text) > _MAX_CHARACTERS:
+        excerpt = f"{text[:20]!r} … ({len(text):,} characters)"
+        raise InputError(where, excerpt, _examples(units), f"write at most {_MAX_CHARACTERS} characters")
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2] not in _UNITS:
-        return _finite(_by_grammar(text, units, where), text, units, where)
-    factor, found = _UNITS[match[2]]
-    if found == units:
+        return _finite(_number_by_grammar(text, units, where), text, units, where)
+    factor, text_units = _UNITS[match[2]]
+    if text_units == units:
         _finite(float(match[1]), text, units, where)
         return _finite(float(Decimal(match[1]) * factor), text, units, where)
-    if found == "1":
+    if text_units == "1":
         raise InputError(where, f"{text!r} (no unit)", _examples(units), "write the unit after the number")
     raise _wrong_dimension(text, units, where)
 
@@ -153,52 +153,56 @@ class _Amount(NamedTuple):
     exponents: Dimension
 
     def times(self, other: _Amount, sign: int) -> _Amount:
-        """The product, or with a ``sign`` of -1 the quotient."""
+        """Return the product, or with a ``sign`` of -1 the quotient."""
         number = self.number * other.number if sign > 0 else self.number / other.number
         return _Amount(number, combined(self.exponents, other.exponents, sign))
 
 
-_ONE = _Amount(Decimal(1), {})
+_UNITY = _Amount(Decimal(1), {})
 
 
-def _by_grammar(text: str, units: str, where: str) -> float:
-    """The number of SI units that a text means, for units outside the table."""
+def _number_by_grammar(text: str, units: str, where: str) -> float:
+    """Return the number of SI units that a text means, for units outside the table."""
     try:
-        found, end = _product(text, 0)
-        wanted, _ = _product(units, 0)
+        amount, end = _product(text, 0)
+        unit_amount, _ = _product(units, 0)
         if text[end:].strip():
             raise ValueError(text)
-        if found.exponents == wanted.exponents:
-            return float(found.number / wanted.number)
+        if amount.exponents == unit_amount.exponents:
+            return float(amount.number / unit_amount.number)
     except (ValueError, ArithmeticError):  # what Decimal says of numbers beyond its range is an ArithmeticError
         raise _unreadable(text, units, where) from None
-    if not found.exponents:
+    if not amount.exponents:
         raise InputError(where, f"{text!r} (no unit)", _examples(units), "write the unit after the number")
     raise _wrong_dimension(text, units, where)
 
 
-def _product(text: str, at: int) -> tuple[_Amount, int]:
-    """The factors from a place on, up to the end or a closing bracket; ValueError for what is none."""
-    total, sign, due = _ONE, 1, True
-    while text[at:].strip():
-        token = _TOKEN.match(text, at)
+def _product(text: str, position: int) -> tuple[_Amount, int]:
+    """Return the product of the factors from a position on, and where it ends: at a closing bracket or the end.
+
+    Raises:
+        ValueError: for a text that is no product.
+    """
+    total, sign, factor_due = _UNITY, 1, True
+    while text[position:].strip():
+        token = _TOKEN.match(text, position)
         if token is None:
             raise ValueError(text)
         mark = token["mark"]
         if mark == ")":
             break
-        if mark in ("*", "/") and not due:
-            sign, due, at = (-1 if mark == "/" else 1), True, token.end()
+        if mark in ("*", "/") and not factor_due:
+            sign, factor_due, position = (-1 if mark == "/" else 1), True, token.end()
             continue
-        factor, at = _factor(text, token)
-        total, sign, due = total.times(factor, sign), 1, False
-    if due:
+        factor, position = _factor(text, token)
+        total, sign, factor_due = total.times(factor, sign), 1, False
+    if factor_due:
         raise ValueError(text)
-    return total, at
+    return total, position
 
 
 def _factor(text: str, token: re.Match[str]) -> tuple[_Amount, int]:
-    """A number, a unit with its power, or what stands in brackets; and where it ends."""
+    """Return a factor (a number, a unit with its power, or a bracket) and where it ends."""
     end = token.end()
     if token["mark"] == "(":
         inner, end = _product(text, end)
@@ -215,12 +219,12 @@ def _factor(text: str, token: re.Match[str]) -> tuple[_Amount, int]:
     if power is None:
         return unit, end
     exponent = int(power[1] or power[2])
-    raised = {name: exponent * own for name, own in unit.exponents.items() if exponent}
-    return _Amount(unit.number**exponent, raised), power.end()
+    exponents = {name: exponent * unit_exponent for name, unit_exponent in unit.exponents.items() if exponent}
+    return _Amount(unit.number**exponent, exponents), power.end()
 
 
 def _unit(name: str) -> _Amount:
-    """One unit with its prefix; ValueError for one that there is not."""
+    """Return the amount of one unit with its prefix; ValueError for an unknown unit."""
     name = _WORDS.get(name, name)
     for prefix, factor in _PREFIXES.items():
         symbol = name.removeprefix(prefix)
@@ -237,14 +241,14 @@ def _unit(name: str) -> _Amount:
 # --- units of results -------------------------------------------------------------------------------------
 
 #: Units of results that are written otherwise than as the product of their base units.
-_NAMED = {
+_UNIT_SYMBOLS = {
     "1": {}, "s-1": {"s": -1}, "W": {"J": 1, "s": -1}, "1/s/USD": {"s": -1, "USD": -1},
     "USD/W": {"USD": 1, "J": -1, "s": 1}, "USD/(B/s)": {"USD": 1, "B": -1, "s": 1},
 }  # fmt: skip
 
 
 def dimension(units: str) -> Dimension:
-    """The dimension of SI units as metadata write them.
+    """Return the dimension of SI units as metadata write them: base unit → exponent.
 
     >>> dimension("W"), dimension("s-1") == dimension("Hz"), dimension("1")
     ({'J': 1, 's': -1}, True, {})
@@ -252,25 +256,31 @@ def dimension(units: str) -> Dimension:
     return _product(units.replace("s-1", "1/s"), 0)[0].exponents
 
 
-def combined(left: Dimension, right: Dimension, sign: int) -> Dimension:
-    """The dimension of a product, or with a ``sign`` of -1 of a quotient."""
-    names = dict.fromkeys((*left, *right))
-    summed = {name: left.get(name, 0) + sign * right.get(name, 0) for name in names}
-    return {name: exponent for name, exponent in summed.items() if exponent}
+def combined(first: Dimension, second: Dimension, sign: int) -> Dimension:
+    """Return the dimension of a product, or of a quotient.
+
+    Args:
+        first: dimension of the first factor, or of the dividend.
+        second: dimension of the second factor, or of the divisor.
+        sign: 1 for a product, -1 for a quotient.
+    """
+    names = dict.fromkeys((*first, *second))
+    exponents = {name: first.get(name, 0) + sign * second.get(name, 0) for name in names}
+    return {name: exponent for name, exponent in exponents.items() if exponent}
 
 
-def written(found: Dimension) -> str:
-    """SI units of a dimension.
+def written(dimension: Dimension) -> str:
+    """Return the SI units of a dimension as text.
 
     >>> [written(dimension(units)) for units in ("J / s", "USD", "kg * USD", "1 / USD", "s^2")]
     ['W', 'USD', 'kg*USD', '1/USD', 's^2']
     """
-    for name, exponents in _NAMED.items():
-        if found == exponents:
+    for name, exponents in _UNIT_SYMBOLS.items():
+        if dimension == exponents:
             return name
-    powers = [("kg" if name == "g" else name, found[name]) for name in reversed(_BASE) if name in found]
-    above, below = ([_power(name, abs(n)) for name, n in powers if n * way > 0] for way in (1, -1))
-    return "/".join(["*".join(above) or "1", *below])
+    powers = [("kg" if name == "g" else name, dimension[name]) for name in reversed(_BASE) if name in dimension]
+    numerator, divisors = ([_power(name, abs(n)) for name, n in powers if n * side > 0] for side in (1, -1))
+    return "/".join(["*".join(numerator) or "1", *divisors])
 
 
 def _power(name: str, exponent: int) -> str:
@@ -287,7 +297,7 @@ def _examples(units: str) -> str:
 
 def _wrong_dimension(text: str, units: str, where: str) -> InputError:
     if units == "1":  # bytes and kelvins, by the letters of billions and thousands
-        return _no_number(text, where)
+        return _not_a_number(text, where)
     return InputError(
         where, f"{text!r}, which has another dimension", _examples(units), "write the value in one of these units"
     )
@@ -300,11 +310,11 @@ _THOUSANDS = {"k": 3, "K": 3, "M": 6, "B": 9, "G": 9, "bn": 9, "T": 12}
 _BINARY_TOO = {3: 2**10, 6: 2**20}
 
 
-def _no_number(text: str, where: str) -> InputError:
-    """What is no plain number, where no unit is due."""
-    written = re.fullmatch(rf"\s*({_NUMBER})\s*([A-Za-z]+)\s*", text)
-    if written and (power := _THOUSANDS.get(written[2])):
-        fix = _written_out(written[1], power)
+def _not_a_number(text: str, where: str) -> InputError:
+    """Return the error for a text that is no plain number, where no unit is due."""
+    match = re.fullmatch(rf"\s*({_NUMBER})\s*([A-Za-z]+)\s*", text)
+    if match and (power := _THOUSANDS.get(match[2])):
+        fix = _power_fix(match[1], power)
     elif text.strip().lower() in ("yes", "no", "on", "off", "true", "false"):
         fix = "write 1 or 0, or for a switch true or false"
     else:
@@ -312,8 +322,8 @@ def _no_number(text: str, where: str) -> InputError:
     return InputError(where, repr(text), _examples("1"), fix)
 
 
-def _written_out(number: str, power: int) -> str:
-    """What a number with a letter for a power of ten may mean; for tokens ``8k`` is 8,192 as often as 8,000."""
+def _power_fix(number: str, power: int) -> str:
+    """Return the fix for a number with a letter for a power of ten; for tokens ``8k`` is 8,192 as often as 8,000."""
     if "e" in number.lower():
         return "write the number out"
     if power in _BINARY_TOO and float(number).is_integer():
@@ -323,12 +333,12 @@ def _written_out(number: str, power: int) -> str:
 
 def _unreadable(text: str, units: str, where: str) -> InputError:
     if units == "1":
-        return _no_number(text, where)
+        return _not_a_number(text, where)
     unit = re.sub(rf"^\s*{_NUMBER}\s*", "", text)
     bits = re.sub(r"(?<![A-Za-z])([kMGTPE]i?)?b(?=/|p?s?$)", r"\1bit", unit)  # b may be a bit or a byte: offer both
     rate = re.sub(r"ps$", "/s", bits)
-    known = [u for u, (_, si) in _UNITS.items() if si == units and u]
-    meant = [u for u in (rate, rate.replace("bit", "B")) if u != unit and u in known]
-    close = list(dict.fromkeys([*meant, *nearest(unit, known)]))[:3]
+    symbols = [u for u, (_, si) in _UNITS.items() if si == units and u]
+    corrections = [u for u in (rate, rate.replace("bit", "B")) if u != unit and u in symbols]
+    close = list(dict.fromkeys([*corrections, *nearest(unit, symbols)]))[:3]
     fix = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else "write a number and a unit"
     return InputError(where, repr(text), _examples(units), fix)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dse import types
 from dse.designs.catalog.defaults import load
-from dse.designs.catalog.entries import Entry, referenced
+from dse.designs.catalog.entries import Entry, referenced_entries
 from dse.designs.catalog.filling import RECORDS
 from dse.designs.catalog.load import Folder
 from dse.types.paths import leaves
@@ -22,7 +22,7 @@ _PARTS = ("accelerator", "network", "node", "memory")
 
 @dataclasses.dataclass(frozen=True)
 class UnverifiedConstant:
-    """One unverified constant as the catalogue has it."""
+    """One unverified constant as the catalogue states it."""
 
     entry: str  #: ``accelerator/a100-sxm-80gb``
     field: str
@@ -34,17 +34,19 @@ class UnverifiedConstant:
         return f"{self.entry}: {self.field} = {self.text} [{self.confidence}] {self.source}".rstrip()
 
 
-def unverified_of(found: Entry, folder: Folder = None) -> list[UnverifiedConstant]:
-    """The unverified constants that an entry brings into a design, with those of the devices and networks it names."""
-    named = [pair for pair in dict.fromkeys(referenced(found, folder)) if pair[0] in _PARTS]
-    return [constant for one in (found, *(load(*pair, folder) for pair in named)) for constant in _of(one)]
+def unverified_of(entry: Entry, folder: Folder = None) -> list[UnverifiedConstant]:
+    """Return the unverified constants of an entry, and of the devices and networks that it names."""
+    parts = [pair for pair in dict.fromkeys(referenced_entries(entry, folder)) if pair[0] in _PARTS]
+    return [
+        constant for part in (entry, *(load(*pair, folder) for pair in parts)) for constant in _entry_constants(part)
+    ]
 
 
-def _of(found: Entry) -> Iterator[UnverifiedConstant]:
-    """The unverified ones among the values of an entry that are leaves of a design."""
-    name = f"{found.kind}/{found.slug}"
-    for field, default in _constants(found).items():
-        value = found.values.get(field)
+def _entry_constants(entry: Entry) -> Iterator[UnverifiedConstant]:
+    """Yield the unverified values of an entry that are leaves of a design."""
+    name = f"{entry.kind}/{entry.slug}"
+    for field, default in _constant_defaults(entry).items():
+        value = entry.values.get(field)
         if value is None:
             if isinstance(default, int | float):
                 yield UnverifiedConstant(name, field, f"{default:g}", "default", "no entry states it")
@@ -52,13 +54,15 @@ def _of(found: Entry) -> Iterator[UnverifiedConstant]:
             yield UnverifiedConstant(name, field, value.text, value.confidence, value.source)
 
 
-def _constants(found: Entry) -> dict[str, Any]:
-    """Field → default or None, of the numbers that an entry brings; none that the chip of a generated one makes."""
-    if found.kind not in RECORDS or found.kind == "system":
-        return dict.fromkeys(found.values)
-    fields = {field: about.get("default") for field, about in leaves(RECORDS[found.kind]).items()}
-    if found.value("chip.node") is None:
+def _constant_defaults(entry: Entry) -> dict[str, Any]:
+    """Return field → default or None of the numbers of an entry, without those that a generated chip replaces."""
+    if entry.kind not in RECORDS or entry.kind == "system":
+        return dict.fromkeys(entry.values)
+    fields = {field: metadata.get("default") for field, metadata in leaves(RECORDS[entry.kind]).items()}
+    if entry.value("chip.node") is None:
         return fields
-    made = tuple(f"{name}." for name in types.GENERATED)
-    chip = {field: about.get("default") for field, about in leaves(types.Chip, "chip.").items()}
-    return {field: default for field, default in fields.items() if not f"{field}.".startswith(made)} | chip
+    generated_prefixes = tuple(f"{name}." for name in types.GENERATED)
+    chip = {field: metadata.get("default") for field, metadata in leaves(types.Chip, "chip.").items()}
+    return {
+        field: default for field, default in fields.items() if not f"{field}.".startswith(generated_prefixes)
+    } | chip

@@ -39,7 +39,7 @@ _KEYS = ("value", "source", "confidence", "spread")
 
 @dataclasses.dataclass(frozen=True)
 class Sourced:
-    """One value and where it comes from."""
+    """One value and its source."""
 
     value: Any  #: SI number, a text (a name, a topology), or steps of (size, efficiency)
     units: str  #: SI units; "1" dimensionless, "" for texts and steps
@@ -53,41 +53,52 @@ class Sourced:
 Parser = Callable[[Any, str], tuple[Any, str]]
 
 
-def sourced(raw: Any, parse: Parser, where: str, source: str, confidence: str) -> Sourced:
-    """A value, bare or as ``{ value, source, confidence, spread }``, with its own source or the one of its table."""
-    given = raw if isinstance(raw, dict) else {"value": raw}
-    for key in given:
+def sourced_value(raw: Any, parse: Parser, where: str, source: str, confidence: str) -> Sourced:
+    """Return a value with its source, from a bare value or a table ``{ value, source, confidence, spread }``.
+
+    Args:
+        raw: as parsed from TOML.
+        parse: reads the value.
+        where: place of the value, for errors.
+        source: of the file or table, where the value states none of its own.
+        confidence: likewise.
+
+    Raises:
+        InputError: for an unknown key, a missing value, and a value that ``parse`` refuses.
+    """
+    table = raw if isinstance(raw, dict) else {"value": raw}
+    for key in table:
         if key not in _KEYS:
             raise unknown_name(where, key, _KEYS, "keys of a value")
-    if "value" not in given:
+    if "value" not in table:
         raise InputError(where, "no value", "{ value, source, confidence, spread }", "add value = …")
-    value, units = parse(given["value"], where)
+    value, units = parse(table["value"], where)
     return Sourced(
         value,
         units,
-        str(given["value"]),
-        str(given.get("source") or source),
-        checked_confidence(given.get("confidence") or confidence, where),
-        _spread(given, where),
+        str(table["value"]),
+        str(table.get("source") or source),
+        checked_confidence(table.get("confidence") or confidence, where),
+        _spread(table, where),
     )
 
 
-def checked_confidence(given: Any, where: str) -> str:
-    """A confidence as a file states it; InputError for one that is none."""
-    if given not in CONFIDENCES:
-        raise unknown_name(where, str(given), CONFIDENCES, "confidences")
-    return given
+def checked_confidence(confidence: Any, where: str) -> str:
+    """Return a confidence that is one of ``CONFIDENCES``; InputError for any other."""
+    if confidence not in CONFIDENCES:
+        raise unknown_name(where, str(confidence), CONFIDENCES, "confidences")
+    return confidence
 
 
-def _spread(given: dict[str, Any], where: str) -> float:
-    raw = given.get("spread", 0.0)
+def _spread(table: dict[str, Any], where: str) -> float:
+    raw = table.get("spread", 0.0)
     if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0.0 <= raw < math.inf:
         raise InputError(where, f"spread = {raw!r}", "0 or more", "write the standard deviation of the logarithm")
     return float(raw)
 
 
 def number(raw: Any, units: str, bounds: Bounds, where: str) -> float:
-    """The SI number that a raw value means: a text with units, or a plain number where ``units`` is ``"1"``.
+    """Return the SI number that a raw value means: a text with units, or a plain number where ``units`` is ``"1"``.
 
     Raises:
         InputError: for a value without its unit, of another dimension, or outside of ``bounds``.
@@ -96,7 +107,17 @@ def number(raw: Any, units: str, bounds: Bounds, where: str) -> float:
 
 
 def bounded(value: float, raw: Any, bounds: Bounds, where: str) -> float:
-    """``value`` where it is within bounds; what was written is ``raw``."""
+    """Return a value that is within bounds.
+
+    Args:
+        value: number in SI units.
+        raw: the value as written, for errors.
+        bounds: allowed values.
+        where: place of the value, for errors.
+
+    Raises:
+        InputError: for a value outside of the bounds.
+    """
     if math.isfinite(value) and not has_usual_magnitude(value):
         allowed = f"0, or a magnitude from {SMALLEST:g} to {LARGEST:g} in SI units"
         raise InputError(where, repr(raw), allowed, "check the number and its unit")
@@ -124,7 +145,7 @@ _USUAL: dict[type[IntEnum], tuple[IntEnum, ...]] = {Recompute: (Recompute.full, 
 
 
 def which(enum: type[IntEnum], truth: str = "true") -> str:
-    """What to ask somebody who says true or false of a choice.
+    """Return the fix for a choice that is stated as true or false.
 
     >>> which(Recompute), which(Recompute, "false")
     ('full or selective? write its name', 'write none')
@@ -135,9 +156,17 @@ def which(enum: type[IntEnum], truth: str = "true") -> str:
 
 
 def choice(raw: Any, enum: type[IntEnum], where: str) -> float:
-    """The code of a choice from its name, dashes and underscores alike.
+    """Return the code of a choice from its name, dashes and underscores alike.
 
-    Neither true nor false is one: of several ways to do something they do not say which.
+    Neither true nor false is a choice: of several ways to do something they do not say which.
+
+    Args:
+        raw: the name as written.
+        enum: the choices.
+        where: place of the value, for errors.
+
+    Raises:
+        InputError: for an unknown name, and for a truth value.
     """
     names = {choice_name(member): float(member) for member in enum}
     key = str(raw).replace("_", "-")
@@ -151,38 +180,44 @@ def choice(raw: Any, enum: type[IntEnum], where: str) -> float:
 
 
 def text(raw: Any, where: str) -> tuple[str, str]:
-    """A text as it is."""
+    """Return a text and the unit ""; InputError for another type."""
     if not isinstance(raw, str):
         raise InputError(where, repr(raw), "a string", "put it in quotes")
     return raw, ""
 
 
 def month(raw: Any, where: str) -> tuple[str, str]:
-    """A year and a month."""
+    """Return a year and month as ``YYYY-MM`` and the unit ""; InputError for another text."""
     if not (isinstance(raw, str) and re.fullmatch(r"[12]\d{3}-(0[1-9]|1[0-2])", raw)):
         raise InputError(where, repr(raw), "a year and a month", 'write "2025-11"')
     return raw, ""
 
 
-def extent(raw: Any, where: str) -> tuple[tuple[float, float], str]:
-    """The least and the largest of some positive numbers."""
+def number_range(raw: Any, where: str) -> tuple[tuple[float, float], str]:
+    """Return the smallest and largest of some positive numbers, and the unit ""."""
     if not isinstance(raw, list) or len(raw) != 2:
         raise InputError(where, repr(raw), "the least and the largest value", "write [1, 64]")
-    low, high = (number(one, "1", POSITIVE_NUMBER, where) for one in raw)
+    low, high = (number(element, "1", POSITIVE_NUMBER, where) for element in raw)
     if low > high:
         raise InputError(where, repr(raw), "the least before the largest", "swap them")
     return (low, high), ""
 
 
 def texts(raw: Any, where: str) -> tuple[tuple[str, ...], str]:
-    """A list of texts."""
-    if not isinstance(raw, list) or not all(isinstance(one, str) for one in raw):
+    """Return a list of texts as a tuple, and the unit ""."""
+    if not isinstance(raw, list) or not all(isinstance(element, str) for element in raw):
         raise InputError(where, repr(raw), "a list of strings", 'write ["h100-sxm-80gb"]')
     return tuple(raw), ""
 
 
 def steps(units: str) -> Parser:
-    """Reads pairs of (least size, efficiency): by size, the first from 0 on, filled up with ones out of reach."""
+    """Return a parser of pairs (least size, efficiency), sorted by size.
+
+    The first step begins at 0. Further steps at an infinite size fill the table up to ``MOST_STEPS``.
+
+    Args:
+        units: of the sizes.
+    """
 
     def parse(raw: Any, where: str) -> tuple[Any, str]:
         if not isinstance(raw, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in raw):

@@ -232,19 +232,21 @@ def _software_versions() -> str:
 def evaluate(design: Design) -> Metrics:
     """Evaluate one training step of ``design``: time, memory, energy, money, carbon and feasibility.
 
-    A pure function of scalars: it works under ``jit``, ``vmap`` and ``grad``. Never raises and never
-    returns NaN; a design that cannot run has ``feasible = False`` and the bits of its reasons. It is
-    :func:`dse.doors.evaluation.evaluate`, whose operations are kept where all leaves are plain numbers.
+    A pure function of scalars, which works under ``jit``, ``vmap`` and ``grad``. It raises nothing and returns no NaN;
+    a design that cannot run has ``feasible = False`` and the bits of its reasons. Its operations are those of
+    :func:`dse.doors.evaluation.evaluate`, recorded once where all leaves are plain numbers.
 
     Args:
         design: one point of the design space; leaves are plain numbers or traced scalars in SI units.
 
     Returns:
-        Metrics of scalars in SI units (see :class:`dse.types.Metrics`); parts add up to their total.
+        Metrics as scalars [] in SI units (see :class:`dse.types.Metrics`); parts add up to their total.
 
     References:
-        ``dse.sweep.results.provenance.bibliography([])`` lists the works that the model rests on, docs/model each
-        equation with its source.
+        Step time, of ``n`` micro-batches: ``t_step = n t_interval + t_bubble + t_sends + t_data + t_optimizer +
+        t_update`` with ``t_bubble = (p - 1) (t_f + t_b) / v`` for ``p`` stages of ``v`` chunks in 1F1B (Narayanan et
+        al., SC 2021). Utilisation: ``MFU = F / (t_step N R)`` for model FLOPs ``F``, ``N`` devices and peak rate ``R``.
+        docs/model has each equation with its source, ``dse.sweep.results.provenance.bibliography([])`` lists the works.
 
     >>> import dse
     >>> found = dse.evaluate(dse.design("gpt-3-175b", "selene", tp=8, pp=8, dp=16, recompute="full"))
@@ -259,18 +261,21 @@ def evaluate(design: Design) -> Metrics:
 def serve(design: Design) -> ServingMetrics:
     """Evaluate serving with ``design``: latency, throughput, memory, energy, money and feasibility.
 
-    Plain numbers give NumPy scalars, in milliseconds; anything traced gives JAX's, as
-    :func:`dse.doors.serving.serve` does: it works under ``jit``, ``vmap`` and ``grad``.
+    A pure function of scalars, which works under ``jit``, ``vmap`` and ``grad``. Plain numbers give NumPy scalars
+    within milliseconds, traced leaves give those of JAX, as of :func:`dse.doors.serving.serve`.
 
     Args:
         design: one point of the design space, for example ``dse.design("llama-3-70b", "h100", tp=8,
             concurrency=64)``.
 
     Returns:
-        Metrics of scalars in SI units (see :class:`dse.types.ServingMetrics`); parts add up to their total.
+        Metrics as scalars [] in SI units (see :class:`dse.types.ServingMetrics`); parts add up to their total.
 
     References:
-        docs/model/serving.md has each equation with its source.
+        Mean step of continuous batching (Yu et al., OSDI 2022): ``T = (1 - f) T_decode + f T_mixed`` with the share
+        ``f = n I / (O q)`` of steps that carry ``q`` prompt tokens, for ``n`` sequences in flight, prompts of ``I`` and
+        answers of ``O`` tokens. Sequences that fit: ``(u C - M_weights - M_runtime) / M_sequence`` for the share ``u``
+        of the capacity ``C``. docs/model/serving.md has each equation with its source.
 
     >>> import dse
     >>> found = dse.serve(dse.design("llama-3-70b", "h100", "vllm", tp=8, concurrency=64))

@@ -37,7 +37,9 @@ def run(
     workers: int | None = None,
     scheduler: str | None = None,
 ) -> xr.Dataset:
-    """Run a sweep and write its results; :func:`dse.sweep.execute` also returns the summary, without intervals.
+    """Run a sweep and write its results.
+
+    :func:`dse.sweep.execute` does so without intervals, and returns the summary too.
 
     Args:
         spec: path of a specification or ``example:NAME``, a specification, or a grid.

@@ -324,8 +324,8 @@ def value_and_grad(
     Args:
         objective: a metric by name, of training or else of serving; a study, for its own objective; or a function of
             one design that gives a scalar and that JAX can trace.
-        design: what has the leaves that are not told at a call.
-        paths: leaves by which it is differentiated, by full path or any ending that is unique.
+        design: design whose leaves hold where a call gives no others.
+        paths: leaves by which the metric is differentiated, by full path or any ending that is unique.
 
     Returns:
         A function of ``{path: numbers}``, arrays [n] or single numbers in SI units, of any leaves of the design. It

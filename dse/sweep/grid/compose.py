@@ -312,7 +312,7 @@ def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec
         values = functools.reduce(operator.or_, combination, base_values)
         values |= {path: 0.0 for path in unread_paths if path in values}
         for path, value in values.items():
-            if not is_whole(value, least=0 if path.endswith(_MAY_BE_NONE) else 1):
+            if not is_whole(value, minimum=0 if path.endswith(_MAY_BE_NONE) else 1):
                 name = path.rpartition(".")[2]
                 raise InputError(f"{file}: {name}", f"{value:g}", f"a whole number, 1 to {MOST:,}", f"change {name}")
         shapes.append(Shape(**{field: int(values[path]) for field, path in fields.items() if path in values}))

@@ -77,7 +77,7 @@ def _plain(results: Labelled) -> xr.Dataset:
 
 
 def open_results(path: str | Path) -> xr.Dataset:
-    """Return the results of a sweep, lazily loaded, with text labels and designs selectable by label.
+    """Open the results of a sweep, lazily loaded, with text labels and designs selectable by label.
 
     Args:
         path: netCDF4 file of ``dse run``, or of ``to_netcdf`` on a dataset of this function.
@@ -122,7 +122,7 @@ def open_results(path: str | Path) -> xr.Dataset:
 
 
 def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
-    """Return the overview of all designs of a sweep, kept or not.
+    """Return the overview of all designs of a sweep, stored or not.
 
     Args:
         results: a dataset of :func:`dse.run` or :func:`open_results`, or the path of a results file.

@@ -111,15 +111,15 @@ class Difference:
 
 
 def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Difference:
-    """Compare two results files.
+    """Compare two results files design by design.
 
     Args:
         first: file of ``dse run`` or ``dse search``, or one written from it by xarray.
         second: another file.
-        tolerance: relative changes of numbers up to this are ignored.
+        tolerance: largest relative change ``|b - a| / |a|`` of a number that is ignored.
 
     Returns:
-        The difference; ``same`` if all designs and numbers are equal.
+        The difference; ``same`` is true if all designs and numbers are equal.
 
     Raises:
         InputError: for other files, or for one of training and one of serving.

@@ -71,7 +71,7 @@ def test_where_it_is(tmp_path, monkeypatch):
 
 
 def test_only_so_many_are_kept(folder, monkeypatch):
-    monkeypatch.setattr(cache, "_MOST_KEPT", 3)
+    monkeypatch.setattr(cache, "_MAX_FILES", 3)
     for i in range(5):
         cache.save(f"value {i}", i)
     assert len(kept(folder)) == 3 and (folder / "key").exists()

@@ -17,7 +17,7 @@ from dse.doors.studies import STUDIES
 from dse.errors import InputError
 from dse.tools import TOOLS, launch, read_arguments, unfit
 from dse.tools import settings as read
-from dse.tools.engines import longest
+from dse.tools.engines import longest_request
 from dse.tools.options import CACHE_TOKENS
 from dse.types import Precision, Recompute
 
@@ -215,7 +215,7 @@ def test_a_cache_without_room_is_a_limit_of_no_tokens():
         "workload.requests.prompt_tokens": 1000.0,
         "workload.requests.output_tokens": 300.0,
     }
-    tokens, why = longest(values.get)
+    tokens, why = longest_request(values.get)
     assert tokens == 1300.0
     assert why == "the mean prompt and answer, which exceed what the cache of a rank has room for (0 tokens)"
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.model.stage_layers import stage_layers
-from dse.tools.layers import chunk_sizes, chunks_of, layout
+from dse.tools.layers import chunk_count, chunk_sizes, layout
 
 CHUNKS = st.tuples(st.integers(2, 16), st.integers(1, 6))
 
@@ -16,7 +16,7 @@ def test_a_layout_has_all_layers_and_the_chunks_of_the_model(layers, further, ch
     if n > layers + 2:
         return
     sizes, text = chunk_sizes(layers, further, n), layout(layers, further, n)
-    assert sum(sizes) == layers and min(sizes) >= 0 and chunks_of(text) == n
+    assert sum(sizes) == layers and min(sizes) >= 0 and chunk_count(text) == n
     assert text.startswith("E") and text.endswith("L")
     found = stage_layers(float(layers + further), float(stages), float(virtual), float(further))
     largest = -(-(layers + further) // n)
