@@ -30,7 +30,7 @@ from dse.lab.fits.ranges import Covered
 from dse.lab.fits.writing import Revision
 from dse.measured import Skip, comparison, read_cases, rules
 from dse.measured.names import Lookup, accelerator_of
-from dse.measured.prediction import by_structure, evaluate_stack
+from dse.measured.prediction import evaluate_batch, group_by_structure
 from dse.measured.serving import KIND as SERVED
 from dse.measured.serving import METRICS
 from dse.measured.serving_rows import client_slowdown
@@ -124,7 +124,7 @@ class EngineRows:
             )
             engine = dataclasses.replace(engine, request_time=(engine.request_time * clients).astype(np.float32))
             many = dataclasses.replace(many, software=dataclasses.replace(many.software, engine=engine))
-            found = evaluate_stack(many, SERVING)
+            found = evaluate_batch(many, SERVING)
             for name, into in metrics.items():
                 into[:, positions] = np.asarray(getattr(found, name)).reshape(sets, n)
         figures = [metrics[c.metric][:, d] for c, d in zip(self.compared, self.design, strict=True)]
@@ -209,7 +209,7 @@ def rows_of(stack: str, compared: Sequence[comparison.Comparison]) -> EngineRows
     for c in compared:
         known = (len(designs), c.prediction.chosen, client_slowdown(c.measurement.row))
         designs.setdefault(id(c.prediction), known)
-    stacks = by_structure([design for _, design, _ in designs.values()])
+    stacks = group_by_structure([design for _, design, _ in designs.values()])
     groups = tuple((np.array(members), one) for members, one in stacks)
     position = np.array([designs[id(c.prediction)][0] for c in compared])
     clients = np.array([client for *_, client in designs.values()])

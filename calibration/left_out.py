@@ -36,12 +36,12 @@ from dse.measured import comparison, predict_cases, read_cases, read_table
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.kinds import KINDS, kind_of
 from dse.measured.names import Lookup, accelerator_of
-from dse.measured.prediction import evaluate_stack
+from dse.measured.prediction import evaluate_batch
 from dse.measured.uncertainty.distance import HARDWARE, MeasuredPlaces, Place, measured_places, place_of
 from dse.measured.uncertainty.distance import distance_levels as levels_of
 from dse.measured.uncertainty.parts import Uncertainty, perturb, uncertainty_of
 from dse.measured.uncertainty.parts import deviations as deviations_of
-from dse.measured.uncertainty.spreads import spreads_of, total, within
+from dse.measured.uncertainty.spreads import present_spreads, spreads_of, total_deviation
 from dse.types import Software
 
 #: Kernel family → the one that stands in where the generation was never measured.
@@ -121,8 +121,8 @@ def _chip_deviations(compared: Sequence[Comparison], study: Study) -> dict[tuple
     designs, known = [c.prediction.chosen for c in compared], []
     for design, c in zip(designs, compared, strict=True):
         row = c.prediction.case.row
-        spreads = within(design, spreads_of(c.prediction.stack, accelerator_of(row), row.get("system")))
-        known.append({path: total(f) for path, f in spreads.items() if path.startswith("system.")})
+        spreads = present_spreads(design, spreads_of(c.prediction.stack, accelerator_of(row), row.get("system")))
+        known.append({path: total_deviation(f) for path, f in spreads.items() if path.startswith("system.")})
     moved = perturb(designs, [Uncertainty(one, 0.0) for one in known], study)
     found: dict[tuple[str, int, str], float] = {}
     for metric in {c.metric for c in compared}:
@@ -219,7 +219,7 @@ class PlainSteps(StepModel):
                 for i, p in enumerate(self.parameters)
             }
             values = {path: column.astype(np.float32) for path, column in values.items()}
-            times = np.asarray(evaluate_stack(replace(stack, values)).step_time, float)
+            times = np.asarray(evaluate_batch(replace(stack, values)).step_time, float)
             found[:, members] = np.log(times).reshape(sets, len(members))
         return found
 

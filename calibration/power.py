@@ -25,7 +25,7 @@ from dse.lab.fits.fit import Fit, FitProblem, Parameter, differences
 from dse.lab.fits.writing import Revision
 from dse.measured import Case, read_cases
 from dse.measured.energy import METRICS, RelativeStudy, summarize_studies
-from dse.measured.prediction import by_structure, evaluate_stack
+from dse.measured.prediction import evaluate_batch, group_by_structure
 from dse.types import Design, Power
 from dse.types.fields import field_metadata
 
@@ -124,7 +124,7 @@ class PowerRows:
     def residuals(self, z: np.ndarray) -> np.ndarray:
         """log(predicted / measured) of every figure at ``z`` prior spreads."""
         moved = {p.path: _like(self.stack, float(p.value(x))) for p, x in zip(self.parameters, z, strict=True)}
-        metrics = evaluate_stack(replace(self.stack, moved))
+        metrics = evaluate_batch(replace(self.stack, moved))
         found = summarize_studies(self.studies, metrics.step_time, metrics.device_power)
         return np.array([np.log(found[f.study][f.metric] / f.measured) for f in self.figures])
 
@@ -183,7 +183,9 @@ def rows_of(slug: str, cases: Sequence[Case]) -> PowerRows | None:
     if not figures:
         return None
     studies = [study for _, study in known]
-    ((_, stack),) = by_structure([one for study in studies for one in study.designs])  # a chip's are of one structure
+    ((_, stack),) = group_by_structure(
+        [one for study in studies for one in study.designs]
+    )  # a chip's are of one structure
     fixed = {_POWER + name: _like(stack, value) for name, value in CHIPS[slug].fixed.items()}
     return PowerRows(slug, studies, figures, replace(stack, fixed))
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from calibration.left_out import DenseFit, linear, place
 from dse.doors.study_training import TRAINING
-from dse.lab.decide.worth import Belief, Candidate, measurement_value
+from dse.lab.decide.worth import Belief, MeasurementCandidate, measurement_value
 from dse.lab.fits.step_priors import fitted_as
 from dse.lab.fits.step_rows import StepRows, rows_of
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
-from dse.measured.decisions.evidence import RUN
+from dse.measured.decisions.evidence import RUN_DEVIATION
 from dse.measured.names import Lookup
 from dse.measured.uncertainty.distance import MeasuredPlaces, distance_levels
 from dse.measured.uncertainty.posterior import Choice, Posterior, posterior
@@ -86,7 +86,7 @@ class Decision(NamedTuple):
     """Some of them, to choose from."""
 
     belief: Belief
-    runs: list[Candidate]
+    runs: list[MeasurementCandidate]
     changes: np.ndarray  #: measured over predicted, logarithm
     regrets: np.ndarray  #: of choosing each
 
@@ -97,15 +97,15 @@ class Decision(NamedTuple):
 
 
 #: Picks one of the runs that are left.
-Pick = Callable[[Belief, Sequence[Candidate]], int]
+Pick = Callable[[Belief, Sequence[MeasurementCandidate]], int]
 
 
-def by_worth(belief: Belief, runs: Sequence[Candidate]) -> int:
+def by_worth(belief: Belief, runs: Sequence[MeasurementCandidate]) -> int:
     """The run that lowers the expected loss most; where none does, that which tells the designs apart best."""
     return max(range(len(runs)), key=lambda i: (measurement_value(belief, runs[i]), np.ptp(belief.slope(runs[i]))))
 
 
-def as_believed(belief: Belief, runs: Sequence[Candidate]) -> int:
+def as_believed(belief: Belief, runs: Sequence[MeasurementCandidate]) -> int:
     """The run of the design that is believed to be best among those left."""
     return int(np.argmin([belief.losses[int(one.name)] for one in runs]))
 
@@ -139,7 +139,9 @@ def decision(rows: Rows, known: Posterior, members: np.ndarray) -> Decision:
     effects = {key: effect[members] for key, effect in known.effects.items() if effect[members].any()}
     own = known._replace(logs=rows.predicted[members], effects=effects)
     runs = [
-        Candidate(str(i), "run", {key: float(e[i]) for key, e in effects.items() if e[i]}, RUN, 1.0)
+        MeasurementCandidate(
+            str(i), "run", {key: float(e[i]) for key, e in effects.items() if e[i]}, RUN_DEVIATION, 1.0
+        )
         for i in range(len(members))
     ]
     measured = rows.measured[members]

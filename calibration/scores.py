@@ -18,7 +18,7 @@ from scipy import stats
 from calibration.left_out import LeftOut
 from calibration.widths import Figures, weights_of
 from dse.measured.uncertainty import distance
-from dse.measured.uncertainty.parts import SHARE, quantile
+from dse.measured.uncertainty.parts import COVERAGE, quantile
 
 #: Probabilities of the intervals of the reliability diagram.
 SHARES = (0.5, 0.8, 0.95)
@@ -45,8 +45,8 @@ class Score(NamedTuple):
 
 def _unit() -> stats.rv_continuous:
     """Student's t of the forecasts, of deviation one: as wide as a normal one at 80 %."""
-    freedom = distance.freedom()
-    return stats.t(freedom, scale=quantile() / stats.t.ppf(0.5 + 0.5 * SHARE, freedom))
+    freedom = distance.degrees_of_freedom()
+    return stats.t(freedom, scale=quantile() / stats.t.ppf(0.5 + 0.5 * COVERAGE, freedom))
 
 
 def crps(errors: np.ndarray, deviation: np.ndarray) -> np.ndarray:
@@ -71,7 +71,7 @@ def score(known: Figures, deviation: np.ndarray, part: np.ndarray) -> Score:
     weights = weights_of(groups)
     constant = np.array([known.rows[i].baseline for i in at])
     has = np.isfinite(constant)
-    spread = np.full(int(has.sum()), np.quantile(np.abs(constant[has]), SHARE) / quantile() if has.any() else 1.0)
+    spread = np.full(int(has.sum()), np.quantile(np.abs(constant[has]), COVERAGE) / quantile() if has.any() else 1.0)
     spread = np.maximum(spread, 1e-3)
 
     def mean(values: np.ndarray, where: np.ndarray | None = None) -> float:

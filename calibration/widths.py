@@ -21,7 +21,7 @@ from dse import types
 from dse.designs import catalog
 from dse.lab.fits import residuals
 from dse.measured.uncertainty.distance import HARDWARE, MODEL, SOFTWARE
-from dse.measured.uncertainty.parts import SHARE, quantile
+from dse.measured.uncertainty.parts import COVERAGE, quantile
 from dse.types.paths import leaves
 
 #: What may be left out → the group of a row.
@@ -173,14 +173,14 @@ _BINS = 50
 def freedom(known: Sequence[Figures], deviation: Sequence[np.ndarray]) -> float:
     """Degrees of freedom of Student's t with the tails of log errors: by 95 % over 80 % quantiles, groups as equals."""
     ratios = [
-        _quantile(size, weights, 0.95) / _quantile(size, weights, SHARE)
+        _quantile(size, weights, 0.95) / _quantile(size, weights, COVERAGE)
         for one, own in zip(known, deviation, strict=True)
         for size, weights in [(np.abs(one.errors) / own, weights_of(one.groups))]
     ]
     rng, candidates = np.random.default_rng(0), (2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 30.0)
     normal = rng.standard_normal(100_000)
     found = [
-        np.quantile(sizes, 0.95) / np.quantile(sizes, SHARE)
+        np.quantile(sizes, 0.95) / np.quantile(sizes, COVERAGE)
         for nu in candidates
         for sizes in [np.abs(normal * np.sqrt(nu / rng.chisquare(nu, 100_000)))]
     ]
@@ -242,7 +242,7 @@ def _added(names: np.ndarray, groups: int, errors: np.ndarray, others: np.ndarra
     if len(set(names)) < _FEW:
         parts = [names == one for one in set(names)]
         return max(residuals.residual(errors[part], others[part], weights[part]) for part in parts)
-    return residuals.residual(errors, others, weights, min(SHARE * (1.0 + 1.0 / groups), 0.95))
+    return residuals.residual(errors, others, weights, min(COVERAGE * (1.0 + 1.0 / groups), 0.95))
 
 
 #: Vendors, say, that are too few for a share of them.
@@ -271,7 +271,7 @@ def estimates() -> dict[str, float]:
                 if rounded is not None and fitted is not None and fitted.value > 0.0 < rounded.value:
                     group = "share" if bounds.high <= 1.0 else "time" if about[name]["units"] == "s" else "rate"
                     off.setdefault(group, []).append(abs(float(np.log(rounded.value / fitted.value))))
-    return {group: float(np.quantile(errors, SHARE)) / quantile() for group, errors in sorted(off.items())}
+    return {group: float(np.quantile(errors, COVERAGE)) / quantile() for group, errors in sorted(off.items())}
 
 
 class Held(NamedTuple):

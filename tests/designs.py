@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dse import types
 from dse.designs import catalog
-from dse.designs.leaves import known_leaves, replace
+from dse.designs.leaves import all_leaves, replace
 from dse.designs.records import CHIP, OPTIONAL
 from dse.model.choice import plus, times
 from dse.model.layout import lay_out
@@ -207,7 +207,7 @@ _SWITCHES = (
 #: Leaves that may be any number near the one they have; others have tests of their own.
 _NUMBERS = [
     p
-    for p, about in known_leaves().items()
+    for p, about in all_leaves().items()
     if p.startswith(("system.", "software."))
     and not p.endswith(_SWITCHES)
     and about.get("default", 1.0) is not None
@@ -230,7 +230,7 @@ def value(design: Design, path: str) -> float:
 
 def scaled(design: Design, path: str, factor: float) -> Design:
     """A design with one leaf multiplied, inside its bounds; a clock at most the nominal one."""
-    bounds, power = known_leaves()[path]["bounds"], design.system.accelerator.power
+    bounds, power = all_leaves()[path]["bounds"], design.system.accelerator.power
     new = min(max(value(design, path) * factor, bounds.low), bounds.high)
     if path == f"{CHIP}.clock_ratio":
         new = min(new, 1.0)

@@ -15,8 +15,8 @@ from dse.errors import InputError
 from dse.lab.exchange import kineto
 from dse.types import Design
 from dse.views.trace.kernels import device_step
-from dse.views.trace.ledger import ledger_of
-from dse.views.trace.step import step_of
+from dse.views.trace.ledger import step_ledger
+from dse.views.trace.step import schedule_step
 
 #: Faults, and none.
 FAULTS = ("link", "clock", "rank", "recompute", "host", "order", "kernels", "none")
@@ -102,7 +102,7 @@ def _mapping(fault: str, rng: np.random.Generator) -> tuple[dict[str, Any], dict
 
 def _files(design: Design, fault: str, rng: np.random.Generator | None) -> dict[int, list[Event]]:
     """Events of the first rank of each stage, and of a second one of a stage."""
-    step, ledger, place = step_of(design), ledger_of(design), kineto.place_of(design)
+    step, ledger, place = schedule_step(design), step_ledger(design), kineto.place_of(design)
     ranks = [stage * place.of_stage for stage in range(int(design.mapping.pp))]
     if place.of_stage > 1 and rng is not None and (fault == "rank" or (design.mapping.tp > 1 and rng.random() < 0.5)):
         ranks.append(int(rng.choice(ranks)) + 1)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import dse
 from benchmarks.serving.perfect import perfect
-from dse.model.serving.intake import tokens_of_a_step
+from dse.model.serving.intake import output_tokens_per_step
 from dse.types import Serving, ServingMetrics
 
 
@@ -207,7 +207,7 @@ def speculation() -> Iterator[Check]:
     """Expected tokens of a step with ``k`` drafts, ``(1 - a^(k + 1)) / (1 - a)`` (Leviathan et al. 2023)."""
     for drafts, alpha in ((1, 0.7), (3, 0.63), (7, 0.9)):
         expected = sum(alpha**i for i in range(drafts + 1))
-        ours = float(tokens_of_a_step(Serving(drafts=float(drafts), acceptance=alpha)))
+        ours = float(output_tokens_per_step(Serving(drafts=float(drafts), acceptance=alpha)))
         yield Check(
             "speculation (Leviathan et al. 2023)",
             f"{drafts} drafts at {alpha:g}: tokens of a step",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from docs.make.markdown import tight_table
 from dse.designs.catalog.schema import OPERATIONS, SCHEMAS, ChoiceField, NumberField, TableField
 from dse.designs.catalog.value import Parser, number_range, text, texts
-from dse.designs.leaves import known_leaves
+from dse.designs.leaves import all_leaves
 from dse.types import Bounds, choice_name
 from dse.types.fields import YES_OR_NO
 
@@ -200,7 +200,7 @@ def _leaf_lines(kind: str, at: str, fields: TableField) -> Iterator[str]:
 def _most(record: str, keys: Sequence[str]) -> str:
     """Name the leaves of a record: all of them, all but a few, or one by one."""
     others = [
-        name for path in known_leaves() for at, _, name in [path.rpartition(".")] if at == record and name not in keys
+        name for path in all_leaves() for at, _, name in [path.rpartition(".")] if at == record and name not in keys
     ]
     if not others:
         return "all"
@@ -214,7 +214,7 @@ def _codes(names: Iterable[str]) -> str:
 def _records(key: str, field: Parser) -> list[str]:
     """Paths of the records that have a key as a leaf of the same meaning; the most of them that share it."""
     meaning = getattr(field, "meaning", "")
-    paths = (path.rpartition(".") for path, about in known_leaves().items() if meaning == about["long_name"])
+    paths = (path.rpartition(".") for path, about in all_leaves().items() if meaning == about["long_name"])
     return [record for record, _, name in paths if name == key] if meaning else []
 
 

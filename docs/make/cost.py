@@ -14,12 +14,12 @@ from docs.make.command import page_parser
 from docs.make.markdown import filed, fill, publish, table
 from dse import types
 from dse.designs import catalog
-from dse.designs.leaves import known_leaves, short_name
+from dse.designs.leaves import all_leaves, short_name
 from dse.designs.records import OF_MONEY
 from dse.io import quantities
 from dse.measured.comparison import compare
 from dse.model.money.device import Bill, bill
-from dse.types import Made
+from dse.types import Manufacture
 from dse.types.choices import choice_name
 from dse.types.paths import build
 
@@ -56,7 +56,9 @@ def _rows() -> str:
 
 def bill_of(name: str) -> Bill:
     """The bill of an accelerator of the catalogue."""
-    device = dataclasses.replace(catalog.record(types.Accelerator, name), made=build(Made, catalog.made(name)))
+    device = dataclasses.replace(
+        catalog.record(types.Accelerator, name), made=build(Manufacture, catalog.manufacture(name))
+    )
     return Bill(*map(float, bill(device)))
 
 
@@ -97,7 +99,7 @@ def _hours() -> str:
 
 def _leaves() -> str:
     rows = []
-    for path, about in known_leaves().items():
+    for path, about in all_leaves().items():
         if not path.startswith(tuple(f"{record}." for record in OF_MONEY)):
             continue
         units, default = about["units"], about["default"]

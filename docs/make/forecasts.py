@@ -88,7 +88,7 @@ def forecasts_of(entries: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
         if not metrics["feasible"][0]:
             continue
         choice = Choice("", made, catalog.resolve("software", stack), accelerator_of(system), workload)
-        at = distance.levels_of(choice.stack, choice.accelerator, made, workload)
+        at = distance.design_levels(choice.stack, choice.accelerator, made, workload)
         found = intervals_of([choice], METRICS[entry["study"]], study)
         for metric in METRICS[entry["study"]]:
             if not (ends := found.get(metric, [None])[0]):

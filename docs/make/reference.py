@@ -16,7 +16,7 @@ from docs.make.markdown import fill, linked, publish, tight_table
 from dse.cli.listing import listing
 from dse.designs import catalog
 from dse.designs.catalog.schema import SCHEMAS
-from dse.designs.leaves import known_leaves
+from dse.designs.leaves import all_leaves
 from dse.doors.studies import STUDIES
 from dse.errors import THEIRS
 from dse.types import choice_name
@@ -61,7 +61,7 @@ def _leaves() -> list[str]:
     names: dict[str, dict[str, str]] = {}
     for row in listing("leaves").rows:
         record, _, leaf = row[5].rpartition(".")
-        values = _values(known_leaves()[row[5]])
+        values = _values(all_leaves()[row[5]])
         meaning = row[2].removesuffix(": 1 yes") if values in ("0, 1", "[0,1]") else row[2]
         records.setdefault(record, []).append((leaf, row[1], meaning, values, _default(row[4], row[1])))
         names.setdefault(record, {})[leaf] = row[0]

@@ -60,4 +60,4 @@ def draw(lines: Sequence[dict[str, str]], path: Path) -> None:
             handles |= dict(zip(labels, found, strict=True))
         style.legend_below(figure, list(handles.values()), list(handles))
         style.set_title(figure, "Held by intervals of 50, 80 and 95 %, by group left out")
-        style.save(style.laid_out(figure, 2.0), path, force=True)
+        style.save(style.freeze_layout(figure, 2.0), path, force=True)

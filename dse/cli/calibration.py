@@ -21,17 +21,22 @@ def _show_columns(requested: bool) -> None:
 
 @report_errors
 def _print_columns() -> None:
-    from dse.measured import READ, SERVED, WRITTEN
+    from dse.measured import OUTPUT_COLUMNS, SERVING_COLUMNS, STEP_COLUMNS
 
     out = show.console()
-    for title, columns in (("read from tables of training steps:", READ), ("\nread from tables of serving:", SERVED)):
+    for title, columns in (
+        ("read from tables of training steps:", STEP_COLUMNS),
+        ("\nread from tables of serving:", SERVING_COLUMNS),
+    ):
         rows = [[", ".join(column.names), column.meaning, column.otherwise] for column in columns]
         heads = ["column (or)", "what it says", "where it is empty"]
         out.print(title, style="bold")
         show.print_table(out, heads, rows, left=heads, prose=heads)
     out.print("\nwritten:", style="bold")
     heads = ["column", "what it says"]
-    show.print_table(out, heads, [[name, meaning] for name, meaning in WRITTEN.items()], left=heads, prose=heads[1:])
+    show.print_table(
+        out, heads, [[name, meaning] for name, meaning in OUTPUT_COLUMNS.items()], left=heads, prose=heads[1:]
+    )
     out.print("\nTables of kernels and of energy have columns of their own: docs/kernels.md, docs/energy.md.")
 
 

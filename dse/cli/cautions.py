@@ -20,9 +20,9 @@ def range_cautions(design: Design, software: str, system: str, metrics: Mapping[
         system: name of its system or accelerator.
         metrics: its metrics by name.
     """
-    from dse.designs.calibrated import accelerator_of, beyond, lookup_of
+    from dse.designs.calibrated import accelerator_of, lookup_of, uncalibrated_quantities
 
-    return beyond(software, lookup_of(design, metrics), accelerator_of(system))
+    return uncalibrated_quantities(software, lookup_of(design, metrics), accelerator_of(system))
 
 
 def all_cautions(
@@ -50,10 +50,10 @@ def design_cautions(
     design: Design, workload: str, system: str, software: str, metrics: Mapping[str, float], study: Study
 ) -> list[str]:
     """Return cautions on vendor, context, kind of stack and unused devices of a design."""
-    from dse.designs.calibrated import accelerator_of, beyond_context, lookup_of, vendor_note, without_engine
+    from dse.designs.calibrated import accelerator_of, context_note, lookup_of, training_stack_note, vendor_note
 
-    engines = without_engine([software]) if study.name == "serving" else ""
-    context = beyond_context(workload, lookup_of(design, metrics))
+    engines = training_stack_note([software]) if study.name == "serving" else ""
+    context = context_note(workload, lookup_of(design, metrics))
     vendor = vendor_note(software, accelerator_of(system))
     return [*filter(None, (vendor, context, engines, _unused_devices_note(design)))]
 

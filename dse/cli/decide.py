@@ -60,12 +60,12 @@ def decide(
     status 1 where no design can run. With --measured the designs are as believed after these rows.
     """
     from dse.measured.decisions.choice import decide as decided
-    from dse.measured.decisions.evidence import read
-    from dse.measured.decisions.scenarios import parsed
+    from dse.measured.decisions.evidence import read_evidence
+    from dse.measured.decisions.scenarios import parse_scenarios
 
     study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
-    futures = [future for text in scenario or [] for future in parsed(text)]
-    rows = read(measured, study) if measured else None
+    futures = [future for text in scenario or [] for future in parse_scenarios(text)]
+    rows = read_evidence(measured, study) if measured else None
     decisions = [
         decided(choices, name, study, more_is_better(name, study), futures, rows) for name in metric or [objective]
     ]
@@ -331,13 +331,13 @@ def _choice_text(verdict: Verdict | None, scope: str, ties: list[str], short: di
 
 def _sentences(decision: Decision, short: dict[str, str]) -> list[str]:
     """Return ties, robust choices and main sources of the difference, a line each."""
-    from dse.designs.leaves import known_leaves
-    from dse.measured.uncertainty.distance import WORDS
+    from dse.designs.leaves import all_leaves
+    from dse.measured.uncertainty.distance import PART_DESCRIPTIONS
 
     def word(name: str) -> str:
-        leaves = known_leaves()
+        leaves = all_leaves()
         description = leaves[name]["long_name"].partition(";")[0] if name in leaves else name.removeprefix("software.")
-        return WORDS.get(name) or description
+        return PART_DESCRIPTIONS.get(name) or description
 
     parts = [f"{word(name)} {show.percent(share)}" for name, share in [*decision.shares.items()][:_PARTS]]
     flips = [outcome.scenario for outcome in decision.outcomes[1:] if outcome.best not in ("", decision.best.name)]

@@ -31,8 +31,8 @@ def print_reasons(out: Console, reasons: dict[str, int], study: Study) -> None:
 
 def label(name: str, value: Any) -> str:
     """Format the value of an axis, with units."""
-    from dse.designs.leaves import known_leaves, leaf_path
+    from dse.designs.leaves import all_leaves, leaf_path
 
     if isinstance(value, bool | str):
         return show.setting(value)
-    return show.setting(value, known_leaves()[leaf_path(name)]["units"])
+    return show.setting(value, all_leaves()[leaf_path(name)]["units"])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.doors.study import Study
-    from dse.measured.uncertainty.intervals import Judged
+    from dse.measured.uncertainty.intervals import DesignIntervals
     from dse.measured.uncertainty.parts import MetricInterval
     from dse.types import Design
     from dse.views.explanation import Explanation, OperatorRow, Reason, Share
@@ -62,7 +62,7 @@ def evaluate(
     """
     from dse.designs.calibrated import range_note
     from dse.doors.studies import STUDIES
-    from dse.doors.study import made_up_carbon, made_up_price
+    from dse.doors.study import carbon_assumption, price_assumption
     from dse.views.explanation import explain
 
     study = STUDIES["serving" if serving else "training"]
@@ -78,7 +78,7 @@ def evaluate(
     with_intervals = uncertainty and explanation.has_step
     interval_set = _intervals(design, workload, stack, system, explanation, study, with_intervals, request.set_leaves)
     if as_json:
-        estimate_notes = (made_up_price(explanation.metrics, design), made_up_carbon(explanation.metrics, design))
+        estimate_notes = (price_assumption(explanation.metrics, design), carbon_assumption(explanation.metrics, design))
         caution_texts += filter(None, estimate_notes)  # the tables print them with the totals
         intervals = _document(interval_set) if uncertainty else {}
         show.document(
@@ -177,14 +177,14 @@ def _intervals(
     study: Study,
     enabled: bool,
     set_leaves: frozenset[str],
-) -> Judged:
+) -> DesignIntervals:
     """Evaluate the 80 % intervals of headline metrics, none where not ``enabled``."""
     from dse.designs.calibrated import accelerator_of
     from dse.designs.catalog import resolve
-    from dse.measured.uncertainty.intervals import Judged, intervals
+    from dse.measured.uncertainty.intervals import DesignIntervals, intervals
 
     if not enabled:
-        return Judged({}, {})
+        return DesignIntervals({}, {})
     metrics = explanation.metrics
     headline_metrics = {name: metrics[name] for name in (*study.headline(metrics), *study.totals) if name in metrics}
     return intervals(
@@ -199,7 +199,7 @@ def _intervals(
     )
 
 
-def _document(interval_set: Judged) -> dict[str, Any]:
+def _document(interval_set: DesignIntervals) -> dict[str, Any]:
     """Convert intervals and their sources to JSON-ready values."""
     return {
         "intervals": {name: list(ends) for name, ends in interval_set.bounds.items()},
@@ -207,12 +207,12 @@ def _document(interval_set: Judged) -> dict[str, Any]:
     }
 
 
-def _interval_note(interval_set: Judged, study: Study) -> str:
+def _interval_note(interval_set: DesignIntervals, study: Study) -> str:
     """Describe the sources of the first interval, in one line."""
-    from dse.measured.uncertainty.distance import WORDS
+    from dse.measured.uncertainty.distance import PART_DESCRIPTIONS
 
     name = next(iter(interval_set.bounds), "")
-    parts = (f"{WORDS[part]} {show.percent(share)}" for part, share in interval_set.reasons(name).items())
+    parts = (f"{PART_DESCRIPTIONS[part]} {show.percent(share)}" for part, share in interval_set.reasons(name).items())
     return f"80 % interval of {study.long_names[name]}, shares of its variance: {', '.join(parts)}" if name else ""
 
 
@@ -266,7 +266,7 @@ def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
         out.print(Text(f"  {reason.meaning}: {reason.numbers}{fix}"), soft_wrap=True)
 
 
-def _print(explanation: Explanation, interval_set: Judged, design: Design, study: Study) -> None:
+def _print(explanation: Explanation, interval_set: DesignIntervals, design: Design, study: Study) -> None:
     """Print an explanation."""
     out, bounds = show.console(), interval_set.bounds
     metric = explanation.elasticity_of.replace("_", " ")

@@ -28,7 +28,7 @@ def list_examples(context: typer.Context, as_json: Json = False) -> None:
         return
     from dse.io import examples
 
-    example_list = examples.listed()
+    example_list = examples.all_examples()
     if as_json:
         show.document([example._asdict() for example in example_list])
         return
@@ -52,7 +52,7 @@ def show_example(
     """Print an example, or copy it to a file of your own."""
     from dse.io import examples, outputs
 
-    text = examples.found(name).file.read_text(encoding="utf-8")
+    text = examples.find_example(name).file.read_text(encoding="utf-8")
     if output is None:
         print(text, end="")
         return

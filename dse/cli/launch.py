@@ -15,7 +15,7 @@ from dse.cli.options import AnyOption, Devices, Json, Settings, Stack, System, W
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 if TYPE_CHECKING:
-    from dse.tools import Stated
+    from dse.tools import ArgumentValues
     from dse.types import Design, Requests
 
 
@@ -68,14 +68,14 @@ def launch(
     from dse.views.explanation import infeasibility_reasons
 
     tool_info = launching.tool_of(tool)
-    study, tool_arguments = STUDIES[tool_info.study], launching.Stated({}, {})
+    study, tool_arguments = STUDIES[tool_info.study], launching.ArgumentValues({}, {})
     if arguments is not None:
         tool_arguments = launching.read_arguments(tool, _text(arguments))
     setting_texts = _settings_by_path(settings or [], tool_info.study == "serving")
     engines = ", ".join(sorted(name for name, entry in launching.TOOLS.items() if entry.study == "serving"))
     to_serve = f"name a tool that serves: --for {engines}"
 
-    def apply_arguments(tool_arguments: Stated) -> tuple[list[str], EvaluateRequest]:
+    def apply_arguments(tool_arguments: ArgumentValues) -> tuple[list[str], EvaluateRequest]:
         paths = {name: leaf_path(name) for name in tool_arguments.settings}
         read_settings = [
             f"{name}={_setting(paths[name], value)}"
@@ -96,7 +96,7 @@ def launch(
     line = launching.launch(request.design, tool, study, workload, request.stack, role, form, system)
     takes_comments = not line.text.startswith("{")  # DeepSpeed's file is JSON
     unsaid = {short_name(path): value for path, value in line.unsaid.items()}
-    hardware, reasons = launching.unfit(tool, system), infeasibility_reasons(request.design, study)
+    hardware, reasons = launching.unsupported_hardware(tool, system), infeasibility_reasons(request.design, study)
     status = NOTHING_FEASIBLE if any(reason.name not in _NO_OPTION for reason in reasons) else 0
     if as_json:
         show.document(
@@ -180,7 +180,7 @@ _NO_OPTION = ("stack_lacks",)
 _NO_LEAVES = ("n_devices", "software")
 
 
-def _argument_remarks(tool_arguments: Stated, setting_texts: dict[str, str]) -> Iterator[str]:
+def _argument_remarks(tool_arguments: ArgumentValues, setting_texts: dict[str, str]) -> Iterator[str]:
     """Yield remarks on ignored arguments: overridden by ``--set``, of other tools, or not read."""
     from dse.designs.leaves import leaf_path, leaf_value
 
@@ -204,18 +204,18 @@ def _number(text: str) -> Any:
 
 def _value(path: str, value: float) -> str:
     """Format a leaf's value, by name for a choice."""
-    from dse.designs.leaves import known_leaves
+    from dse.designs.leaves import all_leaves
     from dse.types import choice_name
 
-    enum = known_leaves()[path].get("enum")
+    enum = all_leaves()[path].get("enum")
     return choice_name(enum(int(value))) if enum else f"{value:.12g}"
 
 
 def _setting(path: str, value: float) -> str:
     """Format a leaf's value for ``--set``, with its unit."""
-    from dse.designs.leaves import known_leaves
+    from dse.designs.leaves import all_leaves
 
-    units = known_leaves()[path]["units"]
+    units = all_leaves()[path]["units"]
     return _value(path, value) + ("" if units == "1" else units)
 
 

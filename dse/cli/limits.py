@@ -13,7 +13,7 @@ from dse.designs import catalog
 from dse.designs.composing import design
 from dse.designs.leaves import leaf_path
 from dse.doors.studies import STUDIES
-from dse.fleet import ROLES, Demand, Fleet, Workers, worker_settings
+from dse.fleet import ROLES, Fleet, ServiceDemand, WorkerGroup, worker_settings
 from dse.measured.decisions.choice import Choice, intervals_of
 from dse.measured.uncertainty.parts import MetricInterval, quantile
 from dse.measured.uncertainty.posterior import posterior
@@ -59,7 +59,7 @@ def plan_intervals(
     return {name: _plan_interval(ends[0], values[name]) for name, ends in intervals.items() if ends[0]}
 
 
-def fleet_intervals(fleet: Fleet, demand: Demand) -> dict[str, PlanInterval]:
+def fleet_intervals(fleet: Fleet, demand: ServiceDemand) -> dict[str, PlanInterval]:
     """Evaluate the intervals of a fleet's times and cost, of the first token by its first workers, else by its last."""
     (first, token), (prompts, answers) = demand.metrics, (fleet.workers[0], fleet.workers[-1])
     values = {first: fleet.first_token, token: fleet.token, "cost_per_device_hour": fleet.hourly}
@@ -69,7 +69,7 @@ def fleet_intervals(fleet: Fleet, demand: Demand) -> dict[str, PlanInterval]:
     return {name: _plan_interval(ends[name], value) for name, value in values.items() if ends.get(name)}
 
 
-def cheapest_probabilities(fleets: Sequence[Fleet], demand: Demand) -> list[float]:
+def cheapest_probabilities(fleets: Sequence[Fleet], demand: ServiceDemand) -> list[float]:
     """Return the probability of each fleet to be the cheapest, at as many workers as its throughput asks for."""
     plans = [
         [
@@ -84,7 +84,7 @@ def cheapest_probabilities(fleets: Sequence[Fleet], demand: Demand) -> list[floa
     return least_cost_probabilities(plans, "cost_per_token", "serving")
 
 
-def _worker(workers: Workers, fleet: Fleet, demand: Demand, at_rate: bool = True) -> Choice:
+def _worker(workers: WorkerGroup, fleet: Fleet, demand: ServiceDemand, at_rate: bool = True) -> Choice:
     """Build the design of one of the workers of a fleet, at its load."""
     settings = worker_settings(workers, demand, at_rate) | ROLES[workers.role]
     return choice_of(demand.workload, fleet.accelerator, fleet.software, "serving", workers.devices, **settings)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dse.designs import catalog
-from dse.designs.leaves import known_leaves, short_name
+from dse.designs.leaves import all_leaves, short_name
 from dse.designs.records import PLAIN_MAPPING
 from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
@@ -67,7 +67,7 @@ def _leaves(_: Sequence[Study]) -> Listing:
     title = "leaves of a design: for --set, dse.design, [workload] [system] [mapping] [software], [axes], expressions"
     rows = (
         (short_name(path), _units(metadata), metadata["long_name"], _allowed(metadata), _default(path, metadata), path)
-        for path, metadata in known_leaves().items()
+        for path, metadata in all_leaves().items()
     )
     return Listing(title, ("name", "unit", "meaning", "allowed", "default", "path"), tuple(rows))
 
@@ -93,17 +93,17 @@ def _study_rows(studies: Sequence[Study], cells: Callable[[str, Study], tuple[st
 def _axes(_: Sequence[Study]) -> Listing:
     """List the axes of sweeps and searches."""
     from dse.spec.axes import RULES
-    from dse.spec.space import NAMED
+    from dse.spec.space import CATALOGUE_KEYS
     from dse.sweep.grid.degrees import ALL_DEGREES
 
     names = (
         (key, "", f"{kind} of the catalogue", f"a list of names: dse catalog list {kind}")
-        for key, (kind, _) in NAMED.items()
+        for key, (kind, _) in CATALOGUE_KEYS.items()
     )
     rules = " or ".join(f'"{rule}"' for rule in RULES)
     leaves = (
         (short_name(path), _units(metadata), metadata["long_name"], _values(metadata, path in ALL_DEGREES[1:], rules))
-        for path, metadata in known_leaves().items()
+        for path, metadata in all_leaves().items()
     )
     return Listing("axes of sweeps and searches: for [axes]", ("name", "unit", "meaning", "values"), (*names, *leaves))
 
@@ -116,22 +116,22 @@ def _constraints(studies: Sequence[Study]) -> Listing:
     )
     metrics = (row[:-1] for row in _study_rows(studies, lambda name, study: ("metric", study.long_names[name])))
     leaves = (
-        (short_name(path), _units(metadata), "leaf", metadata["long_name"]) for path, metadata in known_leaves().items()
+        (short_name(path), _units(metadata), "leaf", metadata["long_name"]) for path, metadata in all_leaves().items()
     )
     return Listing(title, ("name", "unit", "is a", "meaning"), (*metrics, *leaves))
 
 
 def _columns(_: Sequence[Study]) -> Listing:
     """List the columns of tables."""
-    from dse.measured import READ, SERVED, WRITTEN
+    from dse.measured import OUTPUT_COLUMNS, SERVING_COLUMNS, STEP_COLUMNS
 
     title = "columns of tables of training steps, and of serving: read by dse predict and dse validate, or written"
     read_rows = (
         (", ".join(column.names), use, column.meaning, column.otherwise)
-        for use, columns in (("read", READ), ("read of serving", SERVED))
+        for use, columns in (("read", STEP_COLUMNS), ("read of serving", SERVING_COLUMNS))
         for column in columns
     )
-    written_rows = ((name, "written", meaning, "") for name, meaning in WRITTEN.items())
+    written_rows = ((name, "written", meaning, "") for name, meaning in OUTPUT_COLUMNS.items())
     return Listing(title, ("name", "is", "meaning", "where it is empty"), (*read_rows, *written_rows))
 
 

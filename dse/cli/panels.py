@@ -38,7 +38,7 @@ def with_plugins(core: Mapping[str, Mapping[str, Command]]) -> dict[str, dict[st
 def _plugin_registrations(names: set[str]) -> Iterator[tuple[str, Registration]]:
     """Yield name and registration of the commands of entry points."""
     entries = plugins.plugins(plugins.COMMANDS)
-    if not any(map(plugins.is_own, entries.values())):
+    if not any(map(plugins.is_builtin, entries.values())):
         show.note("commands of the lab (page, calibrate, …) are missing: install the package again")
     for name, entry in entries.items():
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dse.cli.limits import PlanInterval
-    from dse.fleet import Cluster, Demand, Fleet, Plan, RunPlan, Workers
+    from dse.fleet import Cluster, Fleet, RunPlan, ServiceDemand, ServicePlan, WorkerGroup
 
 #: Maximum numbers of devices by default.
 _SERVING_DEVICES, _TRAINING_DEVICES = 64, 16384
@@ -116,14 +116,16 @@ def _plan_service(
     """Plan a service and print it."""
     from dse.cli.limits import cheapest_probabilities, fleet_intervals
     from dse.designs import catalog
-    from dse.fleet import Demand, provision
+    from dse.fleet import ServiceDemand, provision
 
     (first_limit, first_statistic), (token_limit, token_statistic) = (
         _limit(text, option) for text, option in zip(limits, ("--ttft", "--tpot"), strict=True)
     )
     model = catalog.resolve("workload", workload)
     service_plan = provision(
-        Demand(model, names, rate, *lengths, first_limit, token_limit, max_devices, first_statistic, token_statistic)
+        ServiceDemand(
+            model, names, rate, *lengths, first_limit, token_limit, max_devices, first_statistic, token_statistic
+        )
     )
     intervals = [fleet_intervals(fleet, service_plan.demand) for fleet in service_plan.fleets]
     cheapest = cheapest_probabilities(service_plan.fleets, service_plan.demand)
@@ -162,7 +164,7 @@ def _probabilities_text(intervals: dict[str, PlanInterval], limits: dict[str, fl
 
 
 def _document(
-    service_plan: Plan, intervals: Sequence[dict[str, PlanInterval]], cheapest: Sequence[float]
+    service_plan: ServicePlan, intervals: Sequence[dict[str, PlanInterval]], cheapest: Sequence[float]
 ) -> dict[str, Any]:
     """Convert a plan of a service to JSON-ready values."""
     limits = service_plan.demand.limits
@@ -211,7 +213,7 @@ def _workers_document(fleet: Fleet) -> dict[str, Any]:
 _WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token"}
 
 
-def _print(service_plan: Plan, intervals: Sequence[dict[str, PlanInterval]], cheapest: Sequence[float]) -> None:
+def _print(service_plan: ServicePlan, intervals: Sequence[dict[str, PlanInterval]], cheapest: Sequence[float]) -> None:
     """Print a plan of a service."""
     out, demand = show.console(), service_plan.demand
     words = {
@@ -257,7 +259,7 @@ def _print(service_plan: Plan, intervals: Sequence[dict[str, PlanInterval]], che
             out.print(Text(_launch(workers, service_plan.fleets[0], demand)), soft_wrap=True)
 
 
-def _launch(workers: Workers, fleet: Fleet, demand: Demand) -> str:
+def _launch(workers: WorkerGroup, fleet: Fleet, demand: ServiceDemand) -> str:
     """Return the command that starts one of the workers of a fleet, by vLLM where no tool has the stack's name.
 
     With the load of one of them, so that ``dse evaluate --serving`` of its settings has the times of the plan.
@@ -317,12 +319,12 @@ def _print_table(
             out.print(Text(text), soft_wrap=True)
 
 
-def _row(fleet: Fleet, service_plan: Plan, cheapest: float) -> list[str]:
+def _row(fleet: Fleet, service_plan: ServicePlan, cheapest: float) -> list[str]:
     """Return the cells of a fleet."""
     margins = ", ".join(f"{100.0 * share:.0f} %" for share in fleet.margins(service_plan.demand).values())
     mapping_text = "; ".join(f"{workers.role} {_degrees(workers.degrees)}".strip() for workers in fleet.workers)
 
-    def per_role(text: Callable[[Workers], str]) -> str:
+    def per_role(text: Callable[[WorkerGroup], str]) -> str:
         return " + ".join(map(text, fleet.workers))
 
     return [

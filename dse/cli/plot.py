@@ -94,7 +94,7 @@ def plot(
         kinds = [kind or FigureKind.breakdown] if kind or output else figures.suited(dataset)
         paths = {figure_kind: output or figure_path(results, figure_kind, ending) for figure_kind in kinds}
         for path in paths.values():
-            outputs.checked(path, force, [results])
+            outputs.check_output(path, force, [results])
         for figure_kind, path in paths.items():
             figure = figures.KINDS[figure_kind](dataset) if scale is None else figures.interactivity(dataset, scale)
             print(figures.save(figure, path, force, [results]))

@@ -17,7 +17,7 @@ from dse.errors import InputError
 from dse.io.outputs import replacing
 
 if TYPE_CHECKING:
-    from dse.fleet import Candidate, Match, MatchedPools, PoolFleet
+    from dse.fleet import Match, MatchedPools, PoolCandidate, PoolFleet
 
 
 @report_errors
@@ -57,7 +57,7 @@ def pools(
     n_devices under [pools] also finds whole workers: fronts of pools and of engines that do both over latency and rate.
     """
     from dse.fleet import match
-    from dse.io.outputs import checked
+    from dse.io.outputs import check_output
 
     if output and output.suffix.lower() != ".csv":
         raise InputError(f"output {output}", repr(output.suffix), ".csv", f"name {output.with_suffix('.csv')}")
@@ -66,7 +66,7 @@ def pools(
 
         check_ending(figure)
     for path in filter(None, (output, figure)):
-        checked(path, force, [specification])
+        check_output(path, force, [specification])
     matched = match(specification)
     if (output or figure or tool) and not matched.fleets:
         raise InputError(
@@ -269,7 +269,7 @@ def _match_document(pair: Match, matched: MatchedPools) -> dict[str, Any]:
     }
 
 
-def _design(part: Candidate) -> dict[str, Any]:
+def _design(part: PoolCandidate) -> dict[str, Any]:
     """Convert a pool to JSON-ready values."""
     labels = {name: value.item() if hasattr(value, "item") else value for name, value in part.labels.items()}
     return {"accelerator": part.accelerator, **labels, "requests_per_second": part.rate, "n_devices": part.devices}
@@ -351,7 +351,7 @@ class _PoolNames(NamedTuple):
             )
         )
 
-    def name(self, part: Candidate) -> str:
+    def name(self, part: PoolCandidate) -> str:
         """Name a pool by accelerator, devices, degrees above 1, differing choices, swept leaves and requests in flight.
 
         Pools of one device are ``h100-sxm-80gb, 4 in flight``.

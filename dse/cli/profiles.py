@@ -96,7 +96,7 @@ def tables(
     from dse.measured.comparison import write_lines
 
     for path in filter(None, (output, rows)):
-        outputs.checked(path, force, paths)
+        outputs.check_output(path, force, paths)
     profile_rows = profiles.read(paths, run_cells.cells())
     for note in profile_rows.notes:
         show.note(note)

@@ -39,9 +39,9 @@ def print_proof(out: Console, proof: Proof, problem: Problem) -> None:
 
 def _leaf(path: str, value: float) -> str:
     """Format a leaf with its value."""
-    from dse.designs.leaves import known_leaves
+    from dse.designs.leaves import all_leaves
 
-    parts, metadata = path.split("."), known_leaves()[path]
+    parts, metadata = path.split("."), all_leaves()[path]
     name = parts[-1] if parts[0] == "mapping" else ".".join(parts[-2:])
     text = metadata["enum"](int(value)).name if "enum" in metadata else show.setting(value, metadata["units"])
     return f"{name} {text}"

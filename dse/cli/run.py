@@ -19,7 +19,7 @@ from dse.cli.designs import SHORT, label, print_reasons
 from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
-from dse.io.examples import located
+from dse.io.examples import resolve_path
 from dse.io.outputs import UnwritableFolderError
 from dse.io.workers import local_cluster
 from dse.views.figures import check, draw, missing_requirement
@@ -70,7 +70,7 @@ def run(
     """
     share = _shard(shard) if shard is not None else None
     with contextlib.ExitStack() as stack:
-        spec_exists = workers is not None and located(sweep).is_file()
+        spec_exists = workers is not None and resolve_path(sweep).is_file()
         cluster = stack.enter_context(local_cluster(workers)) if workers is not None and spec_exists else workers
         figure = figure and not share
         start_s = time.perf_counter()

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.doors.study import Study
-    from dse.optimizers import Outcome, Problem
-    from dse.optimizers.codesign.chip import Chip
+    from dse.optimizers import Problem, SearchOutcome
+    from dse.optimizers.codesign.chip import DescentChip
 
 #: Number of designs below which enumeration is better.
 ENUMERABLE = 1e9
@@ -76,10 +76,10 @@ def search(
     For continuous axes and for spaces too large to enumerate. An interrupted search resumes where it stopped. There are
     no figures of a descent.
     """
-    from dse.designs.leaves import MOST
+    from dse.designs.leaves import MAX_COUNT
     from dse.spec.document import LARGEST
 
-    for name, value, most in (("--seconds", seconds, LARGEST), ("--evaluations", evaluations, MOST)):
+    for name, value, most in (("--seconds", seconds, LARGEST), ("--evaluations", evaluations, MAX_COUNT)):
         if value is not None and not 0 < value <= most:
             raise InputError(name, str(value), f"a number above 0, up to {most:g}", "leave it out: the file has one")
     check_range("--gap", gap, 0.0, 1.0, "write --gap 0.005 for 0.5 %")
@@ -113,7 +113,7 @@ def search(
     return _finish(outcome, problem, figure, as_json, force)
 
 
-def _finish(outcome: Outcome, problem: Problem, figure: bool, as_json: bool, force: bool) -> int:
+def _finish(outcome: SearchOutcome, problem: Problem, figure: bool, as_json: bool, force: bool) -> int:
     """Print the results, draw, print the paths of outputs, and return the exit status."""
     figures: list[Path] = []
     if not as_json:
@@ -153,7 +153,7 @@ def size(problem: Problem) -> str:
     return text
 
 
-def _as_dict(outcome: Outcome, problem: Problem) -> dict[str, Any]:
+def _as_dict(outcome: SearchOutcome, problem: Problem) -> dict[str, Any]:
     """Convert an outcome to JSON-ready values."""
     document = dataclasses.asdict(outcome) | {"output": str(outcome.output), "any_feasible": outcome.any_feasible}
     document |= {"caution": outcome.caution, "cautions": list(outcome.cautions)}
@@ -171,7 +171,7 @@ def _as_dict(outcome: Outcome, problem: Problem) -> dict[str, Any]:
     return document
 
 
-def _print(outcome: Outcome, problem: Problem) -> None:
+def _print(outcome: SearchOutcome, problem: Problem) -> None:
     """Print an outcome."""
     out = show.console()
     objectives = [text.replace("_", " ") for text in outcome.objectives]
@@ -215,7 +215,7 @@ def _print(outcome: Outcome, problem: Problem) -> None:
         print_reasons(out, outcome.reasons, problem.study)
 
 
-def _print_chip(out: Console, chip: Chip) -> None:
+def _print_chip(out: Console, chip: DescentChip) -> None:
     """Print a chip, its best mappings, what it is short of, and its active limits."""
     hardware = [[row.name, show.setting(row.value, row.units)] for row in chip.hardware]
     if chip.cost is not None:
@@ -244,7 +244,7 @@ def _print_chip(out: Console, chip: Chip) -> None:
         out.print(Text(_stack_rounding_note(chip)), soft_wrap=True)
 
 
-def _stack_rounding_note(chip: Chip) -> str:
+def _stack_rounding_note(chip: DescentChip) -> str:
     """Describe the losses of whole numbers of memory stacks against the continuous size."""
     losses = {entry["stacks"]: entry["loss"] for entry in chip.whole_stacks}
     loss_texts = [
@@ -267,7 +267,7 @@ def _print_files(files: list[Path]) -> None:
         out.print(Text(str(file)), soft_wrap=True)
 
 
-def _print_methods(out: Console, outcome: Outcome) -> None:
+def _print_methods(out: Console, outcome: SearchOutcome) -> None:
     """Print the results of each method's seeds, before and after the polish, with evaluations and time."""
     rows = []
     for method, count in outcome.evaluations.items():
@@ -296,7 +296,7 @@ def _gap_cells(gaps: list[float | None]) -> list[str]:
     ]
 
 
-def _print_best(out: Console, outcome: Outcome, study: Study) -> None:
+def _print_best(out: Console, outcome: SearchOutcome, study: Study) -> None:
     """Print objectives, axes and methods of the best designs, equally printed ones once."""
     names, is_infeasible = _axes(outcome.designs[0].labels), not outcome.any_feasible
     methods_by_cells: dict[tuple[str, ...], list[str]] = {}
@@ -321,7 +321,7 @@ def _print_best(out: Console, outcome: Outcome, study: Study) -> None:
     show.print_table(out, [*columns, "found by"], rows, left=["found by"])
 
 
-def _print_fronts(out: Console, outcome: Outcome, study: Study) -> None:
+def _print_fronts(out: Console, outcome: SearchOutcome, study: Study) -> None:
     """Print the progress of each method with several objectives, with evaluations and time."""
     rows = []
     for method, method_front in outcome.fronts.items():
@@ -342,7 +342,7 @@ def _print_fronts(out: Console, outcome: Outcome, study: Study) -> None:
     show.print_table(out, columns, rows, left=["method"])
 
 
-def _print_front(out: Console, outcome: Outcome, study: Study) -> None:
+def _print_front(out: Console, outcome: SearchOutcome, study: Study) -> None:
     """Print designs of the front along its first objective."""
     rows = []
     names = _axes(outcome.front[0].labels)
@@ -354,7 +354,7 @@ def _print_front(out: Console, outcome: Outcome, study: Study) -> None:
     show.print_table(out, columns, rows, left=["best by", "found by"])
 
 
-def _front_size_text(outcome: Outcome) -> str:
+def _front_size_text(outcome: SearchOutcome) -> str:
     """Describe the number of designs of the front, and of those in the table."""
     text = f"{show.counted(outcome.front_size, 'design')} on the Pareto front of {', '.join(outcome.objectives)}"
     if outcome.front_distinct < outcome.front_size:
@@ -367,7 +367,7 @@ def _axes(labels: dict[str, Any]) -> list[str]:
     return [*(name for name in labels if name not in SHORT), *(name for name in SHORT if name in labels)]
 
 
-def _values(outcome: Outcome, values: Sequence[float], study: Study) -> list[str]:
+def _values(outcome: SearchOutcome, values: Sequence[float], study: Study) -> list[str]:
     """Format the values of the objectives with their units."""
     from dse.spec.expression import written_units
 

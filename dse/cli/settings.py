@@ -99,7 +99,7 @@ def settings_of(
     """
     from dse.designs.leaves import leaf_path, paths_by_ending
     from dse.spec.axes import check_read
-    from dse.spec.space import NAMED
+    from dse.spec.space import CATALOGUE_KEYS
 
     values: dict[str, Any] = {}
     text_by_path: dict[str, str] = {}
@@ -110,7 +110,7 @@ def settings_of(
         if name == "any_option":
             fix = "write --any-option" if option == "--set" else "leave it out"
             raise InputError(option, repr(text), "values of a design", fix)
-        if name in NAMED and name != "software":  # records within a system, which is named whole here
+        if name in CATALOGUE_KEYS and name != "software":  # records within a system, which is named whole here
             raise InputError(
                 option,
                 repr(text),
@@ -137,10 +137,10 @@ def raise_duplicate(option: str, name: str, first: str, second: str) -> NoReturn
 
 def _value(path: str, text: str) -> Any:
     """Parse a number or a truth value, else return the text."""
-    from dse.designs.leaves import known_leaves
+    from dse.designs.leaves import all_leaves
 
     words = {"true": True, "false": False}
-    if "enum" not in known_leaves()[path]:
+    if "enum" not in all_leaves()[path]:
         words |= {"yes": True, "no": False}
     if text.lower() in words:
         return words[text.lower()]

@@ -16,7 +16,7 @@ from dse.io import plugins
 
 if TYPE_CHECKING:
     from dse.types import Design
-    from dse.views.trace import Step
+    from dse.views.trace import ScheduledStep
 
 
 #: Format of ``--format`` for viewers; others are written by entry points.
@@ -34,7 +34,7 @@ def _check_format(name: str) -> str:
 class TraceRequest(NamedTuple):
     """Arguments of a writer of ``dse.exchange``, which writes ``output`` and describes what it wrote."""
 
-    step: Step
+    step: ScheduledStep
     design: Design
     system: str  #: as the user named it
     rank: int
@@ -71,16 +71,19 @@ def trace(
     network simulators (ASTRA-sim) replay.
     """
     from dse.doors.study_training import TRAINING
-    from dse.io.outputs import checked
-    from dse.views.trace import memory, perfetto, step_of
+    from dse.io.outputs import check_output
+    from dse.views.trace import memory, perfetto, schedule_step
 
     _check_format(written_as)
-    checked(output, force)
+    check_output(output, force)
     to_serve = "leave it out: a trace is one of a training step"
     request = design_of(workload, system, settings, n_devices, software, any_option, TRAINING, to_serve)
     for text in request.readings:
         show.note(text)
-    step, description = step_of(request.design), design_line(workload, system, request.stack, request.design, TRAINING)
+    step, description = (
+        schedule_step(request.design),
+        design_line(workload, system, request.stack, request.design, TRAINING),
+    )
     times = {"step_time": step.total, "model_step_time": step.model_time}
     attributes = {"design": description.strip(), **times, "leaves": leaf_values(request.design)}
     if written_as == CHROME:

@@ -39,7 +39,7 @@ QUANTITIES = {
 }
 
 #: Quantities without a meaning in serving designs.
-OF_TRAINING = ("seq_len", "micro_batch")
+TRAINING_QUANTITIES = ("seq_len", "micro_batch")
 
 #: Current serving stacks.
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
@@ -115,7 +115,7 @@ def lookup_of(design: Design, metrics: Mapping[str, float]) -> Lookup:
 
 def accelerator_of(system: str) -> str:
     """Return the slug of the accelerator of a system, "" where it has none."""
-    return next((slug for kind, slug in catalog.used([("system", system)]) if kind == "accelerator"), "")
+    return next((slug for kind, slug in catalog.reachable_entries([("system", system)]) if kind == "accelerator"), "")
 
 
 #: Training stack of vendors without one of their own.
@@ -146,7 +146,7 @@ def vendor_note(stack: str, accelerator: str) -> str:
     return f"{stack} has no measured rows of {vendor or 'such'} accelerators: {stand_in}, with a wide interval"
 
 
-def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
+def uncalibrated_quantities(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
     """Return the quantities of a design outside the rows that its stack was fitted to, in words.
 
     For a mixture of experts on an accelerator without rows of one, the stacks with such rows are named.
@@ -159,9 +159,9 @@ def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
     Returns:
         One text per quantity, with its value and the range of the rows.
 
-    >>> beyond("nemo", {"workload.seq_len": 4096.0, "system.n_devices": 8192.0}.get)
+    >>> uncalibrated_quantities("nemo", {"workload.seq_len": 4096.0, "system.n_devices": 8192.0}.get)
     ['devices 8,192 (rows up to 1,024)']
-    >>> beyond("megatron-core-te", {}.get)
+    >>> uncalibrated_quantities("megatron-core-te", {}.get)
     ['no measured rows for megatron-core-te']
     """
     chips = catalog.entry("software", stack).value("calibrated.accelerators", ())
@@ -219,14 +219,14 @@ def context_of(workload: str) -> float | None:
     return entry.value("max_seq_len") or (None if entry.states("recurrent") else entry.value("seq_len"))
 
 
-def beyond_context(workload: str, lookup: Lookup) -> str:
+def context_note(workload: str, lookup: Lookup) -> str:
     """Return the note that sequences are longer than a model's context, "" where they fit or it is unknown.
 
     Args:
         workload: name of the model in the catalogue.
         lookup: of the leaves of the design by full path.
 
-    >>> beyond_context("llama-3-70b", {"workload.seq_len": 16384.0}.get)
+    >>> context_note("llama-3-70b", {"workload.seq_len": 16384.0}.get)
     'a sequence of 16,384 tokens is longer than the context of llama-3-70b: 8,192'
     """
     entry, context = catalog.entry("workload", workload), context_of(workload)
@@ -239,10 +239,10 @@ def beyond_context(workload: str, lookup: Lookup) -> str:
     return f"{subject} of {length:,.0f} tokens {verb} longer than the context of {entry.slug}: {context:,.0f}"
 
 
-def without_engine(stacks: Iterable[str]) -> str:
+def training_stack_note(stacks: Iterable[str]) -> str:
     """Return the note that a design serves with training stacks, "" where all its stacks serve.
 
-    >>> without_engine(["vllm"])
+    >>> training_stack_note(["vllm"])
     ''
     """
     training_stacks = [name for name in dict.fromkeys(stacks) if name != "none" and not catalog.serving_defaults(name)]
@@ -259,7 +259,7 @@ def range_note(parts: list[str]) -> str:
     """Return the note on quantities outside the calibrated range, "" without any.
 
     Args:
-        parts: texts of :func:`beyond`.
+        parts: texts of :func:`uncalibrated_quantities`.
     """
     return f"outside the calibrated range: {', '.join(parts)}" if parts else ""
 
@@ -268,7 +268,7 @@ def range_notes(by_stack: Mapping[str, list[str]]) -> str:
     """Return the note on quantities outside the calibrated range for designs of several stacks.
 
     Args:
-        by_stack: stack → texts of :func:`beyond`.
+        by_stack: stack → texts of :func:`uncalibrated_quantities`.
 
     >>> range_notes({"nemo": ["devices 4,096 (rows up to 1,024)"], "vllm": []})
     'outside the calibrated range: nemo: devices 4,096 (rows up to 1,024)'

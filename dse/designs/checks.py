@@ -234,7 +234,7 @@ def check_vendor(stack: str, system: str, where: str) -> None:
     Raises:
         InputError: for a stack of other vendors.
     """
-    if clash := catalog.foreign(stack, system):
+    if clash := catalog.vendor_mismatch(stack, system):
         vendor, vendors = clash
         raise InputError(
             where,

@@ -17,18 +17,18 @@ from dse.designs.checks import (
     check_vendor,
     has_experts,
 )
-from dse.designs.leaves import MOST, is_whole, leaf_path, leaf_value, paths_by_ending, read_as, short_name
+from dse.designs.leaves import MAX_COUNT, is_integer, leaf_of_alias, leaf_path, leaf_value, paths_by_ending, short_name
 from dse.designs.records import (
     CAN,
     CHIP,
     LEAVES_OF_SERVING,
     LOAD,
-    MADE,
+    MANUFACTURE,
     N_DEVICES,
     PLAIN_EXPERTS,
     PLAIN_MAPPING,
     REQUEST_RATE,
-    assumed,
+    implied_values,
     with_serving_defaults,
 )
 from dse.errors import InputError, unknown_name
@@ -60,15 +60,15 @@ def stack_values(
     Raises:
         InputError: for an unknown stack, and for a fault of its file.
     """
-    values = catalog.within("software", catalog.values("software", name, where))
+    values = catalog.with_prefix("software", catalog.values("software", name, where))
     if experts:
-        values |= catalog.within("software.experts", catalog.expert_kernels(name, where))
-        values |= catalog.within("mapping.experts", catalog.expert_options(name, where))
+        values |= catalog.with_prefix("software.experts", catalog.expert_kernels(name, where))
+        values |= catalog.with_prefix("mapping.experts", catalog.expert_options(name, where))
     if any_option:
         values = {path: value for path, value in values.items() if not path.startswith(CAN)}
-    serving = catalog.within("mapping.serving", catalog.serving_defaults(name, where))
+    serving = catalog.with_prefix("mapping.serving", catalog.serving_defaults(name, where))
     options = catalog.mapping_defaults(name, where, zero_stage=zero_stage)
-    return values | catalog.within("mapping", options) | serving
+    return values | catalog.with_prefix("mapping", options) | serving
 
 
 def design(
@@ -108,7 +108,7 @@ def design(
     if kind not in KINDS:
         raise unknown_name(f"{where}: kind", kind, KINDS, "kinds of designs")
     _check_texts({"workload": workload, "system": system, "software": software}, where)
-    serves = kind == "serving" or any(read_as(name).startswith(LEAVES_OF_SERVING) for name in settings)
+    serves = kind == "serving" or any(leaf_of_alias(name).startswith(LEAVES_OF_SERVING) for name in settings)
     serves |= any(path.startswith(LEAVES_OF_SERVING) for name in settings for path in paths_by_ending().get(name, []))
     paths_of = {name: leaf_path(name, where, serves) for name in settings}
     explicit_values = {path: leaf_value(path, settings[name], f"{where}.{name}") for name, path in paths_of.items()}
@@ -119,7 +119,7 @@ def design(
     plain = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {})
     if serves and not set(catalog.SERVED_FORMAT) & set(explicit_values):
         values |= catalog.served_format(workload, values)
-    values = plain | values | assumed(explicit_values) | explicit_values
+    values = plain | values | implied_values(explicit_values) | explicit_values
     check_load(
         [explicit_values[LOAD]] if LOAD in explicit_values else (), REQUEST_RATE in explicit_values, f"{where}.load"
     )
@@ -145,12 +145,12 @@ def _named_values(workload: str, system: str, stack: str, any_option: bool, zero
     catalog.resolve("software", stack, "software")
     if not any_option:
         check_vendor(stack, system, "software")
-    shape = catalog.within("workload", catalog.values("workload", workload))
+    shape = catalog.with_prefix("workload", catalog.values("workload", workload))
     return (
         shape
-        | catalog.within("system", catalog.values("system", system))
+        | catalog.with_prefix("system", catalog.values("system", system))
         | stack_values(stack, "software", any_option, has_experts(shape), zero_stage)
-        | catalog.within(MADE, catalog.made(system))
+        | catalog.with_prefix(MANUFACTURE, catalog.manufacture(system))
     )
 
 
@@ -184,9 +184,9 @@ def _device_counts(
     parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
     dp = values["mapping.dp"]
     if n_devices is not None:
-        if not is_whole(n_devices):
+        if not is_integer(n_devices):
             raise InputError(
-                "n_devices", str(n_devices), f"a whole number, 1 to {MOST:,}", "give the number of devices"
+                "n_devices", str(n_devices), f"a whole number, 1 to {MAX_COUNT:,}", "give the number of devices"
             )
         if "mapping.dp" not in explicit_values:
             if n_devices % parallel:

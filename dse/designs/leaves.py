@@ -39,7 +39,7 @@ def leaves() -> dict[str, dict[str, Any]]:
 
 
 @functools.cache
-def known_leaves() -> dict[str, dict[str, Any]]:
+def all_leaves() -> dict[str, dict[str, Any]]:
     """Return the leaves of a design with all its optional records (``OPTIONAL``).
 
     Returns:
@@ -56,14 +56,14 @@ def leaves_of(design: Design) -> dict[str, dict[str, Any]]:
         Full path → metadata: symbol, units, long_name, bounds, enum.
     """
     prefixes = tuple(f"{path}." for path in OPTIONAL if leaf(design, path) is None)
-    return {path: metadata for path, metadata in known_leaves().items() if not (prefixes and path.startswith(prefixes))}
+    return {path: metadata for path, metadata in all_leaves().items() if not (prefixes and path.startswith(prefixes))}
 
 
 @functools.cache
 def paths_by_ending() -> dict[str, list[str]]:
     """Return each dotted ending of a path → full paths of the leaves that it may name."""
     endings: dict[str, list[str]] = {}
-    for path in known_leaves():
+    for path in all_leaves():
         for ending in path_endings(path):
             endings.setdefault(ending, []).append(path)
     return endings
@@ -85,7 +85,7 @@ def path_endings(path: str) -> list[str]:
 
 
 #: Maximum of any count of a design: devices, sequences, tokens of a sequence.
-MOST = 10**9
+MAX_COUNT = 10**9
 
 
 def is_number(value: Any) -> bool:
@@ -93,7 +93,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def is_whole(value: Any, minimum: int = 1, maximum: int = MOST) -> bool:
+def is_integer(value: Any, minimum: int = 1, maximum: int = MAX_COUNT) -> bool:
     """True for a whole number from ``minimum`` to ``maximum``, such as 8 or 8.0."""
     return is_number(value) and minimum <= value <= maximum and value == int(value)
 
@@ -124,14 +124,14 @@ def _paths_by_spelling() -> dict[str, list[str]]:
     return paths_by_spelling
 
 
-def read_as(name: str, serving: bool | None = None) -> str:
+def leaf_of_alias(name: str, serving: bool | None = None) -> str:
     """Return the full path of the leaf that another tool's name stands for, "" for an unknown or ambiguous name.
 
     Args:
         name: as written.
         serving: kind of the study; ``batch_size`` is the concurrency of serving, else the global batch.
 
-    >>> read_as("isl"), read_as("batch_size", serving=True), read_as("tp")
+    >>> leaf_of_alias("isl"), leaf_of_alias("batch_size", serving=True), leaf_of_alias("tp")
     ('workload.requests.prompt_tokens', 'workload.requests.concurrency', '')
     """
     candidates = _paths_by_spelling().get(plain(name), []) if name not in paths_by_ending() else []
@@ -144,7 +144,7 @@ def leaf_path(name: str, where: str = "design", serving: bool | None = None) -> 
     """Return the full path of a leaf.
 
     Args:
-        name: a full path, any unique dotted ending, or a name of serving engines (:func:`read_as`).
+        name: a full path, any unique dotted ending, or a name of serving engines (:func:`leaf_of_alias`).
         where: place of the name, for errors.
         serving: kind of the study, which decides what ``batch_size`` is.
 
@@ -155,9 +155,9 @@ def leaf_path(name: str, where: str = "design", serving: bool | None = None) -> 
     'system.accelerator.memory.bandwidth'
     """
     candidates = paths_by_ending().get(name, [])
-    if name in known_leaves():
+    if name in all_leaves():
         return name
-    if alias_path := read_as(name, serving):
+    if alias_path := leaf_of_alias(name, serving):
         return alias_path
     if len(candidates) == 1:
         return candidates[0]
@@ -191,7 +191,7 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
     >>> leaf_value("mapping.recompute", "full")
     2.0
     """
-    metadata = known_leaves()[path]
+    metadata = all_leaves()[path]
     value = value.item() if getattr(value, "shape", None) == () else value  # NumPy, JAX or xarray scalars
     if "enum" in metadata:
         return _choice(metadata["enum"], value, where)
@@ -217,9 +217,9 @@ def reading_note(name: str, path: str, *values: Any) -> str:
     >>> reading_note("tp", "mapping.tp", 8)
     ''
     """
-    if read_as(name, serving=True) == path or read_as(name, serving=False) == path:
+    if leaf_of_alias(name, serving=True) == path or leaf_of_alias(name, serving=False) == path:
         return f"{name} is read as {short_name(path)}"
-    units = known_leaves()[path]["units"]
+    units = all_leaves()[path]["units"]
     bare = [value for value in values if is_number(value)]
     is_plain = not bare or units in ("1", "s-1")
     return "" if is_plain else f"{name} = {bare[0]:g} has no unit: read as {bare[0]:g} {units}"

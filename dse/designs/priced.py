@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from dse.designs import catalog
 from dse.io.quantities import percent
-from dse.types import Accelerator, Emissions, Made, Prices
+from dse.types import Accelerator, Emissions, Manufacture, Prices
 
 
 def stands_in_for_price(device: Accelerator, prices: Prices) -> str:
@@ -23,7 +23,7 @@ def stands_in_for_price(device: Accelerator, prices: Prices) -> str:
     >>> stands_in_for_price(catalog.record(types.Accelerator, "b300"), Prices())
     '35 USD/W of its power limit'
     """
-    manufacture = device.made or Made()
+    manufacture = device.made or Manufacture()
     if device.chip is not None or manufacture.price:
         return ""
     if manufacture.logic_area:
@@ -38,7 +38,7 @@ def stands_in_for_dies(device: Accelerator, emissions: Emissions) -> str:
     >>> stands_in_for_dies(catalog.record(types.Accelerator, "b300"), Emissions())
     '0.15 kg/W of its power limit'
     """
-    if device.chip is not None or (device.made or Made()).logic_area:
+    if device.chip is not None or (device.made or Manufacture()).logic_area:
         return ""
     return f"{float(emissions.watt):g} kg/W of its power limit"
 
@@ -55,7 +55,7 @@ def unpriced(slugs: Iterable[str]) -> tuple[list[str], list[str]]:
     >>> unpriced(["h100-sxm-80gb", "b300-sxm-288gb", "tpu-v5p", "gpu"])
     (['b300-sxm-288gb'], ['tpu-v5p'])
     """
-    manufactures = {slug: catalog.made(slug) for slug in _sold_accelerators(slugs)}
+    manufactures = {slug: catalog.manufacture(slug) for slug in _sold_accelerators(slugs)}
     unpriced_slugs = [slug for slug, manufacture in manufactures.items() if not manufacture["price"]]
     return [s for s in unpriced_slugs if not manufactures[s]["logic_area"]], [
         s for s in unpriced_slugs if manufactures[s]["logic_area"]
@@ -68,7 +68,7 @@ def without_dies(slugs: Iterable[str]) -> list[str]:
     >>> without_dies(["h100-sxm-80gb", "b300-sxm-288gb"])
     ['b300-sxm-288gb']
     """
-    return [slug for slug in _sold_accelerators(slugs) if not catalog.made(slug)["logic_area"]]
+    return [slug for slug in _sold_accelerators(slugs) if not catalog.manufacture(slug)["logic_area"]]
 
 
 def _sold_accelerators(slugs: Iterable[str]) -> list[str]:

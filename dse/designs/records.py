@@ -7,7 +7,7 @@ from collections.abc import Container
 
 from dse.types import (
     MEASURED_ALONE,
-    STATED_FOR_BOTH,
+    SHARED_KERNEL_LEAVES,
     Adapters,
     AttentionKernels,
     CacheTiers,
@@ -27,7 +27,7 @@ from dse.types import (
     Latent,
     Links,
     Load,
-    Made,
+    Manufacture,
     Mapping,
     NanoBatches,
     Package,
@@ -160,7 +160,7 @@ TRAINING_ALONE = (
 LOAD, REQUEST_RATE = "workload.requests.load", "workload.requests.request_rate"
 
 #: Leaf → the record that is absent for the value 0 on an axis.
-WITHOUT = {"workload.adapters.rank": "workload.adapters"}
+RECORDS_ABSENT_AT_ZERO = {"workload.adapters.rank": "workload.adapters"}
 
 #: Records of a serving design.
 OF_SERVING: dict[str, type] = {
@@ -178,13 +178,13 @@ OF_SERVING: dict[str, type] = {
 LEAVES_OF_SERVING = (*(f"{path}." for path in OF_SERVING), "system.host_slowdown")
 
 #: Dies and price of the accelerator, from the catalogue.
-MADE = "system.accelerator.made"
+MANUFACTURE = "system.accelerator.made"
 #: TDP, under which times were measured, so that they do not depend on it.
 LIMIT_AS_SOLD = "system.accelerator.power.tdp"
 
 #: Records of cost and emissions, with defaults where absent.
 OF_MONEY: dict[str, type] = {
-    MADE: Made,
+    MANUFACTURE: Manufacture,
     "system.accelerator.fab": Fab,
     "system.prices": Prices,
     "system.emissions": Emissions,
@@ -199,10 +199,10 @@ OF_KERNELS: dict[str, type] = {
 }
 
 #: Leaves of these, or their prefixes, which training does not read.
-NOT_OF_TRAINING = tuple(f"{path}." for path in OF_KERNELS)
+LEAVES_UNREAD_BY_TRAINING = tuple(f"{path}." for path in OF_KERNELS)
 
 #: Kernels that engines do not read: of a training step, and what kernels alone have beyond rooflines in a graph.
-NOT_OF_ENGINES = tuple(
+LEAVES_UNREAD_BY_ENGINES = tuple(
     f"{_KERNELS}{name}"
     for name in (
         *MEASURED_ALONE,
@@ -245,7 +245,7 @@ def read_instead(path: str, unread: tuple[str, ...]) -> str:
     'gemm_efficiency'
     """
     name = path.removeprefix(_KERNELS)
-    other = f"fine.{MEASURED_ALONE[name]}" if name in MEASURED_ALONE else STATED_FOR_BOTH.get(name, "")
+    other = f"fine.{MEASURED_ALONE[name]}" if name in MEASURED_ALONE else SHARED_KERNEL_LEAVES.get(name, "")
     return "" if f"{_KERNELS}{other}".startswith(unread) else other.rpartition(".")[2]
 
 
@@ -278,13 +278,13 @@ def assumed_tokens(explicit_paths: Container[str]) -> dict[str, float]:
     return {RUN_TOKENS: TUNING_TOKENS} if adapts and RUN_TOKENS not in explicit_paths else {}
 
 
-def assumed(explicit_paths: Container[str]) -> dict[str, float]:
+def implied_values(explicit_paths: Container[str]) -> dict[str, float]:
     """Return full path → value of leaves that follow from stated ones: tokens of adapters, the load of a stated rate.
 
     Args:
         explicit_paths: full paths of the stated leaves, and names of records.
 
-    >>> assumed({"workload.requests.request_rate": 5.0})
+    >>> implied_values({"workload.requests.request_rate": 5.0})
     {'workload.requests.load': 4.0}
     """
     arrives = REQUEST_RATE in explicit_paths and LOAD not in explicit_paths

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dse.model.accounts import energy, memory
 from dse.model.accounts.bounds import BoundBy, step_bounds
 from dse.model.accounts.failures import host_copy, run_with_failures
-from dse.model.accounts.feasibility import Needed, fits_probability, infeasible_reason, usable_memory
+from dse.model.accounts.feasibility import RequiredMemory, fits_probability, infeasible_reason, usable_memory
 from dse.model.accounts.throughput import throughput
 from dse.model.layout import lay_out
 from dse.model.machine import technology
@@ -50,7 +50,7 @@ def evaluate(design: Design) -> Metrics:
     run_cost, seconds_per_token = integrate(costs.spent, powers["run_time"]), reciprocal(tokens_per_second)
     run_carbon = integrate(costs.emitted, powers["run_time"])
     reason_bits = infeasible_reason(
-        design, layout, Needed(peak_memory, host_bytes, storage_bytes), operation.clock_infeasible
+        design, layout, RequiredMemory(peak_memory, host_bytes, storage_bytes), operation.clock_infeasible
     )
     return Metrics(
         step_time=step.total,

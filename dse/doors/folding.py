@@ -26,14 +26,14 @@ NEUTRAL = (0.0, 1.0, float("inf"))
 
 
 #: (variable, position of the input of its equation that it equals or None, the constant that it equals or None).
-Decided = tuple[int, int | None, float | None]
+DecidedVariable = tuple[int, int | None, float | None]
 
 #: Count of equations after which the ranges of variables without further use are dropped.
 _FORGET_EVERY = 100
 
 
-def folded(
-    equations: Equations, input_values: Mapping[int, float], decided_variables: Iterable[Decided] = ()
+def fold(
+    equations: Equations, input_values: Mapping[int, float], decided_variables: Iterable[DecidedVariable] = ()
 ) -> Equations:
     """Return the equations simplified for known values of some inputs, which stay inputs.
 
@@ -46,7 +46,7 @@ def folded(
     return _rewrite(equations, input_values, lambda equation, _: decisions_by_variable.get(equation.outputs[0]))
 
 
-def decisions(equations: Equations, input_values: Mapping[int, float], ranges: Ranges) -> tuple[Decided, ...]:
+def decisions(equations: Equations, input_values: Mapping[int, float], ranges: Ranges) -> tuple[DecidedVariable, ...]:
     """Return the variables that equal an input or a constant for all inputs within ranges.
 
     Args:
@@ -54,7 +54,7 @@ def decisions(equations: Equations, input_values: Mapping[int, float], ranges: R
         input_values: number of an input → its value, the same for all designs.
         ranges: intervals of the other inputs.
     """
-    decided_variables: list[Decided] = []
+    decided_variables: list[DecidedVariable] = []
 
     def decide(equation: Equation, inputs: tuple[Atom, ...]) -> Decision | None:
         decision = ranges.decision(equation, inputs)

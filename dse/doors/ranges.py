@@ -107,7 +107,7 @@ class Ranges:
     def _is_integer(self, atom: Atom) -> bool:
         if isinstance(atom, Constant):
             pair = self._interval(atom)
-            return pair is not None and (pair[0].dtype.kind != "f" or are_whole(pair[0]))
+            return pair is not None and (pair[0].dtype.kind != "f" or are_integers(pair[0]))
         return atom in self._integers
 
 
@@ -170,7 +170,7 @@ def _is_exact_integer(name: str, are_integer: list[bool], interval: Pair) -> boo
     if name in _LOOSELY_ROUNDED or not (name in _INTEGER_RESULTS or all(are_integer)):
         return False
     if name in _FRACTIONAL_RESULTS:
-        return low is high and are_whole(low)
+        return low is high and are_integers(low)
     return bool((abs(low) <= _MAX_EXACT_INTEGER).all() and (abs(high) <= _MAX_EXACT_INTEGER).all())
 
 
@@ -188,7 +188,7 @@ def _widen(pair: Pair, units: Any) -> Pair:
         return low - units * abs(low), high + units * abs(high)
 
 
-def are_whole(values: Any) -> bool:
+def are_integers(values: Any) -> bool:
     """True where all values are integers that single precision holds exactly."""
     with np.errstate(invalid="ignore"):
         return bool((values == np.floor(values)).all() and (abs(values) <= _MAX_EXACT_INTEGER).all())

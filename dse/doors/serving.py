@@ -9,23 +9,23 @@ import jax.numpy as jnp
 
 from dse.model import divisibility
 from dse.model.accounts.bounds import BoundBy
-from dse.model.accounts.energy import whole_power
-from dse.model.accounts.failures import served_with_failures
-from dse.model.accounts.feasibility import bits_of, network_too_small, routes
+from dse.model.accounts.energy import system_power
+from dse.model.accounts.failures import replica_reliability
+from dse.model.accounts.feasibility import bits_of, network_too_small, routing_exists
 from dse.model.choice import divides, plus
 from dse.model.machine import technology
 from dse.model.machine.power import at_clock, clock_ratio
 from dse.model.machine.rates import reciprocal, unsupported
 from dse.model.money.account import account, integrate
 from dse.model.serving.bounds import PhaseBounds, phase_bounds, token_bounds
-from dse.model.serving.clock import at_limit
+from dse.model.serving.clock import stage_at_power_limit
 from dse.model.serving.energy import token_energy
-from dse.model.serving.goodput import promises_none, share_in_time
-from dse.model.serving.intake import idle_rows, tokens_of_a_sequence
-from dse.model.serving.loads import served
+from dse.model.serving.goodput import has_unbounded_ttft, share_in_time
+from dse.model.serving.intake import idle_rows, limit_tokens_per_sequence
+from dse.model.serving.loads import rank_steady_state
 from dse.model.serving.memory import KvCapacity, kv_capacity
-from dse.model.serving.reuse import ROUNDS, at_best, lookups, shared_among, with_lookups
-from dse.model.serving.steady import Phases, Served, together
+from dse.model.serving.reuse import ROUNDS, lookups, perfect_lookups, with_lookups, with_shared_prefixes
+from dse.model.serving.steady import Phases, SteadyState, prompt_coupling
 from dse.model.serving.step import engine_step
 from dse.model.serving.tails import NORMAL, tails
 from dse.model.serving.work import Rank, cache_bytes, ranks_of_experts, stage_of, width_split
@@ -62,7 +62,7 @@ def serve(design: Design) -> ServingMetrics:
     cache_bytes = plus(steady_state.running * kv.a_sequence, kv.prefix)
     energy = token_energy(rank, phases, steady_state.rate)
     peak_power, provisioned_power = (
-        whole_power(board, n_devices, design.system)
+        system_power(board, n_devices, design.system)
         for board in (jnp.maximum(energy.prefill, energy.decode), energy.provisioned)
     )
     costs = account(design, n_devices, energy.token.total * tokens_per_second, tokens_per_second)
@@ -105,14 +105,14 @@ def serve(design: Design) -> ServingMetrics:
         **costs.metrics,
         **{f"cost_per_token{part}": value for part, value in integrate(costs.spent, seconds_per_token).items()},
         **{f"carbon_per_token{part}": value for part, value in integrate(costs.emitted, seconds_per_token).items()},
-        **served_with_failures(design, kv.weights, rank.met),
+        **replica_reliability(design, kv.weights, rank.met),
         parameters=parameter_count(main_model(design.workload)),
         feasible=reason_bits == 0,
         infeasible_reason=reason_bits,
     )
 
 
-def _time_to_first_token(rank: Rank, steady_state: Served) -> Scalar:
+def _time_to_first_token(rank: Rank, steady_state: SteadyState) -> Scalar:
     """Return the time from a request to the first token of its answer, s."""
     return rank.engine.request_time + steady_state.waiting + steady_state.prompt
 
@@ -123,7 +123,7 @@ class _ServingState(NamedTuple):
     design: Design  # at the clock that is set
     rank: Rank
     kv: KvCapacity
-    steady_state: Served
+    steady_state: SteadyState
     phases: Phases
     utilisation: Scalar  # of an open load; 1 of others
     hit_rate: Scalar  # share of prompt tokens found in device memory
@@ -134,17 +134,19 @@ def _serving_state(design: Design) -> _ServingState:
     rank = _rank(design)
     kv, reuse = kv_capacity(rank.stage, rank.requests, rank.serving, rank.engine), design.workload.reuse
     if reuse is None:
-        return _ServingState(design, rank, kv, *served(rank, design.mapping.dp, kv), rank.requests.prefix_share)
-    kv, rank_without_reuse = shared_among(kv, reuse), rank
-    rank = with_lookups(rank_without_reuse, at_best(rank_without_reuse.requests, reuse))
+        return _ServingState(
+            design, rank, kv, *rank_steady_state(rank, design.mapping.dp, kv), rank.requests.prefix_share
+        )
+    kv, rank_without_reuse = with_shared_prefixes(kv, reuse), rank
+    rank = with_lookups(rank_without_reuse, perfect_lookups(rank_without_reuse.requests, reuse))
     hit_rate = rank.requests.prefix_share
     for _ in range(ROUNDS):
-        hits = lookups(rank_without_reuse, reuse, kv, served(rank, design.mapping.dp, kv)[0])
+        hits = lookups(rank_without_reuse, reuse, kv, rank_steady_state(rank, design.mapping.dp, kv)[0])
         hit_rate, rank = hits.device, with_lookups(rank_without_reuse, hits)
-    return _ServingState(design, rank, kv, *served(rank, design.mapping.dp, kv), hit_rate)
+    return _ServingState(design, rank, kv, *rank_steady_state(rank, design.mapping.dp, kv), hit_rate)
 
 
-def _tail_metrics(rank: Rank, steady_state: Served, utilisation: Scalar, n_ranks: Scalar) -> dict[str, Scalar]:
+def _tail_metrics(rank: Rank, steady_state: SteadyState, utilisation: Scalar, n_ranks: Scalar) -> dict[str, Scalar]:
     """Return percentiles of latencies, and what an open load needs, by metric name."""
     request_time = rank.engine.request_time
     distributions = tails(rank.requests, rank.serving, steady_state, request_time)
@@ -180,13 +182,13 @@ def _rank(design: Design) -> Rank:
     return Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
 
 
-def meeting(design: Design) -> tuple[int, float]:
+def coupled_ranks(design: Design) -> tuple[int, float]:
     """Return the count of ranks whose prompts delay each other, and the share of experts in a prompt's work.
 
     Args:
         design: one point of the design space, plain numbers as leaves.
     """
-    ranks, shared = together(_rank(design))
+    ranks, shared = prompt_coupling(_rank(design))
     return 1 if ranks is None else round(float(ranks)), float(shared)
 
 
@@ -202,10 +204,12 @@ def step_time(design: Design, batch: Batch) -> Scalar:
     engine = dataclasses.replace(engine, graph_tokens=jnp.where(is_decode, jnp.inf, engine.graph_tokens))
     padding_rows = jnp.where(is_decode, idle_rows(serving, engine, batch.sequences), 0.0)
     batch = batch._replace(drafts=serving.drafts, padding=padding_rows)
-    return engine_step(at_limit(stage, ranks, serving, engine, batch).stage, ranks, serving, engine, batch).total
+    return engine_step(
+        stage_at_power_limit(stage, ranks, serving, engine, batch).stage, ranks, serving, engine, batch
+    ).total
 
 
-def cache_room(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
+def cache_capacity(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
     """Return the cache capacity of a rank's most loaded device, and the size of one sequence there, B.
 
     Args:
@@ -218,12 +222,12 @@ def cache_room(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
     return capacity, stage.layout.layers * cache_bytes(stage.design, serving, tokens)
 
 
-def decoding(design: Design) -> Scalar:
+def decoding_sequences(design: Design) -> Scalar:
     """Return the mean count of sequences that a rank decodes at once."""
     return _serving_state(design).steady_state.decoding
 
 
-def steps(design: Design) -> PhaseBounds:
+def step_bounds(design: Design) -> PhaseBounds:
     """Split the time of a decode step and of a step with prompts by what bounds it, s; pure as :func:`serve`."""
     state = _serving_state(design)
     return phase_bounds(state.rank.met, state.rank.serving, state.rank.engine, state.phases)
@@ -246,7 +250,7 @@ def at_its_clock(design: Design) -> Design:
 
 
 def _reason_bits(
-    design: Design, rank: Rank, kv: KvCapacity, steady_state: Served, exceeds_power: Any, utilisation: Scalar
+    design: Design, rank: Rank, kv: KvCapacity, steady_state: SteadyState, exceeds_power: Any, utilisation: Scalar
 ) -> Scalar:
     """Return the bits of :class:`Infeasible`, 0 for a design that can serve."""
     w, m, system = design.workload, design.mapping, design.system
@@ -254,13 +258,13 @@ def _reason_bits(
     time_to_first_token = _time_to_first_token(rank, steady_state)
     values = {**vars(w), **vars(m), "virtual_stages": 1.0, "n_micro_batches": 1.0}
     limit = requests.first_token_limit
-    misses_first_token = (limit > 0.0) & ((time_to_first_token > limit) | promises_none(requests))
+    misses_first_token = (limit > 0.0) & ((time_to_first_token > limit) | has_unbounded_ttft(requests))
     misses_token = (requests.token_limit > 0.0) & (steady_state.token > requests.token_limit)
     broken = {
         **{reason: ~divisibility.keeps(reason, values, divides) for reason in _RULES},
         Infeasible.memory: (kv.sequences < 1.0)
         | ((requests.load == float(Load.static)) & (steady_state.running > kv.sequences)),
-        Infeasible.step_tokens: serving.chunk < tokens_of_a_sequence(serving),
+        Infeasible.step_tokens: serving.chunk < limit_tokens_per_sequence(serving),
         Infeasible.device_count_mismatch: m.tp * m.pp * m.dp != system.n_devices,
         Infeasible.network_too_small: network_too_small(system, m.tp),
         Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),
@@ -270,13 +274,13 @@ def _reason_bits(
         | (utilisation > 1.0 if requests.request_rate is not None else False),
     }
     if system.accelerator.chip is not None:
-        broken[Infeasible.chip_shares] = technology.overspent(system.accelerator.chip)
+        broken[Infeasible.chip_shares] = technology.exceeds_shares(system.accelerator.chip)
     if w.recurrent is not None:
         broken[Infeasible.heads_not_divisible] |= ~divides(m.tp, w.recurrent.state_heads)
     if w.experts is not None and m.experts is not None:
         sizes = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
         split = {**vars(w.experts), **vars(m.experts), "etp": width_split(m.tp, m.experts.ep, m.experts.etp)}
         split["n_experts"] = w.experts.n_experts + serving.redundant_experts
-        fits = divisibility.experts_fit({**split, **sizes}, divides) & routes(w.experts)
+        fits = divisibility.experts_fit({**split, **sizes}, divides) & routing_exists(w.experts)
         broken[Infeasible.experts_not_divisible] = ~fits
     return bits_of(broken)

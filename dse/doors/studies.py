@@ -14,7 +14,7 @@ from dse.errors import ELSEWHERE, plain
 STUDIES: dict[str, Study] = {study.name: study for study in (TRAINING, SERVING)}
 
 
-def of_another(name: str, study: Study) -> tuple[str, Study] | None:
+def metric_of_other_study(name: str, study: Study) -> tuple[str, Study] | None:
     """Find a metric of another kind of study, by our name or another tool's.
 
     Args:
@@ -35,11 +35,11 @@ def of_another(name: str, study: Study) -> tuple[str, Study] | None:
     )
 
 
-def of_document(document: Mapping[str, Any]) -> Study:
+def study_of_document(document: Mapping[str, Any]) -> Study:
     """Return the kind of study of a parsed specification: serving where it has a section of that name."""
     return SERVING if SERVING.name in document else TRAINING
 
 
-def of_metrics(names: Container[Hashable]) -> Study:
+def study_of_metrics(names: Container[Hashable]) -> Study:
     """Return the kind of study whose first total is among the names, else training."""
     return next((study for study in STUDIES.values() if study.totals[0] in names), TRAINING)

@@ -285,10 +285,10 @@ def routing_excess(experts: Experts) -> str:
 
 def chip_share_excess(design: Design) -> str:
     """Return text on the sums of a generated chip's shares that exceed 1."""
-    from dse.model.machine.technology import wholes
+    from dse.model.machine.technology import share_sums
 
     chip = design.system.accelerator.chip
-    totals = {} if chip is None else {name: float(total) for name, total in wholes(chip).items()}
+    totals = {} if chip is None else {name: float(total) for name, total in share_sums(chip).items()}
     return ", ".join(f"{name} {total:.3g}" for name, total in totals.items() if total > 1.0) or "no shares"
 
 
@@ -302,10 +302,12 @@ def price_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """
     if total == "device_cost":
         return f"Price: {quantity(metrics['device_price'], 'USD')}. Analysts' bills leave the design out."
-    return {"capital_cost": made_up_price, "device_carbon": made_up_carbon}.get(total, lambda *_: "")(metrics, design)
+    return {"capital_cost": price_assumption, "device_carbon": carbon_assumption}.get(total, lambda *_: "")(
+        metrics, design
+    )
 
 
-def made_up_price(metrics: Mapping[str, float], design: Design) -> str:
+def price_assumption(metrics: Mapping[str, float], design: Design) -> str:
     """Return the rule for the price of an accelerator without a stated one in one line, else an empty text.
 
     Args:
@@ -318,7 +320,7 @@ def made_up_price(metrics: Mapping[str, float], design: Design) -> str:
     return f"accelerator price: {price} = {rule}; made.price is not stated" if rule else ""
 
 
-def made_up_carbon(metrics: Mapping[str, float], design: Design) -> str:
+def carbon_assumption(metrics: Mapping[str, float], design: Design) -> str:
     """Return the rule for the emissions of dies without a stated area in one line, else an empty text.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dse.designs.records import NOT_OF_ENGINES, TRAINING_ALONE, with_serving_defaults
+from dse.designs.records import LEAVES_UNREAD_BY_ENGINES, TRAINING_ALONE, with_serving_defaults
 from dse.doors.study import (
     OPTIONAL,
     Evaluated,
@@ -61,7 +61,7 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
     import jax.numpy as jnp
 
     from dse.model.machine.technology import generated
-    from dse.model.serving.goodput import promises_none
+    from dse.model.serving.goodput import has_unbounded_ttft
     from dse.types import Load, Requests
 
     requests = design.workload.requests or Requests()
@@ -70,7 +70,7 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
     def ratio(seconds: Scalar, limit: Scalar) -> Scalar:
         return jnp.where(limit > 0.0, seconds / jnp.where(limit > 0.0, limit, 1.0), 1.0)
 
-    first = jnp.where(promises_none(requests), _ENDLESS_WAIT, metrics.time_to_first_token)
+    first = jnp.where(has_unbounded_ttft(requests), _ENDLESS_WAIT, metrics.time_to_first_token)
     late = jnp.maximum(
         ratio(first, requests.first_token_limit),
         ratio(metrics.time_per_output_token, requests.token_limit),
@@ -165,9 +165,9 @@ def _overload_text(metrics: Mapping[str, float]) -> str:
 
 def _no_promise_text(requests: Any) -> str:
     """Return text on why a load has no bound on the first token, empty where it has one."""
-    from dse.model.serving.goodput import promises_none
+    from dse.model.serving.goodput import has_unbounded_ttft
 
-    if requests is None or not requests.first_token_limit or not promises_none(requests):
+    if requests is None or not requests.first_token_limit or not has_unbounded_ttft(requests):
         return ""
     return " after a wait in an offline queue, which has no end (load=concurrency, or no first_token_limit)"
 
@@ -304,7 +304,7 @@ def _breakdown(design: Design) -> Any:
     """Return the operators of one layer and the head, in a decode step and in a step of prompts alone."""
     import jax.numpy as jnp
 
-    from dse.doors.serving import at_its_clock, steps
+    from dse.doors.serving import at_its_clock, step_bounds
     from dse.doors.study import Breakdown
     from dse.model.machine.technology import generated
     from dse.model.serving.step import rates_in
@@ -334,14 +334,14 @@ def _breakdown(design: Design) -> Any:
         for phase, operators in sections.items()
     }
     messages = (*prefill.messages, *decode.messages)
-    return Breakdown(built_design, {}, forward, steps(design)._asdict(), rates_in(engine, stage), messages)
+    return Breakdown(built_design, {}, forward, step_bounds(design)._asdict(), rates_in(engine, stage), messages)
 
 
 def _decoding(design: Design) -> Scalar:
     """Return the count of sequences that a stage decodes at once, up to what memory and engine hold."""
     import jax.numpy as jnp
 
-    from dse.doors.serving import decoding
+    from dse.doors.serving import decoding_sequences
     from dse.model.serving.memory import kv_capacity
     from dse.model.serving.work import stage_of
     from dse.types import Engine, Load, Requests, Serving
@@ -353,7 +353,7 @@ def _decoding(design: Design) -> Scalar:
     )
     sequences = jnp.where(requests.load == float(Load.offline), max_sequences, requests.concurrency / design.mapping.dp)
     if requests.request_rate is not None:
-        sequences = jnp.where(requests.load == float(Load.rate), decoding(design), sequences)
+        sequences = jnp.where(requests.load == float(Load.rate), decoding_sequences(design), sequences)
     return jnp.maximum(jnp.minimum(sequences, max_sequences) / design.mapping.pp, 1.0)
 
 
@@ -423,7 +423,7 @@ SERVING = Study(
     bounds=_bounds,
     operators_of="one layer and the head, without launches, of a decode step and of a prefill, on one device",
     residuals=_RESIDUALS,
-    unread=(*TRAINING_ALONE, *NOT_OF_ENGINES),
+    unread=(*TRAINING_ALONE, *LEAVES_UNREAD_BY_ENGINES),
     optional=OPTIONAL,
     shown=(
         MetricColumn("TPOT", "time_per_output_token", "time"),

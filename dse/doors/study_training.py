@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import Any
 
 from dse.designs.leaves import leaf, replace
-from dse.designs.records import NOT_OF_TRAINING
+from dse.designs.records import LEAVES_UNREAD_BY_TRAINING
 from dse.doors.study import (
     OPTIONAL,
     Breakdown,
@@ -153,11 +153,11 @@ def _experts_numbers(design: Design) -> dict[str, str]:
 
 def _missing_capabilities(design: Design) -> str:
     """Return text on what a mapping demands beyond the capabilities of its stack."""
-    from dse.model.capabilities import asked, lacking
+    from dse.model.capabilities import missing_capabilities, required_capabilities
 
     limits, mapping = vars(design.software.can), vars(design.mapping)
-    demands = asked(mapping)
-    missing = [name for name, is_missing in lacking(mapping, limits).items() if is_missing] or demands
+    demands = required_capabilities(mapping)
+    missing = [name for name, is_missing in missing_capabilities(mapping, limits).items() if is_missing] or demands
     return ", ".join(f"{name} {float(demands[name]):g} of at most {limits[name]:g}" for name in missing)
 
 
@@ -412,7 +412,7 @@ TRAINING = Study(
     work=_training_work,
     remark=_training_remark,
     operators_of="one micro-batch on one device",
-    unread=NOT_OF_TRAINING,
+    unread=LEAVES_UNREAD_BY_TRAINING,
     reason_numbers=_training_numbers,
     caution=_training_caution,
     inside=_training_breakdown,

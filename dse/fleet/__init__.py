@@ -1,26 +1,26 @@
 """Devices for a service or a run: pools, replicas, and the cheapest plans."""
 
-from dse.fleet.demand import ROLES, STATISTICS, Demand, Fleet, Workers, worker_settings
+from dse.fleet.demand import ROLES, STATISTICS, Fleet, ServiceDemand, WorkerGroup, worker_settings
 from dse.fleet.launched import only_launched
 from dse.fleet.pools import MatchedPools, match
 from dse.fleet.runs import Cluster, RunDemand, RunPlan, plan_run
-from dse.fleet.service import Plan, provision
-from dse.fleet.workers import Candidate, Match, PoolFleet
+from dse.fleet.service import ServicePlan, provision
+from dse.fleet.workers import Match, PoolCandidate, PoolFleet
 
 __all__ = [
     "ROLES",
     "STATISTICS",
-    "Candidate",
     "Cluster",
-    "Demand",
     "Fleet",
     "Match",
     "MatchedPools",
-    "Plan",
+    "PoolCandidate",
     "PoolFleet",
     "RunDemand",
     "RunPlan",
-    "Workers",
+    "ServiceDemand",
+    "ServicePlan",
+    "WorkerGroup",
     "match",
     "only_launched",
     "plan_run",

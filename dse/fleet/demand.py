@@ -15,7 +15,7 @@ STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 DEGREES = ("tp", "ep", "dp")
 
 
-class Demand(NamedTuple):
+class ServiceDemand(NamedTuple):
     """Requests of a service, their latency limits, and the devices that may serve them."""
 
     workload: str
@@ -48,7 +48,7 @@ class Demand(NamedTuple):
         return {"prompt_tokens": self.prompt_tokens, "output_tokens": self.output_tokens}
 
 
-class Workers(NamedTuple):
+class WorkerGroup(NamedTuple):
     """Equal engines of one role."""
 
     role: str  #: "" for engines that do both; prefill, decode
@@ -65,7 +65,7 @@ ROLES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def worker_settings(workers: Workers, demand: Demand, at_rate: bool = True) -> dict[str, float]:
+def worker_settings(workers: WorkerGroup, demand: ServiceDemand, at_rate: bool = True) -> dict[str, float]:
     """Return degrees, load and lengths of one of the workers, as :func:`dse.design` reads them.
 
     Args:
@@ -86,7 +86,7 @@ class Fleet(NamedTuple):
 
     accelerator: str
     software: str
-    workers: tuple[Workers, ...]
+    workers: tuple[WorkerGroup, ...]
     first_token: float  #: s, of the statistic of its limit
     token: float  #: s, likewise
     rate: float  #: highest requests/s within the limits; of replicas of those that were tried
@@ -104,7 +104,7 @@ class Fleet(NamedTuple):
         """Number of devices of all workers."""
         return sum(group.number * group.devices for group in self.workers)
 
-    def margins(self, demand: Demand) -> dict[str, float]:
+    def margins(self, demand: ServiceDemand) -> dict[str, float]:
         """Return the share by which finite limits and the rate may change before the fleet no longer serves them."""
         limits = {
             "first_token": demand.first_token_limit / self.first_token - 1.0,
@@ -129,7 +129,9 @@ def precision_of(design: Design) -> str:
     )
 
 
-def extrapolations(accelerator: str, software: str, workers: Workers, parameters: float, demand: Demand) -> str:
+def extrapolations(
+    accelerator: str, software: str, workers: WorkerGroup, parameters: float, demand: ServiceDemand
+) -> str:
     """Return the values of the decoding workers that lie outside of the measured rows of their engine, as text."""
     values = {
         "system.n_devices": float(workers.devices),
@@ -140,4 +142,4 @@ def extrapolations(accelerator: str, software: str, workers: Workers, parameters
     }
     if catalog.is_mixture(demand.workload):
         values["workload.experts.n_experts"] = 1.0
-    return ", ".join(calibrated.beyond(software, values.get, accelerator))
+    return ", ".join(calibrated.uncalibrated_quantities(software, values.get, accelerator))

@@ -7,7 +7,7 @@ import xarray as xr
 
 from dse.errors import InputError
 from dse.sweep.grid.grid import Grid
-from dse.tools.runs import ENGINE_DEGREES, by_mapping, engine_degrees, engine_fault, engine_runs
+from dse.tools.runs import ENGINE_DEGREES, engine_degrees, engine_fault, engine_runs, evaluate_by_mapping
 
 
 def launch_mask(data: xr.Dataset, grid: Grid) -> xr.DataArray:
@@ -21,7 +21,7 @@ def launch_mask(data: xr.Dataset, grid: Grid) -> xr.DataArray:
         Truth values over the dimensions of stack and degrees.
     """
     labels = _labels(data, grid)
-    is_launched = by_mapping({name: np.ravel(label.values) for name, label in labels.items()}, engine_runs)
+    is_launched = evaluate_by_mapping({name: np.ravel(label.values) for name, label in labels.items()}, engine_runs)
     return xr.DataArray(np.reshape(is_launched, labels["software"].shape), dims=labels["software"].dims)
 
 

@@ -20,9 +20,9 @@ import tomlkit
 from dse.designs import catalog, composing
 from dse.designs.leaves import leaf
 from dse.fleet import workers
-from dse.fleet.demand import DEGREES, Demand, Fleet, Workers, extrapolations, precision_of
+from dse.fleet.demand import DEGREES, Fleet, ServiceDemand, WorkerGroup, extrapolations, precision_of
 from dse.fleet.pools import front, swept_pools, transfer_time
-from dse.fleet.workers import WORKER, Candidate, Match
+from dse.fleet.workers import WORKER, Match, PoolCandidate
 from dse.io.quantities import counted
 from dse.spec.pools import from_text
 
@@ -45,14 +45,14 @@ _HALVINGS = 12
 class PoolDesigns(NamedTuple):
     """Designs of both pools of one accelerator that none beats."""
 
-    senders: list[Candidate]
-    receivers: list[Candidate]
+    senders: list[PoolCandidate]
+    receivers: list[PoolCandidate]
     transfer: float  #: bytes/s of a device
     parameters: float  #: of the model
     precision: str  #: format that it is served in
 
 
-def pool_designs(demand: Demand, accelerator: str) -> PoolDesigns:
+def pool_designs(demand: ServiceDemand, accelerator: str) -> PoolDesigns:
     """Return the designs of both pools of one accelerator, those alone that may be the cheapest."""
     design = composing.design(demand.workload, accelerator, n_devices=1, kind="serving")
     transfer = float(leaf(design, "system.scale_out.bandwidth"))
@@ -66,7 +66,7 @@ def pool_designs(demand: Demand, accelerator: str) -> PoolDesigns:
     )
 
 
-def _with_prices(candidates: list[Candidate], results: Any) -> Iterator[Candidate]:
+def _with_prices(candidates: list[PoolCandidate], results: Any) -> Iterator[PoolCandidate]:
     """Yield the candidates that hold their requests, with USD per request of buying and running them."""
     hourly = np.broadcast_to(results.cost_per_device_hour.values, results.sizes["design"])
     for candidate in candidates:
@@ -76,7 +76,7 @@ def _with_prices(candidates: list[Candidate], results: Any) -> Iterator[Candidat
             )
 
 
-def _specification(demand: Demand, accelerator: str, transfer: float) -> str:
+def _specification(demand: ServiceDemand, accelerator: str, transfer: float) -> str:
     """Return the specification of the pools of one accelerator."""
     axes: dict[str, Any] = {"n_devices": [2**k for k in range(demand.max_devices.bit_length())], "tp": "divisors"}
     if catalog.is_mixture(demand.workload):
@@ -107,7 +107,7 @@ def _specification(demand: Demand, accelerator: str, transfer: float) -> str:
     )
 
 
-def cheapest(pools: PoolDesigns, demand: Demand, accelerator: str) -> Fleet | str:
+def cheapest(pools: PoolDesigns, demand: ServiceDemand, accelerator: str) -> Fleet | str:
     """Return the cheapest pools of one accelerator, or the reason for none."""
     fleets: list[workers.PoolFleet] = []
     receiver_counts = [
@@ -144,7 +144,7 @@ def cheapest(pools: PoolDesigns, demand: Demand, accelerator: str) -> Fleet | st
     )
 
 
-def _fewest_workers(pool: Candidate, pool_index: int, transfer: float, demand: Demand) -> int | None:
+def _fewest_workers(pool: PoolCandidate, pool_index: int, transfer: float, demand: ServiceDemand) -> int | None:
     """Return the fewest workers of a pool that keep its limit, None where no number does.
 
     Args:
@@ -168,12 +168,12 @@ def _fewest_workers(pool: Candidate, pool_index: int, transfer: float, demand: D
     return low + bisect.bisect_left(range(low, high), True, key=keeps_limit)  # more workers wait less
 
 
-def _later_tokens(demand: Demand) -> float:
+def _later_tokens(demand: ServiceDemand) -> float:
     """Return the output tokens after the first one."""
     return max(demand.output_tokens - 1.0, 1.0)
 
 
-def _fleet_at_rate(pair: Match, counts: tuple[int, ...], rate: float, demand: Demand) -> workers.PoolFleet:
+def _fleet_at_rate(pair: Match, counts: tuple[int, ...], rate: float, demand: ServiceDemand) -> workers.PoolFleet:
     """Return the fleet of ``counts`` workers at a rate, with waits of the limited statistics."""
     statistics = demand.first_token_statistic, demand.token_statistic
     waits = (
@@ -183,12 +183,12 @@ def _fleet_at_rate(pair: Match, counts: tuple[int, ...], rate: float, demand: De
     return workers.PoolFleet(pair, counts, rate, tuple(waits), _later_tokens(demand))
 
 
-def _keeps_limits(fleet: workers.PoolFleet, demand: Demand) -> tuple[bool, bool]:
+def _keeps_limits(fleet: workers.PoolFleet, demand: ServiceDemand) -> tuple[bool, bool]:
     """Return whether the limits of the first token and of the others are kept."""
     return fleet.first_token <= demand.first_token_limit, fleet.token <= demand.token_limit
 
 
-def _highest_rate(fleet: workers.PoolFleet, demand: Demand) -> float:
+def _highest_rate(fleet: workers.PoolFleet, demand: ServiceDemand) -> float:
     """Return the highest rate of the same workers within the limits, requests/s."""
     low = demand.rate
     high = _UTILISATION * min(count * pool.rate for count, pool in zip(fleet.workers, fleet.match.parts, strict=True))
@@ -199,10 +199,10 @@ def _highest_rate(fleet: workers.PoolFleet, demand: Demand) -> float:
     return low
 
 
-def _worker_groups(fleet: workers.PoolFleet) -> tuple[Workers, Workers]:
+def _worker_groups(fleet: workers.PoolFleet) -> tuple[WorkerGroup, WorkerGroup]:
     """Return both pools as groups of workers of a plan."""
     prefill, decode = (
-        Workers(
+        WorkerGroup(
             role,
             count,
             int(pool.devices),
@@ -215,7 +215,7 @@ def _worker_groups(fleet: workers.PoolFleet) -> tuple[Workers, Workers]:
     return prefill, decode
 
 
-def _wait(pool: Candidate, count: int, rate: float, is_prefill: bool, statistic: str) -> float:
+def _wait(pool: PoolCandidate, count: int, rate: float, is_prefill: bool, statistic: str) -> float:
     """Return the seconds that a request waits for a place of a pool: the mean, or the quantile of a statistic."""
     share, mean = workers.wait(pool, count, rate, is_prefill)
     if statistic == "mean":

@@ -25,7 +25,7 @@ from dse.designs.leaves import leaf
 from dse.designs.records import N_DEVICES
 from dse.errors import InputError
 from dse.fleet.launched import only_launched
-from dse.fleet.workers import WORKER, Candidate, Match, PoolFleet, best_fleets, fleets
+from dse.fleet.workers import WORKER, Match, PoolCandidate, PoolFleet, best_fleets, fleets
 from dse.spec.expression import Expression
 from dse.spec.pools import PoolsSpec, errors_of, read, varies
 from dse.spec.sweep import SweepSpec
@@ -100,7 +100,7 @@ def match(path: str | Path) -> MatchedPools:
 
 def swept_pools(
     pools_spec: PoolsSpec, file: str
-) -> tuple[dict[str, Grid], dict[str, xr.Dataset], dict[str, list[Candidate]]]:
+) -> tuple[dict[str, Grid], dict[str, xr.Dataset], dict[str, list[PoolCandidate]]]:
     """Return grid, feasible designs and candidates of each pool by its name.
 
     Args:
@@ -136,7 +136,7 @@ def swept_pools(
 
 
 def fleet_fronts(
-    candidates_by_pool: dict[str, list[Candidate]], pools_spec: PoolsSpec, limits: _Limits | None, later: float
+    candidates_by_pool: dict[str, list[PoolCandidate]], pools_spec: PoolsSpec, limits: _Limits | None, later: float
 ) -> list[PoolFleet]:
     """Return the fronts of whole workers: of pools within the limits, and of engines that do both.
 
@@ -165,7 +165,9 @@ def fleet_fronts(
     return [*best_fleets(pools), *best_fleets(list(together))]
 
 
-def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, limits: _Limits | None) -> list[Match]:
+def _pairs(
+    prefill: list[PoolCandidate], decode: list[PoolCandidate], transfer: float, limits: _Limits | None
+) -> list[Match]:
     """Return the pairs that may be the best and whose time to first token, with the transfer, meets the limits."""
     if not limits or not transfer:
         return [Match(p, d, transfer_time(p, d, transfer)) for p in front(prefill) for d in front(decode)]
@@ -183,7 +185,7 @@ def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, l
     return pairs
 
 
-def transfer_time(prefill: Candidate, decode: Candidate, transfer: float) -> float:
+def transfer_time(prefill: PoolCandidate, decode: PoolCandidate, transfer: float) -> float:
     """Return the seconds to send and receive the keys and values of a prompt, 0 if transfers are not counted.
 
     Args:
@@ -262,7 +264,7 @@ def _devices(grid: Grid, results: xr.Dataset) -> np.ndarray:
 
 def _candidates(
     results: xr.Dataset, devices: np.ndarray, prices: dict[str, float], transfer: float, swept_names: Sequence[str] = ()
-) -> Iterator[Candidate]:
+) -> Iterator[PoolCandidate]:
     """Yield the designs of a pool's results as candidates.
 
     The rate is limited by the links, over which each device sends or receives its share of keys and values at
@@ -298,7 +300,7 @@ def _candidates(
     if transfer:
         rate = np.minimum(rate, degrees[0] * transfer * sequences / np.maximum(cache, 1.0))
     for i in np.flatnonzero(rate > 0.0):
-        yield Candidate(
+        yield PoolCandidate(
             accelerator=accelerators[i],
             labels={name: values[i] for name, values in labels.items()},
             rate=rate[i],
@@ -317,7 +319,7 @@ def _candidates(
 _COSTS = ("price", "watts")
 
 
-def front(candidates: list[Candidate], fields: Sequence[str] = _COSTS) -> list[Candidate]:
+def front(candidates: list[PoolCandidate], fields: Sequence[str] = _COSTS) -> list[PoolCandidate]:
     """Return the candidates per accelerator that no other beats in all ``fields``.
 
     Args:

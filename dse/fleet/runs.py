@@ -207,7 +207,7 @@ def _extrapolations(slug: str, best_run: dict[str, Any], demand: RunDemand) -> s
     }  # fmt: skip
     if catalog.is_mixture(demand.workload):
         values["workload.experts.n_experts"] = 1.0
-    return ", ".join(calibrated.beyond(str(best_run["software"]), values.get, slug))
+    return ", ".join(calibrated.uncalibrated_quantities(str(best_run["software"]), values.get, slug))
 
 
 def _changes(runs: dict[str, dict[str, np.ndarray]], demand: RunDemand, clusters: list[Cluster]) -> Iterator[str]:

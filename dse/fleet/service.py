@@ -17,7 +17,7 @@ import tomlkit
 from dse.designs import catalog
 from dse.errors import InputError
 from dse.fleet import pooled
-from dse.fleet.demand import DEGREES, Demand, Fleet, Workers, extrapolations, precision_of
+from dse.fleet.demand import DEGREES, Fleet, ServiceDemand, WorkerGroup, extrapolations, precision_of
 from dse.fleet.launched import launch_mask
 from dse.io.quantities import counted, digits, seconds
 from dse.spec import sweep as specs
@@ -47,16 +47,16 @@ _OPTIONS = {
 _MIN_COST_CHANGE = 0.02
 
 
-class Plan(NamedTuple):
+class ServicePlan(NamedTuple):
     """Fleets by accelerator, cheapest first; the reason of those without one; what would change the cheapest."""
 
-    demand: Demand
+    demand: ServiceDemand
     fleets: list[Fleet]
     without: dict[str, str]
     changes: list[str]
 
 
-def provision(demand: Demand) -> Plan:
+def provision(demand: ServiceDemand) -> ServicePlan:
     """Return the cheapest replicas and the cheapest pools of each accelerator for a demand.
 
     Args:
@@ -87,17 +87,17 @@ def provision(demand: Demand) -> Plan:
         key=lambda fleet: fleet.hourly,
     )
     without = {name: reason for name, (_, reason) in fleets_and_reasons.items() if reason}
-    return Plan(demand, fleets, without, list(_changes(candidates, demand, fleets)))
+    return ServicePlan(demand, fleets, without, list(_changes(candidates, demand, fleets)))
 
 
 class _AcceleratorDesigns:
     """Designs of one accelerator, which serve any demand of the same lengths."""
 
-    def __init__(self, demand: Demand, accelerator: str, replicas: dict[str, Any]) -> None:
+    def __init__(self, demand: ServiceDemand, accelerator: str, replicas: dict[str, Any]) -> None:
         self.accelerator, self.replicas = accelerator, replicas
         self.pools = pooled.pool_designs(demand, accelerator) if replicas["possible"].any() else None
 
-    def fleets(self, demand: Demand) -> tuple[list[Fleet], str]:
+    def fleets(self, demand: ServiceDemand) -> tuple[list[Fleet], str]:
         """Return the cheapest replicas and pools that serve a demand, and the reasons of missing ones."""
         results = [cheapest_replicas(self.replicas, demand, self.accelerator)]
         if self.pools:
@@ -107,7 +107,7 @@ class _AcceleratorDesigns:
         )
 
 
-def _changes(candidates: dict[str, _AcceleratorDesigns], demand: Demand, fleets: list[Fleet]) -> Iterator[str]:
+def _changes(candidates: dict[str, _AcceleratorDesigns], demand: ServiceDemand, fleets: list[Fleet]) -> Iterator[str]:
     """Yield what would change the cheapest fleet, a line each: prices, limits, rate."""
     if not fleets:
         return
@@ -136,7 +136,7 @@ _REPLICAS = sorted({*range(1, 17), *(round(2.0 ** (k / 4)) for k in range(81))})
 _MAX_DEVICE_FACTOR, _RATE_FACTORS = 16, (1.1, 1.25, 1.5, 2.0)
 
 
-def _specification(demand: Demand) -> str:
+def _specification(demand: ServiceDemand) -> str:
     """Return the specification of the replicas of all accelerators."""
     sizes = [2**k for k in range(demand.max_devices.bit_length())]
     axes = {
@@ -161,7 +161,7 @@ def _specification(demand: Demand) -> str:
     )
 
 
-def swept_replicas(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
+def swept_replicas(demand: ServiceDemand) -> dict[str, dict[str, np.ndarray]]:
     """Return accelerator → column → values [design] of all replicas."""
     grid = compose.build(specs.from_text(_specification(demand), "plan"))
     data, _ = execute(grid, output=False)
@@ -192,7 +192,7 @@ def swept_replicas(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
     return columns_by_accelerator
 
 
-def cheapest_replicas(replicas: dict[str, np.ndarray], demand: Demand, accelerator: str) -> Fleet | str:
+def cheapest_replicas(replicas: dict[str, np.ndarray], demand: ServiceDemand, accelerator: str) -> Fleet | str:
     """Return the cheapest fleet of replicas of one accelerator, or the reason for none."""
     if not replicas["possible"].any():
         devices = counted(demand.max_devices, "device")
@@ -223,7 +223,7 @@ def cheapest_replicas(replicas: dict[str, np.ndarray], demand: Demand, accelerat
         {name: int(best_replica[name]) for name in DEGREES if name in best_replica},
         str(best_replica["software"]),
     )
-    workers = Workers(
+    workers = WorkerGroup(
         "",
         int(count[best_index]),
         int(best_replica["n_devices"]),

@@ -21,7 +21,7 @@ WORKER = ("share", "devices", "price")
 
 
 @dataclasses.dataclass(frozen=True)
-class Candidate:
+class PoolCandidate:
     """A design of one pool, with its costs per rate of requests."""
 
     accelerator: str
@@ -46,12 +46,12 @@ class Candidate:
 class Match:
     """Balanced prefill and decode pools, or engines that do both (``decode`` is None)."""
 
-    prefill: Candidate
-    decode: Candidate | None
+    prefill: PoolCandidate
+    decode: PoolCandidate | None
     transfer: float  #: time to send the keys and values of a prompt, s
 
     @property
-    def parts(self) -> tuple[Candidate, ...]:
+    def parts(self) -> tuple[PoolCandidate, ...]:
         """The pools, prefill first."""
         return (self.prefill,) if self.decode is None else (self.prefill, self.decode)
 
@@ -178,7 +178,7 @@ def _splits(match: Match, devices: dict[str, int]) -> Iterator[tuple[int, ...]]:
         yield count, int(max(total - count * prefill_devices, 0.0) // match.decode.devices)
 
 
-def wait(pool: Candidate, workers: int, rate: float, is_prefill: bool) -> tuple[float, float]:
+def wait(pool: PoolCandidate, workers: int, rate: float, is_prefill: bool) -> tuple[float, float]:
     """Return the share of requests that wait for a place of a pool, and the mean wait of all in seconds.
 
     A worker for prompts is a place for a batch, one that decodes has a place for each of its sequences.

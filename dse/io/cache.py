@@ -90,7 +90,7 @@ def save(description: str, value: Any) -> None:
             oldest.unlink(missing_ok=True)
 
 
-def value(description: str, compute: Callable[[], Any]) -> Any:
+def get_or_compute(description: str, compute: Callable[[], Any]) -> Any:
     """Return the value saved under a description, else compute and save it.
 
     Args:

@@ -53,7 +53,7 @@ def run(module: str, arguments: Sequence[object], output: int | None = None) -> 
         session = _Session(process.pid)
         interruption.CHILDREN.append(session)
         try:
-            with interruption.telling(lambda: "; what is finished is kept"):
+            with interruption.reporting(lambda: "; what is finished is kept"):
                 text, _ = process.communicate()
         except BaseException:
             session.kill()

@@ -24,7 +24,7 @@ def write(
     """Write events, one a line, and the metadata of a trace.
 
     Raises:
-        InputError: where ``path`` must not be written (:func:`dse.io.outputs.checked`), or writing fails.
+        InputError: where ``path`` must not be written (:func:`dse.io.outputs.check_output`), or writing fails.
 
     Args:
         events: in Chrome's format, with times in µs.

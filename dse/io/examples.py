@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from dse.errors import unknown_name
 from dse.io import inputs, toml
-from dse.io.files import shipped
+from dse.io.files import distribution_folder
 
 #: Prefix of an example in place of a path.
 PREFIX = "example:"
@@ -46,16 +46,16 @@ def names() -> list[str]:
     return sorted(file.stem for file in _folder().glob("*.toml"))
 
 
-def listed() -> list[Example]:
+def all_examples() -> list[Example]:
     """Return all examples, sorted by name.
 
-    >>> next(example.command for example in listed() if example.name == "splitwise_pools")
+    >>> next(example.command for example in all_examples() if example.name == "splitwise_pools")
     'dse pools example:splitwise_pools'
     """
     return [_read_example(name) for name in names()]
 
 
-def found(name: str) -> Example:
+def find_example(name: str) -> Example:
     """Return the example of a name.
 
     Args:
@@ -70,16 +70,16 @@ def found(name: str) -> Example:
     return _read_example(plain)
 
 
-def located(path: str | os.PathLike[str]) -> Path:
+def resolve_path(path: str | os.PathLike[str]) -> Path:
     """Return the file of a path, or of ``example:NAME``.
 
     Raises:
         InputError: for an unknown example.
 
-    >>> located("example:long_context").name, located("mine.toml").name
+    >>> resolve_path("example:long_context").name, resolve_path("mine.toml").name
     ('long_context.toml', 'mine.toml')
     """
-    return found(os.fspath(path)).file if os.fspath(path).startswith(PREFIX) else Path(path)
+    return find_example(os.fspath(path)).file if os.fspath(path).startswith(PREFIX) else Path(path)
 
 
 def stem_of(file: str) -> str:
@@ -92,13 +92,13 @@ def stem_of(file: str) -> str:
 
 
 def _folder() -> Path:
-    return shipped("sweeps")
+    return distribution_folder("sweeps")
 
 
 @functools.cache
 def _read_example(name: str) -> Example:
     text = inputs.text(_folder() / f"{name}.toml", "a TOML file")
-    document = toml.parsed(text, f"{name}.toml")
+    document = toml.parse(text, f"{name}.toml")
     head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
     lines = [line[1:].strip() for line in head]
     question = re.match(r"([^.?:]|\.\d){1,110}\?", " ".join(lines))

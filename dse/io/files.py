@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.errors import InputError
-from dse.io.interruption import changing
+from dse.io.interruption import uninterrupted
 
 #: Mark of every file written by dse.
 MARK = "Written by dse, which may replace this file"
@@ -38,7 +38,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @functools.cache
-def shipped(folder: str) -> Path:
+def distribution_folder(folder: str) -> Path:
     """Return a folder of the distribution, inside the installed package or next to it in a checkout.
 
     Raises:
@@ -53,10 +53,10 @@ def shipped(folder: str) -> Path:
 @functools.cache
 def code_digest() -> str:
     """Return the SHA-256 of the source files that determine the results of a sweep."""
-    return files_digest(computing())
+    return files_digest(result_sources())
 
 
-def computing() -> list[Path]:
+def result_sources() -> list[Path]:
     """Return the source files that determine the results of a sweep: the doors, all that they import, and the sweep."""
     rooms = ("io", "types", "designs", "model", "doors", "spec", "sweep")
     return [*_PACKAGE.glob("*.py"), *(file for room in rooms for file in sources(_PACKAGE / room))]
@@ -110,14 +110,14 @@ def strange_kind(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def whole_or_absent(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a new file next to ``path``, renamed to it when the block succeeds, else removed."""
     partial = path.with_name(f".{path.name}.{unique_suffix()}")
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # never a link laid by others
     try:
         yield partial
-        with changing():
+        with uninterrupted():
             os.replace(partial, path)
     finally:
         with contextlib.suppress(OSError):

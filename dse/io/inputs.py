@@ -10,19 +10,19 @@ from dse.errors import InputError
 from dse.io.files import strange_kind
 
 #: Maximum bytes of a specification or a file of the catalogue.
-TEXT = 4 << 20
+MAX_TEXT_BYTES = 4 << 20
 
 #: Maximum bytes of a table of measurements, unpacked.
-TABLE = 256 << 20
+MAX_TABLE_BYTES = 256 << 20
 
 #: Maximum bytes of a results file.
-RESULTS = 1 << 40
+MAX_RESULTS_BYTES = 1 << 40
 
 #: Maximum bytes of an unpacked file for each packed one, beyond the first MiB: real traces and tables have 5 to 20.
 _UNPACKED = 64
 
 
-def checked(path: str | Path, limit: int, allowed: str) -> Path:
+def check_input(path: str | Path, limit: int, allowed: str) -> Path:
     """Return the path of a regular file after a check of its size.
 
     Args:
@@ -54,16 +54,16 @@ def content(path: str | Path, limit: int, allowed: str, unpack: bool = False) ->
     Raises:
         InputError: for a file of another kind, above the limit, or that unpacks to far more than it has.
     """
-    path = checked(path, limit, allowed)
-    max_bytes = unpacked(path, limit, allowed) if unpack else limit
+    path = check_input(path, limit, allowed)
+    max_bytes = max_unpacked_bytes(path, limit, allowed) if unpack else limit
     with gzip.open(path) if unpack and path.suffix == ".gz" else path.open("rb") as file:
         unpacked_bytes = file.read(max_bytes + 1)
     if len(unpacked_bytes) > max_bytes:
-        raise bomb(path, allowed) if max_bytes < limit else _too_large(path, limit, allowed)
+        raise archive_error(path, allowed) if max_bytes < limit else _too_large(path, limit, allowed)
     return unpacked_bytes
 
 
-def unpacked(path: Path, limit: int, allowed: str) -> int:
+def max_unpacked_bytes(path: Path, limit: int, allowed: str) -> int:
     """Return the maximum unpacked bytes of a file, in proportion to its size where it is packed.
 
     Args:
@@ -80,11 +80,11 @@ def unpacked(path: Path, limit: int, allowed: str) -> int:
     with path.open("rb") as file:
         file.seek(-min(4, path.stat().st_size), 2)
         if max_bytes < int.from_bytes(file.read(), "little") and max_bytes < limit:  # the size that ends a packed file
-            raise bomb(path, allowed)
+            raise archive_error(path, allowed)
     return max_bytes
 
 
-def bomb(path: Path, allowed: str) -> InputError:
+def archive_error(path: Path, allowed: str) -> InputError:
     """Return the error for a packed file that has nothing but repetitions."""
     got = f"an archive that is cut, or {_UNPACKED} times as long when it is unpacked"
     return InputError(str(path), got, allowed, "copy the file again, or give it unpacked")
@@ -95,7 +95,7 @@ def text(
     allowed: str,
     fix: str = "check the path",
     display_name: str = "",
-    limit: int = TEXT,
+    limit: int = MAX_TEXT_BYTES,
     unpack: bool = False,
 ) -> str:
     """Return the text of a regular UTF-8 file.

@@ -84,7 +84,7 @@ def is_armed() -> bool:
 
 
 @contextlib.contextmanager
-def telling(report: Callable[[], str]) -> Iterator[None]:
+def reporting(report: Callable[[], str]) -> Iterator[None]:
     """Report the results on disk after a signal in this context.
 
     Args:
@@ -100,7 +100,7 @@ def telling(report: Callable[[], str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def changing(output: Path | None = None) -> Iterator[None]:
+def uninterrupted(output: Path | None = None) -> Iterator[None]:
     """Let no signal end the process in this context, in which a file is renamed.
 
     Args:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.errors import InputError
-from dse.io.files import MARK, bears_mark, digest, strange_kind, whole_or_absent
+from dse.io.files import MARK, atomic_file, bears_mark, digest, strange_kind
 from dse.io.interruption import complete
 
 #: Maximum bytes of a note; larger files are not notes.
@@ -31,7 +31,7 @@ class UnwritableFolderError(InputError):
     """Error of an output whose folder is not writable; finished results in it may still be read."""
 
 
-def resolved(path: str | Path) -> Path:
+def link_target(path: str | Path) -> Path:
     """Return the file behind a path, the target of a link."""
     return Path(os.path.realpath(path))
 
@@ -59,7 +59,7 @@ def target_of(requested: str | Path | bool | None, default: Path) -> Path | None
     return target
 
 
-def checked(path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
+def check_output(path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
     """Return the file behind ``path`` after a check that it and its note may be written.
 
     Args:
@@ -86,7 +86,7 @@ def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
         for input_path in inputs:
             if os.path.exists(input_path) and os.path.samefile(path, input_path):
                 raise InputError(f"output {path}", "a file that is read", "another one", "name another file")
-        if not (force or is_own(path)):
+        if not (force or is_dse_file(path)):
             raise InputError(
                 f"output {path}",
                 "a file that dse has not written, or that was changed since",
@@ -96,7 +96,7 @@ def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
     return _in_folder(path)
 
 
-def is_own(path: Path) -> bool:
+def is_dse_file(path: Path) -> bool:
     """True for a file that dse has written, and for an empty one."""
     if path.stat().st_size == 0 or bears_mark(path):
         return True
@@ -109,12 +109,12 @@ def replacing(path: str | Path, force: bool = False, inputs: Iterable[str | Path
     """Yield a new file that replaces ``path`` when the block succeeds; one without a mark gets a note.
 
     Raises:
-        InputError: where ``path`` must not be written (:func:`checked`) or writing fails.
+        InputError: where ``path`` must not be written (:func:`check_output`) or writing fails.
     """
-    target = checked(path, force, inputs)
+    target = check_output(path, force, inputs)
     with disk_errors(path):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with whole_or_absent(target) as partial:
+        with atomic_file(target) as partial:
             yield partial
             note = None if bears_mark(partial) else {"sha256": digest(partial)}
         if note:
@@ -140,7 +140,7 @@ def disk_errors(path: str | Path | None) -> Iterator[None]:
 
 def _in_folder(path: Path) -> Path:
     """Return the file of a path in an existing or new writable folder."""
-    target = resolved(path)
+    target = link_target(path)
     folder = next(parent for parent in target.parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         got = "a folder without write permission" if folder.is_dir() else "no folder"
@@ -155,7 +155,7 @@ def _in_folder(path: Path) -> Path:
 
 def note_path(path: str | Path) -> Path:
     """Return the path of the note next to a file, for facts that cannot be in it or change between runs."""
-    path = resolved(path)
+    path = link_target(path)
     return path.with_name(f"{path.name}.dse.json")
 
 
@@ -179,5 +179,5 @@ def is_noted(path: str | Path) -> bool:
 def write_note(path: str | Path, facts: Mapping[str, Any], force: bool = False) -> None:
     """Write the note next to a file."""
     note_file = _checked(note_path(path), force, ())
-    with disk_errors(note_file), whole_or_absent(note_file) as partial:
+    with disk_errors(note_file), atomic_file(note_file) as partial:
         partial.write_text(json.dumps({"note": MARK, **facts}, indent=1) + "\n", encoding="utf-8")

@@ -36,12 +36,12 @@ def plugins(group: str) -> dict[str, EntryPoint]:
 
     Of one name that of this package counts, else the first.
     """
-    entries = sorted(entry_points(group=group), key=lambda entry: not is_own(entry))
+    entries = sorted(entry_points(group=group), key=lambda entry: not is_builtin(entry))
     first = {entry.name: entry for entry in reversed(entries)}
     return dict(sorted(first.items()))
 
 
-def is_own(entry: EntryPoint) -> bool:
+def is_builtin(entry: EntryPoint) -> bool:
     """True for an entry point of this package."""
     return entry.dist is not None and entry.dist.name == DISTRIBUTION
 

@@ -20,7 +20,7 @@ _PREFIXES = [
 ]  # fmt: skip
 
 #: SI units without a prefix → factor to the written units, and their name.
-WRITTEN = {
+DISPLAY_UNITS = {
     "K": (1.0, "K"), "USD": (1.0, "USD"), "m": (1e3, "mm"), "m^2": (1e6, "mm²"), "1/m^2": (1e-12, "M/mm²"),
     "B/m^2": (1e-12, "MB/mm²"), "B/s/m": (1e-12, "GB/s/mm"), "kg/J": (3.6e9, "g/kWh"), "USD/J": (3.6e6, "USD/kWh"),
     "kg/m^2": (0.1, "g/cm²"), "J/m^2": (1e-4 / 3.6e6, "kWh/cm²"), "USD/m^2": (1e-6, "USD/mm²"),
@@ -67,8 +67,8 @@ def scale(value: float, units: str) -> tuple[float, str]:
         return 1e6, "USD per million"
     if units == "1/m^2" and 0.0 < abs(value) < 1e8:  # defects; transistor densities are about 1e14
         return 1e-4, "/cm²"
-    if units in WRITTEN:
-        return WRITTEN[units]
+    if units in DISPLAY_UNITS:
+        return DISPLAY_UNITS[units]
     if units in _COUNT_RATES:
         return (1e-6, f"million {units}") if abs(value) >= _PLAIN_LIMIT else (1.0, units)
     if units == "kg" and value:
@@ -102,7 +102,7 @@ def _prefix(size: float) -> tuple[float, str]:
     return next((p for p in _PREFIXES if size >= 0.9999 * p[0]), _PREFIXES[-1])
 
 
-def sold(value: float) -> tuple[float, str]:
+def capacity_scale(value: float) -> tuple[float, str]:
     """Return factor and unit of a stated memory in bytes, decimal ones where the number is round in them."""
     if not math.isfinite(value) or value < 1e6 or abs(float(f"{value:.5g}") / value - 1.0) > _SINGLE:
         return scale(value, "B")
@@ -128,10 +128,14 @@ def quantity(value: float, units: str) -> str:
     return _with_unit(digits(value * factor), name)
 
 
-def shown(value: float, units: str) -> float:
+def displayed_value(value: float, units: str) -> float:
     """Return the number that :func:`quantity` writes, in SI ``units``; equal numbers are written equally.
 
-    >>> shown(63.249, "s"), shown(63.151, "s"), shown(80.01 * GIB, "B") == shown(80.0 * GIB, "B")
+    >>> (
+    ...     displayed_value(63.249, "s"),
+    ...     displayed_value(63.151, "s"),
+    ...     displayed_value(80.01 * GIB, "B") == displayed_value(80.0 * GIB, "B"),
+    ... )
     (63.2, 63.2, True)
     """
     if units == "1" and abs(value) < _PLAIN_LIMIT:
@@ -155,7 +159,7 @@ def setting(value: Any, units: str = "1") -> str:
     number = float(value)
     if units == "1" and abs(number) < _COUNT_LIMIT and number == int(number):
         return f"{number:.0f}"
-    return _setting_text(number, *(sold(number) if units == "B" else scale(number, units)))
+    return _setting_text(number, *(capacity_scale(number) if units == "B" else scale(number, units)))
 
 
 def settings(values: Sequence[Any], units: str = "1") -> list[str]:

@@ -17,7 +17,7 @@ DEEPEST = 50
 _LARGEST = 2**63 - 1
 
 
-def parsed(text: str, where: str) -> dict[str, Any]:
+def parse(text: str, where: str) -> dict[str, Any]:
     """Return the values of a TOML text.
 
     Args:
@@ -28,7 +28,7 @@ def parsed(text: str, where: str) -> dict[str, Any]:
         InputError: for invalid TOML, with its line; for too deep nesting, and for whole numbers of more than 64 bits,
             which TOML 1.0 does not have.
 
-    >>> parsed("tp = [1, 2]", "sweep.toml")
+    >>> parse("tp = [1, 2]", "sweep.toml")
     {'tp': [1, 2]}
     """
     try:

@@ -6,7 +6,7 @@ raises nothing: it is skipped with a reason.
 """
 
 from dse.measured import profiles
-from dse.measured.columns import READ, SERVED, TRACE_PARTS, WRITTEN
+from dse.measured.columns import OUTPUT_COLUMNS, SERVING_COLUMNS, STEP_COLUMNS, TRACE_PARTS
 from dse.measured.comparison import Comparison, predict, validate
 from dse.measured.completion import Candidates, complete
 from dse.measured.energy import RelativeStudy
@@ -16,7 +16,29 @@ from dse.measured.prediction import Prediction, evaluate_many
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip, read_table
 
 __all__ = [
-    "KINDS", "READ", "SERVED", "TRACE_PARTS", "WRITTEN", "Candidates", "Case", "Comparison", "Lookup", "Meaning",
-    "Measurement", "Prediction", "RelativeStudy", "Row", "Skip", "accelerator_of", "complete", "evaluate_many",
-    "kind_of", "predict", "predict_cases", "profiles", "read_cases", "read_table", "validate",
+    "KINDS",
+    "OUTPUT_COLUMNS",
+    "SERVING_COLUMNS",
+    "STEP_COLUMNS",
+    "TRACE_PARTS",
+    "Candidates",
+    "Case",
+    "Comparison",
+    "Lookup",
+    "Meaning",
+    "Measurement",
+    "Prediction",
+    "RelativeStudy",
+    "Row",
+    "Skip",
+    "accelerator_of",
+    "complete",
+    "evaluate_many",
+    "kind_of",
+    "predict",
+    "predict_cases",
+    "profiles",
+    "read_cases",
+    "read_table",
+    "validate",
 ]  # fmt: skip

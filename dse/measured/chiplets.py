@@ -19,10 +19,10 @@ from dse.io.environment import double_precision
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, TableKind
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip
-from dse.model.money.device import Making, making, stated_parts
+from dse.model.money.device import Manufacturing, manufacture, specified_parts
 from dse.model.money.die import dies_per_wafer
 from dse.model.money.package import assembly
-from dse.types import Fab, Made, Packaging, Process, Scalar
+from dse.types import Fab, Manufacture, Packaging, Process, Scalar
 from dse.types.paths import build
 
 #: Column that identifies a table of bills.
@@ -49,7 +49,7 @@ _MM2 = 1e-6
 class PricedRow(NamedTuple):
     """Package and cost model of a row."""
 
-    package_spec: Made
+    package_spec: Manufacture
     fab: Fab
 
 
@@ -108,7 +108,7 @@ def _priced_row(row: Row) -> PricedRow:
     process_values = {name: entry.value(f"nodes.{node}.{name}") for name in names}
     process = Process(**{name: value for name, value in process_values.items() if value is not None})
     values = catalog.values("cost", _MODELS[model]) | {"link_area": float(row.get("d2d_area_ratio") or 0.0)}
-    package_spec = Made(
+    package_spec = Manufacture(
         chiplets=count,
         packaging=float(_PACKAGES[packaging]),
         chip_first=float(row.get("chip_last") in ("0", "0.0")),
@@ -122,8 +122,8 @@ def _priced_row(row: Row) -> PricedRow:
 def _figures(priced_row: PricedRow) -> dict[str, Scalar]:
     """Return the figures of a row in its units, of one unit where it states no volume."""
     package_spec, fab = priced_row
-    parts = stated_parts(package_spec, fab, 0.0)
-    costs: Making = making(parts, package_spec, fab)
+    parts = specified_parts(package_spec, fab, 0.0)
+    costs: Manufacturing = manufacture(parts, package_spec, fab)
     bonding, die, n_dies = assembly(package_spec.packaging, fab), costs.compute, package_spec.chiplets
     bump_cost = bonding.bump_price * costs.linked
     good_die_cost = n_dies * die.cost + bump_cost

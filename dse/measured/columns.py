@@ -26,7 +26,7 @@ REQUIRED = "needed"
 _FROM_CATALOG, _SEARCHED = "from the model in the catalogue", "chosen: the fastest that fits in memory"
 _STACK = "the default of the stack"
 
-READ = (
+STEP_COLUMNS = (
     Header(("model", "workload"), "model, a name or alias of the catalogue; any name with a shape", "needs a shape"),
     Header(
         DEVICE_COLUMNS,
@@ -125,7 +125,7 @@ READ = (
 )
 
 #: Columns of tables of serving, identified by a column ``isl``; device and model are named as above.
-SERVED = (
+SERVING_COLUMNS = (
     Header(("isl",), "tokens of a prompt", f"{REQUIRED}; the column identifies tables of serving"),
     Header(("osl",), "tokens of an answer", REQUIRED),
     Header(("batch", "concurrency"), "sequences of a static batch, or requests in flight over all devices",
@@ -148,7 +148,7 @@ SERVED = (
 )  # fmt: skip
 
 #: Written column → meaning.
-WRITTEN = {
+OUTPUT_COLUMNS = {
     "pred_<metric>": "prediction in SI units: step_time (s), tokens_per_second, tokens_per_second_per_device, "
     "peak_memory (B) and two parts of it, mfu, mfu_causal, hfu",
     "pred_<metric>_low, pred_<metric>_high": "ends of the 80 % interval (--uncertainty)",
@@ -171,8 +171,8 @@ def misspelt(columns: Iterable[str]) -> dict[str, str]:
         Written name → name of a column.
     """
     column_set = set(columns)
-    open_names = {name for column in READ if not column_set & set(column.names) for name in column.names}
-    read_names = {name for column in READ for name in column.names}
+    open_names = {name for column in STEP_COLUMNS if not column_set & set(column.names) for name in column.names}
+    read_names = {name for column in STEP_COLUMNS for name in column.names}
     suggestions = {name: _suggested_column(name, open_names) for name in sorted(column_set - read_names)}
     return {name: suggestion for name, suggestion in suggestions.items() if suggestion}
 

@@ -90,7 +90,7 @@ def predict(
     no prediction).
 
     Args:
-        cases_path: CSV file, gzipped or not; columns of tables of steps: :data:`dse.measured.columns.READ`.
+        cases_path: CSV file, gzipped or not; columns of tables of steps: :data:`dse.measured.columns.STEP_COLUMNS`.
         output: CSV file to write.
         intervals: add ``pred_<metric>_low`` and ``_high``, the 80 % intervals of times, rates and peak memory.
         force: replace an output that dse has not written.
@@ -126,7 +126,7 @@ def predict_lines(
     Raises:
         InputError: for a table that cannot be read, and for an output that may not be replaced.
     """
-    outputs.checked(output, force, [cases_path])
+    outputs.check_output(output, force, [cases_path])
     predictions = predict_cases(read_cases(cases_path, measured=False))
     rows = _prediction_rows(predictions, row_posteriors(predictions) if intervals else None)
     lines = [line for _, line in sorted(rows, key=lambda item: item[0])]
@@ -185,7 +185,7 @@ def validate(
     (16, True)
     """
     if output is not None:
-        outputs.checked(output, force, [paths] if isinstance(paths, str | Path) else paths)
+        outputs.check_output(output, force, [paths] if isinstance(paths, str | Path) else paths)
     comparisons = compare(paths)
     if output is not None:
         write_lines(output, [_comparison_row(c) for c in comparisons], force)
@@ -415,7 +415,7 @@ def values_out_of_range(prediction: Prediction) -> list[str]:
     if prediction.design is None or not prediction.stack:
         return []
     lookup = calibrated.lookup_of(prediction.design, prediction.metrics)
-    return calibrated.beyond(prediction.stack, lookup, accelerator_of(prediction.case.row))
+    return calibrated.uncalibrated_quantities(prediction.stack, lookup, accelerator_of(prediction.case.row))
 
 
 def _comparison_row(comparison: Comparison) -> dict[str, Any]:

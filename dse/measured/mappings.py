@@ -221,7 +221,7 @@ def recompute_policies(cells: Cells, default: StackDefault) -> list[tuple[float,
             cells.search("recompute_share")
         return policies
     if policy_text not in _OPEN_POLICIES:
-        choices_hint = f"; {catalog.which(Recompute, policy_text)}" if policy_text in catalog.TRUTHS else ""
+        choices_hint = f"; {catalog.choice_fix(Recompute, policy_text)}" if policy_text in catalog.TRUTHS else ""
         raise Skip("recompute unknown", f"{policy_text}; {', '.join(Recompute.__members__)}{choices_hint}")
     cells.search("recompute")
     return [*policies_by_name["none"], *policies_by_name["selective"], (float(Recompute.full), 1.0)]

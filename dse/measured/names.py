@@ -30,7 +30,7 @@ class Lookup:
         self.default_software: Callable[[str, str], str] = functools.cache(
             lambda system, workload: catalog.default_software(system, workload=workload)
         )
-        self.foreign: Callable[[str, str], object] = functools.cache(catalog.foreign)
+        self.foreign: Callable[[str, str], object] = functools.cache(catalog.vendor_mismatch)
         self.mapping_defaults: Callable[..., catalog.Values] = functools.cache(catalog.mapping_defaults)
         self.expert_kernels: Callable[[str], ExpertKernels] = functools.cache(
             lambda slug: build(ExpertKernels, catalog.expert_kernels(slug))
@@ -39,7 +39,7 @@ class Lookup:
         self.serving_defaults: Callable[[str], catalog.Values] = functools.cache(catalog.serving_defaults)
         self.entry: Callable[[str, str], catalog.Entry] = functools.cache(catalog.entry)
         self.resolve: Callable[[str, str], str] = functools.cache(self._resolve)
-        self.slug_by_name: Callable[[str], dict[str, str]] = functools.cache(catalog.known_names)
+        self.slug_by_name: Callable[[str], dict[str, str]] = functools.cache(catalog.name_to_slug)
 
     def _resolve(self, kind: str, name: str) -> str:
         """Return the slug of a name, "" if the catalogue has none."""

@@ -36,7 +36,7 @@ class MappingTier(NamedTuple):
     mappings: tuple[Mapping, ...]
 
 
-def are_of_tpus(rows: Iterable[Row]) -> bool:
+def are_tpu_rows(rows: Iterable[Row]) -> bool:
     """Return True where all rows are steps of TPUs.
 
     Args:

@@ -66,14 +66,14 @@ def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[st
     (2,)
     """
     values_by_metric = {name: np.zeros(len(designs)) for name in study.units}
-    for indices, stack in by_structure(designs):
-        metrics = evaluate_stack(stack, study)
+    for indices, stack in group_by_structure(designs):
+        metrics = evaluate_batch(stack, study)
         for name in study.units:
             values_by_metric[name][indices] = getattr(metrics, name)
     return values_by_metric
 
 
-def by_structure(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
+def group_by_structure(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
     """Group designs by their optional records.
 
     Args:
@@ -89,11 +89,11 @@ def by_structure(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]
         yield indices, jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(designs[i] for i in indices))
 
 
-def evaluate_stack(stack: Design, study: Study = TRAINING) -> Any:
+def evaluate_batch(stack: Design, study: Study = TRAINING) -> Any:
     """Evaluate the metrics of a batch of designs.
 
     Args:
-        stack: a batch of :func:`by_structure`.
+        stack: a batch of :func:`group_by_structure`.
         study: study of the metrics.
 
     Returns:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dse.doors.scalars import ScalarFunction
 from dse.doors.study_serving import SERVING
 from dse.io.quantities import quantity
-from dse.measured.prediction import by_structure
+from dse.measured.prediction import group_by_structure
 from dse.measured.table import Measurement, Skip
-from dse.model.serving.least import Least, least
+from dse.model.serving.least import LatencyBounds, latency_bounds
 from dse.types import Design
 
 #: Reason to skip such a figure.
@@ -28,19 +28,21 @@ _IS_RATE = {
     "output_tokens_per_second_per_device": True,
 }
 
-_bound_function = ScalarFunction(lambda design: (least(design), None), None)
+_bound_function = ScalarFunction(lambda design: (latency_bounds(design), None), None)
 
 
-def latency_bounds(designs: Sequence[Design]) -> list[Least]:
+def batch_latency_bounds(designs: Sequence[Design]) -> list[LatencyBounds]:
     """Return lower bounds of latencies of every design."""
-    bound_by_design: dict[int, Least] = {}
-    for indices, stack in by_structure(designs):
+    bound_by_design: dict[int, LatencyBounds] = {}
+    for indices, stack in group_by_structure(designs):
         bound_arrays = _bound_function.over(len(indices), stack)
-        bound_by_design |= {i: Least(*(float(values[n]) for values in bound_arrays)) for n, i in enumerate(indices)}
+        bound_by_design |= {
+            i: LatencyBounds(*(float(values[n]) for values in bound_arrays)) for n, i in enumerate(indices)
+        }
     return [bound_by_design[i] for i in range(len(designs))]
 
 
-def refuse_implausible(figures: Sequence[Measurement], design: Design, bound: Least) -> Iterator[Measurement]:
+def refuse_implausible(figures: Sequence[Measurement], design: Design, bound: LatencyBounds) -> Iterator[Measurement]:
     """Yield the figures of a configuration, with a skip where they are better than the bound."""
     first_token_times = [m.value for m in figures if m.meaning.metric == _TIME_TO_FIRST_TOKEN and m.skip is None]
     for m in figures:
@@ -54,7 +56,7 @@ def refuse_implausible(figures: Sequence[Measurement], design: Design, bound: Le
         yield dataclasses.replace(m, skip=Skip(REFUSED, limit_text)) if is_implausible else m
 
 
-def metric_bound(metric: str, design: Design, bound: Least, first_token_time: float = math.inf) -> float:
+def metric_bound(metric: str, design: Design, bound: LatencyBounds, first_token_time: float = math.inf) -> float:
     """Return the upper bound of a rate or lower bound of a time, NaN for metrics without a bound.
 
     With ``n`` requests in flight, a request takes ``n`` times its device time (Little's law), from arrival to end, less

@@ -42,7 +42,7 @@ def rules(kind: str) -> tuple[RowRule, ...]:
 
 @functools.cache
 def _document() -> dict[str, Any]:
-    return toml.parsed(FILE.read_text(encoding="utf-8"), str(FILE))
+    return toml.parse(FILE.read_text(encoding="utf-8"), str(FILE))
 
 
 def _rule(where: Mapping[str, str], **fields: Any) -> RowRule:

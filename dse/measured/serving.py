@@ -13,10 +13,10 @@ from dse.measured import rules
 from dse.measured.cells import Cells
 from dse.measured.completion import Candidates
 from dse.measured.prediction import Prediction, TableKind, evaluate_many
-from dse.measured.roofline import latency_bounds, refuse_implausible
+from dse.measured.roofline import batch_latency_bounds, refuse_implausible
 from dse.measured.serving_rows import complete_row, deepseek_r1_duplicates
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip, cases_of, measurement
-from dse.model.serving.least import Least
+from dse.model.serving.least import LatencyBounds
 from dse.types import Design, Load
 
 #: Column that identifies tables of serving.
@@ -85,14 +85,14 @@ def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> 
     but skipped.
     """
     designs = [candidates.design for _, candidates in configurations]
-    metrics, bounds = evaluate_many(designs, study), latency_bounds(designs)
+    metrics, bounds = evaluate_many(designs, study), batch_latency_bounds(designs)
     return [
         _prediction(case, candidates, {name: float(values[i]) for name, values in metrics.items()}, bounds[i])
         for i, (case, candidates) in enumerate(configurations)
     ]
 
 
-def _prediction(case: Case, candidates: Candidates, metrics: dict[str, float], bound: Least) -> Prediction:
+def _prediction(case: Case, candidates: Candidates, metrics: dict[str, float], bound: LatencyBounds) -> Prediction:
     """Predict a row, with a note where it exceeds memory and a skip where it is infeasible otherwise."""
     reason = int(metrics["infeasible_reason"])
     other_reasons = reason & ~int(SERVING.memory_reasons)
@@ -127,13 +127,13 @@ def cache_figures(design: Design, sequence_tokens: float = 0.0) -> dict[str, flo
     Engines count tokens of a sequence of ``sequence_tokens``, of which windows keep fewer, by default those of a
     request.
     """
-    from dse.doors.serving import cache_room
+    from dse.doors.serving import cache_capacity
 
     requests = design.workload.requests
     assert requests is not None
     tokens = sequence_tokens or float(requests.prompt_tokens + requests.output_tokens)
     with jax.enable_x64(True):
-        cache_bytes, sequence_bytes = map(float, cache_room(design, tokens))
+        cache_bytes, sequence_bytes = map(float, cache_capacity(design, tokens))
     return {_CACHE_BYTES: cache_bytes, _CACHE_TOKENS: cache_bytes / max(sequence_bytes, 1e-30) * tokens}
 
 

@@ -170,7 +170,7 @@ def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
     ('row_id', 16)
     """
     path, allowed = Path(path), "a CSV file, plain or gzipped"
-    text = inputs.text(path, allowed, "check the path and the file", limit=inputs.TABLE, unpack=True)
+    text = inputs.text(path, allowed, "check the path and the file", limit=inputs.MAX_TABLE_BYTES, unpack=True)
     try:
         reader = csv.DictReader(io.StringIO(text, newline=""))
         columns = [name for name in reader.fieldnames or [] if name]
@@ -229,7 +229,7 @@ def _description(row: Row) -> tuple[tuple[str, str], ...]:
     return tuple((column, text) for column, text in row.cells.items() if column not in figure)
 
 
-def number(row: Row, column: str, default: float | None = None) -> float:
+def nonnegative_number(row: Row, column: str, default: float | None = None) -> float:
     """Return a cell as a nonnegative number, or ``default`` if empty.
 
     Args:
@@ -254,7 +254,7 @@ def number(row: Row, column: str, default: float | None = None) -> float:
 
 def positive_number(row: Row, column: str) -> float:
     """Return a cell as a positive number, or raise Skip."""
-    value = number(row, column)
+    value = nonnegative_number(row, column)
     if value == 0.0:
         raise Skip("no usable number", f"{column} = {row.get(column)!r}")
     return value

@@ -14,7 +14,7 @@ from dse.types import Recompute
 LIMITED = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp", "cp", "virtual_stages", "dp_replicate")
 
 
-def asked(mapping: Mapping[str, Any]) -> dict[str, Any]:
+def required_capabilities(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Return capability → amount that a mapping needs of it.
 
     Args:
@@ -34,7 +34,7 @@ def asked(mapping: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def lacking(mapping: Mapping[str, Any], can: Mapping[str, Any]) -> dict[str, Any]:
+def missing_capabilities(mapping: Mapping[str, Any], can: Mapping[str, Any]) -> dict[str, Any]:
     """Return capability → true where a mapping needs more of it than a stack has.
 
     Args:
@@ -47,7 +47,7 @@ def lacking(mapping: Mapping[str, Any], can: Mapping[str, Any]) -> dict[str, Any
     >>> [name for name, lacks in lacking(mapping, vars(Capabilities(overlap_tp=0.0, zero_stage=1.0))).items() if lacks]
     ['overlap_tp']
     """
-    is_missing = {name: amount > can[name] for name, amount in asked(mapping).items()}
+    is_missing = {name: amount > can[name] for name, amount in required_capabilities(mapping).items()}
     if mapping.get("experts") is not None:  # every stack has the levels of expert recompute
         is_missing["selective_recompute"] = is_missing["selective_recompute"] & (mapping["recompute"] < Recompute.norms)
     return is_missing

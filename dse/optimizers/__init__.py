@@ -5,14 +5,24 @@
 
 from __future__ import annotations
 
-from dse.optimizers.outcome import Outcome
+from dse.optimizers.outcome import SearchOutcome
 from dse.optimizers.problem import Problem
 from dse.optimizers.proofs import Proof, ProofOptions
 from dse.optimizers.run import SearchInterrupted, SearchOptions, execute, perform, plan, run
 from dse.spec.search import SearchSpec, from_text, read
 
 __all__ = [
-    "Outcome", "Problem", "Proof", "ProofOptions", "SearchInterrupted", "SearchOptions", "SearchSpec",
-    "execute", "from_text", "perform", "plan", "read",
+    "Problem",
+    "Proof",
+    "ProofOptions",
+    "SearchInterrupted",
+    "SearchOptions",
+    "SearchOutcome",
+    "SearchSpec",
+    "execute",
+    "from_text",
+    "perform",
+    "plan",
+    "read",
     "run",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.io.files import is_sealed, seal, whole_or_absent
+from dse.io.files import atomic_file, is_sealed, seal
 from dse.sweep.store.parts import parts_folder
 
 _HISTORY = ("violation", "value", "objectives", "feasible")
@@ -51,7 +51,7 @@ def save(file_path: Path, key: str, progress: MethodProgress) -> None:
     arrays |= {f"state_{i:03d}": array for i, array in enumerate(progress.state)}
     arrays |= {f"told_{i}": array for i, array in enumerate(progress.tell_history or ())}
     file_path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_or_absent(file_path) as partial:
+    with atomic_file(file_path) as partial:
         with partial.open("wb") as file:
             np.savez(file, **arrays)
         seal(partial, file_path.name)
@@ -64,7 +64,7 @@ def best_path(output: Path, method: str) -> Path:
 
 def save_best(output: Path, method: str, best: dict[str, Any]) -> None:
     """Write the best design so far as JSON."""
-    with whole_or_absent(best_path(output, method)) as partial:
+    with atomic_file(best_path(output, method)) as partial:
         partial.write_text(json.dumps(best, indent=1) + "\n", encoding="utf-8")
 
 

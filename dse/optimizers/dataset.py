@@ -14,11 +14,11 @@ import numpy as np
 
 from dse.io import outputs
 from dse.optimizers.codesign import chip as chips
-from dse.optimizers.codesign.chip import Chip
+from dse.optimizers.codesign.chip import DescentChip
 from dse.optimizers.codesign.descent import Trace
 from dse.optimizers.method_results import MethodResult, axis_columns, best_points
 from dse.optimizers.multi_objective import MethodFront, merged_front
-from dse.optimizers.outcome import BestOfSeed, Outcome
+from dse.optimizers.outcome import BestOfSeed, SearchOutcome
 from dse.optimizers.problem import Problem
 from dse.optimizers.proofs import Proof
 from dse.optimizers.space import Point
@@ -40,7 +40,9 @@ _SEEDS_SEEK = (
 )
 
 
-def build(problem: Problem, method_results: list[MethodResult], summary: Outcome, identity: dict[str, str]) -> Labelled:
+def build(
+    problem: Problem, method_results: list[MethodResult], summary: SearchOutcome, identity: dict[str, str]
+) -> Labelled:
     """Return the results of a search as labelled variables with units and long names.
 
     Args:
@@ -77,7 +79,7 @@ def _coordinates(problem: Problem, method_results: list[MethodResult]) -> dict[s
 # --- of a descent -----------------------------------------------------------------------------------------
 
 
-def _descent_variables(problem: Problem, trace: Trace, chip: Chip) -> dict[str, Variable]:
+def _descent_variables(problem: Problem, trace: Trace, chip: DescentChip) -> dict[str, Variable]:
     """Return the history of a descent, its chip, and the workloads on it."""
     study, (objective, *_) = problem.study, problem.program.objectives
     text = objective.expression.text
@@ -102,7 +104,7 @@ def _descent_variables(problem: Problem, trace: Trace, chip: Chip) -> dict[str, 
     return data
 
 
-def _chip_coordinates(chip: Chip) -> dict[str, Variable]:
+def _chip_coordinates(chip: DescentChip) -> dict[str, Variable]:
     """Return the coordinates of the results of a descent."""
     names = {
         "leaf": ([leaf.name for leaf in chip.hardware], "leaf of the hardware"),
@@ -112,15 +114,15 @@ def _chip_coordinates(chip: Chip) -> dict[str, Variable]:
     return {name: Variable((name,), np.array(texts), {"long_name": about}) for name, (texts, about) in names.items()}
 
 
-def _outcome_json(summary: Outcome) -> str:
+def _outcome_json(summary: SearchOutcome) -> str:
     """Return an outcome as JSON, without what differs from run to run."""
     document = dataclasses.asdict(summary)
     return json.dumps({name: value for name, value in document.items() if name not in _RUN_FIELDS})
 
 
-def load_outcome(problem: Problem, target: Path, identity: dict[str, str]) -> Outcome | None:
+def load_outcome(problem: Problem, target: Path, identity: dict[str, str]) -> SearchOutcome | None:
     """Return the outcome of an earlier descent with the same identity, None where its file is missing or damaged."""
-    if not problem.descent or not writing.is_whole(target):
+    if not problem.descent or not writing.is_intact(target):
         return None
     attributes = writing.attributes(target)
     if _OUTCOME not in attributes or any(attributes.get(name) != value for name, value in identity.items()):
@@ -132,7 +134,7 @@ def load_outcome(problem: Problem, target: Path, identity: dict[str, str]) -> Ou
         lists["designs"] = tuple(
             BestOfSeed(**row | {"objectives": tuple(row["objectives"])}) for row in document["designs"]
         )
-        return Outcome(
+        return SearchOutcome(
             **document | lists | {"chip": chips.from_document(document["chip"])},
             size=problem.space.size,
             seconds=seconds if isinstance(seconds, dict) else {},
@@ -245,7 +247,7 @@ def _design_variables(
 
 
 def _attributes(
-    problem: Problem, method_results: list[MethodResult], summary: Outcome, identity: dict[str, str]
+    problem: Problem, method_results: list[MethodResult], summary: SearchOutcome, identity: dict[str, str]
 ) -> dict[str, Any]:
     """Return the global attributes: specification, methods, objectives, and the sources of the data."""
     return {

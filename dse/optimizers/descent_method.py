@@ -20,7 +20,7 @@ from dse.optimizers.codesign.descent import DescentBudget, Trace
 from dse.optimizers.driver import Best
 from dse.optimizers.judging import Evaluation
 from dse.optimizers.method_results import MethodResult, no_progress
-from dse.optimizers.pareto import Front
+from dse.optimizers.pareto import ParetoFront
 from dse.optimizers.problem import Problem
 from dse.optimizers.progress import SearchProgress
 from dse.optimizers.space import Point
@@ -107,7 +107,7 @@ def _result(task: Problem, trace: Trace, solved: DescentSolution) -> MethodResul
         best=best,
         polished=best,
         polish_evaluations=zeros,
-        front=Front(progress.digits, progress.reals, progress.objectives),
+        front=ParetoFront(progress.digits, progress.reals, progress.objectives),
         end_evaluations=descent_chip.evaluations - n * evaluations_per_workload,
         metrics={name: solved.metrics[name] for name in task.spec.sweep.metrics},
         seeds=(task.spec.seeds[0],) * n,

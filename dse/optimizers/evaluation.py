@@ -34,7 +34,7 @@ from dse.optimizers.functions import (
 )
 from dse.optimizers.judging import Evaluation
 from dse.optimizers.space import STRUCTURE, Point, Space
-from dse.sweep.engine.point import Program, neutral
+from dse.sweep.engine.point import Program, neutral_inputs
 from dse.sweep.engine.programs import PersistentFunction, persistent_jit
 from dse.types import Design
 
@@ -94,7 +94,7 @@ class Evaluator:
         self.is_short = total is not None and total <= MOST_QUICKLY  #: whether programs had better be made quickly
         self.size = max(_SMALLEST, 1 << (largest - 1).bit_length())  #: of the arrays that go in and come out
         self._block = _BLOCK if on_processor else self.size
-        compiled = dataclasses.replace(program, known=neutral(base, {}))
+        compiled = dataclasses.replace(program, known=neutral_inputs(base, {}))
         self._static: dict[str, Any] = {"program": compiled, "block": self._block}
         self._base = jax.device_put(jax.tree.map(np.float32, base))
         self._evaluate = _LazyProgram(_evaluations_soon if self.is_short else _evaluations)

@@ -20,9 +20,9 @@ from jax import Array
 from dse.designs.leaves import replace
 from dse.doors import recording
 from dse.doors.equations import Equations
-from dse.doors.folding import folded
+from dse.doors.folding import fold
 from dse.doors.scalars import ScalarFunction
-from dse.doors.scalars.operations import UnknownPrimitiveError, lowered
+from dse.doors.scalars.operations import UnknownPrimitiveError, lower_equations
 from dse.io.files import search_digest
 from dse.optimizers.judging import Evaluation, logarithm
 from dse.sweep.engine.gradients import Differentiated
@@ -133,7 +133,7 @@ def _equations(
     """Trace a function of scalars, with ``constants`` (input → value) folded in."""
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
     equations, outputs = recording.trace(function, *scalars)
-    return folded(equations, dict(constants)), outputs
+    return fold(equations, dict(constants)), outputs
 
 
 def with_slopes(
@@ -151,7 +151,9 @@ def with_slopes(
 
     equations, outputs = _equations(function, structure, [(len(values) + i, value) for i, value in program.known])
     try:
-        output_values, slopes = Differentiated(lowered(equations, outputs, None, "float32"), len(values))(inputs, ())
+        output_values, slopes = Differentiated(lower_equations(equations, outputs, None, "float32"), len(values))(
+            inputs, ()
+        )
     except UnknownPrimitiveError:
 
         def value(variables: list[Any]) -> tuple[Any, list[Any]]:

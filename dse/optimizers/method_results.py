@@ -10,11 +10,11 @@ import numpy as np
 from dse.designs.leaves import short_name
 from dse.optimizers import space as spaces
 from dse.optimizers.checkpoint import MethodProgress
-from dse.optimizers.codesign.chip import Chip
+from dse.optimizers.codesign.chip import DescentChip
 from dse.optimizers.codesign.descent import Trace
 from dse.optimizers.driver import Best
 from dse.optimizers.judging import Evaluation, scalar_by_numpy, weights_of
-from dse.optimizers.pareto import Front
+from dse.optimizers.pareto import ParetoFront
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point
 from dse.spec.axes import Axis, values_axis
@@ -33,12 +33,12 @@ class MethodResult(NamedTuple):
     best: Best  #: [seed] before the polish, as the method found it
     polished: Best  #: [seed] after it; the same where there was none
     polish_evaluations: np.ndarray  #: [seed]
-    front: Front  #: of all that was evaluated; none where there is one objective
+    front: ParetoFront  #: of all that was evaluated; none where there is one objective
     end_evaluations: int  #: of the polish of the front's ends
     metrics: dict[str, np.ndarray]  #: [seed] of what was polished, by name
     seeds: tuple[int, ...]  #: of a descent one for each workload
     trace: Trace | None = None  #: of a descent: what it met on its way
-    chip: Chip | None = None  #: that a descent has found
+    chip: DescentChip | None = None  #: that a descent has found
 
     @property
     def evaluations(self) -> int:
@@ -90,10 +90,10 @@ def proof_result(task: Problem, points: Point[np.ndarray], designs: int) -> Meth
         "feasible": can_run[best_indices],
     }
     progress = no_progress(task)._replace(steps=1, history={name: row[None] for name, row in rows.items()})
-    front = Front(progress.digits, progress.reals, progress.objectives)
+    front = ParetoFront(progress.digits, progress.reals, progress.objectives)
     if task.n_objectives > 1:
         feasible = can_run == 1
-        front = Front(points.digits[feasible], points.reals[feasible], values[feasible])
+        front = ParetoFront(points.digits[feasible], points.reals[feasible], values[feasible])
     evaluations_per_seed = -(-designs // len(seeds))
     return MethodResult(PROOF, evaluations_per_seed, progress, best, best, zeros, front, 0, metrics={}, seeds=seeds)
 

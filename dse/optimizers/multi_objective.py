@@ -13,7 +13,7 @@ from dse.optimizers import pareto
 from dse.optimizers.driver import Best
 from dse.optimizers.judging import Evaluation
 from dse.optimizers.method_results import MethodResult, axis_columns
-from dse.optimizers.pareto import Front
+from dse.optimizers.pareto import ParetoFront
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point
 from dse.spec.axes import Label
@@ -54,14 +54,14 @@ def objective_signs(problem: Problem) -> np.ndarray:
     return np.array([objective.sign for objective in problem.program.objectives])
 
 
-def merged_front(method_results: list[MethodResult]) -> Front:
+def merged_front(method_results: list[MethodResult]) -> ParetoFront:
     """Return the designs that none dominates among all that were evaluated, ordered by the first objective."""
     merged = pareto.merge_fronts(*(result.front for result in method_results))
     order = np.argsort(merged.objectives[:, 0], kind="stable")
-    return Front(*(array[order] for array in merged))
+    return ParetoFront(*(array[order] for array in merged))
 
 
-def front_ends(front: Front) -> Best:
+def front_ends(front: ParetoFront) -> Best:
     """Return the best design of a front by each objective, [objective]."""
     best_indices = front.objectives.argmin(axis=0)
     objectives, zeros = front.objectives[best_indices], np.zeros(len(best_indices), np.float32)
@@ -73,12 +73,14 @@ def front_ends(front: Front) -> Best:
 
 
 def front_designs(
-    problem: Problem, method_results: list[MethodResult], front: Front
+    problem: Problem, method_results: list[MethodResult], front: ParetoFront
 ) -> tuple[tuple[FrontDesign, ...], int]:
     """Return the designs of a front to print, and the number of designs that differ at the printed digits."""
     if not len(front.objectives):
         return (), 0
-    chosen = fronts.chosen(front.objectives.T, tuple(map(_display_rounding, problem.program.objectives)), MAX_PRINTED)
+    chosen = fronts.select_front(
+        front.objectives.T, tuple(map(_display_rounding, problem.program.objectives)), MAX_PRINTED
+    )
     points = Point(front.digits[chosen.positions], front.reals[chosen.positions])
     columns, metrics = axis_columns(problem, points), problem.metrics(points)
     designs = []
@@ -108,7 +110,7 @@ def _display_rounding(objective: Objective) -> Callable[[float], float]:
     sign, units = objective.sign, objective.expression.units
 
     def rounded(value: float) -> float:
-        return sign * quantities.shown(sign * value, units)
+        return sign * quantities.displayed_value(sign * value, units)
 
     return rounded
 

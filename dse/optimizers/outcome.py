@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.optimizers import multi_objective
 from dse.optimizers import space as spaces
-from dse.optimizers.codesign.chip import Chip
+from dse.optimizers.codesign.chip import DescentChip
 from dse.optimizers.driver import Best
 from dse.optimizers.method_results import MethodResult, axis_columns, best_points
 from dse.optimizers.multi_objective import FrontDesign, MethodFront
@@ -45,7 +45,7 @@ class BestOfSeed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome(Cautions):
+class SearchOutcome(Cautions):
     """What a search has found, in numbers."""
 
     size: float  #: distinct designs, infinite with continuous axes
@@ -65,7 +65,7 @@ class Outcome(Cautions):
     seconds: dict[str, float]  #: by method, and ``total``
     output: Path | None
     finished: str = ""  #: when an earlier run has found it; empty where this one did
-    chip: Chip | None = None  #: of a descent: the hardware of all its designs, one for each workload
+    chip: DescentChip | None = None  #: of a descent: the hardware of all its designs, one for each workload
     work: str = ""  #: what each step or request of all designs works on, in one line
     proof: Proof | None = None  #: what is proven of all designs of the space, where that was asked
 
@@ -91,7 +91,7 @@ def build_outcome(
     seconds: dict[str, float],
     output: Path | None,
     proof: Proof | None = None,
-) -> Outcome:
+) -> SearchOutcome:
     """Return the outcome of all methods.
 
     Args:
@@ -109,7 +109,7 @@ def build_outcome(
     design_cautions = cautions(
         problem.grid, _feasible_designs(problem, method_results), labels, problem.remarks, most=1
     )
-    return Outcome(
+    return SearchOutcome(
         size=problem.space.size,
         n_designs=problem.space.n_designs,
         designs=designs,

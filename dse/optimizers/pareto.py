@@ -14,7 +14,7 @@ from dse.sweep.reduce.winners import pareto_front
 _MOST_BY_OBJECTIVES = {2: 1 << 30, 3: 3_000}
 
 
-class Front(NamedTuple):
+class ParetoFront(NamedTuple):
     """Designs that can run, of which none dominates another."""
 
     digits: np.ndarray  #: [design, digit]
@@ -27,17 +27,17 @@ class Front(NamedTuple):
         return Point(self.digits, self.reals)
 
 
-def of_evaluated(points: Point[np.ndarray], evaluation: Evaluation[np.ndarray]) -> Front:
+def of_evaluated(points: Point[np.ndarray], evaluation: Evaluation[np.ndarray]) -> ParetoFront:
     """Return the front of evaluated designs [...]."""
     feasible = evaluation.reason == 0
-    return merge_fronts(Front(points.digits[feasible], points.reals[feasible], evaluation.objectives[feasible]))
+    return merge_fronts(ParetoFront(points.digits[feasible], points.reals[feasible], evaluation.objectives[feasible]))
 
 
-def merge_fronts(*fronts: Front) -> Front:
+def merge_fronts(*fronts: ParetoFront) -> ParetoFront:
     """Return the front of several fronts, with the first of equal designs."""
     columns = [np.concatenate(arrays) for arrays in zip(*fronts, strict=True)]
     indices = front(columns[2])
-    return Front(*(array[indices] for array in columns))
+    return ParetoFront(*(array[indices] for array in columns))
 
 
 def front(objectives: np.ndarray) -> np.ndarray:

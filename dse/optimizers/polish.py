@@ -14,7 +14,7 @@ from dse.optimizers import space as spaces
 from dse.optimizers.driver import Best
 from dse.optimizers.evaluation import Values, padded_values, reshape_results
 from dse.optimizers.judging import Evaluation, best_position, better, scalar_by_numpy
-from dse.optimizers.pareto import Front
+from dse.optimizers.pareto import ParetoFront
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point, Space
 from dse.sweep.engine.programs import persistent_jit
@@ -37,7 +37,7 @@ class PolishResult(NamedTuple):
 
     best: Best  #: [seed]
     evaluations: np.ndarray  #: [seed]
-    fronts: tuple[Front, ...] = ()  #: of the designs that were met on the way, where there are several objectives
+    fronts: tuple[ParetoFront, ...] = ()  #: of the designs that were met on the way, where there are several objectives
 
 
 def polish(problem: Problem, best: Best, weights: np.ndarray) -> PolishResult:
@@ -51,7 +51,7 @@ def polish(problem: Problem, best: Best, weights: np.ndarray) -> PolishResult:
         best: [seed] to start from.
         weights: [seed, objective] of the geometric mean, as the method had them.
     """
-    fronts: list[Front] = []
+    fronts: list[ParetoFront] = []
     optima = [
         _local_optimum(problem, jax.tree.map(lambda a, i=i: a[i], best), seed_weights, fronts)
         for i, seed_weights in enumerate(weights)
@@ -63,7 +63,7 @@ def polish(problem: Problem, best: Best, weights: np.ndarray) -> PolishResult:
     )
 
 
-def polish_ends(problem: Problem, front: Front) -> PolishResult:
+def polish_ends(problem: Problem, front: ParetoFront) -> PolishResult:
     """Return the local optima that are reached from the ends of a front, each by the objective it is best in."""
     best_indices, n = front.objectives.argmin(axis=0), problem.n_objectives
     weights, objectives = np.eye(n, dtype=np.float32), front.objectives[best_indices]
@@ -74,7 +74,7 @@ def polish_ends(problem: Problem, front: Front) -> PolishResult:
     return polish(problem, ends, weights)
 
 
-def _local_optimum(problem: Problem, best: Best, weights: np.ndarray, fronts: list[Front]) -> tuple[Best, int]:
+def _local_optimum(problem: Problem, best: Best, weights: np.ndarray, fronts: list[ParetoFront]) -> tuple[Best, int]:
     """Return the local optimum of one seed and its evaluations, and append each round's front to ``fronts``."""
     n = problem.space.n_directions
     steps = _STEPS if problem.space.paths else _STEPS[:1]

@@ -25,7 +25,7 @@ from dse.optimizers.functions import Penalty, evaluate
 from dse.optimizers.judging import Evaluation
 from dse.optimizers.space import Point, Space
 from dse.spec.search import BATCHES, SearchSpec
-from dse.sweep.engine.numpy_backend import evaluate_few, joined
+from dse.sweep.engine.numpy_backend import evaluate_few, merge_structures
 from dse.sweep.engine.point import Program
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid
@@ -176,7 +176,7 @@ class Problem:
             if len(indices):
                 leaf_values = {path: values[path][indices] for path in paths}
                 parts.append((indices, evaluate_few(grid.base, leaf_values, program=program)))
-        return joined(parts)
+        return merge_structures(parts)
 
 
 def _searched_leaves(grid: Grid, space: Space) -> frozenset[str]:

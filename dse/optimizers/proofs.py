@@ -97,7 +97,7 @@ def prover() -> ProverProtocol:
     Raises:
         InputError: where none is.
     """
-    entries = sorted(plugins.plugins(plugins.PROVERS).values(), key=lambda entry: not plugins.is_own(entry))
+    entries = sorted(plugins.plugins(plugins.PROVERS).values(), key=lambda entry: not plugins.is_builtin(entry))
     if not entries:
         raise InputError(
             "--prove",

@@ -18,7 +18,7 @@ from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io import outputs
 from dse.io.environment import fuse_outputs
-from dse.io.interruption import telling
+from dse.io.interruption import reporting
 from dse.optimizers import checkpoint, multi_objective, outcome, pareto, problem
 from dse.optimizers import dataset as datasets
 from dse.optimizers import descent_method as descent
@@ -27,8 +27,8 @@ from dse.optimizers.checkpoint import MethodProgress
 from dse.optimizers.driver import Best, Chunk, Driver, HostDriver, driver, release, uses_slopes
 from dse.optimizers.judging import weights_of
 from dse.optimizers.method_results import PROOF, MethodResult, best_as_document, no_progress, proof_result
-from dse.optimizers.outcome import Outcome
-from dse.optimizers.pareto import Front
+from dse.optimizers.outcome import SearchOutcome
+from dse.optimizers.pareto import ParetoFront
 from dse.optimizers.problem import Problem
 from dse.optimizers.progress import BestValue, SearchProgress
 from dse.optimizers.proofs import Proof, ProofOptions, prover
@@ -84,7 +84,7 @@ def run(spec: str | Path | SearchSpec, output: str | Path | bool | None = None, 
 
 def execute(
     spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any
-) -> tuple[xr.Dataset, Outcome]:
+) -> tuple[xr.Dataset, SearchOutcome]:
     """Search and write the results as :func:`run` does, and return the outcome.
 
     Args:
@@ -139,7 +139,7 @@ def plan(
     return built
 
 
-def perform(task: Problem, options: SearchOptions) -> tuple[Labelled | None, Outcome]:
+def perform(task: Problem, options: SearchOptions) -> tuple[Labelled | None, SearchOutcome]:
     """Search as :func:`execute` does, without xarray.
 
     Args:
@@ -157,14 +157,14 @@ def perform(task: Problem, options: SearchOptions) -> tuple[Labelled | None, Out
     if target:
         earlier = None if options.fresh else datasets.load_outcome(task, target, task.identity)
         try:
-            outputs.checked(target, options.force, [task.spec.sweep.file])
+            outputs.check_output(target, options.force, [task.spec.sweep.file])
         except outputs.UnwritableFolderError:
             if earlier is None:  # else there is nothing to write
                 raise
         if earlier:
             return None, earlier
     opening = lock_output(target) if target else contextlib.nullcontext()
-    with outputs.disk_errors(target), opening, stoppable(), telling(lambda: _checkpoint_notice(task, target)):
+    with outputs.disk_errors(target), opening, stoppable(), reporting(lambda: _checkpoint_notice(task, target)):
         method_results, seconds = _run_methods(task, target, options)
         labelled, summary = _write_results(
             task, method_results, seconds | {"total": time.perf_counter() - start_time}, target, options
@@ -183,7 +183,7 @@ def _write_results(
     target: Path | None,
     options: SearchOptions,
     proof: Proof | None = None,
-) -> tuple[Labelled, Outcome]:
+) -> tuple[Labelled, SearchOutcome]:
     """Verify the results of methods, write them to their file, and return them."""
     if not task.descent:  # which has been held to the model by NumPy at its very leaves
         outcome.verify(task, _reported_designs(task, method_results))
@@ -365,9 +365,9 @@ def _append_chunk(progress: MethodProgress, chunk: Chunk, count: int, driver: Dr
     )
 
 
-def _progress_front(progress: MethodProgress) -> Front:
+def _progress_front(progress: MethodProgress) -> ParetoFront:
     """Return the front of everything that was evaluated so far."""
-    return Front(progress.digits, progress.reals, progress.objectives)
+    return ParetoFront(progress.digits, progress.reals, progress.objectives)
 
 
 def _reported_designs(task: Problem, method_results: list[MethodResult]) -> Best:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from dse.designs import catalog
-from dse.designs.leaves import known_leaves, leaf_path, leaf_value, path_endings, reading_note
-from dse.designs.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD, WITHOUT, read_instead
+from dse.designs.leaves import all_leaves, leaf_path, leaf_value, path_endings, reading_note
+from dse.designs.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD, RECORDS_ABSENT_AT_ZERO, read_instead
 from dse.doors.study import Study
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 from dse.types import choice_name
@@ -42,12 +42,12 @@ class Axis:
     @property
     def units(self) -> str:
         """SI units of the values; "" for catalogue names."""
-        return known_leaves()[self.key]["units"] if self.key in known_leaves() else ""
+        return all_leaves()[self.key]["units"] if self.key in all_leaves() else ""
 
     @property
     def long_name(self) -> str:
         """Description of the axis for labelled results."""
-        about = known_leaves().get(self.key)
+        about = all_leaves().get(self.key)
         return about["long_name"] if about else f"{self.key.replace('_', '-')} (catalogue name)"
 
 
@@ -69,7 +69,7 @@ def find_leaf(
         plural: plural of the valid names, for errors.
         kind: of ``dse list``, for errors.
         prefixes: starts of the paths that are suggested before all others.
-        serving: kind of the study, for names of other tools (:func:`dse.designs.leaves.read_as`).
+        serving: kind of the study, for names of other tools (:func:`dse.designs.leaves.leaf_of_alias`).
 
     Raises:
         InputError: for an unknown or ambiguous name, with suggestions.
@@ -95,7 +95,7 @@ def _unknown_leaf(
 ) -> InputError:
     """Return the error of an unknown name, with another tool's term or the nearest names as a suggestion."""
     all_names = other_names | _endings()
-    suggested = {ending for path in known_leaves() if path.startswith(prefixes) for ending in path_endings(path)}
+    suggested = {ending for path in all_leaves() if path.startswith(prefixes) for ending in path_endings(path)}
     is_foreign = any(dse_name in all_names for dse_name in ELSEWHERE.get(plain(name), ()))
     names = all_names if is_foreign or not nearest(name, other_names | suggested) else other_names | suggested
     return unknown_name(where, name, names, plural, f"dse list {kind}")
@@ -109,12 +109,12 @@ def is_leaf(name: str) -> bool:
 @functools.cache
 def _endings() -> frozenset[str]:
     """Return every dotted ending of every leaf's path."""
-    return frozenset(ending for path in known_leaves() for ending in path_endings(path))
+    return frozenset(ending for path in all_leaves() for ending in path_endings(path))
 
 
 def choices_of(path: str) -> tuple[str, ...]:
     """Return the names of the choices of a leaf, none for a number."""
-    return tuple(map(choice_name, known_leaves()[path].get("enum", ())))
+    return tuple(map(choice_name, all_leaves()[path].get("enum", ())))
 
 
 def check_read(
@@ -171,7 +171,7 @@ def catalogue_axis(name: str, kind: str, value: Any, where: str) -> Axis:
 def leaf_axis(name: str, path: str, value: Any, where: str) -> Axis:
     """Return an axis of one leaf from its TOML value: a list, a range or a rule."""
     if isinstance(value, list):
-        return values_axis(name, path, value, where, zero_allowed=path in WITHOUT)
+        return values_axis(name, path, value, where, zero_allowed=path in RECORDS_ABSENT_AT_ZERO)
     if is_range(value):
         note = reading_note(name, path, *(value.get(key) for key in ("from", "to", "step")))
         return dataclasses.replace(
@@ -179,7 +179,7 @@ def leaf_axis(name: str, path: str, value: Any, where: str) -> Axis:
         )
     if isinstance(value, str) and value in RULES:
         return Axis(name=name, key=path, where=where, rule=value)
-    if isinstance(value, str) and value.replace("_", "").isalpha() and "enum" not in known_leaves()[path]:
+    if isinstance(value, str) and value.replace("_", "").isalpha() and "enum" not in all_leaves()[path]:
         error = unknown_name(where, value, RULES, "rules")
         raise InputError(where, error.got, f"{error.allowed}, or a list of values", error.fix)
     raise InputError(
@@ -215,7 +215,7 @@ def values_axis(
 
 def _label(path: str, number: float) -> Label:
     """Return a value as results show it: the name of a choice, or the number."""
-    enum = known_leaves()[path].get("enum")
+    enum = all_leaves()[path].get("enum")
     return choice_name(enum(int(number))) if enum else number
 
 
@@ -232,7 +232,7 @@ def _range_values(path: str, table: dict[str, Any], where: str) -> list[float]:
             "from, to and one of factor, step, count; in a search also continuous = true",
             "write { from = 1, to = 64, factor = 2 }",
         )
-    if known_leaves()[path].get("enum"):
+    if all_leaves()[path].get("enum"):
         raise InputError(where, "a range of names", "a list of names", "write a list")
     first, last = (leaf_value(path, table[key], f"{where}.{key}") for key in ("from", "to"))
     if last < first:

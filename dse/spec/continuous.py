@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from dse.designs.leaves import known_leaves, leaf_value, reading_note
+from dse.designs.leaves import all_leaves, leaf_value, reading_note
 from dse.designs.records import N_DEVICES
 from dse.errors import InputError
 from dse.spec import axes as axis_values
@@ -43,7 +43,7 @@ class Interval:
     @property
     def units(self) -> str:
         """SI units of the values."""
-        return known_leaves()[self.path]["units"]
+        return all_leaves()[self.path]["units"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +82,9 @@ def interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) -> 
     section = _axis(table, where)
     axis = next(axis for axis in sweep.axes if axis.name == name)
     path = axis.key
-    if path not in known_leaves() or path.startswith(("mapping.", "workload.")) or path == N_DEVICES:
+    if path not in all_leaves() or path.startswith(("mapping.", "workload.")) or path == N_DEVICES:
         raise InputError(where, name, "real-valued leaves of the system, its software or its chip", "list the values")
-    if known_leaves()[path].get("enum"):
+    if all_leaves()[path].get("enum"):
         raise InputError(where, "a range of names", "a list of names", "write a list")
     if any(name in group for group in sweep.zips):
         raise InputError(where, "a continuous axis in a group", "axes that are not zipped", "take it out of [zip]")
@@ -129,7 +129,7 @@ def descent_interval(name: str, low_end: Any, high_end: Any, where: str) -> Inte
 def hardware_path(name: str, where: str) -> str:
     """Return the full path of a continuous leaf of the system."""
     path = find_leaf(name, where, (), "leaves of a design")
-    if not path.startswith("system.") or "enum" in known_leaves()[path] or path == N_DEVICES:
+    if not path.startswith("system.") or "enum" in all_leaves()[path] or path == N_DEVICES:
         raise InputError(where, name, "continuous leaves of the system, such as chip.die_area", "make it an axis")
     return path
 

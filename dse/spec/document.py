@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from dse.designs.leaves import MOST, is_number, is_whole
+from dse.designs.leaves import MAX_COUNT, is_integer, is_number
 from dse.errors import InputError, unknown_name
 
 
@@ -36,11 +36,11 @@ LARGEST = 1e18
 
 def bounded_integer(least: int, most: int) -> Any:
     """Return the type of an integer from ``least`` to ``most``."""
-    return Annotated[int, _checking(lambda v: is_whole(v, least, most), f"a whole number, {least:,} to {most:,}")]
+    return Annotated[int, _checking(lambda v: is_integer(v, least, most), f"a whole number, {least:,} to {most:,}")]
 
 
-PositiveCount = bounded_integer(1, MOST)
-NaturalCount = bounded_integer(0, MOST)
+PositiveCount = bounded_integer(1, MAX_COUNT)
+NaturalCount = bounded_integer(0, MAX_COUNT)
 Positive = Annotated[
     float, _checking(lambda v: is_number(v) and 0 < v <= LARGEST, f"a number above 0, up to {LARGEST:g}")
 ]

@@ -106,7 +106,7 @@ class Expression:
         >>> parse("cost_per_run / goodput_fraction", "objective", TRAINING).units
         'USD'
         """
-        return catalog.written(Reading(self.study, lambda _: 1.0, self.where).dimension(_tree(self.text)) or {})
+        return catalog.unit_text(Reading(self.study, lambda _: 1.0, self.where).dimension(_tree(self.text)) or {})
 
     @property
     def written(self) -> str:
@@ -209,7 +209,7 @@ def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
     left, right = (reading.dimension(side) for side in (node.left, node.right))
     weighted = any(isinstance(child, ast.Constant) for child in ast.walk(node))
     if left is not None and right is not None and left != right and not weighted:
-        added = " and ".join(catalog.written(side) if side else "plain numbers" for side in (left, right))
+        added = " and ".join(catalog.unit_text(side) if side else "plain numbers" for side in (left, right))
         raise InputError(
             where,
             f"{ast.unparse(node)!r}, which adds {added}",
@@ -225,7 +225,7 @@ def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
         left, right = (None if is_text(side) else reading.dimension(side) for side in pair)
         weighted = any(isinstance(child, ast.Constant) for side in pair for child in ast.walk(side))
         if left is not None and right is not None and left != right and not weighted:
-            compared = " with ".join(catalog.written(side) if side else "a plain number" for side in (left, right))
+            compared = " with ".join(catalog.unit_text(side) if side else "a plain number" for side in (left, right))
             raise InputError(
                 where,
                 f"{ast.unparse(node)!r}, which compares {compared}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from dse.designs.leaves import MOST, is_whole
+from dse.designs.leaves import MAX_COUNT, is_integer
 from dse.doors.study import Study
 from dse.errors import InputError
 
@@ -50,14 +50,16 @@ def parse_keep(text: Any, where: str) -> Keep:
 
 def _is_count(text: str) -> bool:
     """True for a text of an integer from 1 to the maximum number of kept designs."""
-    return text.isdecimal() and len(text) <= len(str(MOST)) and 1 <= int(text) <= MOST
+    return text.isdecimal() and len(text) <= len(str(MAX_COUNT)) and 1 <= int(text) <= MAX_COUNT
 
 
 def read_limit(value: Any, where: str) -> int:
     """Return the maximum number of designs that are kept."""
-    if is_whole(value):
+    if is_integer(value):
         return int(value)
-    raise InputError(where, repr(value), f"a number of designs, up to {MOST:,}", f"leave it out for {DEFAULT_LIMIT:,}")
+    raise InputError(
+        where, repr(value), f"a number of designs, up to {MAX_COUNT:,}", f"leave it out for {DEFAULT_LIMIT:,}"
+    )
 
 
 def read_compression(value: Any, where: str) -> str:

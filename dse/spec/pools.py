@@ -57,7 +57,7 @@ def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
     Raises:
         InputError: for any fault of the text.
     """
-    document = toml.parsed(text, file)
+    document = toml.parse(text, file)
     settings = _settings(document.pop("pools", {}), f"{file}: pools")
     overlays = {name: document.pop(name, None) for name in POOLS}
     for name in ("prefill", "decode"):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from dse.designs import catalog
-from dse.designs.leaves import known_leaves, leaf_value
-from dse.doors.studies import of_another
+from dse.designs.leaves import all_leaves, leaf_value
+from dse.doors.studies import metric_of_other_study
 from dse.doors.study import Lookup, Study
 from dse.errors import InputError
 from dse.spec.axes import check_read, choices_of, find_leaf, is_leaf
@@ -88,7 +88,7 @@ class Reading:
             if left is None and right is None:
                 return None
             if isinstance(node.op, ast.Mult | ast.Div):
-                return catalog.combined(left or {}, right or {}, 1 if isinstance(node.op, ast.Mult) else -1)
+                return catalog.product_dimension(left or {}, right or {}, 1 if isinstance(node.op, ast.Mult) else -1)
             if left is None or right is None:
                 return right if left is None else left
             return left if left == right else {}
@@ -96,7 +96,7 @@ class Reading:
         if dotted is None:
             return {} if is_boolean(node) else None
         name = self._full_name(dotted)
-        return catalog.dimension(self.study.units.get(name) or known_leaves()[name]["units"])
+        return catalog.dimension(self.study.units.get(name) or all_leaves()[name]["units"])
 
     def unit_notes(self, node: ast.Compare) -> Iterator[str]:
         """Yield notes on the units assumed for bare numbers of a comparison, none for 0."""
@@ -108,7 +108,7 @@ class Reading:
                 units = self.dimension(other)
                 if is_bare and units and (value := float(self.value(number))):
                     text = f"{_side_text(left)} {sign} {_side_text(right)}"
-                    yield f"{text} has no unit: read as {value:g} {catalog.written(units)}"
+                    yield f"{text} has no unit: read as {value:g} {catalog.unit_text(units)}"
 
     def excess(self, node: ast.expr, expected: bool) -> Scalar:
         """Return the violation of ``node == expected``, 0 where it holds."""
@@ -169,7 +169,7 @@ class Reading:
         if isinstance(value, str):
             return self._text(value, names)
         path = self._full_name(names[0]) if names else ""
-        return leaf_value(path, value, self.where) if path in known_leaves() else self._constant(value)
+        return leaf_value(path, value, self.where) if path in all_leaves() else self._constant(value)
 
     def _expect_quotes(self, node: ast.Compare, names: list[str]) -> None:
         """Raise InputError for an unquoted choice: ``recompute == full``."""
@@ -198,7 +198,7 @@ class Reading:
         """Return a metric's name, or the full path of a leaf."""
         if name in self.study.units:
             return name
-        if not is_leaf(name) and (foreign_metric := of_another(name, self.study)):
+        if not is_leaf(name) and (foreign_metric := metric_of_other_study(name, self.study)):
             metric, other = foreign_metric
             quoted = f"{name!r}" if metric == name else f"{name!r}, that is {metric}"
             raise InputError(

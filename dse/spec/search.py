@@ -138,7 +138,7 @@ class SearchSpec:
 
     def hash(self) -> str:
         """Return the SHA-256 of the space and the objectives, without methods, title and output."""
-        document = toml.parsed(self.sweep.text, self.sweep.file)
+        document = toml.parse(self.sweep.text, self.sweep.file)
         hashed_keys = {key: value for key, value in document.items() if key not in ("title", "output", "search")}
         return hashlib.sha256(json.dumps(hashed_keys, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -190,7 +190,7 @@ def from_text(text: str, file: str = "search.toml", study: Study | None = None) 
     >>> spec.methods, spec.intervals[0].high, spec.options["random"]
     (('random', 'evolution'), 3000000000000.0, {'population': 64})
     """
-    document = copy.deepcopy(toml.parsed(text, file))
+    document = copy.deepcopy(toml.parse(text, file))
     if codesign.SECTION in document:
         return _codesign(document, text, file, study)
     section = checked(SearchSection, document.pop("search", {}), f"{file}: search")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dse.designs.leaves import known_leaves, read_as, reading_note, short_name
+from dse.designs.leaves import all_leaves, leaf_of_alias, reading_note, short_name
 from dse.designs.records import CHIP, LEAVES_OF_SERVING
 from dse.doors.study import Study
 from dse.errors import InputError, unknown_name
@@ -14,7 +14,7 @@ from dse.spec import axes as axis_values
 from dse.spec.axes import Axis
 
 #: Catalogue name → the kind of its entry and the path of its record.
-NAMED = {
+CATALOGUE_KEYS = {
     "workload": ("workload", "workload"),
     "system": ("system", "system"),
     "accelerator": ("accelerator", "system.accelerator"),
@@ -85,7 +85,7 @@ def read_fixed(document: dict[str, Any], file: str, serving: bool) -> tuple[dict
                 raise InputError(where, repr(value), "a single value", f"move {key} to [axes] to sweep it")
             if key in catalogue_keys:
                 names[catalogue_keys[key]] = axis_values.catalogue_axis(
-                    catalogue_keys[key], NAMED[catalogue_keys[key]][0], [value], where
+                    catalogue_keys[key], CATALOGUE_KEYS[catalogue_keys[key]][0], [value], where
                 )
             else:
                 path = _leaf_of(section, key, catalogue_keys, where, serving)
@@ -97,7 +97,7 @@ def read_fixed(document: dict[str, Any], file: str, serving: bool) -> tuple[dict
 def _leaf_of(section: str, key: str, catalogue_keys: dict[str, str], where: str, serving: bool) -> str:
     """Return the full path of a section's key, or raise InputError for a leaf of another section."""
     prefixes = LEAVES_OF_SERVING if section == "serving" else (f"{section}.",)
-    section_leaves = [path for path in known_leaves() if path.startswith(prefixes)]
+    section_leaves = [path for path in all_leaves() if path.startswith(prefixes)]
     path = axis_values.find_leaf(key, where, catalogue_keys, f"keys of [{section}]", prefixes=prefixes, serving=serving)
     if path not in section_leaves:
         raise InputError(where, key, f"leaves of [{section}]", f"move it to [{path.partition('.')[0]}]")
@@ -108,11 +108,11 @@ def read_axes(table: dict[str, Any], file: str, serving: bool) -> Iterator[Axis]
     """Yield the axes of ``[axes]``; ``serving`` is the kind of the study."""
     for key, value in flat(table):
         where = f"{file}: axes.{key}"
-        if key in NAMED:
-            yield axis_values.catalogue_axis(key, NAMED[key][0], value, where)
+        if key in CATALOGUE_KEYS:
+            yield axis_values.catalogue_axis(key, CATALOGUE_KEYS[key][0], value, where)
             continue
         valid_names = "leaves of a design and catalogue names"
-        path = axis_values.find_leaf(key, where, NAMED, valid_names, "axes", serving=serving)
+        path = axis_values.find_leaf(key, where, CATALOGUE_KEYS, valid_names, "axes", serving=serving)
         axis = axis_values.leaf_axis(key, path, value, where)
         yield axis if axis_values.is_leaf(key) else dataclasses.replace(axis, name=short_name(path))
 
@@ -143,7 +143,7 @@ def read_zips(table: dict[str, Any], axes: tuple[Axis, ...], where: str, serving
     if not isinstance(groups, list) or not all(isinstance(g, list) and len(g) > 1 for g in groups):
         raise InputError(where, repr(groups), "lists of two or more axes", 'write groups = [["workload", "n_devices"]]')
     names_by_path = {path: name for name, axis in by_name.items() if (path := axis.key)}
-    groups = [[names_by_path.get(read_as(str(name), serving), str(name)) for name in group] for group in groups]
+    groups = [[names_by_path.get(leaf_of_alias(str(name), serving), str(name)) for name in group] for group in groups]
     members = [name for group in groups for name in group]
     for name in members:
         if name not in by_name:

@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from dse.doors.studies import of_document
+from dse.doors.studies import study_of_document
 from dse.doors.study import Study
 from dse.errors import InputError, nearest, unknown_name
 from dse.io import examples, inputs, toml
@@ -109,7 +109,7 @@ class SweepSpec:
 
     def hash(self) -> str:
         """Return the SHA-256 of the sweep's inputs, without title and output."""
-        document = toml.parsed(self.text, self.file)
+        document = toml.parse(self.text, self.file)
         hashed_keys = {key: value for key, value in document.items() if key not in ("title", "output")}
         hashed_keys |= dict.fromkeys(self.groups, True)
         return hashlib.sha256(json.dumps(hashed_keys, sort_keys=True, default=str).encode()).hexdigest()
@@ -144,7 +144,7 @@ def text_of(path: str | Path) -> str:
     if not isinstance(path, str | os.PathLike):
         fix = "write the specification to a file, or read its text by dse.sweep.from_text"
         raise InputError("specification", type(path).__name__, "the path of a TOML file", fix)
-    path = examples.located(path)
+    path = examples.resolve_path(path)
     return inputs.text(path, "a TOML file", "check the path" if path.exists() else _path_suggestion(path))
 
 
@@ -181,7 +181,7 @@ def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -
     >>> [(axis.name, axis.values) for axis in spec.axes]
     [('tp', (1.0, 2.0, 4.0))]
     """
-    return from_document(toml.parsed(text, file), text, file, study)
+    return from_document(toml.parse(text, file), text, file, study)
 
 
 def _title_of(document: dict[str, Any], file: str) -> str:
@@ -205,7 +205,7 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
     Raises:
         InputError: for any fault of the document.
     """
-    study = study or of_document(document)
+    study = study or study_of_document(document)
     serves = study.name == "serving"
     for key in document:
         if key in _POOL_SECTIONS:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from dse.doors.studies import STUDIES
 from dse.errors import IncompleteError, InputError
-from dse.io.interruption import telling
+from dse.io.interruption import reporting
 from dse.io.quantities import counted
 from dse.io.workers import library, local_cluster, unreachable, wait_for_start
 from dse.spec.sweep import from_text
@@ -75,7 +75,7 @@ def evaluate_on_workers(job: Job, stack: contextlib.ExitStack) -> EvaluatedSweep
         n_workers = max(len(client.nthreads()), 1)
         shards = _shards(division, n_workers)
         blocks = [block for shard in shards for block in division.shard_blocks(shard)]
-        stack.enter_context(telling(lambda: stored_parts_text(blocks, store)))
+        stack.enter_context(reporting(lambda: stored_parts_text(blocks, store)))
         order = order._replace(identity=job.identity, key=store.key)
         outcomes = _Run(client, order, division, n_workers).outcomes(shards)
         computed = time.perf_counter()

@@ -70,7 +70,7 @@ class Job:
     @functools.cached_property
     def is_target_intact(self) -> bool | None:
         """True if the existing results are intact; None if there are none of dse."""
-        return writing.is_whole(self.target) if self.target else None
+        return writing.is_intact(self.target) if self.target else None
 
     @functools.cached_property
     def finished(self) -> Summary | None:
@@ -174,7 +174,7 @@ def prepare_job(spec: str | Path | SweepSpec | Grid, options: RunOptions) -> Job
     if target:
         writing.usable(grid.spec.compression)
         try:
-            outputs.checked(target, options.force, [grid.spec.file])
+            outputs.check_output(target, options.force, [grid.spec.file])
         except outputs.UnwritableFolderError:
             if job.finished is None:  # otherwise nothing is written
                 raise

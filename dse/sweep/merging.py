@@ -11,7 +11,7 @@ from typing import Any
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io import outputs
-from dse.io.interruption import telling
+from dse.io.interruption import reporting
 from dse.spec.output import Keep
 from dse.spec.sweep import from_text
 from dse.sweep.evaluation import write_results
@@ -57,12 +57,12 @@ def merge(
     """
     start = time.perf_counter()
     output = Path(output)
-    outputs.checked(output, force)
+    outputs.check_output(output, force)
     key, header = _key_and_header(output)
     grid, keep = _grid_and_keep(output, header, study)
     store = PartStore(output, key)
     hint = f"; every part is still in {store.folder}: the same command joins them"
-    with outputs.disk_errors(output), lock_output(output), telling(lambda: hint):
+    with outputs.disk_errors(output), lock_output(output), reporting(lambda: hint):
         part = join_parts(store, grid, keep)
         joined_at = time.perf_counter()
         numbers = {"seconds": {}, "n_programs": 0, "resumed": grid.n_designs, "redone": 0, "output": output}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import InputError
-from dse.io.interruption import complete, telling
+from dse.io.interruption import complete, reporting
 from dse.io.outputs import disk_errors
 from dse.spec.sweep import SweepSpec
 from dse.sweep import cluster
@@ -165,5 +165,5 @@ def _evaluate(
     store, blocks = division.store, division.shard_blocks(shard or Shard())
     if store and job.options.fresh:
         store.forget(blocks) if shard else store.remove_parts()
-    stack.enter_context(telling(lambda: stored_parts_text(blocks, store)))
+    stack.enter_context(reporting(lambda: stored_parts_text(blocks, store)))
     return division, division.evaluate(shard or Shard(), take, job.options.progress)

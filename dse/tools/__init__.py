@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dse.designs import catalog
-from dse.designs.calibrated import accelerator_of, beyond_context, context_of, lookup_of
-from dse.designs.leaves import known_leaves, leaf, leaf_path, leaves_of, short_name
+from dse.designs.calibrated import accelerator_of, context_note, context_of, lookup_of
+from dse.designs.leaves import all_leaves, leaf, leaf_path, leaves_of, short_name
 from dse.designs.records import PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.doors.scalars import ScalarFunction
 from dse.doors.study import Study
@@ -64,8 +64,19 @@ _NEUTRAL_WITHOUT_RECORD = {"mapping.nano.nano_batches": 1.0, "mapping.nano.step_
 _IMPLIED_PATHS = {"training": ("mapping.dp",), "serving": ()}
 
 __all__ = [
-    "TOOLS", "Line", "Stated", "Tool", "benchmark_lines", "launch", "measuring", "read_arguments", "router", "settings",
-    "tool_of", "unfit", "values_of",
+    "TOOLS",
+    "ArgumentValues",
+    "Line",
+    "Tool",
+    "benchmark_lines",
+    "launch",
+    "measuring",
+    "read_arguments",
+    "router",
+    "settings",
+    "tool_of",
+    "unsupported_hardware",
+    "values_of",
 ]  # fmt: skip
 
 
@@ -165,7 +176,7 @@ def _role(tool: Tool, role: str) -> Callable[[Lookup], Pairs]:
 
 def _plain_values(path: str) -> tuple[float | None, float | None]:
     """Return the values of a leaf that need no option: its default, and the value equivalent to its absence."""
-    metadata = known_leaves()[path]
+    metadata = all_leaves()[path]
     return (PLAIN_MAPPING | PLAIN_EXPERTS | _NEUTRAL_WITHOUT_RECORD).get(path, metadata.get("default")), metadata.get(
         "absent"
     )
@@ -236,7 +247,7 @@ def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple
     """Return the notes on a line for an engine that follow from the names of model and stack."""
     if tool.study != "serving":
         return ()
-    context = beyond_context(workload, lookup_of(design, {})) if workload else ""
+    context = context_note(workload, lookup_of(design, {})) if workload else ""
     stack = catalog.resolve("software", software) if software else tool.name
     other = (
         f"the design is of the stack {stack}, and so are its values: --software {tool.name} has those of {tool.name}"
@@ -246,7 +257,7 @@ def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple
     return ": ".join(filter(None, [context, tool.long_sequence_note])) if context else "", other
 
 
-def unfit(tool: str, system: str) -> str:
+def unsupported_hardware(tool: str, system: str) -> str:
     """Return the hardware of a system that a tool does not support.
 
     Args:
@@ -256,7 +267,7 @@ def unfit(tool: str, system: str) -> str:
     Returns:
         Hardware and vendor; "" where it is supported, or unknown.
 
-    >>> unfit("tensorrt-llm", "mi300x"), unfit("vllm", "h100")
+    >>> unsupported_hardware("tensorrt-llm", "mi300x"), unsupported_hardware("vllm", "h100")
     ('mi300x of AMD (it runs on those of NVIDIA)', '')
     """
     vendor, vendors = _vendor(system), tool_of(tool).vendors
@@ -310,7 +321,7 @@ def settings(tool: str, arguments: str | Sequence[str], within: Design | None = 
 _MOST_OPTIONS = 1000
 
 
-class Stated(NamedTuple):
+class ArgumentValues(NamedTuple):
     """Values of a design that arguments state."""
 
     settings: dict[str, float]  #: short name of a leaf → value
@@ -320,7 +331,7 @@ class Stated(NamedTuple):
     unread: tuple[str, ...] = ()  #: options without a leaf, or not supported
 
 
-def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> Stated:
+def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> ArgumentValues:
     """Read the values that the arguments of a tool state, as :func:`settings` does, with its unread options.
 
     Args:
@@ -390,7 +401,7 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
         and not any(name in note for note in remarks)
         and _read_options(target, {name: options[name]}, lookup, False) == default_values
     )
-    return Stated(values, strange, design_dependent, remarks, unread)
+    return ArgumentValues(values, strange, design_dependent, remarks, unread)
 
 
 def values_of(tool: str, options: Mapping[str, str]) -> dict[str, float]:

@@ -17,7 +17,7 @@ _STAGES = "mapping.virtual_stages"
 ENGINE_DEGREES = ("tp", "pp", "ep", "etp", "dp")
 
 
-def by_mapping(columns: Mapping[str, Any], judge: Callable[[str, dict[str, float]], Any]) -> list[Any]:
+def evaluate_by_mapping(columns: Mapping[str, Any], judge: Callable[[str, dict[str, float]], Any]) -> list[Any]:
     """Judge stack and degrees of each design, equal ones once.
 
     Args:
@@ -29,7 +29,7 @@ def by_mapping(columns: Mapping[str, Any], judge: Callable[[str, dict[str, float
 
     >>> import numpy as np
     >>> columns = {"software": np.array(["vllm", "sglang"]), "tp": np.array([8, 8]), "ep": np.array([2, 2])}
-    >>> by_mapping(columns, engine_runs)
+    >>> evaluate_by_mapping(columns, engine_runs)
     [False, True]
     """
     names = [name for name in (*ENGINE_DEGREES, "virtual_stages") if name in columns]

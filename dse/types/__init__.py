@@ -43,7 +43,7 @@ from dse.types.fields import (
 )
 from dse.types.kernels import (
     MEASURED_ALONE,
-    STATED_FOR_BOTH,
+    SHARED_KERNEL_LEAVES,
     AttentionKernels,
     EfficiencySteps,
     FineKernels,
@@ -52,7 +52,7 @@ from dse.types.kernels import (
 )
 from dse.types.machine import HOST, Accelerator, FarMemory, HostTiers, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
-from dse.types.money import Assembly, Emissions, Fab, Made, Prices, Process
+from dse.types.money import Assembly, Emissions, Fab, Manufacture, Prices, Process
 from dse.types.network import CollectiveKernels, Links, Network, Package, Pods, Volumes
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
@@ -81,8 +81,8 @@ __all__ = [
     "POSITIVE",
     "POSITIVE_SHARE",
     "SHARE",
+    "SHARED_KERNEL_LEAVES",
     "SIGNED",
-    "STATED_FOR_BOTH",
     "YES_OR_NO",
     "Accelerator",
     "Adapters",
@@ -120,7 +120,7 @@ __all__ = [
     "Links",
     "Load",
     "LogicNode",
-    "Made",
+    "Manufacture",
     "Mapping",
     "MatrixRate",
     "MemoryTechnology",

@@ -116,7 +116,7 @@ MEASURED_ALONE = {
 }
 
 #: Leaf of kernels measured alone, within :class:`Kernels` → that of a training step, which a chip states for both.
-STATED_FOR_BOTH = {f"fine.{measured}": name for name, measured in MEASURED_ALONE.items()} | {
+SHARED_KERNEL_LEAVES = {f"fine.{measured}": name for name, measured in MEASURED_ALONE.items()} | {
     "attention.context_efficiency": "flash_efficiency",
     "attention.context_memory": "memory_efficiency",
     "attention.decode_memory": "memory_efficiency",

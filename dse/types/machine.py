@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dse.types.fields import COUNT, POSITIVE, YES_OR_NO, Bounds, Scalar, metadata, record
 from dse.types.kernels import Kernels
-from dse.types.money import Emissions, Fab, Made, Prices
+from dse.types.money import Emissions, Fab, Manufacture, Prices
 from dse.types.network import Network
 from dse.types.power import Power
 from dse.types.reliability import Reliability
@@ -56,7 +56,7 @@ class Accelerator:
     kernels: Kernels
     power: Power = Power()
     chip: Chip | None = None  # generates rates, memory and power, where they are not stated
-    made: Made | None = None  # dies and price
+    made: Manufacture | None = None  # dies and price
     fab: Fab | None = None  # cost model of dies and packages; Fab() where absent
 
     @property

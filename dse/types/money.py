@@ -239,7 +239,7 @@ class Fab:
 
 
 @record
-class Made:
+class Manufacture:
     """Dies and price of an accelerator.
 
     For a generated accelerator, area, process and memory are those of its chip, and these leaves are not read.

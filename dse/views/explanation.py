@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.designs.leaves import known_leaves, leaf, leaves_of, replace, short_name
+from dse.designs.leaves import all_leaves, leaf, leaves_of, replace, short_name
 from dse.doors.scalars import ScalarFunction
-from dse.doors.studies import STUDIES, of_another
+from dse.doors.studies import STUDIES, metric_of_other_study
 from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
 from dse.errors import InputError, unknown_name
@@ -163,7 +163,7 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
             raise unknown_name("explain.study", study, STUDIES, "kinds of studies")
         study = STUDIES[study]
     metric = study.objective if metric is None else metric
-    if foreign := of_another(metric, study):
+    if foreign := metric_of_other_study(metric, study):
         option = f"{'add' if foreign[1].name == 'serving' else 'leave out'} --serving"
         raise InputError(
             "explain.metric",
@@ -242,12 +242,12 @@ _OperatorName = tuple[str, str, OperatorKind]
 
 @functools.cache
 def _number_function(study: Study, metric: str) -> ScalarFunction:
-    """Return the scalar program of :func:`numbers_of` for a study and a metric."""
+    """Return the scalar program of :func:`design_numbers` for a study and a metric."""
     program_key = f"explanation {study.name} {metric}" if study.is_own else None
-    return ScalarFunction(functools.partial(numbers_of, study, metric), program_key)
+    return ScalarFunction(functools.partial(design_numbers, study, metric), program_key)
 
 
-def numbers_of(
+def design_numbers(
     study: Study, metric: str, values: dict[str, Scalar], base_design: Design
 ) -> tuple[tuple[Scalar, DesignNumbers], list[_OperatorName]]:
     """Return the logarithm of a metric and all numbers of a design, as a pure function to be traced.
@@ -407,7 +407,7 @@ def _elasticities(design: Design, slopes: dict[str, Scalar]) -> list[Elasticity]
     """Convert slopes of the log of a metric by leaf to elasticities, without zeros."""
     values = {path: float(leaf(design, path)) for path in slopes}
     nonzero = [
-        Elasticity(short_name(path), value, known_leaves()[path]["units"], value * float(slopes[path]))
+        Elasticity(short_name(path), value, all_leaves()[path]["units"], value * float(slopes[path]))
         for path, value in values.items()
         if value
     ]

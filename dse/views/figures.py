@@ -33,7 +33,7 @@ def check(results: Path, force: bool, machines: bool, front: bool = False) -> No
         machines: whether the results are of a grid of machines, with several kinds of figures.
         front: whether they hold the front of several objectives, which is drawn too.
     """
-    outputs.checked(results, force)
+    outputs.check_output(results, force)
     for kind in ("breakdown", *_MACHINE_KINDS * machines, *("pareto",) * front):
         for ending in ENDINGS:
             path = figure_path(results, kind, ending)
@@ -44,7 +44,7 @@ def check(results: Path, force: bool, machines: bool, front: bool = False) -> No
                     "a results file (.nc)",
                     f"write {results.with_suffix('.nc')}",
                 )
-            outputs.checked(path, force)
+            outputs.check_output(path, force)
 
 
 def draw(results: Path, force: bool = False) -> list[Path]:

@@ -19,7 +19,7 @@ from dse.errors import InputError
 from dse.lab.fits import ranges
 from dse.lab.fits.jobs import JOBS
 from dse.measured import comparison, read_cases
-from dse.measured.columns import WRITTEN
+from dse.measured.columns import OUTPUT_COLUMNS
 from dse.measured.comparison import values_out_of_range
 from dse.measured.completion import complete
 from dse.measured.names import Lookup
@@ -42,21 +42,25 @@ def test_fitted_stacks_tell_their_rows():
 
 def test_beyond_and_within():
     low, high = calibrated.ranges("nemo")["seq_len"]
-    assert calibrated.beyond("nemo", {"workload.seq_len": low}.get, "h100-sxm-80gb") == []
-    assert calibrated.beyond("nemo", {"workload.seq_len": 2 * high}.get) == [
+    assert calibrated.uncalibrated_quantities("nemo", {"workload.seq_len": low}.get, "h100-sxm-80gb") == []
+    assert calibrated.uncalibrated_quantities("nemo", {"workload.seq_len": 2 * high}.get) == [
         f"sequence {2 * high:,.0f} (rows up to {high:,.0f})"
     ]
-    assert calibrated.beyond("nemo", {"workload.seq_len": low / 2}.get) == [
+    assert calibrated.uncalibrated_quantities("nemo", {"workload.seq_len": low / 2}.get) == [
         f"sequence {low / 2:,.0f} (rows from {low:,.0f} on)"
     ]
-    assert calibrated.beyond("nemo", {}.get, "b200-sxm-180gb") == ["b200-sxm-180gb (rows of h100-sxm-80gb)"]
-    assert calibrated.beyond("nemo", {"parameters": 3e12}.get)[0].startswith("parameters 3,000 billion (rows up to 341")
+    assert calibrated.uncalibrated_quantities("nemo", {}.get, "b200-sxm-180gb") == [
+        "b200-sxm-180gb (rows of h100-sxm-80gb)"
+    ]
+    assert calibrated.uncalibrated_quantities("nemo", {"parameters": 3e12}.get)[0].startswith(
+        "parameters 3,000 billion (rows up to 341"
+    )
     assert calibrated.range_note([]) == "" and calibrated.range_note(["a", "b"]) == "outside the calibrated range: a, b"
 
 
 def test_stacks_without_rows_say_so():
     for stack in {*catalog.names("software")} - {*STACKS}:
-        assert calibrated.beyond(stack, {"workload.seq_len": 1e9}.get, "no-such-chip") == [
+        assert calibrated.uncalibrated_quantities(stack, {"workload.seq_len": 1e9}.get, "no-such-chip") == [
             f"no measured rows for {stack}"
         ]
 
@@ -66,13 +70,15 @@ MIXTURES = "mixtures of experts (rows of dense models; stacks with rows of mixtu
 
 def test_a_stack_that_saw_no_mixture_of_experts_says_which_stacks_did():
     mixture = {"workload.experts.n_experts": 128.0}.get
-    (told,) = calibrated.beyond("nemo", mixture, "h100-sxm-80gb")
+    (told,) = calibrated.uncalibrated_quantities("nemo", mixture, "h100-sxm-80gb")
     assert told.startswith(MIXTURES) and "mlperf-b200" not in told  # shares its dense rows alone
-    assert calibrated.beyond("nemo", mixture) == ["mixtures of experts (rows of dense models)"]
-    assert calibrated.beyond("megatron-bridge", mixture, "h100-sxm-80gb") == []
-    (told,) = calibrated.beyond("megatron-bridge", mixture, "h200-sxm-141gb")
+    assert calibrated.uncalibrated_quantities("nemo", mixture) == ["mixtures of experts (rows of dense models)"]
+    assert calibrated.uncalibrated_quantities("megatron-bridge", mixture, "h100-sxm-80gb") == []
+    (told,) = calibrated.uncalibrated_quantities("megatron-bridge", mixture, "h200-sxm-141gb")
     assert told.startswith("mixtures of experts on h200-sxm-141gb (rows of dense models; no stack has")
-    (told,) = calibrated.beyond("tensorrt-llm-2023", mixture, "h100-sxm-80gb")  # engines are no help in training
+    (told,) = calibrated.uncalibrated_quantities(
+        "tensorrt-llm-2023", mixture, "h100-sxm-80gb"
+    )  # engines are no help in training
     assert "vllm" in told and "megatron" not in told
     for stack in STACKS:
         entry = catalog.entry("software", stack)
@@ -140,11 +146,11 @@ def test_sequences_beyond_the_context_are_told():
     def requests(prompt, answer):
         return {"workload.requests.prompt_tokens": prompt, "workload.requests.output_tokens": answer}.get
 
-    assert calibrated.beyond_context("llama-3.1-70b", requests(130048.0, 1024.0)) == ""
-    told = calibrated.beyond_context("llama-3.1-70b", requests(131072.0, 1024.0))
+    assert calibrated.context_note("llama-3.1-70b", requests(130048.0, 1024.0)) == ""
+    told = calibrated.context_note("llama-3.1-70b", requests(131072.0, 1024.0))
     assert told == "a request of 132,096 tokens is longer than the context of llama-3-1-70b: 131,072"
-    assert "8,192" in calibrated.beyond_context("llama-3-8b", {"workload.seq_len": 16384.0}.get)
-    assert calibrated.beyond_context("mamba-2-2.7b", {"workload.seq_len": 1e6}.get) == ""  # a state has no end
+    assert "8,192" in calibrated.context_note("llama-3-8b", {"workload.seq_len": 16384.0}.get)
+    assert calibrated.context_note("mamba-2-2.7b", {"workload.seq_len": 1e6}.get) == ""  # a state has no end
     asked = ["evaluate", "-w", "llama-3-8b", "-s", "h100", "--set", "seq_len=32768", "--json"]
     (caution,) = json.loads(CliRunner().invoke(app, asked).stdout)["cautions"]
     assert caution.startswith("a sequence of 32,768 tokens")
@@ -186,7 +192,7 @@ def test_columns_tell_it(tmp_path):
     assert values_out_of_range(Prediction(case, design, stack="nemo")) == ["devices 16,384 (rows up to 1,024)"]
     assert values_out_of_range(Prediction(case)) == []
     assert comparison.remark_cells(Prediction(case, design, stack="nemo"), None)["outside"].startswith("devices 16,384")
-    assert "outside" in WRITTEN
+    assert "outside" in OUTPUT_COLUMNS
 
 
 def _row(folder: Path, devices: int) -> Path:
@@ -259,7 +265,7 @@ def test_a_source_names_no_stack_that_the_accelerator_lacks(tmp_path, device, st
 def test_no_range_counts_accelerators_that_a_stack_lacks():
     for stack in STACKS:
         chips = catalog.entry("software", stack).value("calibrated.accelerators", ())
-        assert not [chip for chip in chips if catalog.foreign(stack, chip)], stack
+        assert not [chip for chip in chips if catalog.vendor_mismatch(stack, chip)], stack
 
 
 def test_rows_that_no_engine_is_fitted_to_are_in_no_range():

@@ -5,13 +5,13 @@ import pytest
 import dse
 from dse.cli import app
 from dse.designs import catalog
-from dse.designs.leaves import known_leaves, leaf_value
+from dse.designs.leaves import all_leaves, leaf_value
 from dse.errors import InputError
 from dse.measured import predict_cases, read_cases
 from dse.spec import search, sweep
 from dse.sweep import plan
 
-CHOICES = [path for path, about in known_leaves().items() if "enum" in about]
+CHOICES = [path for path, about in all_leaves().items() if "enum" in about]
 
 #: Whole numbers of more than two states, of which none is the plain one of being on.
 LEVELS = ("mapping.zero_stage", "software.can.zero_stage", "software.can.selective_recompute", "software.can.schedule")
@@ -92,7 +92,7 @@ def test_tables_ask_which(tmp_path):
 
 def test_files_of_the_catalogue_ask_which():
     with pytest.raises(InputError, match="full or selective"):
-        catalog.choice(True, known_leaves()["mapping.recompute"]["enum"], "stack.toml")
+        catalog.choice(True, all_leaves()["mapping.recompute"]["enum"], "stack.toml")
 
 
 def test_results_of_switches_are_still_yes_and_no():

@@ -7,11 +7,11 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.designs.leaves import known_leaves, path_endings
+from dse.designs.leaves import all_leaves, path_endings
 from dse.doors.studies import STUDIES
 from dse.errors import ELSEWHERE, InputError, plain
 from dse.spec.search import METHOD_OPTIONS
-from dse.spec.space import NAMED
+from dse.spec.space import CATALOGUE_KEYS
 from dse.spec.sweep import from_text
 from dse.types import Precision
 
@@ -28,10 +28,10 @@ OURS = {
 
 def known() -> set[str]:
     """Every name that some place knows."""
-    endings = {ending for path in known_leaves() for ending in path_endings(path)}
+    endings = {ending for path in all_leaves() for ending in path_endings(path)}
     metrics = {name for study in STUDIES.values() for name in study.units}
     names = {"name", "mapping", "serving", *METHOD_OPTIONS}
-    return endings | set(NAMED) | metrics | names | {p.name for p in Precision}
+    return endings | set(CATALOGUE_KEYS) | metrics | names | {p.name for p in Precision}
 
 
 def test_the_table_holds_names_of_others_for_names_of_ours():

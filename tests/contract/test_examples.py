@@ -28,7 +28,7 @@ def test_every_sweep_of_the_checkout_is_one():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_says_in_a_line_what_it_asks_and_its_command_takes_it(name):
-    one = examples.found(name)
+    one = examples.find_example(name)
     assert 10 < len(one.asks) < 130 and "\n" not in one.asks
     program, command, path, *_ = one.command.split()
     assert (program, path) == ("dse", f"example:{name}")
@@ -48,7 +48,7 @@ def test_a_typing_error_gets_the_nearest_name(command):
     ended = dse(command, "example:megatron_1t_4096_a10")
     assert ended.exit_code == 2 and f"did you mean '{STANDARD}'?" in ended.stderr and "Traceback" not in ended.output
     with pytest.raises(InputError, match="dse examples"):
-        examples.found("quite something else")
+        examples.find_example("quite something else")
 
 
 def test_the_path_of_a_checkout_elsewhere_is_told_the_example(tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ from dse.views import plot
 from dse.views.difference import ROUNDING, IncludedPart, compare
 from dse.views.explanation import explain
 from dse.views.trace import perfetto
-from dse.views.trace.step import step_of
+from dse.views.trace.step import schedule_step
 from tests.contract import golden
 from tests.figures import legend_texts
 from tests.panel import PANEL
@@ -130,7 +130,7 @@ def test_figures_and_timelines_name_it(results):
             drawn[path] = legend_texts(plot.breakdown(found.load()))
     assert "expert parallel" in drawn[new] and "expert parallel" not in drawn[old]
     one = dse.design("qwen3-30b-a3b", "h100", n_devices=64, ep=16, tp=1, pp=2, global_batch=64)
-    lanes = {event["args"]["name"] for event in perfetto.events(step_of(one)) if event["name"] == "thread_name"}
+    lanes = {event["args"]["name"] for event in perfetto.events(schedule_step(one)) if event["name"] == "thread_name"}
     assert "expert parallel" in lanes and "tensor parallel" not in lanes
 
 

@@ -46,21 +46,21 @@ def test_a_strangers_file_is_replaced_by_force_alone(tmp_path):
     path = tmp_path / "thesis.tex"
     path.write_text(STRANGE)
     with pytest.raises(InputError, match=r"not written.*--force"):
-        outputs.checked(path)
+        outputs.check_output(path)
     with pytest.raises(InputError, match="not written"), outputs.replacing(path):
         raise AssertionError("nothing is begun")
     assert everything_in(tmp_path) == {path: STRANGE.encode()}
     with outputs.replacing(path, force=True) as partial:
         partial.write_text("ours")
-    assert path.read_text() == "ours" and outputs.checked(path) == path, "and now it is ours"
+    assert path.read_text() == "ours" and outputs.check_output(path) == path, "and now it is ours"
     path.write_text("ours, and edited")
     with pytest.raises(InputError, match="changed since"):
-        outputs.checked(path)
+        outputs.check_output(path)
 
 
 def test_an_empty_file_holds_nothing_that_could_be_lost(tmp_path):
     (tmp_path / "new").touch()
-    assert outputs.checked(tmp_path / "new") == tmp_path / "new"
+    assert outputs.check_output(tmp_path / "new") == tmp_path / "new"
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "socket", "device"])
@@ -78,7 +78,7 @@ def test_what_is_no_regular_file_is_neither_written_nor_read(tmp_path, monkeypat
     link.symlink_to(path)
     for one in (path, link):
         with pytest.raises(InputError, match=f"a {kind}"):
-            outputs.checked(one, force=True)
+            outputs.check_output(one, force=True)
         for reader in (sweep_spec.text_of, open_results, parse, read_table):
             with pytest.raises(InputError, match=f"a {kind}"):
                 reader(one)
@@ -95,7 +95,7 @@ def test_links_are_followed(tmp_path):
     link.unlink()
     link.symlink_to(link)
     with pytest.raises(InputError, match="symbolic links"):
-        outputs.checked(link)
+        outputs.check_output(link)
 
 
 def test_what_is_read_is_not_written(tmp_path):
@@ -104,7 +104,7 @@ def test_what_is_read_is_not_written(tmp_path):
     os.link(read, hard)
     for path in (read, hard):
         with pytest.raises(InputError, match="a file that is read"):
-            outputs.checked(path, force=True, inputs=[tmp_path / "none", read])
+            outputs.check_output(path, force=True, inputs=[tmp_path / "none", read])
 
 
 def test_a_block_that_fails_leaves_what_was_there(tmp_path):
@@ -148,11 +148,11 @@ def test_seals(tmp_path):
 def test_inputs_have_a_size(tmp_path, monkeypatch):
     path, packed = tmp_path / "s.toml", tmp_path / "t.csv.gz"
     with path.open("wb") as file:
-        file.truncate(inputs.TEXT + 1)
+        file.truncate(inputs.MAX_TEXT_BYTES + 1)
     for reader in (sweep_spec.text_of, parse):
         with pytest.raises(InputError, match="more than 4 MiB"):
             reader(path)
-    monkeypatch.setattr(inputs, "TABLE", 1000)
+    monkeypatch.setattr(inputs, "MAX_TABLE_BYTES", 1000)
     packed.write_bytes(gzip.compress(b"source,n_gpus\n" + 1000 * b"a,1\n"))
     with pytest.raises(InputError, match="more than"):
         read_table(packed)

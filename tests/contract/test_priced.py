@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import dse
 from dse.cli import app
 from dse.designs.priced import stands_in_for_dies, stands_in_for_price, unpriced, without_dies
-from dse.doors.study import made_up_carbon, made_up_price
+from dse.doors.study import carbon_assumption, price_assumption
 from dse.sweep import execute, from_text, plan
 from dse.sweep.results import prices
 from dse.types import Emissions, Prices
@@ -65,7 +65,7 @@ def test_the_price_that_stands_in_is_that_of_the_model():
 def test_a_stated_price_and_a_generated_chip_are_not_told(chip, settings):
     design = dse.design("gpt-3-13b", chip, tp=8, **settings)
     metrics = {"device_price": 1.0, "device_carbon_dies": 1.0}
-    assert not made_up_price(metrics, design) and not made_up_carbon(metrics, design)
+    assert not price_assumption(metrics, design) and not carbon_assumption(metrics, design)
 
 
 def test_every_accelerator_without_a_price_is_found():

@@ -14,7 +14,7 @@ import dse
 from dse.cli.run import show_best
 from dse.designs.composing import design
 from dse.designs.leaves import replace
-from dse.doors.studies import STUDIES, of_document
+from dse.doors.studies import STUDIES, study_of_document
 from dse.doors.study_training import TRAINING, launch_times
 from dse.errors import InputError
 from dse.measured import evaluate_many, predict_cases, read_cases
@@ -146,7 +146,7 @@ def test_rows_are_predicted(tmp_path):
 
 
 def test_training_is_what_specifications_ask_for():
-    assert of_document({}) is TRAINING is plan(sweep("tp = [1]"))[0].spec.study
+    assert study_of_document({}) is TRAINING is plan(sweep("tp = [1]"))[0].spec.study
     assert TRAINING.is_own and not ANSWERING.is_own
     assert ANSWERING.reason_bits == {"too_large": 1, "heads": 2, "too_hot": 4, "constraint": 8}
     assert list(ANSWERING.reasons_in(int(Silent.heads) | 8)) == ["heads", "constraint"]

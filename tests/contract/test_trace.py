@@ -12,7 +12,7 @@ from dse.cli import app
 from dse.doors.scalars import evaluate
 from dse.errors import InputError
 from dse.views.trace import memory, perfetto
-from dse.views.trace.step import step_of
+from dse.views.trace.step import schedule_step
 
 ARGUMENTS = shlex.split(
     "trace -w gpt-3-13b -s selene -n 32 --set tp=2 --set pp=4 --set global_batch=64 --set recompute=full "
@@ -74,14 +74,14 @@ def test_a_design_without_a_schedule_is_refused(command, tmp_path, setting):
 def test_a_step_of_too_many_passes_is_refused():
     many = dse.design("gpt-3-13b", "selene", pp=8, global_batch=100_000)
     with pytest.raises(InputError, match=r"2,400,000 passes"):
-        step_of(many)
+        schedule_step(many)
 
 
 def test_pairs_of_dualpipe_hide_their_messages():
     made = dse.design(
         "deepseek-v3", "eos", pp=4, dp=8, ep=8, n_layers=63, global_batch=128, schedule="dualpipe", any_option=True
     )
-    step = step_of(made)
+    step = schedule_step(made)
     shown = [event for event in perfetto.events(step) if event["ph"] == "X"]
     assert any("behind the other pass" in event["name"] for event in shown)
     assert any(len(event["args"].get("passes", [])) == 2 for event in shown if "args" in event)
@@ -105,7 +105,7 @@ def test_memory_over_a_step_peaks_where_the_model_says(schedule):
         any_option=True,
         **named,
     )
-    uses = list(memory.memory_uses(step_of(made), made))
+    uses = list(memory.memory_uses(schedule_step(made), made))
     most = max(uses, key=lambda use: use.total)
     metrics = evaluate(made)
     assert most.total == pytest.approx(float(metrics.peak_memory), rel=1e-6)

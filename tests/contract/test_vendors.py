@@ -65,7 +65,7 @@ def test_a_stack_of_all_and_an_accelerator_of_nobody_are_not(stack, system):
 @pytest.mark.parametrize("kind", ["system", "accelerator"])
 def test_the_stack_that_a_system_has_exists_for_it(kind):
     for name in catalog.names(kind):
-        assert catalog.foreign(catalog.default_software(name), name) is None, name
+        assert catalog.vendor_mismatch(catalog.default_software(name), name) is None, name
 
 
 def test_every_vendor_that_a_stack_names_makes_accelerators():

@@ -15,7 +15,7 @@ from dse.designs import catalog
 from dse.doors.evaluation import bounds
 from dse.model.machine import technology
 from dse.model.machine.die_links import crossings, served_bytes
-from dse.model.money.device import making, parts_of
+from dse.model.money.device import manufacture, parts_of
 from dse.model.money.die import die_yield
 from dse.sweep.results.chip_limits import limit_notes
 from dse.types import Fab, OperatorKind, Work
@@ -80,7 +80,7 @@ def _made(chip=None, **dies):
 
 def _design(device):
     """USD of a compute die's design."""
-    compute, _, _ = making(parts_of(device, device.made, Fab()), device.made, Fab()).nre
+    compute, _, _ = manufacture(parts_of(device, device.made, Fab()), device.made, Fab()).nre
     return float(compute.modules + compute.chips)
 
 

@@ -16,7 +16,7 @@ from dse.doors.evaluation import evaluate
 from dse.doors.study_serving import SERVING
 from dse.errors import InputError
 from dse.measured.prediction import evaluate_many
-from dse.model.capabilities import lacking
+from dse.model.capabilities import missing_capabilities
 from dse.model.layout import EXPERT_LEVELS, lay_out
 from dse.model.machine.collectives import energy
 from dse.model.machine.operator_energy import phase_energy
@@ -346,8 +346,8 @@ def test_levels_of_experts_are_nothing_to_a_dense_model():
     can = vars(Capabilities())
     for level in EXPERT_LEVELS:
         mapping = {**vars(make_design(GATED).mapping), "recompute": float(level)}
-        assert lacking(mapping, can)["selective_recompute"]
-        assert not lacking(mapping | {"experts": ExpertMapping()}, can)["selective_recompute"]
+        assert missing_capabilities(mapping, can)["selective_recompute"]
+        assert not missing_capabilities(mapping | {"experts": ExpertMapping()}, can)["selective_recompute"]
 
 
 # All-to-all

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dse.io.files import computing
+from dse.io.files import result_sources
 
 ROOT = Path(__file__).parents[2]
 
@@ -193,7 +193,7 @@ def test_what_a_sweep_imports_counts_in_the_digest_of_its_code(door):
         if module not in found:
             found.add(module)
             waiting += modules(module) - {"dse"}
-    assert {FILES[module] for module in found} <= set(computing()), "add the room to dse.io.files.computing"
+    assert {FILES[module] for module in found} <= set(result_sources()), "add the room to dse.io.files.result_sources"
 
 
 def test_the_package_imports_and_names_nothing_that_the_wheel_leaves_out():

@@ -15,7 +15,7 @@ from docs.make.markdown import fill, linked
 from dse.designs import catalog
 from dse.designs.catalog.schema import SCHEMAS, TableField
 from dse.designs.catalog.value import CONFIDENCES
-from dse.designs.leaves import known_leaves, leaf_path
+from dse.designs.leaves import all_leaves, leaf_path
 from dse.doors.study_serving import SERVING
 from dse.doors.study_training import TRAINING
 from dse.io import toml
@@ -82,7 +82,7 @@ def known_keys() -> dict[str, set[str]]:
     return {
         "sections": {"title"},
         **{section: set(keys) for section, keys in sweep.KEYS.items()},
-        "names": set(space.NAMED),
+        "names": set(space.CATALOGUE_KEYS),
         "ranges": set(RANGE_KEYS),
         "rules": {f'"{rule}"' for rule in RULES},
         "keep": {f'"{mode}"' for mode in output.KEEP_MODES if mode != "top"} | {'"top:100"'},
@@ -125,7 +125,7 @@ def stated(section: str) -> set[str]:
         listed = set(re.findall(r"`(\w+)`", names))
         if is_most:
             record = re.findall(r"`([\w.]+)`", records)[0]
-            leaves = {path.rpartition(".")[2] for path in known_leaves() if path.rpartition(".")[0] == record}
+            leaves = {path.rpartition(".")[2] for path in all_leaves() if path.rpartition(".")[0] == record}
             assert listed <= leaves
             listed = leaves - listed
         keys |= {f"{at}{name}" for name in listed}
@@ -150,7 +150,7 @@ def test_every_field_of_the_catalogue_is_in_the_reference():
 
 @pytest.mark.parametrize("text", SPECIFICATIONS, ids=lambda text: text.strip().splitlines()[0])
 def test_every_specification_plans(text):
-    document = toml.parsed(text, "reference.md")
+    document = toml.parse(text, "reference.md")
     if "pools" in document:
         assert all(dse.sweep.plan(spec)[0].n_designs for spec in pools.from_text(text).specs.values())
     elif {"search", "codesign"} & document.keys():
@@ -245,7 +245,7 @@ def test_the_types_that_are_read_are_on_the_page():
 def test_the_glossary_has_every_word_of_tables():
     """Parts of a mapping, kinds of recompute, modes of keep, columns of tables of designs, confidences."""
     marked = set(re.findall(r"`([^`\n]+)`", (DOCS / "glossary.md").read_text(encoding="utf-8") + REFERENCE))
-    words = {path.rpartition(".")[2] for path in known_leaves() if path.startswith("mapping.")}
+    words = {path.rpartition(".")[2] for path in all_leaves() if path.startswith("mapping.")}
     words |= {choice_name(one) for one in Recompute}
     words |= {mode if mode != "top" else "top:K" for mode in output.KEEP_MODES} | {*TRAINING.breakdown, *CONFIDENCES}
     words |= {one.metric for one in TRAINING.shown} | {one.heading for one in TRAINING.shown if one.style != "percent"}
@@ -259,7 +259,7 @@ def test_metrics_and_leaves_of_the_glossary_exist():
     cells = [row[1] for row in rows if len(row) == 3]
     metrics = {*TRAINING.units, *SERVING.units}
     for name in {name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)} - metrics:
-        assert name in {*space.NAMED, "chip", "kernels"} or leaf_path(name)
+        assert name in {*space.CATALOGUE_KEYS, "chip", "kernels"} or leaf_path(name)
 
 
 # --- completion -------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def draw(document: dict[str, Any], path: Path) -> Path:
         known = [name for name in _LINES if name.replace("_", " ") in handles]
         shown = [name.replace("_", " ") for name in known]
         style.legend_below(figure, [handles[name] for name in shown], shown, most=5, handlelength=2.4)
-        return style.save(style.laid_out(figure), path, force=True)
+        return style.save(style.freeze_layout(figure), path, force=True)
 
 
 def in_words(count: float) -> str:

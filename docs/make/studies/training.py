@@ -19,12 +19,12 @@ from dse.designs import catalog
 from dse.designs.leaves import leaf, replace
 from dse.measured.comparison import Comparison, compare
 from dse.measured.prediction import evaluate_many
-from dse.model.accounts.failures import slowed
+from dse.model.accounts.failures import relative_slowdown
 from dse.model.layout import lay_out
 from dse.model.steps.training import StepTime
 from dse.model.work.training import training_work
 from dse.types import Accelerator, Design, LogicNode, MemoryTechnology, MessageKind, Reliability, Scope
-from dse.views.trace.step import step_of
+from dse.views.trace.step import schedule_step
 
 _CALIBRATION = Path("docs/calibration.json")
 
@@ -185,14 +185,14 @@ def bubbles() -> tuple[float, ...]:
     """Idle over busy time of the last stage, whose head makes it the slowest, event by event, in per cent."""
     found = []
     for case in _PIPELINES:
-        line = step_of(case.design()).timeline
+        line = schedule_step(case.design()).timeline
         found.append(100.0 * (line.makespan / line.busy(case.settings["pp"] - 1) - 1.0))
     return tuple(found)
 
 
 def _closed_forms() -> tuple[float, ...]:
     """Step time event by event over that of the closed form."""
-    return tuple(step.total / step.model_time for step in (step_of(case.design()) for case in _PIPELINES))
+    return tuple(step.total / step.model_time for step in (schedule_step(case.design()) for case in _PIPELINES))
 
 
 _STAGES = Case(
@@ -420,7 +420,7 @@ def _congested() -> tuple[float]:
     """Per cent more time of a step of which 13 % are exposed messages, by messages 2.15 times as long."""
     parts = {"forward": 0.87, "data_parallel": 0.10, "pipeline_parallel": 0.03}
     step = StepTime(**(dict.fromkeys(StepTime._fields, 0.0) | parts))
-    return (100.0 * float(slowed(Reliability(slow_nodes=0.0, congestion=1.15), 1024.0, step)),)
+    return (100.0 * float(relative_slowdown(Reliability(slow_nodes=0.0, congestion=1.15), 1024.0, step)),)
 
 
 # --- the claims -------------------------------------------------------------------------------------------------

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from dse import types
-from dse.designs.catalog.entries import Entry, reference, stated
-from dse.designs.catalog.load import Folder, shown
+from dse.designs.catalog.entries import Entry, file_entry, reference
+from dse.designs.catalog.load import Folder, display_path
 from dse.designs.catalog.schema import AT_REST
 from dse.designs.catalog.value import Sourced
 from dse.errors import InputError
-from dse.types import STATED_FOR_BOTH
+from dse.types import SHARED_KERNEL_LEAVES
 from dse.types.paths import leaves
 
 _FLAGS = (
@@ -36,7 +36,7 @@ def load(kind: str, slug: str, folder: Folder = None) -> Entry:
     Raises:
         InputError: for a fault of the file.
     """
-    entry = stated(kind, slug, folder)
+    entry = file_entry(kind, slug, folder)
     if kind == "workload":
         return dataclasses.replace(entry, values=_workload_defaults(entry))
     if kind == "accelerator":
@@ -68,7 +68,7 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
     _check_parts(entry, values)
     if heads % values["n_kv_heads"].value:
         raise InputError(
-            f"{shown(entry.path)}: n_kv_heads",
+            f"{display_path(entry.path)}: n_kv_heads",
             f"{values['n_kv_heads'].value:g}",
             f"divisors of n_heads = {heads:g}",
             "correct one of the two",
@@ -88,7 +88,7 @@ def _check_parts(entry: Entry, values: dict[str, Sourced]) -> None:
         limit = values[limit_field].value if limit_field in values else 1.0
         if field in values and values[field].value > limit:
             raise InputError(
-                f"{shown(entry.path)}: {field}",
+                f"{display_path(entry.path)}: {field}",
                 f"{values[field].value:g}",
                 f"at most {limit_field} = {limit:g}",
                 "correct one of the two",
@@ -127,7 +127,7 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
     power = _power_defaults(entry, family)
     isolated_kernels = {  # what a chip says of its kernels holds of those measured alone too
         f"kernels.{measured}": entry.values[f"kernels.{name}"]
-        for measured, name in STATED_FOR_BOTH.items()
+        for measured, name in SHARED_KERNEL_LEAVES.items()
         if f"kernels.{name}" in entry.values
     }
     return {"kernels.family": chosen} | device | kernels | isolated_kernels | node | power | entry.values
@@ -219,7 +219,7 @@ def _kernel_values(slug: str, folder: Folder, ancestors: tuple[str, ...] = ()) -
         return _root_kernel_values(entry)
     _, parent = reference(entry, "family", folder)
     if parent in (*ancestors, slug):
-        where = f"{shown(entry.path)}: family"
+        where = f"{display_path(entry.path)}: family"
         raise InputError(where, repr(family_name), "a family that does not lead back here", "break the cycle")
     values = {field: value for field, value in entry.values.items() if field != "family"}
     return _kernel_values(parent, folder, (*ancestors, slug)) | values
@@ -233,5 +233,5 @@ def _root_kernel_values(entry: Entry) -> dict[str, Sourced]:
     for name in required_fields:
         if name not in entry.values:
             fix = f"add {name} or a family to take it from"
-            raise InputError(f"{shown(entry.path)}: {name}", "nothing", "a value: the field is required", fix)
+            raise InputError(f"{display_path(entry.path)}: {name}", "nothing", "a value: the field is required", fix)
     return entry.values

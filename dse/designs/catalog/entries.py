@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.designs.catalog import schema
-from dse.designs.catalog.load import FOLDERS, Folder, file_of, find, parse, paths, shown, stamp
+from dse.designs.catalog.load import FOLDERS, Folder, display_path, file_of, find, parse, paths, stamp
 from dse.designs.catalog.value import Sourced
 from dse.errors import unknown_name
 
@@ -61,7 +61,7 @@ class Entry:
         return any(field.startswith(f"{table}.") for field in self.values)
 
 
-def stated(kind: str, slug: str, folder: Folder = None) -> Entry:
+def file_entry(kind: str, slug: str, folder: Folder = None) -> Entry:
     """Return the validated entry of a slug as its file states it, without defaults.
 
     Args:
@@ -79,7 +79,7 @@ def stated(kind: str, slug: str, folder: Folder = None) -> Entry:
 @functools.lru_cache(maxsize=4096)
 def _read(kind: str, path: Path, *stamp: int) -> Entry:
     file = parse(path)
-    values = schema.read(kind, file, shown(path))
+    values = schema.read(kind, file, display_path(path))
     return Entry(
         kind=kind,
         slug=path.stem,
@@ -109,7 +109,7 @@ def reference(entry: Entry, field: str, folder: Folder = None, name: str | None 
     slug = find(kind, entry_name, folder)
     if slug is None:
         slugs = paths(kind, folder)
-        raise unknown_name(f"{shown(entry.path)}: {field}", entry_name, slugs, f"entries of {FOLDERS[kind]}/")
+        raise unknown_name(f"{display_path(entry.path)}: {field}", entry_name, slugs, f"entries of {FOLDERS[kind]}/")
     return kind, slug
 
 

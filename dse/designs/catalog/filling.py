@@ -14,7 +14,7 @@ from typing import Any
 from dse import types
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import NO_NETWORK, Entry, reference
-from dse.designs.catalog.load import Folder, shown
+from dse.designs.catalog.load import Folder, display_path
 from dse.errors import InputError
 from dse.types.paths import leaves
 
@@ -51,7 +51,7 @@ _OF_NETWORK: dict[str, type] = {
 _LIBRARY = "generic"
 
 
-def within(prefix: str, values: Values) -> Values:
+def with_prefix(prefix: str, values: Values) -> Values:
     """Return values of a record with their paths in a larger record.
 
     Args:
@@ -107,7 +107,7 @@ def _optional_values(entry: Entry, record: type, path: str) -> Values:
     values = {name: entry.value(name, metadata.get("default")) for name, metadata in metadata_by_field.items()}
     missing = [name for name, value in values.items() if value is None and "default" not in metadata_by_field[name]]
     if missing:
-        raise InputError(f"{shown(entry.path)}: {missing[0]}", "nothing", "all or none", "add the field")
+        raise InputError(f"{display_path(entry.path)}: {missing[0]}", "nothing", "all or none", "add the field")
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -127,7 +127,7 @@ def _accelerator(entry: Entry, folder: Folder, fine: bool) -> Values:
     )
     values["memory.capacity"] = entry.value("memory.usable", values["memory.capacity"])
     if entry.value("chip.node") is not None:
-        values |= within("chip", _chip(entry, folder)) | within("made", manufacture_values(entry, folder))
+        values |= with_prefix("chip", _chip(entry, folder)) | with_prefix("made", manufacture_values(entry, folder))
     values |= _optional_values(entry, types.FineKernels, "kernels.fine")
     return values | _optional_values(entry, types.AttentionKernels, "kernels.attention")
 
@@ -144,7 +144,7 @@ def _software(entry: Entry, folder: Folder, fine: bool) -> Values:
 
 #: Leaves of a stack that its ``level`` multiplies: slow-downs over isolated kernels, and times. Attention takes that of
 #: products with it.
-LEVELLED = frozenset(
+LEVEL_SCALED = frozenset(
     (
         "matrix_slowdown",
         "elementwise_slowdown",
@@ -173,9 +173,9 @@ LEVELLED = frozenset(
 
 
 def scaled_by_level(entry: Entry, values: Values, prefix: str = "") -> Values:
-    """Return values of a stack's leaves below ``prefix``, those of ``LEVELLED`` times its ``level``."""
+    """Return values of a stack's leaves below ``prefix``, those of ``LEVEL_SCALED`` times its ``level``."""
     level = entry.value("level", 1.0)
-    return {path: level * value if prefix + path in LEVELLED else value for path, value in values.items()}
+    return {path: level * value if prefix + path in LEVEL_SCALED else value for path, value in values.items()}
 
 
 def _chip(entry: Entry, folder: Folder) -> Values:
@@ -187,7 +187,7 @@ def _chip(entry: Entry, folder: Folder) -> Values:
     }
     base = entry.value("chip.base_node", entry.value("chip.node"))
     for field, name in {"node": None, "base_node": base, "memory": None}.items():
-        values |= within(field, _referenced_values(entry, f"chip.{field}", folder, name=name))
+        values |= with_prefix(field, _referenced_values(entry, f"chip.{field}", folder, name=name))
     return values
 
 
@@ -216,7 +216,7 @@ def _system(entry: Entry, folder: Folder, fine: bool) -> Values:
     """
     is_accelerator = entry.kind == "accelerator"
     prefix = "node." if is_accelerator else ""
-    file, devices_per_node = shown(entry.path), entry.value(prefix + "devices_per_node")
+    file, devices_per_node = display_path(entry.path), entry.value(prefix + "devices_per_node")
     if is_accelerator and entry.value("node.scale_up") == NO_NETWORK:
         raise InputError(
             f"{file}: node.scale_up",
@@ -225,12 +225,12 @@ def _system(entry: Entry, folder: Folder, fine: bool) -> Values:
             f"the links of {entry.slug} are not in the catalogue: name another system",
         )
     device = entry if is_accelerator else load(*reference(entry, "accelerator", folder), folder)
-    values = within("accelerator", _accelerator(device, folder, fine))
+    values = with_prefix("accelerator", _accelerator(device, folder, fine))
     for level in ("scale_up", "scale_out"):
         network_values = _referenced_values(entry, prefix + level, folder, fine)
         if level == "scale_out":
             check_between(network_values, f"{file}: {prefix}scale_out", str(entry.value(prefix + level)))
-        values |= within(level, network_values)
+        values |= with_prefix(level, network_values)
         bandwidth = entry.value(f"{prefix}{level}_bandwidth")
         values |= {f"{level}.bandwidth": bandwidth} if bandwidth else {}
     crowding = entry.value(f"{prefix}crowding")
@@ -280,13 +280,13 @@ def _facility(entry: Entry, prefix: str, device: Entry, folder: Folder) -> Value
 
 
 def manufacture_values(device: Entry, folder: Folder = None) -> Values:
-    """Return dies and price of an accelerator by path in :class:`dse.types.Made`.
+    """Return dies and price of an accelerator by path in :class:`dse.types.Manufacture`.
 
     Dies are those of its file only where a process is stated.
     """
     values = {
         path: device.value(f"made.{path}", metadata["default"])
-        for path, metadata in leaves(types.Made).items()
+        for path, metadata in leaves(types.Manufacture).items()
         if "." not in path
     }
     process_name = device.value("made.node")

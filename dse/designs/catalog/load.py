@@ -13,7 +13,7 @@ from typing import Any
 
 from dse.errors import InputError, unknown_name
 from dse.io import inputs, toml
-from dse.io.files import shipped
+from dse.io.files import distribution_folder
 from dse.io.plugins import catalog_folders
 
 #: Kind → its folder in a catalogue.
@@ -39,7 +39,7 @@ Folder = str | Path | None
 
 def catalog_root() -> Path:
     """The catalogue that comes with the package: inside it when installed, next to it in a checkout."""
-    return shipped("hw_catalog")
+    return distribution_folder("hw_catalog")
 
 
 def users_folders(folder: Folder = None) -> list[Path]:
@@ -173,7 +173,7 @@ def _titles(slugs: dict[str, Path]) -> Iterator[tuple[str, str]]:
                 yield slug, title
 
 
-def known_names(kind: str, folder: Folder = None) -> dict[str, str]:
+def name_to_slug(kind: str, folder: Folder = None) -> dict[str, str]:
     """Return slug, name and aliases → slug, of every entry of a kind."""
     slugs = paths(kind, folder)
     return {title: slug for slug, title in _titles(slugs)} | {slug: slug for slug in slugs}
@@ -211,10 +211,10 @@ def _status(file: str) -> os.stat_result | None:
 
 @functools.lru_cache(maxsize=4096)
 def _parse_cached(path: Path, *stamp: int) -> dict[str, Any]:
-    return toml.parsed(inputs.text(path, "a TOML file", display_name=shown(path)), shown(path))
+    return toml.parse(inputs.text(path, "a TOML file", display_name=display_path(path)), display_path(path))
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return the path of a file for messages: from ``hw_catalog/`` on, or the user's own path."""
     root = catalog_root()
     return path.relative_to(root.parent).as_posix() if path.is_relative_to(root) else str(path)

@@ -7,7 +7,7 @@ from typing import TypeVar
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import NO_NETWORK, Entry
 from dse.designs.catalog.filling import RECORDS, Values, no_network, values_of
-from dse.designs.catalog.load import FOLDERS, Folder, find, known_names, paths
+from dse.designs.catalog.load import FOLDERS, Folder, find, name_to_slug, paths
 from dse.errors import InputError, nearest, unknown_name
 from dse.types.paths import build
 
@@ -83,7 +83,7 @@ def locate(kind: str, name: str, where: str, folder: Folder) -> tuple[str, str]:
     slugs_by_name = {
         candidate_name: slug
         for candidate_kind in candidate_kinds
-        for candidate_name, slug in known_names(candidate_kind, folder).items()
+        for candidate_name, slug in name_to_slug(candidate_kind, folder).items()
     }
     close = list(
         dict.fromkeys(slugs_by_name[candidate_name] for candidate_name in nearest(name, slugs_by_name, count=6))

@@ -175,11 +175,11 @@ _ACCELERATOR = TableField(
             _leaves(types.Accelerator, "cores") | _numbers(full_cores=("1", POSITIVE), cache_bandwidth="B/s"),
             plain=True, check=_check_cores,
         ),
-        "physical": TableField(plain=True, fields=_leaves(types.Made, "price") | _numbers(
+        "physical": TableField(plain=True, fields=_leaves(types.Manufacture, "price") | _numbers(
             compute_dies="1", die_area=_AREA, transistors="1", tdp=_TDP, idle_power="W", boost_clock=_CLOCK,
             onchip_memory="B", host_bandwidth="B/s",
         )),
-        "made": TableField(_texts("node", "base_node") | _omit(_leaves(types.Made), "price")),
+        "made": TableField(_texts("node", "base_node") | _omit(_leaves(types.Manufacture), "price")),
         "power": TableField(_omit(_POWER, "tdp")),  # tdp and the boost clock are physical
         "link": TableField(_texts("kind", "topology") | _numbers(bandwidth=("B/s", POSITIVE), domain=("1", POSITIVE))),
         "node": _NODE,

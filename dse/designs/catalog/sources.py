@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import referenced_entries
-from dse.designs.catalog.load import Folder, expect_entries, file_of, paths, plain, shown
+from dse.designs.catalog.load import Folder, display_path, expect_entries, file_of, paths, plain
 from dse.designs.catalog.lookup import entry, kinds, locate
 from dse.designs.catalog.stack_selection import default_software
 from dse.designs.catalog.unverified import UnverifiedConstant, unverified_of
 from dse.errors import InputError
 
 
-def used(named: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
+def reachable_entries(named: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
     """Return kind and slug of entries, and of all entries that these name.
 
     Args:
@@ -51,7 +51,7 @@ def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, s
     >>> sorted({confidence for _, confidence in provenance("network", "nvlink-4")})
     ['datasheet', 'estimate']
     """
-    entries = [load(*pair, folder) for pair in used([(kind, name)], folder)]
+    entries = [load(*pair, folder) for pair in reachable_entries([(kind, name)], folder)]
     return list(
         dict.fromkeys((sourced.source, sourced.confidence) for item in entries for sourced in item.values.values())
     )
@@ -93,7 +93,7 @@ def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None
     64
     """
     total = hashlib.sha256()
-    for kind, slug in sorted(_everything(folder) if named is None else used(named, folder)):
+    for kind, slug in sorted(_everything(folder) if named is None else reachable_entries(named, folder)):
         total.update(f"{kind}/{slug}\0".encode() + file_of(kind, slug, folder).read_bytes() + b"\0")
     return total.hexdigest()
 
@@ -113,7 +113,7 @@ def digests(named: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str
     """
     return {
         f"{kind}/{slug}": hashlib.sha256(file_of(kind, slug, folder).read_bytes()).hexdigest()[:16]
-        for kind, slug in sorted(used(named, folder))
+        for kind, slug in sorted(reachable_entries(named, folder))
     }
 
 
@@ -148,7 +148,7 @@ def check(folder: Folder = None) -> list[str]:
             problems.append(str(error))
             continue
         if slug != slug.lower() or not slug.replace("-", "").isalnum():
-            problems.append(f"{shown(checked_entry.path)}: a slug consists of lower-case words joined by '-'")
+            problems.append(f"{display_path(checked_entry.path)}: a slug consists of lower-case words joined by '-'")
     return list(dict.fromkeys(problems))
 
 
@@ -165,5 +165,5 @@ def _ambiguous_names(kind: str, folder: Folder) -> list[str]:
             for entry_name in (slug, loaded_entry.name, *loaded_entry.aliases):
                 owner = owners.setdefault(plain(entry_name), slug)
                 if owner != slug:
-                    problems.append(f"{shown(path)}: aliases: {entry_name!r} is also a name of {owner!r}")
+                    problems.append(f"{display_path(path)}: aliases: {entry_name!r} is also a name of {owner!r}")
     return problems

@@ -23,8 +23,8 @@ import math
 from typing import Any, NamedTuple
 
 from dse.designs.catalog.defaults import load
-from dse.designs.catalog.entries import Entry, reference, stated
-from dse.designs.catalog.load import Folder, catalog_root, find, paths, plain, shown, stamps
+from dse.designs.catalog.entries import Entry, file_entry, reference
+from dse.designs.catalog.load import Folder, catalog_root, display_path, find, paths, plain, stamps
 from dse.designs.catalog.lookup import entry
 from dse.errors import InputError, unknown_name
 
@@ -105,7 +105,7 @@ def default_software(
         return stack
     system_tool, year = ("", None) if serving else (_first_value(fields, "tool") or "", _first_value(fields, "year"))
     stacks = _stacks(folder)
-    _check_tool(tool or system_tool, f"{where}: tool" if tool else f"{shown(system.path)}: tool", stacks)
+    _check_tool(tool or system_tool, f"{where}: tool" if tool else f"{display_path(system.path)}: tool", stacks)
     date = _date_years(f"{year:g}-12" if year else DATE)
     mixture = bool(workload) and is_mixture(workload, folder)
     return _select(_chip_traits(device, folder), mixture, serving, tool or system_tool, date, stacks).slug
@@ -221,13 +221,13 @@ def _chip_traits(device: Entry, folder: Folder = None) -> ChipTraits:
     """Return the traits of an accelerator from its entry."""
     family = _family(str(device.value("kernels.family", GENERIC)), folder)
     vendor, rate = str(device.value("vendor", "")), device.value("matrix_rate.bf16")
-    vendor = vendor or str(stated("kernels", family, folder).value("vendor", ""))
+    vendor = vendor or str(file_entry("kernels", family, folder).value("vendor", ""))
     return ChipTraits(device.slug, plain(vendor), family, float(rate or 0.0))
 
 
 def _family(kernels: str, folder: Folder) -> str:
     """Kernel family below the generic one that an entry of ``kernels`` belongs to (``h100`` to ``hopper``)."""
-    parent = str(stated("kernels", kernels, folder).value("family", GENERIC))
+    parent = str(file_entry("kernels", kernels, folder).value("family", GENERIC))
     return kernels if parent == GENERIC else _family(parent, folder)
 
 
@@ -275,4 +275,4 @@ def _readable(slug: str, folder: Folder) -> Entry | None:
 def _row_chips(stack_entry: Entry, field: str, folder: Folder) -> tuple[ChipTraits, ...]:
     """Accelerators of a stack's rows; one that the catalogue has no longer is left out."""
     slugs = (find("accelerator", name, folder) for name in stack_entry.value(field, ()))
-    return tuple(_chip_traits(stated("accelerator", slug, folder), folder) for slug in slugs if slug)
+    return tuple(_chip_traits(file_entry("accelerator", slug, folder), folder) for slug in slugs if slug)

@@ -125,8 +125,8 @@ def serving_defaults(name: str, where: str = "software", folder: Folder = None) 
     return {path: value for path, value in values.items() if value is not None}
 
 
-def made(name: str, where: str = "system", folder: Folder = None) -> Values:
-    """Return dies and price of an accelerator, or of that of a system, by path in :class:`dse.types.Made`.
+def manufacture(name: str, where: str = "system", folder: Folder = None) -> Values:
+    """Return dies and price of an accelerator, or of that of a system, by path in :class:`dse.types.Manufacture`.
 
     Args:
         name: of the accelerator or system in the catalogue.
@@ -136,7 +136,7 @@ def made(name: str, where: str = "system", folder: Folder = None) -> Values:
     Returns:
         Path → value in SI units and USD.
 
-    >>> made("h100")["price"], made("selene")["chiplets"]
+    >>> manufacture("h100")["price"], manufacture("selene")["chiplets"]
     (28000.0, 1.0)
     """
     system_entry = entry("system", name, where, folder)
@@ -147,7 +147,7 @@ def made(name: str, where: str = "system", folder: Folder = None) -> Values:
     )
 
 
-def foreign(stack: str, system: str, folder: Folder = None) -> tuple[str, tuple[str, ...]] | None:
+def vendor_mismatch(stack: str, system: str, folder: Folder = None) -> tuple[str, tuple[str, ...]] | None:
     """Return the vendors of a system and a stack that does not exist for it.
 
     A stack without vendors exists for all; an accelerator without one, such as a generated one, has all stacks.
@@ -160,7 +160,11 @@ def foreign(stack: str, system: str, folder: Folder = None) -> tuple[str, tuple[
     Returns:
         (vendor of the system's accelerator, vendors of the stack); None where the stack exists for that vendor.
 
-    >>> foreign("tensorrt-llm", "mi300x"), foreign("vllm", "mi300x"), foreign("tensorrt-llm", "gpu")
+    >>> (
+    ...     vendor_mismatch("tensorrt-llm", "mi300x"),
+    ...     vendor_mismatch("vllm", "mi300x"),
+    ...     vendor_mismatch("tensorrt-llm", "gpu"),
+    ... )
     (('AMD', ('NVIDIA',)), None, None)
     """
     system_entry = entry("system", system, folder=folder)

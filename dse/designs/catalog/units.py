@@ -155,7 +155,7 @@ class _Amount(NamedTuple):
     def times(self, other: _Amount, sign: int) -> _Amount:
         """Return the product, or with a ``sign`` of -1 the quotient."""
         number = self.number * other.number if sign > 0 else self.number / other.number
-        return _Amount(number, combined(self.exponents, other.exponents, sign))
+        return _Amount(number, product_dimension(self.exponents, other.exponents, sign))
 
 
 _UNITY = _Amount(Decimal(1), {})
@@ -256,7 +256,7 @@ def dimension(units: str) -> Dimension:
     return _product(units.replace("s-1", "1/s"), 0)[0].exponents
 
 
-def combined(first: Dimension, second: Dimension, sign: int) -> Dimension:
+def product_dimension(first: Dimension, second: Dimension, sign: int) -> Dimension:
     """Return the dimension of a product, or of a quotient.
 
     Args:
@@ -269,10 +269,10 @@ def combined(first: Dimension, second: Dimension, sign: int) -> Dimension:
     return {name: exponent for name, exponent in exponents.items() if exponent}
 
 
-def written(dimension: Dimension) -> str:
+def unit_text(dimension: Dimension) -> str:
     """Return the SI units of a dimension as text.
 
-    >>> [written(dimension(units)) for units in ("J / s", "USD", "kg * USD", "1 / USD", "s^2")]
+    >>> [unit_text(dimension(units)) for units in ("J / s", "USD", "kg * USD", "1 / USD", "s^2")]
     ['W', 'USD', 'kg*USD', '1/USD', 's^2']
     """
     for name, exponents in _UNIT_SYMBOLS.items():

@@ -144,10 +144,10 @@ TRUTHS = ("true", "false")
 _USUAL: dict[type[IntEnum], tuple[IntEnum, ...]] = {Recompute: (Recompute.full, Recompute.selective)}
 
 
-def which(enum: type[IntEnum], truth: str = "true") -> str:
+def choice_fix(enum: type[IntEnum], truth: str = "true") -> str:
     """Return the fix for a choice that is stated as true or false.
 
-    >>> which(Recompute), which(Recompute, "false")
+    >>> choice_fix(Recompute), choice_fix(Recompute, "false")
     ('full or selective? write its name', 'write none')
     """
     if truth.lower() == "false" and "none" in enum.__members__:
@@ -171,7 +171,7 @@ def choice(raw: Any, enum: type[IntEnum], where: str) -> float:
     names = {choice_name(member): float(member) for member in enum}
     key = str(raw).replace("_", "-")
     if key.lower() in TRUTHS:
-        raise InputError(where, key.lower(), ", ".join(names), which(enum, key))
+        raise InputError(where, key.lower(), ", ".join(names), choice_fix(enum, key))
     if key not in names:
         if enum is Precision and (format_fix := weight_only_format(key)):
             raise InputError(where, repr(raw), f"what is multiplied: {', '.join(sorted(names))}", format_fix)

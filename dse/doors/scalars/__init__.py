@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from dse.doors.scalars.operations import Operations, UnknownPrimitiveError, lowered
+from dse.doors.scalars.operations import Operations, UnknownPrimitiveError, lower_equations
 from dse.doors.scalars.slopes import gradient
 from dse.errors import Notice
 from dse.io import cache
@@ -158,10 +158,12 @@ class ScalarFunction:
     def _cached_operations(self, structure: Any) -> Operations:
         precision = self._precision
         if self._cache_key is None:
-            return lowered(*self._trace(structure), precision)
+            return lower_equations(*self._trace(structure), precision)
         code = folder_digest(folder_of(self._function))
         cache_key = f"operations {_software_versions()} {code} {self._cache_key} {precision} {structure}"
-        return Operations(*cache.value(cache_key, lambda: tuple(lowered(*self._trace(structure), precision))))
+        return Operations(
+            *cache.get_or_compute(cache_key, lambda: tuple(lower_equations(*self._trace(structure), precision)))
+        )
 
     def _jax_run(self, structure: Any, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
         """Return the function compiled by JAX, for models with unknown primitives."""

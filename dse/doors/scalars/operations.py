@@ -170,7 +170,7 @@ def live_operations(operations: Sequence[Operation], outputs: Sequence[int]) -> 
 # --- from equations to operations --------------------------------------------------------------------------
 
 
-def lowered(equations: Equations, structure: Any, static: Any, precision: str) -> Operations:
+def lower_equations(equations: Equations, structure: Any, static: Any, precision: str) -> Operations:
     """Convert equations to operations of this module.
 
     Args:

@@ -143,18 +143,18 @@ def _fit_stack(cases: list[Path], folder: Path, name: str, catalog: Path | None,
 
 def _change_cells(path: str, *numbers: float) -> list[str]:
     """Return the cells of a parameter: values and spreads before and after."""
-    from dse.designs.leaves import known_leaves
+    from dse.designs.leaves import all_leaves
 
     old_value, new_value, *spreads = numbers
-    units = known_leaves()[path]["units"] if path in known_leaves() else "1"
+    units = all_leaves()[path]["units"] if path in all_leaves() else "1"
     return [_name(path), show.setting(old_value, units), show.setting(new_value, units), *map(show.percent, spreads)]
 
 
 def _name(path: str) -> str:
     """Return the short name of a leaf, or the last part of another path."""
-    from dse.designs.leaves import known_leaves, short_name
+    from dse.designs.leaves import all_leaves, short_name
 
-    return short_name(path) if path in known_leaves() else path.rpartition(".")[2]
+    return short_name(path) if path in all_leaves() else path.rpartition(".")[2]
 
 
 def _add(cases: list[Path], output: Path, catalog: Path | None, force: bool) -> None:

@@ -15,7 +15,7 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
-    from dse.lab.evidence import Advice, Diagnosis, Explained
+    from dse.lab.evidence import Advice, Diagnosis, GapExplanation
 
 
 @report_errors
@@ -49,7 +49,7 @@ def diagnose(
     ranks of a stage show which of them is slow. Then the changes of mapping or options that shorten the step most, with
     the 80 % interval of their gains. Exit status 1 when no step is predicted.
     """
-    from dse.io.outputs import checked
+    from dse.io.outputs import check_output
     from dse.lab import evidence
     from dse.measured import Skip, read_cases
 
@@ -86,7 +86,7 @@ def diagnose(
         _write(
             explained[0],
             predicted[causes.index(explained[0])],
-            checked(output, force) if output else None,
+            check_output(output, force) if output else None,
             trace,
             force,
         )
@@ -95,7 +95,7 @@ def diagnose(
 
 def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path], force: bool) -> None:
     """Raise an InputError where a file must not be written, or figures cannot be drawn."""
-    from dse.io.outputs import checked
+    from dse.io.outputs import check_output
 
     if output is not None:
         from dse.views.figures import missing_requirement
@@ -103,12 +103,12 @@ def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path
 
         if missing := missing_requirement():
             raise missing
-        checked(check_ending(output), force, files)
+        check_output(check_ending(output), force, files)
     if trace is not None:
-        checked(trace, force, files)
+        check_output(trace, force, files)
 
 
-def _explain_step(diagnosis: Diagnosis, files: Sequence[Path], is_only: bool) -> Explained | None:
+def _explain_step(diagnosis: Diagnosis, files: Sequence[Path], is_only: bool) -> GapExplanation | None:
     """Explain a step by its traces, or None without any."""
     from dse.lab.evidence import explain, is_trace, read_trace
 
@@ -130,14 +130,16 @@ def _advice(diagnosis: Diagnosis) -> Advice:
     return advise(diagnosis.ran)
 
 
-def _write(explained: Explained, diagnosis: Diagnosis, output: Path | None, trace: Path | None, force: bool) -> None:
+def _write(
+    explained: GapExplanation, diagnosis: Diagnosis, output: Path | None, trace: Path | None, force: bool
+) -> None:
     """Write the figure and the timelines of an explained step."""
     if output is not None:
-        from dse.lab.evidence import gap
+        from dse.lab.evidence import gap_figure
         from dse.views.plot import save
 
         title = f"{diagnosis.ran.model or 'step'} on {diagnosis.ran.system or diagnosis.ran.accelerator}"
-        save(gap(explained, title), output, force)
+        save(gap_figure(explained, title), output, force)
         show.note(f"written: {output}")
     if trace is not None:
         from dse.lab.evidence import write_timelines
@@ -146,7 +148,7 @@ def _write(explained: Explained, diagnosis: Diagnosis, output: Path | None, trac
         show.note(f"written: {trace}")
 
 
-def _document(diagnosis: Diagnosis, explanation: Explained | None, advice: Advice | None) -> dict[str, Any]:
+def _document(diagnosis: Diagnosis, explanation: GapExplanation | None, advice: Advice | None) -> dict[str, Any]:
     """Convert a diagnosis to JSON-ready values."""
     from dse.lab.evidence import as_dict
 
@@ -162,7 +164,7 @@ def _document(diagnosis: Diagnosis, explanation: Explained | None, advice: Advic
 # Text
 
 
-def _print(diagnosis: Diagnosis, explanation: Explained | None) -> None:
+def _print(diagnosis: Diagnosis, explanation: GapExplanation | None) -> None:
     """Print a diagnosis."""
     ends, ratio = diagnosis.interval, diagnosis.measured / diagnosis.predicted
     interval_text = f" (80 %: {show.seconds(ends.low)} to {show.seconds(ends.high)})" if ends else ""
@@ -183,7 +185,7 @@ def _print(diagnosis: Diagnosis, explanation: Explained | None) -> None:
         show.note(diagnosis.note)
 
 
-def _print_parts(diagnosis: Diagnosis, explanation: Explained | None) -> None:
+def _print_parts(diagnosis: Diagnosis, explanation: GapExplanation | None) -> None:
     """Print the measured and predicted parts of a step."""
     from dse.lab.evidence import step_parts
 
@@ -221,7 +223,7 @@ def _print_parts(diagnosis: Diagnosis, explanation: Explained | None) -> None:
     show.print_table(show.console(), heads, cells, left=[heads[0]])
 
 
-def _print_causes(explanation: Explained) -> None:
+def _print_causes(explanation: GapExplanation) -> None:
     """Print how much was matched, and the causes of the gap."""
     match_shares = ", ".join(
         f"{show.percent(share)} by {how}" for how, share in explanation.shares.items() if share > 5e-4
@@ -275,10 +277,10 @@ def _short_kernel_name(name: str) -> str:
 def _print_advice(diagnosis: Diagnosis, advice: Advice) -> None:
     """Print the changes that shorten the step most."""
     from dse.designs.leaves import leaf_path
-    from dse.lab.evidence import written
+    from dse.lab.evidence import leaf_text
 
     def settings_text(values: dict[str, float]) -> str:
-        return ", ".join(f"{name}={written(leaf_path(name), value)}" for name, value in values.items())
+        return ", ".join(f"{name}={leaf_text(leaf_path(name), value)}" for name, value in values.items())
 
     title = "changes that shorten the step most" if advice.changes else "no change shortens the step by 1 %"
     show.heading(show.console(), title)

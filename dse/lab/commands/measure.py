@@ -19,7 +19,7 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.lab.decide import Belief, Machine, Step
+    from dse.lab.decide import Belief, Machine, RankedMeasurement
     from dse.measured.uncertainty.posterior import Choice
 
 
@@ -54,7 +54,7 @@ def measure(
     """
     from dse.designs import catalog
     from dse.designs.calibrated import accelerator_of
-    from dse.lab.decide import Belief, Machine, offered, order
+    from dse.lab.decide import Belief, Machine, measurement_offer, measurement_order
 
     study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
     metric = objective if metric is None else metric
@@ -63,7 +63,7 @@ def measure(
     node = catalog.entry("system", on, "--on")
     per_node = node.value("devices_per_node", node.value("node.devices_per_node"))
     machine = Machine(on, chip, devices or int(per_node))
-    offer = offered(choices, metric, study, machine)
+    offer = measurement_offer(choices, metric, study, machine)
     if not offer.candidates:
         raise InputError(
             "--on",
@@ -72,7 +72,7 @@ def measure(
             "name the system of one of the designs",
         )
     belief = Belief.of(offer.known, higher_is_better)
-    steps = order(belief, offer.candidates, count)
+    steps = measurement_order(belief, offer.candidates, count)
     if as_json:
         show.document(_document(study.name, metric, machine, choices, belief, steps))
     else:
@@ -81,7 +81,12 @@ def measure(
 
 
 def _document(
-    study: str, metric: str, machine: Machine, choices: Sequence[Choice], belief: Belief, steps: Sequence[Step]
+    study: str,
+    metric: str,
+    machine: Machine,
+    choices: Sequence[Choice],
+    belief: Belief,
+    steps: Sequence[RankedMeasurement],
 ) -> dict[str, Any]:
     """Convert a ranking of measurements to JSON-ready values."""
     return {
@@ -107,7 +112,12 @@ def _document(
 
 
 def _print(
-    metric: str, machine: Machine, choices: Sequence[Choice], belief: Belief, steps: Sequence[Step], count: int
+    metric: str,
+    machine: Machine,
+    choices: Sequence[Choice],
+    belief: Belief,
+    steps: Sequence[RankedMeasurement],
+    count: int,
 ) -> None:
     """Print a ranking of measurements."""
     out = show.console()

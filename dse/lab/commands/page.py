@@ -95,14 +95,14 @@ def _start(
     from dse.designs.calibrated import accelerator_of
     from dse.designs.leaves import short_name
     from dse.doors.studies import STUDIES
-    from dse.lab.page import Named, Start, value_text
+    from dse.lab.page import CatalogNames, Start, value_text
 
     study = STUDIES["serving" if serving else "training"]
     request = design_of(workload, system, settings, n_devices, software, any_option, study)
     option_words = ["-w", workload, "-s", system, *(["--software", software] if software else [])]
     option_words += ["--any-option"] if any_option else []
     set_values = {short_name(path): value_text(path, value) for path, value in request.values.items()}
-    names = Named(
+    names = CatalogNames(
         workload, system, request.stack, accelerator_of(system), option_words, set_values, known=request.set_leaves
     )
     return Start(study, request.design, names)
@@ -117,13 +117,13 @@ def write(results: Path | None, start: Start | None, live: bool, points: int, pa
     if path.suffix.lower() != _ENDING:
         raise InputError("--output", path.name, f"a name ending in {_ENDING}", f"write {path.with_suffix(_ENDING)}")
     if results is None:
-        outputs.checked(path, force, [])
+        outputs.check_output(path, force, [])
         pages.write(path, start=start, force=force)
         print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
         return
     from dse.sweep import open_results
 
-    outputs.checked(path, force, [results])
+    outputs.check_output(path, force, [results])
     with open_results(results) as dataset:
         size = pages.write(path, dataset, start, live=live, points=points, force=force, inputs=[results])
     print(f"{path} ({counted(size, 'design')}, {path.stat().st_size / 2**20:.1f} MiB)")

@@ -71,7 +71,7 @@ def posttrain(
     (colocated), two pools in turn (split), two pools at once with weights of a bounded staleness (async).
     """
     from dse.designs import catalog
-    from dse.io.outputs import checked, replacing
+    from dse.io.outputs import check_output, replacing
     from dse.lab.rl import RlDemand, plan_rl
 
     if output and output.suffix.lower() != ".nc":
@@ -81,7 +81,7 @@ def posttrain(
 
         check_ending(figure)
     for path in filter(None, (output, figure)):
-        checked(path, force, [])
+        check_output(path, force, [])
     modes = tuple(name.strip() for name in mode.split(",") if name.strip())
     rl_plan = plan_rl(
         RlDemand(

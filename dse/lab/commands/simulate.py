@@ -204,7 +204,7 @@ def _overload(figures: dict[str, Any], closed_form: dict[str, float]) -> str:
 
 def _check_outputs(output: Path | None, timeline: Path | None, trace: Path | None, force: bool) -> None:
     """Raise an InputError for files that must not be written, before anything is computed."""
-    from dse.io.outputs import checked
+    from dse.io.outputs import check_output
     from dse.lab.simulator import files
 
     if output:
@@ -212,7 +212,7 @@ def _check_outputs(output: Path | None, timeline: Path | None, trace: Path | Non
     if output and timeline and output.resolve() == timeline.resolve():
         raise InputError("--timeline", str(timeline), "another file than --output", "name another file")
     for path in filter(None, (output, timeline)):
-        checked(path, force, [trace] if trace else [])
+        check_output(path, force, [trace] if trace else [])
 
 
 def _is_shared(name: str) -> bool:

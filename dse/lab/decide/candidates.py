@@ -15,9 +15,9 @@ import numpy as np
 from dse.designs.leaves import leaf, replace
 from dse.doors.study import Study
 from dse.io.quantities import counted
-from dse.lab.decide.worth import Candidate
-from dse.measured.decisions.evidence import RUN
-from dse.measured.uncertainty.kernel_times import OWN_ERROR, collective, kernel, moved_times
+from dse.lab.decide.worth import MeasurementCandidate
+from dse.measured.decisions.evidence import RUN_DEVIATION
+from dse.measured.uncertainty.kernel_times import MODEL_ERROR, collective_time, kernel_time, perturbed_times
 from dse.measured.uncertainty.posterior import Choice, Posterior, posterior
 from dse.measured.uncertainty.spreads import Spreads
 from dse.model.machine.technology import generated
@@ -51,10 +51,10 @@ class MeasurementOffer(NamedTuple):
     """A decision's posterior, and the measurements that a machine could make for it."""
 
     known: Posterior
-    candidates: list[Candidate]
+    candidates: list[MeasurementCandidate]
 
 
-def offered(
+def measurement_offer(
     choices: Sequence[Choice], metric: str, study: Study, machine: Machine, extra_designs: Sequence[Choice] = ()
 ) -> MeasurementOffer:
     """Return the measurements that a machine could make for a decision.
@@ -117,18 +117,20 @@ def _distinct(runs: Sequence[Choice]) -> list[Choice]:
     return [*designs_by_key.values()]
 
 
-def _run_candidate(joint: Posterior, index: int, run: Choice, decision: Posterior, study: Study) -> Candidate:
+def _run_candidate(
+    joint: Posterior, index: int, run: Choice, decision: Posterior, study: Study
+) -> MeasurementCandidate:
     """Return a run of a design as a measurement, whose own error is noise."""
     same_index = next((i for i, choice in enumerate(decision.choices) if choice is run), index)
     effects = {key: float(effect[same_index]) for key, effect in joint.effects.items() if effect[same_index]}
     unshared_variance = sum(effect**2 for key, effect in effects.items() if key not in decision.effects)
     shared = {key: effect for key, effect in effects.items() if key in decision.effects}
     line, row = _command_and_row(run, joint.metric, study)
-    return Candidate(
+    return MeasurementCandidate(
         f"run {run.name}",
         "run",
         shared,
-        float(np.hypot(RUN, unshared_variance**0.5)),
+        float(np.hypot(RUN_DEVIATION, unshared_variance**0.5)),
         float(np.exp(joint.logs[index])),
         line,
         row,
@@ -151,7 +153,7 @@ class _KernelCase(NamedTuple):
 
 def kernels(
     choices: Sequence[Choice], spreads: Spreads, decision: Posterior, machine: Machine, study: Study
-) -> list[Candidate]:
+) -> list[MeasurementCandidate]:
     """Return the kernels and collectives of designs that a machine has, as measurements.
 
     Args:
@@ -168,19 +170,21 @@ def kernels(
         for case in _kernel_cases(choice.design, base, machine, study)
     ]
     cases = list({case.name: case for case in cases}.values())
-    cases = [case for kind in OWN_ERROR for case in [s for s in cases if s.kind == kind][:_MAX_CASES]]
+    cases = [case for kind in MODEL_ERROR for case in [s for s in cases if s.kind == kind][:_MAX_CASES]]
     system_spreads = {path: factors for path, factors in spreads.items() if path.startswith("system.")}
     if not cases or not system_spreads:
         return []
-    logs, slopes = moved_times(base, system_spreads, [case.time for case in cases])
+    logs, slopes = perturbed_times(base, system_spreads, [case.time for case in cases])
     candidates = []
     for i, case in enumerate(cases):
         effects = {key: float(slope[i]) for key, slope in slopes.items() if slope[i]}
         unexplained_variance = sum(effect**2 for key, effect in effects.items() if key not in decision.effects)
-        noise = (OWN_ERROR[case.kind] ** 2 + unexplained_variance) ** 0.5
+        noise = (MODEL_ERROR[case.kind] ** 2 + unexplained_variance) ** 0.5
         effects = {key: effect for key, effect in effects.items() if key in decision.effects}
         candidates.append(
-            Candidate(case.name, case.kind, effects, noise, float(np.exp(logs[i])), case.line, case.row, 60.0)
+            MeasurementCandidate(
+                case.name, case.kind, effects, noise, float(np.exp(logs[i])), case.line, case.row, 60.0
+            )
         )
     return candidates
 
@@ -225,7 +229,7 @@ def _product_case(work: Work, code: float, dtype: str, machine: Machine, serves:
     row = {"system": machine.accelerator, "dtype": dtype, "m": m, "n": n, "k": k, "latency_ms": ""}
     line = measuring.gemm(float(m), float(n), float(k), dtype)
     return _KernelCase(
-        "gemm", f"GEMM {m} x {n} x {k}, {dtype}", kernel(OperatorKind.matrix, work, code, serves), line, row
+        "gemm", f"GEMM {m} x {n} x {k}, {dtype}", kernel_time(OperatorKind.matrix, work, code, serves), line, row
     )
 
 
@@ -254,7 +258,7 @@ def _attention_case(
     }
     name = f"attention of {batch:g} x {counted(tokens, 'token')}, {counted(heads, 'head')} of {size:g}"
     line = measuring.attention(batch, tokens, heads, groups, size)
-    return _KernelCase("attention", name, kernel(kind, work, code, serves), line, row)
+    return _KernelCase("attention", name, kernel_time(kind, work, code, serves), line, row)
 
 
 def _collective_cases(messages: Sequence[Message], base: Design, machine: Machine) -> Iterator[_KernelCase]:
@@ -274,7 +278,7 @@ def _collective_cases(messages: Sequence[Message], base: Design, machine: Machin
             yield _KernelCase(
                 "collective",
                 f"{name.replace('_', ' ')} of {_bytes(size)} among {members:g} devices",
-                collective(kind, size, members),
+                collective_time(kind, size, members),
                 measuring.collective(name, size, members),
                 row,
             )
@@ -360,7 +364,7 @@ def _number_text(value: Any) -> str:
 
 
 def _choice_text(path: str, design: Design) -> str:
-    from dse.designs.leaves import known_leaves
+    from dse.designs.leaves import all_leaves
 
-    enum = known_leaves()[path]["enum"]
+    enum = all_leaves()[path]["enum"]
     return choice_name(enum(int(leaf(design, path)))).replace("-", "_")

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.measured.uncertainty.posterior import Posterior, points
+from dse.measured.uncertainty.posterior import Posterior, normal_quantiles
 
 
-class Candidate(NamedTuple):
+class MeasurementCandidate(NamedTuple):
     """A measurement that could be made."""
 
     name: str
@@ -64,21 +64,21 @@ class Belief(NamedTuple):
         sign = -1.0 if higher_is_better else 1.0
         return cls(sign * posterior.logs, sign * matrix, keys, np.eye(len(keys)), np.zeros(len(keys)))
 
-    def effects_of(self, candidate: Candidate) -> np.ndarray:
+    def effects_of(self, candidate: MeasurementCandidate) -> np.ndarray:
         """Return the effects [factors] of today's factors on a measurement."""
         return np.array([candidate.effects.get(key, 0.0) for key in self.factors]) @ self.basis
 
-    def expected(self, candidate: Candidate) -> float:
+    def expected(self, candidate: MeasurementCandidate) -> float:
         """Return the expected change of a measurement's log from its prediction before any other."""
         return float(np.array([candidate.effects.get(key, 0.0) for key in self.factors]) @ self.centre)
 
-    def slope(self, candidate: Candidate) -> np.ndarray:
+    def slope(self, candidate: MeasurementCandidate) -> np.ndarray:
         """Return the change of the expected losses [designs] per standard deviation of a measurement."""
         effects = self.effects_of(candidate)
         spread = np.sqrt(effects @ effects + candidate.noise**2)
         return np.asarray(self.matrix @ effects / spread) if spread > _MIN_SPREAD else np.zeros(len(self.losses))
 
-    def after_measurement(self, candidate: Candidate, change: float | None = None) -> Belief:
+    def after_measurement(self, candidate: MeasurementCandidate, change: float | None = None) -> Belief:
         """Return the belief after a measurement (a Gaussian update).
 
         Args:
@@ -115,7 +115,7 @@ class Belief(NamedTuple):
         return loss_after(self, np.zeros((len(self.losses), 0)))
 
 
-def measurement_value(belief: Belief, candidate: Candidate) -> float:
+def measurement_value(belief: Belief, candidate: MeasurementCandidate) -> float:
     """Return how much a measurement lowers the expected loss of a decision.
 
     Args:
@@ -134,7 +134,7 @@ def measurement_value(belief: Belief, candidate: Candidate) -> float:
     slope = belief.slope(candidate)
     if np.ptp(slope) <= 1e-12:
         return 0.0
-    informed = np.min(belief.losses[:, None] + slope[:, None] * points(_POINTS), axis=0).mean()
+    informed = np.min(belief.losses[:, None] + slope[:, None] * normal_quantiles(_POINTS), axis=0).mean()
     return max(float(belief.losses.min() - informed), 0.0)
 
 
@@ -154,15 +154,17 @@ def loss_after(belief: Belief, slopes: np.ndarray) -> float:
     return float(max(informed - perfect, 0.0))
 
 
-class Step(NamedTuple):
+class RankedMeasurement(NamedTuple):
     """A measurement in the order of their gains."""
 
-    candidate: Candidate
+    candidate: MeasurementCandidate
     value: float  #: alone, before any other
     loss: float  #: expected loss of the decision with it and those before it
 
 
-def order(belief: Belief, candidates: Sequence[Candidate], count: int = 10) -> list[Step]:
+def measurement_order(
+    belief: Belief, candidates: Sequence[MeasurementCandidate], count: int = 10
+) -> list[RankedMeasurement]:
     """Return measurements in the order in which each lowers the expected loss most, given those before it.
 
     Args:
@@ -173,7 +175,7 @@ def order(belief: Belief, candidates: Sequence[Candidate], count: int = 10) -> l
     Returns:
         The measurements, each with its value alone and the expected loss after it.
     """
-    ranked: list[Step] = []
+    ranked: list[RankedMeasurement] = []
     slopes, current, remaining = np.zeros((len(belief.losses), 0)), belief, list(candidates)
     values = {id(candidate): measurement_value(belief, candidate) for candidate in candidates}
     loss = belief.loss
@@ -185,7 +187,7 @@ def order(belief: Belief, candidates: Sequence[Candidate], count: int = 10) -> l
         loss = losses[best]
         chosen = remaining.pop(best)
         slopes, current = np.column_stack([slopes, current.slope(chosen)]), current.after_measurement(chosen)
-        ranked.append(Step(chosen, values[id(chosen)], loss))
+        ranked.append(RankedMeasurement(chosen, values[id(chosen)], loss))
     return ranked
 
 
@@ -203,5 +205,5 @@ def _draws(factors: int) -> np.ndarray:
 
     The draws of more factors begin with those of fewer.
     """
-    orders = (np.random.default_rng(i).permutation(points(_POINTS)) for i in range(factors))
+    orders = (np.random.default_rng(i).permutation(normal_quantiles(_POINTS)) for i in range(factors))
     return np.array([*orders]).reshape(factors, _POINTS)

@@ -14,16 +14,16 @@ from dse.lab.evidence.state import MeasuredState
 from dse.lab.evidence.traces import MESSAGE_CLASS, RankTrace
 from dse.measured.profiles.kernels import union_length
 from dse.types import Design
-from dse.views.trace import DeviceStep, device_step, ledger_of, step_of
+from dse.views.trace import DeviceStep, device_step, schedule_step, step_ledger
 
-__all__ = ["Cause", "Explained", "as_dict", "explain", "step_parts"]
+__all__ = ["Cause", "GapExplanation", "as_dict", "explain", "step_parts"]
 
 
 #: Share of the time of kernels below which what is matched tells no cause: another model or mapping ran.
 MIN_MATCHED_SHARE = 0.5
 
 
-class Explained(NamedTuple):
+class GapExplanation(NamedTuple):
     """A measured step and the causes of its gap to the predicted one, largest first."""
 
     measured: float  #: s of a step
@@ -58,7 +58,7 @@ class Explained(NamedTuple):
         return dict(sorted(seconds_by_kernel.items(), key=lambda item: -item[1]))
 
 
-def explain(design: Design, traces: Sequence[RankTrace]) -> Explained:
+def explain(design: Design, traces: Sequence[RankTrace]) -> GapExplanation:
     """Explain the gap between traces of a step and the prediction of what ran by its causes.
 
     Args:
@@ -68,7 +68,7 @@ def explain(design: Design, traces: Sequence[RankTrace]) -> Explained:
     Returns:
         The causes, which with the rest sum to the gap.
     """
-    step, ledger = step_of(design), ledger_of(design)
+    step, ledger = schedule_step(design), step_ledger(design)
     ranks_per_stage = max(round(float(design.mapping.tp * design.mapping.cp * design.mapping.dp)), 1)
     stages = [min(trace.rank // ranks_per_stage, len(step.plan.orders) - 1) for trace in traces]
     expected = {stage: device_step(design, stage, step, ledger) for stage in sorted(set(stages))}
@@ -81,10 +81,10 @@ def explain(design: Design, traces: Sequence[RankTrace]) -> Explained:
     causes = CauseSearch(state).causes()
     measured = max(trace.step_seconds for trace in traces)
     order = sorted(causes, key=lambda cause: (cause.kind == "rest", not cause.named, -abs(cause.seconds)))
-    return Explained(measured, step.total, tuple(order), tuple(ranks), tuple(expected[s] for s in stages))
+    return GapExplanation(measured, step.total, tuple(order), tuple(ranks), tuple(expected[s] for s in stages))
 
 
-def step_parts(explanation: Explained) -> list[tuple[str, float, float]]:
+def step_parts(explanation: GapExplanation) -> list[tuple[str, float, float]]:
     """Return the seconds of compute, exposed messages and gaps of the first rank's step.
 
     Args:
@@ -109,7 +109,7 @@ def _compute_seconds(rank: RankParts) -> float:
     return union_length(rank.trace.start[is_compute], rank.trace.end[is_compute]) / rank.trace.n_steps
 
 
-def as_dict(explanation: Explained) -> dict[str, Any]:
+def as_dict(explanation: GapExplanation) -> dict[str, Any]:
     """Return the explanation as a JSON-ready dictionary.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.designs.leaves import known_leaves, leaf, leaves_of, replace, short_name
+from dse.designs.leaves import all_leaves, leaf, leaves_of, replace, short_name
 from dse.doors.study_training import TRAINING
 from dse.errors import InputError
 from dse.measured import evaluate_many
@@ -269,11 +269,11 @@ def settings_of(design: Design) -> list[str]:
             path.rpartition(".")[2] in ("cp", "pp", "ep", "etp", "virtual_stages", "dp_replicate") and value == 1.0
         )
         if value is not None and not is_default:
-            settings.append(f"{short_name(path)}={written(path, float(value))}")
+            settings.append(f"{short_name(path)}={leaf_text(path, float(value))}")
     return settings
 
 
-def written(path: str, value: float) -> str:
+def leaf_text(path: str, value: float) -> str:
     """Return a leaf's value as text, by name for a choice.
 
     Args:
@@ -283,5 +283,5 @@ def written(path: str, value: float) -> str:
     Returns:
         Text that ``--set`` takes.
     """
-    enum = known_leaves()[path].get("enum")
+    enum = all_leaves()[path].get("enum")
     return choice_name(enum(int(value))) if enum else f"{value:.12g}"

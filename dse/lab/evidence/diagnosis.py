@@ -11,7 +11,7 @@ from dse.designs import catalog
 from dse.errors import InputError
 from dse.measured import TRACE_PARTS, Case, Comparison, Prediction, Skip, accelerator_of, predict_cases, steps
 from dse.measured.comparison import compare_predictions, is_timed, step_time
-from dse.measured.table import number
+from dse.measured.table import nonnegative_number
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.posterior import Choice
 from dse.measured.uncertainty.rows import RowPosterior, prediction_parts, row_posteriors
@@ -101,7 +101,7 @@ def _diagnosis(
     memory_comparison = next(
         (c for c in comparisons if c.metric == "peak_memory" and c.skip is None and not c.duplicate), None
     )
-    measured = {name: 1e-3 * number(row, f"{column}_ms", 0.0) for name, (column, _) in TRACE_PARTS.items()}
+    measured = {name: 1e-3 * nonnegative_number(row, f"{column}_ms", 0.0) for name, (column, _) in TRACE_PARTS.items()}
     has_parts = any(measured.values())
     parts = tuple(
         StepPart(name, measured[name] if has_parts else None, sum(metrics[f"step_time_{part}"] for part in part_names))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from dse.io import chrome_trace
 from dse.io.chrome_trace import MICROSECONDS
-from dse.lab.evidence.causes import Explained, as_dict
+from dse.lab.evidence.causes import GapExplanation, as_dict
 from dse.lab.evidence.ranks import RankParts
-from dse.views.plot.style import FRONT, INK, PAGE, PALE, laid_out, new_figure, set_title, style
+from dse.views.plot.style import FRONT, INK, PAGE, PALE, freeze_layout, new_figure, set_title, style
 from dse.views.trace import DeviceStep
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _STEP, _PROMINENT, _OTHER = INK, FRONT, PALE
 
 
-def gap(explanation: Explained, title: str = "") -> Figure:
+def gap_figure(explanation: GapExplanation, title: str = "") -> Figure:
     """Draw the causes of a gap as a waterfall.
 
     Args:
@@ -57,10 +57,10 @@ def gap(explanation: Explained, title: str = "") -> Figure:
         axes.margins(x=0.14)
         axes.set_xlim(left=0.0)
         set_title(figure, title)
-        return laid_out(figure, 0.55 + 0.24 * len(rows))
+        return freeze_layout(figure, 0.55 + 0.24 * len(rows))
 
 
-def write_timelines(explanation: Explained, path: str | Path, force: bool = False) -> None:
+def write_timelines(explanation: GapExplanation, path: str | Path, force: bool = False) -> None:
     """Write both timelines of each rank as a trace for ui.perfetto.dev, one below the other.
 
     Raises InputError where ``path`` must not be written.
@@ -68,7 +68,7 @@ def write_timelines(explanation: Explained, path: str | Path, force: bool = Fals
     chrome_trace.write(_events(explanation), {"diagnosis": as_dict(explanation)}, path, force)
 
 
-def _events(explanation: Explained) -> Iterator[dict[str, Any]]:
+def _events(explanation: GapExplanation) -> Iterator[dict[str, Any]]:
     for rank_index, (rank, expected) in enumerate(zip(explanation.ranks, explanation.expected, strict=True)):
         name = f"rank {rank.trace.rank}"
         for process, text in ((2 * rank_index, f"{name}, measured"), (2 * rank_index + 1, f"{name}, predicted")):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.lab.evidence.ranks import RankParts
-from dse.views.trace import PassKind, Step, Task, simulate
+from dse.views.trace import PassKind, ScheduledStep, Task, simulate
 
 
 class SavedTime(NamedTuple):
@@ -30,7 +30,7 @@ class SavedTime(NamedTuple):
 class MeasuredState:
     """The times of passes, messages and optimiser of a measured step, of which its schedule makes the length."""
 
-    def __init__(self, step: Step, ranks: list[RankParts], predicted: Mapping[int, RankParts]) -> None:
+    def __init__(self, step: ScheduledStep, ranks: list[RankParts], predicted: Mapping[int, RankParts]) -> None:
         self.step, self.ranks, self.predicted = step, ranks, predicted
         self.measured = max(rank.trace.step_seconds for rank in ranks)
         self.stages = {s: [rank for rank in ranks if rank.stage == s] for s in {rank.stage for rank in ranks}}

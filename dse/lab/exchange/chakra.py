@@ -27,14 +27,14 @@ from dse.views.trace import (
     FORWARD,
     INPUTS,
     DeviceStep,
+    MessageTarget,
     MessageTimes,
     RankPlace,
-    Step,
-    Target,
+    ScheduledStep,
     TraceKernel,
     device_step,
-    group_of,
-    place_of,
+    message_group,
+    rank_place,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class ChakraNode(NamedTuple):
     start: int
     duration: int
     attributes: tuple[bytes, ...] = ()
-    target: Target | None = None
+    target: MessageTarget | None = None
 
     def body(self) -> bytes:
         """Encode the node without what differs between ranks."""
@@ -115,7 +115,7 @@ class ChakraNode(NamedTuple):
         )
 
 
-def write(step: Step, design: Design, description: str, output: Path, force: bool = False) -> tuple[int, int]:
+def write(step: ScheduledStep, design: Design, description: str, output: Path, force: bool = False) -> tuple[int, int]:
     """Write ``OUTPUT.RANK.et`` of every rank, and the members of their groups in ``OUTPUT.json``.
 
     Returns:
@@ -125,7 +125,7 @@ def write(step: Step, design: Design, description: str, output: Path, force: boo
         InputError: for more than ``MAX_NODES`` nodes, and for files that must not be written.
     """
     prefix = output.with_suffix("") if output.suffix in (".et", ".json") else output
-    place, stages = place_of(design), stage_nodes(step, design)
+    place, stages = rank_place(design), stage_nodes(step, design)
     count = place.of_stage * sum(map(len, stages))
     if count > MAX_NODES:
         raise InputError(
@@ -136,8 +136,8 @@ def write(step: Step, design: Design, description: str, output: Path, force: boo
         )
     groups: dict[tuple[int, ...], str] = {}
     for rank in range(place.world):
-        rank_place = place_of(design, rank)
-        content = b"".join(_rank_messages(stages[rank_place.stage], rank_place, groups, description))
+        sender = rank_place(design, rank)
+        content = b"".join(_rank_messages(stages[sender.stage], sender, groups, description))
         with outputs.replacing(prefix.with_name(f"{prefix.name}.{rank}.et"), force) as partial:
             partial.write_bytes(content)
     with outputs.replacing(prefix.with_name(f"{prefix.name}.json"), force) as partial:
@@ -151,7 +151,7 @@ def _rank_messages(
     """Yield the messages of a rank's file, each after its length."""
     head = sized(1, _VERSION) + sized(2, _text("note", MARK)) + sized(2, _text("design", description))
     yield varint(len(head)) + head
-    ends: dict[tuple[int, Target | None], bytes] = {}
+    ends: dict[tuple[int, MessageTarget | None], bytes] = {}
     for node, body in nodes:
         key = node.kind, node.target
         if key not in ends:
@@ -175,7 +175,7 @@ def _rank_attributes(node: ChakraNode, place: RankPlace, groups: dict[tuple[int,
     return [_number("comm_src", ends[0], _INT32), _number("comm_dst", ends[1], _INT32)]
 
 
-def stage_nodes(step: Step, design: Design) -> list[list[tuple[ChakraNode, bytes]]]:
+def stage_nodes(step: ScheduledStep, design: Design) -> list[list[tuple[ChakraNode, bytes]]]:
     """Return the nodes of the ranks of each stage with their encoding, sends matched with receives.
 
     Args:
@@ -211,9 +211,9 @@ def stage_nodes(step: Step, design: Design) -> list[list[tuple[ChakraNode, bytes
 class _Builder:
     """Builds the nodes of one device in order."""
 
-    def __init__(self, design: Design, device: DeviceStep, step: Step) -> None:
+    def __init__(self, design: Design, device: DeviceStep, step: ScheduledStep) -> None:
         self.design, self.device, self.step = design, device, step
-        self.ranks_per_stage, self.last_stage = place_of(design).of_stage, len(step.plan.orders) - 1
+        self.ranks_per_stage, self.last_stage = rank_place(design).of_stage, len(step.plan.orders) - 1
         self.chakra_nodes: list[ChakraNode] = []
         self.kernel_run: list[TraceKernel] = []  #: compute kernels without a message between them
         self.computed: list[tuple[float, int]] = []  #: end and number of the nodes of compute
@@ -298,20 +298,20 @@ class _Builder:
             self.pending.append((kernel.end, node_index))
             self.last_node_by_stream[kernel.stream] = node_index
 
-    def _message_nodes(self, kernel: TraceKernel, message: MessageTimes) -> Iterator[tuple[int, Target, int]]:
+    def _message_nodes(self, kernel: TraceKernel, message: MessageTimes) -> Iterator[tuple[int, MessageTarget, int]]:
         """Yield (kind, target, tag) of the nodes of a message."""
         if kernel.peer:
             kind = _RECEIVE if kernel.family == "wait" else _SEND
-            yield kind, Target(apart=kernel.peer * self.ranks_per_stage), kernel.number
+            yield kind, MessageTarget(apart=kernel.peer * self.ranks_per_stage), kernel.number
         elif message.kind in _KINDS:
-            yield _COLLECTIVE, group_of(message, self.design, self.device.stage), 0
+            yield _COLLECTIVE, message_group(message, self.design, self.device.stage), 0
         elif message.scope is Scope.tied_embedding:
             if self.device.stage in (0, self.last_stage):
                 rank_offset = (self.last_stage - 2 * self.device.stage) * self.ranks_per_stage
                 self.tied_tag += 1
-                yield from ((kind, Target(apart=rank_offset), self.tied_tag) for kind in (_SEND, _RECEIVE))
+                yield from ((kind, MessageTarget(apart=rank_offset), self.tied_tag) for kind in (_SEND, _RECEIVE))
         else:  # around a ring
-            ring = group_of(message, self.design, self.device.stage)
+            ring = message_group(message, self.design, self.device.stage)
             self.ring_tag += 1
             yield from ((kind, ring, self.ring_tag) for kind in (_SEND, _RECEIVE))
 
@@ -323,7 +323,7 @@ class _Builder:
         start: float,
         end: float,
         attributes: tuple[bytes, ...],
-        target: Target | None = None,
+        target: MessageTarget | None = None,
     ) -> int:
         """Add a node and return its number; times in seconds."""
         start_us, node_index = round(start * MICROSECONDS), len(self.chakra_nodes)

@@ -25,8 +25,8 @@ from dse.views.trace import (
     RankPlace,
     TraceKernel,
     device_step,
-    group_of,
-    place_of,
+    message_group,
+    rank_place,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def write(
         metadata: metadata of the trace; with ``leaves``, a reader knows the design.
         force: replace a file that dse has not written.
     """
-    place = place_of(design, rank)
+    place = rank_place(design, rank)
     head: dict[str, Any] = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": 0, "name": device}],
@@ -205,7 +205,7 @@ def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[s
     if message.scope is Scope.tied_embedding:  # of the first and the last stage
         first = place.rank % place.of_stage
         return _nccl_args("allreduce", count, count, dtype, [first, first + place.world - place.of_stage], "embedding")
-    ranks = group_of(message, design, place.stage).members(place)
+    ranks = message_group(message, design, place.stage).members(place)
     part = max(round(count / message.ranks), 1)
     n_sent, n_received = {"all_gather": (part, count), "reduce_scatter": (count, part)}.get(
         message.kind, (count, count)
@@ -236,7 +236,7 @@ def _element(scope: Scope, design: Design) -> tuple[float, str]:
 
 def write_kineto(request: TraceRequest) -> str:
     """Write the step of one rank as the PyTorch profiler does, and return a text of its kernels."""
-    place = place_of(request.design, request.rank)
+    place = rank_place(request.design, request.rank)
     if request.rank >= place.world:
         raise InputError("--rank", str(request.rank), f"0 to {place.world - 1}", "name a rank of the design")
     step = device_step(request.design, place.stage, request.step)

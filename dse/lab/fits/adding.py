@@ -24,21 +24,21 @@ import numpy as np
 import tomlkit
 
 from dse.designs import catalog
-from dse.designs.catalog.filling import LEVELLED
+from dse.designs.catalog.filling import LEVEL_SCALED
 from dse.designs.catalog.load import FOLDERS
 from dse.designs.composing import design
-from dse.designs.leaves import known_leaves, leaf
+from dse.designs.leaves import all_leaves, leaf
 from dse.errors import InputError
 from dse.io import outputs
 from dse.lab.fits import writing
 from dse.measured import KINDS, Comparison, Skip, kind_of, read_table
-from dse.measured.decisions.evidence import RUN, compared_rows, figure_of_row, gain_of
+from dse.measured.decisions.evidence import RUN_DEVIATION, compared_rows, figure_of_row, gain_of
 from dse.measured.kernels import Kernel
 from dse.measured.kernels import read as read_kernels
-from dse.measured.uncertainty.kernel_times import OWN_ERROR, collective, kernel, moved_times
+from dse.measured.uncertainty.kernel_times import MODEL_ERROR, collective_time, kernel_time, perturbed_times
 from dse.measured.uncertainty.posterior import Choice, posterior, shared_key
 from dse.measured.uncertainty.rows import choice_of
-from dse.measured.uncertainty.spreads import Factor, Spreads, spreads_of, total, within
+from dse.measured.uncertainty.spreads import Factor, Spreads, present_spreads, spreads_of, total_deviation
 from dse.model.formats import operand_bytes
 from dse.model.work.operators import matmul_work
 from dse.types import Design, Element, MessageKind, OperatorKind
@@ -107,7 +107,7 @@ def add(tables: Sequence[str | Path], folder: str | Path, output: str | Path, fo
         InputError: for tables without a row that can be predicted, a row that was added before, a run ten times as
             slow or fast as predicted, and a catalogue whose entries are not those in use.
     """
-    outputs.checked(output, force, tables)
+    outputs.check_output(output, force, tables)
     digest = rows_digest(tables)
     are_runs = {_kind(path) for path in tables} != {"kernels"}
     row_errors = _run_rows(tables) if are_runs else _kernel_rows(tables)
@@ -174,9 +174,9 @@ def catalog_update(row_errors: RowErrors) -> Added:
         if not prior_spread:
             continue
         spread_ratio = math.sqrt(max(float(direction @ covariance @ direction), 0.0)) / prior_spread
-        log_change, file_spread = float(direction @ mean), total(spreads["as stated"])
+        log_change, file_spread = float(direction @ mean), total_deviation(spreads["as stated"])
         if spread_ratio < 1.0 - _MIN_NARROWING or abs(log_change) > _MIN_SHIFT * prior_spread:
-            high = known_leaves()[path]["bounds"].high if path != LEVEL else math.inf
+            high = all_leaves()[path]["bounds"].high if path != LEVEL else math.inf
             new_value = min(value * math.exp(log_change), high)
             updates.append(Update(kind, slug, path, value, new_value, file_spread, file_spread * spread_ratio))
     updates.sort(key=lambda update: -abs(math.log(update.after / update.before)))
@@ -213,7 +213,7 @@ def _metric_errors(metric: str, compared: Sequence[Comparison]) -> RowErrors:
     return RowErrors(
         np.log(measured) - posterior_effects.logs,
         dict(posterior_effects.effects),
-        np.full(len(choices), RUN),
+        np.full(len(choices), RUN_DEVIATION),
         leaves,
         [c.source for c in compared],
     )
@@ -246,7 +246,7 @@ def _stack_level(choice: Choice, effects: Iterable[str]) -> dict[tuple[str, str,
 
 def _level_factor(path: str, stack: str) -> float:
     """Return the factor of a leaf by the level of its stack."""
-    is_levelled = path.startswith("software.") and path.removeprefix("software.") in LEVELLED
+    is_levelled = path.startswith("software.") and path.removeprefix("software.") in LEVEL_SCALED
     return float(catalog.entry("software", stack).value("level", 1.0)) if is_levelled else 1.0
 
 
@@ -276,7 +276,7 @@ def _kernel_rows(tables: Sequence[str | Path]) -> RowErrors:
         for row in table_rows:
             try:
                 for kernel_row in read_kernels(row, kinds):
-                    if kernel_row.kind in OWN_ERROR and kernel_row.device in catalog.names("accelerator"):
+                    if kernel_row.kind in MODEL_ERROR and kernel_row.device in catalog.names("accelerator"):
                         rows.setdefault(kernel_row.device, []).append((kernel_row, row.source))
             except Skip:
                 continue
@@ -303,7 +303,9 @@ def _device_errors(device: str, rows: Sequence[tuple[Kernel, str]]) -> RowErrors
     stack = catalog.default_software(device)
     choice = Choice("", base, stack, device)
     spreads = {
-        path: factors for path, factors in within(base, spreads_of(stack, device)).items() if path.startswith("system.")
+        path: factors
+        for path, factors in present_spreads(base, spreads_of(stack, device)).items()
+        if path.startswith("system.")
     }
     timed = [
         (kernel_row, source, time)
@@ -312,9 +314,9 @@ def _device_errors(device: str, rows: Sequence[tuple[Kernel, str]]) -> RowErrors
     ]
     if not timed or not spreads:
         return None
-    logs, effects = moved_times(base, spreads, [time for *_, time in timed])
+    logs, effects = perturbed_times(base, spreads, [time for *_, time in timed])
     measured = np.log([kernel_row.measured for kernel_row, *_ in timed])
-    noise = np.array([OWN_ERROR[kernel_row.kind] for kernel_row, *_ in timed])
+    noise = np.array([MODEL_ERROR[kernel_row.kind] for kernel_row, *_ in timed])
     return RowErrors(
         measured - logs, effects, noise, _catalog_leaves(choice, spreads), [source for _, source, _ in timed]
     )
@@ -325,8 +327,12 @@ def _kernel_time(kernel_row: Kernel, base: Design) -> Any:
     v = kernel_row.values
     if kernel_row.kind == "gemm":
         element = Element(operand_bytes(v[3]), 2.0, 2.0, base.system.accelerator.cache)
-        return kernel(OperatorKind.matrix, matmul_work(v[0], v[1], v[2], 1.0, element), v[3])
-    return collective(_COLLECTIVES[int(v[0])], v[1], v[2]) if kernel_row.kind == "collective" and v[2] == v[3] else None
+        return kernel_time(OperatorKind.matrix, matmul_work(v[0], v[1], v[2], 1.0, element), v[3])
+    return (
+        collective_time(_COLLECTIVES[int(v[0])], v[1], v[2])
+        if kernel_row.kind == "collective" and v[2] == v[3]
+        else None
+    )
 
 
 def _concatenate(parts: Sequence[RowErrors]) -> RowErrors:
@@ -405,7 +411,7 @@ def _tables(updates: Iterable[Update], about: str, kind: str) -> dict[str, dict[
     tables: dict[str, dict[str, str]] = {}
     for update in updates:
         *table, name = update.path.split(".")[prefix:]
-        units = known_leaves()[update.path]["units"] if update.path != LEVEL else "1"
+        units = all_leaves()[update.path]["units"] if update.path != LEVEL else "1"
         text = writing.number(update.after, units) if units in ("1", "s", "B/s") else f'"{update.after:.6g} {units}"'
         entry = writing.value_table(text, max(update.spread_after, 1e-4), about, "estimate")
         tables.setdefault(".".join(table), {})[name] = entry

@@ -92,7 +92,7 @@ def run(
     Returns:
         The result, its errors, and the written files.
     """
-    outputs.checked(output, force, tables)
+    outputs.check_output(output, force, tables)
     if catalog is not None and not Path(catalog).is_dir():
         raise InputError("calibrate --catalog", str(catalog), "the folder of a catalogue", "check the path")
     job = job_for(tables, jobs)
@@ -121,7 +121,7 @@ def _kind(path: str | Path) -> str:
     columns, rows = read_table(path)
     kind = kind_of(columns).name
     if kind in ("steps", "chiplets"):
-        return "levels" if pods.are_of_tpus(rows) else "steps"
+        return "levels" if pods.are_tpu_rows(rows) else "steps"
     return kind
 
 

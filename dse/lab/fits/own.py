@@ -14,9 +14,9 @@ import numpy as np
 import tomlkit
 
 from dse.designs import catalog
-from dse.designs.catalog.filling import LEVELLED
+from dse.designs.catalog.filling import LEVEL_SCALED
 from dse.designs.catalog.load import FOLDERS
-from dse.designs.leaves import known_leaves, leaf
+from dse.designs.leaves import all_leaves, leaf
 from dse.errors import InputError
 from dse.io import outputs
 from dse.lab.fits import ranges, writing
@@ -113,7 +113,7 @@ def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool
     digest = rows_digest(tables)
     compared = compared_rows(tables, "calibrate --stack")
     base = _base_stack(compared, name, path, digest)
-    outputs.checked(path, force, tables)
+    outputs.check_output(path, force, tables)
     rows = stack_rows(compared, name)
     paths, widths = informed_values(rows, priors_of(base, rows.designs))
     count, runs = len(rows.measured), int(rows.runs.max()) + 1
@@ -181,8 +181,8 @@ def _fitted_values(
     for path, log, width, *spreads in zip(
         paths, stack_fit.logs, widths, stack_fit.spreads, stack_fit.conditional_spreads, strict=False
     ):
-        value = float(leaf(rows.designs[0], path)) / (level if path.removeprefix("software.") in LEVELLED else 1.0)
-        new_value = min(value * math.exp(log), known_leaves()[path]["bounds"].high)
+        value = float(leaf(rows.designs[0], path)) / (level if path.removeprefix("software.") in LEVEL_SCALED else 1.0)
+        new_value = min(value * math.exp(log), all_leaves()[path]["bounds"].high)
         result.append(FittedValue(path, value, new_value, float(width), *map(float, spreads)))
     return tuple(result)
 
@@ -237,7 +237,7 @@ def _head_entries(stack: FittedStack, digest: str) -> dict[str, str]:
 
 def _value_entry(fitted_value: FittedValue, stack: FittedStack) -> str:
     """Return a fitted value as TOML."""
-    units = known_leaves()[fitted_value.path]["units"]
+    units = all_leaves()[fitted_value.path]["units"]
     text = (
         writing.number(fitted_value.after, units)
         if units in ("1", "s", "B/s")
@@ -257,7 +257,7 @@ def _coverage_entries(stack: FittedStack, compared: Sequence[Comparison]) -> dic
         ranges.Covered(stack.base, [choice.design], choice.accelerator, c.source)
         for c, choice in zip(compared, choices, strict=True)
     ]
-    families = sorted({distance.family_of(choice.model) for choice in choices if choice.model})
+    families = sorted({distance.model_family(choice.model) for choice in choices if choice.model})
     about = {"source": '"what the rows of the fit cover: dse calibrate"', "confidence": '"paper"'}
     mixtures = {choice.accelerator for choice in choices if choice.design.workload.experts is not None}
     return (

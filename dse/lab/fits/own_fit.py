@@ -25,19 +25,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.designs.catalog.filling import LEVELLED
+from dse.designs.catalog.filling import LEVEL_SCALED
 from dse.designs.leaves import leaf
 from dse.doors.study import Study
 from dse.lab.fits.fit import curvature, posterior
 from dse.lab.fits.step_priors import PARAMETERS
 from dse.measured import KINDS, TRACE_PARTS, Comparison, Lookup
-from dse.measured.decisions.evidence import RUN, figure_of_row
-from dse.measured.prediction import by_structure, evaluate_stack
-from dse.measured.table import number
+from dse.measured.decisions.evidence import RUN_DEVIATION, figure_of_row
+from dse.measured.prediction import evaluate_batch, group_by_structure
+from dse.measured.table import nonnegative_number
 from dse.measured.uncertainty import distance
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.rows import choice_of
-from dse.measured.uncertainty.spreads import spreads_of, total
+from dse.measured.uncertainty.spreads import spreads_of, total_deviation
 from dse.types import Design
 
 #: Numbers of a fit, the level included.
@@ -100,10 +100,10 @@ def stack_rows(compared: Sequence[Comparison], name: str) -> StackRows:
     for c, (metric, _) in zip(compared, figures, strict=True):
         choice = choice_of(c.prediction, "")
         is_new = not lookup.is_measured(choice.stack, c.source)
-        distances = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model, is_new, name)
+        distances = distance.design_levels(choice.stack, choice.accelerator, choice.design, choice.model, is_new, name)
         kind = uncertainty.figure_of(metric, study) or "step"
         squares = {part: deviation**2 for part, deviation in distance.parts(kind, choice.stack, distances).items()}
-        unshared = {part: (1.0 - distance.shared(part, kind)[0]) * square for part, square in squares.items()}
+        unshared = {part: (1.0 - distance.common_shares(part, kind)[0]) * square for part, square in squares.items()}
         common.append(sum(squares.values()) - sum(unshared.values()))
         home.append(unshared.pop("home"))
         levels.append(sum(unshared.values()))
@@ -125,7 +125,7 @@ def _part_shares(c: Comparison) -> dict[str, float]:
     row, design = c.prediction.case.row, c.prediction.chosen
     if float(design.mapping.pp) > 1.0:
         return {}
-    milliseconds = {name: number(row, f"{column}_ms", 0.0) for name, (column, _) in TRACE_PARTS.items()}
+    milliseconds = {name: nonnegative_number(row, f"{column}_ms", 0.0) for name, (column, _) in TRACE_PARTS.items()}
     step = sum(milliseconds.values())
     return {name: part_time / step for name, part_time in milliseconds.items()} if step else {}
 
@@ -140,7 +140,7 @@ def priors_of(base: str, designs: Sequence[Design]) -> dict[str, float]:
     default_spreads = {
         parameter.path: parameter.spread for parameter in PARAMETERS if designs[0].workload.requests is None
     }
-    file_spreads = {path: total(factors) for path, factors in spreads_of(base).items()}
+    file_spreads = {path: total_deviation(factors) for path, factors in spreads_of(base).items()}
     spreads = default_spreads | file_spreads
     return {path: width for path, width in spreads.items() if all(_is_nonzero(design, path) for design in designs)}
 
@@ -173,17 +173,17 @@ def informed_values(rows: StackRows, priors: dict[str, float]) -> tuple[list[str
 def _predict(rows: StackRows, paths: Sequence[str], sets: np.ndarray) -> tuple[np.ndarray, list[dict[str, np.ndarray]]]:
     """Log metrics [sets, rows] with values changed by logarithms ``sets`` [sets, values and level], and parts."""
     logs, shares = np.zeros((len(sets), len(rows.designs))), [dict[str, np.ndarray]() for _ in rows.designs]
-    for members, stack in by_structure(rows.designs):
+    for members, stack in group_by_structure(rows.designs):
         changes = dict(zip(paths, sets.T, strict=False)) | {
             path: np.zeros(len(sets)) for path in _levelled_leaves(stack) if path not in paths
         }
         log_factors = {
             path: np.tile(
-                change + (sets[:, -1] if path.removeprefix("software.") in LEVELLED else 0.0), (len(members), 1)
+                change + (sets[:, -1] if path.removeprefix("software.") in LEVEL_SCALED else 0.0), (len(members), 1)
             )
             for path, change in changes.items()
         }
-        metrics = evaluate_stack(uncertainty.scaled(stack, log_factors), rows.study)
+        metrics = evaluate_batch(uncertainty.scale_leaves(stack, log_factors), rows.study)
 
         def metric_values(metric: str, metrics: Any = metrics, count: int = len(members)) -> np.ndarray:
             values = np.asarray(getattr(metrics, metric), float)
@@ -203,7 +203,7 @@ def _predict(rows: StackRows, paths: Sequence[str], sets: np.ndarray) -> tuple[n
 
 def _levelled_leaves(design: Design) -> list[str]:
     """Return the leaves of a design that the level multiplies."""
-    return [f"software.{name}" for name in sorted(LEVELLED) if _is_present(design, f"software.{name}")]
+    return [f"software.{name}" for name in sorted(LEVEL_SCALED) if _is_present(design, f"software.{name}")]
 
 
 def _is_present(design: Design, path: str) -> bool:
@@ -300,15 +300,15 @@ class _FitState(NamedTuple):
             z_start: point of the linearisation.
             rows_of_errors: index of the row of each error.
         """
-        count, freedom, state = len(self.prior_spread), distance.freedom(), self
+        count, freedom, state = len(self.prior_spread), distance.degrees_of_freedom(), self
         if self.runs == 1 and not len(self.z):  # nothing tells both apart: as wide as the tails have it
             prior = np.append(np.ones(len(z_start) - 1), self.prior_common)
-            spread = self.prior_spread**2 + RUN**2 + ((slopes[:count] * prior) ** 2).sum(axis=1)
+            spread = self.prior_spread**2 + RUN_DEVIATION**2 + ((slopes[:count] * prior) ** 2).sum(axis=1)
             widening = math.sqrt((freedom + self.weights @ (errors[:count] ** 2 / spread)) / (freedom + 1.0))
             state = self._replace(spread_factor=widening, common=widening * self.prior_common)
         for _ in range(_ROUNDS if self.runs > 1 else 1):
             weights = self.weights[rows_of_errors] / (
-                np.hypot(state.spread_factor * self.prior_spread, RUN)[rows_of_errors] ** 2
+                np.hypot(state.spread_factor * self.prior_spread, RUN_DEVIATION)[rows_of_errors] ** 2
             )
             prior = np.append(np.ones(len(z_start) - 1), state.common)
             matrix = curvature(slopes, weights, prior)
@@ -339,5 +339,5 @@ def cross_validation_errors(rows: StackRows, paths: Sequence[str], widths: np.nd
 
 def stack_share(rows: StackRows, stack_fit: StackFit) -> float:
     """Return the share of the rows' common error that the fit attributes to the stack."""
-    noise = (float(np.mean(stack_fit.configuration_spread**2)) + RUN**2) / (rows.runs.max() + 1)
+    noise = (float(np.mean(stack_fit.configuration_spread**2)) + RUN_DEVIATION**2) / (rows.runs.max() + 1)
     return stack_fit.common**2 / (stack_fit.common**2 + noise)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dse.designs import catalog
-from dse.designs.calibrated import OF_TRAINING, QUANTITIES
+from dse.designs.calibrated import QUANTITIES, TRAINING_QUANTITIES
 from dse.designs.leaves import leaf
 from dse.lab.fits import writing
 from dse.lab.fits.step_priors import fitted_as
@@ -108,7 +108,7 @@ def _quantity(field: str, designs: Sequence[Design]) -> float | None:
     if field == "parameters":
         return _parameters(designs[0].workload)
     path = QUANTITIES[field].path
-    if field in OF_TRAINING and designs[0].workload.requests is not None:
+    if field in TRAINING_QUANTITIES and designs[0].workload.requests is not None:
         return None
     try:
         values = {float(leaf(design, path)) for design in designs}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dse.measured.uncertainty.parts import SHARE, quantile
+from dse.measured.uncertainty.parts import COVERAGE, quantile
 
 #: Weight of the rows of all other stacks, equal per source.
 OTHERS_WEIGHT = 6.0
@@ -17,7 +17,7 @@ OTHERS_WEIGHT = 6.0
 _MIN_RESIDUAL = 0.01
 
 
-def residual(errors: np.ndarray, deviations: np.ndarray, weights: np.ndarray, share: float = SHARE) -> float:
+def residual(errors: np.ndarray, deviations: np.ndarray, weights: np.ndarray, share: float = COVERAGE) -> float:
     """Return the residual whose intervals cover ``share`` of the weight.
 
     Args:
@@ -74,7 +74,7 @@ def _equal_weights(sources: np.ndarray) -> np.ndarray:
     return np.array([1.0 / size[source] for source in sources])
 
 
-def coverage(errors: np.ndarray, deviations: np.ndarray, residuals: np.ndarray, share: float = SHARE) -> float:
+def coverage(errors: np.ndarray, deviations: np.ndarray, residuals: np.ndarray, share: float = COVERAGE) -> float:
     """Return the share of the rows within their intervals.
 
     Args:

@@ -15,14 +15,14 @@ from dse.designs.leaves import leaf, leaf_path, replace
 from dse.doors import recording
 from dse.doors.equations import Equations
 from dse.doors.evaluation import evaluate
-from dse.doors.scalars.operations import lowered
+from dse.doors.scalars.operations import lower_equations
 from dse.errors import InputError
 from dse.lab.fits.fit import FitProblem, Parameter
 from dse.lab.fits.step_priors import NOT_FITTED, is_levelled
 from dse.measured import Comparison, rules
 from dse.measured.comparison import is_timed, step_time
 from dse.measured.completion import SEARCHED
-from dse.measured.prediction import by_structure
+from dse.measured.prediction import group_by_structure
 from dse.sweep.engine.gradients import Differentiated
 from dse.sweep.engine.programs import persistent_jit
 from dse.types import Scalar, Workload
@@ -58,7 +58,7 @@ class StepRows:
         return cls(
             structures=[
                 StructureRows(members, np.stack(jax.tree.leaves(stack), axis=1), jax.tree.structure(stack))
-                for members, stack in by_structure(designs)
+                for members, stack in group_by_structure(designs)
             ],
             measured=np.log([step_time(c) for c in compared]),
             stacks=np.array([c.prediction.stack for c in compared]),
@@ -206,7 +206,7 @@ def _slopes(
     leaves: jax.Array, z: jax.Array, factors: jax.Array, *, structure: Any, parameters: tuple[Parameter, ...]
 ) -> list[jax.Array]:
     """Return the derivatives of the log step times by parameter, a list of [row]; one array would compute each anew."""
-    operations = lowered(*_recorded_step_time(structure, tuple(p.path for p in parameters)), None, "float32")
+    operations = lower_equations(*_recorded_step_time(structure, tuple(p.path for p in parameters)), None, "float32")
 
     def row_slopes(row: jax.Array, z: jax.Array, factors: jax.Array) -> list[jax.Array]:
         _, slopes = Differentiated(operations, len(parameters))((*_values(z, factors, parameters), *row), ())

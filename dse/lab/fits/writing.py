@@ -17,7 +17,7 @@ import tomlkit
 from dse.designs.catalog.load import FOLDERS
 from dse.errors import InputError
 from dse.io import outputs
-from dse.io.files import MARK, whole_or_absent
+from dse.io.files import MARK, atomic_file
 
 #: SI unit → its size in the unit of the catalogue, and that unit.
 _UNITS = {
@@ -151,5 +151,5 @@ def revise(path: Path, values: Mapping[str, str], table: str = "", drop: tuple[s
             del table_entry[name]
     for name, value in values.items():
         table_entry[name] = tomlkit.value(value)
-    with outputs.disk_errors(path), whole_or_absent(outputs.resolved(path)) as partial:
+    with outputs.disk_errors(path), atomic_file(outputs.link_target(path)) as partial:
         partial.write_text(tomlkit.dumps(entry), encoding="utf-8")

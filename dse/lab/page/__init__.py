@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 from dse.io import outputs
 from dse.lab.page import best, explorer, html, lines, model, table
 from dse.lab.page.lines import value_text
-from dse.lab.page.model import Named, Start
+from dse.lab.page.model import CatalogNames, Start
 
 if TYPE_CHECKING:
     import xarray as xr
 
 #: Default maximum number of designs of a page.
-MOST_POINTS = 200_000
+MAX_POINTS = 200_000
 
-__all__ = ["MOST_POINTS", "Named", "Start", "value_text", "write"]
+__all__ = ["MAX_POINTS", "CatalogNames", "Start", "value_text", "write"]
 
 
 def write(
@@ -32,7 +32,7 @@ def write(
     start: Start | None = None,
     *,
     live: bool = False,
-    points: int = MOST_POINTS,
+    points: int = MAX_POINTS,
     force: bool = False,
     inputs: Iterable[str | Path] = (),
 ) -> int:

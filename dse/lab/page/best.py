@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dse.designs.leaves import known_leaves, leaf, leaves_of, replace
+from dse.designs.leaves import all_leaves, leaf, leaves_of, replace
 from dse.designs.records import OF_MONEY
 from dse.errors import InputError
 from dse.lab.page.lines import Lines
-from dse.lab.page.model import Named, Start, with_money
+from dse.lab.page.model import CatalogNames, Start, with_money
 from dse.lab.page.table import DesignTable
 from dse.sweep.grid import compose
 from dse.sweep.results.rebuilding import indices_at, labels_at
@@ -49,9 +49,11 @@ def start(table: DesignTable, lines: Lines) -> Start:
     same = {
         column.name: column.texts[int(column.values[row])]
         for column in table.columns
-        if column.kind == "axis" and column.path not in known_leaves()
+        if column.kind == "axis" and column.path not in all_leaves()
     }
-    return Start(table.study, design, Named(model, system or chip, stack, chip, *_command_line(lines, row), same))
+    return Start(
+        table.study, design, CatalogNames(model, system or chip, stack, chip, *_command_line(lines, row), same)
+    )
 
 
 def start_with_results(table: DesignTable, lines: Lines, page_start: Start) -> Start:

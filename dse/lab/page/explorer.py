@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import dse
-from dse.designs.leaves import known_leaves, leaf_value
+from dse.designs.leaves import all_leaves, leaf_value
 from dse.errors import InputError
 from dse.lab.page.lines import Lines
 from dse.lab.page.parts import parts_of
@@ -58,7 +58,7 @@ def _column_header(column: Column) -> dict[str, Any]:
             "si": column.units,
             "better": column.better,
         }
-    if column.path in known_leaves() and column.distinct_values is not None:
+    if column.path in all_leaves() and column.distinct_values is not None:
         about |= {"leaf": column.path, "settings": [_setting(column.path, value) for value in column.distinct_values]}
     if column.distinct_values is not None and column.distinct_values.dtype.kind in "iuf":
         units = {"units": column.display_units, "factor": column.factor, "si": column.units}

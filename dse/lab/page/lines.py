@@ -18,7 +18,7 @@ import tomlkit
 
 from dse.designs.catalog import default_software
 from dse.designs.composing import design
-from dse.designs.leaves import known_leaves, leaf_path, leaf_value, short_name
+from dse.designs.leaves import all_leaves, leaf_path, leaf_value, short_name
 from dse.designs.records import N_DEVICES, OF_MONEY
 from dse.doors.study import Study
 from dse.errors import InputError
@@ -97,7 +97,7 @@ def build(table: DesignTable) -> Lines:
 def _specification(table: DesignTable) -> tuple[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
     """Return the text before ``[axes]``, and the axes with their values."""
     assert table.spec is not None
-    document = toml.parsed(table.spec.text, table.spec.file)
+    document = toml.parse(table.spec.text, table.spec.file)
     sections = {key: value for key, value in document.items() if key not in _SWEEP_SECTIONS}
     if table.spec.any_option:
         sections["software"] = {**sections.get("software", {}), ANY_OPTION: True}
@@ -134,7 +134,7 @@ def _literals(column: Column) -> tuple[str, ...]:
     """Return the values of an axis in TOML."""
     assert column.distinct_values is not None
     values = [value.item() for value in column.distinct_values]
-    if column.path not in known_leaves() or isinstance(values[0], bool | str):
+    if column.path not in all_leaves() or isinstance(values[0], bool | str):
         return tuple(tomlkit.item(value).as_string() for value in values)
     return tuple(
         tomlkit.item(text).as_string() if not _is_number(text) else text
@@ -168,7 +168,7 @@ def _options(table: DesignTable) -> dict[str, Any]:
     for i, names in enumerate(group_names):
         row = int(np.flatnonzero(group == i)[0])
         ((_, row_grid, _),) = grid.by_structure(index[[row]])
-        absent = tuple(map(_key, structures.lacking(grid.spec, row_grid.spec)))
+        absent = tuple(map(_key, structures.absent_axes(grid.spec, row_grid.spec)))
         if "software" not in {axis.key for dimension in grid.dimensions for axis in dimension.axes}:
             names = names | {axis.key: str(axis.labels[0]) for axis in row_grid.fixed if axis.key == "software"}
         groups.append(_group(table, names, fixed, codes, row)._replace(absent=absent))
@@ -294,7 +294,7 @@ def _check_line(
         if path not in expected
         and not _is_ignored(path, table.study)
         and not path.startswith(optional)
-        and not _equal(value, known_leaves().get(path, {}).get("default"))
+        and not _equal(value, all_leaves().get(path, {}).get("default"))
     ]
     if mismatches:
         raise InputError("line", f"no option says {mismatches[0]}", "the options of a design", "take the TOML")
@@ -339,7 +339,7 @@ def _is_ignored(path: str, study: Study) -> bool:
 
 def _plain(values: dict[str, Any], path: str) -> Any:
     """Return the value at a path of a design, the default where its record is absent."""
-    return values[path] if path in values else known_leaves().get(path, {}).get("default")
+    return values[path] if path in values else all_leaves().get(path, {}).get("default")
 
 
 def _equal(first: Any, second: Any) -> bool:
@@ -350,7 +350,7 @@ def _equal(first: Any, second: Any) -> bool:
 
 
 def _number(path: str, value: Any) -> Any:
-    if path not in known_leaves():
+    if path not in all_leaves():
         raise InputError("line", f"no option says {path}", "leaves of a design", "take the TOML")
     return value
 
@@ -377,7 +377,7 @@ def value_text(path: str, value: float) -> str:
         path: of the leaf.
         value: in SI units.
     """
-    about = known_leaves()[path]
+    about = all_leaves()[path]
     if about.get("enum"):
         return choice_name(about["enum"](int(value)))
     plain = f"{value:.0f}" if value == int(value) and abs(value) < 1e9 else str(np.float32(value))

@@ -13,16 +13,16 @@ import numpy as np
 
 import dse
 from dse.designs import catalog
-from dse.designs.leaves import known_leaves, leaf, leaves_of, short_name
+from dse.designs.leaves import all_leaves, leaf, leaves_of, short_name
 from dse.designs.records import LOAD, N_DEVICES, REQUEST_RATE
 from dse.doors.study import Study
-from dse.io.quantities import WRITTEN, scale, sold
+from dse.io.quantities import DISPLAY_UNITS, capacity_scale, scale
 from dse.lab.page.parts import parts_of
 from dse.lab.page.program import LiveModel, model_of
 from dse.measured.uncertainty.intervals import has_interval
 from dse.measured.uncertainty.parts import quantile
 from dse.measured.uncertainty.posterior import Choice, posteriors
-from dse.measured.uncertainty.spreads import spreads_of, total
+from dse.measured.uncertainty.spreads import spreads_of, total_deviation
 from dse.types import Design, Emissions, Load, Prices, choice_name
 from dse.views.explanation import continuous_leaves
 from dse.views.headings import IN_PER_CENT, MORE_IS_BETTER
@@ -70,7 +70,7 @@ _EXTRA_HEADLINE = (
 )
 
 
-class Named(NamedTuple):
+class CatalogNames(NamedTuple):
     """Catalogue names of a design."""
 
     workload: str
@@ -94,7 +94,7 @@ class Start(NamedTuple):
 
     study: Study
     design: Design
-    names: Named
+    names: CatalogNames
     base: Design | None = None  #: what designs beside the page have that are no values of their axes, if another
 
 
@@ -124,7 +124,7 @@ def document(start: Start) -> dict[str, Any]:
         "totals": [_total(study, total) for total in study.totals],
         "bounds": parts_of([*model.outputs["bounds"]], ""),
         "shown": _initial_view(study, [about["name"] for about in leaves if about["read"]]),
-        "written": WRITTEN,
+        "written": DISPLAY_UNITS,
         "memory": study.memory,
         "reasons": [[bit, name, study.reason_meanings[name]] for name, bit in study.reason_bits.items()],
         "noStep": study.no_step_bits,
@@ -194,13 +194,13 @@ def _is_ignored(study: Study, path: str) -> bool:
 
 
 def _precisions() -> Any:
-    return known_leaves()["mapping.precision"]["enum"]
+    return all_leaves()["mapping.precision"]["enum"]
 
 
 def _leaf(path: str, value: float, is_read: bool, first: Sequence[str]) -> dict[str, Any]:
-    about = known_leaves()[path]
+    about = all_leaves()[path]
     bounds, units, name = about["bounds"], about["units"], short_name(path)
-    factor, units_text = sold(value) if units == "B" and value >= 1.0 else scale(value, units)
+    factor, units_text = capacity_scale(value) if units == "B" and value >= 1.0 else scale(value, units)
     entry: dict[str, Any] = {
         "path": path,
         "name": name,
@@ -273,7 +273,7 @@ def _total(study: Study, total: str) -> dict[str, Any]:
 # --- intervals --------------------------------------------------------------------------------------------
 
 
-def _intervals(study: Study, design: Design, names: Named, metrics: Sequence[str]) -> dict[str, Any]:
+def _intervals(study: Study, design: Design, names: CatalogNames, metrics: Sequence[str]) -> dict[str, Any]:
     """Return the data of intervals, to first order as those of :mod:`dse.measured.uncertainty.intervals`.
 
     ``steps``: leaf → standard deviation of its logarithm, by which the page moves it; ``metrics``: metric → ``rest``,
@@ -284,7 +284,7 @@ def _intervals(study: Study, design: Design, names: Named, metrics: Sequence[str
     stack, model = catalog.resolve("software", names.software), catalog.resolve("workload", names.workload)
     choice = Choice("", design, stack, names.accelerator, model, names.system, stated=names.known)
     steps = {
-        path: total(factors_of_leaf)
+        path: total_deviation(factors_of_leaf)
         for path, factors_of_leaf in spreads_of(stack, names.accelerator, names.system).items()
     }
     entries, paths = dict[str, Any](), set[str]()
@@ -310,7 +310,7 @@ def _rounded(value: float) -> float:
 # --- the command line -------------------------------------------------------------------------------------
 
 
-def _command(study: Study, names: Named) -> str:
+def _command(study: Study, names: CatalogNames) -> str:
     """Return the command that evaluates the design, without its settings."""
     serves = ["--serving"] if study.name == "serving" else []
     return " ".join(map(shlex.quote, ["dse", "evaluate", *serves, *names.words])) if names.words else ""

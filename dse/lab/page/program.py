@@ -20,7 +20,7 @@ from dse.doors.scalars.operations import Operations, live_operations
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.types import Design, Scalar
-from dse.views.explanation import numbers_of
+from dse.views.explanation import design_numbers
 
 #: Operations on numbers that the browser has under the same name; of whole numbers those with ``_i`` after it.
 _FLOAT_OPERATIONS = frozenset({
@@ -166,7 +166,7 @@ def _unknown(what: str) -> InputError:
 
 def _figures(study: Study, design: Design) -> tuple[dict[str, Any], Any]:
     """Return all figures of one design for a page, and the names of its operators."""
-    (_, numbers), operator_names = numbers_of(study, study.objective, {}, design)
+    (_, numbers), operator_names = design_numbers(study, study.objective, {}, design)
     metrics = study.evaluate(design)
     bounds = study.bounds(design)._asdict() if study.bounds else {}
     shortfalls: dict[str, Scalar] = {

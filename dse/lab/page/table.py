@@ -11,11 +11,11 @@ import numpy as np
 from dse.errors import InputError
 from dse.io.quantities import counted, counted_units, scale, setting
 from dse.spec import search, sweep
-from dse.spec.space import NAMED
+from dse.spec.space import CATALOGUE_KEYS
 from dse.sweep.results.layout import are_designs
 from dse.sweep.results.schema import SPECIFICATION, cautions
 from dse.views.headings import IN_PER_CENT, MORE_IS_BETTER
-from dse.views.plot.designs import check, flat, front, is_search, nothing_feasible, single_designs
+from dse.views.plot.designs import check_results, flat_values, front, is_search, nothing_feasible, single_designs
 from dse.views.plot.ranking import expression_values
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def build(results: xr.Dataset, points: int) -> DesignTable:
     """
     of_search = is_search(results)
     results = single_designs(results)
-    study = check(results)
+    study = check_results(results)
     spec, intervals, why = _specification(results, of_search)
     total = results[study.totals[0]]
     metrics = dict(_metrics(results, study, spec))
@@ -112,7 +112,7 @@ def build(results: xr.Dataset, points: int) -> DesignTable:
         notes.append(
             f"{len(rows):,} designs are too many for one page: these are the Pareto front, the best and an even sample."
         )
-        rows = _thin(rows, flat(results, "feasible", total).astype(bool), metrics, start, points)
+        rows = _thin(rows, flat_values(results, "feasible", total).astype(bool), metrics, start, points)
     axes, facts = _axes(results, total, rows)
     page_columns = {name: dataclasses.replace(column, values=column.values[rows]) for name, column in metrics.items()}
     columns = (*axes, *map(_with_units, page_columns.values()), *_status(results, study, rows))
@@ -155,7 +155,7 @@ def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Itera
         if name in _STATUS or "path" in variable.attrs or not set(variable.dims) <= set(total.dims):
             continue
         if variable.dtype.kind in "fiu":
-            yield str(name), _metric(str(name), flat(results, str(name), total), variable.attrs, senses)
+            yield str(name), _metric(str(name), flat_values(results, str(name), total), variable.attrs, senses)
     for objective in objectives:
         values = expression_values(results, objective.expression, total)
         if objective.expression.text not in results and values is not None:
@@ -220,7 +220,7 @@ def _axes(results: xr.Dataset, total: xr.DataArray, rows: np.ndarray) -> tuple[l
         is_axis = "path" in variable.attrs or (name in results.coords and name not in _NUMBERS)
         if not is_axis or not set(variable.dims) <= set(total.dims):
             continue
-        column = _axis(str(name), flat(results, str(name), total)[rows], variable.attrs)
+        column = _axis(str(name), flat_values(results, str(name), total)[rows], variable.attrs)
         if len(column.texts) == 1:
             facts.append((column.label, column.texts[0]))
         else:
@@ -256,8 +256,8 @@ def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> Column:
 def _status(results: xr.Dataset, study: Study, rows: np.ndarray) -> Iterator[Column]:
     """Yield the column of reasons of infeasibility in words, "" for feasible designs."""
     total = results[study.totals[0]]
-    bits = flat(results, "infeasible_reason", total)[rows] if "infeasible_reason" in results else None
-    feasible = flat(results, "feasible", total)[rows].astype(bool)
+    bits = flat_values(results, "infeasible_reason", total)[rows] if "infeasible_reason" in results else None
+    feasible = flat_values(results, "feasible", total)[rows].astype(bool)
     codes = np.where(feasible, 0, -1) if bits is None else np.where(feasible, 0, bits)
     distinct_codes, positions = np.unique(codes, return_inverse=True)
     texts = tuple(_reason(int(code), study) for code in distinct_codes)
@@ -276,6 +276,6 @@ def _colour(axes: list[Column], study: Study) -> str:
     names = [
         column.name for column in few if column.distinct_values is not None and column.distinct_values.dtype.kind == "U"
     ]
-    catalogue = [name for name in ("accelerator", *NAMED) if name in {column.path for column in few}]
+    catalogue = [name for name in ("accelerator", *CATALOGUE_KEYS) if name in {column.path for column in few}]
     candidates = [*catalogue, *(c.name for c in few if c.name == "tp"), *names, *(c.name for c in few)]
     return candidates[0] if candidates else study.totals[0]

@@ -19,8 +19,8 @@ import numpy as np
 
 from dse.errors import InputError
 from dse.io import outputs
-from dse.io.files import is_sealed, seal, whole_or_absent
-from dse.io.interruption import telling
+from dse.io.files import atomic_file, is_sealed, seal
+from dse.io.interruption import reporting
 from dse.io.quantities import counted, quantity
 from dse.lab.prove.blocks import CELLS, BlockEvaluator, sorted_mappings
 from dse.lab.prove.branch import (
@@ -120,7 +120,7 @@ def prove(
         gap, where = write_certificate().header["gap"], f": {file}" if file else ""
         return f"; proven to a gap of {100 * gap:.3g} %{where}" if gap < math.inf else "; nothing is proven yet"
 
-    with telling(report):
+    with reporting(report):
         try:
             prover.run(may_continue)
         except KeyboardInterrupt:
@@ -251,9 +251,9 @@ def write(file: Path, certificate: Certificate, force: bool) -> None:
     Raises:
         InputError: for a file that dse has not written, unless ``force``.
     """
-    outputs.checked(file, force)
+    outputs.check_output(file, force)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with outputs.disk_errors(file), whole_or_absent(file) as partial:
+    with outputs.disk_errors(file), atomic_file(file) as partial:
         with partial.open("wb") as stream:
             arrays = certificate.node._asdict() | certificate.front._asdict()
             np.savez_compressed(stream, header=np.array(json.dumps(certificate.header)), **arrays)

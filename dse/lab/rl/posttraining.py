@@ -37,7 +37,7 @@ from dse.spec.document import errors_of_option, option_text
 from dse.sweep import execute
 from dse.sweep.grid import compose, vendors
 from dse.sweep.results.rebuilding import singles_at
-from dse.tools.runs import by_mapping, stage_options
+from dse.tools.runs import evaluate_by_mapping, stage_options
 
 #: Trainer designs of each number of devices that are paired: the fastest of an update; most sizes of a trainer.
 _FASTEST_PER_SIZE, _MAX_SIZES = 4, 32
@@ -195,7 +195,7 @@ def _stage_options(demand: RlDemand, columns: dict[str, np.ndarray]) -> list[str
     model = catalog.values("workload", demand.workload)
     paths = ("n_layers", "experts.n_predict")
     layers = {f"workload.{name}": float(model[name]) for name in paths if name in model}
-    return by_mapping(columns, lambda stack, degrees: stage_options(stack, layers | degrees))
+    return evaluate_by_mapping(columns, lambda stack, degrees: stage_options(stack, layers | degrees))
 
 
 def _fastest(demand: RlDemand, columns: dict[str, np.ndarray]) -> np.ndarray:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from dse.doors.serving import cache_room
+from dse.doors.serving import cache_capacity
 from dse.errors import InputError
 from dse.lab.simulator.load import RequestList
-from dse.model.serving.intake import tokens_of_a_sequence, tokens_of_a_step
+from dse.model.serving.intake import limit_tokens_per_sequence, output_tokens_per_step
 from dse.types import Design, HostTiers
 
 #: Tokens of a cache block (vLLM's ``block_size``).
@@ -58,8 +58,8 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
     short = float(np.mean(request_list.prompt))
     long = short + max(float(np.mean(request_list.answer)), 1.0)
     with jax.enable_x64(True):
-        (room, low), (_, high) = ((map(float, cache_room(design, tokens))) for tokens in (short, long))
-    if (chunk := max(int(serving.chunk), 1)) < (min_chunk := float(tokens_of_a_sequence(serving))):
+        (room, low), (_, high) = ((map(float, cache_capacity(design, tokens))) for tokens in (short, long))
+    if (chunk := max(int(serving.chunk), 1)) < (min_chunk := float(limit_tokens_per_sequence(serving))):
         raise InputError(
             "mapping.serving.chunk",
             f"{chunk}",
@@ -78,7 +78,7 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
         reserved=float(serving.reserved_answer) if serving.paged else 1.0,
         mixed=bool(serving.mixed),
         admission_steps=max(int(serving.admission_steps), 1),
-        speed=float(tokens_of_a_step(serving)),
+        speed=float(output_tokens_per_step(serving)),
         rows=1.0 + float(serving.drafts),
         request_time=float(engine.request_time),
         unsplit_prompts=bool(serving.whole_prompts),

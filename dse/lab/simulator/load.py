@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dse.errors import InputError, unknown_name
 from dse.io import inputs
-from dse.model.serving.reuse import grown_by_turn
+from dse.model.serving.reuse import turn_growth
 from dse.types import Load, Requests, Reuse
 
 Floats = NDArray[np.float64]
@@ -140,7 +140,7 @@ def _sessions(random: np.random.Generator, requests: Requests, reuse: Reuse, bas
         raise InputError("load of a simulation", got, "load=rate", "set request_rate, or give a trace with session_id")
     count, turns = base.size, round(float(reuse.turns))
     session, turn = np.divmod(np.arange(count), turns)
-    mean_new_tokens = float(grown_by_turn(requests, reuse)[0])
+    mean_new_tokens = float(turn_growth(requests, reuse)[0])
     new_tokens = _lengths(random, mean_new_tokens, float(requests.length_spread), count)
     prefix_tokens = math.floor(float(requests.prefix_share) * float(requests.prompt_tokens))
     history = np.cumsum(new_tokens + base.answer) - new_tokens - base.answer
@@ -201,7 +201,7 @@ def read(path: str | Path) -> RequestList:
     Raises:
         InputError: for a file, a column or a cell that cannot be used, with its line.
     """
-    lines = csv.reader(io.StringIO(inputs.text(path, _ALLOWED, limit=inputs.TABLE, unpack=True)))
+    lines = csv.reader(io.StringIO(inputs.text(path, _ALLOWED, limit=inputs.MAX_TABLE_BYTES, unpack=True)))
     head = [name.strip() for name in next(lines, [])]
     for name in head:
         if name not in COLUMNS:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.doors.serving import meeting
+from dse.doors.serving import coupled_ranks
 from dse.errors import InputError
 from dse.lab.simulator.limits import SchedulerLimits, scheduler_limits
 from dse.lab.simulator.load import Floats, Integers, RequestList, draw_requests
@@ -92,7 +92,7 @@ def simulate(
         if n_in_flight:
             rank_requests = _in_steady_state(rank_requests, n_in_flight, seed)
         schedulers.append(Scheduler(limits, table, rank_requests, n_in_flight, keep))
-    n_meeting, expert_share = meeting(design)
+    n_meeting, expert_share = coupled_ranks(design)
     results = (
         [
             result

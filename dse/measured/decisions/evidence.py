@@ -30,7 +30,7 @@ from dse.measured.uncertainty.rows import choice_of
 from dse.types import Design
 
 #: Standard deviation of the log of a run that is repeated: clocks and congestion.
-RUN = 0.02
+RUN_DEVIATION = 0.02
 
 #: Measured over predicted from which a run is rather a mistake of its unit.
 _MAX_RATIO = 10.0
@@ -121,7 +121,7 @@ def figure_of_row(c: Comparison) -> tuple[str, float]:
     return (c.metric, c.measured) if study.residuals else (study.objective, step_time(c))
 
 
-def read(tables: Sequence[str | Path], study: Study) -> Evidence:
+def read_evidence(tables: Sequence[str | Path], study: Study) -> Evidence:
     """Read tables of measured rows as evidence.
 
     Args:
@@ -172,9 +172,9 @@ def condition(prior: Posterior, evidence: Evidence) -> PosteriorUpdate:
     row_matrix = np.array([[row_effects.get(key, 0.0) for key in keys] for row_effects in effects])
     design_matrix = np.zeros((len(prior.logs), len(keys)))
     design_matrix[:, : len(prior.effects)] = prior.matrix
-    gain = gain_of(row_matrix, np.full(len(errors), RUN))
+    gain = gain_of(row_matrix, np.full(len(errors), RUN_DEVIATION))
     reduced_matrix = design_matrix @ (np.eye(len(keys)) - gain @ row_matrix)
-    noise = RUN * np.array([normal_draws(f"run {j}") for j in range(len(errors))])
+    noise = RUN_DEVIATION * np.array([normal_draws(f"run {j}") for j in range(len(errors))])
     residuals = (
         errors[:, None] - row_matrix @ np.array([factor_draws(key) for key in keys]).reshape(len(keys), DRAWS) - noise
     )

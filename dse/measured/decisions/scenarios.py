@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.designs import catalog
-from dse.designs.leaves import known_leaves, leaf, leaf_path, replace
+from dse.designs.leaves import all_leaves, leaf, leaf_path, replace
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io import inputs, toml
@@ -41,7 +41,7 @@ class Scenario(NamedTuple):
 def read_scenarios(path: Path) -> list[Scenario]:
     """Read scenarios of a TOML file, one table of leaf values and ``weight`` each."""
     scenarios = []
-    for name, values in toml.parsed(inputs.text(path, "a TOML file"), str(path)).items():
+    for name, values in toml.parse(inputs.text(path, "a TOML file"), str(path)).items():
         if not isinstance(values, dict):
             raise InputError(f"{path}: {name}", repr(values), "tables of values", f'write ["name"] over {name} = …')
         weight = values.pop("weight", 1.0)
@@ -51,7 +51,7 @@ def read_scenarios(path: Path) -> list[Scenario]:
     return scenarios
 
 
-def parsed(text: str) -> list[Scenario]:
+def parse_scenarios(text: str) -> list[Scenario]:
     """Parse scenarios of an option: a TOML file, or ``NAME: LEAF=VALUE, …``.
 
     Args:
@@ -117,7 +117,7 @@ def _with_leaf(design: Design, path: str, text: Any, where: str) -> Design:
     for end in range(1, len(fields)):
         if leaf(design, ".".join(fields[:end])) is None:
             return design
-    leaf_info = known_leaves()[path]
+    leaf_info = all_leaves()[path]
     if isinstance(text, str) and (relative_match := _RELATIVE.fullmatch(text.strip())):
         factor = (
             float(relative_match["factor"])

@@ -8,7 +8,7 @@ from dse.measured.kernels.exchanges import INTER_NODE_SUFFIX
 from dse.measured.kernels.kernel import Kernel
 from dse.measured.kernels.platforms import PLATFORMS
 from dse.measured.names import resolve_accelerator
-from dse.measured.table import Row, Skip, number
+from dse.measured.table import Row, Skip, nonnegative_number
 from dse.types import Precision
 
 #: Column found only in tables of one kind → reader of a row.
@@ -71,7 +71,7 @@ def read(row: Row, kind: str) -> list[Kernel]:
 
 
 def _seconds(row: Row, column: str) -> float:
-    value = 1e-3 * number(row, column)
+    value = 1e-3 * nonnegative_number(row, column)
     if value <= 0.0:
         raise Skip("no usable measured value", column)
     return value
@@ -85,12 +85,12 @@ def _precision(row: Row, column: str = "dtype") -> float:
 
 
 def _gemm_sizes(row: Row) -> tuple[float, float, float]:
-    return number(row, "m"), number(row, "n"), number(row, "k")
+    return nonnegative_number(row, "m"), nonnegative_number(row, "n"), nonnegative_number(row, "k")
 
 
 def _timed_and_powered(kernel: Kernel, row: Row) -> list[Kernel]:
     """Return a timed kernel, and the same kernel with its power where measured."""
-    watts = number(row, "power_w", 0.0)
+    watts = nonnegative_number(row, "power_w", 0.0)
     return [kernel, kernel.with_power(watts)] if watts > 0.0 else [kernel]
 
 
@@ -118,23 +118,23 @@ def read_attention(row: Row) -> list[Kernel]:
     """Read attention of full sequences (``step`` 0), or of one token over ``step`` cached tokens."""
     if row.get("attn_dtype") not in ("bfloat16", "float16", "bf16", "fp16", ""):
         raise Skip("unknown number format", row.get("attn_dtype"))
-    if number(row, "beam_width", 1.0) != 1.0:
+    if nonnegative_number(row, "beam_width", 1.0) != 1.0:
         raise Skip("beam search is not modelled")
     cache = row.get("kv_cache_dtype") or "bfloat16"
     if cache not in PRECISIONS:
         raise Skip("unknown number format", cache)
-    step, query_tokens = number(row, "step", 0.0), number(row, "isl", 1.0)
+    step, query_tokens = nonnegative_number(row, "step", 0.0), nonnegative_number(row, "isl", 1.0)
     if step > 0.0 and query_tokens > 1.0:
         raise Skip("a cached prefix is not modelled")
     is_prefill = step == 0.0
     is_triton = "triton" in row.get("kernel_source")
     values = (
-        number(row, "batch_size"),
+        nonnegative_number(row, "batch_size"),
         query_tokens if is_prefill else step,
-        number(row, "num_heads"),
-        number(row, "num_key_value_heads"),
-        number(row, "head_dim", 128.0),
-        number(row, "window_size", 0.0),
+        nonnegative_number(row, "num_heads"),
+        nonnegative_number(row, "num_key_value_heads"),
+        nonnegative_number(row, "head_dim", 128.0),
+        nonnegative_number(row, "window_size", 0.0),
         1.0 if "8" in cache and "fp8" in cache else 2.0,
         float(is_prefill),
         TRITON_COMPUTE if is_triton else 1.0,
@@ -152,20 +152,20 @@ def read_collective(row: Row) -> list[Kernel]:
     operation = float(OPERATIONS.index(name))
     if row.get("num_workers"):
         return [_platform_kernel(row, operation, name)]
-    members, device = number(row, "num_gpus"), resolve_accelerator(row.get("system"))
-    local = min(number(row, "devices_per_node", members), members)
-    values = (operation, number(row, "bytes"), members, local, 0.0)
+    members, device = nonnegative_number(row, "num_gpus"), resolve_accelerator(row.get("system"))
+    local = min(nonnegative_number(row, "devices_per_node", members), members)
+    values = (operation, nonnegative_number(row, "bytes"), members, local, 0.0)
     return [Kernel("collective", device, values, _seconds(row, "latency_ms"), name)]
 
 
 def _platform_kernel(row: Row, operation: float, name: str) -> Kernel:
     """Return a collective of ``num_workers`` devices, ``devices_per_node`` of them in a node."""
-    members, local = number(row, "num_workers"), number(row, "devices_per_node")
+    members, local = nonnegative_number(row, "num_workers"), nonnegative_number(row, "devices_per_node")
     one_per_node = f"{row.get('platform')} apart"
     device = one_per_node if local == 1.0 and one_per_node in PLATFORMS else row.get("platform")
     if device not in PLATFORMS:
         raise Skip("unknown platform", device)
-    values = (operation, number(row, "bytes"), members, min(local, members, PLATFORMS[device].local), 0.0)
+    values = (operation, nonnegative_number(row, "bytes"), members, min(local, members, PLATFORMS[device].local), 0.0)
     return Kernel("collective", device, values, _seconds(row, "median_ms"), name)
 
 
@@ -173,7 +173,7 @@ def read_direct(row: Row) -> list[Kernel]:
     """Read a framework's all-reduce, in a graph or in single launches (``…_eager``)."""
     eager = 1.0 if "eager" in row.get("kernel_source") else 0.0
     lean = 1.0 if "trtllm" in row.get("kernel_source").lower() else 0.0
-    values = (number(row, "bytes"), number(row, "num_gpus"), eager, lean)
+    values = (nonnegative_number(row, "bytes"), nonnegative_number(row, "num_gpus"), eager, lean)
     label = "eager" if eager else "graph"
     return [Kernel("direct", resolve_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), label)]
 
@@ -210,9 +210,13 @@ def read_operator(row: Row) -> list[Kernel]:
 
 def _layer_operator(row: Row) -> list[Kernel]:
     device, op, seconds = resolve_accelerator(row.get("gpu")), row.get("op"), _seconds(row, "median_ms")
-    tokens, tp = number(row, "num_tokens"), number(row, "tp")
-    hidden, heads, kv_heads = number(row, "n_embd"), number(row, "n_head"), number(row, "n_kv_head")
-    ffn_columns, gated = number(row, "n_expanded_embd") / tp, number(row, "gated", 0.0)
+    tokens, tp = nonnegative_number(row, "num_tokens"), nonnegative_number(row, "tp")
+    hidden, heads, kv_heads = (
+        nonnegative_number(row, "n_embd"),
+        nonnegative_number(row, "n_head"),
+        nonnegative_number(row, "n_kv_head"),
+    )
+    ffn_columns, gated = nonnegative_number(row, "n_expanded_embd") / tp, nonnegative_number(row, "gated", 0.0)
     query_columns, kv_columns = hidden / tp, (hidden / heads) * kv_heads / tp
     products = {
         "attn_pre_proj": (query_columns + 2.0 * kv_columns, hidden), "attn_post_proj": (hidden, query_columns),
@@ -239,17 +243,17 @@ def _single_operator(row: Row) -> list[Kernel]:
     op, name = row.get("op"), row.get("device")
     if op.startswith("allreduce") and "x" in name:
         device, members = name.split("x")
-        values = (0.0, number(row, "m"), float(members), float(members), 0.0)
+        values = (0.0, nonnegative_number(row, "m"), float(members), float(members), 0.0)
         return [Kernel("collective", resolve_accelerator(device), values, _seconds(row, "latency_ms"), "all_reduce")]
     if ":" in op or not row.get("m"):
         raise Skip("parts of a layer without their shape")
     device, seconds = resolve_accelerator(name), _seconds(row, "latency_ms")
     if op.startswith("matmul"):
-        sizes = (number(row, "m"), number(row, "n2"), number(row, "n_or_k1"))
+        sizes = (nonnegative_number(row, "m"), nonnegative_number(row, "n2"), nonnegative_number(row, "n_or_k1"))
         return [Kernel("gemm", device, (*sizes, float(Precision.fp16), 0.0, 1.0), seconds, op)]
     if op not in OPERATOR_LAUNCH:
         raise Skip("unknown operator", op)
-    elements = number(row, "m") * number(row, "n_or_k1", 1.0)
+    elements = nonnegative_number(row, "m") * nonnegative_number(row, "n_or_k1", 1.0)
     return [Kernel("vector", device, (4.0 * elements, COPY_RATE, OPERATOR_LAUNCH[op]), seconds, op)]
 
 
@@ -259,13 +263,13 @@ DISPATCH_BYTES, COMBINE_BYTES = 1.0 + 4.0 / 128.0, 2.0
 
 def read_exchange(row: Row) -> list[Kernel]:
     """Read dispatch and combine of tokens, by the kernels for many (``normal``) or few tokens (``ll``)."""
-    nodes, is_low_latency = number(row, "node_num"), row.get("mode") == "ll"
+    nodes, is_low_latency = nonnegative_number(row, "node_num"), row.get("mode") == "ll"
     device = resolve_accelerator(row.get("system")) + (INTER_NODE_SUFFIX if nodes > 1.0 else "")
-    tokens, top_k, hidden = (number(row, name) for name in ("num_token", "num_topk", "hidden_size"))
+    tokens, top_k, hidden = (nonnegative_number(row, name) for name in ("num_token", "num_topk", "hidden_size"))
     kernels = []
     for phase, bytes_per_element in {"dispatch": DISPATCH_BYTES, "combine": COMBINE_BYTES}.items():
         column = f"{phase}_avg_t_us" if is_low_latency else f"{phase}_transmit_us"
-        cores = 1.0 if is_low_latency else number(row, f"{phase}_sms")
+        cores = 1.0 if is_low_latency else nonnegative_number(row, f"{phase}_sms")
         values = (
             float(phase == "combine"),
             float(is_low_latency),

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from dse.designs import calibrated, catalog
 from dse.designs.leaves import leaf_path
 from dse.errors import InputError, unknown_name
-from dse.measured.columns import READ, SERVED
+from dse.measured.columns import SERVING_COLUMNS, STEP_COLUMNS
 from dse.measured.profiles import (
     collectives,
     engine_start,
@@ -207,7 +207,11 @@ def _command_cells(command: str) -> dict[str, str]:
 
 #: Columns that may be stated, of all kinds of tables.
 COLUMNS = frozenset(
-    (*itertools.chain.from_iterable(header.names for header in (*READ, *SERVED)), "collective", "num_gpus")
+    (
+        *itertools.chain.from_iterable(header.names for header in (*STEP_COLUMNS, *SERVING_COLUMNS)),
+        "collective",
+        "num_gpus",
+    )
 ) - {"metric", "value", "unit", "source", "config_id"}
 
 

@@ -184,7 +184,7 @@ class Database:
 @contextlib.contextmanager
 def open_database(path: Path, limit: int, allowed: str) -> Iterator[Database]:
     """Open a database of at most ``limit`` bytes, or raise InputError for a damaged or costly one."""
-    inputs.checked(path, limit, allowed)
+    inputs.check_input(path, limit, allowed)
     database: Database | None = None
     try:
         database = Database(path, allowed)

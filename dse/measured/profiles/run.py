@@ -101,7 +101,7 @@ def slower_rank(first: list[Figure], second: list[Figure]) -> list[Figure]:
 def open_file(path: Path, limit: int) -> IO[bytes]:
     """Open a regular file of at most ``limit`` bytes, unpacked where its name ends in ``.gz``."""
     try:
-        path = inputs.checked(path, limit, ALLOWED)
+        path = inputs.check_input(path, limit, ALLOWED)
         return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
     except OSError as error:
         raise InputError(str(path), error.strerror or str(error), ALLOWED, "check the path") from None
@@ -111,11 +111,11 @@ def read_blocks(path: Path, limit: int, size: int = 1 << 20) -> Iterator[bytes]:
     """Yield unpacked content block by block, or raise InputError for a damaged file or more than ``limit`` bytes."""
     n_bytes = 0
     with open_file(path, limit) as file:
-        max_bytes = inputs.unpacked(path, limit, ALLOWED)
+        max_bytes = inputs.max_unpacked_bytes(path, limit, ALLOWED)
         while block := _block(file, path, size):
             n_bytes += len(block)
             if n_bytes > max_bytes < limit:
-                raise inputs.bomb(path, ALLOWED)
+                raise inputs.archive_error(path, ALLOWED)
             if n_bytes > limit:
                 raise InputError(str(path), f"more than {limit >> 20:,} MiB", ALLOWED, "give a shorter run, or its end")
             yield block
@@ -135,7 +135,7 @@ _CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a log without codes of terminals, with what is not UTF-8 replaced."""
     remainder = b""
-    for block in read_blocks(path, inputs.TABLE):
+    for block in read_blocks(path, inputs.MAX_TABLE_BYTES):
         *complete_lines, remainder = (remainder + block).replace(b"\r", b"\n").split(b"\n")
         for line in complete_lines:
             yield _CODES.sub("", line[:_LINE].decode("utf-8", "replace"))

@@ -65,7 +65,7 @@ def _documents(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the JSON documents of a file."""
     decoder, content = (
         json.JSONDecoder(),
-        b"".join(read_blocks(path, inputs.TABLE)).decode("utf-8-sig", "replace").rstrip(),
+        b"".join(read_blocks(path, inputs.MAX_TABLE_BYTES)).decode("utf-8-sig", "replace").rstrip(),
     )
     position = 0
     while position < len(content):

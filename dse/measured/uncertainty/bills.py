@@ -19,13 +19,13 @@ import numpy as np
 
 from dse.designs import catalog
 from dse.designs.catalog.load import parse
-from dse.designs.leaves import known_leaves, leaf, replace
-from dse.designs.records import MADE
+from dse.designs.leaves import all_leaves, leaf, replace
+from dse.designs.records import MANUFACTURE
 from dse.doors.study import Study
-from dse.measured.prediction import by_structure, evaluate_many, evaluate_stack
+from dse.measured.prediction import evaluate_batch, evaluate_many, group_by_structure
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.distance import Levels
-from dse.types import Design, Emissions, Load, Made, Prices, Reliability
+from dse.types import Design, Emissions, Load, Manufacture, Prices, Reliability
 
 #: Metric → the part of the design that its prices stand in; those of a run, of a token and per dollar take time.
 _TIME_DEPENDENT = {
@@ -40,7 +40,7 @@ _TIME_INDEPENDENT = {
 METRICS = _TIME_DEPENDENT | _TIME_INDEPENDENT
 
 #: Price of an accelerator as sold; of a generated one the seller's margin.
-DEVICE, MARGIN = f"{MADE}.price", f"{MADE}.margin"
+DEVICE, MARGIN = f"{MANUFACTURE}.price", f"{MANUFACTURE}.margin"
 
 #: Kind of prices → how their leaves begin, and the one that is paid for energy.
 _LEAVES = {
@@ -63,7 +63,7 @@ class PriceSensitivity(NamedTuple):
 def add_money_records(design: Design, study: Study, device_price: float | None = None) -> Design:
     """Return the design with default records of money, carbon and failures where it has none, and its price."""
     system = design.system
-    accelerator = dataclasses.replace(system.accelerator, made=system.accelerator.made or Made())
+    accelerator = dataclasses.replace(system.accelerator, made=system.accelerator.made or Manufacture())
     is_training = study.name == "training"
     full_system = dataclasses.replace(
         system,
@@ -91,7 +91,7 @@ def price_spreads(design: Design, kind: str, accelerator: str, fixed_paths: Coll
     """
     table = parse(catalog.catalog_root() / "prices.toml")
     spread_by_path = {}
-    for path, leaf_info in known_leaves().items():
+    for path, leaf_info in all_leaves().items():
         is_exact = "enum" in leaf_info or path.rpartition(".")[2] in _EXACT or path in fixed_paths
         if (
             is_exact
@@ -126,7 +126,7 @@ def _device_price_spread(table: Mapping[str, Any], accelerator: str) -> float:
     """Return the spread of an accelerator's price: by its file's confidence, else that of the rule in its place."""
     if not accelerator:
         return float(table["device"]["watts"])
-    price_record = catalog.made(accelerator)
+    price_record = catalog.manufacture(accelerator)
     if not price_record["price"]:
         return float(table["device"]["dies" if price_record["logic_area"] else "watts"])
     values = catalog.entry("accelerator", accelerator).values
@@ -169,8 +169,8 @@ def price_sensitivities(
     ]
     paths = list(dict.fromkeys(path for combined in uncertainties for path in combined.spreads))
     sensitivities: list[dict[str, PriceSensitivity]] = [{} for _ in designs]
-    for indices, batch in by_structure(full_designs):
-        values = evaluate_stack(
+    for indices, batch in group_by_structure(full_designs):
+        values = evaluate_batch(
             uncertainty.perturbed_copies(batch, [uncertainties[index] for index in indices], paths), study
         )
         for name in metric_names:

@@ -28,7 +28,7 @@ SOFTWARE = ("source", "stack", "framework")
 MODEL = ("family", "kind")
 
 #: Level → in words.
-WORDS = {
+PART_DESCRIPTIONS = {
     "home": "what rows of the stack leave open", "level": "level of the stack",
     "parameters": "spread of the fitted parameters",
     "experts": "spread of the parameters of experts", "engine": "spread of the engine's parameters",
@@ -97,7 +97,7 @@ def architecture_kind(workload: Workload) -> str:
     return "dense" if workload.experts is None else "mixture" if workload.latent is None else "latent mixture"
 
 
-def family_of(model: str) -> str:
+def model_family(model: str) -> str:
     """Return the first word of a model's name, "" for none.
 
     Args:
@@ -126,7 +126,7 @@ def place_of(stack: str, accelerator: str, workload: Workload, model: str) -> Pl
         accelerator,
         *generation_and_vendor(accelerator),
         architecture_kind(workload),
-        family_of(model),
+        model_family(model),
     )
 
 
@@ -186,7 +186,7 @@ def _rows_of(stack: str) -> Iterable[Place]:
                 yield Place(stack, framework_of(stack), chip, *generation_and_vendor(chip), kind, family)
 
 
-def levels_of(
+def design_levels(
     stack: str, accelerator: str, design: Design, model: str = "", is_new_source: bool = False, excluded_stack: str = ""
 ) -> Levels:
     """Return the levels at which a design differs from the measured rows of stacks of its kind.
@@ -235,7 +235,7 @@ def memory_parts(stack: str, spread: float) -> dict[str, float]:
 FIGURE_GROUPS = dict.fromkeys(("token", "latency", "rate", "energy"), "serving")
 
 
-def shared(part: str, figure: str = "step") -> tuple[float, float]:
+def common_shares(part: str, figure: str = "step") -> tuple[float, float]:
     """Return the shares of a part's variance that designs alike in it share, and that those of one model share.
 
     Args:
@@ -262,7 +262,7 @@ def estimate_spread(kind: str) -> float:
     return float(_table()["estimates"][kind])
 
 
-def freedom() -> float:
+def degrees_of_freedom() -> float:
     """Return the degrees of freedom of Student's t whose tails log errors have."""
     return float(_table()["tail"]["freedom"])
 

@@ -23,7 +23,7 @@ def has_interval(metric: str, study: Study) -> bool:
     return metric in study.units and (figure_of(metric, study) is not None or metric in bills.METRICS)
 
 
-class Judged(NamedTuple):
+class DesignIntervals(NamedTuple):
     """Intervals of a design's metrics, and the parts of their log errors."""
 
     bounds: dict[str, MetricInterval]
@@ -45,7 +45,7 @@ def intervals(
     model: str = "",
     system: str = "",
     fixed_paths: Collection[str] = (),
-) -> Judged:
+) -> DesignIntervals:
     """Return the 80 % intervals of the metrics that have one.
 
     Args:
@@ -62,4 +62,4 @@ def intervals(
     posterior_by_metric = posteriors([choice], [name for name in metrics if has_interval(name, study)], study)
     parts = {name: metric_posterior.parts(0) for name, metric_posterior in posterior_by_metric.items()}
     bounds = {name: ends for name, metric_parts in parts.items() if (ends := interval(metrics[name], metric_parts))}
-    return Judged(bounds, {name: parts[name] for name in bounds})
+    return DesignIntervals(bounds, {name: parts[name] for name in bounds})

@@ -8,25 +8,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.measured.prediction import by_structure
+from dse.measured.prediction import group_by_structure
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.parts import Uncertainty
-from dse.measured.uncertainty.spreads import Spreads, total
+from dse.measured.uncertainty.spreads import Spreads, total_deviation
 from dse.model.links import reach_in
 from dse.model.machine import collectives
 from dse.model.machine.rates import rates_of
 from dse.model.machine.roofline import isolated_time
 from dse.model.machine.routes import Route
 from dse.model.machine.technology import generated
-from dse.model.serving.kernels import rates_alone
+from dse.model.serving.kernels import isolated_rates
 from dse.types import Collective, Design, Group, MessageKind, OperatorKind, Scalar, System, Work
 
 #: Standard deviation of the model's own log error of an isolated kernel, which one shape cannot average out: median
 #: errors of held-out shapes (6.5, 9.3 and 6.8 %: hw_catalog/kernels/generic.toml) over 0.6745.
-OWN_ERROR = {"gemm": 0.096, "attention": 0.138, "collective": 0.10}
+MODEL_ERROR = {"gemm": 0.096, "attention": 0.138, "collective": 0.10}
 
 
-def kernel(kind: OperatorKind, work: Work, precision: float, serves: bool = False) -> Callable[[System], Scalar]:
+def kernel_time(kind: OperatorKind, work: Work, precision: float, serves: bool = False) -> Callable[[System], Scalar]:
     """Return the function of a system that gives the seconds of an isolated kernel.
 
     Args:
@@ -42,13 +42,13 @@ def kernel(kind: OperatorKind, work: Work, precision: float, serves: bool = Fals
     def seconds(system: System) -> Scalar:
         """Return the seconds of the kernel on a system."""
         device = system.accelerator
-        rates = (rates_alone if serves else rates_of)(device, jnp.float32(precision))
+        rates = (isolated_rates if serves else rates_of)(device, jnp.float32(precision))
         return isolated_time(kind, work, rates) + rates.kernels.kernel_floor
 
     return seconds
 
 
-def collective(kind: MessageKind, n_bytes: float, members: float) -> Callable[[System], Scalar]:
+def collective_time(kind: MessageKind, n_bytes: float, members: float) -> Callable[[System], Scalar]:
     """Return the function of a system that gives the seconds of a collective among neighbours.
 
     Args:
@@ -68,7 +68,7 @@ def collective(kind: MessageKind, n_bytes: float, members: float) -> Callable[[S
     return seconds
 
 
-def moved_times(
+def perturbed_times(
     base: Design, spreads: Spreads, time_functions: Sequence[Callable[[System], Scalar]]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the logarithms of times on a design's system and their changes by factor.
@@ -80,8 +80,8 @@ def moved_times(
         spreads: of leaves of its system.
         time_functions: seconds of kernels on a system.
     """
-    ((_, batch),) = by_structure([base])
-    widths = Uncertainty({path: total(factors) for path, factors in spreads.items()}, 0.0)
+    ((_, batch),) = group_by_structure([base])
+    widths = Uncertainty({path: total_deviation(factors) for path, factors in spreads.items()}, 0.0)
     perturbed = uncertainty.perturbed_copies(batch, [widths], list(spreads))
     seconds = jax.vmap(
         lambda design: jnp.stack([jnp.asarray(time_of(generated(design).system)) for time_of in time_functions])

@@ -25,7 +25,7 @@ import jax
 import numpy as np
 
 from dse.designs import catalog
-from dse.designs.leaves import known_leaves, leaf, leaves, replace
+from dse.designs.leaves import all_leaves, leaf, leaves, replace
 from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
 from dse.measured.uncertainty import distance
@@ -33,7 +33,7 @@ from dse.measured.uncertainty.distance import Levels
 from dse.types import Design
 
 #: Default probability of an interval.
-SHARE = 0.8
+COVERAGE = 0.8
 
 
 class Uncertainty(NamedTuple):
@@ -64,7 +64,7 @@ def _software_leaves() -> dict[str, str]:
     return {path.rpartition(".")[2]: path for path in leaves() if path.startswith("software.")}
 
 
-def quantile(share: float = SHARE) -> float:
+def quantile(share: float = COVERAGE) -> float:
     """Return the standard deviations to either side that cover ``share`` of a normal distribution.
 
     Args:
@@ -113,12 +113,12 @@ class Perturbations(NamedTuple):
 
 def perturb(designs: Sequence[Design], uncertainties: Sequence[Uncertainty], study: Study = TRAINING) -> Perturbations:
     """Evaluate every design with each parameter of its spreads a spread more and less."""
-    from dse.measured.prediction import by_structure, evaluate_stack
+    from dse.measured.prediction import evaluate_batch, group_by_structure
 
     paths = list(dict.fromkeys(path for uncertainty in uncertainties for path in uncertainty.spreads))
     parts = [
-        (indices, evaluate_stack(perturbed_copies(batch, [uncertainties[i] for i in indices], paths), study))
-        for indices, batch in by_structure(designs)
+        (indices, evaluate_batch(perturbed_copies(batch, [uncertainties[i] for i in indices], paths), study))
+        for indices, batch in group_by_structure(designs)
     ]
     return Perturbations(paths, len(designs), parts)
 
@@ -131,10 +131,10 @@ def perturbed_copies(batch: Design, uncertainties: Sequence[Uncertainty], paths:
         powers = np.zeros((len(uncertainties), n_copies))
         powers[:, 1 + 2 * index], powers[:, 2 + 2 * index] = 1.0, -1.0
         columns[path] = np.array([[uncertainty.spreads.get(path, 0.0)] for uncertainty in uncertainties]) * powers
-    return scaled(batch, columns)
+    return scale_leaves(batch, columns)
 
 
-def scaled(batch: Design, logs: Mapping[str, np.ndarray]) -> Design:
+def scale_leaves(batch: Design, logs: Mapping[str, np.ndarray]) -> Design:
     """Return copies of each design of a batch with leaves changed by logarithms, in their bounds.
 
     Args:
@@ -147,7 +147,7 @@ def scaled(batch: Design, logs: Mapping[str, np.ndarray]) -> Design:
     n_copies = next((log_factors.shape[1] for log_factors in logs.values()), 1)
     repeated = jax.tree.map(lambda values: np.repeat(values, n_copies), batch)
     columns = {
-        path: np.minimum(leaf(repeated, path) * np.exp(log_factors).reshape(-1), known_leaves()[path]["bounds"].high)
+        path: np.minimum(leaf(repeated, path) * np.exp(log_factors).reshape(-1), all_leaves()[path]["bounds"].high)
         for path, log_factors in logs.items()
         if np.any(log_factors)
     }
@@ -260,7 +260,7 @@ def subtract_leaf_variance(parts: Mapping[str, float], leaf_deviations: Mapping[
             home_deviations |= group_deviations
     variance, home_variance = sum(deviation**2 for deviation in home_deviations.values()), parts.get("home", 0.0) ** 2
     if variance:
-        home_scale = min(1.0, math.sqrt(distance.shared("home")[0] * home_variance / variance))
+        home_scale = min(1.0, math.sqrt(distance.common_shares("home")[0] * home_variance / variance))
         scales |= dict.fromkeys(home_deviations, home_scale)
         if home_variance:
             _subtract_variance(remaining, ("home",), home_scale**2 * variance)
@@ -277,7 +277,7 @@ def _subtract_variance(deviations: dict[str, float], levels: Sequence[str], vari
         deviations[level] *= math.sqrt(max(1.0 - variance / level_variance, 0.0)) if level_variance else 0.0
 
 
-def half_width(error_parts: Mapping[str, float], share: float = SHARE) -> float:
+def half_width(error_parts: Mapping[str, float], share: float = COVERAGE) -> float:
     """Return the half-width of the interval of a log error of these parts."""
     return quantile(share) * math.hypot(*error_parts.values())
 

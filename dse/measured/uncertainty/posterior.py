@@ -36,7 +36,7 @@ from dse.measured.uncertainty.parts import (
     quantile,
     subtract_leaf_variance,
 )
-from dse.measured.uncertainty.spreads import Factor, Spreads, group_of, spreads_of, total, within
+from dse.measured.uncertainty.spreads import Factor, Spreads, group_of, present_spreads, spreads_of, total_deviation
 from dse.types import Design
 
 #: Draws of every design: over seeds a probability of 15 % varies by 0.7 points, by 1.9 where there are 200 at random.
@@ -119,14 +119,14 @@ class Posterior(NamedTuple):
 
     def _fill_model_draws(self, log_metrics: np.ndarray, design_range: range) -> None:
         """Fill the rows of some designs in place."""
-        from dse.measured.prediction import by_structure, evaluate_stack
+        from dse.measured.prediction import evaluate_batch, group_by_structure
 
-        for positions, batch in by_structure([self.choices[i].design for i in design_range]):
+        for positions, batch in group_by_structure([self.choices[i].design for i in design_range]):
             indices = [design_range[position] for position in positions]
             paths = list(dict.fromkeys(path for i in indices for path in self.spreads[i]))
             logs = {path: np.array([_leaf_draws(self.spreads[i].get(path, ())) for i in indices]) for path in paths}
             if paths:
-                metrics = evaluate_stack(uncertainty.scaled(batch, logs), self.study)
+                metrics = evaluate_batch(uncertainty.scale_leaves(batch, logs), self.study)
                 with np.errstate(divide="ignore", invalid="ignore"):
                     values = np.log(np.asarray(getattr(metrics, self.metric), float)).reshape(len(indices), DRAWS)
                 log_metrics[indices] = np.where(np.isfinite(values), values, self.logs[indices][:, None])
@@ -160,10 +160,12 @@ def posteriors(choices: Sequence[Choice], metrics: Sequence[str], study: Study) 
     """
     cached_spreads = functools.lru_cache(maxsize=None)(spreads_of)
     spreads_by_choice = [
-        within(choice.design, cached_spreads(choice.stack, choice.accelerator, choice.system)) for choice in choices
+        present_spreads(choice.design, cached_spreads(choice.stack, choice.accelerator, choice.system))
+        for choice in choices
     ]
     uncertainties = [
-        Uncertainty({path: total(factors) for path, factors in spreads.items()}, 0.0) for spreads in spreads_by_choice
+        Uncertainty({path: total_deviation(factors) for path, factors in spreads.items()}, 0.0)
+        for spreads in spreads_by_choice
     ]
     designs = [choice.design for choice in choices]
     perturbations = perturb(designs, uncertainties, study)
@@ -212,11 +214,13 @@ def _metric_posterior(
         )
         for path, factors in leaf_spreads[-1].items():
             for factor in factors:
-                add(factor.key, path, i, slopes[path] * factor.deviation / total(design_spreads[path]))
+                add(factor.key, path, i, slopes[path] * factor.deviation / total_deviation(design_spreads[path]))
         groups = {group_of(path) for path in design_spreads}
         for part, deviation in reduced.parts.items():
             if part not in groups:
-                kind_share, model_share = (reduced.common_share(part, share) for share in distance.shared(part, figure))
+                kind_share, model_share = (
+                    reduced.common_share(part, share) for share in distance.common_shares(part, figure)
+                )
                 add(shared_key(part, choice), part, i, deviation * math.sqrt(kind_share))
                 add(f"{_PART}{part} {_model_key(choice)}", part, i, deviation * math.sqrt(model_share - kind_share))
                 add(f"{_PART}{part} {i} {choice.name}", part, i, deviation * math.sqrt(1.0 - model_share))
@@ -239,7 +243,7 @@ def reduce_parts(
     """
     levels = choice.at
     if levels is None:
-        levels = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model)
+        levels = distance.design_levels(choice.stack, choice.accelerator, choice.design, choice.model)
     arguments = metric, choice.design, choice.stack, levels, study
     parts = parts_of(*arguments) if sensitivity is None else bills.time_and_energy_parts(sensitivity, *arguments)
     squares = dict[str, float]()
@@ -294,7 +298,7 @@ def factor_draws(key: str) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=4)
-def points(count: int) -> np.ndarray:
+def normal_quantiles(count: int) -> np.ndarray:
     """Return equally probable values of a standard normal, symmetric [count].
 
     Args:
@@ -309,14 +313,14 @@ def normal_draws(key: str) -> np.ndarray:
 
     (A Latin hypercube; McKay, Beckman and Conover, Technometrics 21, 1979.)
     """
-    return np.random.default_rng(zlib.crc32(key.encode())).permutation(points(DRAWS))
+    return np.random.default_rng(zlib.crc32(key.encode())).permutation(normal_quantiles(DRAWS))
 
 
 @functools.lru_cache(maxsize=1)
 def _tail_factors() -> np.ndarray:
     """Return factors common to all errors of a draw, which make normal draws those of Student's t, as wide at 80 %."""
-    rng, freedom = np.random.default_rng(0), distance.freedom()
+    rng, freedom = np.random.default_rng(0), distance.degrees_of_freedom()
     normals = rng.standard_normal(100_000)
     factors = np.sqrt(freedom / rng.chisquare(freedom, 100_000))
-    scale = quantile() / np.quantile(np.abs(normals * factors), uncertainty.SHARE)
+    scale = quantile() / np.quantile(np.abs(normals * factors), uncertainty.COVERAGE)
     return rng.permutation(scale * np.quantile(factors, (np.arange(DRAWS) + 0.5) / DRAWS))

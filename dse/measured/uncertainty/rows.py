@@ -64,7 +64,7 @@ def _choice_at_distance(prediction: Prediction, lookup: Lookup) -> Choice:
     """Return the design of a predicted row at the distance of the row's source."""
     choice = choice_of(prediction, "")
     is_new = not lookup.is_measured(choice.stack, prediction.case.row.source)
-    levels = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model, is_new)
+    levels = distance.design_levels(choice.stack, choice.accelerator, choice.design, choice.model, is_new)
     return choice._replace(at=levels)
 
 

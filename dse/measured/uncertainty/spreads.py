@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dse.designs import catalog
-from dse.designs.catalog.entries import Entry, stated
+from dse.designs.catalog.entries import Entry, file_entry
 from dse.designs.catalog.unverified import UNVERIFIED
-from dse.designs.leaves import known_leaves, leaf, leaves_of
+from dse.designs.leaves import all_leaves, leaf, leaves_of
 from dse.measured.uncertainty import distance
-from dse.types import MEASURED_ALONE, STATED_FOR_BOTH, Design
+from dse.types import MEASURED_ALONE, SHARED_KERNEL_LEAVES, Design
 
 
 class Factor(NamedTuple):
@@ -60,7 +60,7 @@ def group_of(path: str) -> str:
     return next(group for start, group in GROUPS.items() if path.startswith(start))
 
 
-def total(factors: Iterable[Factor]) -> float:
+def total_deviation(factors: Iterable[Factor]) -> float:
     """Return the standard deviation of a leaf's logarithm.
 
     Args:
@@ -69,7 +69,7 @@ def total(factors: Iterable[Factor]) -> float:
     return float(sum(factor.deviation**2 for factor in factors) ** 0.5)
 
 
-def within(design: Design, spreads: Spreads) -> Spreads:
+def present_spreads(design: Design, spreads: Spreads) -> Spreads:
     """Return the spreads of leaves that a design has and that are not zero.
 
     Args:
@@ -95,14 +95,14 @@ def spreads_of(stack: str, accelerator: str = "", system: str = "") -> Spreads:
     if accelerator:
         spreads |= _chip_spreads(accelerator)
         spreads |= _network_spreads(catalog.entry("system", system or accelerator))
-    leaf_info = known_leaves()
+    leaf_info = all_leaves()
     uncertain = {
         path: factors for path, factors in spreads.items() if path in leaf_info and not path.startswith(_EXACT)
     }
     return {
         path: tuple(factor for factor in factors if factor.deviation)
         for path, factors in uncertain.items()
-        if total(factors)
+        if total_deviation(factors)
     }
 
 
@@ -125,7 +125,7 @@ def _deviation(path: str, value: catalog.Sourced) -> float:
     """Return the stated spread of a value, else the width of its confidence."""
     if value.spread:
         return value.spread
-    leaf_info = known_leaves().get(path, {})
+    leaf_info = all_leaves().get(path, {})
     if value.confidence not in UNVERIFIED or not leaf_info or "enum" in leaf_info or leaf_info["bounds"].whole:
         return 0.0
     kind = "share" if leaf_info["bounds"].high <= 1.0 else "time" if leaf_info["units"] == "s" else "rate"
@@ -134,14 +134,14 @@ def _deviation(path: str, value: catalog.Sourced) -> float:
 
 def _chip_spreads(accelerator: str) -> Spreads:
     """Return the spreads of an accelerator's leaves: its own, and those of its kernel files."""
-    entry, chip_entry = catalog.entry("accelerator", accelerator), stated("accelerator", accelerator)
+    entry, chip_entry = catalog.entry("accelerator", accelerator), file_entry("accelerator", accelerator)
     files = list(_kernel_files(str(entry.value("kernels.family", "generic"))))
     is_measured = any(accelerator in value.source for value in files[0].values.values())
     spreads: dict[str, tuple[Factor, ...]] = {}
     for field, value in entry.values.items():
         path = f"system.accelerator.{field}"
         chip_field = (
-            f"kernels.{STATED_FOR_BOTH.get(field.removeprefix('kernels.'))}"  # what the chip itself may say of it
+            f"kernels.{SHARED_KERNEL_LEAVES.get(field.removeprefix('kernels.'))}"  # what the chip itself may say of it
         )
         if chip_field in chip_entry.values:
             deviation = _deviation(f"system.accelerator.{chip_field}", value)

@@ -124,7 +124,7 @@ def step_energy(
         **cores, memory=cache + memory, network=step_joules.network, uncore=uncore, host=host, **overhead._asdict()
     )
 
-    peak, provisioned = (whole_power(board, devices, system) for board in (busy, power_limit(power)))
+    peak, provisioned = (system_power(board, devices, system) for board in (busy, power_limit(power)))
     return StepEnergy(parts, on_device, peak, provisioned)
 
 
@@ -151,7 +151,7 @@ def overhead_energy(system: System, cores: Scalar, memory: Scalar, facility_ener
     return OverheadEnergy(cryogenics, (system.pue - 1.0) * (facility_energy + cryogenics))
 
 
-def whole_power(board: Scalar, devices: Scalar, system: System) -> Scalar:
+def system_power(board: Scalar, devices: Scalar, system: System) -> Scalar:
     """Return the power of ``devices`` at ``board`` W each, with hosts and facility, W.
 
     Args:

@@ -266,7 +266,7 @@ def select_record(condition: Scalar, first: T, second: T) -> T:
     return type(first)(*(jnp.where(condition, *values) for values in zip(first, second, strict=True)))
 
 
-def served_with_failures(design: Design, weights: Scalar, ranks: Scalar) -> dict[str, Scalar]:
+def replica_reliability(design: Design, weights: Scalar, ranks: Scalar) -> dict[str, Scalar]:
     """Return the failures/s of a serving replica, and its availability.
 
     A replica is the ``ranks`` of data parallelism that share experts. Availability ``M / (M + D)``: it is down until
@@ -288,7 +288,7 @@ def served_with_failures(design: Design, weights: Scalar, ranks: Scalar) -> dict
     return dict(time_between_failures=1.0 / rates.total, availability=1.0 / (1.0 + rates.total * down_time))
 
 
-def slowed(reliability: Reliability, devices: Scalar, step: StepTime) -> Scalar:
+def relative_slowdown(reliability: Reliability, devices: Scalar, step: StepTime) -> Scalar:
     """Return the expected relative step time added by slow nodes and congestion.
 
     A job waits for its slowest node: with a share ``s`` of slow ones among its ``n`` nodes, its passes and bubbles take
@@ -325,7 +325,7 @@ def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: 
         r, checkpoint_times(design, device_bytes(layout, work), step, size), rates, step.total
     )
     trained = steps * step.total
-    slower = trained * slowed(r, layout.devices, step)
+    slower = trained * relative_slowdown(r, layout.devices, step)
     parts = {
         "training": trained,
         "stragglers": slower,

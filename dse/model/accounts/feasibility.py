@@ -13,7 +13,7 @@ from dse.model import capabilities, divisibility, links
 from dse.model.choice import divides
 from dse.model.layout import Layout, splits_sequence
 from dse.model.machine.rates import unsupported
-from dse.model.machine.technology import overspent
+from dse.model.machine.technology import exceeds_shares
 from dse.model.work import offload
 from dse.types import Design, Experts, HostTiers, Infeasible, Recompute, Scalar, System
 
@@ -39,7 +39,7 @@ def fits_probability(spread: Scalar, usable: Scalar, memory: Scalar) -> Scalar:
     return 1.0 / (1.0 + jnp.exp(-1.702 * jnp.clip(z, -20.0, 20.0)))
 
 
-def routes(experts: Experts) -> Scalar:
+def routing_exists(experts: Experts) -> Scalar:
     """Return true where a mixture has the experts, groups and rows per token that its router needs."""
     return functools.reduce(operator.and_, experts.kept.values())
 
@@ -50,7 +50,7 @@ def expert_infeasibility(design: Design) -> dict[Infeasible, Scalar]:
     if experts is None or m.experts is None:
         return {}
     degrees = {"tp": m.tp, "dp_replicate": m.dp_replicate, "stage_devices": m.tp * m.cp * m.dp}
-    fits = divisibility.experts_fit({**vars(experts), **vars(m.experts), **degrees}, divides) & routes(experts)
+    fits = divisibility.experts_fit({**vars(experts), **vars(m.experts), **degrees}, divides) & routing_exists(experts)
     unsplit = (m.tp > 1.0) & (splits_sequence(m.sequence_parallel) <= 0.0)
     unmodelled = unsplit | (m.recompute == float(Recompute.selective_op))
     if m.sharding is not None:
@@ -64,7 +64,7 @@ def network_too_small(system: System, tp: Scalar) -> Scalar:
     return functools.reduce(operator.or_, links.faults(system, tp), too_small)
 
 
-class Needed(NamedTuple):
+class RequiredMemory(NamedTuple):
     """Bytes per device needed of each memory."""
 
     memory: Scalar  # of the device
@@ -72,7 +72,7 @@ class Needed(NamedTuple):
     storage: Scalar
 
 
-def infeasible_reason(design: Design, layout: Layout, required: Needed, clock_infeasible: Scalar) -> Scalar:
+def infeasible_reason(design: Design, layout: Layout, required: RequiredMemory, clock_infeasible: Scalar) -> Scalar:
     """Return the bits of :class:`Infeasible`, 0 for a feasible design.
 
     Args:
@@ -85,7 +85,7 @@ def infeasible_reason(design: Design, layout: Layout, required: Needed, clock_in
     sizes = {**vars(w), "n_layers": w.blocks, "n_micro_batches": layout.n_micro_batches}
     stack = {name: getattr(design.software, name) for name in ("splits_hidden", "uneven_layers")}
     fits = divisibility.fits({**sizes, **vars(m), **stack}, divides)
-    missing = capabilities.lacking(vars(m), vars(design.software.can))
+    missing = capabilities.missing_capabilities(vars(m), vars(design.software.can))
     broken = {
         Infeasible.memory: required.memory > usable_memory(design),
         **{reason: ~is_satisfied for reason, is_satisfied in fits.items()},
@@ -107,7 +107,7 @@ def infeasible_reason(design: Design, layout: Layout, required: Needed, clock_in
         ):
             broken[reason] = broken[reason] | ~is_satisfied
     if system.accelerator.chip is not None:
-        broken[Infeasible.chip_shares] = overspent(system.accelerator.chip)
+        broken[Infeasible.chip_shares] = exceeds_shares(system.accelerator.chip)
     if w.is_serving_only:
         broken[Infeasible.layers_unsupported] = True
     if m.tiers is not None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import max_prefer_first
-from dse.types import Accelerator, Made, OperatorKind, Scalar, Work
+from dse.types import Accelerator, Manufacture, OperatorKind, Scalar, Work
 
 #: Kinds of matrix products, whose operands are read by several dies.
 _PRODUCTS = (OperatorKind.matrix, OperatorKind.matrix_16, OperatorKind.grouped)
@@ -35,7 +35,7 @@ def die_links(accelerator: Accelerator) -> DieLinks | None:
 
     Measured rates of chips as sold include their links.
     """
-    chip, manufacturing = accelerator.chip, accelerator.made or Made()
+    chip, manufacturing = accelerator.chip, accelerator.made or Manufacture()
     if chip is None:
         return None
     dies = jnp.where(chip.base_area > 0.0, manufacturing.base_chiplets, manufacturing.chiplets)

@@ -88,7 +88,7 @@ def shared_power(chip: Chip) -> Scalar:
     return jnp.maximum(cooled_power(chip) - chip.board_power, 0.0)
 
 
-def wholes(chip: Chip) -> dict[str, Scalar]:
+def share_sums(chip: Chip) -> dict[str, Scalar]:
     """Return what is shared → sum of its shares, at most 1 for a chip that can be built."""
     return {
         "power": chip.core_power + chip.memory_power + chip.link_power,
@@ -104,9 +104,9 @@ def _periphery_share(chip: Chip) -> Scalar:
     return chip.cache_area + chip.memory_area + chip.link_area
 
 
-def overspent(chip: Chip) -> Scalar:
+def exceeds_shares(chip: Chip) -> Scalar:
     """Return true where shares exceed their whole by more than rounding."""
-    return functools.reduce(jnp.maximum, wholes(chip).values()) > 1.0 + 1e-5
+    return functools.reduce(jnp.maximum, share_sums(chip).values()) > 1.0 + 1e-5
 
 
 def core_memory(chip: Chip) -> Scalar:

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 
 from dse.model.machine.power import power_limit
 from dse.model.machine.rates import reciprocal
-from dse.model.money.device import DeviceParts, making, parts_of, price_of
+from dse.model.money.device import DeviceParts, manufacture, parts_of, price_of
 from dse.model.money.system import YEAR, Spending, capital, spending
-from dse.types import Accelerator, Design, Emissions, Fab, Made, Prices, Process, Scalar, System
+from dse.types import Accelerator, Design, Emissions, Fab, Manufacture, Prices, Process, Scalar, System
 from dse.types.reliability import UNLIMITED
 
 
@@ -60,7 +60,7 @@ def device_carbon(accelerator: Accelerator, emissions: Emissions) -> EmbodiedCar
     by_power = emissions.watt * accelerator.power.tdp
     if not accelerator.has_known_dies:
         return EmbodiedCarbon(by_power, emissions.memory_intensity * accelerator.memory.capacity, 0.0)
-    manufacturing = manufacturing or Made()
+    manufacturing = manufacturing or Manufacture()
     parts = parts_of(accelerator, manufacturing, fab)
     embodied = _carbon_of_parts(parts, manufacturing, fab, emissions)
     if accelerator.is_generated:
@@ -71,9 +71,9 @@ def device_carbon(accelerator: Accelerator, emissions: Emissions) -> EmbodiedCar
     )
 
 
-def _carbon_of_parts(parts: DeviceParts, manufacturing: Made, fab: Fab, emissions: Emissions) -> EmbodiedCarbon:
+def _carbon_of_parts(parts: DeviceParts, manufacturing: Manufacture, fab: Fab, emissions: Emissions) -> EmbodiedCarbon:
     """Return the embodied emissions of dies, memory and package, kg."""
-    products = making(parts, manufacturing, fab)
+    products = manufacture(parts, manufacturing, fab)
     dies = die_carbon(products.linked, products.compute.good, parts.process, emissions)
     dies = dies + die_carbon(parts.base, products.base.good, parts.base_process, emissions)
     carrier_area = jnp.maximum(products.linked, parts.base) + parts.memory_area

@@ -11,7 +11,7 @@ from dse.model.choice import plus, times
 from dse.model.machine.technology import areas, memory_units, repeated_areas, split_area
 from dse.model.money.die import LEAST_YIELD, MOST_SPARE, Die, die
 from dse.model.money.package import PackageCost, PackagedDies, assembly, package
-from dse.types import Accelerator, Assembly, Chip, Fab, LogicNode, Made, Prices, Process, Scalar
+from dse.types import Accelerator, Assembly, Chip, Fab, LogicNode, Manufacture, Prices, Process, Scalar
 
 
 class DesignCost(NamedTuple):
@@ -88,10 +88,10 @@ class DeviceParts(NamedTuple):
     chiplets: Scalar  # compute dies
     links: Scalar  # m^2 that several compute dies have beyond one, mostly links between them
     repeated: tuple[Scalar, Scalar]  # m^2 of a compute and of a base die that repeat designs
-    redundant: Made  # with the blocks and spares of a compute die
+    redundant: Manufacture  # with the blocks and spares of a compute die
 
 
-class Making(NamedTuple):
+class Manufacturing(NamedTuple):
     """Manufacturing of an accelerator from its parts."""
 
     compute: Die
@@ -105,7 +105,7 @@ class Making(NamedTuple):
     nre: tuple[DesignCost, DesignCost, Scalar]  # compute die, base die, package
 
 
-def parts_of(accelerator: Accelerator, manufacturing: Made, fab: Fab) -> DeviceParts:
+def parts_of(accelerator: Accelerator, manufacturing: Manufacture, fab: Fab) -> DeviceParts:
     """Return the dies and memory of an accelerator: of its chip where it is generated, else as its file states.
 
     Memory stacks that do not fit are neither built nor paid. Compute dies are as many as stated, or more so that none
@@ -113,7 +113,7 @@ def parts_of(accelerator: Accelerator, manufacturing: Made, fab: Fab) -> DeviceP
     """
     chip = accelerator.chip
     if chip is None:
-        return stated_parts(manufacturing, fab, accelerator.memory.capacity)
+        return specified_parts(manufacturing, fab, accelerator.memory.capacity)
     chiplets = jnp.maximum(manufacturing.chiplets, chip.die_area / fab.reticle)
     unit, units_built = chip.memory, memory_units(chip)
     price = jnp.where(unit.unit_price > 0.0, unit.unit_price, fab.memory_price * unit.unit_capacity)
@@ -134,7 +134,7 @@ def parts_of(accelerator: Accelerator, manufacturing: Made, fab: Fab) -> DeviceP
     )
 
 
-def stated_parts(manufacturing: Made, fab: Fab, memory_bytes: Scalar) -> DeviceParts:
+def specified_parts(manufacturing: Manufacture, fab: Fab, memory_bytes: Scalar) -> DeviceParts:
     """Return the dies that a file states, with ``memory_bytes`` bytes of memory.
 
     Blocks of a die are designed once.
@@ -163,7 +163,7 @@ def stated_parts(manufacturing: Made, fab: Fab, memory_bytes: Scalar) -> DeviceP
     )
 
 
-def _redundancy(chip: Chip, manufacturing: Made, chiplets: Scalar) -> Made:
+def _redundancy(chip: Chip, manufacturing: Manufacture, chiplets: Scalar) -> Manufacture:
     """Return the blocks and spares of a compute die of a generated chip: as stated, or its cores."""
     cores, has_spares = areas(chip).cores, manufacturing.spare_blocks > 0.0
     blocks = jnp.maximum(cores * chip.node.density / (chip.core_devices * chiplets), 1.0)
@@ -183,7 +183,7 @@ def _as_process(node: LogicNode) -> Process:
     return node
 
 
-def making(parts: DeviceParts, manufacturing: Made, fab: Fab) -> Making:
+def manufacture(parts: DeviceParts, manufacturing: Manufacture, fab: Fab) -> Manufacturing:
     """Return dies, package and designs of an accelerator, whose compute dies, and base dies, have equal areas.
 
     Args:
@@ -216,7 +216,7 @@ def making(parts: DeviceParts, manufacturing: Made, fab: Fab) -> Making:
         die_design(base_unique, base_unique, 1.0, parts.base_process, fab),
         package_design(packaging, package_cost),
     )
-    return Making(
+    return Manufacturing(
         compute,
         base,
         linked_area,
@@ -231,9 +231,9 @@ def making(parts: DeviceParts, manufacturing: Made, fab: Fab) -> Making:
 
 def bill(accelerator: Accelerator) -> Bill:
     """Return the manufacturing cost of ``accelerator`` by part, USD."""
-    manufacturing, fab = accelerator.made or Made(), accelerator.fab or Fab()
+    manufacturing, fab = accelerator.made or Manufacture(), accelerator.fab or Fab()
     parts = parts_of(accelerator, manufacturing, fab)
-    products = making(parts, manufacturing, fab)
+    products = manufacture(parts, manufacturing, fab)
     packaging = assembly(manufacturing.packaging, fab)
     bumps = packaging.bump_price * (products.linked + parts.base)
     dies = products.chiplets * products.compute.cost + products.base_chiplets * products.base.cost + bumps
@@ -269,7 +269,7 @@ def price_of(accelerator: Accelerator, prices: Prices) -> tuple[Scalar, Bill]:
     if not accelerator.has_known_dies:
         return by_power, Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     costs = bill(accelerator)
-    manufacturing = manufacturing or Made()
+    manufacturing = manufacturing or Manufacture()
     cost_price = sum(costs[:-1]) / (1.0 - manufacturing.margin) + costs.design
     if accelerator.is_generated:
         return cost_price, costs

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.types import Fab, Made, Process, Scalar
+from dse.types import Fab, Manufacture, Process, Scalar
 
 _PI = 3.141592653589793
 
@@ -48,7 +48,7 @@ def survival(area: Scalar, defects: Scalar, clustering: Scalar) -> Scalar:
     return jnp.exp(-clustering * jnp.log1p(defects * area / clustering))  # powers of numbers near 1 lose digits
 
 
-def die_yield(area: Scalar, process: Process, fab: Fab, redundancy: Made | None) -> Scalar:
+def die_yield(area: Scalar, process: Process, fab: Fab, redundancy: Manufacture | None) -> Scalar:
     """Return the yield of a die with repair: its area outside of blocks works, and all blocks but the spare ones.
 
     ``Y(A_rest) sum_j<=k C(n, j) (1 - y)^j y^(n - j)`` with the yield ``y`` of one of ``n`` blocks, linear between whole
@@ -70,7 +70,7 @@ def die_yield(area: Scalar, process: Process, fab: Fab, redundancy: Made | None)
     )
 
 
-def die(area: Scalar, process: Process, fab: Fab, redundancy: Made | None) -> Die:
+def die(area: Scalar, process: Process, fab: Fab, redundancy: Manufacture | None) -> Die:
     """Return a die of ``area`` m^2.
 
     A test with coverage ``c`` passes ``Y_t = 1 - (1 - Y) c`` of the dies, of which ``Y / Y_t`` work, at

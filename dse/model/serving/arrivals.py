@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from dse.model.choice import value_or
 from dse.model.queues import waiting_share
-from dse.model.serving.intake import tokens_of_a_step
-from dse.model.serving.steady import Served, continuous_batching, engine_steps
+from dse.model.serving.intake import output_tokens_per_step
+from dse.model.serving.steady import SteadyState, continuous_batching, engine_steps
 from dse.model.serving.work import Rank
 from dse.types import Requests, Scalar, Serving
 
@@ -41,7 +41,7 @@ class Arrivals(NamedTuple):
 class OpenLoop(NamedTuple):
     """An engine whose requests arrive at a rate."""
 
-    steady_state: Served
+    steady_state: SteadyState
     busy_share: Scalar  # share of the time with a request
 
 
@@ -64,7 +64,7 @@ def arrivals_in_flight(rank: Rank, ranks: Scalar, limit: Scalar) -> Arrivals:
     assert requests.request_rate is not None, "asked of open loads alone"
     request_rate, decode_steps = (
         requests.request_rate / ranks,
-        (requests.output_tokens - 1.0) / tokens_of_a_step(serving),
+        (requests.output_tokens - 1.0) / output_tokens_per_step(serving),
     )
     full_state, full_steps = continuous_batching(rank, limit, 1.0, False)
     rho, growth_share = request_rate / full_state.rate, full_steps.sequence_time * limit / full_steps.decode.total
@@ -102,7 +102,9 @@ def arrivals_in_flight(rank: Rank, ranks: Scalar, limit: Scalar) -> Arrivals:
     return Arrivals(request_rate, variation, full_state.rate, jnp.minimum(decoding, limit), in_flight)
 
 
-def open_loop_state(requests: Requests, serving: Serving, state: Served, arrivals: Arrivals, limit: Scalar) -> OpenLoop:
+def open_loop_state(
+    requests: Requests, serving: Serving, state: SteadyState, arrivals: Arrivals, limit: Scalar
+) -> OpenLoop:
     """Return the state at a request rate: that of a constant number in flight, with a wait for one of ``limit`` slots.
 
     The wait is that of a queue with as many servers (:func:`waiting_share`), times the mean of the squared variations
@@ -119,14 +121,16 @@ def open_loop_state(requests: Requests, serving: Serving, state: Served, arrival
     rho, served_rate = arrivals.utilisation, jnp.minimum(arrivals.rate, arrivals.capacity)
     slot_wait_share = waiting_share(jnp.minimum(rho, 1.0), limit)
     slot_wait = mean_variation * slot_wait_share / (arrivals.capacity * jnp.maximum(1.0 - rho, 1e-6))
-    decode_steps = (requests.output_tokens - 1.0) / tokens_of_a_step(serving)
+    decode_steps = (requests.output_tokens - 1.0) / output_tokens_per_step(serving)
     state = _with_random_arrivals(
         requests, serving, state._replace(rate=served_rate, variation=arrivals.variation), decode_steps
     )
     latency = state.waiting + state.prompt + (requests.output_tokens - 1.0) * state.token
     in_flight = jnp.minimum(served_rate * latency, limit)
     busy_share = -jnp.expm1(-in_flight)
-    decoding = jnp.minimum(served_rate * decode_steps * state.token * tokens_of_a_step(serving), limit) / busy_share
+    decoding = (
+        jnp.minimum(served_rate * decode_steps * state.token * output_tokens_per_step(serving), limit) / busy_share
+    )
     waiting = state.waiting + slot_wait
     state = state._replace(
         waiting=waiting, wait_in_slot=state.waiting, running=in_flight, decoding=decoding, wait_fraction=slot_wait_share
@@ -134,7 +138,9 @@ def open_loop_state(requests: Requests, serving: Serving, state: Served, arrival
     return OpenLoop(state, busy_share)
 
 
-def _with_random_arrivals(requests: Requests, serving: Serving, state: Served, decode_steps: Scalar) -> Served:
+def _with_random_arrivals(
+    requests: Requests, serving: Serving, state: SteadyState, decode_steps: Scalar
+) -> SteadyState:
     """Return the state with the waits of prompts that come by chance, beyond those of a constant number in flight.
 
     Long prompts queue: full steps compute one in ``x`` seconds, a share ``rho`` of the time, so one waits for
@@ -153,7 +159,7 @@ def _with_random_arrivals(requests: Requests, serving: Serving, state: Served, d
         state: under a constant number in flight, with the rate and variation of the arrivals.
         decode_steps: steps of an answer after its first token.
     """
-    tokens_per_step, is_separate = tokens_of_a_step(serving), serving.mixed <= 0.0
+    tokens_per_step, is_separate = output_tokens_per_step(serving), serving.mixed <= 0.0
     step = tokens_per_step * state.decode.total
     state = _with_regular_arrivals(state, tokens_per_step, is_separate)
     x = jnp.where(is_separate, state.prompt_time, state.extra_prompt_time + step / state.prompts_per_step)
@@ -197,7 +203,7 @@ def _with_random_arrivals(requests: Requests, serving: Serving, state: Served, d
     )
 
 
-def _with_regular_arrivals(state: Served, tokens_per_step: Scalar, is_separate: Scalar) -> Served:
+def _with_regular_arrivals(state: SteadyState, tokens_per_step: Scalar, is_separate: Scalar) -> SteadyState:
     """Return the state with the step that arrivals of a variation ``v`` below 1 meet, and prompts that share theirs.
 
     Regular arrivals (``v = 0``), ``T`` seconds apart, meet the step of the prompt before, of ``M`` seconds, where it

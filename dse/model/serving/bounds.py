@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from dse.model.accounts.bounds import BoundBy, bound_by, proportional
 from dse.model.machine.roofline import isolated_time
-from dse.model.serving.intake import tokens_of_a_step
+from dse.model.serving.intake import output_tokens_per_step
 from dse.model.serving.stage_pass import stage_pass
-from dse.model.serving.steady import EnginePhase, Phases, Served
+from dse.model.serving.steady import EnginePhase, Phases, SteadyState
 from dse.model.serving.step import with_narrow_formats, without_floors
 from dse.model.serving.work import step_work
 from dse.model.work.ledger import scale_record, sum_over_kernels, sum_records
@@ -34,7 +34,7 @@ def phase_bounds(ranks: Scalar, serving: Serving, engine: Engine, phases: Phases
     return PhaseBounds(*(_step_bounds(ranks, serving, engine, phase) for phase in (phases.decode, phases.mixed)))
 
 
-def token_bounds(serving: Serving, state: Served, steps: PhaseBounds) -> BoundBy:
+def token_bounds(serving: Serving, state: SteadyState, steps: PhaseBounds) -> BoundBy:
     """Return the time per output token by bound, s.
 
     Decode steps and the delay by prompts are divided like the steps they consist of.
@@ -46,7 +46,7 @@ def token_bounds(serving: Serving, state: Served, steps: PhaseBounds) -> BoundBy
         state: latencies of the rank.
         steps: bounds of its kinds of steps.
     """
-    decode = scale_record(1.0 / tokens_of_a_step(serving), steps.decode)
+    decode = scale_record(1.0 / output_tokens_per_step(serving), steps.decode)
     preemption = BoundBy(0.0, 0.0, 0.0, state.preempted)
     return sum_records([decode, proportional(state.prefill, [steps.prefill]), preemption])
 

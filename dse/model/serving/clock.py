@@ -27,7 +27,7 @@ class StageAtClock(NamedTuple):
     violates_limit: Any  # whether even the lowest clock exceeds the power limit
 
 
-def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> StageAtClock:
+def stage_at_power_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> StageAtClock:
     """Return the stage at the clock of its power limit for steps of ``batch``, unchanged without a limit.
 
     Args:

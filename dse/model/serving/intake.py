@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from dse.types import Engine, Load, Requests, Scalar, Serving
 
 
-def tokens_of_a_step(serving: Serving) -> Scalar:
+def output_tokens_per_step(serving: Serving) -> Scalar:
     """Return the output tokens per sequence and step: ``(1 - a^(k + 1)) / (1 - a)`` with k drafts.
 
     Leviathan et al. 2023.
@@ -44,7 +44,7 @@ def idle_rows(serving: Serving, engine: Engine, sequences: Scalar) -> Scalar:
     return (1.0 + serving.drafts) * jnp.maximum(jnp.minimum(size, engine.most_sequences) - sequences, 0.0)
 
 
-def tokens_of_a_sequence(serving: Serving) -> Scalar:
+def limit_tokens_per_sequence(serving: Serving) -> Scalar:
     """Return the tokens that a decoding sequence takes of the limit of a step: itself and its drafts.
 
     0 where prompts have steps of their own.
@@ -86,8 +86,8 @@ def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> Prom
     come in full steps, however few these are.
     """
     computed_tokens = requests.prompt_tokens * (1.0 - requests.prefix_share)
-    answer_steps = jnp.maximum(requests.output_tokens / tokens_of_a_step(serving), 1.0)
-    sequence_tokens = tokens_of_a_sequence(serving)
+    answer_steps = jnp.maximum(requests.output_tokens / output_tokens_per_step(serving), 1.0)
+    sequence_tokens = limit_tokens_per_sequence(serving)
     prompt_tokens = jnp.maximum(computed_tokens, 1.0)
     full_step_tokens = (
         serving.chunk * prompt_tokens / jnp.maximum(computed_tokens + answer_steps * sequence_tokens, 1.0)

@@ -16,11 +16,11 @@ TILE_ROWS = 16.0
 
 def engine_rates(design: Design) -> Rates:
     """Return the rates of the kernels of a pass of ``design``'s engine, without its own constants."""
-    rates = rates_alone(design.system.accelerator, design.mapping.precision, design.software)
+    rates = isolated_rates(design.system.accelerator, design.mapping.precision, design.software)
     return attention_rates(expert_rates(rates, design), design)
 
 
-def rates_alone(accelerator: Accelerator, precision: Scalar, software: Software | None = None) -> Rates:
+def isolated_rates(accelerator: Accelerator, precision: Scalar, software: Software | None = None) -> Rates:
     """Return the rates of kernels measured alone, as engines have them.
 
     What these have beyond a roofline (split-k, quarter tiles, output) is left out: figures unseen are no nearer with

@@ -23,7 +23,7 @@ from dse.types import Design, Load, OperatorKind, Requests, Scalar, Serving
 _PRODUCTS = tuple(kind for kind in OperatorKind if kind is not OperatorKind.vector)
 
 
-class Least(NamedTuple):
+class LatencyBounds(NamedTuple):
     """Lower bounds in seconds, and the requests per step."""
 
     prompt: Scalar  # one prompt alone on all devices of its replica and of its experts
@@ -32,7 +32,7 @@ class Least(NamedTuple):
     together: Scalar  # maximum requests per step: those in flight in a replica, or its KV-cache capacity
 
 
-def least(design: Design) -> Least:
+def latency_bounds(design: Design) -> LatencyBounds:
     """Return lower bounds of the latencies of a design, s.
 
     Memory: a step reads at least the weights that one token uses, shared by its ``n`` sequences, and the cache of each:
@@ -56,7 +56,7 @@ def least(design: Design) -> Least:
     decode_steps = later_tokens / (1.0 + serving.drafts)
     requests_per_step = _requests_per_step(design, stage, requests, serving)
     compute_time = flop_time * (_flops(pass_of(prompt, ranks)) + later_tokens * _flops(pass_of(single, ranks)))
-    return Least(
+    return LatencyBounds(
         prompt=jnp.maximum(flop_time * _flops(pass_of(prompt, 1.0)), stages * weights),
         token=stages * jnp.maximum(weights + cache, flop_time * _flops(pass_of(single, 1.0))) / (1.0 + serving.drafts),
         request=jnp.maximum(decode_steps * (weights / requests_per_step + cache), compute_time),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.model.serving.arrivals import arrivals_in_flight, open_loop_state
-from dse.model.serving.intake import tokens_of_a_step
+from dse.model.serving.intake import output_tokens_per_step
 from dse.model.serving.memory import KvCapacity
-from dse.model.serving.steady import EnginePhase, EngineSteps, Phases, Served, continuous_batching
+from dse.model.serving.steady import EnginePhase, EngineSteps, Phases, SteadyState, continuous_batching
 from dse.model.serving.step import EngineStepTime, per_stage_batch
 from dse.model.serving.work import Rank
 from dse.types import Load, Requests, Scalar
 
 
-def static_batches(requests: Requests, batch: Scalar, prompt: Scalar, decode: EngineStepTime, waves: Scalar) -> Served:
+def static_batches(
+    requests: Requests, batch: Scalar, prompt: Scalar, decode: EngineStepTime, waves: Scalar
+) -> SteadyState:
     """Return the state under static batching: prompts, then ``OSL - 1`` decode steps, in ``waves`` batches in turn.
 
     Args:
@@ -24,7 +26,7 @@ def static_batches(requests: Requests, batch: Scalar, prompt: Scalar, decode: En
         waves: batches.
     """
     batch_time = prompt + (requests.output_tokens - 1.0) * decode.total
-    return Served(
+    return SteadyState(
         decode=decode,
         prefill=0.0,
         preempted=0.0,
@@ -45,7 +47,7 @@ def static_batches(requests: Requests, batch: Scalar, prompt: Scalar, decode: En
     )
 
 
-def served(rank: Rank, ranks: Scalar, kv: KvCapacity) -> tuple[Served, Phases, Scalar]:
+def rank_steady_state(rank: Rank, ranks: Scalar, kv: KvCapacity) -> tuple[SteadyState, Phases, Scalar]:
     """Return latencies and load of one data-parallel rank, its kinds of engine steps, and its utilisation.
 
     Args:
@@ -80,7 +82,7 @@ def served(rank: Rank, ranks: Scalar, kv: KvCapacity) -> tuple[Served, Phases, S
     prompt_time = (
         steps.prompt_part_ratio * steps.mixed_time * (1.0 + (steps.prompt_parts - 1.0) / rank.stage.design.mapping.pp)
     )
-    tokens_per_step = tokens_of_a_step(rank.serving)
+    tokens_per_step = output_tokens_per_step(rank.serving)
     static_state = static_batches(
         requests, running, prompt_time, EngineStepTime(*(part / tokens_per_step for part in steps.decode)), waves
     )
@@ -89,7 +91,7 @@ def served(rank: Rank, ranks: Scalar, kv: KvCapacity) -> tuple[Served, Phases, S
         return jnp.where(is_batch, a, b)
 
     decode = EngineStepTime(*map(choose, static_state.decode, continuous.decode))
-    state = Served(decode, *map(choose, static_state[1:], continuous[1:]))
+    state = SteadyState(decode, *map(choose, static_state[1:], continuous[1:]))
     busy_share = busy_share / (
         1.0
         + state.rate
@@ -102,7 +104,7 @@ def served(rank: Rank, ranks: Scalar, kv: KvCapacity) -> tuple[Served, Phases, S
         open_loop = open_loop_state(requests, rank.serving, state, arrivals, limit)
         is_open = load == float(Load.rate)
         utilisation = jnp.where(is_open, arrivals.utilisation, 1.0)
-        state = Served(
+        state = SteadyState(
             EngineStepTime(*state.decode),
             *(jnp.where(is_open, a, b) for a, b in zip(open_loop.steady_state[1:], state[1:], strict=True)),
         )
@@ -124,7 +126,7 @@ def _drain_time(requests: Requests, steps: EngineSteps, mixed: Scalar, waves: Sc
     return (extra_tokens + empty_share * requests.output_tokens) * steps.empty_decode.total
 
 
-def _with_preemption(state: Served, rank: Rank, kv: KvCapacity) -> Served:
+def _with_preemption(state: SteadyState, rank: Rank, kv: KvCapacity) -> SteadyState:
     """Return the state with preemption of requests beyond the KV-cache capacity that have had their first token.
 
     A prompt is admitted as soon as it fits into the cache that ``n`` answers leave free at the moment, ``m`` prompts on
@@ -140,9 +142,9 @@ def _with_preemption(state: Served, rank: Rank, kv: KvCapacity) -> Served:
     )
 
 
-def _phases(rank: Rank, state: Served, steps: EngineSteps, is_batch: Scalar, busy_share: Scalar) -> Phases:
+def _phases(rank: Rank, state: SteadyState, steps: EngineSteps, is_batch: Scalar, busy_share: Scalar) -> Phases:
     """Return the kinds of engine steps, with their counts per output token."""
-    requests, pp, tokens_per_step = rank.requests, rank.stage.design.mapping.pp, tokens_of_a_step(rank.serving)
+    requests, pp, tokens_per_step = rank.requests, rank.stage.design.mapping.pp, output_tokens_per_step(rank.serving)
     mixed_sequences = jnp.where(jnp.logical_or(is_batch, steps.separate_prefill), 0.0, state.decoding)
     decode = per_stage_batch(steps.batch._replace(sequences=state.decoding, prompt=0.0), pp)
     passes = state.decoding / jnp.maximum(decode.sequences, 1e-6)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.model.serving.memory import KvCapacity
-from dse.model.serving.steady import Served
+from dse.model.serving.steady import SteadyState
 from dse.model.serving.work import Rank, cache_bytes
 from dse.types import CacheTiers, HostTiers, Requests, Reuse, Scalar
 
@@ -117,7 +117,7 @@ def characteristic_time(contents: CacheContents, capacity: Scalar) -> Scalar:
     return time
 
 
-def grown_by_turn(requests: Requests, reuse: Reuse) -> tuple[Scalar, Scalar]:
+def turn_growth(requests: Requests, reuse: Reuse) -> tuple[Scalar, Scalar]:
     """Return the new prompt tokens of a turn, and tokens that it adds to its session's context, its answer among them.
 
     The mean prompt ``P`` of ``t`` turns with a shared prefix ``s``, ``u`` new tokens and answers ``a`` is ``s + u (t +
@@ -153,7 +153,7 @@ def hit_rate(contents: CacheContents, prompt: Scalar, time: Scalar) -> Scalar:
     return jnp.minimum((prefix + 0.5 * (contents.turns - 1.0) * contents.turn_tokens * session) / prompt, 1.0)
 
 
-def at_best(requests: Requests, reuse: Reuse) -> Lookups:
+def perfect_lookups(requests: Requests, reuse: Reuse) -> Lookups:
     """Return the lookups of caches that hold everything.
 
     There the fixed point of hits and load begins, as an engine does.
@@ -164,12 +164,12 @@ def at_best(requests: Requests, reuse: Reuse) -> Lookups:
         requests: as stated.
         reuse: their prefixes and sessions.
     """
-    turns = 0.5 * (reuse.turns - 1.0) * grown_by_turn(requests, reuse)[1]
+    turns = 0.5 * (reuse.turns - 1.0) * turn_growth(requests, reuse)[1]
     reused_share = jnp.minimum(requests.prefix_share + turns / requests.prompt_tokens, 1.0)
     return Lookups(reused_share, reused_share, 0.0)
 
 
-def shared_among(kv: KvCapacity, reuse: Reuse) -> KvCapacity:
+def with_shared_prefixes(kv: KvCapacity, reuse: Reuse) -> KvCapacity:
     """Return the capacity for sequences where ``n`` of them have ``sum 1 - exp(-n p)`` prefixes, not one.
 
     Args:
@@ -184,13 +184,13 @@ def shared_among(kv: KvCapacity, reuse: Reuse) -> KvCapacity:
     return kv._replace(sequences=n, prefix=kv.prefix * distinct_prefixes)
 
 
-def lookups(rank: Rank, reuse: Reuse, kv: KvCapacity, state: Served) -> Lookups:
+def lookups(rank: Rank, reuse: Reuse, kv: KvCapacity, state: SteadyState) -> Lookups:
     """Return the hits of the prefix caches of a rank under a load.
 
     Args:
         rank: with the requests as stated.
         reuse: their prefixes and sessions.
-        kv: cache of the rank, by :func:`shared_among`.
+        kv: cache of the rank, by :func:`with_shared_prefixes`.
         state: rate and requests in flight.
     """
     requests, design = rank.requests, rank.stage.design
@@ -202,7 +202,7 @@ def lookups(rank: Rank, reuse: Reuse, kv: KvCapacity, state: Served) -> Lookups:
         requests.prefix_share * prompt,
         state.rate,
         state.running / state.rate,
-        grown_by_turn(requests, reuse)[1],
+        turn_growth(requests, reuse)[1],
         reuse.turns,
         reuse.think_time,
     )

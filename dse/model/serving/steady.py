@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import times
-from dse.model.serving.clock import StageAtClock, at_limit
-from dse.model.serving.intake import PromptIntake, ends_together, idle_rows, prompt_intake, tokens_of_a_step
+from dse.model.serving.clock import StageAtClock, stage_at_power_limit
+from dse.model.serving.intake import PromptIntake, ends_together, idle_rows, output_tokens_per_step, prompt_intake
 from dse.model.serving.step import EngineStepTime, engine_step
 from dse.model.serving.work import Rank
 from dse.model.work.batch import Batch
@@ -20,7 +20,7 @@ from dse.types import Load, Requests, Scalar, Serving
 ROUNDS = 3
 
 
-class Served(NamedTuple):
+class SteadyState(NamedTuple):
     """Latencies in seconds and load of one data-parallel rank in steady state."""
 
     decode: EngineStepTime  # time per output token in steps without prompts
@@ -154,7 +154,7 @@ def _iterate(
     ``B``, up to a full chunk.
 
     Ranks whose tokens meet in the experts step together, each as long as the slowest: prompts of one delay all, where
-    the engine does not deal them to all at once (:func:`together`).
+    the engine does not deal them to all at once (:func:`prompt_coupling`).
     """
     rank_delays, is_separate = other_sequences * (intake.steps_per_prompt / intake.answer_steps), steps.separate_prefill
     delays, (increment, min_step_time) = intake.delaying_prompts(rank_delays), steps.prompt_increment
@@ -187,7 +187,9 @@ def _iterate(
     )
 
 
-def continuous_batching(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tuple[Served, EngineSteps]:
+def continuous_batching(
+    rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar
+) -> tuple[SteadyState, EngineSteps]:
     """Return continuous batching in steady state, and its engine steps.
 
     Each finished request is replaced by a prompt: a share ``f = n ISL / (OSL q)`` of the steps carries ``q`` prompt
@@ -207,7 +209,7 @@ def continuous_batching(rank: Rank, running: Scalar, waiting: Scalar, at_once: S
         Latencies and load, and the step times behind them.
     """
     requests, serving = rank.requests, rank.serving
-    tokens_per_step = tokens_of_a_step(serving)
+    tokens_per_step = output_tokens_per_step(serving)
     intake, steps = engine_steps(rank, running, at_once)
     computed_tokens, prompt_tokens, answer_steps, full_step_tokens, saturating_sequences, is_separate = (
         *intake[:4],
@@ -225,7 +227,7 @@ def continuous_batching(rank: Rank, running: Scalar, waiting: Scalar, at_once: S
     filled_share = jnp.where(is_separate, 0.0, other_share / saturating_sequences)
     backlog_steps = 0.5 * prompt_tokens / full_step_tokens * filled_share / answer_steps
     # A single prompt never shares the step that it waits for; its last step gives the first token.
-    ranks, shared_work_share = together(rank)
+    ranks, shared_work_share = prompt_coupling(rank)
     intake = intake._replace(
         prompt_steps=intake.prompt_steps + jnp.maximum(steps.prompt_part_ratio - 1.0, 0.0),
         ranks=ranks,
@@ -289,7 +291,7 @@ def continuous_batching(rank: Rank, running: Scalar, waiting: Scalar, at_once: S
         queue_time + slot_wait - request_time, jnp.maximum(idle_time, jnp.where(offline, 0.0, opening_wait))
     )
     rate = (running + waiting) / (working_time + request_time + waiting_time)
-    steady_state = Served(
+    steady_state = SteadyState(
         decode=EngineStepTime(*(part / tokens_per_step for part in decode_step)),
         prefill=state.prompt_delay / tokens_per_step,
         preempted=0.0,
@@ -337,7 +339,7 @@ def engine_steps(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIn
     return intake, _engine_steps(rank, running, mixed_sequences, prompt, prompt_parts)
 
 
-def together(rank: Rank) -> tuple[Scalar | None, Scalar]:
+def prompt_coupling(rank: Rank) -> tuple[Scalar | None, Scalar]:
     """Return the ranks whose prompts delay each other, and the share of experts in a prompt's FLOPs.
 
     The first is None where prompts delay no other rank.
@@ -429,7 +431,7 @@ def _engine_steps(
     stages = stage.design.mapping.pp
     idle = times(stages, idle_rows(serving, engine, running / stages))
     batches = batch_of(running, 0.0, idle), batch_of(mixed_sequences, prompt)
-    decoding, filling = (at_limit(stage, experts_dp, serving, engine, batch) for batch in batches)
+    decoding, filling = (stage_at_power_limit(stage, experts_dp, serving, engine, batch) for batch in batches)
     with_prompts = step(filling, batches[1])
     parts = jnp.clip(max_parts, 1.0, stages)
     # A step spreads its prompts over all stages; this one carries one part whole.

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from dse.model.choice import value_or
 from dse.model.serving.arrivals import poisson_share
-from dse.model.serving.intake import tokens_of_a_step
-from dse.model.serving.steady import Served
+from dse.model.serving.intake import output_tokens_per_step
+from dse.model.serving.steady import SteadyState
 from dse.types import Load, Requests, Scalar, Serving
 
 #: Percentile → quantile of a normal distribution, share of requests beyond it.
@@ -85,7 +85,9 @@ class OtherSequences(NamedTuple):
     step_time_share: Scalar  # of a step's time that grows with their number
 
 
-def other_sequences(requests: Requests, state: Served, answer_steps: Scalar, tokens_per_step: Scalar) -> OtherSequences:
+def other_sequences(
+    requests: Requests, state: SteadyState, answer_steps: Scalar, tokens_per_step: Scalar
+) -> OtherSequences:
     """Return the spread of the number of decoding sequences, constant in closed loops.
 
     At a rate its variance is ``n / (1 - phi)``.
@@ -100,7 +102,7 @@ def other_sequences(requests: Requests, state: Served, answer_steps: Scalar, tok
     return OtherSequences(state.variation * sequences / (1.0 - growth_share), growth_share)
 
 
-def tails(requests: Requests, serving: Serving, state: Served, request_time: Scalar) -> Tails:
+def tails(requests: Requests, serving: Serving, state: SteadyState, request_time: Scalar) -> Tails:
     """Return the distributions of the time to first token, the time per output token and the latency of a request.
 
     Args:
@@ -109,7 +111,7 @@ def tails(requests: Requests, serving: Serving, state: Served, request_time: Sca
         state: mean latencies of the rank.
         request_time: time of a request outside of the engine, s.
     """
-    later_tokens, tokens_per_step = requests.output_tokens - 1.0, tokens_of_a_step(serving)
+    later_tokens, tokens_per_step = requests.output_tokens - 1.0, output_tokens_per_step(serving)
     answer_steps = jnp.maximum(later_tokens / tokens_per_step, 1.0)
     other_decoding = other_sequences(requests, state, answer_steps, tokens_per_step)
     first = first_token(requests, serving, state, other_decoding, tokens_per_step)
@@ -124,7 +126,7 @@ def tails(requests: Requests, serving: Serving, state: Served, request_time: Sca
 
 
 def first_token(
-    requests: Requests, serving: Serving, state: Served, other_decoding: OtherSequences, tokens_per_step: Scalar
+    requests: Requests, serving: Serving, state: SteadyState, other_decoding: OtherSequences, tokens_per_step: Scalar
 ) -> Cumulants:
     """Return the time to the first token in the engine: rest of the running step, own step, queue of prompts.
 
@@ -153,7 +155,7 @@ def first_token(
     return shared_step.plus(own_prompt).plus(_prompt_waits(serving, state))
 
 
-def _prompt_waits(serving: Serving, state: Served) -> Cumulants:
+def _prompt_waits(serving: Serving, state: SteadyState) -> Cumulants:
     """Return the waits beyond the running step: for earlier prompts, and for those computed in the same step."""
     p, burst_wait = state.extra_prompt_time, 0.5 * jnp.maximum(state.variation - 1.0, 0.0) * state.extra_prompt_time
     queue = _queue_wait(jnp.maximum(state.wait_in_slot - 0.5 * state.arrival_step_time - burst_wait, 0.0), p)
@@ -195,7 +197,11 @@ def _queue_wait(mean: Scalar, x: Scalar) -> Cumulants:
 
 
 def output_token(
-    requests: Requests, state: Served, other_decoding: OtherSequences, answer_steps: Scalar, tokens_per_step: Scalar
+    requests: Requests,
+    state: SteadyState,
+    other_decoding: OtherSequences,
+    answer_steps: Scalar,
+    tokens_per_step: Scalar,
 ) -> Cumulants:
     """Return the time per output token of a request, the mean over its ``t`` steps.
 

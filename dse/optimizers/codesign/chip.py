@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.designs.leaves import known_leaves, replace, short_name
+from dse.designs.leaves import all_leaves, replace, short_name
 from dse.model.machine.technology import memory_units
 from dse.optimizers.codesign import descent
 from dse.optimizers.codesign.descent import DescentProblem, MachineElasticity, Trace, objective_at
@@ -54,7 +54,7 @@ class Mapped:
 
 
 @dataclasses.dataclass(frozen=True)
-class Chip:
+class DescentChip:
     """The chip of a descent in plain numbers in SI units."""
 
     value: float  #: weighted geometric mean of the objective over the workloads, re-evaluated by the model alone
@@ -73,7 +73,7 @@ class Chip:
 class DescentSolution(NamedTuple):
     """A chip, and its point in the space of the search."""
 
-    chip: Chip
+    chip: DescentChip
     leaves: dict[str, float]  #: full path → value of the variables
     mappings: list[int]  #: of each workload
     metrics: dict[str, np.ndarray]  #: [workload] by name
@@ -113,10 +113,10 @@ def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = (
         )
         for i, (name, objective, mapping) in enumerate(zip(_names(problem), objectives, mappings, strict=True))
     ]
-    chip = Chip(
+    chip = DescentChip(
         value=value,
         hardware=[
-            Leaf(short_name(path), leaf_value, known_leaves()[path]["units"]) for path, leaf_value in hardware.items()
+            Leaf(short_name(path), leaf_value, all_leaves()[path]["units"]) for path, leaf_value in hardware.items()
         ],
         cost=float(problem.hardware.cost(coordinates)) if problem.hardware.priced_accelerator else None,
         active=[_with_short_name(text) for text in problem.hardware.active_limits(coordinates)],
@@ -133,14 +133,14 @@ def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = (
     return DescentSolution(chip, hardware, mappings, metric_values)
 
 
-def from_document(document: dict[str, Any]) -> Chip:
+def from_document(document: dict[str, Any]) -> DescentChip:
     """Return the chip of a document that :func:`dataclasses.asdict` made."""
     lists = {
         "hardware": [Leaf(**row) for row in document["hardware"]],
         "workloads": [Mapped(**row) for row in document["workloads"]],
         "elasticities": [MachineElasticity(**row) for row in document["elasticities"]],
     }
-    return Chip(**document | lists)
+    return DescentChip(**document | lists)
 
 
 def _evaluate(
@@ -169,7 +169,7 @@ def _names(problem: DescentProblem) -> list[str]:
 def _with_short_name(text: str) -> str:
     """Replace the full path at the start of a text by its short name."""
     path, _, remainder = text.partition(" ")
-    return f"{short_name(path)} {remainder}" if path in known_leaves() else text
+    return f"{short_name(path)} {remainder}" if path in all_leaves() else text
 
 
 #: A chip may cost so much more than its budget, relative, by rounding.

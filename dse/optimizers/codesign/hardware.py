@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 from dse.designs.leaves import replace
-from dse.designs.records import CHIP, MADE
+from dse.designs.records import CHIP, MANUFACTURE
 from dse.model.money.device import bill
 from dse.types import Accelerator, Scalar
 
@@ -32,7 +32,7 @@ STACKS, MEMORY_AREA = f"{CHIP}.stacks", f"{CHIP}.memory_area"
 #: Leaves that a chip's bill counts, and how those of what it is made of begin.
 _BILLED_LEAVES, _BILLED_RECORDS = (
     (f"{CHIP}.die_area", f"{CHIP}.base_area", STACKS),
-    (f"{MADE}.", "system.accelerator.fab."),
+    (f"{MANUFACTURE}.", "system.accelerator.fab."),
 )
 
 _DEVICE = "system.accelerator."

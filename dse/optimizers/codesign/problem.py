@@ -12,7 +12,7 @@ import numpy as np
 
 from dse.designs import catalog
 from dse.designs.leaves import leaf, replace, short_name
-from dse.designs.records import CHIP, LINKS, MADE, OPTIONAL, PACKAGE, PODS
+from dse.designs.records import CHIP, LINKS, MANUFACTURE, OPTIONAL, PACKAGE, PODS
 from dse.errors import InputError
 from dse.optimizers.codesign.descent import DescentProblem, DescentSchedule
 from dse.optimizers.codesign.hardware import STACKS, Hardware, Leaves
@@ -21,7 +21,7 @@ from dse.spec.codesign import DESCENT, SECTION
 from dse.spec.continuous import DEVICE_COST, Interval, Limit, hardware_path
 from dse.spec.search import SearchSpec
 from dse.sweep.grid.grid import Grid
-from dse.types import Accelerator, Made
+from dse.types import Accelerator, Manufacture
 from dse.types.paths import build as built
 
 #: Leaves whose elasticities are reported in addition to those of the variables, where the design has them.
@@ -129,7 +129,7 @@ def _with_records(grid: Grid, spec: SearchSpec, simplices: tuple[tuple[str, ...]
         record = next((record for record in OPTIONAL if path.startswith(f"{record}.")), "")
         if not record or record in records or leaf(grid.base, record) is not None:
             continue
-        if record == MADE:
+        if record == MANUFACTURE:
             records[record] = _priced_accelerator(grid).made
         elif record in (PODS, LINKS, PACKAGE):  # their defaults would make another network of it
             fix = "take it out, or name a system that has it"
@@ -189,7 +189,8 @@ def _priced_accelerator(grid: Grid) -> Accelerator:
     if accelerator.made is not None:
         return accelerator
     return dataclasses.replace(
-        accelerator, made=built(Made, catalog.made(files_by_section.get("accelerator", files_by_section["system"])))
+        accelerator,
+        made=built(Manufacture, catalog.manufacture(files_by_section.get("accelerator", files_by_section["system"]))),
     )
 
 

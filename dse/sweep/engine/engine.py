@@ -13,17 +13,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from dse.doors.folding import Decided, decisions
-from dse.doors.ranges import Ranges, are_whole
+from dse.doors.folding import DecidedVariable, decisions
+from dse.doors.ranges import Ranges, are_integers
 from dse.doors.scalars.intervals import Pair
 from dse.sweep.engine import nesting
 from dse.sweep.engine.chunks import ChunkPrograms
 from dse.sweep.engine.decoding import LONGEST_CHUNK
 from dse.sweep.engine.devices import chunk_scale
 from dse.sweep.engine.nesting import Inner, Nest
-from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_outer, joined, score_outer
+from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_outer, merge_structures, score_outer
 from dse.sweep.engine.options import Density, option_axes
-from dse.sweep.engine.point import Program, equations_of, neutral
+from dse.sweep.engine.point import Program, equations_of, neutral_inputs
 from dse.sweep.engine.programs import persistent_value
 from dse.sweep.engine.reductions import Scores, expand_groups
 from dse.sweep.engine.staging import (
@@ -70,10 +70,8 @@ class SweepEngine:
         self.grid = grid
         is_small = grid.n_designs <= MAX_NUMPY_DESIGNS
         self.by_numpy = is_small and jax.default_backend() == "cpu" if by_numpy is None else by_numpy
-        neutral_inputs = () if grid.members else neutral(grid.base, grid.columns)
-        self.program = Program(
-            grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics, neutral_inputs
-        )
+        inputs = () if grid.members else neutral_inputs(grid.base, grid.columns)
+        self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics, inputs)
         self._chunk, self._halvings = chunk, 0
         self._score_programs: dict[Any, ChunkPrograms] = {}
         self._decided: dict[Program, Program] = {}
@@ -180,7 +178,7 @@ class SweepEngine:
         if program not in self._decided:
             full_program, cells = dataclasses.replace(program, metrics=None), GridCells(self.grid)
 
-            def find() -> tuple[Decided, ...]:
+            def find() -> tuple[DecidedVariable, ...]:
                 equations, _ = equations_of(dataclasses.replace(full_program, known=()), self._structure)
                 return decisions(equations, dict(program.known), cells.ranges())
 
@@ -284,7 +282,7 @@ class SweepEngine:
             (positions, engines[id(grid)].designs(local_index))
             for positions, grid, local_index in self.grid.by_structure(index)
         ]
-        return joined(outputs)
+        return merge_structures(outputs)
 
 
 #: Maximum number of cells, and of rows of degrees that are cells of their own: what follows from degrees alone
@@ -322,7 +320,9 @@ class GridCells:
         base_values = (value.reshape((1,) * len(sizes)) for value in self._base)
         inputs = [(value, value) for value in base_values]
         values = [*self._base, *(axis[path] for path in self._paths for axis in self._axes if path in axis)]
-        integer_inputs = [position for position, array in enumerate(values) if are_whole(np.asarray(array, np.float32))]
+        integer_inputs = [
+            position for position, array in enumerate(values) if are_integers(np.asarray(array, np.float32))
+        ]
         return Ranges(dict(enumerate([*inputs, *(range_of_path[path] for path in self._paths)])), integer_inputs)
 
 

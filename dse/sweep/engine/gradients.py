@@ -25,7 +25,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 
 from dse.designs.leaves import leaf, leaf_path, leaves_of, replace
 from dse.doors import recording
-from dse.doors.folding import folded
+from dse.doors.folding import fold
 from dse.doors.scalars import ScalarFunction
 from dse.doors.scalars.operations import Operations
 from dse.doors.scalars.slopes import FLAT, RULES, Rule, backward_steps
@@ -87,7 +87,7 @@ class Differentiated:
         """Return the outputs of one design, and the slopes of the first; ``shared``: constants that are no literals."""
         number = jax.ShapeDtypeStruct((), self.operations.precision)
         equations, structure = recording.trace(self._forth_and_back, [number] * len(rows), [number] * len(shared))
-        outputs, slopes = jax.tree.unflatten(structure, folded(equations, {})(*rows, *shared))
+        outputs, slopes = jax.tree.unflatten(structure, fold(equations, {})(*rows, *shared))
         return outputs, slopes
 
     def _forth_and_back(self, rows: Sequence[Any], shared: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -49,7 +49,7 @@ def operations_of(program: Program, base: Design, values: Mapping[str, Any]) -> 
     return operations
 
 
-def joined(outputs_by_structure: Sequence[tuple[np.ndarray, Any]]) -> Any:
+def merge_structures(outputs_by_structure: Sequence[tuple[np.ndarray, Any]]) -> Any:
     """Merge the outputs of several structures.
 
     Args:

@@ -28,8 +28,8 @@ class Program:
     constraints: tuple[Expression, ...] = ()
     objectives: tuple[Objective, ...] = ()
     metrics: tuple[str, ...] | None = None  #: returned metrics; None for all
-    known: tuple[tuple[int, float], ...] = ()  #: inputs that are neutral for all designs, see :func:`neutral`
-    decided: tuple[folding.Decided, ...] = ()  #: what else is the same for all designs
+    known: tuple[tuple[int, float], ...] = ()  #: inputs that are neutral for all designs, see :func:`neutral_inputs`
+    decided: tuple[folding.DecidedVariable, ...] = ()  #: what else is the same for all designs
 
     @property
     def can_be_kept(self) -> bool:
@@ -68,7 +68,7 @@ def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar])
     return metrics, objectives
 
 
-def neutral(base: Design, columns: Mapping[str, np.ndarray]) -> tuple[tuple[int, float], ...]:
+def neutral_inputs(base: Design, columns: Mapping[str, np.ndarray]) -> tuple[tuple[int, float], ...]:
     """Return (index, value) of the inputs of programs that are 0, 1 or infinite for all designs.
 
     Args:
@@ -101,7 +101,7 @@ def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equ
     """
     if program.known or program.decided:
         equations, outputs = equations_of(dataclasses.replace(program, known=(), decided=()), inputs)
-        return folding.folded(equations, dict(program.known), program.decided), outputs
+        return folding.fold(equations, dict(program.known), program.decided), outputs
     if program.metrics is not None:
         equations, outputs = equations_of(dataclasses.replace(program, metrics=None), inputs)
         metrics, objectives = jax.tree.unflatten(outputs, equations.outputs)

@@ -234,7 +234,7 @@ def persistent_jit(
 
 def persistent_value(cache_key: str, find: Callable[[], Any]) -> Any:
     """Return the value of ``find``, from disk if computed before; it depends on the code and ``cache_key`` alone."""
-    return cache.value(environment_text() + cache_key, find)
+    return cache.get_or_compute(environment_text() + cache_key, find)
 
 
 def _setting(name: str) -> Any:

@@ -19,23 +19,23 @@ import numpy as np
 
 from dse.designs import calibrated, catalog
 from dse.designs.checks import check_load, check_routing, check_tiers
-from dse.designs.leaves import MOST, is_whole, leaf, mesh_note, saturation_note
+from dse.designs.leaves import MAX_COUNT, is_integer, leaf, mesh_note, saturation_note
 from dse.designs.records import (
     CAN,
     LOAD,
-    MADE,
+    MANUFACTURE,
     N_DEVICES,
     PLAIN_EXPERTS,
     PLAIN_MAPPING,
     REQUEST_RATE,
-    assumed,
+    implied_values,
     tokens_note,
 )
 from dse.errors import InputError
-from dse.model.capabilities import LIMITED, lacking
+from dse.model.capabilities import LIMITED, missing_capabilities
 from dse.model.divisibility import COPIES_PATH, EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
 from dse.spec.axes import Axis, Label
-from dse.spec.space import NAMED
+from dse.spec.space import CATALOGUE_KEYS
 from dse.spec.sweep import SweepSpec
 from dse.sweep.grid import mappings, structures
 from dse.sweep.grid.degrees import ALL_DEGREES, OPTIONS, MappingSpec
@@ -91,10 +91,10 @@ def _grid_of_structure(spec: SweepSpec, names: Names) -> Grid:
         study=spec.study,
         has_experts=names.has_experts,
     )
-    set_paths = {*axis_by_path, *assumed(axis_by_path)} | (set() if parts.has_n_devices else {N_DEVICES})
+    set_paths = {*axis_by_path, *implied_values(axis_by_path)} | (set() if parts.has_n_devices else {N_DEVICES})
     dimensions = tuple(_dimension(group, names, set_paths) for group in dimension_groups)
     varying = {axis.key for dimension in dimensions for axis in dimension.axes}  # includes stacks of swept machines
-    base = _base(names, spec, parts, dimensions, assumed(axis_by_path))
+    base = _base(names, spec, parts, dimensions, implied_values(axis_by_path))
     parts = parts._replace(splits_hidden=_splits_hidden(base, dimensions))
     check_load(
         axis_by_path[LOAD].values if LOAD in axis_by_path else (), REQUEST_RATE in axis_by_path, f"{spec.file}: load"
@@ -127,7 +127,7 @@ def _grid_of_structure(spec: SweepSpec, names: Names) -> Grid:
         kinds=names.price_note(),
         missing=_missing_note(table, shapes, N_DEVICES in axis_by_path or not parts.has_n_devices),
         saturates="; ".join(filter(None, (_saturation(spec, base), _mesh(spec, base, names)))),
-        trains=calibrated.without_engine(names.stacks) if spec.study.name == "serving" else "",
+        trains=calibrated.training_stack_note(names.stacks) if spec.study.name == "serving" else "",
     )
 
 
@@ -173,10 +173,10 @@ def _check_bills(names: Names, spec: SweepSpec, base: Design, axis_by_path: Mapp
         for name in expression.names
     }
     cost_name = next((name for name in sorted(read_names) if name.startswith("device_cost")), None)
-    if cost_name is None or base.system.accelerator.chip is not None or f"{MADE}.logic_area" in axis_by_path:
+    if cost_name is None or base.system.accelerator.chip is not None or f"{MANUFACTURE}.logic_area" in axis_by_path:
         return
     axis = names.layers.get("accelerator", names.layers["system"])
-    unknown = [str(slug) for slug in dict.fromkeys(axis.labels) if not catalog.made(str(slug))["logic_area"]]
+    unknown = [str(slug) for slug in dict.fromkeys(axis.labels) if not catalog.manufacture(str(slug))["logic_area"]]
     if unknown:
         allowed = "accelerators whose files have dies (made.node, physical.die_area)"
         fix = "leave these out, rank by device_price, or state system.accelerator.made.logic_area"
@@ -252,7 +252,9 @@ def _check_group(group: tuple[Axis, ...], file: str) -> None:
             "degrees together, options together, or other axes (n_devices too) together",
             "take the parts of the mapping out of this group",
         )
-    positions = Counter(zip(*(axis.labels if axis.key in NAMED else axis.values for axis in group), strict=True))
+    positions = Counter(
+        zip(*(axis.labels if axis.key in CATALOGUE_KEYS else axis.values for axis in group), strict=True)
+    )
     for position, count in positions.items():
         if count > 1:
             raise InputError(group[0].where, f"{position[0]!r} twice", "each value once", "remove one of them")
@@ -267,7 +269,7 @@ def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> GridDi
             raise InputError(
                 axis.where, repr(axis.rule), "a list or a range", f"{axis.name} divides nothing: list its values"
             )
-        if axis.key not in NAMED:
+        if axis.key not in CATALOGUE_KEYS:
             columns |= {} if structures.is_none(axis) else {axis.key: np.array(axis.values)}
             continue
         columns |= names.columns(axis, owned)
@@ -312,9 +314,11 @@ def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec
         values = functools.reduce(operator.or_, combination, base_values)
         values |= {path: 0.0 for path in unread_paths if path in values}
         for path, value in values.items():
-            if not is_whole(value, minimum=0 if path.endswith(_MAY_BE_NONE) else 1):
+            if not is_integer(value, minimum=0 if path.endswith(_MAY_BE_NONE) else 1):
                 name = path.rpartition(".")[2]
-                raise InputError(f"{file}: {name}", f"{value:g}", f"a whole number, 1 to {MOST:,}", f"change {name}")
+                raise InputError(
+                    f"{file}: {name}", f"{value:g}", f"a whole number, 1 to {MAX_COUNT:,}", f"change {name}"
+                )
         shapes.append(Shape(**{field: int(values[path]) for field, path in fields.items() if path in values}))
     return shapes
 
@@ -381,7 +385,11 @@ def _is_unsupported(axis: Axis, can: Mapping[str, float], experts: bool) -> np.n
     if prefix != "mapping" or not axis.values:
         return np.zeros(len(axis.values), bool)
     return np.any(
-        [np.broadcast_to(is_unsupported, len(axis.values)) for is_unsupported in lacking(values, can).values()], axis=0
+        [
+            np.broadcast_to(is_unsupported, len(axis.values))
+            for is_unsupported in missing_capabilities(values, can).values()
+        ],
+        axis=0,
     )
 
 

@@ -15,11 +15,11 @@ from dse.designs import catalog
 from dse.designs.catalog import Values
 from dse.designs.checks import check_chip, check_experts, check_networks, has_experts
 from dse.designs.composing import stack_values
-from dse.designs.leaves import known_leaves
-from dse.designs.records import CHIP, MADE
+from dse.designs.leaves import all_leaves
+from dse.designs.records import CHIP, MANUFACTURE
 from dse.errors import InputError
 from dse.spec.axes import Axis, Label
-from dse.spec.space import NAMED
+from dse.spec.space import CATALOGUE_KEYS
 from dse.spec.sweep import SweepSpec
 from dse.types.metrics import CARBON, MONEY
 
@@ -36,7 +36,7 @@ _NODE = ("system.scale_up.", "system.host.", "system.host_power", "system.host_s
 
 def _layers(spec: SweepSpec) -> dict[str, Axis]:
     """Return the named records of a design, swept or fixed; later ones override earlier ones."""
-    axis_by_key = spec.names | {axis.key: axis for axis in spec.axes if axis.key in NAMED}
+    axis_by_key = spec.names | {axis.key: axis for axis in spec.axes if axis.key in CATALOGUE_KEYS}
     for key in ("workload", "system"):
         if key not in axis_by_key:
             raise InputError(
@@ -73,7 +73,7 @@ def _lacks_node(slug: str) -> bool:
 
 def _node_values(slug: str) -> Values:
     """Return full path → value of the node of a system or an accelerator: links between devices, and the host."""
-    values = catalog.within("system", catalog.values("system", slug))
+    values = catalog.with_prefix("system", catalog.values("system", slug))
     return {path: value for path, value in values.items() if path.startswith(_NODE)}
 
 
@@ -102,7 +102,7 @@ class Names:
             self._entry_values(models, str(models.labels[0]))
         )  # equal for all: see by_structure
         said = (*spec.fixed.values(), *spec.axes)
-        self._said = {axis.key: axis.where for axis in said if axis.key not in NAMED}
+        self._said = {axis.key: axis.where for axis in said if axis.key not in CATALOGUE_KEYS}
         self._stages = tuple(float(stage) for axis in said if axis.key == _ZERO_STAGE for stage in axis.values)
         self.of_checkpoint = spec.study.name == "serving" and not set(catalog.SERVED_FORMAT) & set(self._said)
 
@@ -131,7 +131,7 @@ class Names:
         if len(axis.labels) < 2:
             return {}
         brought = itertools.chain(*(self._axis_values(axis, slug) for slug in axis.labels))
-        about = {path: known_leaves().get(path, {}) for path in brought}
+        about = {path: all_leaves().get(path, {}) for path in brought}
         return {path: leaf["absent"] for path, leaf in about.items() if "absent" in leaf}
 
     def _axis_values(self, axis: Axis, slug: Label) -> Values:
@@ -145,7 +145,7 @@ class Names:
         if axis.key == "scale_up":  # the number of devices in a node is the system's, whatever the links
             del values[_DOMAIN]
         order = list(self.layers)
-        later = tuple(f"{NAMED[key][1]}." for key in order[order.index(axis.key) + 1 :])
+        later = tuple(f"{CATALOGUE_KEYS[key][1]}." for key in order[order.index(axis.key) + 1 :])
         if axis.key == "system" and self.own_nodes:
             later += _NODE
         return {path: value for path, value in values.items() if path == _DOMAIN or not path.startswith(later)}
@@ -221,7 +221,7 @@ class Names:
     @property
     def catalog_entries(self) -> tuple[tuple[str, str], ...]:
         """(kind, slug) of the named entries."""
-        pairs = ((NAMED[key][0], str(slug)) for key, axis in self.layers.items() for slug in axis.labels)
+        pairs = ((CATALOGUE_KEYS[key][0], str(slug)) for key, axis in self.layers.items() for slug in axis.labels)
         return tuple(pair for pair in pairs if pair[1] != "none")
 
     def base(self) -> Values:
@@ -234,13 +234,13 @@ class Names:
         return functools.reduce(operator.or_, brought, dict[str, Any]())
 
     def _entry_values(self, axis: Axis, slug: str) -> Values:
-        kind, prefix = NAMED[axis.key]
+        kind, prefix = CATALOGUE_KEYS[axis.key]
         entry_values = catalog.values(kind, slug, axis.where)
         if axis.key == "scale_out":
             catalog.check_between(entry_values, axis.where, slug)
-        values = catalog.within(prefix, entry_values)
+        values = catalog.with_prefix(prefix, entry_values)
         if self.priced and kind in ("system", "accelerator"):
-            values |= catalog.within(MADE, catalog.made(slug, axis.where))
+            values |= catalog.with_prefix(MANUFACTURE, catalog.manufacture(slug, axis.where))
         if axis.key != "accelerator" or not self.own_nodes:
             return values
         return values | _node_values(slug if slug in self.own_nodes else str(self.layers["system"].labels[0]))
@@ -281,14 +281,16 @@ class Names:
 
     def check(self) -> None:
         """Raise InputError for a leaf of a model, network or accelerator that the named records do not have."""
-        said = self._said | {f"{NAMED[key][1]}.": axis.where for key, axis in self.layers.items() if axis.where}
+        said = self._said | {
+            f"{CATALOGUE_KEYS[key][1]}.": axis.where for key, axis in self.layers.items() if axis.where
+        }
         for path, where in said.items():
             self._check_leaf(path, where)
 
     def has(self, path: str) -> bool:
         """True if the designs have a leaf, or the record of an axis of names."""
         try:
-            self._check_leaf(f"{NAMED[path][1]}." if path in NAMED else path, "")
+            self._check_leaf(f"{CATALOGUE_KEYS[path][1]}." if path in CATALOGUE_KEYS else path, "")
         except InputError:
             return False
         return True

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dse.designs.leaves import known_leaves
-from dse.designs.records import PLAIN_EXPERTS, WITHOUT
+from dse.designs.leaves import all_leaves
+from dse.designs.records import PLAIN_EXPERTS, RECORDS_ABSENT_AT_ZERO
 from dse.errors import InputError
 from dse.spec.axes import Axis
-from dse.spec.space import NAMED
+from dse.spec.space import CATALOGUE_KEYS
 from dse.spec.sweep import SweepSpec
 from dse.sweep.grid.degrees import ALL_DEGREES, EXPERT_DEGREES, OPTIONS, check_listed
 from dse.sweep.grid.grid import Grid, GridDimension, Member
@@ -43,7 +43,7 @@ def split_by_structure(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
     cut_parts = _cut_by_structure(spec)
     if len(cut_parts) == 1:
         return cut_parts
-    read = {name for constraint in spec.constraints for name in constraint.names} & known_leaves().keys()
+    read = {name for constraint in spec.constraints for name in constraint.names} & all_leaves().keys()
     said = {*spec.names, *spec.fixed, *(axis.key for axis in spec.axes), *read}
     has = [{path for path in said if names.has(path)} for _, names in cut_parts]
     anywhere = set[str]().union(*has)
@@ -56,7 +56,7 @@ def _check_objectives(spec: SweepSpec, parts: list[Names]) -> None:
     """Raise InputError for an objective on a leaf that some designs lack, unless the leaf counts as 1 there."""
     for objective in spec.objectives:
         for path in objective.expression.names:
-            if path in known_leaves() and path not in PLAIN_EXPERTS and not all(names.has(path) for names in parts):
+            if path in all_leaves() and path not in PLAIN_EXPERTS and not all(names.has(path) for names in parts):
                 raise InputError(
                     objective.expression.where,
                     f"{path}, which not all of the designs have",
@@ -72,8 +72,12 @@ def _cut_by_structure(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
         if len(groups) > 1:
             return [part for group in groups for part in _cut_by_structure(_restrict(spec, axis, group))]
     for axis in spec.axes:
-        zero = [position for position, value in enumerate(axis.values) if axis.key in WITHOUT and not value]
-        record = {path for path in known_leaves() if zero and path.startswith(f"{WITHOUT[axis.key]}.")} - {axis.key}
+        zero = [
+            position for position, value in enumerate(axis.values) if axis.key in RECORDS_ABSENT_AT_ZERO and not value
+        ]
+        record = {path for path in all_leaves() if zero and path.startswith(f"{RECORDS_ABSENT_AT_ZERO[axis.key]}.")} - {
+            axis.key
+        }
         if is_none(axis) and record & {*spec.fixed, *(other.key for other in spec.axes)}:
             return _cut_by_structure(_remove_leaves(spec, record))
         if zero and any(axis.values):
@@ -87,7 +91,7 @@ def _cut_by_structure(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
 
 def is_none(axis: Axis) -> bool:
     """True if an axis marks a part without the record of its leaf."""
-    return axis.key in WITHOUT and bool(axis.values) and not any(axis.values)
+    return axis.key in RECORDS_ABSENT_AT_ZERO and bool(axis.values) and not any(axis.values)
 
 
 def _restrict(spec: SweepSpec, axis: Axis, positions: Sequence[int]) -> SweepSpec:
@@ -199,12 +203,12 @@ def _absent(spec: SweepSpec, grids: list[Grid]) -> str:
     """Return the note on settings that only some designs have, with the names of the others."""
     parts_without: dict[str, list[str]] = {}
     for grid in grids:
-        if absent_names := ", ".join(axis.name for axis in lacking(spec, grid.spec)):
+        if absent_names := ", ".join(axis.name for axis in absent_axes(spec, grid.spec)):
             parts_without.setdefault(absent_names, []).append(part_name(spec, grid.spec))
     return "; ".join(f"without {names}: {', '.join(parts)}" for names, parts in parts_without.items())
 
 
-def lacking(sweep_spec: SweepSpec, part: SweepSpec) -> list[Axis]:
+def absent_axes(sweep_spec: SweepSpec, part: SweepSpec) -> list[Axis]:
     """Return axes and fixed values of the whole that the designs of a part do not have."""
     keys = {*part.names, *part.fixed, *(axis.key for axis in part.axes)}
     said = (*sweep_spec.names.values(), *sweep_spec.fixed.values(), *sweep_spec.axes)
@@ -214,7 +218,11 @@ def lacking(sweep_spec: SweepSpec, part: SweepSpec) -> list[Axis]:
 def part_name(sweep_spec: SweepSpec, part: SweepSpec) -> str:
     """Return the name of a part: the labels of the axes that were divided."""
     part_labels, sweep_labels = (
-        {axis.name: axis.labels for axis in labelled_spec.axes if axis.key in NAMED or axis.key in WITHOUT}
+        {
+            axis.name: axis.labels
+            for axis in labelled_spec.axes
+            if axis.key in CATALOGUE_KEYS or axis.key in RECORDS_ABSENT_AT_ZERO
+        }
         for labelled_spec in (part, sweep_spec)
     )
     cut = {
@@ -222,7 +230,7 @@ def part_name(sweep_spec: SweepSpec, part: SweepSpec) -> str:
         for name, labels in part_labels.items()
         if labels != sweep_labels[name]
     }
-    return " ".join(text if name in NAMED else f"{name} {text}" for name, text in cut.items())
+    return " ".join(text if name in CATALOGUE_KEYS else f"{name} {text}" for name, text in cut.items())
 
 
 def _missing(spec: SweepSpec, table: MappingTable) -> str:

@@ -21,7 +21,7 @@ class Chosen(NamedTuple):
     distinct: int  #: number of designs of the front that differ in the digits that are shown
 
 
-def chosen(scores: np.ndarray, rounded: tuple[Callable[[float], float], ...], most: int) -> Chosen:
+def select_front(scores: np.ndarray, rounded: tuple[Callable[[float], float], ...], most: int) -> Chosen:
     """Return the ends of a front, and designs between them that are as far from each other as possible.
 
     Designs that are equal in the digits that are shown count as one. A design that is equal in these in some objectives

@@ -19,7 +19,7 @@ from dse.doors.study import Lookup
 from dse.io.quantities import counted, quantity
 from dse.spec.axes import Label
 from dse.spec.expression import Expression
-from dse.sweep.engine.numpy_backend import evaluate_few, joined
+from dse.sweep.engine.numpy_backend import evaluate_few, merge_structures
 from dse.sweep.engine.point import Program
 from dse.sweep.grid.grid import Grid
 from dse.sweep.results.chip_limits import limit_notes
@@ -81,11 +81,11 @@ def cautions(
         entries = named_entries(grid, design_grid, design_labels)
         lookup = calibrated.lookup_of(base, numbers)
         chips.append(design.system.accelerator.chip)
-        if "workload" in entries and (note := calibrated.beyond_context(entries["workload"], lookup)):
+        if "workload" in entries and (note := calibrated.context_note(entries["workload"], lookup)):
             context[note] = None
         if "software" in entries and {"system", "accelerator"} & entries.keys():
             chip = entries.get("accelerator") or calibrated.accelerator_of(entries["system"])
-            range_texts = calibrated.beyond(entries["software"], lookup, chip)
+            range_texts = calibrated.uncalibrated_quantities(entries["software"], lookup, chip)
             ranges_by_stack.setdefault(entries["software"], {}).update(dict.fromkeys(range_texts))
     outside_note = calibrated.range_notes({stack: [*texts] for stack, texts in ranges_by_stack.items()})
     return Cautions(
@@ -118,7 +118,7 @@ def unmet_notes(grid: Grid) -> tuple[str, ...]:
     count, study = min(grid.n_designs, _MAX_EVALUATED), grid.spec.study
     index = grid.indices(np.linspace(0, grid.n_designs - 1, count).astype(np.int64))
     values = grid.values(index)
-    metrics, _ = joined(
+    metrics, _ = merge_structures(
         [
             (positions, evaluate_few(member_grid.base, member_grid.values(local_index), program=Program(study)))
             for positions, member_grid, local_index in grid.by_structure(index)

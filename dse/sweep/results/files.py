@@ -165,7 +165,7 @@ def _open_dataset(path: str | Path, group: str | None = None) -> xr.Dataset:
         near = nearest(path.name, [p.name for p in path.parent.glob("*.nc")]) if path.parent.is_dir() else []
         fix = f"did you mean {path.parent / near[0]}?" if near else "run the sweep first: dse run SWEEP.toml"
         raise InputError(str(path), "no such file", "a results file (netCDF4)", fix)
-    inputs.checked(path, inputs.RESULTS, "a results file (netCDF4)")
+    inputs.check_input(path, inputs.MAX_RESULTS_BYTES, "a results file (netCDF4)")
     try:
         sealed = is_sealed(path)
         if sealed is False:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs.leaves import known_leaves
+from dse.designs.leaves import all_leaves
 from dse.spec.axes import Axis
 from dse.sweep.grid.degrees import ALL_DEGREES
 from dse.sweep.grid.grid import part_label
@@ -29,7 +29,7 @@ def labels(axis: Axis) -> np.ndarray:
     """Return the labels of an axis as an array: integers, numbers or texts."""
     labels = np.array(axis.labels)
     are_integers = (
-        labels.dtype.kind == "f" and known_leaves()[axis.key]["units"] == "1" and np.all(labels == np.round(labels))
+        labels.dtype.kind == "f" and all_leaves()[axis.key]["units"] == "1" and np.all(labels == np.round(labels))
     )
     return labels.astype(np.int64) if are_integers else labels
 

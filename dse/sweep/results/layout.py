@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.designs.leaves import known_leaves
-from dse.doors.studies import of_metrics
+from dse.designs.leaves import all_leaves
+from dse.doors.studies import study_of_metrics
 from dse.sweep.results.schema import wrong
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def check(results: xr.Dataset, where: str) -> None:
 
 def _kinds(name: str, variable: xr.Variable, results: xr.Dataset) -> str:
     """Return the allowed kinds of values of a variable, as NumPy's codes."""
-    plain, units = name.removeprefix(FRONT), of_metrics(results.variables).units
+    plain, units = name.removeprefix(FRONT), study_of_metrics(results.variables).units
     if plain == "feasible":
         return "b"
     if plain in ("infeasible_reason", "index") or name in _WORK:
@@ -85,8 +85,8 @@ def _kinds(name: str, variable: xr.Variable, results: xr.Dataset) -> str:
     if plain in units or name in _QUALITY:
         return "f"
     path = variable.attrs.get("path")
-    if path in known_leaves():
-        return "biuUO" if known_leaves()[path].get("enum") else "biuf"
+    if path in all_leaves():
+        return "biuUO" if all_leaves()[path].get("enum") else "biuf"
     return "biufUO"
 
 
@@ -100,7 +100,7 @@ def _check_kind(variable: xr.Variable, kinds: str, where: str) -> None:
 
 def _metrics(results: xr.Dataset, prefix: str = "") -> Iterator[str]:
     """Return the names of the metrics of a dataset, with the prefix."""
-    names = (f"{prefix}{name}" for name in of_metrics(results.variables).units)
+    names = (f"{prefix}{name}" for name in study_of_metrics(results.variables).units)
     return (name for name in names if name in results.variables)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dse.designs import priced
 from dse.designs.calibrated import accelerator_of
 from dse.designs.catalog import UnverifiedConstant
-from dse.designs.records import MADE
+from dse.designs.records import MANUFACTURE
 from dse.spec.axes import Label
 from dse.sweep.grid.grid import Grid
 from dse.types import Emissions, Prices
@@ -68,8 +68,8 @@ def _accelerators(labels: Mapping[str, Label]) -> list[str]:
 def _unstated(grid: Grid, slugs: list[str]) -> Unstated:
     """Return the accelerators whose metrics need data that neither the catalogue nor the sweep states."""
     said = {axis.key for axis in (*grid.spec.fixed.values(), *grid.spec.axes)}
-    groups, dies = grid.spec.groups, f"{MADE}.logic_area" in said
-    by_watt, by_dies = priced.unpriced(slugs) if MONEY in groups and f"{MADE}.price" not in said else ([], [])
+    groups, dies = grid.spec.groups, f"{MANUFACTURE}.logic_area" in said
+    by_watt, by_dies = priced.unpriced(slugs) if MONEY in groups and f"{MANUFACTURE}.price" not in said else ([], [])
     if dies:
         by_watt, by_dies = [], [*by_watt, *by_dies]
     return Unstated(by_watt, by_dies, priced.without_dies(slugs) if CARBON in groups and not dies else [])

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from dse.designs.leaves import replace
-from dse.doors.studies import of_metrics
+from dse.doors.studies import study_of_metrics
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.spec.axes import Axis
@@ -45,7 +45,7 @@ def check_study(results: xr.Dataset, study: Study) -> None:
     if not any(name in results.variables for name in study.totals):
         raise InputError(
             "results",
-            f"a specification of {study.name} with metrics of {of_metrics(results.variables).objective}",
+            f"a specification of {study.name} with metrics of {study_of_metrics(results.variables).objective}",
             f"metrics of {study.name}, such as {study.objective}",
             "run the sweep again",
         )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.designs.leaves import known_leaves, leaf, short_name
+from dse.designs.leaves import all_leaves, leaf, short_name
 from dse.spec.axes import Axis, Label
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.results.files import Variable
@@ -78,7 +78,7 @@ def _number(base: Design, path: str) -> float | None:
 
 def _axis(path: str, values: list[float]) -> Axis:
     """Return the values as an axis, with names for those of an enumeration."""
-    enum = known_leaves()[path].get("enum")
+    enum = all_leaves()[path].get("enum")
     names: tuple[Label, ...] = tuple(choice_name(enum(int(value))) for value in values) if enum else tuple(values)
     return Axis(short_name(path), path, "", tuple(values), names)
 

@@ -27,7 +27,7 @@ from typing import Any
 import netCDF4
 import numpy as np
 
-from dse.designs.leaves import known_leaves
+from dse.designs.leaves import all_leaves
 from dse.errors import InputError
 from dse.io import outputs
 from dse.io.files import is_sealed, seal
@@ -47,7 +47,7 @@ _FILTERS: dict[str, dict[str, Any]] = {
 def write(
     results: Labelled, path: Path, compression: str = "auto", force: bool = False, inputs: Iterable[str | Path] = ()
 ) -> None:
-    """Write netCDF4: the file is whole or not there. See :func:`dse.io.outputs.checked` for what is replaced."""
+    """Write netCDF4: the file is whole or not there. See :func:`dse.io.outputs.check_output` for what is replaced."""
     algorithm = usable(compression)
     results = dataclasses.replace(results, attrs=results.attrs | {COMPRESSION: algorithm})
     with outputs.replacing(path, force, inputs) as partial:
@@ -75,7 +75,7 @@ def created(path: Path) -> str:
     return str(noted or datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds"))
 
 
-def is_whole(path: Path) -> bool | None:
+def is_intact(path: Path) -> bool | None:
     """True if a results file is as it was written; None where dse has not written it, or it is not there."""
     return is_sealed(path) if path.is_file() else None
 
@@ -206,7 +206,7 @@ def _on_disk(name: str, variable: Variable) -> Variable:
 def _as_flags(variable: Variable) -> Variable:
     """Return the texts as codes, those of an enumeration as it has them; -1 stands for no text."""
     words, position = np.unique(variable.values, return_inverse=True)
-    enum = known_leaves().get(variable.attrs.get("path", ""), {}).get("enum", ())
+    enum = all_leaves().get(variable.attrs.get("path", ""), {}).get("enum", ())
     enum_codes = {choice_name(member): int(member) for member in enum}
     codes = enum_codes or {word: code for code, word in enumerate(word for word in words if word)}
     code = np.array([codes[word] if word else -1 for word in words], np.int32)[position.reshape(variable.values.shape)]

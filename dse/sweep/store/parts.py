@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from dse.errors import InputError
-from dse.io.files import is_sealed, seal, unique_suffix, whole_or_absent
-from dse.io.outputs import resolved
+from dse.io.files import atomic_file, is_sealed, seal, unique_suffix
+from dse.io.outputs import link_target
 from dse.sweep.reduce.keep import BlockResult
 
 _NAME = re.compile(r"([0-9a-f]{16})-(\d{15})-(\d{15})\.npz")
@@ -61,7 +61,7 @@ class PartStore:
     def save(self, block: range, part: BlockResult) -> None:
         """Write the part of a block."""
         path = self.path(block)
-        with whole_or_absent(path) as partial:
+        with atomic_file(path) as partial:
             with partial.open("wb") as file:
                 np.savez(file, **part._asdict())
             seal(partial, path.name)
@@ -151,7 +151,7 @@ def lock_output(output: Path, shared: bool = False) -> Iterator[None]:
 
 def _sweep_up(output: Path) -> None:
     """Remove the temporary files of runs that were killed; nobody else is writing now."""
-    target = resolved(output)
+    target = link_target(output)
     unfinished = target.parent.glob(f".{glob.escape(target.name)}.*.tmp")
     for file in (*unfinished, *parts_folder(output).glob("*.tmp")):
         if _FILE_NAMES.fullmatch(file.name):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs.leaves import known_leaves, short_name
+from dse.designs.leaves import all_leaves, short_name
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.spec.space import flat
@@ -236,7 +236,7 @@ def _values(sides: tuple[Side, Side]) -> dict[str, Pair]:
 
 def _short(path: str) -> str:
     """Return the short name of a leaf's path."""
-    return short_name(path) if path in known_leaves() else path
+    return short_name(path) if path in all_leaves() else path
 
 
 # Outputs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.designs.leaves import known_leaves
+from dse.designs.leaves import all_leaves
 from dse.types import choice_name
 from dse.views.difference.side import Side
 
@@ -85,9 +85,9 @@ def _label_column(side: Side, name: str, other: Side) -> np.ndarray | None:
         return values.astype(float) if values.dtype.kind in "fiub" else values.astype(str)
     path = other.results[name].attrs.get("path", "")
     value = side.json_attribute("base_design").get(path)
-    if not isinstance(value, int | float) or path not in known_leaves():
+    if not isinstance(value, int | float) or path not in all_leaves():
         return None
-    enum = known_leaves()[path].get("enum")
+    enum = all_leaves()[path].get("enum")
     if enum and other.results[name].dtype.kind not in "fiub":
         return np.full(side.count, choice_name(enum(int(value))))
     return np.full(side.count, float(value))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.doors.studies import of_metrics
+from dse.doors.studies import study_of_metrics
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io import toml
@@ -39,7 +39,7 @@ class Side:
     @functools.cached_property
     def study(self) -> Study:
         """Study of the results."""
-        return of_metrics(self.results.data_vars)
+        return study_of_metrics(self.results.data_vars)
 
     def column(self, name: str) -> np.ndarray:
         """Return a variable by row."""
@@ -121,7 +121,7 @@ class Side:
     def document(self) -> dict[str, Any]:
         """Specification of the results, empty where it cannot be read."""
         try:
-            return toml.parsed(str(self.attrs.get("specification", "")), self.file)
+            return toml.parse(str(self.attrs.get("specification", "")), self.file)
         except InputError:
             return {}
 

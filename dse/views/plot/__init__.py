@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from dse.doors.studies import of_metrics
+from dse.doors.studies import study_of_metrics
 from dse.sweep.results.schema import SPECIFICATION
 from dse.views.plot.bounds import bounds
 from dse.views.plot.breakdown import breakdown
@@ -71,7 +71,7 @@ def suited(results: xr.Dataset) -> list[str]:
     >>> suited(dse.run("sweeps/megatron_1t_4096_a100.toml", output=False))
     ['breakdown']
     """
-    study = of_metrics(results)
+    study = study_of_metrics(results)
     is_grid = bool(axes_of(results)) and results.sizes.get("mapping", 1) == 1
     suitability = {
         "breakdown": True,

@@ -51,7 +51,7 @@ def bounds(results: xr.Dataset) -> Figure:
             "results of dse run",
             "draw another kind, or run a sweep of its best designs",
         )
-    study = designs.check(results)
+    study = designs.check_results(results)
     if study.bounds is None:
         raise InputError("results", f"results of {study.name}", "results of training", "draw another kind")
     return _machine_bounds(results) if axes_of(results) else _mapping_bounds(results)

@@ -22,7 +22,7 @@ from dse.views.plot.style import (
     PARTS,
     SERVING_PARTS,
     SIZE,
-    laid_out,
+    freeze_layout,
     legend_below,
     new_figure,
     pair,
@@ -110,7 +110,7 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
         legend_below(figure, *time_axes.get_legend_handles_labels())
         set_title(figure, title, f"same for all: {', '.join(common_values)}" if common_values else "")
         small_print(figure, columns.cautions)
-        return laid_out(figure, 0.65 + _LINE * headings + (0.1 + _LINE * lines) * len(all_rows))
+        return freeze_layout(figure, 0.65 + _LINE * headings + (0.1 + _LINE * lines) * len(all_rows))
 
 
 # Rows

@@ -15,7 +15,7 @@ from dse.views.plot.style import (
     PAGE,
     axis_label,
     dash,
-    laid_out,
+    freeze_layout,
     legend_below,
     marker,
     new_figure,
@@ -103,7 +103,7 @@ def clock(results: xr.Dataset) -> Figure:
         fixed_values = grid.fixed_values_text(name, *([line_axis] if line_axis else []))
         set_title(figure, grid.title, f"at {fixed_values}" if fixed_values else "")
         small_print(figure, grid.cautions)
-        return laid_out(figure, _PANEL + _LINE * (above + below))
+        return freeze_layout(figure, _PANEL + _LINE * (above + below))
 
 
 def _draw(axes: Axes, grid: Machines, metric: str, name: str, line_axis: str | None, inches: float) -> None:

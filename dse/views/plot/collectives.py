@@ -11,7 +11,7 @@ import numpy as np
 from dse.designs import catalog
 from dse.io.quantities import counted
 from dse.types import Collective, MessageKind, Pods, System
-from dse.views.plot.style import PAGE, laid_out, new_figure, series, set_title, style
+from dse.views.plot.style import PAGE, freeze_layout, new_figure, series, set_title, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,7 +109,7 @@ def collectives(
         for axes in rows[-1]:
             axes.set_xlabel("message size")
         set_title(figure, "Bus bandwidth of collectives by topology")
-        return laid_out(figure, _ROW * len(devices))
+        return freeze_layout(figure, _ROW * len(devices))
 
 
 def _draw(axes: Axes, systems: Mapping[str, System], kind: MessageKind, devices: int) -> None:

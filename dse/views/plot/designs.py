@@ -7,21 +7,21 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from dse.doors.studies import of_metrics
+from dse.doors.studies import study_of_metrics
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io.quantities import setting
 from dse.sweep.results.schema import cautions
-from dse.views.plot.ranking import flat, is_work, ranking
+from dse.views.plot.ranking import flat_values, is_work, ranking
 from dse.views.plot.style import HEADINGS, heading, pair
 
 __all__ = [
     "Columns",
     "best_point",
     "capacity",
-    "check",
+    "check_results",
     "columns",
-    "flat",
+    "flat_values",
     "front",
     "full_title",
     "interval_distances",
@@ -64,13 +64,13 @@ class Columns(NamedTuple):
 def columns(results: xr.Dataset) -> tuple[Columns, str]:
     """Return the designs of a dataset as columns, those of the best point where it is a grid, and a title."""
     results = single_designs(results)
-    study = check(results)
+    study = check_results(results)
     point, work = best_point(results), work_of(results)
     results = results.isel(point)
     total, template = study.totals[0], results[study.totals[0]]
 
     def values_of(name: str) -> np.ndarray:
-        return flat(results, name, template)
+        return flat_values(results, name, template)
 
     axis_names = [
         str(name)
@@ -118,7 +118,7 @@ def work_of(results: xr.Dataset) -> str:
         for values in results.variables.values()
         if not values.dims and "path" in values.attrs
     }
-    return of_metrics(results).work(fixed)
+    return study_of_metrics(results).work(fixed)
 
 
 def full_title(results: xr.Dataset, point_text: str = "", work: str | None = None) -> str:
@@ -134,7 +134,7 @@ def interval_distances(results: xr.Dataset, name: str, rows: np.ndarray, factor:
     if not set(ends) <= set(results.variables):
         return None
     template = results[name]
-    middle, low, high = (flat(results, variable, template)[rows] * factor for variable in (name, *ends))
+    middle, low, high = (flat_values(results, variable, template)[rows] * factor for variable in (name, *ends))
     return np.maximum(np.nan_to_num([middle - low, high - middle]), 0.0)
 
 
@@ -162,13 +162,13 @@ def single_designs(results: xr.Dataset) -> xr.Dataset:
     else:
         best = results[[n for n, values in results.variables.items() if set(values.dims) == {"searcher", "seed"}]]
         singles = best.assign(feasible=best.violation == 0.0).stack(design=("searcher", "seed"), create_index=False)
-        total = of_metrics(singles).totals[0]
+        total = study_of_metrics(singles).totals[0]
         singles = singles.isel(design=np.unique(singles[total], return_index=True)[1]) if total in singles else singles
     axes = [name for name, values in singles.data_vars.items() if "axis" in values.attrs or "path" in values.attrs]
     return singles.drop_vars(["searcher", "seed"], errors="ignore").set_coords(axes)
 
 
-def check(results: xr.Dataset, *extra: str) -> Study:
+def check_results(results: xr.Dataset, *extra: str) -> Study:
     """Check that results have the variables that figures need.
 
     Args:
@@ -181,7 +181,7 @@ def check(results: xr.Dataset, *extra: str) -> Study:
     Raises:
         InputError: for a missing variable, and for results without a design.
     """
-    study = of_metrics(results)
+    study = study_of_metrics(results)
     second_metric = study.beside.metric if study.beside else study.objective
     required = tuple(dict.fromkeys((study.totals[0], study.objective, study.memory, second_metric, "feasible", *extra)))
     for name in required:
@@ -234,7 +234,7 @@ def best_point(results: xr.Dataset) -> dict[str, int]:
     """Return the position of the best feasible design along the axes other than the mapping."""
     if results.sizes.get("mapping", 1) == 1:
         return {}
-    orthogonal = [str(d) for d in results[of_metrics(results).totals[0]].dims if d != "mapping"]
+    orthogonal = [str(d) for d in results[study_of_metrics(results).totals[0]].dims if d != "mapping"]
     if not orthogonal:
         return {}
     scores = ranking(results).scores.where(results.feasible)

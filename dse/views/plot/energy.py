@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from dse.doors.studies import of_metrics
+from dse.doors.studies import study_of_metrics
 from dse.errors import InputError
 from dse.io.quantities import scale as scale_of
 from dse.views.plot import designs
@@ -16,7 +16,7 @@ from dse.views.plot.style import (
     FRONT,
     PAGE,
     axis_label,
-    laid_out,
+    freeze_layout,
     marker,
     new_figure,
     set_title,
@@ -47,7 +47,7 @@ def energy(results: xr.Dataset) -> Figure:
     Raises:
         InputError: for results without the required variables.
     """
-    study = of_metrics(results)
+    study = study_of_metrics(results)
     metric = study.energy
     if not metric:
         raise InputError("results", f"results of {study.name}", "results with energy", "draw another kind")
@@ -100,7 +100,7 @@ def energy(results: xr.Dataset) -> Figure:
         )
         set_title(figure, grid.title, *_front_ends(grid, front), _work(all_machines))
         small_print(figure, all_machines.cautions)
-        return laid_out(figure, 3.2)
+        return freeze_layout(figure, 3.2)
 
 
 def _work(grid: Machines) -> str:

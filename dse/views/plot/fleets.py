@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.views.plot.style import COLUMN, laid_out, legend_below, new_figure, series, set_title, style
+from dse.views.plot.style import COLUMN, freeze_layout, legend_below, new_figure, series, set_title, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,5 +51,5 @@ def fleets(found: MatchedPools) -> Figure:
         axes[1].set(xlabel="output tokens/s per user", ylabel="time to first token, s", ylim=(0.0, None))
         legend_below(figure, *axes[0].get_legend_handles_labels())
         set_title(figure, found.title)
-        laid_out(figure, 2 * _HEIGHT)
+        freeze_layout(figure, 2 * _HEIGHT)
     return figure

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from dse.doors.studies import of_metrics
+from dse.doors.studies import study_of_metrics
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.sweep.results.schema import cautions
@@ -87,7 +87,7 @@ class Machines(NamedTuple):
 
 def axes_of(results: xr.Dataset) -> tuple[str, ...]:
     """Return the axes with several positions, other than the mapping, none where single designs were stored."""
-    total = of_metrics(results).totals[0]
+    total = study_of_metrics(results).totals[0]
     if total not in results or "design" in results[total].dims or designs.is_search(results):
         return ()
     return tuple(str(d) for d, size in results[total].sizes.items() if d != "mapping" and size > 1)
@@ -95,7 +95,7 @@ def axes_of(results: xr.Dataset) -> tuple[str, ...]:
 
 def machines(results: xr.Dataset) -> Machines:
     """Return the best mapping of each machine of a dataset."""
-    study = designs.check(results)
+    study = designs.check_results(results)
     axes = axes_of(results)
     if not axes:
         raise InputError(
@@ -123,7 +123,7 @@ def machines(results: xr.Dataset) -> Machines:
 
 def best_mappings(results: xr.Dataset) -> xr.Dataset:
     """Select the best feasible mapping per point, with its parts as variables."""
-    if "mapping" not in results[of_metrics(results).totals[0]].dims:
+    if "mapping" not in results[study_of_metrics(results).totals[0]].dims:
         return results
     plain = results.reset_index("mapping") if "mapping" in results.indexes else results
     plain = plain.reset_coords([name for name, values in plain.coords.items() if "mapping" in values.dims])

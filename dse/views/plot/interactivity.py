@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from dse.doors.studies import of_metrics
+from dse.doors.studies import study_of_metrics
 from dse.errors import InputError
 from dse.io.quantities import setting
 from dse.sweep.results.schema import cautions
@@ -24,8 +24,8 @@ from dse.views.plot.style import (
     COLUMN,
     PAGE,
     SIZE,
+    freeze_layout,
     heading,
-    laid_out,
     new_figure,
     series,
     set_title,
@@ -100,7 +100,7 @@ def interactivity(results: xr.Dataset, scale: str = "linear") -> Figure:
             axes.set_visible(False)
         set_title(figure, designs.full_title(results))
         small_print(figure, cautions(results.attrs))
-        laid_out(figure, _HEIGHT * row_count)
+        freeze_layout(figure, _HEIGHT * row_count)
         for axes, curves in zip(grid, panels.values(), strict=False):
             _label_curves(axes, curves, _short_names(chips), style_by_accelerator)
     return figure
@@ -113,17 +113,19 @@ def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
         results: as of :func:`interactivity`.
     """
     singles = designs.single_designs(results)
-    trade = of_metrics(singles).trade
+    trade = study_of_metrics(singles).trade
     if trade is None:
         raise InputError("results", "a study of training", "one of serving", "plot results with a section [serving]")
-    designs.check(singles, *trade)
+    designs.check_results(singles, *trade)
     template = singles[trade[0]]
-    per_user, per_device = (designs.flat(singles, name, template) for name in trade)
-    fits = designs.flat(singles, "feasible", template).astype(bool) & np.isfinite([per_user, per_device]).all(axis=0)
+    per_user, per_device = (designs.flat_values(singles, name, template) for name in trade)
+    fits = designs.flat_values(singles, "feasible", template).astype(bool) & np.isfinite([per_user, per_device]).all(
+        axis=0
+    )
     if not fits.any():
         raise designs.nothing_feasible()
     chip = next((name for name in ("accelerator", "system") if name in singles), "")
-    chips = designs.flat(singles, chip, template)[fits] if chip else np.full(int(fits.sum()), "designs")
+    chips = designs.flat_values(singles, chip, template)[fits] if chip else np.full(int(fits.sum()), "designs")
     work = _workload_texts(singles, template, fits)
     panels: dict[str, list[Curve]] = {}
     for text, name in dict.fromkeys(zip(work, chips.tolist(), strict=True)):
@@ -146,7 +148,10 @@ def _workload_texts(singles: xr.Dataset, template: xr.DataArray, fits: np.ndarra
     ]
     columns = []
     for name in names:
-        values, units = designs.flat(singles, name, template)[fits].tolist(), str(singles[name].attrs.get("units", "1"))
+        values, units = (
+            designs.flat_values(singles, name, template)[fits].tolist(),
+            str(singles[name].attrs.get("units", "1")),
+        )
         texts = {value: setting(value, units) for value in dict.fromkeys(values)}
         if len(texts) > 1:
             prefix = "" if name == "workload" else f"{heading(name)} "
@@ -164,7 +169,7 @@ def _draw(
     for curve in curves:
         line_style = style_by_accelerator[curve.accelerator]
         axes.plot(curve.per_user, curve.per_device, markersize=3.2, linewidth=1.3, **line_style)
-    user_metric, device_metric = of_metrics(results).trade or ("", "")
+    user_metric, device_metric = study_of_metrics(results).trade or ("", "")
     axes.set(xscale=scale, yscale=scale, title=work)
     axes.set(xlabel=wrap_label(rate_label(results[user_metric])), ylabel=wrap_label(rate_label(results[device_metric])))
     if scale == "log":

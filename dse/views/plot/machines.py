@@ -17,7 +17,7 @@ from dse.views.plot.style import (
     PALE,
     PARTS,
     PlottedPart,
-    laid_out,
+    freeze_layout,
     legend_below,
     new_figure,
     set_title,
@@ -86,7 +86,7 @@ def draw_shares(grid: Machines) -> Figure:
         best = f"One axis at a time, from the best machine by {grid.objective} (bold): {grid.fixed_values_text()}"
         set_title(figure, grid.title, best)
         small_print(figure, grid.cautions)
-        return laid_out(figure, 0.3 + tallest)
+        return freeze_layout(figure, 0.3 + tallest)
 
 
 def _in_two_columns(grid: Machines) -> list[list[str]]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from dse.doors.studies import of_metrics
+from dse.doors.studies import study_of_metrics
 from dse.io.quantities import GIB, counted, scale, settings
-from dse.sweep.reduce.fronts import chosen
+from dse.sweep.reduce.fronts import select_front
 from dse.sweep.results.schema import SPECIFICATION, cautions
 from dse.views.plot import designs
 from dse.views.plot.ranking import expression_values, objectives_of
@@ -24,8 +24,8 @@ from dse.views.plot.style import (
     INK,
     TOO_LARGE,
     axis_label,
+    freeze_layout,
     heading,
-    laid_out,
     legend_below,
     new_figure,
     series,
@@ -67,7 +67,7 @@ def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
         return _front_figure(*stored_front)
     return (
         _time_memory_figure(results, points)
-        if of_metrics(results).trade is None
+        if study_of_metrics(results).trade is None
         else _trade_off_figure(results, points)
     )
 
@@ -89,7 +89,7 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] |
     if SPECIFICATION not in results.attrs or not (is_search_result or str(results.attrs.get("keep", "")) == "pareto"):
         return None
     spec_objectives, singles = objectives_of(results), designs.single_designs(results)
-    total = of_metrics(singles).totals[0]
+    total = study_of_metrics(singles).totals[0]
     if total not in singles or singles[total].dims != ("design",):
         return None
     variable_by_path = {str(values.attrs.get("path", name)): values for name, values in singles.variables.items()}
@@ -107,7 +107,7 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] |
 def representatives(objectives: list[PlottedObjective], most: int) -> np.ndarray:
     """Return at most ``most`` positions of a front: its ends and some between, along its first objective."""
     scores = np.stack([objective.sign * objective.values for objective in objectives])
-    return chosen(scores, (_three_digits,) * len(objectives), most).positions
+    return select_front(scores, (_three_digits,) * len(objectives), most).positions
 
 
 def _three_digits(value: float) -> float:
@@ -149,7 +149,7 @@ def _front_figure(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Fi
             figure, designs.full_title(singles), f"Pareto front{projection_note}: {counted(int(fits.sum()), 'design')}"
         )
         small_print(figure, cautions(singles.attrs))
-        return laid_out(figure, 2.8)
+        return freeze_layout(figure, 2.8)
 
 
 # Trade-off of serving: rate per device against rate per user
@@ -157,7 +157,7 @@ def _front_figure(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Fi
 
 def has_trade_off(results: xr.Dataset) -> bool:
     """True for several feasible designs of a study with a trade-off of two metrics."""
-    trade = of_metrics(results).trade
+    trade = study_of_metrics(results).trade
     if trade is None or not all(name in results for name in (*trade, "feasible")) or designs.is_search(results):
         return False
     return int(results.feasible.sum()) > 1
@@ -166,12 +166,12 @@ def has_trade_off(results: xr.Dataset) -> bool:
 def _trade_off_figure(results: xr.Dataset, points: int) -> Figure:
     """Draw both metrics of all feasible designs with their front, coloured by the first label that differs."""
     singles = designs.single_designs(results)
-    study = of_metrics(singles)
+    study = study_of_metrics(singles)
     names = study.trade or ("", "")
-    designs.check(singles, *names)
+    designs.check_results(singles, *names)
     template = singles[names[0]]
-    metric_values = [designs.flat(singles, name, template) for name in names]
-    fits = designs.flat(singles, "feasible", template).astype(bool) & np.isfinite(metric_values).all(axis=0)
+    metric_values = [designs.flat_values(singles, name, template) for name in names]
+    fits = designs.flat_values(singles, "feasible", template).astype(bool) & np.isfinite(metric_values).all(axis=0)
     if not fits.any():
         raise designs.nothing_feasible()
     x, y = (values[fits] for values in metric_values)
@@ -212,7 +212,7 @@ def _trade_off_figure(results: xr.Dataset, points: int) -> Figure:
         legend_below(figure, *axes.get_legend_handles_labels(), title=heading(distinguished_by) or None)
         set_title(figure, designs.full_title(results))
         small_print(figure, cautions(results.attrs))
-        return laid_out(figure, 2.8)
+        return freeze_layout(figure, 2.8)
 
 
 def _draw_intervals(axes: Axes, x: np.ndarray, y: np.ndarray, front: np.ndarray, *sizes: np.ndarray | None) -> None:
@@ -244,7 +244,7 @@ def _distinguishing_label(
     """Return the first label that differs between designs, with its value → indices of designs."""
     for name in ("accelerator", "system", "workload", "precision", "tp"):
         if name in singles and singles[name].dims:
-            values = designs.flat(singles, name, template)[fits]
+            values = designs.flat_values(singles, name, template)[fits]
             kinds = list(dict.fromkeys(values.tolist()))
             if 1 < len(kinds) <= _MOST_COLOURS:
                 texts = settings(kinds, str(singles[name].attrs.get("units", "1")))
@@ -317,7 +317,7 @@ def _time_memory_figure(results: xr.Dataset, points: int) -> Figure:
         legend_below(figure, *axes.get_legend_handles_labels(), markerscale=2)
         set_title(figure, title)
         small_print(figure, columns.cautions)
-        return laid_out(figure, 2.8)
+        return freeze_layout(figure, 2.8)
 
 
 def _subsample(indices: np.ndarray, most: int) -> np.ndarray:

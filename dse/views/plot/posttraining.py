@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from dse.views.plot.style import COLUMN, laid_out, legend_below, new_figure, series, set_title, style
+from dse.views.plot.style import COLUMN, freeze_layout, legend_below, new_figure, series, set_title, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +67,7 @@ def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
         (bars_of, parts), (lines, names) = (axes.get_legend_handles_labels() for axes in (top, below))
         legend_below(figure, [*bars_of, *lines], [*parts, *names])
         set_title(figure, str(splits.attrs["title"]))
-        laid_out(figure, 2 * _HEIGHT)
+        freeze_layout(figure, 2 * _HEIGHT)
     return figure
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from dse.designs.leaves import is_of_workload, known_leaves
+from dse.designs.leaves import all_leaves, is_of_workload
 from dse.designs.records import PLAIN_EXPERTS
-from dse.doors.studies import of_metrics
+from dse.doors.studies import study_of_metrics
 from dse.errors import InputError
 from dse.sweep.results.schema import SPECIFICATION
 from dse.types import choice_name
@@ -39,16 +39,16 @@ def ranking(results: xr.Dataset, per_workload: bool = False) -> Ranking:
         results: with the first total of their study.
         per_workload: only designs of the same workload are compared.
     """
-    study = of_metrics(results)
+    study = study_of_metrics(results)
     template = results[study.totals[0]]
     first = _first(results)
     text = first.expression.text if first else study.objective
     unlike = not per_workload and text == study.objective and has_unlike_work(results, template.dims)
     if unlike and study.rate in results:
-        return Ranking(_words(study.rate), _as_template(-flat(results, study.rate, template), template))
+        return Ranking(_words(study.rate), _as_template(-flat_values(results, study.rate, template), template))
     values = expression_values(results, first.expression, template) if first else None
     if first is None or values is None:
-        return Ranking(_words(study.objective), _as_template(flat(results, study.objective, template), template))
+        return Ranking(_words(study.objective), _as_template(flat_values(results, study.objective, template), template))
     return Ranking(_words(text), _as_template(first.sign * values, template))
 
 
@@ -56,7 +56,7 @@ def ranking_variables(results: xr.Dataset) -> list[str]:
     """Return the data variables of results that their ranking reads."""
     first, names = _first(results), _variables(results)
     read = [names[name] for name in first.expression.names if name in names] if first else []
-    return [name for name in dict.fromkeys([*read, of_metrics(results).objective]) if name in results.data_vars]
+    return [name for name in dict.fromkeys([*read, study_of_metrics(results).objective]) if name in results.data_vars]
 
 
 def worst_shown(scores: np.ndarray, factor: float) -> float:
@@ -134,7 +134,7 @@ def expression_values(results: xr.Dataset, expression: Expression, template: xr.
         return None
 
     def lookup(name: str) -> Any:
-        return _codes(name, flat(results, names[name], template)) if name in names else fixed[name]
+        return _codes(name, flat_values(results, names[name], template)) if name in names else fixed[name]
 
     with np.errstate(divide="ignore", invalid="ignore"):  # designs without a step
         return np.broadcast_to(np.asarray(expression(lookup), float), template.size)
@@ -142,7 +142,7 @@ def expression_values(results: xr.Dataset, expression: Expression, template: xr.
 
 def _codes(path: str, values: np.ndarray) -> np.ndarray:
     """Return the values of a leaf as numbers: codes for names of an enumeration, NaN for other texts."""
-    enum = known_leaves().get(path, {}).get("enum")
+    enum = all_leaves().get(path, {}).get("enum")
     if enum is None or values.dtype.kind in "biuf":
         return values
     codes = {choice_name(choice): float(choice) for choice in enum}
@@ -169,7 +169,7 @@ def _as_template(values: np.ndarray, template: xr.DataArray) -> xr.DataArray:
     return xr.DataArray(values.reshape(template.shape), template.coords, template.dims)
 
 
-def flat(results: xr.Dataset, name: str, template: xr.DataArray) -> np.ndarray:
+def flat_values(results: xr.Dataset, name: str, template: xr.DataArray) -> np.ndarray:
     """Broadcast a variable to every design, as a flat array [design].
 
     Args:

@@ -219,7 +219,7 @@ def set_title(figure: Figure, *texts: str) -> None:
 
 
 def small_print(figure: Figure, texts: Iterable[str]) -> None:
-    """Write texts below everything else, for which :func:`laid_out` makes room."""
+    """Write texts below everything else, for which :func:`freeze_layout` makes room."""
     inches = figure.get_figwidth() - 2.0 * _MARGIN
     lines = [line for text in texts for line in _wrap_to_width(figure, text, inches, _SMALL)]
     if len(lines) > _MOST_SMALL:
@@ -310,7 +310,7 @@ def _text_height(figure: Figure) -> float:
     return (title.count("\n") + 1) * _TITLE_LINE * bool(title) + rows * _LEGEND_LINE
 
 
-def laid_out(figure: Figure, panels: float | None = None) -> Figure:
+def freeze_layout(figure: Figure, panels: float | None = None) -> Figure:
     """Compute the layout of a figure once and freeze it.
 
     Args:

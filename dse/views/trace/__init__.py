@@ -4,11 +4,11 @@ Plain Python for one design, separate from the model, whose closed forms are tes
 """
 
 from dse.views.trace import memory, perfetto
-from dse.views.trace.groups import RankPlace, Target, group_of, place_of
+from dse.views.trace.groups import MessageTarget, RankPlace, message_group, rank_place
 from dse.views.trace.kernels import COMPUTE, COPIES, INPUTS, RECOMPUTE, DeviceStep, TraceKernel, device_step
-from dse.views.trace.ledger import FORWARD, INPUT_GRADIENT, MessageTimes, ledger_of
+from dse.views.trace.ledger import FORWARD, INPUT_GRADIENT, MessageTimes, step_ledger
 from dse.views.trace.orders import PassKind, Task
-from dse.views.trace.step import Step, step_of
+from dse.views.trace.step import ScheduledStep, schedule_step
 from dse.views.trace.timeline import simulate
 
 __all__ = [
@@ -19,19 +19,19 @@ __all__ = [
     "INPUT_GRADIENT",
     "RECOMPUTE",
     "DeviceStep",
+    "MessageTarget",
     "MessageTimes",
     "PassKind",
     "RankPlace",
-    "Step",
-    "Target",
+    "ScheduledStep",
     "Task",
     "TraceKernel",
     "device_step",
-    "group_of",
-    "ledger_of",
     "memory",
+    "message_group",
     "perfetto",
-    "place_of",
+    "rank_place",
+    "schedule_step",
     "simulate",
-    "step_of",
+    "step_ledger",
 ]

@@ -27,7 +27,7 @@ class RankPlace(NamedTuple):
         return self.rank + stages * self.of_stage
 
 
-def place_of(design: Design, rank: int = 0) -> RankPlace:
+def rank_place(design: Design, rank: int = 0) -> RankPlace:
     """Return the place of a rank in the pipeline of a design.
 
     Args:
@@ -39,7 +39,7 @@ def place_of(design: Design, rank: int = 0) -> RankPlace:
     return RankPlace(rank, round(of_stage * float(m.pp)), rank // of_stage, of_stage)
 
 
-class Target(NamedTuple):
+class MessageTarget(NamedTuple):
     """Receivers of a message: a group of the stage, with its mirror on another stage, or a single rank."""
 
     size: int = 0  #: members of the stage
@@ -53,7 +53,7 @@ class Target(NamedTuple):
         return sorted((*ranks, *(rank + self.mirror for rank in ranks))) if self.mirror else ranks
 
 
-def group_of(message: MessageTimes, design: Design, stage: int) -> Target:
+def message_group(message: MessageTimes, design: Design, stage: int) -> MessageTarget:
     """Return the group of a message of a stage.
 
     Gradients of weights that two stages hold (DualPipe) go to a group over both.
@@ -68,9 +68,9 @@ def group_of(message: MessageTimes, design: Design, stage: int) -> Target:
     is_dualpipe = m.schedule is not None and float(m.schedule) == Schedule.dualpipe
     spans_stages = is_dualpipe and message.scope in (Scope.weights, Scope.expert_weights)
     if not spans_stages or members % 2:
-        return Target(members, stride)
-    mirror = (round(float(m.pp)) - 1 - 2 * stage) * place_of(design).of_stage
-    return Target(members // 2, stride, mirror)
+        return MessageTarget(members, stride)
+    mirror = (round(float(m.pp)) - 1 - 2 * stage) * rank_place(design).of_stage
+    return MessageTarget(members // 2, stride, mirror)
 
 
 def _stride(message: MessageTimes, design: Design) -> int:

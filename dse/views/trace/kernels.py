@@ -19,10 +19,10 @@ from dse.views.trace.ledger import (
     MessageTimes,
     OperatorKernels,
     StepLedger,
-    ledger_of,
+    step_ledger,
 )
 from dse.views.trace.orders import PassKind, Task
-from dse.views.trace.step import Step, step_of
+from dse.views.trace.step import ScheduledStep, schedule_step
 from dse.views.trace.timeline import Event
 
 #: Streams of a device.
@@ -74,7 +74,7 @@ class DeviceStep(NamedTuple):
 
 
 def device_step(
-    design: Design, stage: int = 0, step: Step | None = None, ledger: StepLedger | None = None
+    design: Design, stage: int = 0, step: ScheduledStep | None = None, ledger: StepLedger | None = None
 ) -> DeviceStep:
     """Schedule the kernels of one device in a step.
 
@@ -85,10 +85,10 @@ def device_step(
         ledger: of the design, where it is at hand.
 
     Raises:
-        InputError: as of :func:`dse.views.trace.step.step_of`.
+        InputError: as of :func:`dse.views.trace.step.schedule_step`.
     """
-    step = step_of(design) if step is None else step
-    ledger = ledger_of(design) if ledger is None else ledger
+    step = schedule_step(design) if step is None else step
+    ledger = step_ledger(design) if ledger is None else ledger
     kernels = sorted(_Device(design, step, ledger, stage).kernels(), key=lambda kernel: kernel.start)
     return DeviceStep(stage, kernels, step.total)
 
@@ -110,7 +110,7 @@ _LAYER = (Scope.layer, Scope.expert_layer)
 class _Device:
     """Builds the kernels of one device."""
 
-    def __init__(self, design: Design, step: Step, ledger: StepLedger, stage: int) -> None:
+    def __init__(self, design: Design, step: ScheduledStep, ledger: StepLedger, stage: int) -> None:
         self.step, self.ledger, self.stage = step, ledger, stage
         self.dense = float(design.workload.experts.first_dense) if design.workload.experts else 0.0
         self.trained = float(design.workload.backward)

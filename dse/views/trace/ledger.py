@@ -83,7 +83,7 @@ class StepLedger(NamedTuple):
         return [operator for operator in self.operators if operator.section == section and operator.kernels[0]]
 
 
-def ledger_of(design: Design) -> StepLedger:
+def step_ledger(design: Design) -> StepLedger:
     """Evaluate the kernels and messages of a design, at the clock of its step.
 
     Args:

@@ -15,7 +15,7 @@ import jax
 from dse.doors.scalars import ScalarFunction
 from dse.types import Design, Schedule
 from dse.views.trace.orders import PassKind
-from dse.views.trace.step import Step
+from dse.views.trace.step import ScheduledStep
 
 #: Parts that are kept with the micro-batches in flight, of layers and of the ends of the model; the others stay.
 CHANGING = _OF_LAYERS, _OF_ENDS = "activations", "logits"
@@ -44,7 +44,7 @@ def _program() -> Callable[[Design], tuple[Any, Any]]:
     return ScalarFunction(numbers, "stage memories")
 
 
-def memory_uses(step: Step, design: Design) -> Iterator[MemoryUse]:
+def memory_uses(step: ScheduledStep, design: Design) -> Iterator[MemoryUse]:
     """Yield the memory of each device in order of time, device by device."""
     stages = _program()(jax.tree.map(float, design))[0]
     devices = len(step.plan.orders)
@@ -57,7 +57,9 @@ def memory_uses(step: Step, design: Design) -> Iterator[MemoryUse]:
         yield from _device_uses(step, device, parts, bytes_per_layer)
 
 
-def _device_uses(step: Step, device: int, parts: dict[str, float], bytes_per_layer: float) -> Iterator[MemoryUse]:
+def _device_uses(
+    step: ScheduledStep, device: int, parts: dict[str, float], bytes_per_layer: float
+) -> Iterator[MemoryUse]:
     """Yield the memory of a device, whose activations grow with forwards and shrink with backwards."""
     changes = sorted(_changes(step, device), key=lambda change: (change[0], change[1]))
     peak_count = max((n for _, n, _ in _running_totals(changes)), default=0)
@@ -66,7 +68,7 @@ def _device_uses(step: Step, device: int, parts: dict[str, float], bytes_per_lay
         yield MemoryUse(device, time, parts | changing_parts)
 
 
-def _changes(step: Step, device: int) -> Iterator[tuple[float, int, float]]:
+def _changes(step: ScheduledStep, device: int) -> Iterator[tuple[float, int, float]]:
     """Yield (time, change of chunks in flight, change of their layers) of a device."""
     for event in (event for event in step.timeline.events if event.device == device):
         for task in event.slot:

@@ -15,7 +15,7 @@ from dse.io import chrome_trace
 from dse.io.chrome_trace import MICROSECONDS
 from dse.views.trace.memory import CHANGING, MemoryUse
 from dse.views.trace.orders import PassKind, Task
-from dse.views.trace.step import MESSAGES, Step
+from dse.views.trace.step import MESSAGES, ScheduledStep
 from dse.views.trace.timeline import Event
 
 #: Lanes of a stage by name; lanes without messages are hidden.
@@ -34,7 +34,7 @@ _COLOURS = {
 
 
 def write(
-    step: Step, about: Mapping[str, Any], path: str | Path, force: bool = False, uses: Iterable[MemoryUse] = ()
+    step: ScheduledStep, about: Mapping[str, Any], path: str | Path, force: bool = False, uses: Iterable[MemoryUse] = ()
 ) -> None:
     """Write the trace of a step and its memory, with ``about`` as metadata (:func:`dse.io.chrome_trace.write`)."""
     chrome_trace.write(itertools.chain(events(step), counters(uses)), about, path, force)
@@ -59,7 +59,7 @@ def _gigabytes(size: float) -> float:
     return float(f"{1e-9 * size:.7g}")
 
 
-def events(step: Step) -> Iterator[dict[str, Any]]:
+def events(step: ScheduledStep) -> Iterator[dict[str, Any]]:
     """Yield the events of a trace, names of stages and lanes first."""
     devices = range(len(step.plan.orders))
     lanes = {_COMPUTE, *(lane for kind, lane in _MESSAGE_LANES.items() if any(step.exposed[kind]))}
@@ -98,7 +98,7 @@ def _complete_event(name: str, device: int, lane: str, start: float, seconds: fl
     }
 
 
-def _slot_events(event: Event, step: Step) -> Iterator[dict[str, Any]]:
+def _slot_events(event: Event, step: ScheduledStep) -> Iterator[dict[str, Any]]:
     """Yield a pass, or a pair of them, with its messages and the wait before it."""
     start, slot = event.start + event.received, event.slot
     if event.received:
@@ -120,7 +120,7 @@ def _slot_events(event: Event, step: Step) -> Iterator[dict[str, Any]]:
     yield from _message_events(event, step)
 
 
-def _send_events(event: Event, step: Step, lane_end: dict[tuple[int, str], float]) -> Iterator[dict[str, Any]]:
+def _send_events(event: Event, step: ScheduledStep, lane_end: dict[tuple[int, str], float]) -> Iterator[dict[str, Any]]:
     """Yield the messages of a slot to other stages, one after the other."""
     for task in event.slot:
         if step.message and _is_sent(task, event.device, step):
@@ -130,7 +130,7 @@ def _send_events(event: Event, step: Step, lane_end: dict[tuple[int, str], float
             yield _complete_event(f"send {task.micro_batch}", event.device, lane, start, step.message)
 
 
-def _message_events(event: Event, step: Step) -> Iterator[dict[str, Any]]:
+def _message_events(event: Event, step: ScheduledStep) -> Iterator[dict[str, Any]]:
     """Yield the messages of the layers of a slot, drawn at its end."""
     end, is_pair = event.end, len(event.slot) > 1
     for kind in MESSAGES:
@@ -143,7 +143,7 @@ def _message_events(event: Event, step: Step) -> Iterator[dict[str, Any]]:
             end -= 0.0 if is_hidden else seconds
 
 
-def _exposed_seconds(task: Task, seconds: tuple[float, float], step: Step) -> float:
+def _exposed_seconds(task: Task, seconds: tuple[float, float], step: ScheduledStep) -> float:
     """Return the exposed message seconds of a pass, 0 for a deferred weight gradient."""
     layers = step.layers[task.chunk]
     if task.kind is PassKind.weight_gradient:
@@ -151,7 +151,7 @@ def _exposed_seconds(task: Task, seconds: tuple[float, float], step: Step) -> fl
     return layers * seconds[task.kind is not PassKind.forward]
 
 
-def _is_sent(task: Task, device: int, step: Step) -> bool:
+def _is_sent(task: Task, device: int, step: ScheduledStep) -> bool:
     """True if the output of a pass goes to another device."""
     if task.kind is PassKind.weight_gradient:
         return False
@@ -160,7 +160,7 @@ def _is_sent(task: Task, device: int, step: Step) -> bool:
     return other != device
 
 
-def _end_events(step: Step, devices: Iterable[int]) -> Iterator[dict[str, Any]]:
+def _end_events(step: ScheduledStep, devices: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Yield the events after the last pass: exposed reduction, and optimiser."""
     end_s = step.timeline.makespan
     for device in devices:

@@ -25,7 +25,7 @@ _NO_SCHEDULE = Infeasible.layers_not_divisible | Infeasible.batch_not_divisible 
 MESSAGES = ("tensor", "experts", "context")
 
 
-class Step(NamedTuple):
+class ScheduledStep(NamedTuple):
     """One training step of a design, event by event."""
 
     plan: PipelineOrders
@@ -45,7 +45,7 @@ class Step(NamedTuple):
         return self.timeline.makespan + self.data_parallel + self.optimizer
 
 
-def step_of(design: Design, most: int = MOST_PASSES) -> Step:
+def schedule_step(design: Design, most: int = MOST_PASSES) -> ScheduledStep:
     """Schedule one training step of a design.
 
     Args:
@@ -71,7 +71,7 @@ def step_of(design: Design, most: int = MOST_PASSES) -> Step:
     order = pipeline_orders(schedule, stages, chunks, n)
     layers = _layers(times, order.chunks)
     durations = _durations(times, order, layers)
-    return Step(
+    return ScheduledStep(
         plan=order,
         timeline=simulate(order, durations),
         layers=layers,

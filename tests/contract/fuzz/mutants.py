@@ -169,10 +169,10 @@ def _column(text: str, rng: random.Random) -> str:
 
 def of_settings(_: str, rng: random.Random) -> str:
     """Settings of one to four leaves of a design."""
-    from dse.designs.leaves import known_leaves, path_endings
+    from dse.designs.leaves import all_leaves, path_endings
 
     def one() -> str:
-        path = rng.choice(list(known_leaves()))
+        path = rng.choice(list(all_leaves()))
         return f"{rng.choice(path_endings(path))}={rng.choice(SETTINGS)}"
 
     return "\n".join(one() for _ in range(rng.randint(1, 4)))

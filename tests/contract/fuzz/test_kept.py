@@ -27,7 +27,7 @@ def load_mutants(count: int, seed: int) -> int:
         forget()
         found = cache.load("value")
         assert found == VALUE if found is not None else changed != content, number
-        assert cache.value("value", lambda: VALUE) == VALUE and cache.load("value") == VALUE, number
+        assert cache.get_or_compute("value", lambda: VALUE) == VALUE and cache.load("value") == VALUE, number
         read += found is not None
     forget()
     return read

@@ -267,7 +267,7 @@ def test_an_accelerator_alone_is_a_system():
 def test_what_serves_by_default_is_an_engine_of_its_vendor(slug):
     """But for machines whose whole stack is their own."""
     engine = catalog.default_software(slug, serving=True)
-    assert catalog.foreign(engine, slug) is None
+    assert catalog.vendor_mismatch(engine, slug) is None
     assert catalog.serving_defaults(engine) or engine == catalog.default_software(slug)
 
 

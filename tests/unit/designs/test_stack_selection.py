@@ -44,7 +44,7 @@ def test_the_table_of_default_stacks(capsys):
         for slug, (dense, mixture, engine) in default_stacks().items():
             print(f"{slug:26}{dense:34}{mixture:34}{engine}")
     for slug, stacks in default_stacks().items():
-        assert not any(catalog.foreign(stack, slug) for stack in stacks), slug
+        assert not any(catalog.vendor_mismatch(stack, slug) for stack in stacks), slug
 
 
 @pytest.mark.parametrize(

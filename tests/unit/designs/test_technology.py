@@ -112,7 +112,7 @@ def test_a_chip_of_ten_lines(folder):
     assert found.chip.base_node == found.chip.node == catalog.record(types.LogicNode, "n3e")
     assert found.chip.core_power == catalog.entry("architecture", "gpu").value("core_power")
     assert catalog.check(folder) == []
-    assert ("node", "n3e") in catalog.used([("accelerator", "mine")], folder)
+    assert ("node", "n3e") in catalog.reachable_entries([("accelerator", "mine")], folder)
 
 
 @pytest.mark.parametrize(

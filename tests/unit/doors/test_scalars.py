@@ -23,7 +23,7 @@ from dse.errors import Notice
 from dse.io.environment import double_precision
 from dse.types import Metrics, Packing
 from dse.views.explanation import continuous_leaves
-from dse.views.trace.step import step_of
+from dse.views.trace.step import schedule_step
 from tests.programs import compiled, slopes_by_numpy
 
 DESIGNS = {
@@ -249,7 +249,7 @@ def test_no_design_without_records_falls_back(study):
 def test_explanations_and_traces_of_a_step_do_not_fall_back():
     """Nor would co-design, whose slopes are of the same operations; a fallback is a warning, here an error."""
     design = dse.design("llama-3-70b", "gpu", tp=4, pp=2)
-    assert dse.explain(design).elasticities and step_of(design).total > 0.0
+    assert dse.explain(design).elasticities and schedule_step(design).total > 0.0
 
 
 SLOWER = r"'sin' of JAX .* compiles instead, which takes .* half a minute .* figures are the same"

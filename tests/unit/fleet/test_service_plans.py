@@ -14,12 +14,12 @@ from dse.cli import app
 from dse.cli.limits import fleet_intervals, plan_intervals
 from dse.cli.plan import _launch
 from dse.fleet import pooled, service
-from dse.fleet.demand import Demand, worker_settings
+from dse.fleet.demand import ServiceDemand, worker_settings
 from dse.fleet.service import provision
-from dse.fleet.workers import Candidate, wait
+from dse.fleet.workers import PoolCandidate, wait
 from tests.conftest import slow
 
-DEMAND = Demand("llama-3-1-70b", ("h200", "b200", "l40s"), 10.0, 2000.0, 300.0, 1.0, 0.04, 16)
+DEMAND = ServiceDemand("llama-3-1-70b", ("h200", "b200", "l40s"), 10.0, 2000.0, 300.0, 1.0, 0.04, 16)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_percentiles_ask_for_no_fewer_devices(plan):
 
 def test_replicas_of_a_mixture_are_what_their_engine_launches():
     """vLLM has experts over all ranks of tp and dp, or none (pools: test_pools.py)."""
-    demand = Demand("qwen3-30b-a3b", ("h100-sxm-80gb",), 4.0, 2000.0, 300.0, 2.0, 0.04, 4)
+    demand = ServiceDemand("qwen3-30b-a3b", ("h100-sxm-80gb",), 4.0, 2000.0, 300.0, 2.0, 0.04, 4)
     every = service.swept_replicas(demand)["h100-sxm-80gb"]
     possible, ep, ranks = every["possible"], every["ep"], every["tp"] * every["dp"]
     assert ((ep == 1) | (ep == ranks))[possible].all() and (ep > 1)[possible].any()
@@ -106,7 +106,7 @@ def test_replicas_of_a_mixture_are_what_their_engine_launches():
 
 
 def test_waits_of_pools_are_exponential():
-    part = Candidate("h200", {"concurrency": 1}, 2.0, 1, 1.0, 1.0, 0.5, 0.01, 0.0)
+    part = PoolCandidate("h200", {"concurrency": 1}, 2.0, 1, 1.0, 1.0, 0.5, 0.01, 0.0)
     share, mean = wait(part, 1, 1.8, True)
     assert share == pytest.approx(0.9**1.0) and mean == pytest.approx(share * 0.5 / (2.0 * 0.1))
     seconds = [pooled._wait(part, 1, 1.8, True, statistic) for statistic in ("p50", "p90", "p95", "p99")]
@@ -117,7 +117,7 @@ def test_waits_of_pools_are_exponential():
 
 def test_a_rate_of_almost_nothing_takes_a_worker_of_each_pool():
     rare = DEMAND._replace(rate=1e-12)
-    part = Candidate("h200", {"concurrency": 1}, 2.0, 1, 1.0, 1.0, 0.5, 0.01, 0.0)
+    part = PoolCandidate("h200", {"concurrency": 1}, 2.0, 1, 1.0, 1.0, 0.5, 0.01, 0.0)
     assert [pooled._fewest_workers(part, place, 0.0, rare) for place in (0, 1)] == [1, 1]
 
 

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 from dse.cli import app
 from dse.errors import InputError
 from dse.fleet import pools
-from dse.fleet.workers import Candidate, Match, best_fleets, fleets
+from dse.fleet.workers import Match, PoolCandidate, best_fleets, fleets
 from dse.spec import pools as specs
 from tests.unit.fleet.test_pools import TEXT
 
-PROMPTS = Candidate("h100", {"concurrency": 1}, 4.0, 2.0, 100.0, 2.0, 0.25, 0.02, 1e9)
-ANSWERS = Candidate("h100", {"concurrency": 16}, 9.0, 4.0, 100.0, 2.0, 0.1, 0.02, 1e9)
+PROMPTS = PoolCandidate("h100", {"concurrency": 1}, 4.0, 2.0, 100.0, 2.0, 0.25, 0.02, 1e9)
+ANSWERS = PoolCandidate("h100", {"concurrency": 16}, 9.0, 4.0, 100.0, 2.0, 0.1, 0.02, 1e9)
 PAIR = Match(PROMPTS, ANSWERS, 0.05)
 WHOLE = TEXT.replace('transfer = "25 GB/s"', 'transfer = "25 GB/s"\nn_devices = 8').replace(
     "[decode.axes]", "[together.axes]\nconcurrency = [16, 64]\n[decode.axes]"

@@ -89,7 +89,7 @@ def test_nothing_unsigned_is_parsed(folder, tmp_path, caplog):
         assert cache.load("seven") is None and not file.exists()
     assert not (tmp_path / "sprung").exists()
     assert len(caplog.records) == 1 and str(file) in caplog.text  # told once
-    assert cache.value("seven", lambda: 7) == 7 and file.exists()
+    assert cache.get_or_compute("seven", lambda: 7) == 7 and file.exists()
 
 
 def test_a_valid_file_in_the_place_of_another_is_refused(folder):
@@ -126,7 +126,7 @@ def test_a_key_that_others_may_know_makes_all_foreign(folder, spoil):
     forget()
     assert cache.load("seven") is None
     assert (folder / "key").read_bytes() != old and stat.S_IMODE((folder / "key").lstat().st_mode) == 0o600
-    assert cache.value("seven", lambda: 7) == cache.load("seven") == 7
+    assert cache.get_or_compute("seven", lambda: 7) == cache.load("seven") == 7
 
 
 def test_a_folder_that_others_may_write_to_is_closed(folder):
@@ -141,7 +141,7 @@ def test_what_stands_in_the_way_is_left_alone(tmp_path, monkeypatch, caplog, sta
     name, elsewhere = tmp_path / f"kept-{os.getuid()}", tmp_path / "elsewhere"
     elsewhere.mkdir()
     {"a file": name.touch, "a link": lambda: name.symlink_to(elsewhere), "a pipe": lambda: os.mkfifo(name)}[stands]()
-    assert cache.folder() is None and cache.value("seven", lambda: 7) == 7
+    assert cache.folder() is None and cache.get_or_compute("seven", lambda: 7) == 7
     assert not list(elsewhere.iterdir()) and len(caplog.records) == 1
 
 
@@ -151,7 +151,7 @@ def test_a_kept_file_is_a_regular_one(folder, stands):
     (file,) = kept(folder)
     whole = file.rename(file.with_name("whole"))
     {"a link": lambda: file.symlink_to(whole), "a pipe": lambda: os.mkfifo(file), "a folder": file.mkdir}[stands]()
-    assert cache.value("seven", lambda: 8) == 8 == cache.load("seven")  # healed
+    assert cache.get_or_compute("seven", lambda: 8) == 8 == cache.load("seven")  # healed
 
 
 def test_a_full_disk_only_costs_time(folder, monkeypatch):
@@ -161,7 +161,7 @@ def test_a_full_disk_only_costs_time(folder, monkeypatch):
     cache.save("seven", 7)
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", full)
-        assert cache.value("eight", lambda: 8) == 8 and cache.load("seven") is None
+        assert cache.get_or_compute("eight", lambda: 8) == 8 and cache.load("seven") is None
     assert cache.load("seven") == 7 and len(kept(folder)) == 1
 
 

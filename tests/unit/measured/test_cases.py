@@ -15,7 +15,7 @@ from docs.make.accuracy.page import write_page
 from dse.errors import InputError
 from dse.measured import Row, evaluate_many, mappings, predict_cases, read_cases
 from dse.measured.cells import Cells
-from dse.measured.columns import READ
+from dse.measured.columns import STEP_COLUMNS
 from dse.measured.comparison import compare, predict, validate
 from dse.measured.completion import complete
 from dse.measured.names import Lookup
@@ -487,7 +487,7 @@ def test_every_column_that_is_read_is_documented(table, monkeypatch):
         only(table(STATED | change))
     compare(table({k: v for k, v in STATED.items() if k != "metric"} | {"iteration_ms_measured": "1420"}))
     compare(table(STATED | {"metric": "model_tflops_per_gpu", "value": "140", "unit": "TFLOP/s"}))
-    documented = {name for column in READ for name in column.names}
+    documented = {name for column in STEP_COLUMNS for name in column.names}
     assert asked - documented <= {*WIDE_COLUMNS, "tensor_par_comm_type"}, "names of Calculon's output"
     unread = documented - asked - {"source", "config_id"}  # these two are read from the cells
     assert not unread

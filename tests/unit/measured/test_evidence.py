@@ -11,7 +11,7 @@ from dse.designs.leaves import replace
 from dse.doors.studies import STUDIES
 from dse.errors import InputError
 from dse.measured.decisions.choice import decide
-from dse.measured.decisions.evidence import RUN, Evidence, condition, read
+from dse.measured.decisions.evidence import RUN_DEVIATION, Evidence, condition, read_evidence
 from dse.measured.uncertainty.posterior import Choice, posterior
 from dse.types import Prices
 
@@ -39,7 +39,7 @@ def test_a_row_of_a_design_tells_all_but_its_noise_of_it():
     after = condition(known, measured(TWO[0], 1.3))
     assert after.n_design_rows == 1
     assert np.exp(after.shift[0]) == pytest.approx(1.3, rel=0.03)
-    assert after.deviations[0] < 1.05 * RUN
+    assert after.deviations[0] < 1.05 * RUN_DEVIATION
     assert abs(after.shift[1]) < 0.2 * after.shift[0]  # what both have in common
 
 
@@ -48,7 +48,7 @@ def test_rows_narrow_and_never_widen():
     once, often = (condition(known, measured(TWO[0], 1.0, count)) for count in (1, 9))
     np.testing.assert_allclose(once.shift, 0.0, atol=1e-9)
     assert np.all(once.deviations <= known.deviations + 1e-12) and np.all(often.deviations <= once.deviations + 1e-12)
-    assert often.deviations[0] == pytest.approx(RUN / 3.0, rel=0.05)
+    assert often.deviations[0] == pytest.approx(RUN_DEVIATION / 3.0, rel=0.05)
 
 
 def test_draws_have_the_mean_and_the_spread_of_what_is_believed():
@@ -56,7 +56,7 @@ def test_draws_have_the_mean_and_the_spread_of_what_is_believed():
     after = condition(known, measured(TWO[0], 1.3))
     draws = known.draws() - known.logs[:, None] + after.correction
     np.testing.assert_allclose(draws.mean(axis=1), after.shift, atol=0.03)
-    assert draws[0].std() < 3.0 * RUN < known.deviations[0]
+    assert draws[0].std() < 3.0 * RUN_DEVIATION < known.deviations[0]
 
 
 def test_a_measured_design_that_is_slower_is_chosen_less():
@@ -87,7 +87,7 @@ def test_a_table_is_read(tmp_path):
         f"{HEADER}\nown,llama-3-70b,mi300x,mi300x,vllm-rocm,8,8,1,1,bf16,1024,1024,32,concurrency,tpot,25,ms\n"
     )
     study, choices, _ = command.choices_of(["mi300x", "h100"], "llama-3-70b", None, ["tp=8"], False, True)
-    found = condition(posterior(choices, METRIC, study), read([path], study))
+    found = condition(posterior(choices, METRIC, study), read_evidence([path], study))
     assert found.n_design_rows == 1 and found.shift[0] > 0.1
     with pytest.raises(InputError, match="rows of another kind"):
-        read([path], STUDIES["training"])
+        read_evidence([path], STUDIES["training"])

@@ -12,7 +12,7 @@ from dse.designs.leaves import leaf
 from dse.doors.studies import STUDIES
 from dse.errors import InputError
 from dse.measured.decisions.choice import decide
-from dse.measured.decisions.scenarios import BASE_NAME, Scenario, add_base, apply_scenario, parsed
+from dse.measured.decisions.scenarios import BASE_NAME, Scenario, add_base, apply_scenario, parse_scenarios
 from tests.unit.measured.test_decision import NEAR, SMALL, choice, told
 
 STUDY = STUDIES["training"]
@@ -108,7 +108,7 @@ def test_equal_designs_are_a_tie_of_robust_choices():
 )
 def test_what_is_no_scenario_is_refused(text):
     with pytest.raises(InputError):
-        apply_scenario(*parsed(text), [NEAR[0].design], STUDY)
+        apply_scenario(*parse_scenarios(text), [NEAR[0].design], STUDY)
 
 
 def test_names_are_told_apart_and_weights_are_some():

@@ -16,7 +16,7 @@ from dse.designs import catalog
 from dse.designs.leaves import leaf, leaves
 from dse.doors.studies import STUDIES
 from dse.measured.decisions.choice import named_choices
-from dse.measured.prediction import by_structure
+from dse.measured.prediction import group_by_structure
 from dse.measured.uncertainty.distance import MeasuredPlaces, Place, distance_levels
 from dse.measured.uncertainty.intervals import intervals
 from dse.measured.uncertainty.parts import (
@@ -67,7 +67,7 @@ def test_designs_keep_their_order_whatever_their_structure():
 
 def test_moved_shares_stay_shares():
     path = "software.pp_overlap"
-    ((_, stack),) = by_structure([DESIGN])
+    ((_, stack),) = group_by_structure([DESIGN])
     found = perturbed_copies(stack, [Uncertainty({path: 2.0}, 0.0)], [path])
     column = leaf(found, path)
     assert column[1] == leaves()[path]["bounds"].high == 1.0 and 0.0 < column[2] < column[0]

@@ -12,7 +12,7 @@ import dse
 from dse import types
 from dse.designs import catalog
 from dse.doors.study_training import TRAINING
-from dse.model.capabilities import asked, lacking
+from dse.model.capabilities import missing_capabilities, required_capabilities
 from dse.types import Capabilities, Infeasible
 from tests.designs import designs, make_design
 from tests.programs import metrics_of
@@ -40,7 +40,7 @@ def with_stack(design, **can):
 
 
 def test_every_capability_is_tried():
-    assert set(LESS) == set(vars(EVERYTHING)) == set(asked(vars(make_design(schedule=0).mapping)))
+    assert set(LESS) == set(vars(EVERYTHING)) == set(required_capabilities(vars(make_design(schedule=0).mapping)))
 
 
 @pytest.mark.parametrize("name", LESS)
@@ -61,7 +61,7 @@ def test_what_a_stack_lacks_cannot_run_and_costs_nothing_else(name):
 @given(designs(), st.sets(st.sampled_from(sorted(LESS))))
 def test_the_bit_is_what_the_host_says(design, missing):
     design = with_stack(design, **{name: LESS[name][0] for name in missing})
-    lacks = lacking(vars(design.mapping), vars(design.software.can))
+    lacks = missing_capabilities(vars(design.mapping), vars(design.software.can))
     assert {name for name, one in lacks.items() if one} <= missing
     found = int(metrics_of(design).infeasible_reason) & Infeasible.stack_lacks
     assert bool(found) == any(lacks.values())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import dse
 from dse.designs.leaves import replace
 from dse.doors.study_training import TRAINING
-from dse.model.accounts.feasibility import Needed, infeasible_reason
+from dse.model.accounts.feasibility import RequiredMemory, infeasible_reason
 from dse.model.choice import divides
 from dse.model.divisibility import COPIES_PATH, EXPERT_RULES, RULES, SHAPE_PATHS, fits
 from dse.model.layout import lay_out
@@ -49,7 +49,7 @@ sizes = st.builds(
 def bits(values):
     """Bits of the designs at these leaves that tell of divisibility."""
     design = replace(DESIGN, values)
-    return infeasible_reason(design, lay_out(design), Needed(0.0, 0.0, 0.0), False) & DIVISIBLE
+    return infeasible_reason(design, lay_out(design), RequiredMemory(0.0, 0.0, 0.0), False) & DIVISIBLE
 
 
 @settings(max_examples=60, deadline=None)

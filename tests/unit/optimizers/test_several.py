@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from dse.io.quantities import shown
+from dse.io.quantities import displayed_value
 from dse.optimizers import execute, pareto
 from dse.optimizers.progress import BestValue, SearchProgress
 from tests.unit.optimizers.toy import CONTINUOUS, MAPPING_AXES, search
@@ -39,8 +39,8 @@ def test_the_designs_that_are_told_are_the_ends_of_the_front_and_some_between(fo
     front = objectives_of(results)
     first, last = outcome.front[0], outcome.front[-1]
     assert first.best_in == ("step_time",) and last.best_in == ("peak_memory",)
-    assert shown(first.objectives[0], "s") == shown(front[:, 0].min(), "s")
-    assert shown(last.objectives[1], "B") == shown(front[:, 1].min(), "B")
+    assert displayed_value(first.objectives[0], "s") == displayed_value(front[:, 0].min(), "s")
+    assert displayed_value(last.objectives[1], "B") == displayed_value(front[:, 1].min(), "B")
     assert all(not one.best_in for one in outcome.front[1:-1]) and 2 < len(outcome.front) <= 12
     every = {tuple(row) for row in front.tolist()}
     assert {one.objectives for one in outcome.front} <= every
@@ -48,7 +48,9 @@ def test_the_designs_that_are_told_are_the_ends_of_the_front_and_some_between(fo
 
 
 def test_nothing_that_is_told_of_the_front_reads_as_equal_or_worse(found):
-    read = [(shown(one.objectives[0], "s"), shown(one.objectives[1], "B")) for one in found[1].front]
+    read = [
+        (displayed_value(one.objectives[0], "s"), displayed_value(one.objectives[1], "B")) for one in found[1].front
+    ]
     for (time, memory), (later, less) in itertools.pairwise(read):
         assert later > time and less < memory
     assert len(read) <= found[1].front_distinct <= found[1].front_size == len(objectives_of(found[0]))

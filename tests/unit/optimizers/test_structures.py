@@ -144,7 +144,7 @@ def test_a_search_finds_what_the_sweep_does(tmp_path):
     labelled, found = perform(plan(tmp_path / "s.toml"), SearchOptions(tmp_path / "s.nc"))
     head = asked[: asked.index("[search]")]
     best = dse.run(dse.sweep.from_text(head), output=False, keep="top:1")
-    assert isinstance(found, outcome.Outcome)
+    assert isinstance(found, outcome.SearchOutcome)
     assert found.designs[0].objectives[0] == pytest.approx(float(best.step_time[0]), rel=1e-5)
     assert found.designs[0].labels["ep"] == int(best.ep[0]) and "ep" in labelled.data
     results = dse.open_results(tmp_path / "s.nc")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs.leaves import known_leaves, leaf, leaf_path, leaves, leaves_of
-from dse.designs.records import CHIP, MADE, OF_KERNELS, OPTIONAL
+from dse.designs.leaves import all_leaves, leaf, leaf_path, leaves, leaves_of
+from dse.designs.records import CHIP, MANUFACTURE, OF_KERNELS, OPTIONAL
 from dse.errors import InputError
 from dse.measured import evaluate_many
 from dse.spec.sweep import from_text
@@ -63,10 +63,12 @@ def test_names_of_chips_leave_others_unique():
 def test_leaves_of_a_design():
     ordinary = dse.design(workload="gpt-3-13b", system="h100", tp=8)
     made = dse.design(workload="gpt-3-13b", system="gpu", tp=8, **{"chip.die_area": "500 mm2", "node.energy": 0.4})
-    ours = {*OF_KERNELS, CHIP, MADE}
-    others = {path for path in known_leaves() if path.startswith(tuple(OPTIONAL.keys() - ours))}
-    own = {path: about for path, about in leaves_of(ordinary).items() if not path.startswith((*OF_KERNELS, MADE))}
-    assert own == leaves() and leaves_of(made).keys() == known_leaves().keys() - others
+    ours = {*OF_KERNELS, CHIP, MANUFACTURE}
+    others = {path for path in all_leaves() if path.startswith(tuple(OPTIONAL.keys() - ours))}
+    own = {
+        path: about for path, about in leaves_of(ordinary).items() if not path.startswith((*OF_KERNELS, MANUFACTURE))
+    }
+    assert own == leaves() and leaves_of(made).keys() == all_leaves().keys() - others
     assert leaf(made, f"{CHIP}.die_area") == pytest.approx(500e-6)
     assert leaf(made, f"{CHIP}.node.energy") == 0.4
 

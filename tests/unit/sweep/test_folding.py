@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dse.doors import recording
-from dse.doors.folding import folded
+from dse.doors.folding import fold
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.numpy_backend import evaluate_few
-from dse.sweep.engine.point import equations_of, neutral
+from dse.sweep.engine.point import equations_of, neutral_inputs
 from dse.types.machine import Emissions, HostTiers, Prices, Reliability
 from dse.types.network import Pods
 from dse.types.software import ContextParallel, NanoBatches, Sharding, Spill, Tiers
@@ -50,7 +50,7 @@ RULES = {
 def test_rules_are_those_of_arithmetic(name):
     function, value, left = RULES[name]
     whole, _ = recording.trace(function, X, X)
-    found = folded(whole, {1: value})
+    found = fold(whole, {1: value})
     kept = [equation for equation in found.equations if equation.primitive.name != "convert_element_type"]
     assert len(kept) <= left, kept
     for x in (-3.5, 0.25, 1.0, 7.0):
@@ -62,7 +62,7 @@ def test_rules_are_those_of_arithmetic(name):
 
 def test_nothing_known_changes_nothing():
     whole, _ = recording.trace(lambda x, y: jnp.sqrt(x) * y + jnp.exp(y), X, X)
-    assert folded(whole, {}).equations == whole.equations
+    assert fold(whole, {}).equations == whole.equations
 
 
 def test_effects_stay_in_their_order(capfd):
@@ -72,7 +72,7 @@ def test_effects_stay_in_their_order(capfd):
         return x * y
 
     whole, _ = recording.trace(function, X, X)
-    folded(whole, {1: 1.0})(jnp.float32(2.0), jnp.float32(1.0))
+    fold(whole, {1: 1.0})(jnp.float32(2.0), jnp.float32(1.0))
     jax.effects_barrier()
     assert capfd.readouterr().out.split() == ["first", "2.0", "second", "2.0"]
 
@@ -128,7 +128,7 @@ def test_a_feature_that_a_sweep_does_not_touch_costs_no_equation(dense, path):
 
 def _scores(engine, base):
     """Equations of the scores of a sweep with this base."""
-    known = neutral(base, engine.grid.columns)
+    known = neutral_inputs(base, engine.grid.columns)
     program = dataclasses.replace(engine.program, metrics=("feasible", "infeasible_reason"), known=known)
     return len(equations_of(program, jax.tree.structure((base, dict.fromkeys(engine.grid.columns, 0.0))))[0].equations)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dse.doors import recording
-from dse.doors.folding import decisions, folded
-from dse.doors.ranges import Ranges, are_whole
+from dse.doors.folding import decisions, fold
+from dse.doors.ranges import Ranges, are_integers
 from dse.spec.sweep import from_text
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
@@ -43,7 +43,7 @@ def _ranges(*inputs, one_block=False):
         shape, found = [-1 if i == axis else 1 for axis in range(len(inputs))], np.array(values, np.float32)
         low, high = (found.min(), found.max()) if one_block else (found, found)
         pairs[i] = tuple(np.reshape(end, shape) for end in (low, high)) if one_block else (found.reshape(shape),) * 2
-    return Ranges(pairs, [i for i, values in enumerate(inputs) if are_whole(np.array(values))])
+    return Ranges(pairs, [i for i, values in enumerate(inputs) if are_integers(np.array(values))])
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -51,7 +51,7 @@ def test_what_all_designs_share_is_decided(name):
     function, xs, ys, left = RULES[name]
     whole, _ = recording.trace(function, X, X)
     for one_block in (False, True):
-        found = folded(whole, {}, decisions(whole, {}, _ranges(xs, ys, one_block=one_block)))
+        found = fold(whole, {}, decisions(whole, {}, _ranges(xs, ys, one_block=one_block)))
         if not one_block:
             kept = [one for one in found.equations if one.primitive.name != "convert_element_type"]
             assert len(kept) == left, kept

@@ -15,7 +15,7 @@ from dse.designs.leaves import leaf, replace
 from dse.designs.records import PLAIN_MAPPING
 from dse.doors.studies import STUDIES
 from dse.errors import InputError
-from dse.tools import TOOLS, launch, read_arguments, unfit
+from dse.tools import TOOLS, launch, read_arguments, unsupported_hardware
 from dse.tools import settings as read
 from dse.tools.engines import longest_request
 from dse.tools.options import CACHE_TOKENS
@@ -333,7 +333,7 @@ def test_weights_are_gathered_in_8_bits_where_they_are_cast_to_them(tool, precis
      ("megatron-lm", "eos", ""), ("vllm", "mi300x-cluster", ""), ("maxtext", "tpu-v5p-pod", ""), ("vllm", "gpu", "")],
 )  # fmt: skip
 def test_hardware_that_a_tool_does_not_run_on_is_told(tool, system, told):
-    found = unfit(tool, system)
+    found = unsupported_hardware(tool, system)
     assert found.startswith(told) and bool(found) == bool(told)
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.designs.leaves import known_leaves, leaf, leaf_path, replace, short_name
+from dse.designs.leaves import all_leaves, leaf, leaf_path, replace, short_name
 from dse.types import INFEASIBLE_MEANING, Infeasible
 from dse.views.explanation import continuous_leaves, elasticities, explain
 from tests.designs import make_design
@@ -109,7 +109,7 @@ def test_unknown_metric_is_told():
 
 
 def test_short_names_mean_one_leaf():
-    for path in known_leaves():
+    for path in all_leaves():
         assert leaf_path(short_name(path)) == path
     assert short_name("system.accelerator.memory.bandwidth") == "memory.bandwidth"
 

@@ -12,7 +12,7 @@ from dse.measured.profiles import kineto as reader
 from dse.measured.profiles.run import design_cells
 from dse.types import Schedule
 from dse.views.trace.kernels import device_step
-from dse.views.trace.step import step_of
+from dse.views.trace.step import schedule_step
 
 DESIGNS = {
     "overlapped, of stages": ("llama-3-8b", "h100", {"n_devices": 16, "tp": 4, "pp": 2, "dp": 2, "zero_stage": 1}),
@@ -31,7 +31,7 @@ def design(request):
 
 
 def test_the_parts_of_a_step_are_read_back(design, tmp_path):
-    step, metrics = step_of(design), dse.evaluate(design)
+    step, metrics = schedule_step(design), dse.evaluate(design)
     stage = int(design.mapping.pp) - 1
     found, path = device_step(design, stage, step), tmp_path / "trace.json"
     kineto.write(found, design, stage * kineto.place_of(design).of_stage, path, "NVIDIA H100 80GB HBM3")
@@ -60,7 +60,7 @@ def test_the_parts_of_a_step_are_read_back(design, tmp_path):
 def test_gradients_go_to_those_who_hold_the_same_weights(values, rank, groups):
     design = dse.design("llama-3-8b", "h100", n_devices=16, n_layers=8, micro_batch=1, global_batch=16, **values)
     place = kineto.place_of(design, rank)
-    found = kineto.events(device_step(design, place.stage, step_of(design)), design, place)
+    found = kineto.events(device_step(design, place.stage, schedule_step(design)), design, place)
     sent = [one["args"] for one in found if one["args"].get("Process Group Name") == "data weights"]
     assert {one["Collective name"]: json.loads(one["Process Group Ranks"]) for one in sent} == groups
 

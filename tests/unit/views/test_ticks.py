@@ -24,7 +24,7 @@ def drawn(low: float, high: float, width: float = style.COLUMN):
         axes.plot([low, high], [low, high])
         axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), xlabel="x (s)", ylabel="y (s)")
         plain_ticks(axes.xaxis, axes.yaxis)
-        style.laid_out(figure)
+        style.freeze_layout(figure)
     shown = {id(text) for text in visible_texts(figure)}
     return figure, [
         [label.get_text() for label in axis.get_majorticklabels() if id(label) in shown]

@@ -129,7 +129,7 @@ def test_legends_fit_and_their_rows_are_even(width, count):
             axes.plot([0, 1], [i, i], label=f"a name of some length {i}")
         axes.set(xlabel="x", ylabel="y")
         legend = style.legend_below(figure, *axes.get_legend_handles_labels())
-        style.laid_out(figure)
+        style.freeze_layout(figure)
     assert_readable(figure)
     columns = legend._ncols
     assert columns == -(-count // -(-count // columns)), "no column could go without another row"

@@ -15,8 +15,8 @@ from calibration.replay import RANDOM, WORTH
 from dse.cli import app
 from dse.designs.leaves import replace
 from dse.doors.studies import STUDIES
-from dse.lab.decide.candidates import Machine, offered, on_fewer_devices
-from dse.lab.decide.worth import Belief, Candidate, loss_after, measurement_value, order
+from dse.lab.decide.candidates import Machine, measurement_offer, on_fewer_devices
+from dse.lab.decide.worth import Belief, MeasurementCandidate, loss_after, measurement_order, measurement_value
 from dse.measured import read_cases
 from dse.measured.kernels import kind_of, read
 from dse.measured.table import read_table
@@ -34,7 +34,7 @@ def belief(seed=0, designs=4, factors=8):
 
 def candidate(seed, noise=0.1, factors=8):
     effects = 0.1 * np.random.default_rng(seed).standard_normal(factors)
-    return Candidate(f"c{seed}", "run", {f"f{i}": float(e) for i, e in enumerate(effects)}, noise, 1.0)
+    return MeasurementCandidate(f"c{seed}", "run", {f"f{i}": float(e) for i, e in enumerate(effects)}, noise, 1.0)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -49,7 +49,7 @@ def test_no_measurement_is_worth_less_than_nothing_or_more_than_perfect_informat
 
 @pytest.mark.parametrize("seed", range(4))
 def test_more_measurements_never_raise_the_expected_loss(seed):
-    steps = order(belief(seed), [candidate(i) for i in range(10)])
+    steps = measurement_order(belief(seed), [candidate(i) for i in range(10)])
     losses = [belief(seed).loss, *(step.loss for step in steps)]
     assert losses == sorted(losses, reverse=True) and losses[-1] >= 0.0
     assert all(step.value >= 0.0 for step in steps)
@@ -63,7 +63,7 @@ def test_what_all_designs_share_is_worth_nothing():
         basis=np.eye(9),
         centre=np.zeros(9),
     )
-    one = Candidate("of what is shared", "run", {"shared": 1.0}, 0.0, 1.0)
+    one = MeasurementCandidate("of what is shared", "run", {"shared": 1.0}, 0.0, 1.0)
     assert measurement_value(shared, one) == 0.0
     assert loss_after(shared, shared.slope(one)[:, None]) == pytest.approx(shared.loss, rel=1e-2)
 
@@ -109,7 +109,7 @@ def test_designs_on_one_chip_share_its_draws():
 
 def test_a_run_of_a_design_is_worth_most_and_its_kernels_something():
     rubin = choice("Rubin", "rubin-r200", "megatron-bridge-blackwell", "rubin-r200", any_option=True)
-    offer = offered([rubin, TWO[0]], "step_time", TRAINING, Machine("rubin-r200", "rubin-r200", 64))
+    offer = measurement_offer([rubin, TWO[0]], "step_time", TRAINING, Machine("rubin-r200", "rubin-r200", 64))
     kinds = {one.kind for one in offer.candidates}
     assert kinds == {"run", "gemm", "attention", "collective"}
     known = Belief.of(offer.known, False)
@@ -126,7 +126,7 @@ def test_products_of_engines_tell_of_the_kernels_that_these_have():
         Choice(name, one, stack, name)
         for name, one, stack in zip(("h100-sxm-80gb", "mi300x"), made, ("vllm", "vllm-rocm"), strict=True)
     ]
-    offer = offered(choices, "request_latency", SERVING, Machine("mi300x", "mi300x", 8))
+    offer = measurement_offer(choices, "request_latency", SERVING, Machine("mi300x", "mi300x", 8))
     products = [{*one.effects} for one in offer.candidates if one.kind == "gemm"]
     told = {f"accelerator/mi300x:kernels.fine.gemm_{name}" for name in ("efficiency", "memory")}
     assert products and all(told <= effects for effects in products)
@@ -134,7 +134,7 @@ def test_products_of_engines_tell_of_the_kernels_that_these_have():
 
 def test_collectives_are_as_the_model_sends_them():
     blackwell = TWO[0]._replace(design=replace(TWO[0].design, {"mapping.zero_stage": 1.0}))
-    offer = offered([blackwell, TWO[1]], "step_time", TRAINING, Machine("dgx-b200", "b200-sxm-180gb", 64))
+    offer = measurement_offer([blackwell, TWO[1]], "step_time", TRAINING, Machine("dgx-b200", "b200-sxm-180gb", 64))
     offered_sizes = {float(one.row["bytes"]) for one in offer.candidates if one.kind == "collective"}
     sent = [m for one in (blackwell, TWO[1]) for m in TRAINING.inside(one.design).messages if float(m.times)]
     assert offered_sizes and all(
@@ -151,7 +151,7 @@ def test_a_run_fits_on_the_machine():
 
 def test_rows_of_candidates_are_read_back(tmp_path):
     """With a value in it, each row is one of the tables that calibration reads, of the same shape."""
-    offer = offered([TWO[0]], "step_time", TRAINING, Machine("dgx-b200", "b200-sxm-180gb", 8))
+    offer = measurement_offer([TWO[0]], "step_time", TRAINING, Machine("dgx-b200", "b200-sxm-180gb", 8))
     for i, one in enumerate(offer.candidates):
         row = {name: text or "1.5" for name, text in one.row.items()}
         path = tmp_path / f"{i}.csv"
@@ -201,7 +201,7 @@ def test_where_the_belief_is_true_the_order_is_faster_than_random():
     rng = np.random.default_rng(1)
     known = belief(2, designs=8, factors=16)
     runs = [
-        Candidate(str(i), "run", {f"f{k}": float(e) for k, e in enumerate(row)}, 0.02, 1.0)
+        MeasurementCandidate(str(i), "run", {f"f{k}": float(e) for k, e in enumerate(row)}, 0.02, 1.0)
         for i, row in enumerate(known.matrix)
     ]
     regrets: dict[str, list[np.ndarray]] = {WORTH: [], RANDOM: []}

@@ -13,7 +13,7 @@ from dse.cli import app
 from dse.errors import InputError
 from dse.lab.exchange import chakra
 from dse.views.trace.kernels import COMPUTE, device_step
-from dse.views.trace.step import step_of
+from dse.views.trace.step import schedule_step
 
 DESIGNS = {
     "stages": ("gpt-3-13b", "selene", {"n_devices": 16, "tp": 2, "pp": 4, "recompute": "full", "zero_stage": 1}),
@@ -93,7 +93,7 @@ def nodes(path):
 def written(name, folder):
     """A design, and the nodes of its ranks and its groups as they were written."""
     made = design(name)
-    ranks, count = chakra.write(step_of(made), made, "a design", folder / "step")
+    ranks, count = chakra.write(schedule_step(made), made, "a design", folder / "step")
     read = [list(nodes(folder / f"step.{rank}.et")) for rank in range(ranks)]
     assert sum(map(len, read)) == count and ranks == int(made.system.n_devices)
     return made, read, {k: v for k, v in json.loads((folder / "step.json").read_text()).items()}
@@ -155,7 +155,7 @@ def replayed(ranks, groups):
 @pytest.mark.parametrize("name", DESIGNS)
 def test_parts_are_read_back_and_ranks_replay(name, tmp_path):
     made, ranks, groups = written(name, tmp_path)
-    step, of_stage = step_of(made), int(made.mapping.tp * made.mapping.cp * made.mapping.dp)
+    step, of_stage = schedule_step(made), int(made.mapping.tp * made.mapping.cp * made.mapping.dp)
     for stage in range(int(made.mapping.pp)):
         kernels, own = device_step(made, stage, step).kernels, ranks[stage * of_stage]
         compute = sum(k.seconds for k in kernels if k.stream == COMPUTE)
@@ -221,5 +221,5 @@ def test_too_many_nodes_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(chakra, "MAX_NODES", 100)
     made = design("stages")
     with pytest.raises(InputError, match="nodes of 16 ranks"):
-        chakra.write(step_of(made), made, "", tmp_path / "step")
+        chakra.write(schedule_step(made), made, "", tmp_path / "step")
     assert not list(tmp_path.iterdir())

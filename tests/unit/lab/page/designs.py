@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 
 import dse
-from dse.designs.leaves import known_leaves, leaf, replace
+from dse.designs.leaves import all_leaves, leaf, replace
 from dse.doors.studies import STUDIES
-from dse.lab.page import Named
+from dse.lab.page import CatalogNames
 from dse.lab.page.model import with_money
 from dse.types import Design, Load
 
 #: Kind of study → catalogue names of its design.
 NAMES = {
-    "training": Named("llama-3-70b", "h100", "megatron-bridge", "h100-sxm-80gb", ("-w", "llama-3-70b", "-s", "h100")),
-    "serving": Named(
+    "training": CatalogNames(
+        "llama-3-70b", "h100", "megatron-bridge", "h100-sxm-80gb", ("-w", "llama-3-70b", "-s", "h100")
+    ),
+    "serving": CatalogNames(
         "llama-3-70b", "h100", "vllm", "h100-sxm-80gb", ("-w", "llama-3-70b", "-s", "h100", "--software", "vllm")
     ),
 }
@@ -51,7 +53,7 @@ def near(design: Design, paths: list[str], count: int, seed: int) -> np.ndarray:
 
 
 def _moved(path: str, value: float, rng: np.random.Generator) -> float:
-    about = known_leaves()[path]
+    about = all_leaves()[path]
     bounds, name = about["bounds"], path.rpartition(".")[2]
     if name in DEGREES and path.startswith("mapping."):
         return float(rng.choice([1, 2, 4])) if rng.random() < 0.2 else value

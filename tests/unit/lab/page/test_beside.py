@@ -57,7 +57,7 @@ def test_a_stated_design_computes_those_of_the_results_too(small_results):
     study = shown.study
     begin = best.start(shown, words)
     stated = study.complete(dse.design("gpt-3-13b", "selene", n_devices=16, tp=4, global_batch=32))
-    names = model.Named("gpt-3-13b", "selene", "megatron-2022", "a100-sxm-80gb")
+    names = model.CatalogNames("gpt-3-13b", "selene", "megatron-2022", "a100-sxm-80gb")
     data = model.document(best.start_with_results(shown, words, model.Start(study, stated, names)))
     values = {leaf["path"]: leaf["value"] for leaf in data["leaves"]}
     assert values["workload.global_batch"] == 32 and data["base"]["workload.global_batch"] == 64

@@ -14,7 +14,7 @@ import pytest
 
 import dse
 from dse.cli.evaluate import design_of
-from dse.designs.leaves import known_leaves, leaf, leaves_of, replace
+from dse.designs.leaves import all_leaves, leaf, leaves_of, replace
 from dse.errors import InputError
 from dse.lab import page as pages_of
 from dse.lab.page import lines, table
@@ -79,7 +79,7 @@ def differences(made, wanted, study) -> list[str]:
     """Leaves that the model reads and that differ; a record that is absent has its defaults."""
 
     def value(design, own, path) -> float:
-        found = leaf(design, path) if path in own else known_leaves()[path].get("default")
+        found = leaf(design, path) if path in own else all_leaves()[path].get("default")
         return np.nan if found is None else np.float32(found)
 
     each = [(design, leaves_of(design)) for design in (made, wanted)]
@@ -180,4 +180,4 @@ def test_values_are_those_that_people_write():
     assert lines.value_text("system.accelerator.memory.bandwidth", 3.3512345e12) == "3.3512345e+12 B/s"
     assert lines.value_text("mapping.recompute", 2.0) == "full"
     assert lines.option_words("system.n_devices", 4096.0) == "-n 4096"
-    assert pages_of.MOST_POINTS == 200_000
+    assert pages_of.MAX_POINTS == 200_000

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs.leaves import known_leaves, leaf, replace
+from dse.designs.leaves import all_leaves, leaf, replace
 from dse.doors.study_training import TRAINING, _training_failures
 from dse.errors import InputError
 from dse.model.accounts.failures import (
@@ -20,7 +20,7 @@ from dse.model.accounts.failures import (
     best_interval,
     growth,
     lost_time,
-    slowed,
+    relative_slowdown,
     spare_wait,
     storage_bandwidth,
 )
@@ -184,19 +184,21 @@ def test_congestion_of_a_few_messages_costs_what_c4_gained():
     step = StepTime(
         **dict.fromkeys(StepTime._fields, 0.0) | {"forward": 0.87, "data_parallel": 0.10, "pipeline_parallel": 0.03}
     )
-    assert float(slowed(Reliability(slow_nodes=0.0, congestion=1.15), 1024.0, step)) == pytest.approx(0.15, rel=0.01)
+    assert float(relative_slowdown(Reliability(slow_nodes=0.0, congestion=1.15), 1024.0, step)) == pytest.approx(
+        0.15, rel=0.01
+    )
 
 
 def test_a_job_waits_for_its_slow_nodes():
     """Expected as drawn at random: the passes of a job take 10 % longer if one of its nodes is among the 0.5 %."""
     step = StepTime(**dict.fromkeys(StepTime._fields, 0.0) | {"forward": 0.6, "bubble": 0.2, "tensor_parallel": 0.2})
     nodes = np.array([1, 32, 128, 1536])
-    lost = slowed(Reliability(), 8.0 * nodes, step)
+    lost = relative_slowdown(Reliability(), 8.0 * nodes, step)
     drawn_slow = np.random.default_rng(0).random((4000, nodes.max())) < 0.005
     of_drawn = [0.08 * drawn_slow[:, :some].any(1).mean() for some in nodes]
     np.testing.assert_allclose(lost, of_drawn, atol=1e-3)
-    assert float(slowed(Reliability(slow_nodes=0.0), 1e5, step)) == 0.0
-    assert float(slowed(Reliability(slow_nodes=1.0), 8.0, step)) == pytest.approx(0.08, rel=1e-4)
+    assert float(relative_slowdown(Reliability(slow_nodes=0.0), 1e5, step)) == 0.0
+    assert float(relative_slowdown(Reliability(slow_nodes=1.0), 8.0, step)) == pytest.approx(0.08, rel=1e-4)
 
 
 def test_flops_of_a_run():
@@ -319,7 +321,7 @@ def test_parts_add_up_and_nothing_overflows(kind, mtbf):
 def test_no_leaf_at_its_bounds_gives_no_number(record):
     design = llama("asynchronous", critical_batch=0.0)
     names = sorted(TRAINING.group("run") | {"run_time"})
-    for path, about in known_leaves().items():
+    for path, about in all_leaves().items():
         low, high = max(about["bounds"].low, SMALLEST), min(about["bounds"].high, LARGEST)
         for extreme in (low, high) if path.startswith(f"{record}.") and "enum" not in about else ():
             for kind in range(3):

@@ -17,9 +17,9 @@ from dse.model.accounts.failures import (
     failure_rates,
     host_copy,
     lost_time,
+    relative_slowdown,
+    replica_reliability,
     run_with_failures,
-    served_with_failures,
-    slowed,
     spare_wait,
 )
 from dse.model.layout import lay_out
@@ -185,7 +185,9 @@ def test_slow_nodes_and_congestion():
 
     Context, pipeline and data parallelism: 2.5 s of messages, twice as much more: 5 s. Of a step of 5 s.
     """
-    assert float(slowed(RELIABILITY, 16.0, STEP)) == pytest.approx((0.5 * 0.19 * 2.0 + 2.0 * 2.5) / 5.0, rel=1e-5)
+    assert float(relative_slowdown(RELIABILITY, 16.0, STEP)) == pytest.approx(
+        (0.5 * 0.19 * 2.0 + 2.0 * 2.5) / 5.0, rel=1e-5
+    )
 
 
 def test_a_run():
@@ -239,7 +241,7 @@ def test_availability_of_a_replica():
     one = design(tp=2, pp=3, dp=4)
     reliability = dataclasses.replace(RELIABILITY, spares=1.0)
     one = dataclasses.replace(one, system=dataclasses.replace(one.system, reliability=reliability))
-    found = served_with_failures(one, 10e9, 2.0)
+    found = replica_reliability(one, 10e9, 2.0)
     assert float(found["time_between_failures"]) == pytest.approx(1.0 / 2.4e-7)
     down = 162.0 + 0.75 * 3.6e-3 / 1.0036 * 0.5e4
     # In single precision 1 - 4e-5 has three digits of the difference.

@@ -34,7 +34,7 @@ from docs.make.technology import (
 )
 from dse import types
 from dse.designs import catalog
-from dse.designs.leaves import known_leaves, leaf, replace
+from dse.designs.leaves import all_leaves, leaf, replace
 from dse.designs.records import CHIP
 from dse.doors.study import chip_share_excess
 from dse.doors.study_training import TRAINING
@@ -49,7 +49,7 @@ from tests.programs import by_numpy, slopes_by_numpy
 
 GENERATED_FILES = ["generated-a100", "generated-h100", "generated-b200", "generated-mi300x", "gpu", "scd-board"]
 
-INSIDE = [path.removeprefix(f"{CHIP}.") for path in known_leaves() if path.startswith(f"{CHIP}.")]
+INSIDE = [path.removeprefix(f"{CHIP}.") for path in all_leaves() if path.startswith(f"{CHIP}.")]
 
 
 #: What is made of a chip's plain numbers.

@@ -321,6 +321,6 @@ def test_areas_that_repeat():
 
 def test_sums_of_shares():
     """Cores, half; of the other half 55 %; control a twentieth: 0.825."""
-    assert {name: float(value) for name, value in technology.wholes(chip(control_area=0.05)).items()} == pytest.approx(
-        {"power": 0.85, "edge": 0.75, "area of the cores": 0.875, "other area": 0.55, "area": 0.825}
-    )
+    assert {
+        name: float(value) for name, value in technology.share_sums(chip(control_area=0.05)).items()
+    } == pytest.approx({"power": 0.85, "edge": 0.75, "area of the cores": 0.875, "other area": 0.55, "area": 0.825})

@@ -18,7 +18,7 @@ from dse.model.machine.technology import generate
 from dse.model.money.account import device_carbon, die_carbon
 from dse.model.money.device import Bill, bill, parts_of, price_of
 from dse.model.money.die import die, die_yield, dies_per_wafer, survival
-from dse.types import Emissions, Fab, Made, Packaging, Prices, Process
+from dse.types import Emissions, Fab, Manufacture, Packaging, Prices, Process
 from dse.types.paths import build
 
 ROWS = "tests/published/bills/chiplet_actuary.csv"
@@ -62,7 +62,7 @@ def test_a_die_of_catch(area, raw, sold):
     """CATCH packs whole dies row by row and counts the use of the reticle; a smooth count is near."""
     fab, entry = build(Fab, catalog.values("cost", "catch")), catalog.entry("cost", "catch")
     process = Process(**{n: entry.value(f"nodes.5nm.{n}") for n in ("wafer_price", "defect_density")})
-    found = die(area * MM2, process, fab, Made())
+    found = die(area * MM2, process, fab, Manufacture())
     assert found.raw == pytest.approx(raw, rel=0.02) and found.cost == pytest.approx(sold, rel=0.02)
     assert float(survival(814 * MM2, 0.5e4 * 0.67, 2.0)) == pytest.approx(0.1790, abs=1e-4)
     for size, whole in ((100.0, 637), (200.0, 308), (400.0, 148), (814.0, 69)):
@@ -70,7 +70,7 @@ def test_a_die_of_catch(area, raw, sold):
 
 
 def accelerator(name, **made):
-    own = build(Made, catalog.made(name) | made)
+    own = build(Manufacture, catalog.manufacture(name) | made)
     return dataclasses.replace(catalog.record(types.Accelerator, name), made=own)
 
 
@@ -86,7 +86,7 @@ def test_harvest_counts_the_dies_that_may_lack_blocks():
     """Against the binomial sum of SciPy, and no die of which blocks may be defect sells worse for it."""
     binom = pytest.importorskip("scipy.stats").binom
     fab, process = Fab(), Process(defect_density=2000.0)
-    made = Made(blocks=40.0, spare_blocks=2.0, block_area=0.7)
+    made = Manufacture(blocks=40.0, spare_blocks=2.0, block_area=0.7)
     area = 400 * MM2
     lost = 1.0 - (1.0 + 0.7 * area * 2000.0 / (40.0 * 10.0)) ** -10.0
     expected = (1.0 + 0.3 * area * 2000.0 / 10.0) ** -10.0 * binom.cdf(2, 40, lost)
@@ -96,8 +96,8 @@ def test_harvest_counts_the_dies_that_may_lack_blocks():
 
 
 def test_a_test_that_misses_dies_ships_bad_ones():
-    found = die(300 * MM2, Process(), Fab(coverage=0.9, die_test=1.0), Made())
-    known = die(300 * MM2, Process(), Fab(), Made())
+    found = die(300 * MM2, Process(), Fab(coverage=0.9, die_test=1.0), Manufacture())
+    known = die(300 * MM2, Process(), Fab(), Manufacture())
     assert known.quality == pytest.approx(1.0) and known.cost == pytest.approx(float(known.raw / known.good))
     passing = 1.0 - (1.0 - known.good) * 0.9
     assert found.cost == pytest.approx(float((known.raw + 1.0) / passing)) and found.quality < 1.0
@@ -108,7 +108,7 @@ GPU = catalog.record(types.Accelerator, "gpu")
 
 def cost(chiplets=1.0, area=800.0, defects=0.12, volume=1e6, packaging=Packaging.silicon, design=0.0):
     """USD of a generated accelerator without its memory and test; ``design``: times its design."""
-    made = Made(chiplets=chiplets, volume=volume, packaging=packaging, block_area=0.0)
+    made = Manufacture(chiplets=chiplets, volume=volume, packaging=packaging, block_area=0.0)
     node = dataclasses.replace(GPU.chip.node, defect_density=defects * 1e4)
     chip = dataclasses.replace(GPU.chip, die_area=area * MM2, node=node, stacks=0.0)
     found = bill(dataclasses.replace(GPU, chip=chip, made=made))
@@ -173,7 +173,7 @@ def test_memory_that_finds_no_room_is_not_paid():
 
     few, full, more = (bill(chip(stacks)) for stacks in (2.0, 8.0, 32.0))
     assert float(full.total) == float(more.total) and float(few.memory) < float(full.memory)
-    parts = parts_of(chip(32.0), Made(), Fab())
+    parts = parts_of(chip(32.0), Manufacture(), Fab())
     assert 3.0 < float(parts.units) < 0.6 * 4.0 * 20.0 / 11.0
     assert float(parts.memory_bytes) == pytest.approx(float(generate(chip(32.0)).memory.capacity), rel=1e-6)
 
@@ -185,7 +185,7 @@ def test_no_bill_is_nan():
     def of(area, base, stacks, defects, chiplets, packaging):
         node = dataclasses.replace(GPU.chip.node, defect_density=defects)
         chip = dataclasses.replace(GPU.chip, die_area=area, base_area=base, stacks=stacks, node=node, base_node=node)
-        made = Made(chiplets=chiplets, packaging=packaging, blocks=100.0, spare_blocks=5.0, block_area=0.5)
+        made = Manufacture(chiplets=chiplets, packaging=packaging, blocks=100.0, spare_blocks=5.0, block_area=0.5)
         accelerator = dataclasses.replace(GPU, chip=chip, made=made)
         return jnp.stack([*bill(accelerator), *device_carbon(accelerator, Emissions())])
 
@@ -212,8 +212,8 @@ def test_the_margin_of_chips_that_nobody_sells_is_that_of_those_sold():
     """The default is the median over those whose price and dies the catalogue states, to the first digit."""
     kept = []
     for slug in catalog.names("accelerator"):
-        made = catalog.made(slug)
+        made = catalog.manufacture(slug)
         if made.get("price") and made.get("logic_area"):
             kept.append(1.0 - bill_of(slug).total / made["price"])
     assert len(kept) >= 7
-    assert float(np.median(kept)) == pytest.approx(Made().margin, abs=0.05)
+    assert float(np.median(kept)) == pytest.approx(Manufacture().margin, abs=0.05)

@@ -15,7 +15,7 @@ from dse import types
 from dse.designs import catalog
 from dse.model.money.account import EmbodiedCarbon, device_carbon, emission_rates
 from dse.model.money.device import bill, parts_of
-from dse.types import Assembly, Emissions, Fab, Made, Packaging, Prices, Process
+from dse.types import Assembly, Emissions, Fab, Manufacture, Packaging, Prices, Process
 from tests.designs import ACCELERATOR
 from tests.unit.model.machine.test_technology_by_hand import chip
 
@@ -61,7 +61,7 @@ FAB = Fab(
     test_price=50.0,
     link_design=20 * MM2,
 )
-MADE = Made(
+MADE = Manufacture(
     process=COMPUTE,
     base_process=BASE,
     chiplets=2.0,

@@ -15,7 +15,7 @@ from dse.model.parallel import pipeline
 from dse.model.schedules import CHUNKS, PAIRING
 from dse.types import Infeasible, Schedule
 from dse.views.trace.orders import PassKind, pipeline_orders
-from dse.views.trace.step import step_of
+from dse.views.trace.step import schedule_step
 from dse.views.trace.timeline import Durations, simulate
 from tests import timelines
 
@@ -161,7 +161,7 @@ def changes(draw, dp=1):
 
 
 def assert_near(design):
-    step = step_of(design)
+    step = schedule_step(design)
     assert step.model_time == pytest.approx(step.total, rel=WHOLE)
     busy = max(step.timeline.busy(device) for device in range(len(step.plan.orders)))
     assert step.model_time >= busy * (1.0 - 1e-5)

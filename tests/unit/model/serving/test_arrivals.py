@@ -16,7 +16,7 @@ from dse.lab.simulator.run import simulate
 from dse.lab.simulator.summary import statistics
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.point import equations_of, neutral
+from dse.sweep.engine.point import equations_of, neutral_inputs
 from dse.types import Infeasible, Load
 from tests.conftest import slow
 
@@ -159,7 +159,7 @@ def test_closed_loops_pay_nothing_for_open_ones():
     def scores(requests):
         base = engine.grid.base
         base = dataclasses.replace(base, workload=dataclasses.replace(base.workload, requests=requests))
-        program = dataclasses.replace(engine.program, known=neutral(base, engine.grid.columns))
+        program = dataclasses.replace(engine.program, known=neutral_inputs(base, engine.grid.columns))
         inputs = jax.tree.structure((base, dict.fromkeys(engine.grid.columns, 0.0)))
         return len(equations_of(program, inputs)[0].equations)
 

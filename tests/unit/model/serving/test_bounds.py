@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 import dse
-from dse.doors.serving import bounds, steps
+from dse.doors.serving import bounds, step_bounds
 from dse.model.serving.stage_pass import stage_pass
 from dse.model.serving.step import narrow_shard_slowdown, reread_bytes, stage_time
 from dse.model.serving.work import stage_of, step_work
@@ -41,7 +41,7 @@ PANEL = {
 
 
 #: What bounds a token, and what bounds each kind of step.
-accounts_of = by_numpy(lambda design: (bounds(design), steps(design)))
+accounts_of = by_numpy(lambda design: (bounds(design), step_bounds(design)))
 
 
 @pytest.mark.parametrize(("workload", "settings"), PANEL.values(), ids=PANEL)

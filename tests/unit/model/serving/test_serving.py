@@ -12,7 +12,7 @@ from dse import types
 from dse.designs import catalog
 from dse.doors import recording
 from dse.doors.pools import serve_pools
-from dse.doors.serving import bounds, serve, steps
+from dse.doors.serving import bounds, serve, step_bounds
 from dse.doors.study_serving import SERVING
 from dse.model.serving.memory import weight_bytes
 from dse.model.serving.work import cache_bytes, stage_of
@@ -595,7 +595,7 @@ def test_what_bounds_a_token_adds_up():
     for workload, mapping in (("llama-3-70b", dict(tp=8)), ("deepseek-v3", dict(tp=8, ep=8))):
         stated = dict(concurrency=16, prompt_tokens=8192, precision="fp8", any_option=True)
         design = dse.design(workload, "h200-sxm-141gb", "vllm", **stated, **mapping)
-        by_step, by_token = steps(design), bounds(design)
+        by_step, by_token = step_bounds(design), bounds(design)
         assert float(by_token.total) == pytest.approx(float(serve(design).time_per_output_token), rel=1e-5)
         assert min(map(float, (*by_token, *by_step.decode, *by_step.prefill))) >= 0.0
         assert by_step.decode.memory > 5.0 * by_step.decode.compute
