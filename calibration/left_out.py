@@ -241,9 +241,9 @@ def training(tables: Sequence[str | Path]) -> list[LeftOut]:
     cases = [case for path in tables for case in read_cases(path)]
     lookup = Lookup()
     compared = compare_predictions(predict_cases(cases, lookup))
-    rows = rows_of(compared, lookup.chips)
+    rows = rows_of(compared, lookup.kernel_families)
     found = [*_dense(cases, rows), *_pods(compared, lookup)]
-    if (mixtures := experts.rows_of(compared, lookup.chips)) is not None:
+    if (mixtures := experts.rows_of(compared, lookup.kernel_families)) is not None:
         found += _mixtures(mixtures)
     found += [*_vendors(cases), *_never_fitted(compared, {key(c) for c in rows.compared}), *_memory(compared)]
     return with_chips(found, compared)
@@ -271,7 +271,7 @@ def _dense(cases: Sequence, rows: StepRows) -> Iterator[LeftOut]:
     near = linear(problem, whole)
     with kernels_of(lambda family: EARLIER.get(family, family)):
         lookup = Lookup()
-        earlier = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips)
+        earlier = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families)
         foreign = steps.problem_of(earlier, columns, rows.weights, PlainSteps)
     assert [key(c) for c in earlier.compared] == [key(c) for c in rows.compared], "other rows with earlier kernels"
     places = [place(c, fitted_as(c.prediction.stack)) for c in rows.compared]
@@ -342,7 +342,7 @@ def _mixtures(rows: experts.ExpertRows) -> Iterator[LeftOut]:
 
 def _pods(compared: Sequence[Comparison], lookup: Lookup) -> Iterator[LeftOut]:
     """Steps of TPUs: the level of a generation by the prior, without its rows."""
-    rows = rows_of(compared, lookup.chips, levelled=True)
+    rows = rows_of(compared, lookup.kernel_families, levelled=True)
     everywhere = [np.ones(len(rows.stacks), bool)]
     model = PlainSteps(rows, (levels.LEVEL, levels.LOSS), [0], everywhere)
     errors = model.problem(rows.trust, levels.NOISE, levels.DELTA).residuals(np.zeros(1))

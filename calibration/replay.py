@@ -51,7 +51,7 @@ def left_out(tables: Sequence[str | Path]) -> list[Rows]:
     """The largest source of each publisher of dense steps, predicted without it; the one with most rows first."""
     lookup = Lookup()
     cases = [case for path in tables for case in read_cases(path)]
-    rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips)
+    rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families)
     fit = DenseFit.of(rows)
     near, size = linear(fit.problem, fit.whole), Counter(map(str, rows.sources))
     largest: dict[str, str] = {}
@@ -73,7 +73,7 @@ def _of_source(source: str, rows: StepRows, part: np.ndarray, errors: np.ndarray
     members = np.flatnonzero(part)
     choices = [
         choice_of(rows.compared[i].prediction, str(i))._replace(
-            at=distance_levels(places[i], known, is_new_source=True)
+            levels=distance_levels(places[i], known, is_new_source=True)
         )
         for i in members
     ]
@@ -93,7 +93,7 @@ class Decision(NamedTuple):
     @property
     def regret(self) -> float:
         """Regret of what is believed to be best before any measurement."""
-        return float(self.regrets[self.belief.chosen])
+        return float(self.regrets[self.belief.best_design])
 
 
 #: Picks one of the runs that are left.
@@ -121,7 +121,7 @@ def replayed(decision: Decision, pick: Pick) -> np.ndarray:
     while left:
         place = left.pop(pick(belief, [decision.runs[i] for i in left]))
         belief = belief.after_measurement(decision.runs[place], float(decision.changes[place]))
-        found.append(float(decision.regrets[belief.chosen]))
+        found.append(float(decision.regrets[belief.best_design]))
     return np.array(found)
 
 
@@ -145,7 +145,9 @@ def decision(rows: Rows, known: Posterior, members: np.ndarray) -> Decision:
         for i in range(len(members))
     ]
     measured = rows.measured[members]
-    return Decision(Belief.of(own, True), runs, measured - rows.predicted[members], measured.max() - measured)
+    return Decision(
+        Belief.from_posterior(own, True), runs, measured - rows.predicted[members], measured.max() - measured
+    )
 
 
 class Curves(NamedTuple):

@@ -68,6 +68,6 @@ ANSWERING = Study(
     totals=("latency",),
     optional={"energy": ("system.pue",)},
     idle_options={"mapping.recompute": lambda degrees: degrees["mapping.tp"] == 1},
-    shown=(MetricColumn("latency", "latency", "time"), MetricColumn("GiB", "footprint", "bytes")),
-    breakdown={"read": ("latency_reading",), "write": ("latency_writing",)},
+    table_columns=(MetricColumn("latency", "latency", "time"), MetricColumn("GiB", "footprint", "bytes")),
+    time_columns={"read": ("latency_reading",), "write": ("latency_writing",)},
 )

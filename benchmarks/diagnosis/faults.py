@@ -60,7 +60,7 @@ def _tried(fault: str, rng: np.random.Generator, folder: Path) -> Draw | None:
         files, healthy = _files(actual, fault, rng), _files(stated, fault, None) if ran else {}
     except InputError:
         return None
-    of_stage = kineto.place_of(stated).of_stage
+    of_stage = kineto.rank_place(stated).ranks_per_stage
     replay, off = Replay(files, of_stage), _off(rng)
     noise = np.exp(rng.normal(0.0, NOISE, len(replay.nodes)))
     usual = float(replay.run(off, noise=noise)[1].max())
@@ -102,12 +102,16 @@ def _mapping(fault: str, rng: np.random.Generator) -> tuple[dict[str, Any], dict
 
 def _files(design: Design, fault: str, rng: np.random.Generator | None) -> dict[int, list[Event]]:
     """Events of the first rank of each stage, and of a second one of a stage."""
-    step, ledger, place = schedule_step(design), step_ledger(design), kineto.place_of(design)
-    ranks = [stage * place.of_stage for stage in range(int(design.mapping.pp))]
-    if place.of_stage > 1 and rng is not None and (fault == "rank" or (design.mapping.tp > 1 and rng.random() < 0.5)):
+    step, ledger, place = schedule_step(design), step_ledger(design), kineto.rank_place(design)
+    ranks = [stage * place.ranks_per_stage for stage in range(int(design.mapping.pp))]
+    if (
+        place.ranks_per_stage > 1
+        and rng is not None
+        and (fault == "rank" or (design.mapping.tp > 1 and rng.random() < 0.5))
+    ):
         ranks.append(int(rng.choice(ranks)) + 1)
-    found = {rank: device_step(design, rank // place.of_stage, step, ledger) for rank in sorted(ranks)}
-    return {rank: [*kineto.events(one, design, kineto.place_of(design, rank))] for rank, one in found.items()}
+    found = {rank: device_step(design, rank // place.ranks_per_stage, step, ledger) for rank in sorted(ranks)}
+    return {rank: [*kineto.events(one, design, kineto.rank_place(design, rank))] for rank, one in found.items()}
 
 
 def _off(rng: np.random.Generator) -> Callable[[int, Event], float]:

@@ -40,7 +40,7 @@ def score(number: int, first: int = 0) -> Score:
         drawn = draw(fault, first + number // len(FAULTS), Path(folder))
         traces = [trace for path in drawn.files if (trace := read_trace(path)) is not None]
     found = explain(drawn.stated, traces)
-    named = found.named
+    named = found.prominent_causes
     right = not named if fault == "none" else len(named) == 1 and _is_of(named[0], drawn)
     seconds = sum(one.seconds for one in found.causes if one.kind == fault)
     return Score(drawn, tuple(one.name for one in named), right, seconds, found.measured)

@@ -62,7 +62,7 @@ def identity(grid: Grid) -> dict[str, str]:
     """What an optimum depends on."""
     return {
         "specification_hash": grid.spec.hash(),
-        "catalog_digest": catalog.digest(grid.used),
+        "catalog_digest": catalog.digest(grid.catalog_entries),
         "code_digest": code_digest(),
     }
 

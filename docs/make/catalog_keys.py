@@ -246,7 +246,7 @@ def interval(bounds: Bounds) -> str:
     """
     if bounds == YES_OR_NO:
         return "0, 1"
-    kind = "integer" if bounds.whole else ""
+    kind = "integer" if bounds.is_integer else ""
     if bounds.high < float("inf"):
         return f"{kind}{'(' if bounds.above else '['}{bounds.low:g},{bounds.high:g}]"
     if bounds.low == -float("inf"):

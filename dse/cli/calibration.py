@@ -28,7 +28,7 @@ def _print_columns() -> None:
         ("read from tables of training steps:", STEP_COLUMNS),
         ("\nread from tables of serving:", SERVING_COLUMNS),
     ):
-        rows = [[", ".join(column.names), column.meaning, column.otherwise] for column in columns]
+        rows = [[", ".join(column.names), column.meaning, column.default_text] for column in columns]
         heads = ["column (or)", "what it says", "where it is empty"]
         out.print(title, style="bold")
         show.print_table(out, heads, rows, left=heads, prose=heads)

@@ -142,7 +142,7 @@ def _choice(
     )
     stack = catalog.resolve("software", request.stack)
     chip, workload = accelerator_of(system_name), catalog.resolve("workload", model)
-    return Choice(text, request.design, stack, chip, workload, system_name, stated=request.set_leaves)
+    return Choice(text, request.design, stack, chip, workload, system_name, fixed_paths=request.set_leaves)
 
 
 def choices_in_results(path: Path) -> tuple[Study, list[Choice], str]:
@@ -255,7 +255,7 @@ def _print(out: Console, decision: Decision, study: Study) -> None:
     has_numbers = short[decision.best.name] != decision.best.name
     count_note = f", of {count:,} designs" if count > _TOP else ""
     show.heading(out, f"{study.long_names[decision.metric]}: {direction} is better{count_note}")
-    units = study.written[decision.metric]
+    units = study.display_units[decision.metric]
 
     def value_text(value: float) -> str:
         return show.span(value) if units == "s" else show.quantity(value, units)

@@ -236,7 +236,7 @@ def design_line(workload: str, system: str, software: str, design: Design, study
         software,
         choice_name(Precision(int(m.precision))),
     )
-    degrees = [name for name in ("tp", "cp", "pp", "dp") if f"mapping.{name}" not in study.unread]
+    degrees = [name for name in ("tp", "cp", "pp", "dp") if f"mapping.{name}" not in study.ignored_leaves]
     split = " x ".join(f"{name} {getattr(m, name):g}" for name in degrees)
     first = "{} on {}, {}, {}".format(*names)
     devices = "device" if design.system.n_devices == 1 else "devices"
@@ -352,7 +352,7 @@ def _headline(explanation: Explanation, bounds: dict[str, MetricInterval], study
     rows = []
     for name in study.headline(explanation.metrics):
 
-        def text(value: float, units: str = study.written[name], share: bool = name in _UTILISATIONS) -> str:
+        def text(value: float, units: str = study.display_units[name], share: bool = name in _UTILISATIONS) -> str:
             return show.percent(value) if share else show.quantity(value, units)
 
         interval_text = " to ".join(map(text, bounds[name])) if name in bounds else ""

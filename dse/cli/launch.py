@@ -88,14 +88,14 @@ def launch(
         )
 
     read_settings, request = apply_arguments(tool_arguments)
-    if tool_arguments.open and arguments is not None:  # with the weights under the other options
+    if tool_arguments.design_dependent and arguments is not None:  # with the weights under the other options
         tool_arguments = launching.read_arguments(tool, _text(arguments), request.design)
         read_settings, request = apply_arguments(tool_arguments)
     for text in (*_argument_remarks(tool_arguments, setting_texts), *tool_arguments.notes, *request.readings):
         show.note(text)
     line = launching.launch(request.design, tool, study, workload, request.stack, role, form, system)
     takes_comments = not line.text.startswith("{")  # DeepSpeed's file is JSON
-    unsaid = {short_name(path): value for path, value in line.unsaid.items()}
+    unsaid = {short_name(path): value for path, value in line.unsupported.items()}
     hardware, reasons = launching.unsupported_hardware(tool, system), infeasibility_reasons(request.design, study)
     status = NOTHING_FEASIBLE if any(reason.name not in _NO_OPTION for reason in reasons) else 0
     if as_json:
@@ -107,7 +107,7 @@ def launch(
                 "line": line.text,
                 "settings": tool_arguments.settings,
                 "no_option": unsaid,
-                "passed_over": tool_arguments.strange,
+                "passed_over": tool_arguments.foreign_options,
                 "not_read": tool_arguments.unread,
                 "no_hardware": hardware,
                 "notes": [*tool_arguments.notes, *line.notes],
@@ -119,7 +119,7 @@ def launch(
         return status
     if read_settings:
         show.note("stated: " + " ".join(f"--set {text}" for text in read_settings))
-    missing_options = [f"{short_name(path)} = {_value(path, value)}" for path, value in line.unsaid.items()]
+    missing_options = [f"{short_name(path)} = {_value(path, value)}" for path, value in line.unsupported.items()]
     if takes_comments:
         for comment in (
             *_comments(request.design, f"{tool_info.name} {tool_info.version}", missing_options),
@@ -188,7 +188,7 @@ def _argument_remarks(tool_arguments: ArgumentValues, setting_texts: dict[str, s
         setting_text = setting_texts.get(path := leaf_path(name))
         if setting_text is not None and leaf_value(path, _number(setting_text), "--set") != value:
             yield f"{name}: the arguments state {_value(path, value)}, --set {setting_text}, which counts"
-    for option, name in tool_arguments.strange.items():
+    for option, name in tool_arguments.foreign_options.items():
         yield f"{option} is passed over: it says nothing here; of other tools it is {name}"
     if tool_arguments.unread:
         yield f"not read: {', '.join(tool_arguments.unread)}"

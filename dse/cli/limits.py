@@ -96,7 +96,9 @@ def choice_of(workload: str, accelerator: str, software: str, kind: str, n_devic
     stack = software or catalog.default_software(accelerator, serving=serves, workload=workload)
     complete_design = STUDIES[kind].complete(design(workload, accelerator, stack, n_devices, kind=kind, **settings))
     set_leaves = frozenset(map(leaf_path, settings))
-    return Choice("", complete_design, catalog.resolve("software", stack), accelerator, workload, stated=set_leaves)
+    return Choice(
+        "", complete_design, catalog.resolve("software", stack), accelerator, workload, fixed_paths=set_leaves
+    )
 
 
 def least_cost_probabilities(plans: Sequence[Sequence[tuple[Choice, float]]], metric: str, kind: str) -> list[float]:

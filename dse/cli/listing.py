@@ -127,7 +127,7 @@ def _columns(_: Sequence[Study]) -> Listing:
 
     title = "columns of tables of training steps, and of serving: read by dse predict and dse validate, or written"
     read_rows = (
-        (", ".join(column.names), use, column.meaning, column.otherwise)
+        (", ".join(column.names), use, column.meaning, column.default_text)
         for use, columns in (("read", STEP_COLUMNS), ("read of serving", SERVING_COLUMNS))
         for column in columns
     )
@@ -157,7 +157,7 @@ def _allowed(metadata: dict[str, Any]) -> str:
     if "enum" in metadata:
         return ", ".join(map(choice_name, metadata["enum"]))
     bounds = metadata["bounds"]
-    return "yes or no" if bounds.whole and bounds.high == 1.0 else str(bounds)
+    return "yes or no" if bounds.is_integer and bounds.high == 1.0 else str(bounds)
 
 
 def _default(path: str, metadata: dict[str, Any]) -> str:

@@ -161,7 +161,7 @@ _ROWS = 8
 
 def _print_fleets(matched: MatchedPools) -> None:
     """Print both fronts of fleets, thinned evenly."""
-    out, specification, names = show.console(), matched.asked, _PoolNames.from_pools(matched)
+    out, specification, names = show.console(), matched.spec, _PoolNames.from_pools(matched)
     assert specification is not None, "fleets have a specification"
     device_text = ", ".join(f"{count:,} {name}".rstrip() for name, count in specification.devices.items())
     show.heading(

@@ -59,7 +59,7 @@ def statement(proof: Proof, problem: Problem) -> str:
     if proof.best is None:
         front = f"the nearest of the front's {show.counted(proof.front, 'design')}"
         return f"no design {space} is better than {front} by more than {percent} in {names}{stopped}"
-    best = show.quantity(proof.best, problem.program.objectives[0].expression.written)
+    best = show.quantity(proof.best, problem.program.objectives[0].expression.display_units)
     return f"no design {space} is better than {names} {best} by more than {percent}{stopped}"
 
 
@@ -85,7 +85,7 @@ def print_check(problem: Problem, file: Path, as_json: bool) -> int:
     else:
         best = f"the nearest of {show.counted(verdict.front, 'design')}"
         if verdict.best is not None:
-            best = show.quantity(verdict.best, problem.program.objectives[0].expression.written)
+            best = show.quantity(verdict.best, problem.program.objectives[0].expression.display_units)
         out.print(Text(f"valid: no design is better than {best} by more than {100 * verdict.gap:.3g} %"))
     blocks = show.counted(verdict.blocks, "block")
     out.print(Text(f"{blocks}, {verdict.halved:,} of them divided further; {show.seconds(verdict.seconds)}"))

@@ -297,7 +297,7 @@ def _objective(summary: Summary) -> list[Column]:
     from dse.spec.expression import written_units
 
     text, study = summary.objective, summary.study
-    if text in (table_metric.metric for table_metric in study.shown):
+    if text in (table_metric.metric for table_metric in study.table_columns):
         return []
     units = written_units(text, study)
     cells = [show.quantity(design.value, units) for design in summary.best]
@@ -317,13 +317,13 @@ def _metrics(summary: Summary) -> list[Column]:
     """Return the columns of metrics."""
     return [
         (heading, [_STYLES[style](design.metrics[metric]) for design in summary.best])
-        for heading, metric, style in summary.study.shown
+        for heading, metric, style in summary.study.table_columns
     ]
 
 
 def _shares(summary: Summary) -> list[Column]:
     """Return the columns of shares of the time in per cent, without negligible parts."""
-    breakdown = summary.study.breakdown
+    breakdown = summary.study.time_columns
     shares_by_heading = {
         heading: [_share(design, parts, summary) for design in summary.best] for heading, parts in breakdown.items()
     }

@@ -137,7 +137,7 @@ def size(problem: Problem) -> str:
     from dse.sweep.job import ENUMERATION_RATE
 
     space, grid = problem.space, problem.grid
-    products = " + ".join(subgrid.product(space.paths) for subgrid in grid.each)
+    products = " + ".join(subgrid.product(space.paths) for subgrid in grid.structure_grids)
     text = f"{products}: {show.counted(space.n_designs, 'design')}"
     if space.paths:
         names = ", ".join(interval.name for interval in problem.spec.intervals)
@@ -158,7 +158,7 @@ def _as_dict(outcome: SearchOutcome, problem: Problem) -> dict[str, Any]:
     document = dataclasses.asdict(outcome) | {"output": str(outcome.output), "any_feasible": outcome.any_feasible}
     document |= {"caution": outcome.caution, "cautions": list(outcome.cautions)}
     document["size"] = outcome.size if math.isfinite(outcome.size) else "infinite"
-    document |= {"lacks": problem.grid.lacks}
+    document |= {"lacks": problem.grid.unsupported_note}
     if chip := document.pop("chip"):
         document |= chip | {
             "title": problem.spec.sweep.title,
@@ -230,7 +230,7 @@ def _print_chip(out: Console, chip: DescentChip) -> None:
         ]
         for row in chip.workloads
     ]
-    elasticities = [[row.leaf, *row.shown] for row in chip.elasticities]
+    elasticities = [[row.leaf, *row.texts] for row in chip.elasticities]
     for columns, rows in (
         (["leaf", "value"], hardware),
         (["workload", *names, "step", "MFU %"], workloads),

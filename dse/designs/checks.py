@@ -18,7 +18,7 @@ _SHAPES = {
     "workload.sparse": ("sparse attention", "glm-5"),
 }  # fmt: skip
 
-#: Upper limits of leaves of a mixture of experts (:attr:`dse.types.Experts.most`), in words.
+#: Upper limits of leaves of a mixture of experts (:attr:`dse.types.Experts.upper_limits`), in words.
 _MOST_ROUTED = {
     "top_k": "n_experts",
     "group_limit": "n_groups",
@@ -162,8 +162,8 @@ def check_routing(
     Raises:
         InputError: for the first leaf above its limit.
     """
-    for name, is_allowed in experts.kept.items():
-        number, most, limit_expression = float(getattr(experts, name)), experts.most[name], _MOST_ROUTED[name]
+    for name, is_allowed in experts.within_limits.items():
+        number, most, limit_expression = float(getattr(experts, name)), experts.upper_limits[name], _MOST_ROUTED[name]
         limit_paths = [f"{EXPERTS}.{leaf_name}" for leaf_name in (name, *limit_expression.split(" / "))]
         if not is_allowed and not any(path in varied_paths for path in limit_paths):
             place = next((places[path] for path in limit_paths if path in places), default_place)

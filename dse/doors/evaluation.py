@@ -47,7 +47,7 @@ def evaluate(design: Design) -> Metrics:
     powers = energy.powers(design, layout, step_energy, step.total)
     tokens_per_second = throughput_metrics["tokens_per_second"]
     costs = account(design, layout.devices, powers["average_power"], tokens_per_second)
-    run_cost, seconds_per_token = integrate(costs.spent, powers["run_time"]), reciprocal(tokens_per_second)
+    run_cost, seconds_per_token = integrate(costs.running_costs, powers["run_time"]), reciprocal(tokens_per_second)
     run_carbon = integrate(costs.emitted, powers["run_time"])
     reason_bits = infeasible_reason(
         design, layout, RequiredMemory(peak_memory, host_bytes, storage_bytes), operation.clock_infeasible
@@ -67,7 +67,7 @@ def evaluate(design: Design) -> Metrics:
         **powers,
         **costs.metrics,
         **{f"cost_per_run{part}": value for part, value in run_cost.items()},
-        cost_per_token=costs.spent.total * seconds_per_token,
+        cost_per_token=costs.running_costs.total * seconds_per_token,
         **{f"carbon_per_run{part}": value for part, value in run_carbon.items()},
         carbon_per_token=costs.emitted.total * seconds_per_token,
         feasible=reason_bits == 0,
@@ -94,7 +94,7 @@ def stage_memories(design: Design) -> tuple[tuple[memory.Memory, Scalar], ...]:
     layout = lay_out(design)
     work = training_work(design, layout)
     stages = memory.memory_stages(design, layout, work)
-    return tuple((memory.stage_memory(design, layout, work, stage), stage.held) for stage in stages)
+    return tuple((memory.stage_memory(design, layout, work, stage), stage.stored_layers) for stage in stages)
 
 
 def stages(design: Design) -> Stages:

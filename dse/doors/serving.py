@@ -59,7 +59,7 @@ def serve(design: Design) -> ServingMetrics:
     requests_per_second = n_ranks * steady_state.rate
     share_within_slo = share_in_time(requests, serving, steady_state, engine.request_time)
     tokens_per_second = requests_per_second * requests.output_tokens
-    cache_bytes = plus(steady_state.running * kv.a_sequence, kv.prefix)
+    cache_bytes = plus(steady_state.running * kv.cache_per_sequence, kv.prefix)
     energy = token_energy(rank, phases, steady_state.rate)
     peak_power, provisioned_power = (
         system_power(board, n_devices, design.system)
@@ -84,7 +84,7 @@ def serve(design: Design) -> ServingMetrics:
         requests_per_second=requests_per_second,
         share_in_time=share_within_slo,
         goodput=requests_per_second * share_within_slo,
-        context_switch_time=kv.a_sequence / design.system.host.bandwidth,
+        context_switch_time=kv.cache_per_sequence / design.system.host.bandwidth,
         **_tail_metrics(rank, steady_state, utilisation, n_ranks),
         concurrency_limit=n_ranks * jnp.minimum(kv.sequences, engine.most_sequences),
         prefill_share=steady_state.mixed,
@@ -103,9 +103,9 @@ def serve(design: Design) -> ServingMetrics:
         decode_power=energy.decode,
         prefill_power=energy.prefill,
         **costs.metrics,
-        **{f"cost_per_token{part}": value for part, value in integrate(costs.spent, seconds_per_token).items()},
+        **{f"cost_per_token{part}": value for part, value in integrate(costs.running_costs, seconds_per_token).items()},
         **{f"carbon_per_token{part}": value for part, value in integrate(costs.emitted, seconds_per_token).items()},
-        **replica_reliability(design, kv.weights, rank.met),
+        **replica_reliability(design, kv.weights, rank.experts_dp),
         parameters=parameter_count(main_model(design.workload)),
         feasible=reason_bits == 0,
         infeasible_reason=reason_bits,
@@ -142,7 +142,7 @@ def _serving_state(design: Design) -> _ServingState:
     hit_rate = rank.requests.prefix_share
     for _ in range(ROUNDS):
         hits = lookups(rank_without_reuse, reuse, kv, rank_steady_state(rank, design.mapping.dp, kv)[0])
-        hit_rate, rank = hits.device, with_lookups(rank_without_reuse, hits)
+        hit_rate, rank = hits.device_hits, with_lookups(rank_without_reuse, hits)
     return _ServingState(design, rank, kv, *rank_steady_state(rank, design.mapping.dp, kv), hit_rate)
 
 
@@ -151,7 +151,7 @@ def _tail_metrics(rank: Rank, steady_state: SteadyState, utilisation: Scalar, n_
     request_time = rank.engine.request_time
     distributions = tails(rank.requests, rank.serving, steady_state, request_time)
     waits_by_percentile = {
-        percentile: distributions.waits(tail_share) for percentile, (_, tail_share) in NORMAL.items()
+        percentile: distributions.slot_wait_quantile(tail_share) for percentile, (_, tail_share) in NORMAL.items()
     }
     request_latency = (
         steady_state.waiting + steady_state.prompt + (rank.requests.output_tokens - 1.0) * steady_state.token
@@ -218,7 +218,7 @@ def cache_capacity(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
     """
     stage, _, requests, serving, engine = _rank(at_its_clock(technology.generated(design)))
     kv = kv_capacity(stage, requests, serving, engine)
-    capacity = plus(kv.sequences * kv.each, kv.prefix)
+    capacity = plus(kv.sequences * kv.bytes_per_sequence, kv.prefix)
     return capacity, stage.layout.layers * cache_bytes(stage.design, serving, tokens)
 
 
@@ -230,13 +230,13 @@ def decoding_sequences(design: Design) -> Scalar:
 def step_bounds(design: Design) -> PhaseBounds:
     """Split the time of a decode step and of a step with prompts by what bounds it, s; pure as :func:`serve`."""
     state = _serving_state(design)
-    return phase_bounds(state.rank.met, state.rank.serving, state.rank.engine, state.phases)
+    return phase_bounds(state.rank.experts_dp, state.rank.serving, state.rank.engine, state.phases)
 
 
 def bounds(design: Design) -> BoundBy:
     """Split the time of an output token into compute, memory, network and the rest, s; pure as :func:`serve`."""
     state = _serving_state(design)
-    by_phase = phase_bounds(state.rank.met, state.rank.serving, state.rank.engine, state.phases)
+    by_phase = phase_bounds(state.rank.experts_dp, state.rank.serving, state.rank.engine, state.phases)
     return token_bounds(state.rank.serving, state.steady_state, by_phase)
 
 

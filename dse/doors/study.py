@@ -93,20 +93,20 @@ class Study:
     #: (design, metrics) → reason → logarithm of what is needed over what there is, for the reasons that have a degree
     hypothetical: int = 0
     #: bits of further reasons under which a design would run the same step: with more power, on another stack
-    stands: tuple[str, ...] = ()  #: how the metrics begin that hold where there is no step
+    valid_without_step: tuple[str, ...] = ()  #: how the metrics begin that hold where there is no step
     rate: str = ""  #: the metric made large where workloads are compared, which the objective does not tell apart
     totals: tuple[str, ...] = ()  #: metrics that are the sum of their parts ``<metric>_<part>``
     divided_from: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: part of a total → the part that includes it in results of earlier versions
     energy: str = ""  #: the metric of energy that figures draw
-    beside: MetricColumn | None = None  #: the metric shown with the first total in figures
-    trade: tuple[str, str] | None = None  #: two metrics, the more the better, whose front is drawn of any results
+    secondary_metric: MetricColumn | None = None  #: the metric shown with the first total in figures
+    front_axes: tuple[str, str] | None = None  #: two metrics, the more the better, whose front is drawn of any results
     capacity: Callable[[Design], Scalar] = lambda design: design.system.accelerator.memory.capacity
     #: bytes of a device that may be taken of what it has
     steps: tuple[str, ...] = ()  #: metrics that vary in steps or not at all: nothing is differentiated by them
     optional: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     #: group of metrics left out unless asked for → how the leaves begin that nothing but these depends on
-    plain: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    neutral_values: Mapping[str, float] = dataclasses.field(default_factory=dict)
     #: leaves that its model does not read → a value to which no rule of divisibility objects
     idle_options: Mapping[str, IdleRule] = dataclasses.field(default_factory=dict)
     #: option of the mapping → where it changes nothing; its plain value 0 then stands for all of them
@@ -127,15 +127,17 @@ class Study:
     #: labels of some of these leaves → what each step or request works on, in one line
     remark: Callable[[str, Mapping[str, float], Design], str] = lambda total, metrics, design: ""
     #: (a total, metrics by name, design) → what a reader of the total's parts should know, in words
-    inside: Callable[[Design], Breakdown] = lambda design: Breakdown(design)
+    breakdown: Callable[[Design], Breakdown] = lambda design: Breakdown(design)
     operators_of: str = ""  #: what the operators of ``inside`` are those of, in words
     residuals: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: metric → kind of the residual of a stack that its interval has alone; none for intervals of the step time
-    unread: tuple[str, ...] = ()  #: leaves, or how they begin, that its model does not read though a mapping has them
+    ignored_leaves: tuple[
+        str, ...
+    ] = ()  #: leaves, or how they begin, that its model does not read though a mapping has them
     bounds: Callable[[Design], Any] | None = None
     #: seconds of the first total by what bounds them, a named tuple of scalars that add up to it; pure
-    shown: tuple[MetricColumn, ...] = ()  #: metrics in tables of the best designs
-    breakdown: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    table_columns: tuple[MetricColumn, ...] = ()  #: metrics in tables of the best designs
+    time_columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     #: heading → parts of the first total whose shares such tables show together
 
     def __repr__(self) -> str:
@@ -143,7 +145,7 @@ class Study:
         return f"Study({self.name!r})"
 
     @property
-    def is_own(self) -> bool:
+    def is_builtin(self) -> bool:
         """True for a model of this package, so that the code's digest covers every change of it."""
         return getattr(self.evaluate, "__module__", "").startswith("dse.")
 
@@ -155,13 +157,13 @@ class Study:
         return {field.name: field.metadata["units"] for field in dataclasses.fields(self.metrics)}
 
     @functools.cached_property
-    def written(self) -> dict[str, str]:
+    def display_units(self) -> dict[str, str]:
         """Units of every metric for display, with what a rate counts (``tokens/s``)."""
         counts = {field.name: field.metadata.get("counts") for field in dataclasses.fields(self.metrics)}
         return {name: f"{counts[name]}/s" if counts[name] else units for name, units in self.units.items()}
 
     @functools.cached_property
-    def most(self) -> dict[str, float]:
+    def upper_bounds(self) -> dict[str, float]:
         """Upper bound of every metric by name."""
         return {field.name: field.metadata["bounds"].high for field in dataclasses.fields(self.metrics)}
 
@@ -194,7 +196,7 @@ class Study:
             metrics = self.evaluate(design)
             return {name: getattr(metrics, name) for name in self.units}, None
 
-        return ScalarFunction(numbers, f"metrics of {self.name}" if self.is_own else None)
+        return ScalarFunction(numbers, f"metrics of {self.name}" if self.is_builtin else None)
 
     def evaluated(self, design: Design) -> dict[str, float]:
         """Return metrics by name of a design with plain numbers as leaves."""
@@ -248,9 +250,9 @@ class Study:
         all_bits = sum(int(reason) for reason in self.reasons)
         return all_bits & ~(int(self.memory_reasons) | int(self.hypothetical))
 
-    def holds_without_step(self, metric: str) -> bool:
+    def is_valid_without_step(self, metric: str) -> bool:
         """True for a metric that is valid for a design without a step: of its model, its memory, its machine."""
-        return metric.startswith((*self.stands, "feasible", "infeasible_reason"))
+        return metric.startswith((*self.valid_without_step, "feasible", "infeasible_reason"))
 
     def reasons_in(self, bits: int) -> Iterator[str]:
         """Yield the names of the reasons whose bits are set."""
@@ -279,8 +281,8 @@ def network_description(system: System) -> str:
 
 def routing_excess(experts: Experts) -> str:
     """Return text on values of a mixture of experts that exceed what others allow, empty for none."""
-    excess = [name for name, is_allowed in experts.kept.items() if not is_allowed]
-    return "".join(f", {name}={getattr(experts, name):g} of at most {experts.most[name]:g}" for name in excess)
+    excess = [name for name, is_allowed in experts.within_limits.items() if not is_allowed]
+    return "".join(f", {name}={getattr(experts, name):g} of at most {experts.upper_limits[name]:g}" for name in excess)
 
 
 def chip_share_excess(design: Design) -> str:

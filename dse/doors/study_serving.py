@@ -384,7 +384,7 @@ SERVING = Study(
     memory="peak_memory",
     memory_reasons=Infeasible.memory,
     hypothetical=Infeasible.power | Infeasible.latency | Infeasible.chip_shares,
-    stands=(
+    valid_without_step=(
         "parameters",
         "peak_memory",
         "provisioned_power",
@@ -406,11 +406,11 @@ SERVING = Study(
         "carbon_per_token",
     ),
     energy="energy_per_output_token",
-    beside=MetricColumn("tok/s/device", "output_tokens_per_second_per_device", "number"),
-    trade=("output_tokens_per_second_per_user", "output_tokens_per_second_per_device"),
+    secondary_metric=MetricColumn("tok/s/device", "output_tokens_per_second_per_device", "number"),
+    front_axes=("output_tokens_per_second_per_user", "output_tokens_per_second_per_device"),
     capacity=_capacity,
     steps=("parameters",),
-    plain={"workload.global_batch": _ANY_BATCH},
+    neutral_values={"workload.global_batch": _ANY_BATCH},
     reason_numbers=_reason_numbers,
     caution=_caution,
     complete=with_serving_defaults,
@@ -419,13 +419,13 @@ SERVING = Study(
     work_leaves=_work_leaves,
     work=_work,
     remark=_remark,
-    inside=_breakdown,
+    breakdown=_breakdown,
     bounds=_bounds,
     operators_of="one layer and the head, without launches, of a decode step and of a prefill, on one device",
     residuals=_RESIDUALS,
-    unread=(*TRAINING_ALONE, *LEAVES_UNREAD_BY_ENGINES),
+    ignored_leaves=(*TRAINING_ALONE, *LEAVES_UNREAD_BY_ENGINES),
     optional=OPTIONAL,
-    shown=(
+    table_columns=(
         MetricColumn("TPOT", "time_per_output_token", "time"),
         MetricColumn("TTFT", "time_to_first_token", "time"),
         MetricColumn("tok/s", "output_tokens_per_second", "number"),
@@ -433,7 +433,7 @@ SERVING = Study(
         MetricColumn("tok/s/user", "output_tokens_per_second_per_user", "number"),
         MetricColumn("GiB", "peak_memory", "bytes"),
     ),
-    breakdown={
+    time_columns={
         "matrix": ("time_per_output_token_matrix",),
         "attention": ("time_per_output_token_attention",),
         "comm": ("time_per_output_token_communication",),

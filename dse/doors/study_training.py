@@ -376,7 +376,7 @@ TRAINING = Study(
     memory="peak_memory",
     memory_reasons=Infeasible.memory | Infeasible.host_memory,
     hypothetical=Infeasible.storage | Infeasible.power | Infeasible.stack_lacks | Infeasible.chip_shares,
-    stands=(
+    valid_without_step=(
         "parameters",
         "model_flops",
         "peak_memory",
@@ -403,7 +403,7 @@ TRAINING = Study(
     ),
     divided_from={"step_time_expert_parallel": "step_time_tensor_parallel"},
     energy="energy_per_step",
-    beside=MetricColumn("MFU", "mfu", "percent"),
+    secondary_metric=MetricColumn("MFU", "mfu", "percent"),
     capacity=_usable_memory,
     steps=("parameters", "model_flops"),
     headline=_training_headline,
@@ -412,19 +412,19 @@ TRAINING = Study(
     work=_training_work,
     remark=_training_remark,
     operators_of="one micro-batch on one device",
-    unread=LEAVES_UNREAD_BY_TRAINING,
+    ignored_leaves=LEAVES_UNREAD_BY_TRAINING,
     reason_numbers=_training_numbers,
     caution=_training_caution,
-    inside=_training_breakdown,
+    breakdown=_training_breakdown,
     bounds=_train_bounds,
-    shown=(
+    table_columns=(
         MetricColumn("step", "step_time", "time"),
         MetricColumn("MFU %", "mfu", "percent"),
         MetricColumn("tok/s/dev", "tokens_per_second_per_device", "number"),
         MetricColumn("GiB", "peak_memory", "bytes"),
         MetricColumn("fits %", "fits_probability", "percent"),
     ),
-    breakdown={
+    time_columns={
         "comp": ("step_time_forward", "step_time_backward"),
         "recomp": ("step_time_recompute",),
         "tp+cp": ("step_time_tensor_parallel", "step_time_context_parallel"),

@@ -56,7 +56,7 @@ class MatchedPools(NamedTuple):
     together: list[Match]  #: the best per accelerator
     pools: list[Match]  #: the best per pair of accelerators
     fleets: tuple[PoolFleet, ...] = ()  #: whole workers: fronts of pools and of engines that do both
-    asked: PoolsSpec | None = None
+    spec: PoolsSpec | None = None
     workload: str = ""  #: name of the model in the catalogue
     output_tokens: float = 1.0  #: of an answer, mean
     designs: Callable[[PoolFleet], list[Design]] | None = None  #: designs of a fleet's parts

@@ -28,7 +28,7 @@ class Example(NamedTuple):
     """An included specification."""
 
     name: str
-    asks: str  #: its question, in one line
+    question: str  #: its question, in one line
     command: str  #: its command
 
     @property

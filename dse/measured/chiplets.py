@@ -129,21 +129,23 @@ def _figures(priced_row: PricedRow) -> dict[str, Scalar]:
     good_die_cost = n_dies * die.cost + bump_cost
     design_cost, _, package_design_cost = costs.nre
     nre_per_unit = (design_cost.modules + design_cost.chips + package_design_cost) / package_spec.volume
-    total = good_die_cost + costs.found.raw + costs.found.lost + good_die_cost * costs.found.dies_lost
+    total = (
+        good_die_cost + costs.package_cost.raw + costs.package_cost.lost + good_die_cost * costs.package_cost.dies_lost
+    )
     return {
         "die0_area": costs.linked / n_dies / _MM2,
         "die0_yield": die.good,
         "die0_per_wafer": dies_per_wafer(costs.linked / n_dies, fab),
         "die0_kgd_cost": die.cost,
         "total_die_area": costs.linked / _MM2,
-        "package_area": costs.found.substrate_area / _MM2,
-        "interposer_area": costs.found.carrier_area / _MM2,
-        "package_yield": costs.found.carrier_yield,
+        "package_area": costs.package_cost.substrate_area / _MM2,
+        "interposer_area": costs.package_cost.carrier_area / _MM2,
+        "package_yield": costs.package_cost.carrier_yield,
         "re_raw_chips": n_dies * die.raw + bump_cost,
         "re_defect_chips": n_dies * (die.cost - die.raw),
-        "re_raw_package": costs.found.raw,
-        "re_defect_package": costs.found.lost,
-        "re_wasted_kgd": good_die_cost * costs.found.dies_lost,
+        "re_raw_package": costs.package_cost.raw,
+        "re_defect_package": costs.package_cost.lost,
+        "re_wasted_kgd": good_die_cost * costs.package_cost.dies_lost,
         "re_total": total,
         "nre_module_total": design_cost.modules,
         "nre_chip_total": design_cost.chips,

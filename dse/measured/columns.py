@@ -14,7 +14,7 @@ class Header(NamedTuple):
 
     names: tuple[str, ...]  # the first one that is not empty counts
     meaning: str
-    otherwise: str
+    default_text: str
 
 
 #: Similarity of names that differ by a misspelling.

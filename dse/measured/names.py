@@ -55,7 +55,7 @@ class Lookup:
         return f"{name}; did you mean {' or '.join(slugs)}?" if slugs else name
 
     @functools.cached_property
-    def chips(self) -> dict[object, str]:
+    def kernel_families(self) -> dict[object, str]:
         """Kernel family of each accelerator by (rates, cores)."""
         family_by_rates: dict[object, str] = {}
         for slug in catalog.names("accelerator"):

@@ -35,7 +35,7 @@ def batch_latency_bounds(designs: Sequence[Design]) -> list[LatencyBounds]:
     """Return lower bounds of latencies of every design."""
     bound_by_design: dict[int, LatencyBounds] = {}
     for indices, stack in group_by_structure(designs):
-        bound_arrays = _bound_function.over(len(indices), stack)
+        bound_arrays = _bound_function.batch_values(len(indices), stack)
         bound_by_design |= {
             i: LatencyBounds(*(float(values[n]) for values in bound_arrays)) for n, i in enumerate(indices)
         }

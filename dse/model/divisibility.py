@@ -63,7 +63,7 @@ class Rule(NamedTuple):
 
     reason: Infeasible
     degrees: tuple[str, ...]  #: fields of a mapping
-    whole: str  #: field of a workload, or n_micro_batches
+    dividend: str  #: field of a workload, or n_micro_batches
     what: str  #: unit of the dividend, for messages
     multiple: bool = False  #: whether a multiple of the dividend is allowed too
     extra: int = 0  #: numbers after the dividend that are allowed too, an even count
@@ -71,10 +71,10 @@ class Rule(NamedTuple):
     above: tuple[str, float] | None = None  #: applies only where this field of a mapping exceeds this value
     unless: str = ""  #: field of a stack; where it is 1, parts may differ, and some of ``extra`` may be empty
 
-    def holds(self, values: Mapping[str, Any], divides: Divides) -> Any:
+    def is_satisfied(self, values: Mapping[str, Any], divides: Divides) -> Any:
         """Return true where the rule holds for ``values``, degrees and sizes by field."""
         part = functools.reduce(operator.mul, (values[name] for name in self.degrees))
-        dividend = values[self.whole]
+        dividend = values[self.dividend]
         is_satisfied = divides(part, dividend, self.extra)
         if self.multiple:
             is_satisfied = is_satisfied | divides(dividend, part, 0)
@@ -150,18 +150,18 @@ def fits(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> dic
 
 def keeps(reason: Infeasible, values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:
     """Return true where all rules of one reason hold. Arguments are those of :func:`fits`."""
-    outcomes = (rule.holds(values, divides) for rule in RULES if rule.reason == reason)
+    outcomes = (rule.is_satisfied(values, divides) for rule in RULES if rule.reason == reason)
     return functools.reduce(operator.and_, outcomes)
 
 
 def expert_members_fit(values: Mapping[str, Any]) -> Any:
     """Return true where ``ep x etp x dp_replicate`` divides the ``stage_devices`` tp x cp x dp."""
-    return EXPERT_RULES[-1].holds(values, remainder_is_zero)
+    return EXPERT_RULES[-1].is_satisfied(values, remainder_is_zero)
 
 
 def experts_fit(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:
     """Return true where all rules of a mixture of experts hold. Arguments are those of :func:`fits`."""
-    return functools.reduce(operator.and_, (rule.holds(values, divides) for rule in EXPERT_RULES))
+    return functools.reduce(operator.and_, (rule.is_satisfied(values, divides) for rule in EXPERT_RULES))
 
 
 def interleaves(values: Mapping[str, Any]) -> Any:
@@ -193,7 +193,7 @@ def shards_divide(values: Mapping[str, Any]) -> Any:
 def rules_of(degree: str, sizes: Container[str]) -> Iterator[Rule]:
     """Return the rules of a degree that hold whatever the other degrees: it alone divides one of ``sizes``."""
     rules = (rule for rule in (*RULES, *EXPERT_RULES) if degree in rule.degrees and rule.above is None)
-    return (rule for rule in rules if rule.whole in sizes)
+    return (rule for rule in rules if rule.dividend in sizes)
 
 
 _PLURAL = re.compile(r"s\b")
@@ -211,7 +211,7 @@ def fault(degree: str, value: float, sizes: Mapping[str, Any]) -> str:
     'does not divide 64 heads'
     """
     for rule in rules_of(degree, sizes):
-        if not rule._replace(degrees=(degree,)).holds({**sizes, degree: value}, remainder_is_zero):
+        if not rule._replace(degrees=(degree,)).is_satisfied({**sizes, degree: value}, remainder_is_zero):
             verb = "neither divides nor is a multiple of" if rule.multiple else "does not divide"
-            return f"{verb} {counted(sizes[rule.whole], re.sub(_PLURAL, '', rule.what, count=1), rule.what)}"
+            return f"{verb} {counted(sizes[rule.dividend], re.sub(_PLURAL, '', rule.what, count=1), rule.what)}"
     return ""

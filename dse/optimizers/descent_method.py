@@ -80,7 +80,7 @@ def _progress_callback(
                 evaluations=evaluations,
                 best=best**objective.sign if math.isfinite(best) else None,
                 objective=objective.expression.text,
-                units=objective.expression.written,
+                units=objective.expression.display_units,
             )
         )
 

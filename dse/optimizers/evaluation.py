@@ -94,7 +94,7 @@ class Evaluator:
         self.is_short = total is not None and total <= MOST_QUICKLY  #: whether programs had better be made quickly
         self.size = max(_SMALLEST, 1 << (largest - 1).bit_length())  #: of the arrays that go in and come out
         self._block = _BLOCK if on_processor else self.size
-        compiled = dataclasses.replace(program, known=neutral_inputs(base, {}))
+        compiled = dataclasses.replace(program, neutral_inputs=neutral_inputs(base, {}))
         self._static: dict[str, Any] = {"program": compiled, "block": self._block}
         self._base = jax.device_put(jax.tree.map(np.float32, base))
         self._evaluate = _LazyProgram(_evaluations_soon if self.is_short else _evaluations)
@@ -120,7 +120,7 @@ class Evaluator:
         """Evaluate at most ``size`` designs."""
         count = min(count, self.size)
         if self.by_numpy:
-            outputs = evaluation_by_numpy(self.program).over(count, *_on_host((self._base, values), count))
+            outputs = evaluation_by_numpy(self.program).batch_values(count, *_on_host((self._base, values), count))
             return _pad_rows(stack_outputs(outputs), self.size)
         arguments = self._base, values, self._blocks(count)
         evaluation: Evaluation = self._evaluate(*arguments, **self._static)
@@ -132,7 +132,7 @@ class Evaluator:
             host_penalty: Penalty = jax.device_get(penalty)
             host_penalty = host_penalty._replace(weights=tuple(np.moveaxis(host_penalty.weights, 1, 0)))
             arguments = _on_host((self._base, values, host_penalty), count)
-            (_, outputs), slopes_by_leaf = slopes_by_numpy(self.program).slopes_over(1, count, *arguments)
+            (_, outputs), slopes_by_leaf = slopes_by_numpy(self.program).batch_slopes(1, count, *arguments)
             return _pad_rows((stack_outputs(outputs), slopes_by_leaf), self.size)
         arguments = self._base, values, penalty, self._blocks(count)
         results: tuple[Evaluation, Values] = self._differentiate(*arguments, **self._static)

@@ -92,7 +92,7 @@ def _scalar_function(name: str, program: Program, function: Callable[..., Any]) 
         scalars = [jax.ShapeDtypeStruct((), jnp.float32)] * structure.num_leaves
         return *recording.trace(function, *jax.tree.unflatten(structure, scalars)), None
 
-    cache_key = f"{name} {search_digest()} {program}" if program.can_be_kept else None
+    cache_key = f"{name} {search_digest()} {program}" if program.is_cacheable else None
     return ScalarFunction(lambda *arguments: (function(*arguments), None), cache_key, trace)
 
 
@@ -123,7 +123,7 @@ def violation(program: Program, design: Design, metrics: Any) -> Array:
 def by_equations(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
     """Return :func:`evaluate` in a form that compiles faster, for use under ``jit``, ``vmap`` and ``grad``."""
     inputs, structure = jax.tree.flatten((base, values))
-    run, outputs = _equations(functools.partial(evaluate, program), structure, program.known)
+    run, outputs = _equations(functools.partial(evaluate, program), structure, program.neutral_inputs)
     return jax.tree.unflatten(outputs, run(*(jnp.asarray(value, jnp.float32) for value in inputs)))
 
 
@@ -149,7 +149,9 @@ def with_slopes(
     def function(values: dict[str, Scalar], base: Design, penalty: Penalty) -> Any:
         return _penalised(program, base, values, penalty)
 
-    equations, outputs = _equations(function, structure, [(len(values) + i, value) for i, value in program.known])
+    equations, outputs = _equations(
+        function, structure, [(len(values) + i, value) for i, value in program.neutral_inputs]
+    )
     try:
         output_values, slopes = Differentiated(lower_equations(equations, outputs, None, "float32"), len(values))(
             inputs, ()

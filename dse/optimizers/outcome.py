@@ -170,7 +170,7 @@ def _feasible_designs(
         columns_by_name = result.metrics | {path: np.asarray(column) for path, column in leaves.items()}
         for i in np.flatnonzero(best.evaluation.violation == 0.0):
             labels = {axis.name: column[i].item() for axis, column in columns}
-            base = problem.grid.each[structure[i]].base
+            base = problem.grid.structure_grids[structure[i]].base
             yield labels, {name: float(column[i]) for name, column in columns_by_name.items()}, base
 
 

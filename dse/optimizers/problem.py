@@ -83,7 +83,7 @@ class Problem:
             return Evaluator(self.program, self.grid.base, largest, total)
         evaluators = [Evaluator(program, grid.base, largest, total) for grid, program in self.programs]
         return StructuresEvaluator(
-            self.program, evaluators, [_searched_leaves(grid, self.space) for grid in self.grid.each]
+            self.program, evaluators, [_searched_leaves(grid, self.space) for grid in self.grid.structure_grids]
         )
 
     @property
@@ -105,14 +105,14 @@ class Problem:
         depends = [sorted(self.identity.items()), method, self.spec.options[method], self.spec.seeds]
         return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
-    def moving(self, member: int) -> frozenset[str]:
+    def searched_leaves(self, member: int) -> frozenset[str]:
         """Return the leaves that the space sets in the designs of one structure."""
-        return _searched_leaves(self.grid.each[member], self.space)
+        return _searched_leaves(self.grid.structure_grids[member], self.space)
 
     @property
     def programs(self) -> list[tuple[Grid, Program]]:
         """The grids of one structure, each with the program that evaluates its designs."""
-        grids = self.grid.each
+        grids = self.grid.structure_grids
         return [(grid, dataclasses.replace(self.program, constraints=grid.constraints)) for grid in grids]
 
     def evaluate(self, points: Point) -> Evaluation:
@@ -141,7 +141,7 @@ class Problem:
             parts.append(reshape_results(jax.device_get(results), (len(batch.digits),)))
         return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
 
-    def at(self, values: dict[str, Scalar]) -> Evaluation:
+    def evaluate_leaves(self, values: dict[str, Scalar]) -> Evaluation:
         """Evaluate one design from the values of its leaves by full path; differentiable."""
         return evaluate(self.program, self.grid.base, values)
 

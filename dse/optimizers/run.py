@@ -403,7 +403,7 @@ def _search_progress(
         BestValue(
             objective.expression.text,
             objective.sign * value if math.isfinite(value) else None,
-            objective.expression.written,
+            objective.expression.display_units,
         )
         for objective, value in zip(task.program.objectives, best_feasible, strict=True)
     )

@@ -89,7 +89,7 @@ def _single_structure_shapes(grid: Grid, shape_index_terms: list[np.ndarray], po
 
 def _structure_shapes(grid: Grid) -> _Shapes:
     """Return the shapes of a grid of several structures."""
-    of_members = [_shapes(member_grid)[0] for member_grid in grid.each]
+    of_members = [_shapes(member_grid)[0] for member_grid in grid.structure_grids]
     shape_numbers_by_dimension: list[np.ndarray] = []
     for dimension_index, size in enumerate(grid.shape):
         keys = np.full((len(grid.members), size), -1)
@@ -154,7 +154,7 @@ def _leaves(grid: Grid, shapes: list[tuple[int, Shape]]) -> _Leaves:
     table_degrees = [i for i, path in enumerate(grid.parts.degrees) if path in grid.table.degrees]
     leaves_by_shape: list[_Leaves | None] = []
     for shape_number, (structure, shape) in enumerate(shapes):
-        structure_grid = grid.each[structure]
+        structure_grid = grid.structure_grids[structure]
         degrees, mask = mappings.of_shape(
             structure_grid.parts,
             shape,

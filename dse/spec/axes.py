@@ -136,8 +136,8 @@ def check_read(
         to_train: the usual fix where a study of training reads it.
     """
     serves = study.name == "serving"
-    if study.unread and path.startswith(study.unread):
-        other = read_instead(path, study.unread)
+    if study.ignored_leaves and path.startswith(study.ignored_leaves):
+        other = read_instead(path, study.ignored_leaves)
         raise InputError(
             where,
             f"{name}, which {study.name} does not read",

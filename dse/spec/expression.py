@@ -109,14 +109,14 @@ class Expression:
         return catalog.unit_text(Reading(self.study, lambda _: 1.0, self.where).dimension(_tree(self.text)) or {})
 
     @property
-    def written(self) -> str:
+    def display_units(self) -> str:
         """Units in tables and messages; a single metric is written with what it counts.
 
         >>> from dse.doors.study_training import TRAINING
         >>> parse("tokens_per_second", "objective", TRAINING).written
         'tokens/s'
         """
-        return self.study.written.get(self.text.strip(), self.units)
+        return self.study.display_units.get(self.text.strip(), self.units)
 
     def __call__(self, lookup: Lookup) -> Value:
         """Return the value with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers."""
@@ -200,7 +200,7 @@ def written_units(text: str, study: Study) -> str:
         text: an expression of leaves and metrics.
         study: its metrics.
     """
-    return parse(text, "objective", study).written
+    return parse(text, "objective", study).display_units
 
 
 def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
@@ -239,7 +239,7 @@ def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
     for pair in itertools.pairwise((node.left, *node.comparators)):
         for name, number in (pair, pair[::-1]):
             metric, value = dotted_name(name) or "", getattr(number, "value", None)
-            high = study.most.get(metric, math.inf)
+            high = study.upper_bounds.get(metric, math.inf)
             if isinstance(value, int | float) and (value > high or value == high > 1.0):
                 fix = f"write {value / 100.0:g} for {value:g} %" if 2.0 < value <= 100.0 else "write 0.9 for 90 %"
                 raise InputError(where, f"{ast.unparse(node)!r}", f"a share of 0 to 1: {metric} is no per cent", fix)

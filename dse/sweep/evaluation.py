@@ -224,7 +224,7 @@ class _Tally:
         if self._report:
             best = self._objective.sign * float(self._best) if np.isfinite(self._best) else None
             expression, seconds = self._objective.expression, max(self._clock.seconds()["run"], 1e-9)
-            objective = (best, expression.text, self.resumed, expression.written)
+            objective = (best, expression.text, self.resumed, expression.display_units)
             self._report(Progress(self.done, self.total, seconds, self._feasible, *objective))
 
 

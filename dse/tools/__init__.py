@@ -135,7 +135,7 @@ def launch(
             options += [pair for pair in pairs if pair not in options]
     if role:
         options += _role(target, role)(lookup)
-    other = (*study.unread, *_IMPLIED_PATHS[study.name])
+    other = (*study.ignored_leaves, *_IMPLIED_PATHS[study.name])
     unsupported = {
         path: value
         for path, value in values.items()
@@ -231,7 +231,7 @@ def _memory(design: Design) -> tuple[tuple[Scalar, ...], None]:
     kv = kv_capacity(stage, requests, serving, engine)
     weights = weight_bytes(stage.design, stage.layout, serving)
     request_tokens = requests.prompt_tokens + requests.output_tokens
-    cache_capacity = kv.sequences * kv.each + kv.prefix
+    cache_capacity = kv.sequences * kv.bytes_per_sequence + kv.prefix
     tokens = (
         cache_capacity
         * request_tokens
@@ -325,8 +325,8 @@ class ArgumentValues(NamedTuple):
     """Values of a design that arguments state."""
 
     settings: dict[str, float]  #: short name of a leaf → value
-    strange: dict[str, str]  #: option of another tool → name of its leaf here
-    open: tuple[str, ...] = ()  #: options that need the bytes of a design, without one
+    foreign_options: dict[str, str]  #: option of another tool → name of its leaf here
+    design_dependent: tuple[str, ...] = ()  #: options that need the bytes of a design, without one
     notes: tuple[str, ...] = ()  #: options that are read differently
     unread: tuple[str, ...] = ()  #: options without a leaf, or not supported
 

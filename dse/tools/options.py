@@ -246,7 +246,7 @@ class Line(NamedTuple):
     tool: Tool
     text: str
     options: Pairs
-    unsaid: dict[str, float]  #: path → value without an option of the tool
+    unsupported: dict[str, float]  #: path → value without an option of the tool
     notes: tuple[str, ...] = ()  #: further requirements
     comments: tuple[str, ...] = ()  #: what values of options are
 

@@ -35,13 +35,13 @@ class Bounds(NamedTuple):
     low: float = 0.0
     high: float = math.inf
     above: bool = False  #: whether ``low`` itself is excluded
-    whole: bool = False
+    is_integer: bool = False
     switch: bool = False  #: whether true and false are allowed for numbers beyond 1: off, on, and variants of on
 
     def __contains__(self, value: object) -> bool:
         if not isinstance(value, int | float) or not has_usual_magnitude(value):
             return False
-        if self.whole and value != int(value):
+        if self.is_integer and value != int(value):
             return False
         return value <= self.high and (value > self.low if self.above else value >= self.low)
 
@@ -52,13 +52,13 @@ class Bounds(NamedTuple):
 
     def __str__(self) -> str:
         least = f"more than {self.low:g}" if self.above else f"{self.low:g} or more"
-        parts = ["a whole number"] * self.whole + [least] * math.isfinite(self.low)
+        parts = ["a whole number"] * self.is_integer + [least] * math.isfinite(self.low)
         return ", ".join([*parts, *[f"at most {self.high:g}"] * math.isfinite(self.high)]) or "a finite number"
 
 
 NOT_NEGATIVE, POSITIVE, SIGNED = Bounds(), Bounds(above=True), Bounds(low=-math.inf)
 SHARE, POSITIVE_SHARE = Bounds(high=1.0), Bounds(high=1.0, above=True)
-COUNT, YES_OR_NO = Bounds(above=True, whole=True), Bounds(high=1.0, whole=True)
+COUNT, YES_OR_NO = Bounds(above=True, is_integer=True), Bounds(high=1.0, is_integer=True)
 
 
 def metadata(

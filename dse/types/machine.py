@@ -65,7 +65,7 @@ class Accelerator:
         return self.chip is not None
 
     @property
-    def has_known_dies(self) -> bool:
+    def has_die_data(self) -> bool:
         """True where the parts of a bill are stated, or are those of a generated chip."""
         return self.made is not None or self.is_generated
 

@@ -43,14 +43,14 @@ class Operator(NamedTuple):
     stored: Scalar
     present: Scalar = 1.0
     core: bool = False
-    kept: Scalar = 0.0
+    retained_share: Scalar = 0.0
     recomputed_from: int = 0
     not_stored_from: int = 0
 
     @property
-    def is_kept(self) -> bool:
+    def is_retained(self) -> bool:
         """True where recompute operator by operator stores anything of it."""
-        return not (isinstance(self.kept, float) and self.kept == 0.0)
+        return not (isinstance(self.retained_share, float) and self.retained_share == 0.0)
 
     @property
     def gradients(self) -> list[Work]:

@@ -146,7 +146,7 @@ class Serving:
         "1",
         "redundant experts per layer (EPLB)",
         default=0.0,
-        bounds=Bounds(whole=True),
+        bounds=Bounds(is_integer=True),
     )
     paged: Scalar = metadata("", "1", "paged cache: 1 yes, 0 allocated whole", default=1.0, bounds=YES_OR_NO)
     reserved_answer: Scalar = metadata(

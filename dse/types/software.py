@@ -26,13 +26,13 @@ class Capabilities:
     A field has the name of its option, where there is one.
     """
 
-    zero_stage: Scalar = metadata("", "1", "highest ZeRO stage", default=3.0, bounds=Bounds(high=3.0, whole=True))
+    zero_stage: Scalar = metadata("", "1", "highest ZeRO stage", default=3.0, bounds=Bounds(high=3.0, is_integer=True))
     sequence_parallel: Scalar = metadata(
         "",
         "1",
         "last variant of sequence parallelism, 0 none",
         default=3.0,
-        bounds=Bounds(high=3.0, whole=True, switch=True),
+        bounds=Bounds(high=3.0, is_integer=True, switch=True),
     )
     overlap_dp: Scalar = metadata("", "1", "overlap of dp messages: 1 yes", default=1.0, bounds=YES_OR_NO)
     overlap_tp: Scalar = metadata("", "1", "overlap of tp messages: 1 yes", default=1.0, bounds=YES_OR_NO)
@@ -56,7 +56,7 @@ class Capabilities:
         "1",
         "selective recompute: 1 attention core, 2 also by operator",
         default=2.0,
-        bounds=Bounds(high=2.0, whole=True),
+        bounds=Bounds(high=2.0, is_integer=True),
     )
     offload: Scalar = metadata(
         "",
@@ -70,7 +70,7 @@ class Capabilities:
         "1",
         "last pipeline schedule: 1 GPipe, 3 ZB-V, 5 all",
         default=5.0,
-        bounds=Bounds(high=5.0, whole=True),
+        bounds=Bounds(high=5.0, is_integer=True),
     )
 
 
@@ -399,13 +399,13 @@ class Mapping:
         "",
         "1",
         "ZeRO stage: 0 none, 1 optimiser, 2 + gradients, 3 + weights (FSDP)",
-        bounds=Bounds(high=3.0, whole=True),
+        bounds=Bounds(high=3.0, is_integer=True),
     )
     sequence_parallel: Scalar = metadata(
         "",
         "1",
         "sequence parallelism: 1, 2 norms and dropout; 3 stage borders only",
-        bounds=Bounds(high=3.0, whole=True, switch=True),
+        bounds=Bounds(high=3.0, is_integer=True, switch=True),
     )
     overlap_dp: Scalar = metadata("", "1", "overlap of dp messages with compute: 1 yes", bounds=SHARE)
     overlap_tp: Scalar = metadata("", "1", "overlap of tp messages with compute: 1 yes", bounds=SHARE)

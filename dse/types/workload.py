@@ -5,7 +5,7 @@ from __future__ import annotations
 from dse.types.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
 from dse.types.serving import Requests, Reuse
 
-_AT_LEAST_ONE, _INTEGER = Bounds(low=1.0), Bounds(whole=True)
+_AT_LEAST_ONE, _INTEGER = Bounds(low=1.0), Bounds(is_integer=True)
 
 
 @record
@@ -52,7 +52,7 @@ class Experts:
     )
 
     @property
-    def most(self) -> dict[str, Scalar]:
+    def upper_limits(self) -> dict[str, Scalar]:
         """Return leaf → its upper limit given the others; a busiest rank or a padded expert has every token once."""
         all_tokens = self.n_experts / self.top_k
         return {
@@ -63,9 +63,9 @@ class Experts:
         }
 
     @property
-    def kept(self) -> dict[str, Scalar]:
+    def within_limits(self) -> dict[str, Scalar]:
         """Return leaf → True within its limit, up to rounding of single precision."""
-        return {name: getattr(self, name) <= most * (1.0 + 1e-5) for name, most in self.most.items()}
+        return {name: getattr(self, name) <= most * (1.0 + 1e-5) for name, most in self.upper_limits.items()}
 
 
 @record

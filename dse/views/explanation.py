@@ -99,7 +99,7 @@ class Explanation:
     @property
     def claims(self) -> dict[str, float | None]:
         """Metrics by name, None for those of a step that is not meaningful."""
-        is_valid = self.study.holds_without_step
+        is_valid = self.study.is_valid_without_step
         return {name: value if self.has_step or is_valid(name) else None for name, value in self.metrics.items()}
 
     @property
@@ -243,7 +243,7 @@ _OperatorName = tuple[str, str, OperatorKind]
 @functools.cache
 def _number_function(study: Study, metric: str) -> ScalarFunction:
     """Return the scalar program of :func:`design_numbers` for a study and a metric."""
-    program_key = f"explanation {study.name} {metric}" if study.is_own else None
+    program_key = f"explanation {study.name} {metric}" if study.is_builtin else None
     return ScalarFunction(functools.partial(design_numbers, study, metric), program_key)
 
 
@@ -268,7 +268,7 @@ def design_numbers(
 
     base_design = replace(base_design, values)
     metrics, design = study.evaluate(base_design), generated(base_design)
-    breakdown = study.inside(design)
+    breakdown = study.breakdown(design)
     rates = breakdown.rates or step_rates(breakdown.design)
     operators = [
         (section, operator)
@@ -388,7 +388,7 @@ def elasticities(design: Design, metric: str | None = None, study: Study = TRAIN
         ``d ln(metric) / d ln(leaf)`` of each leaf, zeros left out.
     """
     metric = study.objective if metric is None else metric
-    program_key = f"slopes {study.name} {metric}" if study.is_own else None
+    program_key = f"slopes {study.name} {metric}" if study.is_builtin else None
 
     def log_metric(values: dict[str, Scalar], base_design: Design) -> tuple[tuple[Scalar], None]:
         return (jnp.log(getattr(study.evaluate(replace(base_design, values)), metric)),), None

@@ -147,7 +147,7 @@ def test_rows_are_predicted(tmp_path):
 
 def test_training_is_what_specifications_ask_for():
     assert study_of_document({}) is TRAINING is plan(sweep("tp = [1]"))[0].spec.study
-    assert TRAINING.is_own and not ANSWERING.is_own
+    assert TRAINING.is_builtin and not ANSWERING.is_builtin
     assert ANSWERING.reason_bits == {"too_large": 1, "heads": 2, "too_hot": 4, "constraint": 8}
     assert list(ANSWERING.reasons_in(int(Silent.heads) | 8)) == ["heads", "constraint"]
     assert ANSWERING.smooth == tuple(name for name in Answers.__dataclass_fields__ if "feasible" not in name)

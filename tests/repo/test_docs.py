@@ -248,7 +248,9 @@ def test_the_glossary_has_every_word_of_tables():
     words = {path.rpartition(".")[2] for path in all_leaves() if path.startswith("mapping.")}
     words |= {choice_name(one) for one in Recompute}
     words |= {mode if mode != "top" else "top:K" for mode in output.KEEP_MODES} | {*TRAINING.breakdown, *CONFIDENCES}
-    words |= {one.metric for one in TRAINING.shown} | {one.heading for one in TRAINING.shown if one.style != "percent"}
+    words |= {one.metric for one in TRAINING.table_columns} | {
+        one.heading for one in TRAINING.table_columns if one.style != "percent"
+    }
     assert words <= marked, words - marked
 
 

@@ -85,5 +85,5 @@ def _mappings(report: dict[str, Any]) -> str:
 
 
 def _elasticities(report: dict[str, Any]) -> str:
-    rows = [[f"`{row['leaf']}`", *MachineElasticity(**row).shown] for row in report["elasticities"]]
+    rows = [[f"`{row['leaf']}`", *MachineElasticity(**row).texts] for row in report["elasticities"]]
     return filed("search_elasticities", ["leaf", "mappings held", "mappings anew"], rows)

@@ -111,7 +111,7 @@ _HOST = _numbers(
     crowding="1",
     host_slowdown=("1", POSITIVE),
 )
-_YEAR = _numbers(year=("1", Bounds(low=1990.0, whole=True)))
+_YEAR = _numbers(year=("1", Bounds(low=1990.0, is_integer=True)))
 _NODE = TableField(_texts("scale_up", "scale_out", "software", "engine", "tool") | _YEAR | _HOST | _NUMBERS)
 _POWER = _leaves(types.Power)
 
@@ -228,7 +228,7 @@ _FIT = ("latency", "efficiency", "ramp", "processor_usage")
 _NETWORK = TableField(
     _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh", "crowding", "bridged")
     | _texts("family", "scope", "topology") | _numbers(year="1", energy="J/B")
-    | _numbers(radix=("1", Bounds(low=2.0, whole=True)), levels=("1", COUNT))
+    | _numbers(radix=("1", Bounds(low=2.0, is_integer=True)), levels=("1", COUNT))
     | {
         "fit": TableField(_leaves(types.Network, *_FIT), needs=_FIT, plain=True),
         "volumes": TableField(_leaves(types.Volumes)),
@@ -302,7 +302,7 @@ _SOFTWARE = TableField(
         level=("1", POSITIVE),
         spills=("1", YES_OR_NO),
         flash_published=("1", POSITIVE),
-        overlap_dp_from_stage=("1", Bounds(high=3.0, whole=True)),
+        overlap_dp_from_stage=("1", Bounds(high=3.0, is_integer=True)),
     )
     | {"selective": ChoiceField(types.Recompute)}
     | dict.fromkeys(("vendors", "tools", "chips"), value.texts)

@@ -77,7 +77,7 @@ class ScalarFunction:
         )
         return numbers, static, jax.tree.unflatten(jax.tree.structure(arguments[by]), slopes)
 
-    def over(self, count: int, *arguments: Any) -> Any:
+    def batch_values(self, count: int, *arguments: Any) -> Any:
         """The numbers alone, as arrays [count]; leaves of the arguments are such arrays, or one number for all.
 
         Leaves may also be [count, 1] and [1, inner]: then the numbers are [count, inner], and what depends on one of
@@ -85,7 +85,7 @@ class ScalarFunction:
         """
         return self._in_batches(count, arguments, (), _BATCH)[0]
 
-    def slopes_over(self, by: int, count: int, *arguments: Any) -> tuple[Any, Any]:
+    def batch_slopes(self, by: int, count: int, *arguments: Any) -> tuple[Any, Any]:
         """Return numbers and gradient of :meth:`slopes` as arrays [count]."""
         numbers, slopes = self._in_batches(count, arguments, _leaf_positions(by, arguments), _GRADIENT_BATCH)
         return numbers, jax.tree.unflatten(jax.tree.structure(arguments[by]), slopes)

@@ -259,7 +259,11 @@ def _print_causes(explanation: GapExplanation) -> None:
             "",
         ]
     )
-    summary = f"{show.counted(len(explanation.named), 'cause')} found" if explanation.named else "no cause stands out"
+    summary = (
+        f"{show.counted(len(explanation.prominent_causes), 'cause')} found"
+        if explanation.prominent_causes
+        else "no cause stands out"
+    )
     show.heading(show.console(), summary)
     columns = ["cause", "longer by", "of the step", "evidence"]
     show.print_table(show.console(), columns, rows, left=["cause", "evidence"], prose=["evidence"])

@@ -71,7 +71,7 @@ def measure(
             "a machine with the accelerator of a design",
             "name the system of one of the designs",
         )
-    belief = Belief.of(offer.known, higher_is_better)
+    belief = Belief.from_posterior(offer.posterior, higher_is_better)
     steps = measurement_order(belief, offer.candidates, count)
     if as_json:
         show.document(_document(study.name, metric, machine, choices, belief, steps))
@@ -93,7 +93,7 @@ def _document(
         "study": study,
         "metric": metric,
         "machine": machine._asdict(),
-        "best": choices[belief.chosen].name,
+        "best": choices[belief.best_design].name,
         "expected_loss": belief.loss,
         "measurements": [
             {
@@ -123,7 +123,7 @@ def _print(
     out = show.console()
     out.print(
         Text(
-            f"best as predicted, by {metric}: {choices[belief.chosen].name}; expected loss of choosing it: "
+            f"best as predicted, by {metric}: {choices[belief.best_design].name}; expected loss of choosing it: "
             f"{show.percent(belief.loss)}"
         ),
         soft_wrap=True,

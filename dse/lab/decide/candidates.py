@@ -50,7 +50,7 @@ class Machine(NamedTuple):
 class MeasurementOffer(NamedTuple):
     """A decision's posterior, and the measurements that a machine could make for it."""
 
-    known: Posterior
+    posterior: Posterior
     candidates: list[MeasurementCandidate]
 
 
@@ -207,7 +207,7 @@ _DTYPES = {Precision.bf16: "bfloat16", Precision.fp16: "float16", Precision.fp8:
 def _kernel_cases(design: Design, base: Design, machine: Machine, study: Study) -> Iterator[_KernelCase]:
     """Yield products, attention and collectives of a design, the largest first."""
     precision, serves = float(design.mapping.precision), study.name == "serving"
-    step = study.inside(generated(design))
+    step = study.breakdown(generated(design))
     present_operators = [o for operators in step.sections.values() for o in operators if float(o.present)]
     for o in sorted(present_operators, key=lambda o: -float(o.forward.flops)):
         work = jax.tree.map(float, o.forward)

@@ -50,7 +50,7 @@ class Belief(NamedTuple):
     centre: np.ndarray  #: their expectation [factors]
 
     @classmethod
-    def of(cls, posterior: Posterior, higher_is_better: bool, extra_factors: Sequence[str] = ()) -> Belief:
+    def from_posterior(cls, posterior: Posterior, higher_is_better: bool, extra_factors: Sequence[str] = ()) -> Belief:
         """Return the belief of a posterior.
 
         Args:
@@ -105,7 +105,7 @@ class Belief(NamedTuple):
         )
 
     @property
-    def chosen(self) -> int:
+    def best_design(self) -> int:
         """Index of the design of least expected loss."""
         return int(np.argmin(self.losses))
 

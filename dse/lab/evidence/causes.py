@@ -33,7 +33,7 @@ class GapExplanation(NamedTuple):
     expected: tuple[DeviceStep, ...]  #: of each rank
 
     @property
-    def named(self) -> tuple[Cause, ...]:
+    def prominent_causes(self) -> tuple[Cause, ...]:
         """Causes that stand out, or none where most kernels are not those of the model."""
         return tuple(cause for cause in self.causes if cause.named) if self.is_matched else ()
 

@@ -34,7 +34,9 @@ def gap_figure(explanation: GapExplanation, title: str = "") -> Figure:
     rows = [("predicted", 0.0, explanation.predicted, _STEP)]
     offset = explanation.predicted
     for cause in explanation.causes:
-        rows.append((cause.name, offset, cause.seconds, _PROMINENT if cause in explanation.named else _OTHER))
+        rows.append(
+            (cause.name, offset, cause.seconds, _PROMINENT if cause in explanation.prominent_causes else _OTHER)
+        )
         offset += cause.seconds
     rows.append(("measured", 0.0, explanation.measured, _STEP))
     with style():
@@ -103,7 +105,7 @@ def _measured_events(rank: RankParts, process: int) -> Iterator[dict[str, Any]]:
 
 def _predicted_events(expected: DeviceStep, process: int) -> Iterator[dict[str, Any]]:
     for kernel in expected.kernels:
-        args = {"pass": kernel.of_pass, "micro_batch": kernel.micro_batch}
+        args = {"pass": kernel.pass_name, "micro_batch": kernel.micro_batch}
         yield _event(kernel.label, kernel.family, process, kernel.stream, kernel.start, kernel.end, args)
 
 

@@ -109,16 +109,16 @@ def _kernel_class(key: tuple[Any, ...], kernels: list[TraceKernel]) -> KernelCla
         first.family,
         len(kernels),
         sum(kernel.seconds for kernel in kernels),
-        any(kernel.of_pass in (FORWARD, RECOMPUTE) for kernel in kernels),
+        any(kernel.pass_name in (FORWARD, RECOMPUTE) for kernel in kernels),
         work is None or work.compute_bound > 0.5,
         message.level if message else "",
-        not first.of_pass and first.micro_batch < 0,
+        not first.pass_name and first.micro_batch < 0,
     )
 
 
 def key_of(kernel: TraceKernel) -> tuple[Any, ...]:
     """Return what a trace can tell of a predicted kernel."""
-    work, is_forward = kernel.shape, kernel.of_pass in (FORWARD, RECOMPUTE)
+    work, is_forward = kernel.shape, kernel.pass_name in (FORWARD, RECOMPUTE)
     if kernel.family == "wait":
         return ("recv",) if kernel.peer else ("norm",)
     if kernel.family == "message" and kernel.message is not None:

@@ -126,23 +126,23 @@ def write(step: ScheduledStep, design: Design, description: str, output: Path, f
     """
     prefix = output.with_suffix("") if output.suffix in (".et", ".json") else output
     place, stages = rank_place(design), stage_nodes(step, design)
-    count = place.of_stage * sum(map(len, stages))
+    count = place.ranks_per_stage * sum(map(len, stages))
     if count > MAX_NODES:
         raise InputError(
             "trace",
-            f"{count:,} nodes of {place.world:,} ranks",
+            f"{count:,} nodes of {place.world_size:,} ranks",
             f"at most {MAX_NODES:,}",
             "a smaller global_batch and fewer replicas (dp) show the same pattern",
         )
     groups: dict[tuple[int, ...], str] = {}
-    for rank in range(place.world):
+    for rank in range(place.world_size):
         sender = rank_place(design, rank)
         content = b"".join(_rank_messages(stages[sender.stage], sender, groups, description))
         with outputs.replacing(prefix.with_name(f"{prefix.name}.{rank}.et"), force) as partial:
             partial.write_bytes(content)
     with outputs.replacing(prefix.with_name(f"{prefix.name}.json"), force) as partial:
         partial.write_text(json.dumps({name: list(ranks) for ranks, name in groups.items()}) + "\n", encoding="utf-8")
-    return place.world, count
+    return place.world_size, count
 
 
 def _rank_messages(
@@ -166,8 +166,8 @@ def _rank_attributes(node: ChakraNode, place: RankPlace, groups: dict[tuple[int,
     members = tuple(node.target.members(place))
     if node.kind == _COLLECTIVE:
         return [_text("pg_name", groups.setdefault(members, str(len(groups) + 1)))]
-    if node.target.apart is not None:
-        other = place.rank + node.target.apart
+    if node.target.rank_offset is not None:
+        other = place.rank + node.target.rank_offset
     else:
         step = 1 if node.kind == _SEND else -1
         other = members[(members.index(place.rank) + step) % len(members)]
@@ -213,7 +213,7 @@ class _Builder:
 
     def __init__(self, design: Design, device: DeviceStep, step: ScheduledStep) -> None:
         self.design, self.device, self.step = design, device, step
-        self.ranks_per_stage, self.last_stage = rank_place(design).of_stage, len(step.plan.orders) - 1
+        self.ranks_per_stage, self.last_stage = rank_place(design).ranks_per_stage, len(step.plan.orders) - 1
         self.chakra_nodes: list[ChakraNode] = []
         self.kernel_run: list[TraceKernel] = []  #: compute kernels without a message between them
         self.computed: list[tuple[float, int]] = []  #: end and number of the nodes of compute
@@ -264,7 +264,7 @@ class _Builder:
             dependencies = [self._add("host", _COMPUTE, dependencies, ready, start, (_flag("is_cpu_op", False),))]
         works = [kernel.shape for kernel in finished if kernel.shape is not None]
         label = finished[0].label if len(finished) == 1 else f"{finished[0].label} to {finished[-1].label}"
-        of_pass = f"{finished[0].of_pass} {finished[0].micro_batch}: " if finished[0].of_pass else ""
+        of_pass = f"{finished[0].pass_name} {finished[0].micro_batch}: " if finished[0].pass_name else ""
         work = (
             _flag("is_cpu_op", False),
             _number("num_ops", round(sum(work.flops for work in works)), _INT64),
@@ -302,14 +302,14 @@ class _Builder:
         """Yield (kind, target, tag) of the nodes of a message."""
         if kernel.peer:
             kind = _RECEIVE if kernel.family == "wait" else _SEND
-            yield kind, MessageTarget(apart=kernel.peer * self.ranks_per_stage), kernel.number
+            yield kind, MessageTarget(rank_offset=kernel.peer * self.ranks_per_stage), kernel.number
         elif message.kind in _KINDS:
             yield _COLLECTIVE, message_group(message, self.design, self.device.stage), 0
         elif message.scope is Scope.tied_embedding:
             if self.device.stage in (0, self.last_stage):
                 rank_offset = (self.last_stage - 2 * self.device.stage) * self.ranks_per_stage
                 self.tied_tag += 1
-                yield from ((kind, MessageTarget(apart=rank_offset), self.tied_tag) for kind in (_SEND, _RECEIVE))
+                yield from ((kind, MessageTarget(rank_offset=rank_offset), self.tied_tag) for kind in (_SEND, _RECEIVE))
         else:  # around a ring
             ring = message_group(message, self.design, self.device.stage)
             self.ring_tag += 1
@@ -344,7 +344,7 @@ class _Builder:
 
 def _pass_key(kernel: TraceKernel) -> tuple[int, bool]:
     """Return the micro-batch of a kernel of compute, and whether it is of the forward."""
-    return kernel.micro_batch, kernel.of_pass == FORWARD
+    return kernel.micro_batch, kernel.pass_name == FORWARD
 
 
 def _split_kernel(kernel: TraceKernel, time: float) -> Iterator[TraceKernel]:

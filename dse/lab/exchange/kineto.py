@@ -84,7 +84,7 @@ def write(
     head: dict[str, Any] = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": 0, "name": device}],
-        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": place.world},
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": place.world_size},
     }
     chrome_trace.write(events(step, design, place), metadata or {}, path, force, head)
 
@@ -143,7 +143,7 @@ def _name(kernel: TraceKernel) -> str:
         return "Memcpy HtoD (Pinned -> Device)"
     if kernel.family == "optimizer":
         return "void at::native::multi_tensor_apply_kernel<AdamFunctor>"
-    ahead = kernel.of_pass in (FORWARD, RECOMPUTE)
+    ahead = kernel.pass_name in (FORWARD, RECOMPUTE)
     if kernel.family == "attention" and kernel.label not in _NAMES:
         return f"void flash_{'fwd' if ahead else 'bwd_dq_dk_dv_loop'}_kernel<{kernel.label}>"
     if kernel.family == "matrix":
@@ -153,7 +153,7 @@ def _name(kernel: TraceKernel) -> str:
 
 
 def _is_input(kernel: TraceKernel) -> bool:
-    return kernel.of_pass == INPUT_GRADIENT
+    return kernel.pass_name == INPUT_GRADIENT
 
 
 def _host_operator(kernel: TraceKernel, event_id: int) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _host_operator(kernel: TraceKernel, event_id: int) -> dict[str, Any]:
     work = kernel.shape
     assert work is not None, "an operator has a shape"
     rows, columns, depth, batch = (round(value) for value in work[1:5])
-    ahead = kernel.of_pass in (FORWARD, RECOMPUTE)
+    ahead = kernel.pass_name in (FORWARD, RECOMPUTE)
     if kernel.family == "attention" and kernel.label == "flash_attention":
         name = f"flash_attn::_flash_attn_{'forward' if ahead else 'backward'}"
         dims = [[1, depth, batch, columns]]
@@ -193,7 +193,7 @@ def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[s
     """Return what NCCL records of a collective or of a message to another stage."""
     message = kernel.message
     if message is None:  # the norm of all gradients
-        return _nccl_args("allreduce", 1, 1, "Float", range(place.world), "norm")
+        return _nccl_args("allreduce", 1, 1, "Float", range(place.world_size), "norm")
     element, dtype = _element(message.scope, design)
     count = max(round(message.size / element), 1)
     name = _COLLECTIVES[message.kind][1]
@@ -203,8 +203,10 @@ def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[s
         args = _nccl_args("recv" if kernel.family == "wait" else "send", count, count, dtype, sorted(ends), "pp")
         return args | {"Src Rank": ends[0], "Dst Rank": ends[1], "Seq": kernel.number}
     if message.scope is Scope.tied_embedding:  # of the first and the last stage
-        first = place.rank % place.of_stage
-        return _nccl_args("allreduce", count, count, dtype, [first, first + place.world - place.of_stage], "embedding")
+        first = place.rank % place.ranks_per_stage
+        return _nccl_args(
+            "allreduce", count, count, dtype, [first, first + place.world_size - place.ranks_per_stage], "embedding"
+        )
     ranks = message_group(message, design, place.stage).members(place)
     part = max(round(count / message.ranks), 1)
     n_sent, n_received = {"all_gather": (part, count), "reduce_scatter": (count, part)}.get(
@@ -237,8 +239,8 @@ def _element(scope: Scope, design: Design) -> tuple[float, str]:
 def write_kineto(request: TraceRequest) -> str:
     """Write the step of one rank as the PyTorch profiler does, and return a text of its kernels."""
     place = rank_place(request.design, request.rank)
-    if request.rank >= place.world:
-        raise InputError("--rank", str(request.rank), f"0 to {place.world - 1}", "name a rank of the design")
+    if request.rank >= place.world_size:
+        raise InputError("--rank", str(request.rank), f"0 to {place.world_size - 1}", "name a rank of the design")
     step = device_step(request.design, place.stage, request.step)
     device = "NVIDIA " + (accelerator_of(request.system) or request.system).upper().replace("-", " ")
     write(step, request.design, request.rank, request.output, device, request.about, request.force)

@@ -151,7 +151,7 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> ExpertCalibr
         lookup: catalogue with the stacks.
         k: count of folds.
     """
-    rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips)
+    rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families)
     if rows is None:
         return None
     problem = problem_of(rows)

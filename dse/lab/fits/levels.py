@@ -58,7 +58,7 @@ def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = pri
     """Fit one level per stack to the timed rows of tables."""
     lookup = Lookup()
     cases = [case for path in paths for case in read_cases(path)]
-    rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips, levelled=True)
+    rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families, levelled=True)
     stacks = sorted(set(rows.stacks))
     rows_by_column = [rows.stacks == stack for stack in stacks] + [np.ones(len(rows.stacks), bool)]
     problem = StepModel(rows, (LEVEL, LOSS), [0] * len(stacks) + [1], rows_by_column).problem(rows.trust, NOISE, DELTA)

@@ -264,7 +264,7 @@ def calibrate(
     lookup = Lookup()
     start = None
     for number in range(rounds):
-        rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips)
+        rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families)
         check_enough(rows, k)
         stack_names = {
             stack: stack_parameters(lookup.software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))

@@ -154,7 +154,7 @@ def _options(table: DesignTable) -> dict[str, Any]:
     group, group_names = _catalog_groups(table, grid)
     varying, fixed = {}, {}
     plain: dict[str, Any] = {}
-    for structure_grid in reversed(grid.each):
+    for structure_grid in reversed(grid.structure_grids):
         plain |= _all_leaves(table.study.complete(structure_grid.base))
     for path, value in plain.items():
         column = values.get(path)
@@ -334,7 +334,7 @@ def _all_leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _is_ignored(path: str, study: Study) -> bool:
-    return bool(study.unread) and path.startswith(study.unread)
+    return bool(study.ignored_leaves) and path.startswith(study.ignored_leaves)
 
 
 def _plain(values: dict[str, Any], path: str) -> Any:

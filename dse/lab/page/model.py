@@ -128,7 +128,7 @@ def document(start: Start) -> dict[str, Any]:
         "memory": study.memory,
         "reasons": [[bit, name, study.reason_meanings[name]] for name, bit in study.reason_bits.items()],
         "noStep": study.no_step_bits,
-        "holds": [name for name in study.units if study.holds_without_step(name)],
+        "holds": [name for name in study.units if study.is_valid_without_step(name)],
         "follows": _derived_degree(model, study),
         "operatorsOf": study.operators_of,
         "intervals": _intervals(study, design, names, [*headline, *study.totals]),
@@ -190,7 +190,7 @@ def _initial_view(study: Study, names: Sequence[str]) -> dict[str, str]:
 
 
 def _is_ignored(study: Study, path: str) -> bool:
-    return bool(study.unread) and path.startswith(study.unread)
+    return bool(study.ignored_leaves) and path.startswith(study.ignored_leaves)
 
 
 def _precisions() -> Any:
@@ -211,7 +211,7 @@ def _leaf(path: str, value: float, is_read: bool, first: Sequence[str]) -> dict[
         "low": _finite(bounds.low),
         "high": _finite(bounds.high),
         "above": bounds.above,
-        "whole": bounds.whole,
+        "whole": bounds.is_integer,
         "allowed": str(bounds),
         "group": next(text for start, text in _GROUPS.items() if path.startswith(start)),
         "first": first.index(path) if path in first else -1,
@@ -219,9 +219,9 @@ def _leaf(path: str, value: float, is_read: bool, first: Sequence[str]) -> dict[
     }
     if "enum" in about:
         entry["choices"] = [[float(choice), choice_name(choice)] for choice in about["enum"]]
-    elif bounds.whole and bounds.high <= 1.0:
+    elif bounds.is_integer and bounds.high <= 1.0:
         entry["choices"] = [[0.0, "no"], [1.0, "yes"]]
-    elif control_values := _control_values(value, name.rpartition(".")[2] in _DEGREES, bounds.whole):
+    elif control_values := _control_values(value, name.rpartition(".")[2] in _DEGREES, bounds.is_integer):
         entry["listed"] = control_values
     return entry
 
@@ -245,7 +245,9 @@ def _finite(value: float) -> float | None:
 
 def _derived_degree(model: LiveModel, study: Study) -> dict[str, Any] | None:
     """Return the inputs by which the data-parallel degree follows from devices and other degrees."""
-    paths = ["mapping.dp", N_DEVICES, "mapping.tp", "mapping.pp"] + ["mapping.cp"] * ("mapping.cp" not in study.unread)
+    paths = ["mapping.dp", N_DEVICES, "mapping.tp", "mapping.pp"] + ["mapping.cp"] * (
+        "mapping.cp" not in study.ignored_leaves
+    )
     if not set(paths) <= set(model.paths):
         return None
     replicas, devices, *degrees = (model.paths.index(path) for path in paths)
@@ -259,7 +261,7 @@ def _metric(study: Study, name: str) -> dict[str, Any]:
     return {
         "label": study.long_names[name],
         "short": name.replace("_", " "),
-        "units": study.written[name],
+        "units": study.display_units[name],
         "share": name in IN_PER_CENT,
         "more": any(word in name for word in MORE_IS_BETTER),
         "smooth": name in study.smooth,
@@ -282,7 +284,7 @@ def _intervals(study: Study, design: Design, names: CatalogNames, metrics: Seque
     """
     interval_metrics = [name for name in dict.fromkeys(metrics) if has_interval(name, study)]
     stack, model = catalog.resolve("software", names.software), catalog.resolve("workload", names.workload)
-    choice = Choice("", design, stack, names.accelerator, model, names.system, stated=names.known)
+    choice = Choice("", design, stack, names.accelerator, model, names.system, fixed_paths=names.known)
     steps = {
         path: total_deviation(factors_of_leaf)
         for path, factors_of_leaf in spreads_of(stack, names.accelerator, names.system).items()

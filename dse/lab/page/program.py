@@ -199,7 +199,7 @@ def model_of(study: Study, design: Design) -> LiveModel:
     Raises:
         InputError: for a model with operations that are none of a page's.
     """
-    cache_key = f"page {study.name}" if study.is_own else None
+    cache_key = f"page {study.name}" if study.is_builtin else None
     operations = ScalarFunction(lambda traced: _figures(study, traced), cache_key).operations(design)
     if operations is None:
         raise _unknown("operations of its own")

@@ -189,7 +189,7 @@ def _with_units(column: Column) -> Column:
 def _start(metrics: dict[str, Column], study: Study, spec: SweepSpec | None) -> dict[str, str]:
     """Return the two initial metrics: the objectives, or else the study's front."""
     names = [objective.expression.text for objective in spec.objectives] if spec else []
-    names += [*study.trade] if study.trade and len(names) < 2 else []
+    names += [*study.front_axes] if study.front_axes and len(names) < 2 else []
     names += [study.objective, study.memory, *metrics]
     x, y, *_ = (name for name in dict.fromkeys(names) if name in metrics)
     return {"x": x, "y": y}

@@ -137,7 +137,7 @@ def evaluators(task: Problem) -> list[BlockEvaluator]:
     """
     evaluators = []
     for i, (grid, program) in enumerate(task.programs):
-        intervals = tuple(interval for interval in task.spec.intervals if interval.path in task.moving(i))
+        intervals = tuple(interval for interval in task.spec.intervals if interval.path in task.searched_leaves(i))
         try:
             evaluators.append(BlockEvaluator(program, grid, intervals))
         except (KeyError, NotImplementedError) as unknown:
@@ -157,10 +157,10 @@ def _positions(task: Problem, members: list[BlockEvaluator], points: Point) -> l
 def front_points(task: Problem, front: IncumbentFront) -> Point:
     """Return the designs of a front as points of the space."""
     grid, space, digits, reals = task.grid, task.space, [], []
-    table_rows = [sorted_mappings(structure_grid)[1] for structure_grid in grid.each]
+    table_rows = [sorted_mappings(structure_grid)[1] for structure_grid in grid.structure_grids]
     for structure, (mapping, *position) in zip(front.member.tolist(), front.position.tolist(), strict=True):
         pair = table_rows[structure][mapping]
-        paths = (next(iter(dimension.columns)) for dimension in grid.each[structure].dimensions)
+        paths = (next(iter(dimension.columns)) for dimension in grid.structure_grids[structure].dimensions)
         position_by_path = dict(zip(paths, position, strict=False))
         reals.append([position_by_path.get(path, 0) / CELLS for path in space.paths])
         axis_digits = [0 if path in space.paths else digit for path, digit in position_by_path.items()]
@@ -193,7 +193,9 @@ def _best_text(task: Problem, front: IncumbentFront) -> str:
     if task.n_objectives > 1:
         return f"{counted(len(front.member), 'design')} on the front"
     objective = task.program.objectives[0]
-    value = [quantity(objective.sign * best, objective.expression.written) for best in front.objectives[:, 0].tolist()]
+    value = [
+        quantity(objective.sign * best, objective.expression.display_units) for best in front.objectives[:, 0].tolist()
+    ]
     return f"{objective.expression.text.replace('_', ' ')} {value[0] if value else 'none'}"
 
 

@@ -261,7 +261,7 @@ def rollout_time(
     batch = Batch(*work)
     repeats = steps.size // len(designs)
     design_columns = jax.tree.map(lambda *leaves: np.repeat(np.array(leaves, np.float32), repeats), *designs)
-    seconds = np.asarray(_step_seconds.over(steps.size, design_columns, batch), np.float64).reshape(steps.shape)
+    seconds = np.asarray(_step_seconds.batch_values(steps.size, design_columns, batch), np.float64).reshape(steps.shape)
     return (steps * seconds).sum(-1)
 
 
@@ -272,7 +272,7 @@ def forward_time(designs: list[Design]) -> np.ndarray:
     embedding and head beyond the layers that its stage lacks.
     """
     design_columns = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *designs)
-    return np.asarray(_forward.over(len(designs), design_columns), np.float64)
+    return np.asarray(_forward.batch_values(len(designs), design_columns), np.float64)
 
 
 def _forward_pass(design: Design) -> tuple[Any, None]:

@@ -89,7 +89,7 @@ def step_table(design: Design, most_sequences: int, most_prompt: int, longest: i
     reaches = [*contexts]
     points = np.array(list(itertools.product(sequences, contexts, prompts, reaches)))
     batch = Batch(*points.T)
-    seconds = _seconds.over(len(points), design, batch)
+    seconds = _seconds.batch_values(len(points), design, batch)
     return StepTable(sequences, contexts, prompts, reaches, np.asarray(seconds, np.float64).tolist())
 
 

@@ -275,8 +275,8 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
     name_groups = (
         (goal.expression.text for goal in grid.spec.objectives),
         study.totals,
-        study.trade or (),
-        (column.metric for column in study.shown),
+        study.front_axes or (),
+        (column.metric for column in study.table_columns),
     )
     names = dict.fromkeys(name for group in name_groups for name in group if name in grid.spec.metrics)
     posterior_by_metric = posteriors(choices, [name for name in names if has_interval(name, study)], study)
@@ -313,7 +313,7 @@ def named_choices(grid: Any, index: Iterable[int]) -> list[Choice]:
         One choice per index.
     """
     fixed_paths = frozenset(axis.key for axis in (*grid.spec.fixed.values(), *grid.spec.axes))
-    return [Choice(*entry, stated=fixed_paths) for entry in named_designs(grid, [int(entry) for entry in index])]
+    return [Choice(*entry, fixed_paths=fixed_paths) for entry in named_designs(grid, [int(entry) for entry in index])]
 
 
 def _interval_ends(

@@ -58,7 +58,7 @@ def intervals(
         system: whose networks it has, by its name in the catalogue; by default the accelerator's usual node.
         fixed_paths: paths of values that the user has stated, which have no spread.
     """
-    choice = Choice("", design, software, accelerator, model, system, stated=fixed_paths)
+    choice = Choice("", design, software, accelerator, model, system, fixed_paths=fixed_paths)
     posterior_by_metric = posteriors([choice], [name for name in metrics if has_interval(name, study)], study)
     parts = {name: metric_posterior.parts(0) for name, metric_posterior in posterior_by_metric.items()}
     bounds = {name: ends for name, metric_parts in parts.items() if (ends := interval(metrics[name], metric_parts))}

@@ -55,8 +55,8 @@ class Choice(NamedTuple):
     accelerator: str = ""  #: by its name in the catalogue
     model: str = ""
     system: str = ""  #: whose networks it has; by default the accelerator's usual node
-    at: distance.Levels | None = None  #: levels of its distance; None: from the measured rows of the catalogue
-    stated: Collection[str] = ()  #: paths of values that the user has stated, which have no spread
+    levels: distance.Levels | None = None  #: levels of its distance; None: from the measured rows of the catalogue
+    fixed_paths: Collection[str] = ()  #: paths of values that the user has stated, which have no spread
 
 
 class Posterior(NamedTuple):
@@ -170,7 +170,7 @@ def posteriors(choices: Sequence[Choice], metrics: Sequence[str], study: Study) 
     designs = [choice.design for choice in choices]
     perturbations = perturb(designs, uncertainties, study)
     sensitivities = bills.price_sensitivities(
-        designs, [choice.accelerator for choice in choices], metrics, study, [choice.stated for choice in choices]
+        designs, [choice.accelerator for choice in choices], metrics, study, [choice.fixed_paths for choice in choices]
     )
     return {
         name: _metric_posterior(
@@ -209,7 +209,7 @@ def _metric_posterior(
             {
                 path: tuple(factor._replace(deviation=factor.deviation * scales[path]) for factor in factors)
                 for path, factors in design_spreads.items()
-                if slopes[path] and path not in choice.stated
+                if slopes[path] and path not in choice.fixed_paths
             }
         )
         for path, factors in leaf_spreads[-1].items():
@@ -241,7 +241,7 @@ def reduce_parts(
 
     ``slopes``: leaf → change of the log metric by its spread.
     """
-    levels = choice.at
+    levels = choice.levels
     if levels is None:
         levels = distance.design_levels(choice.stack, choice.accelerator, choice.design, choice.model)
     arguments = metric, choice.design, choice.stack, levels, study

@@ -65,7 +65,7 @@ def _choice_at_distance(prediction: Prediction, lookup: Lookup) -> Choice:
     choice = choice_of(prediction, "")
     is_new = not lookup.is_measured(choice.stack, prediction.case.row.source)
     levels = distance.design_levels(choice.stack, choice.accelerator, choice.design, choice.model, is_new)
-    return choice._replace(at=levels)
+    return choice._replace(levels=levels)
 
 
 def prediction_parts(prediction: Prediction, metric: str, posterior_by_id: dict[int, RowPosterior]) -> dict[str, float]:

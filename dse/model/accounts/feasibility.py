@@ -41,7 +41,7 @@ def fits_probability(spread: Scalar, usable: Scalar, memory: Scalar) -> Scalar:
 
 def routing_exists(experts: Experts) -> Scalar:
     """Return true where a mixture has the experts, groups and rows per token that its router needs."""
-    return functools.reduce(operator.and_, experts.kept.values())
+    return functools.reduce(operator.and_, experts.within_limits.values())
 
 
 def expert_infeasibility(design: Design) -> dict[Infeasible, Scalar]:

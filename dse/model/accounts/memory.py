@@ -129,7 +129,7 @@ class MemoryStage(NamedTuple):
     """Contents of a stage: its layers, and its embedding or head."""
 
     layers: Scalar
-    held: Scalar  # layers x micro-batches of stored activations at the peak
+    stored_layers: Scalar  # layers x micro-batches of stored activations at the peak
     parameters: Scalar = 0.0
     activations: Scalar = 0.0
     transient: Scalar = 0.0  # activations that are freed before the backward of the layers
@@ -167,7 +167,7 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
         gradients=gradients,
         optimizer=optimizer,
         embedding_and_head=stage.parameters * end_state.total,
-        activations=offload.resident_layers(stage.held, m.offload_activations) * work.stored_activations.mean,
+        activations=offload.resident_layers(stage.stored_layers, m.offload_activations) * work.stored_activations.mean,
         logits=stage.activations,
         buffers=standing_buffer_bytes(design, layout, work) + stage.buffers + gathered_bytes + transient,
     )
@@ -268,7 +268,7 @@ def memory_stages(design: Design, layout: Layout, work: TrainingWork) -> tuple[M
     gathered = _where_split(layout, 3.0, _separate_head_bytes(design, layout) * head_parameters(w, m.tp))
     output = MemoryStage(
         layers=stages.fullest - stages.last_lacks,
-        held=in_last.stage * stages.chunks - stages.short_last * in_last.last_chunk,
+        stored_layers=in_last.stage * stages.chunks - stages.short_last * in_last.last_chunk,
         parameters=last_parameters,
         activations=stored_bytes(work.head),
         transient=logits + gathered,
@@ -278,7 +278,7 @@ def memory_stages(design: Design, layout: Layout, work: TrainingWork) -> tuple[M
     tied = single_stage_flag * w.tied_embeddings * head_parameters(w, m.tp)
     first = MemoryStage(
         layers=stages.fullest - stages.first_lacks,
-        held=in_flight * stages.chunks - stages.short_first * in_first_chunk,
+        stored_layers=in_flight * stages.chunks - stages.short_first * in_first_chunk,
         parameters=embedding_parameters(w, m.tp) + single_stage_flag * output.parameters - tied,
         activations=in_flight * stored_bytes(work.embedding) + single_stage_flag * output.activations,
         transient=single_stage_flag * output.transient,
@@ -312,7 +312,9 @@ def folded_memory_stages(
     tied = plus(w.tied_embeddings * head_parameters(w, m.tp), second_embedding_parameters(w, m.pp, m.tp))
     end_stage = first._replace(
         layers=copies * layout.stages.chunks - missing_layers,
-        held=in_flight.stage * layout.stages.chunks - in_flight.first_chunk * chunks.short_first - chunks.short_last,
+        stored_layers=in_flight.stage * layout.stages.chunks
+        - in_flight.first_chunk * chunks.short_first
+        - chunks.short_last,
         parameters=first.parameters + last.parameters - tied,
         activations=first.activations + last.activations,
         transient=last.transient,

@@ -58,7 +58,7 @@ def device_carbon(accelerator: Accelerator, emissions: Emissions) -> EmbodiedCar
     """
     manufacturing, fab = accelerator.made, accelerator.fab or Fab()
     by_power = emissions.watt * accelerator.power.tdp
-    if not accelerator.has_known_dies:
+    if not accelerator.has_die_data:
         return EmbodiedCarbon(by_power, emissions.memory_intensity * accelerator.memory.capacity, 0.0)
     manufacturing = manufacturing or Manufacture()
     parts = parts_of(accelerator, manufacturing, fab)
@@ -102,7 +102,7 @@ class Account(NamedTuple):
     """Metrics of money and carbon, and their rates per second."""
 
     metrics: dict[str, Scalar]
-    spent: Spending
+    running_costs: Spending
     emitted: EmissionRates
 
 

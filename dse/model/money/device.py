@@ -101,7 +101,7 @@ class Manufacturing(NamedTuple):
     base_chiplets: Scalar  # 0 without base dies
     face_price: Scalar  # USD of face-to-face bonds of compute dies on base dies
     face_yield: Scalar  # yield of these bonds
-    found: PackageCost
+    package_cost: PackageCost
     nre: tuple[DesignCost, DesignCost, Scalar]  # compute die, base die, package
 
 
@@ -244,8 +244,8 @@ def bill(accelerator: Accelerator) -> Bill:
     return Bill(
         dies=dies,
         memory=parts.memory,
-        package=products.found.raw + products.found.lost + products.face_price,
-        lost=stacks - dies - products.face_price + (stacks + carried) * products.found.dies_lost,
+        package=products.package_cost.raw + products.package_cost.lost + products.face_price,
+        lost=stacks - dies - products.face_price + (stacks + carried) * products.package_cost.dies_lost,
         test=fab.test_price,
         design=((compute.modules + compute.chips + base_design_cost) / manufacturing.reuse + package_design_cost)
         / manufacturing.volume,
@@ -266,7 +266,7 @@ def price_of(accelerator: Accelerator, prices: Prices) -> tuple[Scalar, Bill]:
         Price in USD, and the bill.
     """
     manufacturing, by_power = accelerator.made, prices.watt_price * accelerator.power.tdp
-    if not accelerator.has_known_dies:
+    if not accelerator.has_die_data:
         return by_power, Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     costs = bill(accelerator)
     manufacturing = manufacturing or Manufacture()

@@ -22,7 +22,7 @@ class KvCapacity(NamedTuple):
     """Memory of the most loaded device in bytes, and its capacity for sequences."""
 
     weights: Scalar
-    a_sequence: Scalar  # KV cache of a sequence alone
+    cache_per_sequence: Scalar  # KV cache of a sequence alone
     runtime: Scalar
     sequences: Scalar  # of one data-parallel rank, not rounded
     prompts: Scalar  # prompts that fit into the standard deviation of an answer's cache
@@ -30,9 +30,9 @@ class KvCapacity(NamedTuple):
     prefix: Scalar = 0.0  # KV cache of the prefix that sequences share
 
     @property
-    def each(self) -> Scalar:
+    def bytes_per_sequence(self) -> Scalar:
         """Bytes per sequence."""
-        return plus(self.a_sequence, self.buffers)
+        return plus(self.cache_per_sequence, self.buffers)
 
     def engine(self, running: Scalar) -> Scalar:
         """Return the bytes of the engine itself with ``running`` sequences."""
@@ -66,7 +66,7 @@ def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engi
     free_bytes = serving.memory_share * design.system.accelerator.memory.capacity - weights - plus(runtime, prefix)
     buffers = times(value_or(engine.own_buffers, 0.0), operator_buffer_bytes(stage, requests))
     near = KvCapacity(weights, sequence_cache, runtime, 0.0, prompts, buffers, prefix)
-    near = near._replace(sequences=jnp.maximum(free_bytes, 0.0) / near.each)
+    near = near._replace(sequences=jnp.maximum(free_bytes, 0.0) / near.bytes_per_sequence)
     return _with_far_memory(design, design.mapping.spill or NO_SPILL, layout, near, free_bytes)
 
 
@@ -123,14 +123,14 @@ def _with_far_memory(design: Design, spill: Spill, layout: Layout, kv: KvCapacit
         return kv
     buffers = jnp.minimum(2.0 / layout.layers, 1.0)
     near_weights = kv.weights * (1.0 - spill.far_weights * (1.0 - buffers))
-    near_sequence = jnp.maximum(1.0 - spill.far_cache, 1e-6) * kv.a_sequence
+    near_sequence = jnp.maximum(1.0 - spill.far_cache, 1e-6) * kv.cache_per_sequence
     far_free_bytes = far_tier(design.system).capacity - spill.far_weights * kv.weights
-    far_sequences = jnp.maximum(far_free_bytes, 0.0) / jnp.maximum(spill.far_cache * kv.a_sequence, 1e-6)
+    far_sequences = jnp.maximum(far_free_bytes, 0.0) / jnp.maximum(spill.far_cache * kv.cache_per_sequence, 1e-6)
     fits = jnp.minimum(
         jnp.maximum(free_bytes + kv.weights - near_weights, 0.0) / plus(near_sequence, kv.buffers), far_sequences
     )
     return kv._replace(
-        weights=near_weights, a_sequence=near_sequence, sequences=jnp.where(far_free_bytes < 0.0, 0.0, fits)
+        weights=near_weights, cache_per_sequence=near_sequence, sequences=jnp.where(far_free_bytes < 0.0, 0.0, fits)
     )
 
 

@@ -32,7 +32,7 @@ _FOREVER, _BUSY = 1e9, 0.95
 class Lookups(NamedTuple):
     """Share of prompt tokens found in prefix caches, and what they take."""
 
-    device: Scalar  # in device memory
+    device_hits: Scalar  # in device memory
     total_hits: Scalar  # in all tiers
     load_time: Scalar  # of a request's tokens from other tiers, mean, s
 
@@ -176,10 +176,14 @@ def with_shared_prefixes(kv: KvCapacity, reuse: Reuse) -> KvCapacity:
         kv: capacity for sequences with one prefix.
         reuse: their prefixes.
     """
-    prefix_and_cache_bytes, groups, n = kv.sequences * kv.each + kv.prefix, popularity(reuse), kv.sequences
+    prefix_and_cache_bytes, groups, n = (
+        kv.sequences * kv.bytes_per_sequence + kv.prefix,
+        popularity(reuse),
+        kv.sequences,
+    )
     for _ in range(ROUNDS):
         distinct_prefixes = sum(count * -jnp.expm1(-n * share) for count, share in groups)
-        n = prefix_and_cache_bytes / (kv.each + kv.prefix * distinct_prefixes / jnp.maximum(n, 1.0))
+        n = prefix_and_cache_bytes / (kv.bytes_per_sequence + kv.prefix * distinct_prefixes / jnp.maximum(n, 1.0))
     distinct_prefixes = sum(count * -jnp.expm1(-n * share) for count, share in groups)
     return kv._replace(sequences=n, prefix=kv.prefix * distinct_prefixes)
 
@@ -206,7 +210,7 @@ def lookups(rank: Rank, reuse: Reuse, kv: KvCapacity, state: SteadyState) -> Loo
         reuse.turns,
         reuse.think_time,
     )
-    free_tokens = jnp.maximum((kv.sequences - state.running) * kv.each + kv.prefix, 0.0) / token_bytes
+    free_tokens = jnp.maximum((kv.sequences - state.running) * kv.bytes_per_sequence + kv.prefix, 0.0) / token_bytes
     sizes = (
         free_tokens,
         free_tokens + tiers.host_cache / token_bytes,

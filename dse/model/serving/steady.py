@@ -355,7 +355,7 @@ def prompt_coupling(rank: Rank) -> tuple[Scalar | None, Scalar]:
     prompts = dataclasses.replace(forward, seq_len=_prompt_context(rank.requests))
     routed = 2.0 * mixture.top_k / mixture.n_experts * routed_parameters(prompts)
     same = jnp.logical_or(ends_together(rank.requests), balance > 0.0)
-    return jnp.where(same, 1.0, rank.met), routed / forward_flops(prompts)
+    return jnp.where(same, 1.0, rank.experts_dp), routed / forward_flops(prompts)
 
 
 def _admission_interval(serving: Serving, state: _Iteration) -> Scalar:
@@ -380,7 +380,7 @@ def _opening_wait(steps: EngineSteps, rank: Rank, tokens: Scalar) -> Scalar:
     chunk = jnp.maximum(jnp.minimum(rank.serving.chunk, tokens), 1.0)
     chunks = jnp.maximum(tokens / chunk - 1.0, 0.0)
     batch = Batch(0.0, 0.0, chunk, _prompt_context(rank.requests))
-    step = engine_step(steps.clocks[1].stage, rank.met, rank.serving, rank.engine, batch).total
+    step = engine_step(steps.clocks[1].stage, rank.experts_dp, rank.serving, rank.engine, batch).total
     return 0.5 * rank.requests.burst * jnp.where(chunks > 0.0, chunks + 1.0, 1.0) * step
 
 

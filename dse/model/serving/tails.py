@@ -70,7 +70,7 @@ class Tails(NamedTuple):
     slot_wait: Scalar  # mean wait for a place of the requests that have one, s
     wait_fraction: Scalar  # their share
 
-    def waits(self, tail_share: float) -> Scalar:
+    def slot_wait_quantile(self, tail_share: float) -> Scalar:
         """Return the seconds that a share ``tail_share`` of the requests wait longer for a slot.
 
         The wait is exponential, as that of many servers.

@@ -61,7 +61,7 @@ class Rank(NamedTuple):
     """One data-parallel rank with its requests and engine."""
 
     stage: Stage  # any of its stages
-    met: Scalar  # ranks whose tokens meet in the same experts
+    experts_dp: Scalar  # ranks whose tokens meet in the same experts
     requests: Requests
     serving: Serving
     engine: Engine

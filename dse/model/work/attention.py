@@ -96,7 +96,7 @@ def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: 
         FlashShape(flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch, steps), e, flash_stored, layout.flash
     )
     # Recompute that stores products stores no output of other kernels.
-    flash = flash._replace(kept=1.0 - value_or(design.software.keeps_products, 0.0))
+    flash = flash._replace(retained_share=1.0 - value_or(design.software.keeps_products, 0.0))
     return [
         batched_matmul("attention_scores", Products(batch, queries, w.seq_len, w.head_dim), e, qk_stored, unfused),
         elementwise(

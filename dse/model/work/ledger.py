@@ -85,7 +85,10 @@ def recomputed_values(operators: Sequence[Operator], forward: Sequence[T], recom
     groups: list[tuple[Scalar, list[T]]] = [
         (recompute.forwards, [value for _, value in valued]),
         (recompute.core, [value for o, value in valued if o.core]),
-        (times(-1.0, recompute.operators), [scale_record(o.kept, value) for o, value in valued if o.is_kept]),
+        (
+            times(-1.0, recompute.operators),
+            [scale_record(o.retained_share, value) for o, value in valued if o.is_retained],
+        ),
         *(
             (share, [value for o, value in valued if o.recomputed_from == level])
             for level, share in recompute.levels.items()

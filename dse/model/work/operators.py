@@ -89,7 +89,7 @@ def linear(
         weight_gradient=backward._replace(bytes=backward.bytes + accumulate),
         stored=stored,
         present=present,
-        kept=stored_ratio,
+        retained_share=stored_ratio,
         recomputed_from=recomputed_from,
         not_stored_from=not_stored_from,
     )
@@ -220,5 +220,5 @@ def flash_attention(shape: FlashShape, element: Element, stored: Scalar, present
     forward = Work(flops, forward_bytes, rows, head_dim, keys, batch)
     backward = Work(BACKWARD_FLOPS * flops, 2.0 * forward_bytes, rows, head_dim, keys, batch)
     return Operator(
-        "flash_attention", OperatorKind.flash, forward, backward, None, stored, present, core=True, kept=1.0
+        "flash_attention", OperatorKind.flash, forward, backward, None, stored, present, core=True, retained_share=1.0
     )

@@ -206,7 +206,7 @@ class MachineElasticity:
     remapped: float | None  #: of a tenth more, with the best mappings of that chip, where that chip can be at all
 
     @property
-    def shown(self) -> tuple[str, str]:
+    def texts(self) -> tuple[str, str]:
         """Return both elasticities as texts."""
         return f"{self.elasticity:+.3f}", "–" if self.remapped is None else f"{self.remapped:+.3f}"
 

@@ -56,9 +56,9 @@ class InnerObjective:
     program: Program
 
     @property
-    def can_be_kept(self) -> bool:
+    def is_cacheable(self) -> bool:
         """True for code of the package alone, whose digest tells of every change."""
-        return self.program.can_be_kept
+        return self.program.is_cacheable
 
     def __str__(self) -> str:
         return str(self.program)
@@ -126,7 +126,7 @@ def _relaxed(program: Program) -> Gradient:
         point = _point(program, base, hardware | mapping)
         return (point.objective + stiffness * jnp.maximum(point.excess, 0.0),), None
 
-    cache_key = f"relaxed {search_digest()} {program}" if program.can_be_kept else None
+    cache_key = f"relaxed {search_digest()} {program}" if program.is_cacheable else None
     return Gradient(ScalarFunction(relaxed, cache_key))
 
 

@@ -185,7 +185,7 @@ def _narrow_range(bounds: dict[str, tuple[float, float]], limit: Limit, grid: Gr
 
 def _priced_accelerator(grid: Grid) -> Accelerator:
     """Return the accelerator whose bill is held against a budget: that of the sweep, made as its file says."""
-    accelerator, files_by_section = grid.base.system.accelerator, dict(grid.used)
+    accelerator, files_by_section = grid.base.system.accelerator, dict(grid.catalog_entries)
     if accelerator.made is not None:
         return accelerator
     return dataclasses.replace(

@@ -75,9 +75,11 @@ class SweepEngine:
         self._chunk, self._halvings = chunk, 0
         self._score_programs: dict[Any, ChunkPrograms] = {}
         self._decided: dict[Program, Program] = {}
-        self.each: tuple[SweepEngine, ...] = (self,)
+        self.structure_engines: tuple[SweepEngine, ...] = (self,)
         if grid.members:
-            self.each = tuple(SweepEngine(structure_grid, chunk, by_numpy) for structure_grid in grid.each)
+            self.structure_engines = tuple(
+                SweepEngine(structure_grid, chunk, by_numpy) for structure_grid in grid.structure_grids
+            )
 
     @functools.cached_property
     def full_nest(self) -> Nest:
@@ -126,7 +128,7 @@ class SweepEngine:
 
     def _cached(self, cache_key: str, find: Callable[[], Any]) -> Any:
         """Return the value of ``find``, from disk if it was computed before by the package's own code for this key."""
-        return persistent_value(cache_key, find) if self.program.can_be_kept else find()
+        return persistent_value(cache_key, find) if self.program.is_cacheable else find()
 
     # --- how much at once -------------------------------------------------------------------------------
 
@@ -153,9 +155,9 @@ class SweepEngine:
 
     def halve(self) -> bool:
         """Halve the chunks from now on; False where they have been halved too often."""
-        for engine in self.each:
+        for engine in self.structure_engines:
             engine._halvings += 1
-        return self.each[0]._halvings <= _MAX_HALVINGS
+        return self.structure_engines[0]._halvings <= _MAX_HALVINGS
 
     def dispatch_length(self, nest: Nest, default: int) -> int:
         """Return the number of outer indices of a dispatch: those of a chunk, fewer once memory was short."""
@@ -179,8 +181,8 @@ class SweepEngine:
             full_program, cells = dataclasses.replace(program, metrics=None), GridCells(self.grid)
 
             def find() -> tuple[DecidedVariable, ...]:
-                equations, _ = equations_of(dataclasses.replace(full_program, known=()), self._structure)
-                return decisions(equations, dict(program.known), cells.ranges())
+                equations, _ = equations_of(dataclasses.replace(full_program, neutral_inputs=()), self._structure)
+                return decisions(equations, dict(program.neutral_inputs), cells.ranges())
 
             decided = self._cached(f"decided {full_program} {self._structure} {cells.digest}", find)
             self._decided[program] = dataclasses.replace(program, decided=decided)
@@ -277,7 +279,7 @@ class SweepEngine:
         """Return all metrics and the objectives, arrays [design], of the designs with these indices."""
         if not self.grid.members:
             return evaluate_few(self.grid.base, self.grid.values(index), program=self.program)
-        engines = dict(zip(map(id, self.grid.each), self.each, strict=True))
+        engines = dict(zip(map(id, self.grid.structure_grids), self.structure_engines, strict=True))
         outputs = [
             (positions, engines[id(grid)].designs(local_index))
             for positions, grid, local_index in self.grid.by_structure(index)

@@ -62,7 +62,7 @@ class Differentiated:
 
     operations: Operations
     n_differentiated: int
-    can_be_kept = True
+    is_cacheable = True
 
     @functools.cached_property
     def _text(self) -> str:
@@ -233,7 +233,7 @@ class Gradient:
         varying = tuple(i for i, value in enumerate(leaves) if i < len(by) or np.ndim(value))
         run = self.compiled(leaves, structure, varying, len(by)) if count >= BLOCK else None
         if run is None:
-            numbers, slopes = self._function.slopes_over(0, count, dict(by), *arguments)
+            numbers, slopes = self._function.batch_slopes(0, count, dict(by), *arguments)
             return jax.tree.leaves(numbers)[0], slopes
         outputs = run([leaves[i] for i in varying], count)
         return outputs[0], dict(zip(sorted(by), outputs[1:], strict=True))
@@ -396,7 +396,7 @@ def _gradient(objective: str | Study | Callable[[Design], Scalar]) -> Gradient:
     def value(design: Design) -> Scalar:
         return getattr(study.evaluate(design), metric)
 
-    return Gradient(ScalarFunction(_function_of_leaves(value), f"{study.name} {metric}" if study.is_own else None))
+    return Gradient(ScalarFunction(_function_of_leaves(value), f"{study.name} {metric}" if study.is_builtin else None))
 
 
 def _metric_of(objective: str | Study) -> tuple[Study, str]:

@@ -33,7 +33,7 @@ def evaluate_few(base: Design, values: Mapping[str, np.ndarray], *, program: Pro
         has them, all of them arrays [design] or [outer, inner].
     """
     count = max(len(leaf) for leaf in jax.tree.leaves((values, base)) if np.ndim(leaf))
-    return _function(program).over(count, base, dict(values))
+    return _function(program).batch_values(count, base, dict(values))
 
 
 def operations_of(program: Program, base: Design, values: Mapping[str, Any]) -> Operations:
@@ -119,5 +119,5 @@ def _function(program: Program) -> ScalarFunction:
     def traced(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
         return *equations_of(program, structure), None
 
-    cache_key = f"designs {program}" if program.can_be_kept else None
+    cache_key = f"designs {program}" if program.is_cacheable else None
     return ScalarFunction(lambda base, values: (evaluate_point(program, base, values), None), cache_key, traced)

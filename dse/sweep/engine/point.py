@@ -28,19 +28,21 @@ class Program:
     constraints: tuple[Expression, ...] = ()
     objectives: tuple[Objective, ...] = ()
     metrics: tuple[str, ...] | None = None  #: returned metrics; None for all
-    known: tuple[tuple[int, float], ...] = ()  #: inputs that are neutral for all designs, see :func:`neutral_inputs`
+    neutral_inputs: tuple[
+        tuple[int, float], ...
+    ] = ()  #: inputs that are neutral for all designs, see :func:`neutral_inputs`
     decided: tuple[folding.DecidedVariable, ...] = ()  #: what else is the same for all designs
 
     @property
-    def can_be_kept(self) -> bool:
+    def is_cacheable(self) -> bool:
         """True for the package's own code, whose digest changes with every change."""
-        return self.study.is_own
+        return self.study.is_builtin
 
     def __str__(self) -> str:
         """Return everything that the program depends on besides the code."""
         objectives = [(objective.expression.text, objective.sign) for objective in self.objectives]
         constraints = [constraint.text for constraint in self.constraints]
-        return str((self.study.name, constraints, objectives, self.metrics, self.known, self.decided))
+        return str((self.study.name, constraints, objectives, self.metrics, self.neutral_inputs, self.decided))
 
 
 def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar]) -> tuple[Any, tuple[Scalar, ...]]:
@@ -56,7 +58,7 @@ def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar])
         metrics that the program leaves out are None; and one scalar an objective, the smaller the better.
     """
     design, study = replace(base, values), program.study
-    metrics = (recording.once(study.evaluate) if program.can_be_kept else study.evaluate)(design)
+    metrics = (recording.once(study.evaluate) if program.is_cacheable else study.evaluate)(design)
     lookup = study.lookup(design, metrics)
     reason = jnp.asarray(metrics.infeasible_reason, jnp.int32)
     for constraint in program.constraints:
@@ -99,9 +101,9 @@ def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equ
     Traced once for all programs of a sweep. Operations that known inputs make neutral are left out, decided ones are
     constants.
     """
-    if program.known or program.decided:
-        equations, outputs = equations_of(dataclasses.replace(program, known=(), decided=()), inputs)
-        return folding.fold(equations, dict(program.known), program.decided), outputs
+    if program.neutral_inputs or program.decided:
+        equations, outputs = equations_of(dataclasses.replace(program, neutral_inputs=(), decided=()), inputs)
+        return folding.fold(equations, dict(program.neutral_inputs), program.decided), outputs
     if program.metrics is not None:
         equations, outputs = equations_of(dataclasses.replace(program, metrics=None), inputs)
         metrics, objectives = jax.tree.unflatten(outputs, equations.outputs)

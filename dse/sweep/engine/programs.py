@@ -121,7 +121,7 @@ class PersistentFunction:
         return self._program(arguments, static)[1] if self._options() else None
 
     def _is_cacheable(self, static: dict[str, Any]) -> bool:
-        return cache.folder() is not None and all(getattr(value, "can_be_kept", True) for value in static.values())
+        return cache.folder() is not None and all(getattr(value, "is_cacheable", True) for value in static.values())
 
     def _program(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> tuple[Future[Callable[..., Any]], Any]:
         """Return the program, maybe still compiling, and the shapes of its value if this call started that."""

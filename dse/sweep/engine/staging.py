@@ -39,9 +39,9 @@ class StagedProgram:
     input_axes: tuple[int, ...]  #: array axes of each input, 0 where it is the same for all designs
 
     @property
-    def can_be_kept(self) -> bool:
+    def is_cacheable(self) -> bool:
         """See :class:`~dse.sweep.engine.point.Program`."""
-        return self.program.can_be_kept
+        return self.program.is_cacheable
 
     def __str__(self) -> str:
         return f"{self.program} {self.structure} {self.input_axes}"

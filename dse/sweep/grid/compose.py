@@ -120,8 +120,8 @@ def _grid_of_structure(spec: SweepSpec, names: Names) -> Grid:
         settled=settled,
         parts=parts,
         shapes=shapes,
-        used=names.catalog_entries,
-        lacks=offer_note(offer, names.stacks),
+        catalog_entries=names.catalog_entries,
+        unsupported_note=offer_note(offer, names.stacks),
         tokens=tokens_note(axis_by_path) or names.format_note(),
         nodes=names.node_note(),
         kinds=names.price_note(),
@@ -214,7 +214,7 @@ def _base(
 ) -> Design:
     """The base design: values of names, defaults, fixed values; axes add the optional records of their leaves."""
     values = PLAIN_MAPPING | (PLAIN_EXPERTS if names.has_experts else {}) | names.base()
-    values |= {**spec.study.plain, **assumed}
+    values |= {**spec.study.neutral_values, **assumed}
     values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
     values |= {path: axis.values[0] for path, axis in parts.axes.items() if axis.values}
     brought = (column for dimension in dimensions for column in dimension.columns.items())
@@ -289,7 +289,7 @@ def _splits_hidden(base: Design, dimensions: tuple[GridDimension, ...]) -> bool:
 
 def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec) -> list[Shape]:
     """Return every distinct combination of the sizes that the mapping must divide."""
-    file, unread_prefix = spec.file, spec.study.unread
+    file, unread_prefix = spec.file, spec.study.ignored_leaves
     unread_paths = [path for path in EXPERT_SHAPE_PATHS if unread_prefix and path.startswith(unread_prefix)]
     experts, serving = base.workload.experts, base.mapping.serving
     absent_paths = (*(EXPERT_SHAPE_PATHS if experts is None else ()), *(() if experts and serving else (COPIES_PATH,)))

@@ -110,9 +110,9 @@ def _name(path: str) -> str:
 def _fitting_values(path: str, shape: Shape, parts: MappingSpec) -> list[int]:
     """Return all values of a degree that may fit a shape."""
     rule = next(divisibility.rules_of(_name(path), Shape._fields))
-    possible = {d for extra in range(rule.extra + 1) for d in divisors(shape.sizes[rule.whole] + extra)}
+    possible = {d for extra in range(rule.extra + 1) for d in divisors(shape.sizes[rule.dividend] + extra)}
     if shape.sizes.get(rule.unless):
-        possible |= set(range(1, shape.sizes[rule.whole] + rule.extra + 1))
+        possible |= set(range(1, shape.sizes[rule.dividend] + rule.extra + 1))
     most = parts.axis(path).most
     return [d for d in sorted(possible) if d <= most and not _fault_reason(path, d, shape, parts)]
 
@@ -223,8 +223,8 @@ def _apply_divisibility(columns: Columns, path: str, shape: Shape, removed: Coun
     degrees = {_name(degree_path): column for degree_path, column in columns.items()}
     for rule in divisibility.rules_of(_name(path), Shape._fields):
         applicable = rule._replace(degrees=tuple(name for name in rule.degrees if name in degrees))
-        valid = applicable.holds({**shape.sizes, **degrees}, divisibility.remainder_is_zero)
-        size = shape.sizes[rule.whole]
+        valid = applicable.is_satisfied({**shape.sizes, **degrees}, divisibility.remainder_is_zero)
+        size = shape.sizes[rule.dividend]
         reason = f"{' x '.join(applicable.degrees)} does not divide {size} {rule.what.partition(' of ')[0]}"
         columns = _select_rows(columns, valid, reason, removed)
     return columns

@@ -101,13 +101,13 @@ class Grid:
     settled: tuple[Expression, ...]  #: constraints that it has settled
     parts: MappingSpec  #: what the specification says of the mapping
     shapes: tuple[Shape, ...]  #: what mappings must divide, by distinct sizes along the dimensions, the last fastest
-    used: tuple[tuple[str, str], ...]  #: (kind, slug) of the catalogue entries
+    catalog_entries: tuple[tuple[str, str], ...]  #: (kind, slug) of the catalogue entries
     kinds: str = ""  #: what figures of generated accelerators are not to be compared with, in one line
     saturates: str = ""  #: what of a bandwidth the cores cannot use, in one line
     nodes: str = ""  #: in which nodes and with which stacks accelerators stand, in one line
     trains: str = ""  #: which stacks of a sweep that serves only train, in one line
     missing: str = ""  #: which listed values of the mapping's degrees are in no mapping, in one line
-    lacks: str = ""  #: what the stacks lack of the options that the specification lists, in one line
+    unsupported_note: str = ""  #: what the stacks lack of the options that the specification lists, in one line
     tokens: str = ""  #: how many tokens a run of adapters is taken to have, in one line
     absent: str = ""  #: what is said that some designs do not have, in one line
     members: tuple[Member, ...] = ()  #: the designs by structure; none where all have one
@@ -122,7 +122,7 @@ class Grid:
             self.saturates,
             self.missing,
             self.trains,
-            self.lacks,
+            self.unsupported_note,
             self.tokens,
         )
         return tuple(filter(None, (*self.spec.notes, *notes)))
@@ -140,7 +140,7 @@ class Grid:
     @functools.cached_property
     def n_outer(self) -> int:
         """Outer indices: points x rows of degrees, of each member after those of the one before it."""
-        return sum(grid.n_outer for grid in self.each) if self.members else self.n_points * self.table.n_rows
+        return sum(grid.n_outer for grid in self.structure_grids) if self.members else self.n_points * self.table.n_rows
 
     @property
     def n_indices(self) -> int:
@@ -150,10 +150,10 @@ class Grid:
     @property
     def n_designs(self) -> int:
         """Designs of the sweep."""
-        return sum(grid.n_designs for grid in self.each) if self.members else self.n_indices
+        return sum(grid.n_designs for grid in self.structure_grids) if self.members else self.n_indices
 
     @property
-    def each(self) -> tuple[Grid, ...]:
+    def structure_grids(self) -> tuple[Grid, ...]:
         """The grids of one structure: those of the members, or this one."""
         return tuple(member.grid for member in self.members) or (self,)
 
@@ -258,7 +258,7 @@ class Grid:
 
     def describe(self) -> str:
         """Return the size in one line, before anything is allocated."""
-        return f"{' + '.join(grid.product() for grid in self.each)} = {counted(self.n_designs, 'design')}"
+        return f"{' + '.join(grid.product() for grid in self.structure_grids)} = {counted(self.n_designs, 'design')}"
 
     def product(self, continuous: Container[str] = ()) -> str:
         """Return the product of the sizes of dimensions and of mappings as text, without ``continuous`` leaves."""

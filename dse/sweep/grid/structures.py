@@ -167,7 +167,7 @@ def join_grids(spec: SweepSpec, grids: list[Grid]) -> Grid:
             constraint for constraint in spec.constraints if all(constraint in grid.settled for grid in grids)
         ),
         shapes=_distinct(grid.shapes for grid in grids),
-        used=_distinct(grid.used for grid in grids),
+        catalog_entries=_distinct(grid.catalog_entries for grid in grids),
         absent=_absent(spec, grids),
         missing=_missing(spec, table),
         kinds=sweep_names.price_note(),
@@ -177,7 +177,7 @@ def join_grids(spec: SweepSpec, grids: list[Grid]) -> Grid:
 
 
 #: Notes of a grid that the whole collects from its parts.
-_NOTES = ("saturates", "trains", "lacks", "tokens")
+_NOTES = ("saturates", "trains", "unsupported_note", "tokens")
 
 
 def _distinct(collections: Iterable[Iterable[T]]) -> tuple[T, ...]:

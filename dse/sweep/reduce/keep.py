@@ -60,7 +60,7 @@ def block_ranges(engine: SweepEngine, keep: Keep) -> list[range]:
         Contiguous ranges of the grid's outer indices; those of each structure follow those of the one before it.
     """
     block_ranges, offset = list[range](), 0
-    for member_engine in engine.each:
+    for member_engine in engine.structure_engines:
         nest = _nest(member_engine, keep)
         step = (
             member_engine.lines(nest, CHUNK_FULL)
@@ -87,7 +87,7 @@ def share_range(engine: SweepEngine, keep: Keep, number: int, n_shares: int) -> 
 
 def count_chunks(engine: SweepEngine, keep: Keep) -> int:
     """Return the number of chunks of a sweep; a share that is shorter than a chunk takes as long as one."""
-    nests = [(member_engine, _nest(member_engine, keep)) for member_engine in engine.each]
+    nests = [(member_engine, _nest(member_engine, keep)) for member_engine in engine.structure_engines]
     return sum(
         -(-nest.n_lines // member_engine.lines(nest, CHUNK_FULL if _evaluates_all(keep) else CHUNK_SCORES))
         for member_engine, nest in nests
@@ -102,7 +102,7 @@ def designs_in(engine: SweepEngine, keep: Keep, block: range) -> int:
 def _designs_before(engine: SweepEngine, keep: Keep, outer: int) -> int:
     """Return the number of designs before an outer index of the grid at which a line begins."""
     count = 0
-    for member_engine in engine.each:
+    for member_engine in engine.structure_engines:
         points_per_line, local_outer = (
             _nest(member_engine, keep).points_per_line,
             min(outer, member_engine.grid.n_outer),
@@ -119,7 +119,7 @@ class _SweepLines:
 
     def __init__(self, engine: SweepEngine, keep: Keep) -> None:
         self._engine, self._keep = engine, keep
-        self._nests = [_nest(member_engine, keep) for member_engine in engine.each]
+        self._nests = [_nest(member_engine, keep) for member_engine in engine.structure_engines]
         self.count = sum(nest.n_lines for nest in self._nests)
 
     def outer(self, line: int) -> int:
@@ -153,7 +153,7 @@ def block_results(engine: SweepEngine, keep: Keep, block_ranges: list[range]) ->
     bins, n_objectives = engine.grid.spec.histogram, len(engine.program.objectives)
     edges = overviews.edges(engine, bins) if bins and block_ranges else np.empty((n_objectives, 0), np.float32)
     offset = 0
-    for number, member_engine in enumerate(engine.each):
+    for number, member_engine in enumerate(engine.structure_engines):
         local_blocks = [block for block in block_ranges if offset <= block.start < offset + member_engine.grid.n_outer]
         if local_blocks:
             results = _member_results(

@@ -69,7 +69,7 @@ def cautions(
         remarks: on the whole of the results.
         most: cautions of metrics at most, each of which may take an evaluation of the model.
     """
-    parts = [(member_grid.base, member_grid) for member_grid in grid.each]
+    parts = [(member_grid.base, member_grid) for member_grid in grid.structure_grids]
     ranges_by_stack: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
     context: dict[str, None] = {}
     chips, design_cautions = [], list[str]()
@@ -146,7 +146,7 @@ def _unmet_line(constraint: Expression, lookup: Lookup, count: int) -> str:
     missed = count - int(np.count_nonzero(np.broadcast_to(constraint(lookup), count)))
     text = f"{constraint.text}: {missed:,} miss it"
     name, is_upper = constraint.bound or ("", False)
-    units = constraint.study.written.get(name)
+    units = constraint.study.display_units.get(name)
     if not missed or units is None:
         return text
     nearest = float(np.min(lookup(name)) if is_upper else np.max(lookup(name)))

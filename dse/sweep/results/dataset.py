@@ -118,7 +118,7 @@ def _metrics(grid: Grid, result: BlockResult) -> list[tuple[str, np.ndarray, dic
     study, rows_by_name = grid.spec.study, dict(zip(grid.spec.metrics, result.values, strict=True))
     no_step = _lacks_step(rows_by_name, study)
     if no_step.any():
-        left_out = {name for name in rows_by_name if not study.holds_without_step(name)}
+        left_out = {name for name in rows_by_name if not study.is_valid_without_step(name)}
         rows_by_name |= {name: np.where(no_step, np.float32(np.nan), rows_by_name[name]) for name in left_out}
     metrics = {name: described(name, row, study) for name, row in rows_by_name.items()}
     if grid.members and "infeasible_reason" in metrics:

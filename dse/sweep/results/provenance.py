@@ -18,14 +18,14 @@ from dse.sweep.results import prices, schema
 
 def provenance(grid: Grid) -> dict[str, Any]:
     """Return the global attributes of what made the results and the data that they use."""
-    sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
+    sources = [source for kind, slug in grid.catalog_entries for source, _ in catalog.provenance(kind, slug)]
     return {
         schema.ATTRIBUTE: schema.VERSION,
         "source": f"dse {dse.__version__}",
-        "catalog_entries": json.dumps(catalog.digests(grid.used)),
+        "catalog_entries": json.dumps(catalog.digests(grid.catalog_entries)),
         "base_design": json.dumps(_base_values(grid)),
         "sources": "\n".join(dict.fromkeys(sources)),
-        "bibliography": bibliography(grid.used),
+        "bibliography": bibliography(grid.catalog_entries),
         "unverified_constants": "\n".join(_unverified(grid)),
     }
 
@@ -36,7 +36,7 @@ def _unverified(grid: Grid) -> list[str]:
         path for dimension in grid.dimensions for path in dimension.columns
     }
     set_fields = {path.partition(".")[2].removeprefix("accelerator.") for path in set_paths}
-    unverified = [constant for kind, slug in grid.used for constant in catalog.unverified(kind, slug)]
+    unverified = [constant for kind, slug in grid.catalog_entries for constant in catalog.unverified(kind, slug)]
     relevant = [constant for constant in unverified if constant.field not in set_fields]
     return list(dict.fromkeys(map(str, (*relevant, *prices.constants(grid)))))
 
@@ -45,7 +45,7 @@ def _base_values(grid: Grid) -> dict[str, float]:
     """Leaf path → value of the design that the axes move, as single precision holds it: the catalogue's, the spec's."""
     leaf_values = {
         path: leaf(member_grid.base, path)
-        for member_grid in reversed(grid.each)
+        for member_grid in reversed(grid.structure_grids)
         for path in leaves_of(member_grid.base)
     }
     return {path: float(str(np.float32(value))) for path, value in leaf_values.items() if value is not None}

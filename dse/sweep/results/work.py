@@ -27,7 +27,7 @@ class WorkLeaf(NamedTuple):
 
 def work_leaves(grid: Grid) -> list[WorkLeaf]:
     """Return the leaves of the work that the study reads, without those that several dimensions move together."""
-    bases = [grid.spec.study.complete(member_grid.base) for member_grid in grid.each]
+    bases = [grid.spec.study.complete(member_grid.base) for member_grid in grid.structure_grids]
     paths = dict.fromkeys(path for base in bases for path in grid.spec.study.work_leaves(base))
     leaves = (_work_leaf(grid, path, bases) for path in paths)
     return [work_leaf for work_leaf in leaves if work_leaf is not None]
@@ -35,7 +35,9 @@ def work_leaves(grid: Grid) -> list[WorkLeaf]:
 
 def _work_leaf(grid: Grid, path: str, bases: list[Design]) -> WorkLeaf | None:
     """Return a leaf with its values; None where no design has it, and where several dimensions move it together."""
-    swept = any(path in dimension.columns for member_grid in grid.each for dimension in member_grid.dimensions)
+    swept = any(
+        path in dimension.columns for member_grid in grid.structure_grids for dimension in member_grid.dimensions
+    )
     base_values = {_number(base, path) for base in bases}
     if not swept and len(base_values) == 1:
         return (

@@ -45,7 +45,7 @@ def circumstances(grid: Grid) -> dict[str, str]:
     study = grid.spec.study
     return {
         "specification_hash": grid.spec.hash(),
-        "catalog_digest": catalog.digest(grid.used),
+        "catalog_digest": catalog.digest(grid.catalog_entries),
         "code_version": dse.__version__,
         "code_digest": code_digest(),
         "study": study.name,

@@ -125,4 +125,4 @@ def _bounds_of(study: Study) -> Callable[[Design], Any]:
         assert study.bounds is not None  # checked by bounds()
         return study.bounds(design), None
 
-    return ScalarFunction(bounds_of, f"bounds of {study.name}" if study.is_own else None)
+    return ScalarFunction(bounds_of, f"bounds of {study.name}" if study.is_builtin else None)

@@ -285,7 +285,7 @@ def _second_metric_texts(
     columns: Columns, rows: list[int], figure: Figure | SubFigure, inches: float
 ) -> tuple[list[str], str]:
     """Return the second metric next to each bar, and a heading if the first bar has no room for its name."""
-    metric = columns.study.beside
+    metric = columns.study.secondary_metric
     if metric is None:
         return [""] * len(rows), ""
     values = columns.second_metric[rows].tolist()

@@ -93,7 +93,7 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
         scores=scores,
         objective=ranked.objective,
         memory=memory,
-        second_metric=values_of(study.beside.metric) if study.beside else np.zeros(template.size),
+        second_metric=values_of(study.secondary_metric.metric) if study.secondary_metric else np.zeros(template.size),
         feasible=values_of("feasible").astype(bool) & is_finite,
         memory_alone=np.zeros(template.size, bool) if reason is None else (reason == _MEMORY) & is_finite,
         parts={name.removeprefix(f"{total}_"): values_of(name) for name in study.parts(total) if name in results},
@@ -182,7 +182,7 @@ def check_results(results: xr.Dataset, *extra: str) -> Study:
         InputError: for a missing variable, and for results without a design.
     """
     study = study_of_metrics(results)
-    second_metric = study.beside.metric if study.beside else study.objective
+    second_metric = study.secondary_metric.metric if study.secondary_metric else study.objective
     required = tuple(dict.fromkeys((study.totals[0], study.objective, study.memory, second_metric, "feasible", *extra)))
     for name in required:
         if name not in results:

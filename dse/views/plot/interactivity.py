@@ -113,7 +113,7 @@ def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
         results: as of :func:`interactivity`.
     """
     singles = designs.single_designs(results)
-    trade = study_of_metrics(singles).trade
+    trade = study_of_metrics(singles).front_axes
     if trade is None:
         raise InputError("results", "a study of training", "one of serving", "plot results with a section [serving]")
     designs.check_results(singles, *trade)
@@ -169,7 +169,7 @@ def _draw(
     for curve in curves:
         line_style = style_by_accelerator[curve.accelerator]
         axes.plot(curve.per_user, curve.per_device, markersize=3.2, linewidth=1.3, **line_style)
-    user_metric, device_metric = study_of_metrics(results).trade or ("", "")
+    user_metric, device_metric = study_of_metrics(results).front_axes or ("", "")
     axes.set(xscale=scale, yscale=scale, title=work)
     axes.set(xlabel=wrap_label(rate_label(results[user_metric])), ylabel=wrap_label(rate_label(results[device_metric])))
     if scale == "log":

@@ -67,7 +67,7 @@ def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
         return _front_figure(*stored_front)
     return (
         _time_memory_figure(results, points)
-        if study_of_metrics(results).trade is None
+        if study_of_metrics(results).front_axes is None
         else _trade_off_figure(results, points)
     )
 
@@ -157,7 +157,7 @@ def _front_figure(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Fi
 
 def has_trade_off(results: xr.Dataset) -> bool:
     """True for several feasible designs of a study with a trade-off of two metrics."""
-    trade = study_of_metrics(results).trade
+    trade = study_of_metrics(results).front_axes
     if trade is None or not all(name in results for name in (*trade, "feasible")) or designs.is_search(results):
         return False
     return int(results.feasible.sum()) > 1
@@ -167,7 +167,7 @@ def _trade_off_figure(results: xr.Dataset, points: int) -> Figure:
     """Draw both metrics of all feasible designs with their front, coloured by the first label that differs."""
     singles = designs.single_designs(results)
     study = study_of_metrics(singles)
-    names = study.trade or ("", "")
+    names = study.front_axes or ("", "")
     designs.check_results(singles, *names)
     template = singles[names[0]]
     metric_values = [designs.flat_values(singles, name, template) for name in names]

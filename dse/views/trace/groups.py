@@ -12,19 +12,19 @@ class RankPlace(NamedTuple):
     """A rank among all: tp is innermost, then cp, dp, and pp."""
 
     rank: int
-    world: int
+    world_size: int
     stage: int
-    of_stage: int  #: ranks of a stage
+    ranks_per_stage: int  #: ranks of a stage
 
     def group(self, members: int, stride: int) -> list[int]:
         """Return the ranks of the group of ``members`` of the stage that are ``stride`` ranks from each other."""
-        first, stage_rank = self.stage * self.of_stage, self.rank - self.stage * self.of_stage
+        first, stage_rank = self.stage * self.ranks_per_stage, self.rank - self.stage * self.ranks_per_stage
         start = stage_rank // (members * stride) * (members * stride) + stage_rank % stride
         return [first + start + i * stride for i in range(members)]
 
     def neighbour(self, stages: int) -> int:
         """Return the rank at the same place ``stages`` stages further."""
-        return self.rank + stages * self.of_stage
+        return self.rank + stages * self.ranks_per_stage
 
 
 def rank_place(design: Design, rank: int = 0) -> RankPlace:
@@ -45,7 +45,7 @@ class MessageTarget(NamedTuple):
     size: int = 0  #: members of the stage
     stride: int = 1
     mirror: int = 0  #: ranks from here to the same place of a stage with the same weights, 0 without one
-    apart: int | None = None  #: ranks from here to a single one
+    rank_offset: int | None = None  #: ranks from here to a single one
 
     def members(self, place: RankPlace) -> list[int]:
         """Return the ranks of the group that a rank is in, none for a single receiver."""
@@ -69,7 +69,7 @@ def message_group(message: MessageTimes, design: Design, stage: int) -> MessageT
     spans_stages = is_dualpipe and message.scope in (Scope.weights, Scope.expert_weights)
     if not spans_stages or members % 2:
         return MessageTarget(members, stride)
-    mirror = (round(float(m.pp)) - 1 - 2 * stage) * rank_place(design).of_stage
+    mirror = (round(float(m.pp)) - 1 - 2 * stage) * rank_place(design).ranks_per_stage
     return MessageTarget(members // 2, stride, mirror)
 
 

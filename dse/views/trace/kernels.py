@@ -42,7 +42,7 @@ class TraceKernel(NamedTuple):
 
     label: str  #: of the operator or message in the ledger
     family: str  #: ``matrix``, ``attention``, ``elementwise``, ``optimizer``, ``copy``, ``message`` or ``wait``
-    of_pass: str  #: one of ``PASSES``, ``recompute``, or "" of none
+    pass_name: str  #: one of ``PASSES``, ``recompute``, or "" of none
     stream: int
     start: float
     seconds: float

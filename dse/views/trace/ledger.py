@@ -180,4 +180,4 @@ def _repeated(operator: Operator, recompute: Recomputed) -> Scalar:
     """Return the recomputed share of a forward (:func:`dse.model.work.ledger.recomputed`), but for full recompute."""
     core_share = recompute.core if operator.core else 0.0
     level_share = recompute.levels.get(operator.recomputed_from, 0.0) if operator.recomputed_from else 0.0
-    return plus(core_share, times(recompute.operators, 1.0 - operator.kept), level_share)
+    return plus(core_share, times(recompute.operators, 1.0 - operator.retained_share), level_share)

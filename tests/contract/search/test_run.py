@@ -180,13 +180,13 @@ def test_where_nothing_is_feasible_the_nearest_miss_is_told():
 def test_a_best_that_the_model_does_not_confirm_is_an_error(monkeypatch):
     spec = spec_of("random")
 
-    plain = Problem.plain
+    plain = Problem.evaluate_by_numpy
 
     def other(task, values):
         metrics, objectives = plain(task, values)
         return metrics, tuple(1.01 * objective for objective in objectives)
 
-    monkeypatch.setattr(Problem, "plain", other)
+    monkeypatch.setattr(Problem, "evaluate_by_numpy", other)
     with pytest.raises(MismatchError, match="step_time"):
         toy_run(spec)
 

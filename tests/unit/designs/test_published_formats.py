@@ -44,7 +44,7 @@ def test_engines_read_the_format_from_the_checkpoint(tool):
     design = dse.design("kimi-k2.5", "h200", tool, tp=8, prompt_tokens=1024, output_tokens=128)
     line = launch(design, tool, SERVING, "kimi-k2.5")
     assert "--quantization" not in line.text
-    assert not any("precision" in path or "_bytes" in path for path in line.unsaid)
+    assert not any("precision" in path or "_bytes" in path for path in line.unsupported)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_slopes_of_the_model_are_those_of_jax(name, precision, rounding):
         function = ScalarFunction(lambda *given: ((log_time(*given), given[0]), None), None)
         (found, _), _, slopes = function.slopes(0, values, design)
         many = {path: np.full(3, value) for path, value in values.items()}
-        (at_once, _), alike = function.slopes_over(0, 3, many, design)
+        (at_once, _), alike = function.batch_slopes(0, 3, many, design)
         assert at_once.tolist() == [float(found)] * 3
         for path, value in values.items():
             assert alike[path].dtype == precision and set(alike[path].tolist()) == {float(slopes[path])}
@@ -271,7 +271,7 @@ def test_slopes_of_operations_of_another_kind_are_left_to_jax():
         (value, _), beside, slope = function.slopes(0, {"at": 1.0}, 2.0)
     assert (float(value), beside) == (pytest.approx(2.0 * np.sin(1.0)), "beside")
     assert slope == {"at": pytest.approx(2.0 * np.cos(1.0))}
-    _, slope = function.slopes_over(0, 2, {"at": np.array([0.0, 1.0])}, 2.0)
+    _, slope = function.batch_slopes(0, 2, {"at": np.array([0.0, 1.0])}, 2.0)
     assert slope["at"] == pytest.approx([2.0, 2.0 * np.cos(1.0)])
 
 

@@ -13,7 +13,7 @@ import dse
 from dse.cli import app, show
 from dse.errors import InputError
 from dse.fleet import pools
-from dse.fleet.pools import Candidate, Match, MatchedPools, front
+from dse.fleet.pools import Match, MatchedPools, PoolCandidate, front
 from dse.spec import pools as specs
 from dse.spec import sweep
 
@@ -35,7 +35,7 @@ transfer = "25 GB/s"
 prices = { h100 = "3.6 USD/h" }
 """
 
-ONE = Candidate("h100", {}, rate=4.0, devices=8.0, watts=100.0, price=2.0, first_token=0.1, token=0.02, cache=1e9)
+ONE = PoolCandidate("h100", {}, rate=4.0, devices=8.0, watts=100.0, price=2.0, first_token=0.1, token=0.02, cache=1e9)
 
 
 def test_sections_of_pools():

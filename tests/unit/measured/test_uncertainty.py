@@ -152,11 +152,11 @@ def test_a_value_that_is_stated_is_known():
     """Of the command and of sweeps alike: it is not drawn, and what it explained is no longer open."""
     path = "system.accelerator.kernels.matrix_efficiency"
     one = Choice("", DESIGN, "megatron-2021", "a100-sxm-80gb", "gpt-3-13b")
-    both = posterior([one, one._replace(stated={path})], "step_time", STUDIES["training"])
+    both = posterior([one, one._replace(fixed_paths={path})], "step_time", STUDIES["training"])
     assert path in both.spreads[0] and path not in both.spreads[1]
     assert both.deviations[1] < both.deviations[0]
     grid, _ = plan(from_text(SWEPT), "top:2")
-    assert all({path, "software.matrix_slowdown"} <= {*choice.stated} for choice in named_choices(grid, [0, 1]))
+    assert all({path, "software.matrix_slowdown"} <= {*choice.fixed_paths} for choice in named_choices(grid, [0, 1]))
 
 
 SWEPT = """

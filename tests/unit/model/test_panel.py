@@ -170,7 +170,7 @@ def variants(name: str, leaves: Mapping[str, float]) -> dict[str, np.ndarray]:
     count, values = halved(constants())
     with jax.enable_x64(True):
         one = jax.tree.map(np.float64, paths.build(Design, leaves))
-        return with_constants(PANEL[name].kind).over(count, values, one)
+        return with_constants(PANEL[name].kind).batch_values(count, values, one)
 
 
 def measured(name: str, leaves: Mapping[str, float]) -> dict[str, float]:
@@ -228,7 +228,7 @@ def kernel_moves() -> np.ndarray:
                 return {kind: FORMULAS[kind](list(row), device)}, None
 
         device = jax.tree.map(np.float64, device_of(kind, name))
-        most = np.maximum(most, moved(ScalarFunction(seconds, None).over(count, values, device)))
+        most = np.maximum(most, moved(ScalarFunction(seconds, None).batch_values(count, values, device)))
     return most
 
 
@@ -297,7 +297,7 @@ def engine_moves(name: str) -> dict[str, float]:
         count, values = halved(stated)
         engine = dataclasses.replace(engine, **values)
         one = dataclasses.replace(one, software=dataclasses.replace(one.software, engine=engine))
-        found = with_constants("serving").over(count, constants(), jax.tree.map(np.float64, one))
+        found = with_constants("serving").batch_values(count, constants(), jax.tree.map(np.float64, one))
     return dict(zip(sorted(stated), moved({m: found[m] for m in STUDIES["serving"].smooth}), strict=True))
 
 

@@ -53,7 +53,7 @@ def metrics(name, precision):
     function = {"training": scalars._evaluate, "serving": scalars._serve}[PANEL[name].kind]
     with double_precision(precision == "float64"):
         many = jax.tree.map(lambda value: np.asarray(np.float32(value)).astype(precision)[()], many)
-        return {path: np.asarray(v, np.float64) for path, v in vars(function.over(VARIANTS, many)).items()}
+        return {path: np.asarray(v, np.float64) for path, v in vars(function.batch_values(VARIANTS, many)).items()}
 
 
 def condition(name, found, exact):

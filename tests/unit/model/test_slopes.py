@@ -65,7 +65,7 @@ def slopes_and_differences(design):
         numbers = np.array(list(at.values()))
         moved = np.diag(STEP * numbers)
         points = np.concatenate([numbers[None], numbers + moved, numbers - moved])
-        _, found = NUMBERS.over(len(points), dict(zip(at, points.T, strict=True)), (1.0, 0.0), design)
+        _, found = NUMBERS.batch_values(len(points), dict(zip(at, points.T, strict=True)), (1.0, 0.0), design)
         here, above, below = (values := np.stack(found, axis=1))[0], *np.split(values[1:], 2)
         slopes = [NUMBERS.slopes(0, at, weights, design)[2] for weights in ((1.0, 0.0), (0.0, 1.0))]
         return {

@@ -420,8 +420,8 @@ def test_numbers_without_their_unit_are_told_how_they_were_read():
 
 
 def test_an_elasticity_where_no_such_chip_can_be_is_a_dash():
-    assert codesign.MachineElasticity("clock", 1.0, -0.5, None).shown == ("-0.500", "–")
-    assert codesign.MachineElasticity("clock", 1.0, -0.5, 0.25).shown == ("-0.500", "+0.250")
+    assert codesign.MachineElasticity("clock", 1.0, -0.5, None).texts == ("-0.500", "–")
+    assert codesign.MachineElasticity("clock", 1.0, -0.5, 0.25).texts == ("-0.500", "+0.250")
 
 
 def _printed(capsys, *arguments):

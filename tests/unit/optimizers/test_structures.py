@@ -110,7 +110,7 @@ def test_slopes_are_those_of_each_structure_alone(listed):
     assert set(structure) == {0.0, 1.0, 2.0} and not slopes[spaces.STRUCTURE].any()
     assert not slopes["mapping.experts.ep"][:60][structure == 0.0].any()
     assert slopes["mapping.experts.ep"][:60][structure > 0.0].any()
-    grid = listed.grid.each[0]
+    grid = listed.grid.structure_grids[0]
     paths = {path for path in values if path in problem._searched_leaves(grid, listed.space)}
     alone = Evaluator(listed.program, grid.base, 60, 60)
     own, by_leaf = alone.slopes({path: values[path] for path in paths}, penalty, 60)

@@ -142,12 +142,12 @@ def accelerators(*names, fixed=""):
 )
 def test_what_one_sort_has_is_swept_of_it_alone(axes, fixed, told):
     whole = grid(system="selene", axes=f'accelerator = ["a100", "gpu"]\n{axes}', fixed=fixed)
-    assert sorted(one.n_points for one in whole.each) == [1, 2] and told in whole.remarks
+    assert sorted(one.n_points for one in whole.structure_grids) == [1, 2] and told in whole.remarks
 
 
 def test_a_node_of_generated_accelerators_alone():
     whole = grid(system="selene", axes='accelerator = ["a100", "gpu"]', fixed='node = "n5"')
-    bought, generated = (one.base.system.accelerator.chip for one in whole.each)
+    bought, generated = (one.base.system.accelerator.chip for one in whole.structure_grids)
     alone = grid(system="gpu", fixed='node = "n5"').base.system.accelerator.chip
     assert bought is None and generated.node.energy == alone.node.energy
 

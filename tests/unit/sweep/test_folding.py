@@ -97,7 +97,9 @@ def test_neutral_inputs_are_those_that_all_designs_share(dense):
 def test_results_are_those_of_the_whole_list_to_the_bit(name):
     engine = SweepEngine(plan(SWEEPS / f"{name}.toml")[0])
     some = np.unique(np.linspace(0, engine.grid.n_designs - 1, 3000).astype(np.int64))
-    by_known = [dataclasses.replace(engine.program, known=known) for known in ((), engine.program.known)]
+    by_known = [
+        dataclasses.replace(engine.program, neutral_inputs=known) for known in ((), engine.program.neutral_inputs)
+    ]
     expected, found = (evaluate_few(engine.grid.base, engine.grid.values(some), program=p) for p in by_known)
     for before, after in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
         np.testing.assert_array_equal(after, before)

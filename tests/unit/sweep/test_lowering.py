@@ -42,7 +42,7 @@ def modules(monkeypatch):
 @pytest.mark.parametrize("sweep", ["megatron_1t_4096_a100", "llama3_70b_serving", slow("deepseek_v3_2048_h800")])
 def test_programs_of_sweeps(sweep, modules, monkeypatch):
     monkeypatch.setattr(ChunkPrograms, "_has_outer_program", False)  # as on devices that are no processors
-    engine = SweepEngine(plan(f"sweeps/{sweep}.toml", "top:1")[0], by_numpy=False).each[0]
+    engine = SweepEngine(plan(f"sweeps/{sweep}.toml", "top:1")[0], by_numpy=False).structure_engines[0]
     engine.full(0, 1)
     engine.scores(engine.score_nest(by_point=False), 0, 64, np.zeros((2, 1), np.float32), np.zeros((1, 5), np.float32))
     names = {name.partition(" ")[0] for name in modules}

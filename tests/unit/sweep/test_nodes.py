@@ -97,7 +97,7 @@ def test_links_of_a_torus_are_a_part_of_their_own():
     """Who is beside an accelerator changes nothing of it; each has its own links."""
     _, alone = columns(COMPARED)
     grid, _ = columns(f"accelerator = {[*CHIPS, 'tpu-v6e']}")
-    *switched, torus = grid.each  # accelerators of one die and of several are parts too
+    *switched, torus = grid.structure_grids  # accelerators of one die and of several are parts too
     for path, values in alone.items():
         found_by_part = []
         for part in switched:
@@ -132,7 +132,7 @@ def test_one_whose_links_are_not_known_stands_in_the_systems_node():
 
 def test_a_switched_accelerator_on_a_pod_has_its_own_node():
     grid = plan(spec('accelerator = ["tpu-v6e", "h100"]', system="tpu-v6e-pod"))[0]
-    torus, switched = grid.each
+    torus, switched = grid.structure_grids
     assert torus.base.system.scale_up.links is not None and switched.base.system.scale_up.links is None
     assert switched.base.system.scale_up.bandwidth == np.float32(found("h100").scale_up.bandwidth)
 

@@ -52,7 +52,7 @@ def test_what_the_stack_lacks_is_left_out_and_told():
     grid, _ = plan(spec())
     assert values(grid, "zero_stage") == values(grid, "overlap_dp") == values(grid, "overlap_tp") == [0]
     assert values(grid, "sequence_parallel") == [0, 1] and values(grid, "recompute") == [0, 1, 2]
-    assert grid.lacks == (
+    assert grid.unsupported_note == (
         "megatron-2022 lacks zero_stage 1 3, overlap_dp yes, overlap_tp yes: left out (--any-option offers everything)"
     )
     old, _ = plan(spec(software='name = "megatron-2021"'))
@@ -63,7 +63,9 @@ def test_what_the_stack_lacks_is_left_out_and_told():
 def test_any_option_offers_everything(asked):
     in_file = "" if asked else "\nany_option = true"
     grid, _ = plan(spec(software=f'name = "megatron-2022"{in_file}'), **asked)
-    assert grid.lacks == "" and values(grid, "zero_stage") == [0, 1, 3] and values(grid, "overlap_tp") == [0, 1]
+    assert (
+        grid.unsupported_note == "" and values(grid, "zero_stage") == [0, 1, 3] and values(grid, "overlap_tp") == [0, 1]
+    )
     found, _ = execute(grid.spec, output=False, keep="all")
     assert not np.any(found.infeasible_reason.values & int(Infeasible.stack_lacks))
 
@@ -71,19 +73,19 @@ def test_any_option_offers_everything(asked):
 def test_what_a_sweep_fixes_stays_cannot_run_and_is_told():
     fixed = spec(axes="zero_stage = [0]\noverlap_tp = [true]", mapping="overlap_dp = true")
     grid, _ = plan(fixed)
-    assert grid.lacks == (
+    assert grid.unsupported_note == (
         "megatron-2022 lacks overlap_dp yes, overlap_tp yes, which the sweep asks for: such designs cannot run "
         "(--any-option offers everything)"
     )
     _, summary = execute(fixed, output=False, keep="all")
     assert summary.n_feasible == 0 and summary.reasons["stack_lacks"] == grid.n_designs
-    assert summary.lacks == grid.lacks
+    assert summary.unsupported_note == grid.unsupported_note
 
 
 def test_a_rule_ends_at_what_the_stack_has():
     grid, _ = plan(spec(axes='virtual_stages = "divisors"\ncp = [1, 2]', software='name = "fsdp"'))
     assert values(grid, "virtual_stages") == values(grid, "cp") == [1]
-    assert "virtual_stages above 1" in grid.lacks and "cp 2" in grid.lacks
+    assert "virtual_stages above 1" in grid.unsupported_note and "cp 2" in grid.unsupported_note
 
 
 def test_zipped_options_go_together():
@@ -97,7 +99,7 @@ def test_of_several_stacks_each_has_its_own():
     several = spec(axes=axes, software="")
     grid, _ = plan(several)
     assert values(grid, "zero_stage") == [0, 1] and values(grid, "overlap_tp") == [0, 1]
-    assert grid.lacks == "megatron-2022, nemo lack zero_stage 3: left out (--any-option offers everything)"
+    assert grid.unsupported_note == "megatron-2022, nemo lack zero_stage 3: left out (--any-option offers everything)"
     found, _ = execute(several, output=False, keep="all")
     lacks = (found.infeasible_reason & int(Infeasible.stack_lacks)) > 0
     asks = (found.zero_stage > 0) | found.overlap_dp | found.overlap_tp
@@ -118,7 +120,7 @@ def test_searches_leave_the_same_out():
     text = spec().text + '[search]\nmethod = "random"\n'
     least, most = plan_search(search.from_text(text)), plan_search(search.from_text(text), any_option=True)
     assert least.space.n_designs == plan(spec())[0].n_designs < most.space.n_designs
-    assert least.grid.lacks and not most.grid.lacks
+    assert least.grid.unsupported_note and not most.grid.unsupported_note
     assert problem.build(search.from_text(text)).space.n_designs == least.space.n_designs
 
 

@@ -200,8 +200,8 @@ def test_one_structure_is_one_grid():
 def test_networks_with_and_without_pods():
     networks = 'scale_out = ["ethernet-400-roce", "slingshot-11-frontier"]'
     grid = grid_of(f"{networks}\npods.oversubscription = [1, 2]\nn_devices = [64]\ntp = [8]")
-    assert [one.base.system.scale_out.pods is None for one in grid.each] == [True, False]
-    assert [one.n_points for one in grid.each] == [1, 2]
+    assert [one.base.system.scale_out.pods is None for one in grid.structure_grids] == [True, False]
+    assert [one.n_points for one in grid.structure_grids] == [1, 2]
 
 
 def test_what_no_part_has_is_refused():

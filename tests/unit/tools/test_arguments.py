@@ -147,9 +147,9 @@ def test_wrong_lists_are_refused(text):
 
 def test_options_of_other_tools_are_told():
     found = read_arguments("megatron-lm", "--micro-batch-size 2 --tensor-parallel-size 8 --context_length 4096")
-    assert found.strange == {"--tensor-parallel-size": "tp"}
+    assert found.foreign_options == {"--tensor-parallel-size": "tp"}
     whole = "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
-    assert read_arguments("megatron-lm", whole).strange == {}
+    assert read_arguments("megatron-lm", whole).foreign_options == {}
 
 
 def test_a_leaf_has_one_value_whatever_it_is_called(tmp_path):

@@ -80,7 +80,7 @@ def test_options_are_those_that_the_documentation_names(data, tool):
     line = launch(replace(data.draw(st.sampled_from(BASES[study])), chosen), tool, STUDIES[study])
     assert {name for name, _ in line.options} <= set(DOCUMENTED[tool]["names"].split())
     experts = {"mapping.experts.ep", "mapping.experts.etp"}  # vLLM splits them where nothing is said
-    assert not {name for name in {*line.unsaid} - experts if chosen.get(name) == PLAIN_MAPPING.get(name, None)}
+    assert not {name for name in {*line.unsupported} - experts if chosen.get(name) == PLAIN_MAPPING.get(name, None)}
     assert all(value.count('"') % 2 == 0 for _, value in line.options)
 
 
@@ -113,7 +113,7 @@ def assert_stated(stated, design, line):
     for path, value in stated.items():
         had = float(leaf(design, path))
         same = value == pytest.approx(had, rel=1e-5) or any({value, had} <= one for one in ALIKE.get(path, []))
-        assert same or path in line.unsaid, (path, value, had, line.text)
+        assert same or path in line.unsupported, (path, value, had, line.text)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_vllm_splits_experts_over_all_ranks(mapping, flag, lacks):
     design = STUDIES["serving"].complete(dse.design("mixtral-8x7b", "h100", "vllm", **mapping))
     line = launch(design, "vllm", STUDIES["serving"])
     assert (("--enable-expert-parallel", "") in line.options) == flag
-    assert ("mapping.experts.ep" in line.unsaid) == lacks
+    assert ("mapping.experts.ep" in line.unsupported) == lacks
 
 
 @pytest.mark.parametrize(("system", "nodes"), [("ascend-910c", "4 nodes of 8"), ("dgx-gb200", "8 nodes of 4"),
@@ -239,13 +239,13 @@ def test_comments_state_the_load_of_a_design():
 def test_tensorrt_llm_attends_apart_by_an_entry_of_its_file():
     design, line = engine_line("tensorrt-llm", "deepseek-v3", "h200", dp=8, ep=8, precision="fp8")
     assert "enable_attention_dp: true\n" in line.text and "--extra_llm_api_options" in line.text
-    assert dict(line.options)["--tp_size"] == "8" and "mapping.dp" not in line.unsaid
+    assert dict(line.options)["--tp_size"] == "8" and "mapping.dp" not in line.unsupported
     stated = read("tensorrt-llm", line.text, design)
     assert stated["dp"] == 8 and stated["tp"] == 1 and stated["ep"] == 8
     by_two = engine_line("tensorrt-llm", "deepseek-v3", "h200", tp=2, dp=4, ep=8)[1]
-    assert {"mapping.tp", "mapping.dp"} <= by_two.unsaid.keys() and "enable" not in by_two.text
+    assert {"mapping.tp", "mapping.dp"} <= by_two.unsupported.keys() and "enable" not in by_two.text
     replicas = engine_line("tensorrt-llm", tp=4, dp=2)[1]
-    assert "--tp_size 4" in replicas.text and replicas.unsaid["mapping.dp"] == 2.0
+    assert "--tp_size 4" in replicas.text and replicas.unsupported["mapping.dp"] == 2.0
     assert any("2 replicas" in told for told in replicas.notes)
 
 
@@ -270,7 +270,11 @@ def test_shares_of_memory_are_of_the_same_bytes(share, chunk, tp):
 
 def test_a_share_of_memory_takes_a_design_to_be_read():
     found = read_arguments("sglang", "--mem-fraction-static 0.8 --tp 4")
-    assert found.settings == {"tp": 4.0} and found.open == ("--mem-fraction-static",) and "left out" in found.notes[0]
+    assert (
+        found.settings == {"tp": 4.0}
+        and found.design_dependent == ("--mem-fraction-static",)
+        and "left out" in found.notes[0]
+    )
     assert read("sglang", "--mem-fraction-static 0.8") == {}
     with pytest.raises(InputError, match="is not a share"):
         read("tensorrt-llm", "--kv_cache_free_gpu_memory_fraction 1.5")
@@ -324,7 +328,7 @@ def test_weights_are_gathered_in_8_bits_where_they_are_cast_to_them(tool, precis
     """The stack of GB200 does so under 8-bit formats; without one Megatron has nothing to gather."""
     line = launch(dse.design("llama-3-70b", "dgx-gb200", precision=precision), tool, STUDIES["training"])
     assert ("fp8-param-gather" in line.text.replace("_", "-")) == written
-    assert ("software.weight_message_bytes" in line.unsaid) == listed
+    assert ("software.weight_message_bytes" in line.unsupported) == listed
 
 
 @pytest.mark.parametrize(
@@ -394,7 +398,7 @@ def test_deepspeed_is_a_file_of_json():
         "offload_optimizer": {"device": "cpu"},
     }
     assert document["gradient_accumulation_steps"] * document["train_micro_batch_size_per_gpu"] * 16 == 512
-    assert line.unsaid["mapping.pp"] == 4.0
+    assert line.unsupported["mapping.pp"] == 4.0
 
 
 @pytest.mark.parametrize(("tool", "told"), [("vllm", "a tool of serving"), ("megatron", "megatron-lm")])
@@ -460,13 +464,13 @@ def test_a_line_that_starts_is_told_no_reason():
 def test_weights_that_are_kept_in_four_bits_are_multiplied_in_sixteen(tool, text, held):
     """As gpt-oss keeps its experts (MXFP4), and AWQ all weights: read as such a design, and written from one."""
     line = engine_line(tool, "gpt-oss-120b", **held)[1]
-    assert ("--quantization", text) in line.options and not {*line.unsaid} & {"mapping.serving.expert_bytes"}
+    assert ("--quantization", text) in line.options and not {*line.unsupported} & {"mapping.serving.expert_bytes"}
     assert read(tool, line.text) | held == read(tool, line.text)
     assert read(tool, f"--quantization {text}") == held | {"precision": float(Precision.bf16)}
     multiplied = engine_line(tool, "gpt-oss-120b", "b200", precision="mxfp4")[1]
-    assert multiplied.unsaid["mapping.precision"] == Precision.mxfp4 and "--quantization" not in multiplied.text
+    assert multiplied.unsupported["mapping.precision"] == Precision.mxfp4 and "--quantization" not in multiplied.text
     both = engine_line(tool, "gpt-oss-120b", precision="fp8", **held)[1]
-    assert {f"mapping.serving.{name}" for name in held} <= both.unsaid.keys() and "--quantization" not in both.text
+    assert {f"mapping.serving.{name}" for name in held} <= both.unsupported.keys() and "--quantization" not in both.text
 
 
 def test_what_a_line_states_is_told_by_name_and_unit(tmp_path):
@@ -483,8 +487,8 @@ def test_what_a_line_states_is_told_by_name_and_unit(tmp_path):
 def test_a_step_that_is_cut_is_told():
     """By the values that its record has by itself too: without the record no step is cut."""
     line = engine_line("vllm", stack="vllm", tp=4, nano_batches=2, step_overlap=0.5)[1]
-    uncut = engine_line("vllm", stack="vllm", tp=4)[1].unsaid
-    assert line.unsaid == uncut | {"mapping.nano.nano_batches": 2.0, "mapping.nano.step_overlap": 0.5}
+    uncut = engine_line("vllm", stack="vllm", tp=4)[1].unsupported
+    assert line.unsupported == uncut | {"mapping.nano.nano_batches": 2.0, "mapping.nano.step_overlap": 0.5}
     assert not any(path.startswith("mapping.nano") for path in uncut)
 
 
@@ -493,12 +497,12 @@ def test_weights_in_the_memory_of_the_host_are_gib_of_a_device():
     whole = float(dse.serve(engine_line("vllm", tp=2)[0]).peak_memory_weights)
     assert float(dict(line.options)["--cpu-offload-gb"]) == pytest.approx(0.25 * whole / 2**30, rel=1e-5)
     assert read("vllm", line.text, design)["far_weights"] == pytest.approx(0.25, rel=1e-5)
-    assert "far_weights" not in read("vllm", line.text) and read_arguments("vllm", line.text).open
+    assert "far_weights" not in read("vllm", line.text) and read_arguments("vllm", line.text).design_dependent
     assert read("vllm", "-tp 2 --cpu-offload-gb 4000", design)["far_weights"] == 1.0
     with pytest.raises(InputError, match="is not a size in GiB"):
         read("vllm", "-tp 2 --cpu-offload-gb -1")
     elsewhere = engine_line("vllm", tp=2, far_weights=0.25, **{"far.capacity": "64 GB", "far.bandwidth": "50 GB/s"})[1]
-    assert elsewhere.unsaid["mapping.spill.far_weights"] == 0.25 and "--cpu-offload" not in elsewhere.text
+    assert elsewhere.unsupported["mapping.spill.far_weights"] == 0.25 and "--cpu-offload" not in elsewhere.text
 
 
 @pytest.mark.parametrize(("tool", "option"), [("vllm", "--all2all-backend"), ("sglang", "--moe-a2a-backend")])
@@ -506,7 +510,7 @@ def test_messages_that_nodes_forward_are_those_of_a_library(tool, option):
     line = engine_line(tool, "deepseek-v3", "h200", dp=16, ep=16, precision="fp8", all_to_all="by-node")[1]
     assert option in dict(line.options) and read(tool, line.text)["all_to_all"] == 2.0
     by_rank = engine_line(tool, "deepseek-v3", "h200", dp=16, ep=16, precision="fp8", all_to_all="by-rank")[1]
-    assert by_rank.unsaid["mapping.experts.all_to_all"] == 1.0
+    assert by_rank.unsupported["mapping.experts.all_to_all"] == 1.0
 
 
 def test_tensorrt_llm_has_its_cache_and_drafts_in_its_file():
@@ -529,7 +533,7 @@ def test_tensorrt_llm_has_its_cache_and_drafts_in_its_file():
     assert stated["cache_bytes"] == 1.0 and stated["drafts"] == 3.0
     assert not read_arguments("tensorrt-llm", line.text, design).notes
     drafted_elsewhere = engine_line("tensorrt-llm", tp=8, drafts=3)[1]
-    assert drafted_elsewhere.unsaid["mapping.serving.drafts"] == 3.0
+    assert drafted_elsewhere.unsupported["mapping.serving.drafts"] == 3.0
 
 
 @pytest.mark.parametrize(
@@ -541,14 +545,14 @@ def test_tensorrt_llm_has_its_cache_and_drafts_in_its_file():
 def test_what_admission_keeps_free(tool, kept, wanted):
     """Each engine's own way is no option, another one is, or is told."""
     line = engine_line(tool, stack=tool, tp=8, any_option=True, reserved_answer=kept)[1]
-    assert "mapping.serving.reserved_answer" not in line.unsaid
+    assert "mapping.serving.reserved_answer" not in line.unsupported
     assert not wanted or wanted in line.options
     assert wanted or not {"--schedule-conservativeness", "scheduler_config"} & dict(line.options).keys()
 
 
 def test_vllm_keeps_nothing_free():
     line = engine_line("vllm", stack="vllm", tp=8, any_option=True, reserved_answer=1)[1]
-    assert "mapping.serving.reserved_answer" in line.unsaid
+    assert "mapping.serving.reserved_answer" in line.unsupported
 
 
 @pytest.mark.parametrize(("recompute", "policy"), [
@@ -557,7 +561,7 @@ def test_vllm_keeps_nothing_free():
 def test_remat_policies_of_maxtext_are_what_they_are_read_as(recompute, policy):
     """Without recompute the kernel's output is kept too, which ``minimal`` leaves out."""
     line = launch(dse.design("llama-3-8b", "tpu-v5p", recompute=float(recompute)), "maxtext", STUDIES["training"])
-    assert ("remat_policy", policy) in line.options and "mapping.recompute" not in line.unsaid
+    assert ("remat_policy", policy) in line.options and "mapping.recompute" not in line.unsupported
     assert read("maxtext", f"remat_policy={policy}")["recompute"] == float(recompute)
     assert read("maxtext", "remat_policy=minimal_flash") == {"recompute": float(Recompute.none)}
 
@@ -568,7 +572,7 @@ def test_what_recompute_keeps_is_told_or_listed(tool, keeps):
     for other, listed in ((keeps, True), (1.0 - keeps, False)):
         asked = dict(any_option=True, recompute="selective-op", keeps_products=other)
         line = launch(dse.design("llama-3-8b", "h100-sxm-80gb", **asked), tool, STUDIES["training"])
-        assert ("mapping.recompute" in line.unsaid) == listed
+        assert ("mapping.recompute" in line.unsupported) == listed
 
 
 @pytest.mark.parametrize(("tool", "size", "listed"), [
@@ -577,7 +581,7 @@ def test_what_recompute_keeps_is_told_or_listed(tool, keeps):
 ])  # fmt: skip
 def test_bytes_of_weights_are_told_or_listed(tool, size, listed):
     line = launch(dse.design("llama-3-8b", "h100-sxm-80gb", parameter_bytes=size), tool, STUDIES["training"])
-    assert ("software.parameter_bytes" in line.unsaid) == listed
+    assert ("software.parameter_bytes" in line.unsupported) == listed
 
 
 def test_maxtext_is_told_of_layers_side_by_side():

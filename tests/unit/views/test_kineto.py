@@ -34,7 +34,7 @@ def test_the_parts_of_a_step_are_read_back(design, tmp_path):
     step, metrics = schedule_step(design), dse.evaluate(design)
     stage = int(design.mapping.pp) - 1
     found, path = device_step(design, stage, step), tmp_path / "trace.json"
-    kineto.write(found, design, stage * kineto.place_of(design).of_stage, path, "NVIDIA H100 80GB HBM3")
+    kineto.write(found, design, stage * kineto.rank_place(design).ranks_per_stage, path, "NVIDIA H100 80GB HBM3")
     run = reader.read(path)
     parts = {name: 1e-3 * float(run.shares[f"{name}_ms"]) for name in ("compute", "exposed_nccl", "gap")}
     assert sum(parts.values()) == pytest.approx(step.total, rel=1e-5)
@@ -59,7 +59,7 @@ def test_the_parts_of_a_step_are_read_back(design, tmp_path):
 )  # fmt: skip
 def test_gradients_go_to_those_who_hold_the_same_weights(values, rank, groups):
     design = dse.design("llama-3-8b", "h100", n_devices=16, n_layers=8, micro_batch=1, global_batch=16, **values)
-    place = kineto.place_of(design, rank)
+    place = kineto.rank_place(design, rank)
     found = kineto.events(device_step(design, place.stage, schedule_step(design)), design, place)
     sent = [one["args"] for one in found if one["args"].get("Process Group Name") == "data weights"]
     assert {one["Collective name"]: json.loads(one["Process Group Ranks"]) for one in sent} == groups

@@ -112,7 +112,7 @@ def test_a_run_of_a_design_is_worth_most_and_its_kernels_something():
     offer = measurement_offer([rubin, TWO[0]], "step_time", TRAINING, Machine("rubin-r200", "rubin-r200", 64))
     kinds = {one.kind for one in offer.candidates}
     assert kinds == {"run", "gemm", "attention", "collective"}
-    known = Belief.of(offer.known, False)
+    known = Belief.from_posterior(offer.posterior, False)
     near = known._replace(losses=0.0 * known.losses)  # a decision that is open
     worths = {one.name: measurement_value(near, one) for one in offer.candidates}
     assert max(worths, key=worths.__getitem__) == "run Rubin"
@@ -136,7 +136,7 @@ def test_collectives_are_as_the_model_sends_them():
     blackwell = TWO[0]._replace(design=replace(TWO[0].design, {"mapping.zero_stage": 1.0}))
     offer = measurement_offer([blackwell, TWO[1]], "step_time", TRAINING, Machine("dgx-b200", "b200-sxm-180gb", 64))
     offered_sizes = {float(one.row["bytes"]) for one in offer.candidates if one.kind == "collective"}
-    sent = [m for one in (blackwell, TWO[1]) for m in TRAINING.inside(one.design).messages if float(m.times)]
+    sent = [m for one in (blackwell, TWO[1]) for m in TRAINING.breakdown(one.design).messages if float(m.times)]
     assert offered_sizes and all(
         any(abs(size / float(m.size / m.pieces) - 1.0) < 1e-5 for m in sent) for size in offered_sizes
     )

@@ -69,7 +69,7 @@ def test_faults_of_a_hundred_draws():
 
 def test_a_step_as_predicted_is_matched_whole_and_has_no_cause(design, tmp_path):
     found = explain(design, [read_trace(written(tmp_path, design))])
-    assert not found.named and not found.unmatched
+    assert not found.prominent_causes and not found.unmatched
     assert sum(found.shares.values()) == pytest.approx(1.0)
     assert found.measured == pytest.approx(found.predicted, rel=1e-5)
     assert sum(one.seconds for one in found.causes) == pytest.approx(found.measured - found.predicted, abs=1e-9)
@@ -101,7 +101,7 @@ def test_a_trace_of_another_model_tells_no_causes(design, tmp_path):
         return event | {"name": "my_own_kernel"} if kind == "kernel" else None if kind == "cpu_op" else event
 
     found = explain(design, [read_trace(written(tmp_path, design, change=foreign))])
-    assert not found.is_matched and found.causes and not found.named
+    assert not found.is_matched and found.causes and not found.prominent_causes
 
 
 #: What stands where a trace has something else.

@@ -67,7 +67,7 @@ def test_rows_that_state_their_stack_are_fitted(tmp_path):
         "model,system,software,n_gpus,global_batch,seq_len,tp,pp,micro_batch,vp,recompute,iteration_s_measured\n"
         "gpt-22b,selene,megatron-2022,8,4,2048,8,1,4,1,full,1.42\n"
     )
-    rows = steps.rows_of(compare_predictions(predict_cases(read_cases(table))), Lookup().chips)
+    rows = steps.rows_of(compare_predictions(predict_cases(read_cases(table))), Lookup().kernel_families)
     assert list(rows.stacks) == ["megatron-2022"]
 
 
@@ -137,7 +137,7 @@ def test_the_report_is_toml(found):
 
 
 def test_chips_have_their_family():
-    chips = Lookup().chips
+    chips = Lookup().kernel_families
     for slug, family in (("a100-sxm-40gb", "ampere"), ("h100-sxm-80gb", "hopper"), ("b200-sxm-180gb", "blackwell")):
         device = catalog.record(types.Accelerator, slug)
         assert chips[device.matrix_rate, device.cores] == family

@@ -38,11 +38,7 @@ SWEEPS = (
 def line_of(made: lines.Lines, row: int) -> str:
     """The options of a design, as the page joins them."""
     group = made.groups[made.group[row]]
-    told = [
-        c.texts[c.codes[row]]
-        for c, plain in zip(made.choices, group.evaluate_by_numpy, strict=True)
-        if c.codes[row] != plain
-    ]
+    told = [c.texts[c.codes[row]] for c, plain in zip(made.choices, group.plain, strict=True) if c.codes[row] != plain]
     assert not group.why
     return " ".join((group.names, *told))
 
@@ -83,7 +79,7 @@ def differences(made, wanted, study) -> list[str]:
         return np.nan if found is None else np.float32(found)
 
     each = [(design, leaves_of(design)) for design in (made, wanted)]
-    read = [path for path in each[0][1] | each[1][1] if not path.startswith((*study.unread, *MONEY))]
+    read = [path for path in each[0][1] | each[1][1] if not path.startswith((*study.ignored_leaves, *MONEY))]
     return [path for path in read if not np.array_equal(*(value(*one, path) for one in each), equal_nan=True)]
 
 

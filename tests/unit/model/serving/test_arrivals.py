@@ -159,7 +159,7 @@ def test_closed_loops_pay_nothing_for_open_ones():
     def scores(requests):
         base = engine.grid.base
         base = dataclasses.replace(base, workload=dataclasses.replace(base.workload, requests=requests))
-        program = dataclasses.replace(engine.program, known=neutral_inputs(base, engine.grid.columns))
+        program = dataclasses.replace(engine.program, neutral_inputs=neutral_inputs(base, engine.grid.columns))
         inputs = jax.tree.structure((base, dict.fromkeys(engine.grid.columns, 0.0)))
         return len(equations_of(program, inputs)[0].equations)
 

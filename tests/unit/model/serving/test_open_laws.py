@@ -44,7 +44,7 @@ DRAWN = {
 }
 RATE = "workload.requests.request_rate"
 
-found = ScalarFunction(lambda design: (of_one(design), None), None).over
+found = ScalarFunction(lambda design: (of_one(design), None), None).batch_values
 
 
 @functools.cache

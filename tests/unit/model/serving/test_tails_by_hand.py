@@ -81,8 +81,8 @@ def test_a_flat_time_has_a_short_tail():
 def test_waits_for_a_place():
     """A fifth wait, 10 s in the mean: a twentieth longer than 10 ln 4 s; half of all wait for none."""
     found = Tails(Cumulants(0.0), Cumulants(0.0), Cumulants(0.0), 10.0, 0.2)
-    assert float(found.waits(0.05)) == pytest.approx(10.0 * math.log(4.0))
-    assert float(found.waits(0.5)) == 0.0
+    assert float(found.slot_wait_quantile(0.05)) == pytest.approx(10.0 * math.log(4.0))
+    assert float(found.slot_wait_quantile(0.5)) == 0.0
 
 
 def test_sequences_at_a_time():
