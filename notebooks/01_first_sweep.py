@@ -32,7 +32,7 @@ from dse.model.accounts.feasibility import usable_memory
 from dse.views import plot
 from dse.views.plot.style import FRONT, PAGE, PARTS, new_figure, style
 from dse.views.trace.orders import PassKind
-from dse.views.trace.step import step_of
+from dse.views.trace.step import schedule_step
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 results = dse.run(root / "sweeps" / "megatron_1t_4096_a100.toml", output=False)
@@ -149,7 +149,7 @@ PASSES = ("forward", "backward", "recompute", "tensor_parallel")
 stages, micro_batches = MAPPING["pp"], 4096 // (MAPPING["dp"] * MAPPING["micro_batch"])
 rows, steps = {}, {}
 for name, changes in SCHEDULES.items():
-    metrics, steps[name] = dse.evaluate(winner(**changes)), step_of(winner(**changes))
+    metrics, steps[name] = dse.evaluate(winner(**changes)), schedule_step(winner(**changes))
     chunks = changes.get("virtual_stages", MAPPING["virtual_stages"])
     passes = sum(float(getattr(metrics, f"step_time_{part}")) for part in PASSES)
     rows[name] = {

@@ -126,7 +126,7 @@ def _deviation(path: str, value: catalog.Sourced) -> float:
     if value.spread:
         return value.spread
     leaf_info = all_leaves().get(path, {})
-    if value.confidence not in UNVERIFIED or not leaf_info or "enum" in leaf_info or leaf_info["bounds"].whole:
+    if value.confidence not in UNVERIFIED or not leaf_info or "enum" in leaf_info or leaf_info["bounds"].is_integer:
         return 0.0
     kind = "share" if leaf_info["bounds"].high <= 1.0 else "time" if leaf_info["units"] == "s" else "rate"
     return distance.estimate_spread(kind)
