@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.doors.study_serving import SERVING
+from dse.doors import SERVING
 from dse.lab.fits import residuals
 from dse.measured.uncertainty.parts import quantile
 

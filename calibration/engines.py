@@ -22,7 +22,7 @@ import numpy as np
 
 from calibration.engine_residuals import OF_TOKENS, EngineErrors, of_engine
 from calibration.kin import Kin, main_source
-from dse.doors.study_serving import SERVING
+from dse.doors import SERVING
 from dse.errors import InputError
 from dse.lab.fits import writing
 from dse.lab.fits.fit import Fit, FitProblem, Parameter, differences, folds

@@ -18,7 +18,7 @@ import numpy as np
 
 from calibration.gradient import fit
 from calibration.kernel_parameters import JOBS, KernelJob
-from dse.designs.leaves import replace
+from dse.designs import replace
 from dse.errors import InputError
 from dse.lab.fits.fit import Fit, folds
 from dse.measured.kernels import FORMULAS, Kernel, device_of, kind_of, read

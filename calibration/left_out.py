@@ -24,10 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibration import engines
-from dse.designs import catalog
-from dse.designs.leaves import replace
-from dse.doors.study import Study
-from dse.doors.study_serving import SERVING
+from dse.designs import catalog, replace
+from dse.doors import SERVING, Study
 from dse.lab.fits import experts, levels, steps
 from dse.lab.fits.fit import FitProblem, Minimum, folds
 from dse.lab.fits.step_priors import fitted_as, stack_parameters

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibration.kernel_parameters import HIGHEST_THRESHOLD, SHARED
-from dse.designs import catalog
-from dse.designs.leaves import replace
+from dse.designs import catalog, replace
 from dse.errors import InputError
 from dse.lab.fits import writing
 from dse.lab.fits.fit import Fit, FitProblem, Parameter, differences

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibration.left_out import DenseFit, linear, place
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING
 from dse.lab.decide.worth import Belief, MeasurementCandidate, measurement_value
 from dse.lab.fits.step_priors import fitted_as
 from dse.lab.fits.step_rows import StepRows, rows_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
-import inspect
 import sys
+from pathlib import Path
 from typing import Any
 
 
@@ -22,7 +22,7 @@ def modules_by_name(package: str) -> dict[str, str]:
     >>> modules_by_name("dse.sweep")["open_results"]
     'dse.sweep.results.files'
     """
-    tree = ast.parse(inspect.getsource(sys.modules[package]))
+    tree = ast.parse(Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8"))
     blocks = (block for block in tree.body if isinstance(block, ast.If))
     imports = (line for block in blocks for line in block.body if isinstance(line, ast.ImportFrom))
     return {alias.asname or alias.name: str(line.module) for line in imports for alias in line.names}

@@ -32,8 +32,7 @@ import pandas as pd
 
 import dse
 from dse import sweep, types
-from dse.designs import catalog
-from dse.designs.leaves import replace
+from dse.designs import catalog, replace
 from dse.model.machine.technology import generate
 from dse.sweep import from_text
 from dse.views import plot

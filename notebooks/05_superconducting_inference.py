@@ -30,8 +30,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import dse
-from dse.designs import catalog
-from dse.designs.leaves import replace
+from dse.designs import catalog, replace
 from dse.model.machine.technology import memory_tier
 from dse.types import Accelerator
 from dse.views.plot.style import part, series

@@ -40,7 +40,7 @@ import numpy as np
 import pandas as pd
 
 import dse
-from dse.designs.leaves import leaf, leaf_path, replace, short_name
+from dse.designs import leaf, leaf_path, replace, short_name
 from dse.optimizers import plan
 from dse.sweep import from_text
 from dse.views.plot.style import COLUMN, FRONT, INK, PAGE, PALE, new_figure, style

@@ -111,7 +111,7 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         os.environ.setdefault(f"JAX_{name}", str(value))
     os.environ.pop("DSE_CATALOG", None)
-    from dse.io.environment import fuse_outputs
+    from dse.io import fuse_outputs
 
     fuse_outputs()
     import jax

@@ -8,14 +8,12 @@ import functools
 from hypothesis import strategies as st
 
 from dse import types
-from dse.designs import catalog
-from dse.designs.leaves import all_leaves, replace
+from dse.designs import all_leaves, catalog, replace
 from dse.designs.records import CHIP, OPTIONAL
+from dse.model import lay_out, training_work
 from dse.model.choice import plus, times
-from dse.model.layout import lay_out
 from dse.model.work.blocks import feed_forward_of
 from dse.model.work.parameters import common_parameters, routed_parameters
-from dse.model.work.training import training_work
 from dse.types import (
     Accelerator,
     Design,

@@ -6,8 +6,7 @@ import functools
 from typing import Any, NamedTuple
 
 import dse
-from dse.doors.studies import STUDIES
-from dse.doors.study import Study
+from dse.doors import STUDIES, Study
 from dse.types import Design
 
 

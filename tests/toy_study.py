@@ -6,7 +6,8 @@ from enum import IntFlag
 
 import jax.numpy as jnp
 
-from dse.doors.study import MetricColumn, Study
+from dse.doors import Study
+from dse.doors.study import MetricColumn
 from dse.types import Design, Scalar, metadata, record
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.rates.sweeps import EXPERTS_SWEEP, ROOT, SERVING_SWEEP
-from dse.io.environment import fuse_outputs, reuse_memory
+from dse.io import fuse_outputs
+from dse.io.environment import reuse_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,7 +137,7 @@ def loop_rate(engine: SweepEngine, index: np.ndarray) -> float:
     """Designs a second of ``evaluate`` on Python's own numbers, one design after the other."""
     import jax
 
-    from dse.designs.leaves import replace
+    from dse.designs import replace
     from dse.doors.evaluation import evaluate
 
     base, values = jax.tree.map(float, engine.grid.base), engine.grid.values(index)
@@ -213,8 +214,7 @@ def gradients_here(count: int = 1024) -> dict[str, float]:
     import numpy as np
 
     import dse
-    from dse.designs.composing import design
-    from dse.designs.leaves import leaf, replace
+    from dse.designs import design, leaf, replace
     from dse.doors.evaluation import evaluate
 
     base = design("megatron-1t", "selene", "megatron-2022", n_devices=4096, tp=8, pp=64, recompute="full")
@@ -261,8 +261,8 @@ def _seconds(once: Callable[[], Any]) -> float:
 
 def writing(sweep: Path) -> dict[str, float]:
     """Bytes a second, before compression, at which results are written: as by default, and by zlib."""
+    from dse.sweep import perform
     from dse.sweep.results.writing import usable, write_rate
-    from dse.sweep.run import perform
 
     labelled, _ = perform(sweep, output=False)
     by_compression = write_rate(labelled)

@@ -27,7 +27,7 @@ SMALLER = {"1e5": (2, 1, 1), "1e6": (15, 1, 1), "1e7": (15, 10, 1), "1e8": (15, 
 
 def scaling(measured: dict[str, Any]) -> dict[str, float]:
     """Designs a second of exact best-only sweeps of growing size, compilation apart; the last as in ``billion``."""
-    from dse.sweep.run import perform
+    from dse.sweep import perform
 
     text = LARGE_SWEEP.read_text(encoding="utf-8")
     found = {}

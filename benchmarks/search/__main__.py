@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Do what the arguments say."""
-    from dse.io.environment import fuse_outputs
+    from dse.io import fuse_outputs
 
     fuse_outputs()
     asked = _arguments()

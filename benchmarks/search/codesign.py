@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.designs.leaves import leaf, short_name
+from dse.designs import leaf, short_name
 from dse.designs.records import CHIP
 from dse.optimizers import SearchOptions, perform, plan
 from dse.optimizers.codesign import descent as codesign

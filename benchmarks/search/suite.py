@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dse.spec import SearchSpec
 from dse.spec import search as specs
-from dse.spec.search import SearchSpec
 
 _FOLDER = Path(__file__).parent / "spaces"
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.search.codesign import random_points
-from dse.designs.leaves import short_name
+from dse.designs import short_name
 from dse.optimizers import plan
 from dse.optimizers.codesign import chip, descent
 from dse.optimizers.codesign.descent import DescentProblem, Points

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from docs.make.markdown import tight_table
+from dse.designs import all_leaves
 from dse.designs.catalog.schema import OPERATIONS, SCHEMAS, ChoiceField, NumberField, TableField
 from dse.designs.catalog.value import Parser, number_range, text, texts
-from dse.designs.leaves import all_leaves
 from dse.types import Bounds, choice_name
 from dse.types.fields import YES_OR_NO
 

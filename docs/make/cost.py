@@ -13,8 +13,7 @@ import dse
 from docs.make.command import page_parser
 from docs.make.markdown import filed, fill, publish, table
 from dse import types
-from dse.designs import catalog
-from dse.designs.leaves import all_leaves, short_name
+from dse.designs import all_leaves, catalog, short_name
 from dse.designs.records import OF_MONEY
 from dse.io import quantities
 from dse.measured.comparison import compare

@@ -24,11 +24,9 @@ from docs.make import record
 from docs.make.command import page_parser
 from docs.make.markdown import document, filed, percent, publish, table
 from docs.make.reliability import draw
-from dse.designs import catalog
-from dse.designs.calibrated import accelerator_of
-from dse.designs.composing import design
-from dse.doors.studies import STUDIES
-from dse.io.quantities import quantity
+from dse.designs import accelerator_of, catalog, design
+from dse.doors import STUDIES
+from dse.io import quantity
 from dse.measured.decisions.choice import Choice, intervals_of
 from dse.measured.prediction import evaluate_many
 from dse.measured.uncertainty import distance

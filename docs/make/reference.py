@@ -14,10 +14,9 @@ from docs.make import catalog_keys, files
 from docs.make.command import page_parser
 from docs.make.markdown import fill, linked, publish, tight_table
 from dse.cli.listing import listing
-from dse.designs import catalog
+from dse.designs import all_leaves, catalog
 from dse.designs.catalog.schema import SCHEMAS
-from dse.designs.leaves import all_leaves
-from dse.doors.studies import STUDIES
+from dse.doors import STUDIES
 from dse.errors import THEIRS
 from dse.types import choice_name
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from docs.make.markdown import filed, percent
-from dse.doors.study_serving import SERVING
-from dse.io.quantities import quantity
+from dse.doors import SERVING
+from dse.io import quantity
 from dse.measured.comparison import Comparison
 
 _ABOUT = (

@@ -17,7 +17,7 @@ from calibration.jobs import JOBS
 from docs.make import refused, roofline, serving_pairs, serving_power
 from docs.make.command import command, page_parser, with_fit
 from docs.make.markdown import document, filed, percent, publish, table
-from dse.doors.study_serving import SERVING
+from dse.doors import SERVING
 from dse.io import quantities
 from dse.lab.fits import jobs
 from dse.measured import comparison

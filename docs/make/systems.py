@@ -10,7 +10,7 @@ from docs.make.markdown import document, filed, percent, publish, table
 from dse import types
 from dse.designs import catalog
 from dse.fleet.pools import match
-from dse.model.work.parameters import main_model, parameter_count
+from dse.model import main_model, parameter_count
 from dse.types import Workload
 
 _WORDS = ("system", "what", "published", "peer", "phase", "model", "layers", "verified")

@@ -13,9 +13,8 @@ import dse
 from docs.make.command import page_parser
 from docs.make.markdown import document, filed, percent, publish, table
 from dse import types
-from dse.designs import catalog
+from dse.designs import catalog, replace
 from dse.designs.catalog.schema import OPERATIONS
-from dse.designs.leaves import replace
 from dse.measured.kernels.formulas import gemm_of
 from dse.model.machine import technology
 from dse.model.machine.die_links import crossings

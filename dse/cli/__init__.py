@@ -34,7 +34,7 @@ from dse.cli import (
     trace,
 )
 from dse.cli.usage import Command, Commands
-from dse.io.environment import fuse_outputs
+from dse.io import fuse_outputs
 from dse.io.interruption import end
 from dse.io.terminal import filter_output
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dse.doors.study import Study
+    from dse.doors import Study
     from dse.types import Design
 
 
@@ -20,7 +20,7 @@ def range_cautions(design: Design, software: str, system: str, metrics: Mapping[
         system: name of its system or accelerator.
         metrics: its metrics by name.
     """
-    from dse.designs.calibrated import accelerator_of, lookup_of, uncalibrated_quantities
+    from dse.designs import accelerator_of, lookup_of, uncalibrated_quantities
 
     return uncalibrated_quantities(software, lookup_of(design, metrics), accelerator_of(system))
 
@@ -50,7 +50,8 @@ def design_cautions(
     design: Design, workload: str, system: str, software: str, metrics: Mapping[str, float], study: Study
 ) -> list[str]:
     """Return cautions on vendor, context, kind of stack and unused devices of a design."""
-    from dse.designs.calibrated import accelerator_of, context_note, lookup_of, training_stack_note, vendor_note
+    from dse.designs import accelerator_of, lookup_of
+    from dse.designs.calibrated import context_note, training_stack_note, vendor_note
 
     engines = training_stack_note([software]) if study.name == "serving" else ""
     context = context_note(workload, lookup_of(design, metrics))
@@ -60,8 +61,7 @@ def design_cautions(
 
 def power_limit_cautions(design: Design, system: str, set_leaves: frozenset[str]) -> list[str]:
     """Return cautions on a power limit that is not stated, or that leaves times unchanged."""
-    from dse.designs import catalog
-    from dse.designs.calibrated import accelerator_of
+    from dse.designs import accelerator_of, catalog
     from dse.designs.records import LIMIT_AS_SOLD
 
     if LIMIT_AS_SOLD in set_leaves:

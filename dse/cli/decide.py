@@ -17,7 +17,7 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.doors.study import Study
+    from dse.doors import Study
     from dse.measured.decisions.choice import Choice, Decision, Verdict
 
 #: Designs, and parts of a difference, that are shown.
@@ -93,7 +93,7 @@ def choices_of(
     Raises:
         InputError: for fewer than two designs.
     """
-    from dse.doors.studies import STUDIES
+    from dse.doors import STUDIES
 
     if len(texts) == 1 and texts[0].endswith(".nc"):
         study, choices, objective = choices_in_results(Path(texts[0]))
@@ -110,8 +110,7 @@ def _choice(
     text: str, workload: str | None, system: str | None, settings: list[str], any_option: bool, study: Study
 ) -> Choice:
     """Build the design of one argument: a system, values, or both."""
-    from dse.designs import catalog
-    from dse.designs.calibrated import accelerator_of
+    from dse.designs import accelerator_of, catalog
     from dse.measured.decisions.choice import Choice
 
     parts = [part.strip() for part in text.split(",")]
@@ -331,7 +330,7 @@ def _choice_text(verdict: Verdict | None, scope: str, ties: list[str], short: di
 
 def _sentences(decision: Decision, short: dict[str, str]) -> list[str]:
     """Return ties, robust choices and main sources of the difference, a line each."""
-    from dse.designs.leaves import all_leaves
+    from dse.designs import all_leaves
     from dse.measured.uncertainty.distance import PART_DESCRIPTIONS
 
     def word(name: str) -> str:

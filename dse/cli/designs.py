@@ -10,7 +10,7 @@ from dse.views.headings import LETTERS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.doors.study import Study
+    from dse.doors import Study
 
 #: Axis → its heading, in the order of the columns; other axes keep their names.
 SHORT = {
@@ -31,7 +31,7 @@ def print_reasons(out: Console, reasons: dict[str, int], study: Study) -> None:
 
 def label(name: str, value: Any) -> str:
     """Format the value of an axis, with units."""
-    from dse.designs.leaves import all_leaves, leaf_path
+    from dse.designs import all_leaves, leaf_path
 
     if isinstance(value, bool | str):
         return show.setting(value)

@@ -20,7 +20,8 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.views.difference import Difference, MetricChange, Pair, Winner
+    from dse.views import Difference
+    from dse.views.difference import MetricChange, Pair, Winner
 
 #: Exit status for different results, as of ``diff``.
 DIFFERENT = 1
@@ -53,7 +54,7 @@ def diff(
     """
     if not 0.0 <= tolerance < math.inf:
         raise InputError("--tolerance", f"{tolerance:g}", "a share of 0 or more", "write --tolerance 1e-6")
-    from dse.views.difference import compare
+    from dse.views import compare
 
     difference = compare(first, second, tolerance)
     if as_json:

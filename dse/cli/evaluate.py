@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dse.doors.study import Study
+    from dse.doors import Study
     from dse.measured.uncertainty.intervals import DesignIntervals
     from dse.measured.uncertainty.parts import MetricInterval
     from dse.types import Design
-    from dse.views.explanation import Explanation, OperatorRow, Reason, Share
+    from dse.views import Explanation
+    from dse.views.explanation import OperatorRow, Reason, Share
 
 #: Maximum number of printed elasticities; --json has all.
 _TOP = 10
@@ -61,9 +62,9 @@ def evaluate(
     training step, or of requests that are served.
     """
     from dse.designs.calibrated import range_note
-    from dse.doors.studies import STUDIES
+    from dse.doors import STUDIES
     from dse.doors.study import carbon_assumption, price_assumption
-    from dse.views.explanation import explain
+    from dse.views import explain
 
     study = STUDIES["serving" if serving else "training"]
     request = design_of(workload, system, settings, n_devices, software, any_option, study)
@@ -144,9 +145,9 @@ def design_of(
     Raises:
         InputError: for unknown names, invalid values and options stated twice.
     """
+    from dse.designs import design, leaf, leaf_path
     from dse.designs.catalog import SERVED_FORMAT, default_software, format_note
-    from dse.designs.composing import design
-    from dse.designs.leaves import leaf, leaf_path, reading_note
+    from dse.designs.leaves import reading_note
 
     serves = study.name == "serving"
     values = settings_of(settings, study, to_serve=to_serve)
@@ -179,7 +180,7 @@ def _intervals(
     set_leaves: frozenset[str],
 ) -> DesignIntervals:
     """Evaluate the 80 % intervals of headline metrics, none where not ``enabled``."""
-    from dse.designs.calibrated import accelerator_of
+    from dse.designs import accelerator_of
     from dse.designs.catalog import resolve
     from dse.measured.uncertainty.intervals import DesignIntervals, intervals
 
@@ -218,7 +219,7 @@ def _interval_note(interval_set: DesignIntervals, study: Study) -> str:
 
 def leaf_values(design: Design) -> dict[str, float]:
     """Return path → value of the leaves of a design."""
-    from dse.designs.leaves import leaf, leaves_of
+    from dse.designs import leaf, leaves_of
 
     values = {path: leaf(design, path) for path in leaves_of(design)}
     return {path: float(value) for path, value in values.items() if value is not None}
@@ -321,8 +322,8 @@ def _no_step_note(explanation: Explanation, design: Design) -> str:
 
 def _precisions(design: Design) -> list[str]:
     """Return the names of the precisions of the matrix units of a design's accelerator."""
+    from dse.model import generated
     from dse.model.machine.rates import unsupported
-    from dse.model.machine.technology import generated
     from dse.types import Precision, choice_name
 
     accelerator = generated(design).system.accelerator

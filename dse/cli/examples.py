@@ -34,7 +34,7 @@ def list_examples(context: typer.Context, as_json: Json = False) -> None:
         return
     out = show.console()
     for example in example_list:
-        out.print(Text(example.question, "bold"), soft_wrap=True)
+        out.print(Text(example.asks, "bold"), soft_wrap=True)
         out.print(Text(f"  {example.command}"), soft_wrap=True)
     end = "\ndse examples show NAME prints one with what it has found, and copies it with -o FILE.toml"
     out.print(Text(end), soft_wrap=True)

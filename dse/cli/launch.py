@@ -63,8 +63,8 @@ def launch(
     reasons; the exit status is 1 if they are about something that the line says.
     """
     from dse import tools as launching
-    from dse.designs.leaves import leaf_path, short_name
-    from dse.doors.studies import STUDIES
+    from dse.designs import leaf_path, short_name
+    from dse.doors import STUDIES
     from dse.views.explanation import infeasibility_reasons
 
     tool_info = launching.tool_of(tool)
@@ -166,7 +166,7 @@ def _comments(design: Design, tool: str, missing_options: list[str]) -> Iterator
 
 def _settings_by_path(settings: list[str], serving: bool) -> dict[str, str]:
     """Return path → text of ``--set``, the last one of several for a leaf."""
-    from dse.designs.leaves import leaf_path
+    from dse.designs import leaf_path
 
     pairs = (text.partition("=") for text in settings)
     text_by_name = {name.strip(): value.strip() for name, _, value in pairs if name.strip() not in _NO_LEAVES}
@@ -182,7 +182,7 @@ _NO_LEAVES = ("n_devices", "software")
 
 def _argument_remarks(tool_arguments: ArgumentValues, setting_texts: dict[str, str]) -> Iterator[str]:
     """Yield remarks on ignored arguments: overridden by ``--set``, of other tools, or not read."""
-    from dse.designs.leaves import leaf_path, leaf_value
+    from dse.designs import leaf_path, leaf_value
 
     for name, value in tool_arguments.settings.items():
         setting_text = setting_texts.get(path := leaf_path(name))
@@ -204,7 +204,7 @@ def _number(text: str) -> Any:
 
 def _value(path: str, value: float) -> str:
     """Format a leaf's value, by name for a choice."""
-    from dse.designs.leaves import all_leaves
+    from dse.designs import all_leaves
     from dse.types import choice_name
 
     enum = all_leaves()[path].get("enum")
@@ -213,7 +213,7 @@ def _value(path: str, value: float) -> str:
 
 def _setting(path: str, value: float) -> str:
     """Format a leaf's value for ``--set``, with its unit."""
-    from dse.designs.leaves import all_leaves
+    from dse.designs import all_leaves
 
     units = all_leaves()[path]["units"]
     return _value(path, value) + ("" if units == "1" else units)

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.designs import catalog
-from dse.designs.composing import design
-from dse.designs.leaves import leaf_path
-from dse.doors.studies import STUDIES
+from dse.designs import catalog, design, leaf_path
+from dse.doors import STUDIES
 from dse.fleet import ROLES, Fleet, ServiceDemand, WorkerGroup, worker_settings
 from dse.measured.decisions.choice import Choice, intervals_of
 from dse.measured.uncertainty.parts import MetricInterval, quantile

@@ -10,11 +10,9 @@ import fnmatch
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from dse.designs import catalog
-from dse.designs.leaves import all_leaves, short_name
+from dse.designs import all_leaves, catalog, short_name
 from dse.designs.records import PLAIN_MAPPING
-from dse.doors.study import Study
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING, Study
 from dse.errors import unknown_name
 from dse.io import quantities
 from dse.types import choice_name

@@ -14,7 +14,7 @@ from dse.cli.options import Json
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 if TYPE_CHECKING:
-    from dse.doors.study import Study
+    from dse.doors import Study
 
 
 class NameKind(StrEnum):
@@ -44,7 +44,7 @@ def names(
     constraints and objectives, columns of tables. Exit status 1 when nothing matches.
     """
     from dse.cli.listing import listing
-    from dse.doors.studies import STUDIES
+    from dse.doors import STUDIES
 
     studies = [STUDIES["serving"]] if serving else list(STUDIES.values())
     if kind is None:

@@ -14,7 +14,7 @@ from dse.cli import show
 from dse.cli.options import Force, Json
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
-from dse.io.outputs import replacing
+from dse.io import replacing
 
 if TYPE_CHECKING:
     from dse.fleet import Match, MatchedPools, PoolCandidate, PoolFleet
@@ -57,7 +57,7 @@ def pools(
     n_devices under [pools] also finds whole workers: fronts of pools and of engines that do both over latency and rate.
     """
     from dse.fleet import match
-    from dse.io.outputs import check_output
+    from dse.io import check_output
 
     if output and output.suffix.lower() != ".csv":
         raise InputError(f"output {output}", repr(output.suffix), ".csv", f"name {output.with_suffix('.csv')}")
@@ -217,8 +217,8 @@ def _seconds(wait: float) -> str:
 
 def _print_lines(matched: MatchedPools, tool: str, fleet: PoolFleet) -> None:
     """Print the launch lines of every role, of the router and of the benchmark."""
-    from dse.designs.leaves import replace
-    from dse.doors.studies import STUDIES
+    from dse.designs import replace
+    from dse.doors import STUDIES
     from dse.tools import benchmark_lines, launch, router
 
     assert matched.designs is not None, "fleets have designs"

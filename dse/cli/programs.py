@@ -12,7 +12,7 @@ import typer
 from dse.cli import show
 from dse.cli.status import report_errors
 from dse.errors import InputError
-from dse.io.distribution import install_extra
+from dse.io import install_extra
 
 Seconds = Annotated[float, typer.Option(help="Time limit of the work on an answer.", min=1.0, max=3600.0)]
 

@@ -39,7 +39,7 @@ def print_proof(out: Console, proof: Proof, problem: Problem) -> None:
 
 def _leaf(path: str, value: float) -> str:
     """Format a leaf with its value."""
-    from dse.designs.leaves import all_leaves
+    from dse.designs import all_leaves
 
     parts, metadata = path.split("."), all_leaves()[path]
     name = parts[-1] if parts[0] == "mapping" else ".".join(parts[-2:])

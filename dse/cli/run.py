@@ -19,9 +19,9 @@ from dse.cli.designs import SHORT, label, print_reasons
 from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
+from dse.io import local_cluster
 from dse.io.examples import resolve_path
 from dse.io.outputs import UnwritableFolderError
-from dse.io.workers import local_cluster
 from dse.views.figures import check, draw, missing_requirement
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dse.doors.study import Study
+    from dse.doors import Study
     from dse.optimizers import Problem, SearchOutcome
     from dse.optimizers.codesign.chip import DescentChip
 

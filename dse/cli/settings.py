@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dse.errors import InputError, nearest, unknown_name
 
 if TYPE_CHECKING:
-    from dse.doors.study import Study
+    from dse.doors import Study
 
 #: Names with options of their own.
 _OPTIONS = {"workload": "-w", "system": "-s"}
@@ -97,7 +97,8 @@ def settings_of(
     Raises:
         InputError: for other texts, names that are no leaves of the study, and a leaf that is set twice.
     """
-    from dse.designs.leaves import leaf_path, paths_by_ending
+    from dse.designs import leaf_path
+    from dse.designs.leaves import paths_by_ending
     from dse.spec.axes import check_read
     from dse.spec.space import CATALOGUE_KEYS
 
@@ -137,7 +138,7 @@ def raise_duplicate(option: str, name: str, first: str, second: str) -> NoReturn
 
 def _value(path: str, text: str) -> Any:
     """Parse a number or a truth value, else return the text."""
-    from dse.designs.leaves import all_leaves
+    from dse.designs import all_leaves
 
     words = {"true": True, "false": False}
     if "enum" not in all_leaves()[path]:

@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dse.errors import InputError
-from dse.io.quantities import GIB, counted, digits, duration, gib, percent, prefixed, quantity, seconds, setting, span
+from dse.io import counted, digits, duration, percent, quantity, seconds, setting
+from dse.io.quantities import GIB, gib, prefixed, span
 from dse.io.terminal import TerminalConsole
 
 __all__ = [

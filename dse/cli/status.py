@@ -13,7 +13,7 @@ import typer
 
 from dse.cli import show
 from dse.errors import IncompleteError, InputError, Notice
-from dse.io.distribution import install_extra
+from dse.io import install_extra
 from dse.io.interruption import BROKEN_PIPE
 
 NOTHING_FEASIBLE = 1

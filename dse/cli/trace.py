@@ -70,8 +70,8 @@ def trace(
     dse validate --profile read it. As chakra compute and messages of every rank, as Chakra execution traces, which
     network simulators (ASTRA-sim) replay.
     """
-    from dse.doors.study_training import TRAINING
-    from dse.io.outputs import check_output
+    from dse.doors import TRAINING
+    from dse.io import check_output
     from dse.views.trace import memory, perfetto, schedule_step
 
     _check_format(written_as)
@@ -107,8 +107,7 @@ def trace(
 
 def _print_reasons(design: Design) -> None:
     """Print why a design cannot run, whose trace shows what a step would be."""
-    from dse.doors.scalars import evaluate
-    from dse.doors.study_training import TRAINING
+    from dse.doors import TRAINING, evaluate
 
     metrics = evaluate(design)
     memory_metrics = {name: float(getattr(metrics, name)) for name in ("peak_memory", "host_memory")}

@@ -147,7 +147,7 @@ def _suggestions(unknown_option: str, options: set[str]) -> list[str]:
     if matches := sorted(option for option in options if plain(option) in set(map(plain, dse_names))):
         return matches
     if "--set" in options:
-        from dse.designs.leaves import all_leaves, short_name
+        from dse.designs import all_leaves, short_name
 
         leaves = {name for path in all_leaves() for name in (short_name(path), path.rpartition(".")[2])}
         if matches := [name for name in (unknown_option.strip("-").replace("-", "_"), *dse_names) if name in leaves]:

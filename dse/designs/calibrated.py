@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from dse.designs import catalog
 from dse.designs.leaves import leaf
-from dse.io.quantities import digits
+from dse.io import digits
 from dse.types import Design
 
 

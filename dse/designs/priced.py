@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dse.designs import catalog
-from dse.io.quantities import percent
+from dse.io import percent
 from dse.types import Accelerator, Emissions, Manufacture, Prices
 
 

@@ -241,7 +241,7 @@ def read_instead(path: str, unread: tuple[str, ...]) -> str:
         path: full path of the unread leaf.
         unread: prefixes of the leaves that a study does not read.
 
-    >>> read_instead("system.accelerator.kernels.matrix_efficiency", NOT_OF_ENGINES)
+    >>> read_instead("system.accelerator.kernels.matrix_efficiency", LEAVES_UNREAD_BY_ENGINES)
     'gemm_efficiency'
     """
     name = path.removeprefix(_KERNELS)

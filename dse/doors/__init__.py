@@ -1,1 +1,41 @@
 """The doors into the model, and what is known of each kind of study behind them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dse.surface import attribute
+
+if TYPE_CHECKING:
+    from dse.doors.equations import Equations
+    from dse.doors.folding import fold
+    from dse.doors.pools import serve_pools
+    from dse.doors.recording import trace
+    from dse.doors.scalars import ScalarFunction, evaluate, serve
+    from dse.doors.serving import cache_capacity, step_time
+    from dse.doors.studies import STUDIES, study_of_metrics
+    from dse.doors.study import Study
+    from dse.doors.study_serving import SERVING
+    from dse.doors.study_training import TRAINING
+else:
+
+    def __getattr__(name: str) -> Any:
+        return attribute(__name__, name)
+
+
+__all__ = [
+    "SERVING",
+    "STUDIES",
+    "TRAINING",
+    "Equations",
+    "ScalarFunction",
+    "Study",
+    "cache_capacity",
+    "evaluate",
+    "fold",
+    "serve",
+    "serve_pools",
+    "step_time",
+    "study_of_metrics",
+    "trace",
+]

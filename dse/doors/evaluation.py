@@ -5,19 +5,16 @@
 
 from __future__ import annotations
 
+from dse.model import fits_probability, lay_out, operate, parameter_count, training_work
 from dse.model.accounts import energy, memory
 from dse.model.accounts.bounds import BoundBy, step_bounds
 from dse.model.accounts.failures import host_copy, run_with_failures
-from dse.model.accounts.feasibility import RequiredMemory, fits_probability, infeasible_reason, usable_memory
+from dse.model.accounts.feasibility import RequiredMemory, infeasible_reason, usable_memory
 from dse.model.accounts.throughput import throughput
-from dse.model.layout import lay_out
 from dse.model.machine import technology
 from dse.model.machine.rates import reciprocal
 from dse.model.money.account import account, integrate
-from dse.model.steps.operating import operate
 from dse.model.steps.training import Stages, stages_of, step_time
-from dse.model.work.parameters import parameter_count
-from dse.model.work.training import training_work
 from dse.types import Design, Metrics, Scalar
 
 

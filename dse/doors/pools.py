@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.designs.leaves import leaf, leaves_of
+from dse.designs import leaf, leaves_of
 from dse.designs.records import is_of_model
 from dse.doors.serving import serve
 from dse.errors import InputError
+from dse.model import cache_bytes, stage_of
 from dse.model.accounts.feasibility import bits_of
-from dse.model.serving.work import cache_bytes, stage_of
 from dse.types import Design, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
 
 

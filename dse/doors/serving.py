@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model import divisibility
+from dse.model import Batch, cache_bytes, divisibility, kv_capacity, main_model, parameter_count, stage_of
 from dse.model.accounts.bounds import BoundBy
 from dse.model.accounts.energy import system_power
 from dse.model.accounts.failures import replica_reliability
@@ -23,15 +23,13 @@ from dse.model.serving.energy import token_energy
 from dse.model.serving.goodput import has_unbounded_ttft, share_in_time
 from dse.model.serving.intake import idle_rows, limit_tokens_per_sequence
 from dse.model.serving.loads import rank_steady_state
-from dse.model.serving.memory import KvCapacity, kv_capacity
+from dse.model.serving.memory import KvCapacity
 from dse.model.serving.reuse import ROUNDS, lookups, perfect_lookups, with_lookups, with_shared_prefixes
 from dse.model.serving.steady import Phases, SteadyState, prompt_coupling
 from dse.model.serving.step import engine_step
 from dse.model.serving.tails import NORMAL, tails
-from dse.model.serving.work import Rank, cache_bytes, ranks_of_experts, stage_of, width_split
+from dse.model.serving.work import Rank, ranks_of_experts, width_split
 from dse.model.steps.operating import HIGHEST_CLOCK
-from dse.model.work.batch import Batch
-from dse.model.work.parameters import main_model, parameter_count
 from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
 
 #: Rules that a forward pass has too.

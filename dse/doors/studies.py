@@ -24,7 +24,7 @@ def metric_of_other_study(name: str, study: Study) -> tuple[str, Study] | None:
     Returns:
         Our name of the metric and the study that has it, None where ``study`` itself has it or none does.
 
-    >>> of_another("ttft", TRAINING), of_another("throughput", TRAINING)
+    >>> metric_of_other_study("ttft", TRAINING), metric_of_other_study("throughput", TRAINING)
     (('time_to_first_token', Study('serving')), None)
     """
     names = (name, *ELSEWHERE.get(plain(name), ()))

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dse.designs.leaves import leaf
+from dse.designs import leaf
 from dse.designs.priced import stands_in_for_dies, stands_in_for_price
 from dse.designs.records import PLAIN_EXPERTS
-from dse.io.quantities import quantity
+from dse.io import quantity
 from dse.types import Design, Emissions, Experts, Message, Operator, Prices, Scalar, System, Topology
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS
 

@@ -17,7 +17,7 @@ from dse.doors.study import (
     price_note,
     routing_excess,
 )
-from dse.io.quantities import counted, digits, duration, quantity
+from dse.io import counted, digits, duration, quantity
 from dse.types import (
     INFEASIBLE_MEANING,
     Design,
@@ -60,7 +60,7 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
     """Return the logarithm of demand over supply for memory and latency."""
     import jax.numpy as jnp
 
-    from dse.model.machine.technology import generated
+    from dse.model import generated
     from dse.model.serving.goodput import has_unbounded_ttft
     from dse.types import Load, Requests
 
@@ -92,9 +92,7 @@ def _redundant_text(serving: Serving | None) -> str:
 
 def _far_memory_ratio(design: Design) -> Scalar:
     """Return the weights in far memory over its capacity, 0 without far memory."""
-    from dse.model.machine.technology import generated
-    from dse.model.serving.memory import weight_bytes
-    from dse.model.serving.work import stage_of
+    from dse.model import generated, stage_of, weight_bytes
     from dse.types import Serving
 
     spill = design.mapping.spill
@@ -306,10 +304,9 @@ def _breakdown(design: Design) -> Any:
 
     from dse.doors.serving import at_its_clock, step_bounds
     from dse.doors.study import Breakdown
-    from dse.model.machine.technology import generated
+    from dse.model import Batch, generated, stage_of
     from dse.model.serving.step import rates_in
-    from dse.model.serving.work import ranks_of_experts, stage_of, step_work
-    from dse.model.work.batch import Batch
+    from dse.model.serving.work import ranks_of_experts, step_work
     from dse.types import Engine, Requests, Serving
 
     built_design = at_its_clock(generated(design))
@@ -342,8 +339,7 @@ def _decoding(design: Design) -> Scalar:
     import jax.numpy as jnp
 
     from dse.doors.serving import decoding_sequences
-    from dse.model.serving.memory import kv_capacity
-    from dse.model.serving.work import stage_of
+    from dse.model import kv_capacity, stage_of
     from dse.types import Engine, Load, Requests, Serving
 
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()

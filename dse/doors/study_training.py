@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
 
-from dse.designs.leaves import leaf, replace
+from dse.designs import leaf, replace
 from dse.designs.records import LEAVES_UNREAD_BY_TRAINING
 from dse.doors.study import (
     OPTIONAL,
@@ -23,7 +23,8 @@ from dse.doors.study import (
     price_note,
     routing_excess,
 )
-from dse.io.quantities import counted, digits, duration, gib, percent, prefixed, quantity, seconds
+from dse.io import counted, digits, duration, percent, quantity, seconds
+from dse.io.quantities import gib, prefixed
 from dse.types import (
     INFEASIBLE_MEANING,
     Checkpoint,
@@ -60,8 +61,8 @@ def _training_shortfalls(design: Design, metrics: Metrics) -> dict[Infeasible, S
     """Return the logarithm of demand over supply for memory, host memory and reach of the network."""
     import jax.numpy as jnp
 
+    from dse.model import generated
     from dse.model.accounts.feasibility import usable_memory
-    from dse.model.machine.technology import generated
 
     built_design = generated(design)
     system = built_design.system
@@ -86,10 +87,8 @@ def _usable_memory(design: Design) -> Scalar:
 
 def _training_breakdown(design: Design) -> Breakdown:
     """Return one layer's time, and the operators of embedding, layer and head."""
-    from dse.model.layout import lay_out
+    from dse.model import lay_out, operate, training_work
     from dse.model.steps.layer import layer_time
-    from dse.model.steps.operating import operate
-    from dse.model.work.training import training_work
 
     layout = lay_out(design)
     work = training_work(design, layout)
@@ -153,7 +152,8 @@ def _experts_numbers(design: Design) -> dict[str, str]:
 
 def _missing_capabilities(design: Design) -> str:
     """Return text on what a mapping demands beyond the capabilities of its stack."""
-    from dse.model.capabilities import missing_capabilities, required_capabilities
+    from dse.model import missing_capabilities
+    from dse.model.capabilities import required_capabilities
 
     limits, mapping = vars(design.software.can), vars(design.mapping)
     demands = required_capabilities(mapping)
@@ -279,7 +279,7 @@ def _failures_note(total: str, metrics: Mapping[str, float], design: Design) -> 
 
 def _memory_with_chance(design: Design, chance: float = 0.9) -> float:
     """Return the predicted peak memory that fits with probability ``chance``, B, by the stack's log-normal spread."""
-    from dse.model.machine.technology import generated
+    from dse.model import generated
 
     log_margin = NormalDist().inv_cdf(chance) * float(design.software.memory_spread)
     return float(_usable_memory(generated(design))) * math.exp(-log_margin)

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from dse.errors import InputError
-from dse.sweep.grid.grid import Grid
+from dse.sweep import Grid
 from dse.tools.runs import ENGINE_DEGREES, engine_degrees, engine_fault, engine_runs, evaluate_by_mapping
 
 

@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tomlkit
 
-from dse.designs import catalog, composing
-from dse.designs.leaves import leaf
+from dse.designs import catalog, composing, leaf
 from dse.fleet import workers
 from dse.fleet.demand import DEGREES, Fleet, ServiceDemand, WorkerGroup, extrapolations, precision_of
 from dse.fleet.pools import front, swept_pools, transfer_time
 from dse.fleet.workers import WORKER, Match, PoolCandidate
-from dse.io.quantities import counted
+from dse.io import counted
 from dse.spec.pools import from_text
 
 #: Most requests in flight of a worker for prompts and of one that decodes.

@@ -21,18 +21,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dse.designs.leaves import leaf
+from dse.designs import leaf
 from dse.designs.records import N_DEVICES
 from dse.errors import InputError
 from dse.fleet.launched import only_launched
 from dse.fleet.workers import WORKER, Match, PoolCandidate, PoolFleet, best_fleets, fleets
-from dse.spec.expression import Expression
+from dse.spec import Expression, SweepSpec
 from dse.spec.pools import PoolsSpec, errors_of, read, varies
-from dse.spec.sweep import SweepSpec
+from dse.sweep import Grid, execute
 from dse.sweep.grid import compose, vendors
-from dse.sweep.grid.grid import Grid, variable_name
+from dse.sweep.grid.grid import variable_name
 from dse.sweep.results.rebuilding import indices_at, singles_at
-from dse.sweep.run import execute
 
 if TYPE_CHECKING:
     import xarray as xr

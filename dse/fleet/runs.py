@@ -16,7 +16,7 @@ import tomlkit
 
 from dse.designs import calibrated, catalog
 from dse.errors import InputError
-from dse.io.quantities import counted, digits, duration
+from dse.io import counted, digits, duration
 from dse.spec import sweep as specs
 from dse.sweep import execute
 

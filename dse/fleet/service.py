@@ -19,7 +19,7 @@ from dse.errors import InputError
 from dse.fleet import pooled
 from dse.fleet.demand import DEGREES, Fleet, ServiceDemand, WorkerGroup, extrapolations, precision_of
 from dse.fleet.launched import launch_mask
-from dse.io.quantities import counted, digits, seconds
+from dse.io import counted, digits, seconds
 from dse.spec import sweep as specs
 from dse.sweep import execute
 from dse.sweep.grid import compose

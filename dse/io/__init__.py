@@ -1,1 +1,41 @@
 """Files, inputs and outputs, cache, TOML, interruption, and quantities as users write them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dse.surface import attribute
+
+if TYPE_CHECKING:
+    from dse.io.cache import get_or_compute
+    from dse.io.distribution import install_extra
+    from dse.io.environment import fuse_outputs
+    from dse.io.files import atomic_file
+    from dse.io.interruption import reporting
+    from dse.io.outputs import check_output, disk_errors, replacing
+    from dse.io.quantities import counted, digits, duration, percent, quantity, seconds, setting
+    from dse.io.workers import local_cluster
+else:
+
+    def __getattr__(name: str) -> Any:
+        return attribute(__name__, name)
+
+
+__all__ = [
+    "atomic_file",
+    "check_output",
+    "counted",
+    "digits",
+    "disk_errors",
+    "duration",
+    "fuse_outputs",
+    "get_or_compute",
+    "install_extra",
+    "local_cluster",
+    "percent",
+    "quantity",
+    "replacing",
+    "reporting",
+    "seconds",
+    "setting",
+]

@@ -28,7 +28,7 @@ class Example(NamedTuple):
     """An included specification."""
 
     name: str
-    question: str  #: its question, in one line
+    asks: str  #: its question, in one line
     command: str  #: its command
 
     @property

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dse.designs import catalog
-from dse.doors.study import Study
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING, Study
 from dse.errors import InputError
 from dse.io.environment import double_precision
 from dse.measured.names import Lookup

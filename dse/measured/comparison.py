@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.designs import calibrated
-from dse.doors.study_serving import SERVING
+from dse.doors import SERVING
 from dse.io import outputs
 from dse.measured import columns, serving, steps
 from dse.measured.cells import Cells

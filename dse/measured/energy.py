@@ -12,10 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.designs.composing import design
-from dse.designs.leaves import replace
-from dse.doors.study import Study
-from dse.doors.study_training import TRAINING
+from dse.designs import design, replace
+from dse.doors import TRAINING, Study
 from dse.errors import InputError
 from dse.measured import serving
 from dse.measured.names import resolve_accelerator

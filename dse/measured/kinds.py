@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.errors import InputError
 from dse.measured import chiplets, energy, kernels, serving, steps
 from dse.measured.names import Lookup

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from dse.designs import catalog
 from dse.designs.catalog import EXPERTS_LEFT_OPEN
 from dse.errors import nearest
-from dse.io.quantities import counted
+from dse.io import counted
 from dse.measured.cells import Cells
 from dse.measured.table import Skip
 from dse.model.divisibility import fault, keeps, splits_hidden

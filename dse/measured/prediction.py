@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.doors.study import Study
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING, Study
 from dse.measured.names import Lookup
 from dse.measured.table import Case, Row, Skip
 from dse.model.formats import RECIPES

@@ -6,9 +6,8 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from dse.doors.scalars import ScalarFunction
-from dse.doors.study_serving import SERVING
-from dse.io.quantities import quantity
+from dse.doors import SERVING, ScalarFunction
+from dse.io import quantity
 from dse.measured.prediction import group_by_structure
 from dse.measured.table import Measurement, Skip
 from dse.model.serving.least import LatencyBounds, latency_bounds

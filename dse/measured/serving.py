@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import jax
 
-from dse.doors.study import Study
-from dse.doors.study_serving import SERVING
+from dse.doors import SERVING, Study
 from dse.measured import rules
 from dse.measured.cells import Cells
 from dse.measured.completion import Candidates
@@ -127,7 +126,7 @@ def cache_figures(design: Design, sequence_tokens: float = 0.0) -> dict[str, flo
     Engines count tokens of a sequence of ``sequence_tokens``, of which windows keep fewer, by default those of a
     request.
     """
-    from dse.doors.serving import cache_capacity
+    from dse.doors import cache_capacity
 
     requests = design.workload.requests
     assert requests is not None
@@ -142,8 +141,7 @@ def cache_figures(design: Design, sequence_tokens: float = 0.0) -> dict[str, flo
 
 def bytes_over_bandwidth(design: Design, metric: str) -> float:
     """Return the figure if reading weights and cache alone took time, up to one constant per source."""
-    from dse.model.serving.memory import weight_bytes
-    from dse.model.serving.work import cache_bytes, stage_of
+    from dse.model import cache_bytes, stage_of, weight_bytes
 
     stage, mapping = stage_of(design), design.mapping
     requests, serving = design.workload.requests, mapping.serving

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dse.errors import InputError
-from dse.io.quantities import counted
+from dse.io import counted
 from dse.measured import rules
 from dse.measured.cells import Cells
 from dse.measured.completion import Candidates, accelerator_slug, unknown_model_skip

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dse.doors.study import Study
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING, Study
 from dse.measured.completion import Candidates, complete
 from dse.measured.prediction import Prediction, TableKind, evaluate_many
 from dse.measured.table import Case, Skip, cases_of, step_figures

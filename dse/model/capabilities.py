@@ -44,7 +44,8 @@ def missing_capabilities(mapping: Mapping[str, Any], can: Mapping[str, Any]) -> 
     >>> mapping = dict(zero_stage=1, sequence_parallel=1, overlap_dp=0, overlap_tp=1, cp=1, virtual_stages=4)
     >>> mapping |= dict(dp_replicate=1, recompute=1, offload_weights=0, offload_activations=0, offload_optimizer=0)
     >>> from dse.types import Capabilities
-    >>> [name for name, lacks in lacking(mapping, vars(Capabilities(overlap_tp=0.0, zero_stage=1.0))).items() if lacks]
+    >>> capabilities = vars(Capabilities(overlap_tp=0.0, zero_stage=1.0))
+    >>> [name for name, is_missing in missing_capabilities(mapping, capabilities).items() if is_missing]
     ['overlap_tp']
     """
     is_missing = {name: amount > can[name] for name, amount in required_capabilities(mapping).items()}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from dse.io.quantities import counted
+from dse.io import counted
 from dse.model import schedules
 from dse.types import Infeasible
 

@@ -9,7 +9,8 @@ from dse.optimizers.outcome import SearchOutcome
 from dse.optimizers.problem import Problem
 from dse.optimizers.proofs import Proof, ProofOptions
 from dse.optimizers.run import SearchInterrupted, SearchOptions, execute, perform, plan, run
-from dse.spec.search import SearchSpec, from_text, read
+from dse.spec import SearchSpec
+from dse.spec.search import from_text, read
 
 __all__ = [
     "Problem",

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.io.files import atomic_file, is_sealed, seal
+from dse.io import atomic_file
+from dse.io.files import is_sealed, seal
 from dse.sweep.store.parts import parts_folder
 
 _HISTORY = ("violation", "value", "objectives", "feasible")

@@ -17,11 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dse.designs.leaves import replace
-from dse.doors import recording
-from dse.doors.equations import Equations
-from dse.doors.folding import fold
-from dse.doors.scalars import ScalarFunction
+from dse.designs import replace
+from dse.doors import Equations, ScalarFunction, fold, recording
 from dse.doors.scalars.operations import UnknownPrimitiveError, lower_equations
 from dse.io.files import search_digest
 from dse.optimizers.judging import Evaluation, logarithm

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.designs.leaves import short_name
+from dse.designs import short_name
 from dse.optimizers import space as spaces
 from dse.optimizers.checkpoint import MethodProgress
 from dse.optimizers.codesign.chip import DescentChip
@@ -17,7 +17,8 @@ from dse.optimizers.judging import Evaluation, scalar_by_numpy, weights_of
 from dse.optimizers.pareto import ParetoFront
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point
-from dse.spec.axes import Axis, values_axis
+from dse.spec import Axis
+from dse.spec.axes import values_axis
 from dse.sweep.results.labels import labels, part_labels
 
 #: What stands for a proof among the methods.

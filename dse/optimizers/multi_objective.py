@@ -16,8 +16,8 @@ from dse.optimizers.method_results import MethodResult, axis_columns
 from dse.optimizers.pareto import ParetoFront
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point
+from dse.spec import Objective
 from dse.spec.axes import Label
-from dse.spec.sweep import Objective
 from dse.sweep.reduce import fronts
 
 #: Designs of a front that are printed: its ends, and some between.

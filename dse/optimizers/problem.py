@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.io.files import search_digest
 from dse.optimizers import space as spaces
 from dse.optimizers import tables
@@ -24,11 +24,12 @@ from dse.optimizers.evaluation import Evaluator, StructuresEvaluator, Values, pa
 from dse.optimizers.functions import Penalty, evaluate
 from dse.optimizers.judging import Evaluation
 from dse.optimizers.space import Point, Space
-from dse.spec.search import BATCHES, SearchSpec
+from dse.spec import SearchSpec
+from dse.spec.search import BATCHES
+from dse.sweep import Grid
 from dse.sweep.engine.numpy_backend import evaluate_few, merge_structures
 from dse.sweep.engine.point import Program
 from dse.sweep.grid import compose
-from dse.sweep.grid.grid import Grid
 from dse.sweep.results.summary import works
 from dse.sweep.store import manifest
 from dse.types import Scalar

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from dse.io.quantities import counted
+from dse.io import counted
 from dse.sweep.progress import bar_on_standard_error, best_so_far
 
 

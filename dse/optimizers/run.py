@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.errors import InputError
-from dse.io import outputs
-from dse.io.environment import fuse_outputs
-from dse.io.interruption import reporting
+from dse.io import fuse_outputs, outputs, reporting
 from dse.optimizers import checkpoint, multi_objective, outcome, pareto, problem
 from dse.optimizers import dataset as datasets
 from dse.optimizers import descent_method as descent
@@ -33,8 +31,9 @@ from dse.optimizers.problem import Problem
 from dse.optimizers.progress import BestValue, SearchProgress
 from dse.optimizers.proofs import Proof, ProofOptions, prover
 from dse.optimizers.space import leaf_paths
+from dse.spec import SearchSpec
 from dse.spec.codesign import DESCENT
-from dse.spec.search import SearchSpec, read
+from dse.spec.search import read
 from dse.sweep.evaluation import stoppable
 from dse.sweep.grid import vendors
 from dse.sweep.results import files as results

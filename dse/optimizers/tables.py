@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.model.divisibility import SHAPE_PATHS, Shape
+from dse.model import Shape
+from dse.model.divisibility import SHAPE_PATHS
 from dse.optimizers.space import Space
 from dse.spec.search import Interval
+from dse.sweep import Grid
 from dse.sweep.engine.options import option_axes
 from dse.sweep.grid import mappings
-from dse.sweep.grid.grid import Grid, Member
+from dse.sweep.grid.grid import Member
 
 
 def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:

@@ -9,10 +9,10 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from dse.designs import catalog
-from dse.designs.leaves import all_leaves, leaf_path, leaf_value, path_endings, reading_note
+from dse.designs import all_leaves, catalog, leaf_path, leaf_value
+from dse.designs.leaves import path_endings, reading_note
 from dse.designs.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD, RECORDS_ABSENT_AT_ZERO, read_instead
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 from dse.types import choice_name
 

@@ -21,8 +21,8 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from dse.designs import catalog
-from dse.designs.leaves import leaf_value, reading_note
+from dse.designs import catalog, leaf_value
+from dse.designs.leaves import reading_note
 from dse.designs.records import CHIP
 from dse.errors import InputError
 from dse.spec.continuous import DEVICE_COST, Interval, Limit, descent_interval

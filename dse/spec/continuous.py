@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import Field
 
-from dse.designs.leaves import all_leaves, leaf_value, reading_note
+from dse.designs import all_leaves, leaf_value
+from dse.designs.leaves import reading_note
 from dse.designs.records import N_DEVICES
 from dse.errors import InputError
 from dse.spec import axes as axis_values

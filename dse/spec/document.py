@@ -9,7 +9,8 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from dse.designs.leaves import MAX_COUNT, is_integer, is_number
+from dse.designs import is_integer
+from dse.designs.leaves import MAX_COUNT, is_number
 from dse.errors import InputError, unknown_name
 
 

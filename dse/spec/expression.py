@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from dse.designs import catalog
-from dse.doors.study import Lookup, Study
+from dse.doors import Study
+from dse.doors.study import Lookup
 from dse.errors import InputError
 from dse.spec.reading import ALLOWED, Reading, Value, dotted_name, is_boolean, is_text
 from dse.types import Scalar
@@ -113,7 +114,7 @@ class Expression:
         """Units in tables and messages; a single metric is written with what it counts.
 
         >>> from dse.doors.study_training import TRAINING
-        >>> parse("tokens_per_second", "objective", TRAINING).written
+        >>> parse("tokens_per_second", "objective", TRAINING).display_units
         'tokens/s'
         """
         return self.study.display_units.get(self.text.strip(), self.units)

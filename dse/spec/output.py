@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from dse.designs.leaves import MAX_COUNT, is_integer
-from dse.doors.study import Study
+from dse.designs import is_integer
+from dse.designs.leaves import MAX_COUNT
+from dse.doors import Study
 from dse.errors import InputError
 
 COMPRESSIONS = ("auto", "zstd", "zlib", "none")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from dse.designs import catalog
-from dse.designs.leaves import all_leaves, leaf_value
+from dse.designs import all_leaves, catalog, leaf_value
+from dse.doors import Study
 from dse.doors.studies import metric_of_other_study
-from dse.doors.study import Lookup, Study
+from dse.doors.study import Lookup
 from dse.errors import InputError
 from dse.spec.axes import check_read, choices_of, find_leaf, is_leaf
 from dse.types import Scalar

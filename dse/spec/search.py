@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import Field, create_model, field_validator
 
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.errors import InputError, unknown_name
 from dse.io import toml
 from dse.spec import codesign, continuous

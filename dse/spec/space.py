@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dse.designs.leaves import all_leaves, leaf_of_alias, reading_note, short_name
+from dse.designs import all_leaves, short_name
+from dse.designs.leaves import leaf_of_alias, reading_note
 from dse.designs.records import CHIP, LEAVES_OF_SERVING
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.errors import InputError, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis

@@ -16,8 +16,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from dse.doors import Study
 from dse.doors.studies import study_of_document
-from dse.doors.study import Study
 from dse.errors import InputError, nearest, unknown_name
 from dse.io import examples, inputs, toml
 from dse.spec.axes import Axis

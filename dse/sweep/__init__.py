@@ -8,31 +8,29 @@ Names are imported when they are first used: who only reads results needs no eng
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
+from dse.surface import attribute
+
 if TYPE_CHECKING:
-    from dse.sweep.public import (
-        BestDesign,
-        BlockResult,
-        Grid,
-        Interrupted,
-        Keep,
-        Progress,
-        RunOptions,
-        Shard,
-        Summary,
-        SweepSpec,
-        execute,
-        from_text,
-        merge,
-        open_results,
-        perform,
-        perform_shard,
-        plan,
-        progress_bar,
-        read,
-    )
+    from dse.spec import SweepSpec
+    from dse.spec.output import Keep
+    from dse.spec.sweep import from_text, read
+    from dse.sweep.evaluation import Interrupted
+    from dse.sweep.grid.grid import Grid
+    from dse.sweep.job import RunOptions, plan
+    from dse.sweep.merging import merge
+    from dse.sweep.progress import Progress, progress_bar
+    from dse.sweep.reduce.keep import BlockResult
+    from dse.sweep.results.files import open_results
+    from dse.sweep.results.summary import BestDesign, Summary
+    from dse.sweep.run import execute, perform, perform_shard
+    from dse.sweep.store.manifest import Shard
+else:
+
+    def __getattr__(name: str) -> Any:
+        return attribute(__name__, name)
+
 
 __all__ = [
     "BestDesign",
@@ -54,11 +52,4 @@ __all__ = [
     "plan",
     "progress_bar",
     "read",
-]  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for."""
-    if name in __all__:
-        return getattr(importlib.import_module("dse.sweep.public"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+]

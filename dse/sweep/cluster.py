@@ -23,11 +23,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dse.doors.studies import STUDIES
+from dse.doors import STUDIES
 from dse.errors import IncompleteError, InputError
-from dse.io.interruption import reporting
-from dse.io.quantities import counted
-from dse.io.workers import library, local_cluster, unreachable, wait_for_start
+from dse.io import counted, local_cluster, reporting
+from dse.io.workers import library, unreachable, wait_for_start
 from dse.spec.sweep import from_text
 from dse.sweep.evaluation import (
     Division,

@@ -20,10 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.errors import IncompleteError, InputError
-from dse.io import interruption
-from dse.io.quantities import counted
+from dse.io import counted, interruption
+from dse.spec import Objective
 from dse.spec.output import Keep
-from dse.spec.sweep import Objective
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.grid.grid import Grid

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.errors import InputError
-from dse.io import outputs, workers
-from dse.io.environment import fuse_outputs, reuse_memory
+from dse.io import fuse_outputs, outputs, workers
+from dse.io.environment import reuse_memory
+from dse.spec import SweepSpec
 from dse.spec.output import Keep, parse_keep
-from dse.spec.sweep import SweepSpec, read
+from dse.spec.sweep import read
 from dse.sweep.engine.decoding import LONGEST_CHUNK
 from dse.sweep.grid import compose, vendors
 from dse.sweep.grid.grid import Grid

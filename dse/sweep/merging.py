@@ -8,10 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.errors import InputError
-from dse.io import outputs
-from dse.io.interruption import reporting
+from dse.io import outputs, reporting
 from dse.spec.output import Keep
 from dse.spec.sweep import from_text
 from dse.sweep.evaluation import write_results

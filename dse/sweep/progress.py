@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dse.io.quantities import duration, percent, quantity
+from dse.io import duration, percent, quantity
 
 #: Minimum terminal width for a bar next to the text, in columns.
 _WIDE = 72

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import InputError
-from dse.io.interruption import complete, reporting
-from dse.io.outputs import disk_errors
-from dse.spec.sweep import SweepSpec
+from dse.io import disk_errors, reporting
+from dse.io.interruption import complete
+from dse.spec import SweepSpec
 from dse.sweep import cluster
 from dse.sweep.evaluation import (
     Division,

@@ -11,12 +11,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dse.designs import catalog
-from dse.designs.calibrated import accelerator_of, context_note, context_of, lookup_of
-from dse.designs.leaves import all_leaves, leaf, leaf_path, leaves_of, short_name
+from dse.designs import accelerator_of, all_leaves, catalog, leaf, leaf_path, leaves_of, lookup_of, short_name
+from dse.designs.calibrated import context_note, context_of
 from dse.designs.records import PLAIN_EXPERTS, PLAIN_MAPPING
-from dse.doors.scalars import ScalarFunction
-from dse.doors.study import Study
+from dse.doors import ScalarFunction, Study
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.tools import documents, files, measuring
 from dse.tools.fleets import benchmark_lines, router
@@ -220,9 +218,7 @@ def _memory(design: Design) -> tuple[tuple[Scalar, ...], None]:
     """
     import jax.numpy as jnp
 
-    from dse.model.machine.technology import generated
-    from dse.model.serving.memory import kv_capacity, weight_bytes
-    from dse.model.serving.work import cache_bytes, stage_of
+    from dse.model import cache_bytes, generated, kv_capacity, stage_of, weight_bytes
 
     generated_design = generated(design)
     serving, engine = generated_design.mapping.serving or Serving(), generated_design.software.engine or Engine()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from dse.errors import InputError
-from dse.io.distribution import install_extra
+from dse.io import install_extra
 from dse.tools.megatron import SHARD_SWITCHES
 from dse.tools.options import Tool
 from dse.tools.words import split

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dse.designs.leaves import leaf, leaf_path, leaves_of
+from dse.designs import leaf, leaf_path, leaves_of
 from dse.tools import TOOLS
 from dse.tools.engines import has_attention_dp
 from dse.tools.options import Tool

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.designs.leaves import all_leaves, leaf, leaves_of, replace, short_name
-from dse.doors.scalars import ScalarFunction
-from dse.doors.studies import STUDIES, metric_of_other_study
-from dse.doors.study import Study
-from dse.doors.study_training import TRAINING
+from dse.designs import all_leaves, leaf, leaves_of, replace, short_name
+from dse.doors import STUDIES, TRAINING, ScalarFunction, Study
+from dse.doors.studies import metric_of_other_study
 from dse.errors import InputError, unknown_name
 from dse.types import Design, Operator, OperatorKind, Scalar
 
@@ -263,8 +261,8 @@ def design_numbers(
     Returns:
         ``((log of the metric, numbers), operators)`` with section, name and kind of each operator.
     """
+    from dse.model import generated
     from dse.model.machine.rates import step_rates
-    from dse.model.machine.technology import generated
 
     base_design = replace(base_design, values)
     metrics, design = study.evaluate(base_design), generated(base_design)

@@ -6,8 +6,7 @@ import importlib.util
 from pathlib import Path
 
 from dse.errors import InputError
-from dse.io import outputs
-from dse.io.distribution import install_extra
+from dse.io import install_extra, outputs
 
 #: For screens and for papers.
 ENDINGS = (".png", ".svg")
@@ -52,7 +51,7 @@ def draw(results: Path, force: bool = False) -> list[Path]:
 
     What draws is imported here, since it takes as long as all else of a small sweep: results are printed before.
     """
-    from dse.sweep.results.files import open_results
+    from dse.sweep import open_results
     from dse.views import plot
 
     paths = []

@@ -25,7 +25,7 @@ from dse.measured.completion import complete
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction
 from dse.measured.table import Row
-from dse.model.work.parameters import parameter_count
+from dse.model import parameter_count
 from dse.spec import sweep as specs
 from dse.sweep import plan
 from tests.unit.sweep import toy

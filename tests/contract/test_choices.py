@@ -4,8 +4,7 @@ import pytest
 
 import dse
 from dse.cli import app
-from dse.designs import catalog
-from dse.designs.leaves import all_leaves, leaf_value
+from dse.designs import all_leaves, catalog, leaf_value
 from dse.errors import InputError
 from dse.measured import predict_cases, read_cases
 from dse.spec import search, sweep

@@ -7,8 +7,9 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.designs.leaves import all_leaves, path_endings
-from dse.doors.studies import STUDIES
+from dse.designs import all_leaves
+from dse.designs.leaves import path_endings
+from dse.doors import STUDIES
 from dse.errors import ELSEWHERE, InputError, plain
 from dse.spec.search import METHOD_OPTIONS
 from dse.spec.space import CATALOGUE_KEYS

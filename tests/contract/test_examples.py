@@ -29,7 +29,7 @@ def test_every_sweep_of_the_checkout_is_one():
 @pytest.mark.parametrize("name", NAMES)
 def test_each_says_in_a_line_what_it_asks_and_its_command_takes_it(name):
     one = examples.find_example(name)
-    assert 10 < len(one.question) < 130 and "\n" not in one.question
+    assert 10 < len(one.asks) < 130 and "\n" not in one.asks
     program, command, path, *_ = one.command.split()
     assert (program, path) == ("dse", f"example:{name}")
     reading = {"run": sweep.read, "pools": pools.read, "search": search.read}[command]

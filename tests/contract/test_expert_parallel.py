@@ -15,15 +15,13 @@ from typer.testing import CliRunner
 import dse
 from dse.cli import app
 from dse.cli.run import show_best
-from dse.doors import evaluation, recording
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING, evaluation, recording
 from dse.model.steps.layer import LayerTime
 from dse.model.steps.training import StepTime
 from dse.sweep import execute, from_text
 from dse.types import Metrics
-from dse.views import plot
-from dse.views.difference import ROUNDING, IncludedPart, compare
-from dse.views.explanation import explain
+from dse.views import compare, explain, plot
+from dse.views.difference import ROUNDING, IncludedPart
 from dse.views.trace import perfetto
 from dse.views.trace.step import schedule_step
 from tests.contract import golden

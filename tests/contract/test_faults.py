@@ -24,8 +24,7 @@ import pytest
 
 from benchmarks.workers import workers_of
 from dse.errors import IncompleteError
-from dse.io.distribution import install_extra
-from dse.io.workers import local_cluster
+from dse.io import install_extra, local_cluster
 from dse.sweep import perform
 from dse.sweep.engine.chunks import ChunkPrograms
 from dse.sweep.engine.engine import SweepEngine

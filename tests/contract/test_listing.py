@@ -11,10 +11,8 @@ from typer.testing import CliRunner
 
 from dse.cli import app
 from dse.cli.listing import KINDS, listing
-from dse.designs.leaves import all_leaves, leaf_path
-from dse.doors.studies import STUDIES
-from dse.doors.study_serving import SERVING
-from dse.doors.study_training import TRAINING
+from dse.designs import all_leaves, leaf_path
+from dse.doors import SERVING, STUDIES, TRAINING
 from dse.errors import InputError
 from dse.measured.kernels.kernel import METRICS
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import dse
-from dse.doors.study_serving import SERVING
+from dse.doors import SERVING
 from dse.spec import sweep as specs
 from dse.sweep import execute
 from dse.views import plot

@@ -12,15 +12,15 @@ from rich.console import Console
 
 import dse
 from dse.cli.run import show_best
-from dse.designs.composing import design
-from dse.designs.leaves import replace
-from dse.doors.studies import STUDIES, study_of_document
-from dse.doors.study_training import TRAINING, launch_times
+from dse.designs import design, replace
+from dse.doors import STUDIES, TRAINING
+from dse.doors.studies import study_of_document
+from dse.doors.study_training import launch_times
 from dse.errors import InputError
 from dse.measured import evaluate_many, predict_cases, read_cases
 from dse.spec.expression import parse
 from dse.sweep import Shard, execute, merge, perform, perform_shard, plan
-from dse.views.explanation import explain
+from dse.views import explain
 from tests.designs import make_design
 from tests.toy_study import ANSWERING, Answers, Silent, answer
 from tests.unit.measured.test_cases import STATED

@@ -9,7 +9,7 @@ import pytest
 
 import dse
 from dse.cli import app
-from dse.doors.scalars import evaluate
+from dse.doors import evaluate
 from dse.errors import InputError
 from dse.views.trace import memory, perfetto
 from dse.views.trace.step import schedule_step

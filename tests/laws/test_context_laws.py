@@ -6,15 +6,14 @@ import itertools
 import pytest
 
 import dse
-from dse.designs.leaves import replace
-from dse.model.layout import lay_out
+from dse.designs import replace
+from dse.model import lay_out, training_work
 from dse.model.machine.messages import scope_time, send_all
 from dse.model.machine.passes import run_passes
 from dse.model.machine.rates import step_rates
 from dse.model.machine.roofline import operator_times
 from dse.model.parallel.layer import context_parallel
 from dse.model.steps.layer import RING_LAUNCHES, small_kernels
-from dse.model.work.training import training_work
 from dse.types import ContextExchange, ContextParallel, Dimension, Infeasible, MessageKind, Scope, Window
 from tests.designs import SOFTWARE, SYSTEM, WORKLOAD, make_design
 from tests.programs import metrics_of

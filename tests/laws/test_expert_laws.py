@@ -11,20 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.designs.leaves import replace
+from dse.designs import replace
+from dse.doors import SERVING
 from dse.doors.evaluation import evaluate
-from dse.doors.study_serving import SERVING
 from dse.errors import InputError
 from dse.measured.prediction import evaluate_many
-from dse.model.capabilities import missing_capabilities
-from dse.model.layout import EXPERT_LEVELS, lay_out
+from dse.model import Route, lay_out, missing_capabilities, training_work
+from dse.model.layout import EXPERT_LEVELS
 from dse.model.machine.collectives import energy
 from dse.model.machine.operator_energy import phase_energy
 from dse.model.machine.rates import step_rates
 from dse.model.machine.roofline import operator_times
-from dse.model.machine.routes import Route
 from dse.model.work.messages import tokens_sent
-from dse.model.work.training import layer_phase, training_work
+from dse.model.work.training import layer_phase
 from dse.sweep import execute, from_text
 from dse.types import (
     AllToAll,
@@ -626,7 +625,7 @@ def test_no_token_is_routed_further_than_there_are_experts(name, study):
     """At its limit a mixture can run; beyond it is refused where it is stated, and cannot run where it is not."""
     made = dse.design("deepseek-v2", "h100", n_devices=64, recompute="full", any_option=True, ep=8)
     model = dse.doors.studies.STUDIES[study]
-    limit = made.workload.experts.most[name]
+    limit = made.workload.experts.upper_limits[name]
     for value, bit in ((limit, False), (BEYOND[name], True)):
         found = model.evaluate(model.complete(replace(made, {f"workload.experts.{name}": float(value)})))
         assert bool(int(found.infeasible_reason) & Infeasible.experts_not_divisible) == bit

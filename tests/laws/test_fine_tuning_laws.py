@@ -7,9 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from dse.model.layout import lay_out
+from dse.model import lay_out, training_work
 from dse.model.work.parameters import attention_flops, model_flops
-from dse.model.work.training import training_work
 from dse.types import Adapters, Design, Latent, Packing
 from tests.designs import SOFTWARE, WORKLOAD, make_design
 from tests.laws.test_expert_laws import MIXTURE, with_experts

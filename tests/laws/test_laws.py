@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 import dse
 from dse import types
-from dse.designs import catalog
-from dse.designs.leaves import replace
+from dse.designs import catalog, replace
 from dse.doors.evaluation import evaluate
 from dse.model.work.parameters import layer_parameters
 from dse.types import Infeasible, Metrics, OperatorKind

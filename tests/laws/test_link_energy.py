@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.designs.leaves import replace
+from dse.designs import replace
 from tests.designs import designs, make_design
 from tests.oracles import links
 from tests.programs import metrics_of

@@ -4,9 +4,8 @@ import dataclasses
 
 import pytest
 
-from dse.model.layout import lay_out
+from dse.model import lay_out, training_work
 from dse.model.work.state import state_bytes
-from dse.model.work.training import training_work
 from dse.types import Infeasible, Scope, Sharding
 from tests.designs import SCALE_OUT, SOFTWARE, SYSTEM, WORKLOAD, make_design
 from tests.programs import metrics_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs.leaves import leaf, leaves_of, replace
+from dse.designs import leaf, leaves_of, replace
 from dse.designs.records import OPTIONAL
 from dse.types import Metrics, ServingMetrics
 from tests.programs import metrics_of, served

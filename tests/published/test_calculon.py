@@ -13,7 +13,7 @@ from docs.make.accuracy.calculon import calculon_section, spearman
 from docs.make.accuracy.page import page
 from dse.measured import Prediction, predict_cases, read_cases
 from dse.measured.comparison import compare
-from dse.model.layout import lay_out
+from dse.model import lay_out
 from dse.model.work import parameters
 from tests.designs import work_of
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from docs.make.energy.savings import CHIPS, savings
-from dse.designs.leaves import replace
+from dse.designs import replace
 from dse.measured.comparison import compare
 from dse.measured.energy import CLOCKS_HZ, LOOPS, decoder_layer, least_energy_figures
 from dse.measured.prediction import evaluate_many

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from docs.make.accuracy.decisions import LLAMA, llama
-from dse.designs.leaves import replace
+from dse.designs import replace
 from dse.types import Infeasible
 from tests.programs import metrics_of
 

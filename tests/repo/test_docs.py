@@ -12,12 +12,10 @@ import dse
 from docs.make import cost
 from docs.make.energy.page import clock_range
 from docs.make.markdown import fill, linked
-from dse.designs import catalog
+from dse.designs import all_leaves, catalog, leaf_path
 from dse.designs.catalog.schema import SCHEMAS, TableField
 from dse.designs.catalog.value import CONFIDENCES
-from dse.designs.leaves import all_leaves, leaf_path
-from dse.doors.study_serving import SERVING
-from dse.doors.study_training import TRAINING
+from dse.doors import SERVING, TRAINING
 from dse.io import toml
 from dse.optimizers import plan as plan_search
 from dse.spec import output, pools, search, space, sweep

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 import dse
-from dse.io.distribution import NAME, install_extra, is_released
+from dse.io import install_extra
+from dse.io.distribution import NAME, is_released
 from tests.release import MOST
 
 ROOT = Path(__file__).parents[2]

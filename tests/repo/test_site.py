@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import dse
-from dse.io.distribution import install_extra
+from dse.io import install_extra
 from tests.pages import PAGES
 from tests.unit.lab.page.conftest import browser  # noqa: F401  fixture
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from dse.io.distribution import NAME, install_extra
+from dse.io import install_extra
+from dse.io.distribution import NAME
 from tests.pages import ROOT, Command, blocks, commands, missing
 
 pytestmark = pytest.mark.slow

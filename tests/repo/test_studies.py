@@ -59,7 +59,7 @@ def test_a_value_outside_its_bounds_differs_and_an_identity_stays_one():
 def test_commands_of_designs_build_them(command):
     """What ``--claim`` prints is a ``dse evaluate`` whose every name is known."""
     from dse.cli.evaluate import design_of
-    from dse.doors.studies import STUDIES
+    from dse.doors import STUDIES
     from tests.repo.test_pages import parsed
 
     _, options = parsed(tuple(shlex.split(command)[1:]))

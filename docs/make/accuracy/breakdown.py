@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 
 from docs.make.markdown import filed, percent
-from dse.io.quantities import counted
+from dse.io import counted
 from dse.measured.comparison import Comparison, is_timed, summary
 
 #: Rows told one by one.

@@ -12,9 +12,8 @@ from docs.make.markdown import filed, percent
 from dse import types
 from dse.designs import catalog
 from dse.measured.comparison import Comparison
+from dse.model import Route, generated
 from dse.model.machine import collectives
-from dse.model.machine.routes import Route
-from dse.model.machine.technology import generated
 from dse.types import Collective, Design, Group
 
 _ABOUT = """\

@@ -10,7 +10,7 @@ import dse
 from calibration.power import FittedChip
 from docs.make.energy.savings import training
 from docs.make.markdown import percent, table
-from dse.designs.leaves import leaf, replace
+from dse.designs import leaf, replace
 from dse.measured.prediction import evaluate_many
 
 _LIMIT, _TDP = (f"system.accelerator.power.{name}" for name in ("limit", "tdp"))

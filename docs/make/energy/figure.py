@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibration.power import FittedChip
-from dse.designs.leaves import leaf
+from dse.designs import leaf
 from dse.measured.energy import CLOCKS_HZ
 from dse.measured.prediction import evaluate_many
 from dse.views.plot import style

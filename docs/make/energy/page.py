@@ -10,7 +10,7 @@ import numpy as np
 from calibration.power import CHIPS, FittedChip
 from docs.make.energy.figure import draw
 from docs.make.markdown import document, filed, percent, publish, table
-from dse.designs.leaves import leaf, replace
+from dse.designs import leaf, replace
 from dse.measured.energy import CLOCK, CLOCKS_HZ, decoder_layer, least_energy_figures, relative_figures
 from dse.measured.prediction import evaluate_many
 from dse.types import Power, field_metadata

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from docs.make.markdown import table
-from dse.designs.composing import design
+from dse.designs import design
 from dse.doors.evaluation import evaluate
 from dse.types import Metrics
 

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from docs.make.markdown import filed, percent
-from dse.designs.composing import design
-from dse.designs.leaves import leaf, replace
+from dse.designs import design, leaf, replace
 from dse.measured.energy import CLOCK
 from dse.measured.prediction import evaluate_many
 from dse.types import Design

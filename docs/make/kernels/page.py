@@ -13,9 +13,9 @@ from docs.make.markdown import document, filed, percent, table
 from dse import types
 from dse.designs import catalog
 from dse.measured.kernels import PLATFORMS, POWER, Kernel, predict
+from dse.model import Route
 from dse.model.links import reach_in
 from dse.model.machine.collectives import all_reduce
-from dse.model.machine.routes import Route
 from dse.types import Collective, Group, Precision
 
 #: Measured seconds from which a GEMM counts as a long one.

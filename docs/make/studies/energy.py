@@ -12,8 +12,7 @@ import dse
 from docs.make.energy.runs import MWH, RUNS, modelled
 from docs.make.studies.claim import IDENTITY, LAW, NOT_CHECKED, SETTING, Claim, about, least
 from docs.make.technology import operations, residuals
-from dse.designs import catalog
-from dse.designs.leaves import replace
+from dse.designs import catalog, replace
 from dse.measured.energy import CLOCK, CLOCKS_HZ, LOOPS, decoder_layer, least_energy_figures
 from dse.measured.prediction import evaluate_many
 from dse.model.machine.technology import cooling, generate

@@ -9,7 +9,7 @@ import dse
 from benchmarks.serving import peers, systems
 from docs.make.serving_power import headroom
 from docs.make.studies.claim import IDENTITY, LAW, SETTING, Claim, about, least, most
-from dse.designs.leaves import leaf, replace
+from dse.designs import leaf, replace
 from dse.fleet.pools import match
 
 

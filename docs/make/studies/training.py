@@ -15,14 +15,12 @@ import dse
 from docs.make.ablation import ABLATIONS
 from docs.make.accuracy.claims import CLAIMS
 from docs.make.studies.claim import IDENTITY, LAW, NOT_CHECKED, SETTING, Case, Claim, about, least, most
-from dse.designs import catalog
-from dse.designs.leaves import leaf, replace
+from dse.designs import catalog, leaf, replace
 from dse.measured.comparison import Comparison, compare
 from dse.measured.prediction import evaluate_many
+from dse.model import lay_out, training_work
 from dse.model.accounts.failures import relative_slowdown
-from dse.model.layout import lay_out
 from dse.model.steps.training import StepTime
-from dse.model.work.training import training_work
 from dse.types import Accelerator, Design, LogicNode, MemoryTechnology, MessageKind, Reliability, Scope
 from dse.views.trace.step import schedule_step
 

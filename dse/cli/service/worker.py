@@ -188,7 +188,7 @@ class WorkerPool:
 
 def _serve(pipe: Connection) -> None:
     """Answer requests until the other end of the pipe is closed."""
-    from dse.io.environment import fuse_outputs
+    from dse.io import fuse_outputs
 
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource

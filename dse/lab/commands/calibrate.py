@@ -143,7 +143,7 @@ def _fit_stack(cases: list[Path], folder: Path, name: str, catalog: Path | None,
 
 def _change_cells(path: str, *numbers: float) -> list[str]:
     """Return the cells of a parameter: values and spreads before and after."""
-    from dse.designs.leaves import all_leaves
+    from dse.designs import all_leaves
 
     old_value, new_value, *spreads = numbers
     units = all_leaves()[path]["units"] if path in all_leaves() else "1"
@@ -152,7 +152,7 @@ def _change_cells(path: str, *numbers: float) -> list[str]:
 
 def _name(path: str) -> str:
     """Return the short name of a leaf, or the last part of another path."""
-    from dse.designs.leaves import all_leaves, short_name
+    from dse.designs import all_leaves, short_name
 
     return short_name(path) if path in all_leaves() else path.rpartition(".")[2]
 

@@ -49,7 +49,7 @@ def diagnose(
     ranks of a stage show which of them is slow. Then the changes of mapping or options that shorten the step most, with
     the 80 % interval of their gains. Exit status 1 when no step is predicted.
     """
-    from dse.io.outputs import check_output
+    from dse.io import check_output
     from dse.lab import evidence
     from dse.measured import Skip, read_cases
 
@@ -95,7 +95,7 @@ def diagnose(
 
 def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path], force: bool) -> None:
     """Raise an InputError where a file must not be written, or figures cannot be drawn."""
-    from dse.io.outputs import check_output
+    from dse.io import check_output
 
     if output is not None:
         from dse.views.figures import missing_requirement
@@ -280,7 +280,7 @@ def _short_kernel_name(name: str) -> str:
 
 def _print_advice(diagnosis: Diagnosis, advice: Advice) -> None:
     """Print the changes that shorten the step most."""
-    from dse.designs.leaves import leaf_path
+    from dse.designs import leaf_path
     from dse.lab.evidence import leaf_text
 
     def settings_text(values: dict[str, float]) -> str:

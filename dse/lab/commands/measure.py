@@ -52,8 +52,7 @@ def measure(
     as the machine. Each is printed with the line that measures it and the row of the table that dse calibrate --add
     reads back. Exit status 1 where no measurement lowers the loss.
     """
-    from dse.designs import catalog
-    from dse.designs.calibrated import accelerator_of
+    from dse.designs import accelerator_of, catalog
     from dse.lab.decide import Belief, Machine, measurement_offer, measurement_order
 
     study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)

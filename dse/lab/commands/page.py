@@ -92,9 +92,8 @@ def _start(
 ) -> Start:
     """Build the design of the options, with the words that evaluate it."""
     from dse.cli.evaluate import design_of
-    from dse.designs.calibrated import accelerator_of
-    from dse.designs.leaves import short_name
-    from dse.doors.studies import STUDIES
+    from dse.designs import accelerator_of, short_name
+    from dse.doors import STUDIES
     from dse.lab.page import CatalogNames, Start, value_text
 
     study = STUDIES["serving" if serving else "training"]
@@ -110,8 +109,7 @@ def _start(
 
 def write(results: Path | None, start: Start | None, live: bool, points: int, path: Path, force: bool) -> None:
     """Write a page and print its path and size."""
-    from dse.io import outputs
-    from dse.io.quantities import counted
+    from dse.io import counted, outputs
     from dse.lab import page as pages
 
     if path.suffix.lower() != _ENDING:

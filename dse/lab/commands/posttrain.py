@@ -71,7 +71,7 @@ def posttrain(
     (colocated), two pools in turn (split), two pools at once with weights of a bounded staleness (async).
     """
     from dse.designs import catalog
-    from dse.io.outputs import check_output, replacing
+    from dse.io import check_output, replacing
     from dse.lab.rl import RlDemand, plan_rl
 
     if output and output.suffix.lower() != ".nc":
@@ -121,7 +121,7 @@ def posttrain(
 
 def _parse_settings(settings: list[str] | None, option: str, kind: str) -> dict[str, Any]:
     """Parse a pool's settings to name → value, whole numbers as integers."""
-    from dse.doors.studies import STUDIES
+    from dse.doors import STUDIES
 
     values = settings_of(settings, STUDIES[kind], option, "state it by --rollout")
     return {

@@ -77,8 +77,7 @@ def simulate(
     percentiles of latency, throughput, and use of engine and cache, with those of the closed forms.
     """
     from dse.designs.calibrated import range_note
-    from dse.doors.scalars import serve
-    from dse.doors.study_serving import SERVING
+    from dse.doors import SERVING, serve
     from dse.lab.simulator import files, statistics
     from dse.lab.simulator import simulate as run
 
@@ -164,7 +163,7 @@ def _read_trace(path: Path, request: EvaluateRequest, count: int | None) -> tupl
 
 def _memory_error(design: Design, closed_form: dict[str, float]) -> InputError | None:
     """Return the InputError of a design without memory for a cache, or None for others."""
-    from dse.doors.study_serving import SERVING
+    from dse.doors import SERVING
 
     if not int(closed_form["infeasible_reason"]) & int(SERVING.memory_reasons):
         return None
@@ -204,7 +203,7 @@ def _overload(figures: dict[str, Any], closed_form: dict[str, float]) -> str:
 
 def _check_outputs(output: Path | None, timeline: Path | None, trace: Path | None, force: bool) -> None:
     """Raise an InputError for files that must not be written, before anything is computed."""
-    from dse.io.outputs import check_output
+    from dse.io import check_output
     from dse.lab.simulator import files
 
     if output:

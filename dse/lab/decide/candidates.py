@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.designs.leaves import leaf, replace
-from dse.doors.study import Study
-from dse.io.quantities import counted
+from dse.designs import leaf, replace
+from dse.doors import Study
+from dse.io import counted
 from dse.lab.decide.worth import MeasurementCandidate
 from dse.measured.decisions.evidence import RUN_DEVIATION
 from dse.measured.uncertainty.kernel_times import MODEL_ERROR, collective_time, kernel_time, perturbed_times
 from dse.measured.uncertainty.posterior import Choice, Posterior, posterior
 from dse.measured.uncertainty.spreads import Spreads
-from dse.model.machine.technology import generated
+from dse.model import generated
 from dse.tools import TOOLS, launch, measuring
 from dse.tools.runs import stack_tool
 from dse.types import (
@@ -364,7 +364,7 @@ def _number_text(value: Any) -> str:
 
 
 def _choice_text(path: str, design: Design) -> str:
-    from dse.designs.leaves import all_leaves
+    from dse.designs import all_leaves
 
     enum = all_leaves()[path]["enum"]
     return choice_name(enum(int(leaf(design, path)))).replace("-", "_")

@@ -126,9 +126,9 @@ def measurement_value(belief: Belief, candidate: MeasurementCandidate) -> float:
         The difference of the expected losses, in logarithms; 0 or more.
 
     >>> belief = Belief(np.zeros(2), np.eye(2), ["a", "b"], np.eye(2), np.zeros(2))
-    >>> round(measurement_value(belief, Candidate("of a", "run", {"a": 1.0}, 0.0, 1.0)), 2)
+    >>> round(measurement_value(belief, MeasurementCandidate("of a", "run", {"a": 1.0}, 0.0, 1.0)), 2)
     0.4
-    >>> measurement_value(belief, Candidate("of both", "run", {"a": 1.0, "b": 1.0}, 0.0, 1.0))
+    >>> measurement_value(belief, MeasurementCandidate("of both", "run", {"a": 1.0, "b": 1.0}, 0.0, 1.0))
     0.0
     """
     slope = belief.slope(candidate)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.designs.leaves import all_leaves, leaf, leaves_of, replace, short_name
-from dse.doors.study_training import TRAINING
+from dse.designs import all_leaves, leaf, leaves_of, replace, short_name
+from dse.doors import TRAINING
 from dse.errors import InputError
 from dse.measured import evaluate_many
 from dse.measured.uncertainty.posterior import Choice, posterior

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dse.designs.calibrated import accelerator_of
+from dse.designs import accelerator_of
 from dse.errors import InputError
-from dse.io import chrome_trace
+from dse.io import chrome_trace, counted
 from dse.io.chrome_trace import MICROSECONDS
-from dse.io.quantities import counted
 from dse.types import Design, Scope
 from dse.views.trace import (
     FORWARD,

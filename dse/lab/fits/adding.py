@@ -23,11 +23,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import tomlkit
 
-from dse.designs import catalog
+from dse.designs import all_leaves, catalog, design, leaf
 from dse.designs.catalog.filling import LEVEL_SCALED
 from dse.designs.catalog.load import FOLDERS
-from dse.designs.composing import design
-from dse.designs.leaves import all_leaves, leaf
 from dse.errors import InputError
 from dse.io import outputs
 from dse.lab.fits import writing
@@ -39,8 +37,7 @@ from dse.measured.uncertainty.kernel_times import MODEL_ERROR, collective_time, 
 from dse.measured.uncertainty.posterior import Choice, posterior, shared_key
 from dse.measured.uncertainty.rows import choice_of
 from dse.measured.uncertainty.spreads import Factor, Spreads, present_spreads, spreads_of, total_deviation
-from dse.model.formats import operand_bytes
-from dse.model.work.operators import matmul_work
+from dse.model import matmul_work, operand_bytes
 from dse.types import Design, Element, MessageKind, OperatorKind
 
 #: A leaf is written where its spread narrows by more than this share, or its value moves by this share of the spread.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from dse.designs.leaves import leaf, replace
+from dse.designs import leaf, replace
 from dse.lab.fits.fit import Fit, FitProblem, Parameter, cross_validation_errors, folds
 from dse.lab.fits.step_rows import StepModel, StepRows
 from dse.measured import Case, Comparison, Lookup, evaluate_many, predict_cases, rules

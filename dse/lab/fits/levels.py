@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from dse.designs import catalog
-from dse.io.quantities import counted
+from dse.io import counted
 from dse.lab.fits import writing
 from dse.lab.fits.fit import Fit, Parameter
 from dse.lab.fits.step_priors import is_levelled

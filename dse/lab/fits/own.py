@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tomlkit
 
-from dse.designs import catalog
+from dse.designs import all_leaves, catalog, leaf
 from dse.designs.catalog.filling import LEVEL_SCALED
 from dse.designs.catalog.load import FOLDERS
-from dse.designs.leaves import all_leaves, leaf
 from dse.errors import InputError
 from dse.io import outputs
 from dse.lab.fits import ranges, writing

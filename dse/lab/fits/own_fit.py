@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.designs import leaf
 from dse.designs.catalog.filling import LEVEL_SCALED
-from dse.designs.leaves import leaf
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.lab.fits.fit import curvature, posterior
 from dse.lab.fits.step_priors import PARAMETERS
 from dse.measured import KINDS, TRACE_PARTS, Comparison, Lookup

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dse.designs import catalog
+from dse.designs import catalog, leaf
 from dse.designs.calibrated import QUANTITIES, TRAINING_QUANTITIES
-from dse.designs.leaves import leaf
 from dse.lab.fits import writing
 from dse.lab.fits.step_priors import fitted_as
 from dse.measured import Lookup, Skip, accelerator_of, complete, read_cases
-from dse.model.work.parameters import main_model, parameter_count
+from dse.model import main_model, parameter_count
 from dse.types import Design, Workload
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.designs import catalog
 from dse.errors import InputError
-from dse.io.quantities import counted
+from dse.io import counted
 from dse.lab.fits import experts, residuals, writing
 from dse.lab.fits.step_priors import (
     FAMILY_SPREADS,

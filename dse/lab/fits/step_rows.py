@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.designs.leaves import leaf, leaf_path, replace
-from dse.doors import recording
-from dse.doors.equations import Equations
+from dse.designs import leaf, leaf_path, replace
+from dse.doors import Equations, recording
 from dse.doors.evaluation import evaluate
 from dse.doors.scalars.operations import lower_equations
 from dse.errors import InputError

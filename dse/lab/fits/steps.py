@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.designs.leaves import replace
+from dse.designs import replace
 from dse.errors import InputError
-from dse.io.quantities import counted
+from dse.io import counted
 from dse.lab.fits import experts, residuals
 from dse.lab.fits.fit import MAX_SPREAD_RATIO, FitProblem, folds, posterior
 from dse.lab.fits.step_priors import (

@@ -16,8 +16,8 @@ import tomlkit
 
 from dse.designs.catalog.load import FOLDERS
 from dse.errors import InputError
-from dse.io import outputs
-from dse.io.files import MARK, atomic_file
+from dse.io import atomic_file, outputs
+from dse.io.files import MARK
 
 #: SI unit → its size in the unit of the catalogue, and that unit.
 _UNITS = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dse.designs.leaves import all_leaves, leaf, leaves_of, replace
+from dse.designs import all_leaves, leaf, leaves_of, replace
 from dse.designs.records import OF_MONEY
 from dse.errors import InputError
 from dse.lab.page.lines import Lines

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import dse
-from dse.designs.leaves import all_leaves, leaf_value
+from dse.designs import all_leaves, leaf_value
 from dse.errors import InputError
 from dse.lab.page.lines import Lines
 from dse.lab.page.parts import parts_of

@@ -16,19 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import tomlkit
 
+from dse.designs import all_leaves, design, leaf_path, leaf_value, short_name
 from dse.designs.catalog import default_software
-from dse.designs.composing import design
-from dse.designs.leaves import all_leaves, leaf_path, leaf_value, short_name
 from dse.designs.records import N_DEVICES, OF_MONEY
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.errors import InputError
-from dse.io import toml
-from dse.io.quantities import setting
+from dse.io import setting, toml
 from dse.lab.page.table import Column, DesignTable
-from dse.spec.axes import Axis
+from dse.spec import Axis
 from dse.spec.space import ANY_OPTION
+from dse.sweep import Grid
 from dse.sweep.grid import compose, structures
-from dse.sweep.grid.grid import Grid, variable_name
+from dse.sweep.grid.grid import variable_name
 from dse.sweep.results.labels import labels
 from dse.sweep.results.rebuilding import indices_at, labels_at
 from dse.tools import TOOLS

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dse
-from dse.designs import catalog
-from dse.designs.leaves import all_leaves, leaf, leaves_of, short_name
+from dse.designs import all_leaves, catalog, leaf, leaves_of, short_name
 from dse.designs.records import LOAD, N_DEVICES, REQUEST_RATE
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.io.quantities import DISPLAY_UNITS, capacity_scale, scale
 from dse.lab.page.parts import parts_of
 from dse.lab.page.program import LiveModel, model_of

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.doors.scalars import ScalarFunction
+from dse.doors import ScalarFunction, Study
 from dse.doors.scalars.operations import Operations, live_operations
-from dse.doors.study import Study
 from dse.errors import InputError
 from dse.types import Design, Scalar
 from dse.views.explanation import design_numbers

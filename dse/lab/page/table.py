@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dse.errors import InputError
-from dse.io.quantities import counted, counted_units, scale, setting
+from dse.io import counted, setting
+from dse.io.quantities import counted_units, scale
 from dse.spec import search, sweep
 from dse.spec.space import CATALOGUE_KEYS
 from dse.sweep.results.layout import are_designs
@@ -21,9 +22,9 @@ from dse.views.plot.ranking import expression_values
 if TYPE_CHECKING:
     import xarray as xr
 
-    from dse.doors.study import Study
+    from dse.doors import Study
+    from dse.spec import SweepSpec
     from dse.spec.search import Interval
-    from dse.spec.sweep import SweepSpec
 
 #: Coordinates that are indices of designs.
 _NUMBERS = {"mapping", "design", "index", "searcher", "seed"}

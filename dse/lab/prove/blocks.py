@@ -16,8 +16,8 @@ import numpy as np
 from dse.lab.prove import forms
 from dse.lab.prove.staged import StagedOperations, stage_operations
 from dse.spec.search import Interval
+from dse.sweep import Grid
 from dse.sweep.engine.point import Program
-from dse.sweep.grid.grid import Grid
 
 #: Cells of a continuous axis.
 CELLS = 1 << 30

@@ -18,10 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.errors import InputError
-from dse.io import outputs
-from dse.io.files import atomic_file, is_sealed, seal
-from dse.io.interruption import reporting
-from dse.io.quantities import counted, quantity
+from dse.io import atomic_file, counted, outputs, quantity, reporting
+from dse.io.files import is_sealed, seal
 from dse.lab.prove.blocks import CELLS, BlockEvaluator, sorted_mappings
 from dse.lab.prove.branch import (
     BOUNDED,

@@ -16,9 +16,9 @@ import numpy as np
 
 from dse.doors.scalars.operations import Operation, Operations, equal_input, live_operations, numpy_function
 from dse.errors import InputError
+from dse.sweep import Grid
 from dse.sweep.engine.numpy_backend import operations_of
 from dse.sweep.engine.point import Program
-from dse.sweep.grid.grid import Grid
 
 #: Mappings at once where what they decide is computed.
 _BATCH = 8192

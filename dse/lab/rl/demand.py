@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from dse.designs import catalog
 from dse.designs.calibrated import ENGINES
 from dse.errors import InputError, unknown_name
-from dse.io.quantities import counted
+from dse.io import counted
 from dse.lab.rl.step import GRPO, PPO
 from dse.spec.document import option_text
 

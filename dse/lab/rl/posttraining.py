@@ -20,7 +20,7 @@ import xarray as xr
 from dse.designs import catalog
 from dse.errors import InputError
 from dse.fleet import only_launched
-from dse.io.quantities import counted
+from dse.io import counted
 from dse.lab.rl.demand import RlDemand, check_demand
 from dse.lab.rl.step import (
     PPO,

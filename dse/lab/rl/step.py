@@ -30,8 +30,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
-from dse.doors.scalars import ScalarFunction
-from dse.model.work.batch import Batch
+from dse.doors import ScalarFunction
+from dse.model import Batch
 from dse.types import Design, Scalar, Serving
 
 #: Levels of the drain, and bisections of an inverse.
@@ -292,7 +292,7 @@ def _forward_pass(design: Design) -> tuple[Any, None]:
 
 def _step(design: Design, batch: Batch) -> tuple[Any, None]:
     """Return the seconds of an engine step."""
-    from dse.doors.serving import step_time
+    from dse.doors import step_time
 
     return step_time(design, batch), None
 

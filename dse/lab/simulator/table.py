@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.doors.scalars import ScalarFunction
-from dse.model.work.batch import Batch
+from dse.doors import ScalarFunction
+from dse.model import Batch
 from dse.types import Design
 
 #: Values of an axis per factor of 2, up to where every whole number is one.
@@ -108,7 +108,7 @@ def _axis(largest: int, first: int) -> list[float]:
 
 def _step(design: Design, batch: Batch) -> tuple[Any, None]:
     """Return the seconds of an engine step."""
-    from dse.doors.serving import step_time
+    from dse.doors import step_time
 
     return step_time(design, batch), None
 

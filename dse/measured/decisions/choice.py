@@ -15,15 +15,14 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.measured.decisions.evidence import Evidence, condition
 from dse.measured.decisions.scenarios import Scenario, add_base, apply_scenario
 from dse.measured.prediction import evaluate_many
 from dse.measured.uncertainty.intervals import has_interval
 from dse.measured.uncertainty.parts import MetricInterval, interval, quantile
 from dse.measured.uncertainty.posterior import DRAWS, Choice, Posterior, posterior, posteriors
-from dse.model.accounts.feasibility import fits_probability
-from dse.model.machine.technology import generated
+from dse.model import fits_probability, generated
 from dse.sweep.results.summary import named_designs
 from dse.types import Design
 

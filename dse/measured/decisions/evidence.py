@@ -19,7 +19,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.errors import InputError
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import Comparison, compare_predictions, step_time

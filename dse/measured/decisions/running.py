@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse.spec.sweep import SweepSpec
-from dse.sweep.grid.grid import Grid
-from dse.sweep.progress import Progress
-from dse.sweep.run import execute
+from dse.spec import SweepSpec
+from dse.sweep import Grid, Progress, execute
 
 if TYPE_CHECKING:
     import numpy as np

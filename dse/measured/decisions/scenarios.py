@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.designs import catalog
-from dse.designs.leaves import all_leaves, leaf, leaf_path, replace
-from dse.doors.study import Study
+from dse.designs import all_leaves, catalog, leaf, leaf_path, replace
+from dse.doors import Study
 from dse.errors import InputError
 from dse.io import inputs, toml
 from dse.measured.prediction import evaluate_many
@@ -63,7 +62,7 @@ def parse_scenarios(text: str) -> list[Scenario]:
     Raises:
         InputError: for text that is neither.
 
-    >>> parsed("dear: made.price=+30 %")
+    >>> parse_scenarios("dear: made.price=+30 %")
     [Scenario(name='dear', values={'made.price': '+30 %'}, weight=1.0)]
     """
     if text.endswith(".toml"):

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dse.doors.study import Study
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING, Study
 from dse.measured.kernels.formulas import FORMULAS, device_of, predict, times_or_powers
 from dse.measured.kernels.kernel import METRICS, POWER, TIME, Kernel
 from dse.measured.kernels.platforms import PLATFORMS

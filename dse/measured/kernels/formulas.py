@@ -18,7 +18,7 @@ from dse.measured.kernels.exchanges import ExchangeKernels, exchange_kernels
 from dse.measured.kernels.kernel import Kernel
 from dse.measured.kernels.platforms import platform
 from dse.measured.table import Skip
-from dse.model.formats import operand_bytes
+from dse.model import matmul_work, operand_bytes
 from dse.model.links import reach_in
 from dse.model.machine import kernel_power
 from dse.model.machine.attention_kernels import AttentionKernel, attention_time
@@ -27,7 +27,7 @@ from dse.model.machine.exchange_kernels import exchange_time, low_latency_time
 from dse.model.machine.gemm_kernels import Gemm, gemm_time
 from dse.model.machine.rates import unsupported
 from dse.model.machine.roofline import elementwise_time
-from dse.model.work.operators import SOFTMAX, matmul_work
+from dse.model.work.operators import SOFTMAX
 from dse.types import Accelerator, Element, Group, Scalar, System
 
 

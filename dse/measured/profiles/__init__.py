@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dse.designs import calibrated, catalog
-from dse.designs.leaves import leaf_path
+from dse.designs import calibrated, catalog, leaf_path
 from dse.errors import InputError, unknown_name
 from dse.measured.columns import SERVING_COLUMNS, STEP_COLUMNS
 from dse.measured.profiles import (

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.designs import catalog
+from dse.designs import all_leaves, catalog, leaf, replace
 from dse.designs.catalog.load import parse
-from dse.designs.leaves import all_leaves, leaf, replace
 from dse.designs.records import MANUFACTURE
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.measured.prediction import evaluate_batch, evaluate_many, group_by_structure
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.distance import Levels

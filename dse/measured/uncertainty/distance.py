@@ -103,7 +103,7 @@ def model_family(model: str) -> str:
     Args:
         model: its name.
 
-    >>> family_of("Llama-3-70B"), family_of("Qwen/Qwen3-8B")
+    >>> model_family("Llama-3-70B"), model_family("Qwen/Qwen3-8B")
     ('llama', 'qwen')
     """
     first_word = re.match(r"[a-z]+", model.rpartition("/")[2].lower().removeprefix("meta-"))

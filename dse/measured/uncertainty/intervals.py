@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from dse.doors.study import Study
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING, Study
 from dse.measured.uncertainty import bills
 from dse.measured.uncertainty.parts import MetricInterval, figure_of, interval
 from dse.measured.uncertainty.posterior import Choice, posteriors

@@ -12,12 +12,11 @@ from dse.measured.prediction import group_by_structure
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.parts import Uncertainty
 from dse.measured.uncertainty.spreads import Spreads, total_deviation
+from dse.model import Route, generated
 from dse.model.links import reach_in
 from dse.model.machine import collectives
 from dse.model.machine.rates import rates_of
 from dse.model.machine.roofline import isolated_time
-from dse.model.machine.routes import Route
-from dse.model.machine.technology import generated
 from dse.model.serving.kernels import isolated_rates
 from dse.types import Collective, Design, Group, MessageKind, OperatorKind, Scalar, System, Work
 

@@ -24,10 +24,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.designs import catalog
-from dse.designs.leaves import all_leaves, leaf, leaves, replace
-from dse.doors.study import Study
-from dse.doors.study_training import TRAINING
+from dse.designs import all_leaves, catalog, leaf, replace
+from dse.designs.leaves import leaves
+from dse.doors import TRAINING, Study
 from dse.measured.uncertainty import distance
 from dse.measured.uncertainty.distance import Levels
 from dse.types import Design

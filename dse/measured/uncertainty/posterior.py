@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.measured.uncertainty import bills, distance
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.parts import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.measured.kinds import KINDS
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import Prediction

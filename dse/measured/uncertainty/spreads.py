@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dse.designs import catalog
+from dse.designs import all_leaves, catalog, leaf, leaves_of
 from dse.designs.catalog.entries import Entry, file_entry
 from dse.designs.catalog.unverified import UNVERIFIED
-from dse.designs.leaves import all_leaves, leaf, leaves_of
 from dse.measured.uncertainty import distance
 from dse.types import MEASURED_ALONE, SHARED_KERNEL_LEAVES, Design
 

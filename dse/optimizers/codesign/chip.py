@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.designs.leaves import all_leaves, replace, short_name
-from dse.model.machine.technology import memory_units
+from dse.designs import all_leaves, replace, short_name
+from dse.model import memory_units
 from dse.optimizers.codesign import descent
 from dse.optimizers.codesign.descent import DescentProblem, MachineElasticity, Trace, objective_at
 from dse.optimizers.codesign.hardware import MEMORY_AREA, STACKS, Coordinates, Hardware

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dse.designs.leaves import replace
+from dse.designs import replace
 from dse.designs.records import CHIP, MANUFACTURE
 from dse.model.money.device import bill
 from dse.types import Accelerator, Scalar

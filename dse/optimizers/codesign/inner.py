@@ -16,16 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dse.designs.leaves import leaf, replace
-from dse.doors import recording
-from dse.doors.equations import Equations
-from dse.doors.scalars import ScalarFunction
+from dse.designs import leaf, replace
+from dse.doors import Equations, ScalarFunction, recording
 from dse.io.files import search_digest
-from dse.model.machine.technology import generated
+from dse.model import generated
+from dse.sweep import Grid
 from dse.sweep.engine.gradients import Gradient
 from dse.sweep.engine.point import Program, evaluate_point
 from dse.sweep.engine.programs import persistent_jit
-from dse.sweep.grid.grid import Grid
 from dse.types import Design, Scalar
 
 #: Evaluations of the model that a value with its gradient takes the time of (docs/benchmarks.md).

@@ -10,17 +10,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from dse.designs import catalog
-from dse.designs.leaves import leaf, replace, short_name
+from dse.designs import catalog, leaf, replace, short_name
 from dse.designs.records import CHIP, LINKS, MANUFACTURE, OPTIONAL, PACKAGE, PODS
 from dse.errors import InputError
 from dse.optimizers.codesign.descent import DescentProblem, DescentSchedule
 from dse.optimizers.codesign.hardware import STACKS, Hardware, Leaves
 from dse.optimizers.codesign.inner import InnerProblem
+from dse.spec import SearchSpec
 from dse.spec.codesign import DESCENT, SECTION
 from dse.spec.continuous import DEVICE_COST, Interval, Limit, hardware_path
-from dse.spec.search import SearchSpec
-from dse.sweep.grid.grid import Grid
+from dse.sweep import Grid
 from dse.types import Accelerator, Manufacture
 from dse.types.paths import build as built
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dse.errors import InputError
-from dse.io.distribution import install_extra
+from dse.io import install_extra
 from dse.optimizers.methods.base import Method
 from dse.optimizers.space import Space
 

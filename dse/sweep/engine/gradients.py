@@ -23,16 +23,13 @@ import numpy as np
 from jax import Array, lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from dse.designs.leaves import leaf, leaf_path, leaves_of, replace
-from dse.doors import recording
-from dse.doors.folding import fold
-from dse.doors.scalars import ScalarFunction
+from dse.designs import leaf, leaf_path, leaves_of, replace
+from dse.doors import STUDIES, ScalarFunction, Study, fold, recording
 from dse.doors.scalars.operations import Operations
 from dse.doors.scalars.slopes import FLAT, RULES, Rule, backward_steps
-from dse.doors.studies import STUDIES
-from dse.doors.study import Study
 from dse.errors import InputError, unknown_name
-from dse.io.environment import fuse_outputs, processors, reuse_memory
+from dse.io import fuse_outputs
+from dse.io.environment import processors, reuse_memory
 from dse.sweep.engine.programs import FAST, persistent_jit
 from dse.types import Design, Scalar
 

@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.doors.equations import Atom, Equations
+from dse.doors import Equations
+from dse.doors.equations import Atom
 from dse.sweep.engine.options import option_axes
 from dse.sweep.grid.grid import Grid
 

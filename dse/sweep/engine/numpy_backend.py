@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dse.doors.scalars import ScalarFunction
+from dse.doors import ScalarFunction
 from dse.doors.scalars.operations import Operations
 from dse.errors import InputError
 from dse.sweep.engine.nesting import Nest

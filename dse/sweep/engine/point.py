@@ -11,12 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.designs.leaves import replace
-from dse.doors import folding, recording
-from dse.doors.equations import Constant, Equations
-from dse.doors.study import Study
-from dse.spec.expression import Expression
-from dse.spec.sweep import Objective
+from dse.designs import replace
+from dse.doors import Equations, Study, folding, recording
+from dse.doors.equations import Constant
+from dse.spec import Expression, Objective
 from dse.types import Design, Scalar
 
 

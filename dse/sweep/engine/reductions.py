@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.sweep.engine.programs import FAST, persistent_jit
 
 #: Arrays of the device, or of the host where NumPy has computed them.

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dse.doors.equations import Atom, Constant, Equation, Equations
+from dse.doors import Equations
+from dse.doors.equations import Atom, Constant, Equation
 from dse.sweep.engine.nesting import FIRST, OUTER, SECOND, Inner, Nest
 from dse.sweep.engine.point import Program, equations_of
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.designs import calibrated, catalog
+from dse.designs import calibrated, catalog, is_integer, leaf
 from dse.designs.checks import check_load, check_routing, check_tiers
-from dse.designs.leaves import MAX_COUNT, is_integer, leaf, mesh_note, saturation_note
+from dse.designs.leaves import MAX_COUNT, mesh_note, saturation_note
 from dse.designs.records import (
     CAN,
     LOAD,
@@ -32,11 +32,12 @@ from dse.designs.records import (
     tokens_note,
 )
 from dse.errors import InputError
-from dse.model.capabilities import LIMITED, missing_capabilities
-from dse.model.divisibility import COPIES_PATH, EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
-from dse.spec.axes import Axis, Label
+from dse.model import Shape, missing_capabilities
+from dse.model.capabilities import LIMITED
+from dse.model.divisibility import COPIES_PATH, EXPERT_SHAPE_PATHS, SHAPE_PATHS
+from dse.spec import Axis, SweepSpec
+from dse.spec.axes import Label
 from dse.spec.space import CATALOGUE_KEYS
-from dse.spec.sweep import SweepSpec
 from dse.sweep.grid import mappings, structures
 from dse.sweep.grid.degrees import ALL_DEGREES, OPTIONS, MappingSpec
 from dse.sweep.grid.grid import Grid, GridDimension

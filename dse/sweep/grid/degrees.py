@@ -11,12 +11,11 @@ import numpy as np
 
 from dse import types
 from dse.designs.records import N_DEVICES, OF_SERVING, OPTIONAL, PLAIN_EXPERTS, PLAIN_MAPPING
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.errors import InputError
-from dse.io.quantities import counted
-from dse.model import divisibility
-from dse.model.divisibility import Shape
-from dse.spec.axes import Axis
+from dse.io import counted
+from dse.model import Shape, divisibility
+from dse.spec import Axis
 from dse.types.paths import leaves
 
 DEGREES = (

@@ -15,12 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.designs.leaves import leaf, leaves_of
-from dse.io.quantities import counted
-from dse.model.divisibility import Shape
-from dse.spec.axes import Axis, Label
-from dse.spec.expression import Expression
-from dse.spec.sweep import SweepSpec
+from dse.designs import leaf, leaves_of
+from dse.io import counted
+from dse.model import Shape
+from dse.spec import Axis, Expression, SweepSpec
+from dse.spec.axes import Label
 from dse.sweep.grid.degrees import OPTIONS, MappingSpec
 from dse.sweep.grid.mappings import MappingTable
 from dse.types import Design

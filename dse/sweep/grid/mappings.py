@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from dse.doors.study import IdleRule, Study
+from dse.doors import Study
+from dse.doors.study import IdleRule
 from dse.errors import InputError
-from dse.model import divisibility, schedules
-from dse.model.divisibility import Shape
-from dse.spec.expression import Expression
+from dse.model import Shape, divisibility, schedules
+from dse.spec import Expression
 from dse.sweep.grid.degrees import (
     DEGREES,
     N_DEVICES,

@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs import catalog
+from dse.designs import all_leaves, catalog
 from dse.designs.catalog import Values
 from dse.designs.checks import check_chip, check_experts, check_networks, has_experts
 from dse.designs.composing import stack_values
-from dse.designs.leaves import all_leaves
 from dse.designs.records import CHIP, MANUFACTURE
 from dse.errors import InputError
-from dse.spec.axes import Axis, Label
+from dse.spec import Axis, SweepSpec
+from dse.spec.axes import Label
 from dse.spec.space import CATALOGUE_KEYS
-from dse.spec.sweep import SweepSpec
 from dse.types.metrics import CARBON, MONEY
 
 #: The leaf of the scale-up network that its name does not set.

@@ -18,12 +18,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dse.designs.leaves import all_leaves
+from dse.designs import all_leaves
 from dse.designs.records import PLAIN_EXPERTS, RECORDS_ABSENT_AT_ZERO
 from dse.errors import InputError
-from dse.spec.axes import Axis
+from dse.spec import Axis, SweepSpec
 from dse.spec.space import CATALOGUE_KEYS
-from dse.spec.sweep import SweepSpec
 from dse.sweep.grid.degrees import ALL_DEGREES, EXPERT_DEGREES, OPTIONS, check_listed
 from dse.sweep.grid.grid import Grid, GridDimension, Member
 from dse.sweep.grid.mappings import MappingTable

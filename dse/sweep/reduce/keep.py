@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.spec.output import Keep
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, SweepEngine
 from dse.sweep.engine.nesting import Nest

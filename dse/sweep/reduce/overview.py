@@ -16,8 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dse.spec.axes import Axis
-from dse.spec.sweep import Objective
+from dse.spec import Axis, Objective
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.grid.grid import Grid, Member

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs import calibrated
-from dse.designs.leaves import leaf, leaves_of, replace
+from dse.designs import calibrated, leaf, leaves_of, replace
 from dse.designs.records import PLAIN_EXPERTS
 from dse.doors.study import Lookup
-from dse.io.quantities import counted, quantity
+from dse.io import counted, quantity
+from dse.spec import Expression
 from dse.spec.axes import Label
-from dse.spec.expression import Expression
 from dse.sweep.engine.numpy_backend import evaluate_few, merge_structures
 from dse.sweep.engine.point import Program
 from dse.sweep.grid.grid import Grid

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dse.model.machine.technology import clocked, memory_tier, memory_units
+from dse.model import memory_units
+from dse.model.machine.technology import clocked, memory_tier
 from dse.types import Chip
 
 #: Share that counts as the whole, within rounding.

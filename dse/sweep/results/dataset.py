@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from dse.doors.study import Study
+from dse.doors import Study
+from dse.spec import Objective
 from dse.spec.output import Keep
-from dse.spec.sweep import Objective
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.reduce.overview import axes_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs.leaves import all_leaves
-from dse.spec.axes import Axis
+from dse.designs import all_leaves
+from dse.spec import Axis
 from dse.sweep.grid.degrees import ALL_DEGREES
 from dse.sweep.grid.grid import part_label
 from dse.sweep.results.files import Variable

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.designs.leaves import all_leaves
-from dse.doors.studies import study_of_metrics
+from dse.designs import all_leaves
+from dse.doors import study_of_metrics
 from dse.sweep.results.schema import wrong
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from dse.designs import priced
-from dse.designs.calibrated import accelerator_of
+from dse.designs import accelerator_of, priced
 from dse.designs.catalog import UnverifiedConstant
 from dse.designs.records import MANUFACTURE
 from dse.spec.axes import Label

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 import dse
-from dse.designs import catalog
-from dse.designs.leaves import leaf, leaves_of
+from dse.designs import catalog, leaf, leaves_of
 from dse.sweep.grid.grid import Grid
 from dse.sweep.results import prices, schema
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from dse.designs.leaves import replace
-from dse.doors.studies import study_of_metrics
-from dse.doors.study import Study
+from dse.designs import replace
+from dse.doors import Study, study_of_metrics
 from dse.errors import InputError
-from dse.spec.axes import Axis
+from dse.spec import Axis
 from dse.spec.sweep import from_text
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid, variable_name

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs import calibrated
-from dse.designs.leaves import is_of_workload, replace
-from dse.doors.study import Study
+from dse.designs import calibrated, replace
+from dse.designs.leaves import is_of_workload
+from dse.doors import Study
 from dse.errors import InputError
-from dse.io.quantities import counted
+from dse.io import counted
 from dse.spec.axes import Label
 from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.designs.leaves import all_leaves, leaf, short_name
-from dse.spec.axes import Axis, Label
+from dse.designs import all_leaves, leaf, short_name
+from dse.spec import Axis
+from dse.spec.axes import Label
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.results.files import Variable
 from dse.sweep.results.labels import coordinate, labels

@@ -27,7 +27,7 @@ from typing import Any
 import netCDF4
 import numpy as np
 
-from dse.designs.leaves import all_leaves
+from dse.designs import all_leaves
 from dse.errors import InputError
 from dse.io import outputs
 from dse.io.files import is_sealed, seal

@@ -15,7 +15,7 @@ import jax
 
 import dse
 from dse.designs import catalog
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.io.files import code_digest
 from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid

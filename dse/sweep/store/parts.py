@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from dse.errors import InputError
-from dse.io.files import atomic_file, is_sealed, seal, unique_suffix
+from dse.io import atomic_file
+from dse.io.files import is_sealed, seal, unique_suffix
 from dse.io.outputs import link_target
 from dse.sweep.reduce.keep import BlockResult
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs.leaves import all_leaves, short_name
-from dse.doors.study import Study
+from dse.designs import all_leaves, short_name
+from dse.doors import Study
 from dse.errors import InputError
 from dse.spec.space import flat
-from dse.sweep.results.files import open_results
+from dse.sweep import open_results
 from dse.sweep.results.schema import version
 from dse.views.difference.matching import MatchedDesigns, match
 from dse.views.difference.side import Side

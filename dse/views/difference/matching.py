@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.designs.leaves import all_leaves
+from dse.designs import all_leaves
 from dse.types import choice_name
 from dse.views.difference.side import Side
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.doors.studies import study_of_metrics
-from dse.doors.study import Study
+from dse.doors import Study, study_of_metrics
 from dse.errors import InputError
 from dse.io import toml
 from dse.sweep.results.layout import are_designs

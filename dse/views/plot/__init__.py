@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from dse.doors.studies import study_of_metrics
+from dse.doors import study_of_metrics
 from dse.sweep.results.schema import SPECIFICATION
 from dse.views.plot.bounds import bounds
 from dse.views.plot.breakdown import breakdown

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from dse.doors.study import Study
+from dse.doors import Study
 from dse.errors import InputError
 from dse.types import Design
 from dse.views.plot import designs
@@ -119,7 +119,7 @@ def _seconds_by_bound(results: xr.Dataset, rows: np.ndarray, count: int) -> dict
 @functools.cache
 def _bounds_of(study: Study) -> Callable[[Design], Any]:
     """Return the function from a design to its bounds, without compilation, as a figure has few designs."""
-    from dse.doors.scalars import ScalarFunction
+    from dse.doors import ScalarFunction
 
     def bounds_of(design: Design) -> tuple[Any, None]:
         assert study.bounds is not None  # checked by bounds()

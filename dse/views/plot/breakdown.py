@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from dse.io.quantities import GIB, digits, settings
+from dse.io import digits
+from dse.io.quantities import GIB, settings
 from dse.io.quantities import scale as scale_of
 from dse.views.plot import designs
 from dse.views.plot.designs import Columns

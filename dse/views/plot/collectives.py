@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dse.designs import catalog
-from dse.io.quantities import counted
+from dse.io import counted
 from dse.types import Collective, MessageKind, Pods, System
 from dse.views.plot.style import PAGE, freeze_layout, new_figure, series, set_title, style
 
@@ -63,10 +63,10 @@ def bus_bandwidth(system: System, kind: MessageKind, devices: int, sizes: np.nda
     """
     import jax.numpy as jnp
 
+    from dse.model import Route
     from dse.model.groups import exchange_share, in_a_row, ring_share
     from dse.model.links import reach_in
     from dse.model.machine import collectives as timed
-    from dse.model.machine.routes import Route
 
     system, members = dataclasses.replace(system, n_devices=float(devices)), float(devices)
     group = in_a_row(members, 1.0, system.scale_up.domain, reach_in(system, 1.0))

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from dse.doors.studies import study_of_metrics
-from dse.doors.study import Study
+from dse.doors import Study, study_of_metrics
 from dse.errors import InputError
-from dse.io.quantities import setting
+from dse.io import setting
 from dse.sweep.results.schema import cautions
 from dse.views.plot.ranking import flat_values, is_work, ranking
 from dse.views.plot.style import HEADINGS, heading, pair

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from dse.doors.studies import study_of_metrics
+from dse.doors import study_of_metrics
 from dse.errors import InputError
 from dse.io.quantities import scale as scale_of
 from dse.views.plot import designs

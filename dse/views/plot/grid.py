@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from dse.doors.studies import study_of_metrics
-from dse.doors.study import Study
+from dse.doors import Study, study_of_metrics
 from dse.errors import InputError
 from dse.sweep.results.schema import cautions
 from dse.views.plot import designs

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from dse.doors.studies import study_of_metrics
+from dse.doors import study_of_metrics
 from dse.errors import InputError
-from dse.io.quantities import setting
+from dse.io import setting
 from dse.sweep.results.schema import cautions
 from dse.views.plot import designs
 from dse.views.plot.pareto import rate_label

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from dse.io.quantities import seconds
+from dse.io import seconds
 from dse.views.plot.breakdown import sort_by_legend
 from dse.views.plot.grid import Machines, machines, spread_positions
 from dse.views.plot.style import (

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from dse.doors.studies import study_of_metrics
-from dse.io.quantities import GIB, counted, scale, settings
+from dse.doors import study_of_metrics
+from dse.io import counted
+from dse.io.quantities import GIB, scale, settings
 from dse.sweep.reduce.fronts import select_front
 from dse.sweep.results.schema import SPECIFICATION, cautions
 from dse.views.plot import designs
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dse.spec.expression import Expression
+    from dse.spec import Expression
 
 #: Designs of a front that are drawn with their intervals, at most.
 _MOST_INTERVALS = 40

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from dse.designs.leaves import all_leaves, is_of_workload
+from dse.designs import all_leaves
+from dse.designs.leaves import is_of_workload
 from dse.designs.records import PLAIN_EXPERTS
-from dse.doors.studies import study_of_metrics
+from dse.doors import study_of_metrics
 from dse.errors import InputError
 from dse.sweep.results.schema import SPECIFICATION
 from dse.types import choice_name
 
 if TYPE_CHECKING:
-    from dse.spec.expression import Expression
-    from dse.spec.sweep import Objective
+    from dse.spec import Expression, Objective
 
 
 class Ranking(NamedTuple):

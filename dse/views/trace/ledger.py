@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dse.doors.scalars import ScalarFunction
+from dse.doors import ScalarFunction
+from dse.model import lay_out, operate, training_work
 from dse.model.choice import plus, times
-from dse.model.layout import Recomputed, lay_out
+from dse.model.layout import Recomputed
 from dse.model.machine import technology
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.machine.roofline import operator_times, roofline_terms
 from dse.model.steps.layer import routing_time, small_kernels
-from dse.model.steps.operating import operate
-from dse.model.work.training import training_work
 from dse.types import Design, Dimension, Operator, OperatorKind, Scalar, Scope, Window, Work
 
 #: Passes of an operator, in the order of :func:`dse.model.machine.roofline.operator_times`.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from dse.doors.scalars import ScalarFunction
+from dse.doors import ScalarFunction
 from dse.types import Design, Schedule
 from dse.views.trace.orders import PassKind
 from dse.views.trace.step import ScheduledStep

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from dse.doors.scalars import ScalarFunction, evaluate
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING, ScalarFunction, evaluate
 from dse.errors import InputError
 from dse.types import Design, Infeasible, Schedule
 from dse.views.trace.orders import PipelineOrders, pipeline_orders

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from dse.cli import show
 from dse.optimizers.progress import SearchProgress
-from dse.sweep.progress import Progress, time_left
+from dse.sweep import Progress
+from dse.sweep.progress import time_left
 
 WIDTHS = [40, 60, 80, 200]
 COLUMNS = ["", "step_time", "peak_memory", "gap %", "accelerator.memory.bandwidth", "chip_die_area", "tp", "found by"]
@@ -100,7 +101,7 @@ def test_time_left_in_words(finished, remaining, taken, text):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_bar_cuts_nothing_off(width, monkeypatch, capsys):
-    from dse.sweep.progress import progress_bar
+    from dse.sweep import progress_bar
 
     monkeypatch.setenv("COLUMNS", str(width))
     with progress_bar() as report:

@@ -311,7 +311,7 @@ def test_what_an_interrupted_command_says_is_filtered(monkeypatch):
     def ended(status):
         raise SystemExit(status)
 
-    monkeypatch.setattr(interruption, "_kept", lambda: "; \udcff\x1b]0;owned\x07.nc is complete")
+    monkeypatch.setattr(interruption, "_results_text", lambda: "; \udcff\x1b]0;owned\x07.nc is complete")
     monkeypatch.setattr(interruption, "_changing", threading.RLock())  # what ends a process keeps it
     monkeypatch.setattr(interruption, "_stop_children", lambda: None)
     monkeypatch.setattr(interruption.os, "write", lambda number, text: written.append(text))

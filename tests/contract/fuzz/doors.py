@@ -19,7 +19,8 @@ LONGEST, LARGEST = 10.0, 2 * 2**30
 
 def sweep(path: Path) -> None:
     """A sweep, as far as ``dse run`` looks before it computes."""
-    from dse.sweep.job import RunOptions, prepare_job
+    from dse.sweep import RunOptions
+    from dse.sweep.job import prepare_job
 
     prepare_job(path, RunOptions(output=False))
 
@@ -46,7 +47,7 @@ def accelerator(path: Path) -> None:
 
 def settings(path: Path) -> None:
     """Lines of NAME=VALUE, as they stand after ``dse evaluate --set``, as far as they make a design."""
-    from dse.designs.composing import design
+    from dse.designs import design
 
     lines = (line.partition("=") for line in path.read_text().split("\n") if "=" in line)
     values: dict[str, object] = {name.strip(): text.strip() for name, _, text in lines}
@@ -59,7 +60,7 @@ def settings(path: Path) -> None:
 
 def arguments(path: Path) -> None:
     """A list of arguments of the tool that the file is named after, as ``dse launch --arguments`` reads it."""
-    from dse.designs.leaves import leaf_path, leaf_value
+    from dse.designs import leaf_path, leaf_value
     from dse.io import inputs
     from dse.tools import read_arguments
 

@@ -169,7 +169,8 @@ def _column(text: str, rng: random.Random) -> str:
 
 def of_settings(_: str, rng: random.Random) -> str:
     """Settings of one to four leaves of a design."""
-    from dse.designs.leaves import all_leaves, path_endings
+    from dse.designs import all_leaves
+    from dse.designs.leaves import path_endings
 
     def one() -> str:
         path = rng.choice(list(all_leaves()))

@@ -60,7 +60,7 @@ def difference(other: Path) -> Reader:
         from rich.console import Console
 
         from dse.cli import diff, show
-        from dse.views.difference import compare
+        from dse.views import compare
 
         for first, second in ((other, path), (path, other)):
             found = compare(first, second)

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dse.designs.leaves import leaf, leaves_of
+from dse.designs import leaf, leaves_of
 from dse.types import Design, paths
 
 PATH = Path(__file__).parent / "panel.json"

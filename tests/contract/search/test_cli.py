@@ -10,7 +10,7 @@ import pytest
 
 import dse
 from dse.cli import app
-from dse.io.quantities import quantity
+from dse.io import quantity
 from dse.lab.page import table
 
 SMALL = """

@@ -13,11 +13,10 @@ import typer
 import dse
 from dse.cli import app
 from dse.errors import IncompleteError, InputError
-from dse.io import workers
-from dse.io.distribution import install_extra
-from dse.sweep import Interrupted, Shard, cluster, perform, perform_shard, plan
+from dse.io import install_extra, workers
+from dse.sweep import Interrupted, RunOptions, Shard, cluster, perform, perform_shard, plan
 from dse.sweep.evaluation import divide_into_blocks
-from dse.sweep.job import RunOptions, prepare_job
+from dse.sweep.job import prepare_job
 from dse.sweep.reduce import keep
 from dse.sweep.store.manifest import lines
 from tests.contract.sweep.test_run import interrupt_after, names_in, raise_interrupt

@@ -15,8 +15,7 @@ from calibration.kernel_tables import revisions, tables, units
 from calibration.kernels import calibrate, read_kernels, shape
 from docs.make.kernels.page import page
 from dse import types
-from dse.designs import catalog
-from dse.designs.leaves import replace
+from dse.designs import catalog, replace
 from dse.errors import InputError
 from dse.lab.fits.fit import folds
 from dse.lab.fits.writing import document, number, write, write_catalog

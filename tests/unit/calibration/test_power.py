@@ -8,8 +8,7 @@ import pytest
 
 from calibration.power import CHIPS, FittedChip, entries, revisions, rows_of
 from docs.make.energy.page import page
-from dse.designs.composing import design
-from dse.designs.leaves import replace
+from dse.designs import design, replace
 from dse.errors import InputError
 from dse.lab.fits.writing import document, write_catalog
 from dse.measured.energy import RelativeStudy

@@ -313,7 +313,7 @@ def test_a_workload_without_a_batch_trains_on_four_mi_tokens():
 
 @pytest.mark.parametrize("slug", catalog.names("workload"))
 def test_published_parameter_counts(slug):
-    from dse.model.work.parameters import main_model, parameter_count
+    from dse.model import main_model, parameter_count
 
     published = catalog.entry("workload", slug).value("parameters_published")
     counted = parameter_count(main_model(catalog.record(types.Workload, slug)))
@@ -335,7 +335,7 @@ ROUNDED = (
 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reference tables are not beside this checkout")
 def test_parameter_counts_of_the_reference_table():
-    from dse.model.work.parameters import main_model, parameter_count
+    from dse.model import main_model, parameter_count
 
     rows = []
     for name in ("models.csv", "models_extra.csv"):

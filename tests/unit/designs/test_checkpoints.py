@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs import catalog
-from dse.designs.leaves import leaf
+from dse.designs import catalog, leaf
 from dse.spec.sweep import from_text
 from dse.sweep import execute, plan
 from dse.types import Precision

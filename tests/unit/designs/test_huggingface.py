@@ -12,7 +12,7 @@ from dse.cli import app
 from dse.designs import catalog
 from dse.designs.catalog import huggingface
 from dse.errors import InputError
-from dse.model.work.parameters import parameter_count
+from dse.model import parameter_count
 
 LLAMA_3_8B = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 4096,

@@ -13,7 +13,8 @@ from dse.cli import app
 from dse.designs import catalog
 from dse.designs.catalog import huggingface
 from dse.errors import InputError
-from dse.model.work.parameters import embedding_parameters, main_model, parameter_count
+from dse.model import main_model, parameter_count
+from dse.model.work.parameters import embedding_parameters
 from tests.designs import active_parameters
 
 

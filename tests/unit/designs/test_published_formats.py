@@ -6,8 +6,8 @@ import dse
 from dse import types
 from dse.designs import catalog
 from dse.designs.catalog.stacks import served_format
-from dse.doors.study_serving import SERVING
-from dse.model.serving.work import cache_bytes, stage_of
+from dse.doors import SERVING
+from dse.model import cache_bytes, stage_of
 from dse.tools import launch
 from dse.types import Precision
 

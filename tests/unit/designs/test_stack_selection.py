@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 import dse
 from docs.make.files import MODEL_KINDS, default_stacks
 from dse.cli import app
-from dse.designs import catalog
-from dse.designs.calibrated import accelerator_of
+from dse.designs import accelerator_of, catalog
 from dse.errors import InputError
 from dse.measured import read_cases
 from dse.measured.completion import complete

@@ -10,11 +10,10 @@ import pytest
 
 import dse
 from dse import types
-from dse.designs import catalog
+from dse.designs import catalog, replace
 from dse.designs.catalog import value
-from dse.designs.leaves import replace
 from dse.errors import InputError
-from dse.model.machine.technology import generated
+from dse.model import generated
 from dse.types import Chip
 
 SWEEPS = Path(__file__).parents[3] / "sweeps"

@@ -8,11 +8,10 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.doors.study_serving import SERVING
-from dse.doors.study_training import TRAINING
+from dse.doors import SERVING, TRAINING
 from dse.spec import sweep as specs
 from dse.types import Infeasible
-from dse.views.explanation import explain
+from dse.views import explain
 
 MODEL = ["evaluate", "-w", "llama-3-70b"]
 

@@ -13,12 +13,11 @@ import pytest
 from jax import lax
 
 import dse
-from dse.designs.leaves import leaf, replace
+from dse.designs import leaf, replace
 from dse.designs.records import OF_EXPERTS, OPTIONAL
-from dse.doors import evaluation, recording, scalars
-from dse.doors.scalars import ScalarFunction, operations
+from dse.doors import STUDIES, ScalarFunction, evaluation, recording, scalars
+from dse.doors.scalars import operations
 from dse.doors.scalars.slopes import FLAT, RULES
-from dse.doors.studies import STUDIES
 from dse.errors import Notice
 from dse.io.environment import double_precision
 from dse.types import Metrics, Packing
@@ -312,5 +311,5 @@ def test_models_of_others_are_not_kept(monkeypatch):
     def kept(*_):
         raise AssertionError
 
-    monkeypatch.setattr(scalars.cache, "value", kept)
+    monkeypatch.setattr(scalars.cache, "get_or_compute", kept)
     assert ScalarFunction(lambda x: (2.0 * x, "beside"), None)(3.0) == (6.0, "beside")

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from dse.errors import InputError
-from dse.io import workers
-from dse.io.distribution import install_extra
+from dse.io import install_extra, workers
 from tests.conftest import SMALL_SWEEP
 
 

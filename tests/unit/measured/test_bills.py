@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dse
-from dse.doors.studies import STUDIES
+from dse.doors import STUDIES
 from dse.measured.uncertainty import bills
 from dse.measured.uncertainty.intervals import intervals
 from dse.measured.uncertainty.parts import parts_of

@@ -12,7 +12,7 @@ import xarray as xr
 import dse
 from dse.cli import app
 from dse.designs import catalog
-from dse.doors.studies import STUDIES
+from dse.doors import STUDIES
 from dse.measured import evaluate_many
 from dse.measured.decisions import running
 from dse.measured.decisions.choice import Choice, decide

@@ -7,8 +7,8 @@ import pytest
 
 import dse
 from dse.cli import decide as command
-from dse.designs.leaves import replace
-from dse.doors.studies import STUDIES
+from dse.designs import replace
+from dse.doors import STUDIES
 from dse.errors import InputError
 from dse.measured.decisions.choice import decide
 from dse.measured.decisions.evidence import RUN_DEVIATION, Evidence, condition, read_evidence

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import dse
-from dse.doors.scalars import serve
+from dse.doors import serve
 from dse.errors import InputError
 from dse.measured import predict_cases, profiles, read_cases
 from dse.measured.comparison import validate, write_lines

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING
 from dse.errors import InputError
 from dse.measured import predict_cases, profiles, read_cases
 from dse.measured.comparison import validate, write_lines

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs.leaves import leaf
-from dse.doors.studies import STUDIES
+from dse.designs import leaf
+from dse.doors import STUDIES
 from dse.errors import InputError
 from dse.measured.decisions.choice import decide
 from dse.measured.decisions.scenarios import BASE_NAME, Scenario, add_base, apply_scenario, parse_scenarios

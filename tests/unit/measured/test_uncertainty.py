@@ -12,9 +12,9 @@ import pytest
 import dse
 from calibration import engine_residuals
 from dse.cli import app
-from dse.designs import catalog
-from dse.designs.leaves import leaf, leaves
-from dse.doors.studies import STUDIES
+from dse.designs import catalog, leaf
+from dse.designs.leaves import leaves
+from dse.doors import STUDIES
 from dse.measured.decisions.choice import named_choices
 from dse.measured.prediction import group_by_structure
 from dse.measured.uncertainty.distance import MeasuredPlaces, Place, distance_levels

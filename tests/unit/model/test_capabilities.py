@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 import dse
 from dse import types
 from dse.designs import catalog
-from dse.doors.study_training import TRAINING
-from dse.model.capabilities import missing_capabilities, required_capabilities
+from dse.doors import TRAINING
+from dse.model import missing_capabilities
+from dse.model.capabilities import required_capabilities
 from dse.types import Capabilities, Infeasible
 from tests.designs import designs, make_design
 from tests.programs import metrics_of

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.designs.leaves import replace
+from dse.designs import replace
 from dse.doors.evaluation import evaluate
 from dse.model import choice
 from tests.designs import make_design

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.designs.leaves import replace
-from dse.doors.study_training import TRAINING
+from dse.designs import replace
+from dse.doors import TRAINING
+from dse.model import lay_out
 from dse.model.accounts.feasibility import RequiredMemory, infeasible_reason
 from dse.model.choice import divides
 from dse.model.divisibility import COPIES_PATH, EXPERT_RULES, RULES, SHAPE_PATHS, fits
-from dse.model.layout import lay_out
-from dse.spec.axes import Axis
+from dse.spec import Axis
 from dse.sweep.grid.degrees import MappingSpec, Shape, degree_rows
 
 DIVISIBLE = sum({int(rule.reason) for rule in (*RULES, *EXPERT_RULES)})

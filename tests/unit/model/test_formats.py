@@ -6,8 +6,7 @@ import pytest
 
 import dse
 from dse import types
-from dse.designs import catalog
-from dse.designs.leaves import replace
+from dse.designs import catalog, replace
 from dse.model.machine.rates import unsupported
 from dse.types import Infeasible, Precision
 

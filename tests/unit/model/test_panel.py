@@ -23,10 +23,8 @@ import numpy as np
 import pytest
 
 import dse.model
-from dse.designs.leaves import replace
-from dse.doors import evaluation, serving
-from dse.doors.scalars import ScalarFunction
-from dse.doors.studies import STUDIES
+from dse.designs import replace
+from dse.doors import STUDIES, ScalarFunction, evaluation, serving
 from dse.measured.kernels.formulas import FORMULAS, device_of
 from dse.measured.kernels.readers import OPERATIONS
 from dse.model import formats

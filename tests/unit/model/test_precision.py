@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from dse.designs.leaves import leaf, leaves_of, replace
+from dse.designs import leaf, leaves_of, replace
 from dse.doors import scalars
 from dse.io.environment import double_precision
 from dse.types import Infeasible

@@ -9,10 +9,9 @@ import pytest
 
 import dse
 from dse import types
-from dse.designs import catalog
-from dse.designs.leaves import leaf, replace
+from dse.designs import catalog, leaf, replace
+from dse.doors import ScalarFunction
 from dse.doors.evaluation import evaluate
-from dse.doors.scalars import ScalarFunction
 from dse.views.explanation import continuous_leaves, elasticities
 
 METRICS = ("step_time", "energy_per_step")

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING
 from dse.optimizers import space as spaces
 from dse.optimizers.evaluation import Evaluator, padded_values
 from dse.optimizers.functions import Penalty

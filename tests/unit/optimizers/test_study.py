@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING
 from dse.optimizers import execute
 from dse.spec import search as spec
 from dse.sweep.engine.engine import SweepEngine

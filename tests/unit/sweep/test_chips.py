@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs.leaves import all_leaves, leaf, leaf_path, leaves, leaves_of
+from dse.designs import all_leaves, leaf, leaf_path, leaves_of
+from dse.designs.leaves import leaves
 from dse.designs.records import CHIP, MANUFACTURE, OF_KERNELS, OPTIONAL
 from dse.errors import InputError
 from dse.measured import evaluate_many

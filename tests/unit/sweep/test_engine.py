@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.designs.leaves import replace
-from dse.doors.study_training import TRAINING
+from dse.designs import replace
+from dse.doors import TRAINING
 from dse.sweep import execute, plan
 from dse.sweep.engine.decoding import decode
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SHORT, SweepEngine

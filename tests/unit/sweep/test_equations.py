@@ -9,10 +9,9 @@ import pytest
 from jax import lax
 
 import dse
-from dse.doors import recording
+from dse.doors import TRAINING, recording
 from dse.doors.equations import merged_equations
 from dse.doors.evaluation import evaluate
-from dse.doors.study_training import TRAINING
 from dse.io.environment import double_precision
 from dse.sweep import execute, plan
 from dse.types.metrics import CARBON, MONEY, RUN

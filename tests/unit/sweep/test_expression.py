@@ -5,8 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from dse.doors.study_serving import SERVING
-from dse.doors.study_training import TRAINING
+from dse.doors import SERVING, TRAINING
 from dse.errors import InputError
 from dse.spec.expression import parse
 from tests.contract.fuzz.expressions import ATTACKS

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dse.doors import recording
-from dse.doors.folding import fold
+from dse.doors import fold, recording
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.numpy_backend import evaluate_few
@@ -87,7 +86,7 @@ def dense():
 
 def test_neutral_inputs_are_those_that_all_designs_share(dense):
     leaves = jax.tree.leaves((dense.grid.base, dense.grid.columns))
-    known = dict(dense.program.known)
+    known = dict(dense.program.neutral_inputs)
     assert len(known) > 30
     assert set(known.values()) == {0.0, 1.0}
     assert all(np.all(np.asarray(leaves[number]) == value) for number, value in known.items())

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs.leaves import leaf, leaf_path, replace
-from dse.doors import evaluation
-from dse.doors.study_training import TRAINING
+from dse.designs import leaf, leaf_path, replace
+from dse.doors import TRAINING, evaluation
 from dse.errors import InputError
 from dse.io.environment import double_precision
 from dse.sweep.engine.gradients import BLOCK

@@ -9,7 +9,7 @@ import pytest
 from jax import export
 
 import dse
-from dse.designs.leaves import leaf
+from dse.designs import leaf
 from dse.sweep import plan
 from dse.sweep.engine import gradients
 from dse.sweep.engine.chunks import ChunkPrograms

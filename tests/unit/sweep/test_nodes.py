@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dse import types
-from dse.designs import catalog
-from dse.designs.leaves import leaf
+from dse.designs import catalog, leaf
 from dse.errors import InputError
 from dse.sweep import execute, from_text, plan
 from tests.unit.sweep import toy

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dse.doors import recording
-from dse.doors.folding import decisions, fold
+from dse.doors import fold, recording
+from dse.doors.folding import decisions
 from dse.doors.ranges import Ranges, are_integers
 from dse.spec.sweep import from_text
 from dse.sweep import plan

@@ -6,8 +6,7 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from dse.doors.study import Study
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING, Study
 from dse.sweep import SweepSpec, from_text
 from dse.types import Design, Infeasible, Metrics
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.designs.leaves import leaf, leaf_path, replace
-from dse.doors.studies import STUDIES
+from dse.designs import leaf, leaf_path, replace
+from dse.doors import STUDIES
 from dse.errors import InputError
 from dse.tools import TOOLS, launch, read_arguments
 from dse.tools import settings as read

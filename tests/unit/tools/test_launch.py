@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.designs.leaves import leaf, replace
+from dse.designs import leaf, replace
 from dse.designs.records import PLAIN_MAPPING
-from dse.doors.studies import STUDIES
+from dse.doors import STUDIES
 from dse.errors import InputError
 from dse.tools import TOOLS, launch, read_arguments, unsupported_hardware
 from dse.tools import settings as read

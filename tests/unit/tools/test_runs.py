@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING
 from dse.measured import predict_cases, read_cases
 from dse.tools import launch
 from dse.tools.runs import engine_fault, stack_tool

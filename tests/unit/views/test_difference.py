@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import dse
 from dse.cli import app
 from dse.sweep import perform
-from dse.views.difference import compare
+from dse.views import compare
 from dse.views.difference.side import Side
 from tests.unit.sweep import toy
 

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.designs.leaves import all_leaves, leaf, leaf_path, replace, short_name
+from dse.designs import all_leaves, leaf, leaf_path, replace, short_name
 from dse.types import INFEASIBLE_MEANING, Infeasible
-from dse.views.explanation import continuous_leaves, elasticities, explain
+from dse.views import explain
+from dse.views.explanation import continuous_leaves, elasticities
 from tests.designs import make_design
 from tests.programs import metrics_of
 

@@ -11,7 +11,8 @@ import xarray as xr
 
 from docs.make.search.figure import in_words
 from dse.cli.designs import SHORT
-from dse.io.quantities import counted, counted_units
+from dse.io import counted
+from dse.io.quantities import counted_units
 from dse.views import plot
 from dse.views.plot import style
 from dse.views.plot.breakdown import wrap_letters

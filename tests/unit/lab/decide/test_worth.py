@@ -13,8 +13,8 @@ import dse
 from calibration import replay
 from calibration.replay import RANDOM, WORTH
 from dse.cli import app
-from dse.designs.leaves import replace
-from dse.doors.studies import STUDIES
+from dse.designs import replace
+from dse.doors import STUDIES
 from dse.lab.decide.candidates import Machine, measurement_offer, on_fewer_devices
 from dse.lab.decide.worth import Belief, MeasurementCandidate, loss_after, measurement_order, measurement_value
 from dse.measured import read_cases

@@ -52,7 +52,7 @@ def of_trace(folder, text):
 
 
 def test_parts_are_all_of_the_step(predicted):
-    from dse.doors.study_training import TRAINING
+    from dse.doors import TRAINING
 
     ours = {one for _, parts in TRACE_PARTS.values() for one in parts}
     assert ours == {name.removeprefix("step_time_") for name in TRAINING.parts("step_time")}

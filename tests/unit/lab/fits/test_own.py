@@ -10,8 +10,7 @@ import pytest
 
 import dse
 from dse.cli import app
-from dse.designs import catalog
-from dse.designs.leaves import leaf, replace
+from dse.designs import catalog, leaf, replace
 from dse.errors import InputError
 from dse.lab.fits import own, own_fit
 from dse.lab.fits.adding import add

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.chromium import CHROMIUM, FLAGS
-from dse.doors.studies import STUDIES
+from dse.doors import STUDIES
 from dse.lab import page as pages_of
 from tests.unit.lab.page.designs import NAMES, start
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import dse
-from dse.designs.leaves import all_leaves, leaf, replace
-from dse.doors.studies import STUDIES
+from dse.designs import all_leaves, leaf, replace
+from dse.doors import STUDIES
 from dse.lab.page import CatalogNames
 from dse.lab.page.model import with_money
 from dse.types import Design, Load
@@ -61,7 +61,7 @@ def _moved(path: str, value: float, rng: np.random.Generator) -> float:
     if "enum" in about:
         values = [float(one) for one in about["enum"] if one != Load.rate or about["enum"] is not Load]
         return float(rng.choice(values)) if chance < 0.008 else value
-    if bounds.whole or path.startswith("workload."):
+    if bounds.is_integer or path.startswith("workload."):
         moved = rng.integers(2) if bounds.high <= 1.0 else max(1.0, round(value * rng.choice([0.5, 1.0, 2.0])))
         return float(moved) if chance < 0.008 else value
     return min(value * float(np.exp(0.3 * rng.standard_normal())), bounds.high) if chance < 0.3 else value

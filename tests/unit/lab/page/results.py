@@ -8,9 +8,7 @@ import numpy as np
 import xarray as xr
 
 from dse.spec.output import Keep
-from dse.sweep import plan
-from dse.sweep.grid.grid import Grid
-from dse.sweep.reduce.keep import BlockResult
+from dse.sweep import BlockResult, Grid, plan
 from dse.sweep.results.dataset import single_designs
 from dse.sweep.results.files import to_xarray
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs.leaves import replace
+from dse.designs import replace
 from dse.errors import InputError
 from dse.lab.page import best, lines, model, table
 from tests.unit.lab.page.results import many

@@ -14,7 +14,7 @@ import pytest
 
 import dse
 from dse.cli.evaluate import design_of
-from dse.designs.leaves import all_leaves, leaf, leaves_of, replace
+from dse.designs import all_leaves, leaf, leaves_of, replace
 from dse.errors import InputError
 from dse.lab import page as pages_of
 from dse.lab.page import lines, table

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs.leaves import replace
-from dse.doors.studies import STUDIES
+from dse.designs import replace
+from dse.doors import STUDIES
 from dse.lab import page as pages_of
 from dse.measured.uncertainty.intervals import intervals
 from tests.unit.lab.page.designs import CLOSE, NAMES, assert_same, figures, near, plain, start

@@ -12,7 +12,7 @@ import shlex
 import pytest
 
 from dse.cli import app
-from dse.doors.studies import STUDIES
+from dse.doors import STUDIES
 from dse.lab import page
 from tests.unit.lab.page.designs import NAMES, start
 

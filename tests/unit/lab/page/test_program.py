@@ -15,9 +15,8 @@ import pytest
 from jax import lax
 
 import dse
-from dse.doors.scalars import ScalarFunction
+from dse.doors import STUDIES, ScalarFunction
 from dse.doors.scalars.operations import PLAIN, WITH_PARAMETERS
-from dse.doors.studies import STUDIES
 from dse.errors import InputError
 from dse.lab import page
 from dse.lab.page.program import PageProgram, model_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 import pytest
 
-from dse.designs.leaves import replace
+from dse.designs import replace
 from dse.doors.evaluation import bounds
-from dse.views.explanation import explain
+from dse.views import explain
 from tests.designs import make_design, scaled
 from tests.programs import by_numpy, metrics_of
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import dse
 from docs.make.energy.runs import DAY, MWH, RUNS, modelled
-from dse.designs.leaves import replace
+from dse.designs import replace
 from dse.doors.evaluation import evaluate
 from dse.types import Infeasible, Metrics
 from tests.designs import designs, make_design

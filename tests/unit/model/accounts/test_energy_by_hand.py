@@ -7,18 +7,14 @@ import pytest
 import dse
 from dse.doors.evaluation import evaluate
 from dse.doors.serving import serve
+from dse.model import Batch, Route, lay_out, operate, stage_of, training_work
 from dse.model.choice import nothing
-from dse.model.layout import lay_out
 from dse.model.machine import collectives
 from dse.model.machine.power import flop_energy, voltage
-from dse.model.machine.routes import Route
 from dse.model.serving.pass_energy import joules_of
-from dse.model.serving.work import ranks_of_experts, stage_of, step_work
-from dse.model.steps.operating import operate
-from dse.model.work.batch import Batch
+from dse.model.serving.work import ranks_of_experts, step_work
 from dse.model.work.parameters import common_parameters, routed_parameters
 from dse.model.work.state import optimizer_traffic
-from dse.model.work.training import training_work
 from dse.types import OperatorKind, Recompute, Scope, Serving
 from tests.panel import PANEL
 

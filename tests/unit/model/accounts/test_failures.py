@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs.leaves import all_leaves, leaf, replace
-from dse.doors.study_training import TRAINING, _training_failures
+from dse.designs import all_leaves, leaf, replace
+from dse.doors import TRAINING
+from dse.doors.study_training import _training_failures
 from dse.errors import InputError
 from dse.model.accounts.failures import (
     CheckpointTimes,

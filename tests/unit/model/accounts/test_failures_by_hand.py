@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from dse.model import lay_out, training_work
 from dse.model.accounts.failures import (
     CheckpointTimes,
     FailureRates,
@@ -22,9 +23,7 @@ from dse.model.accounts.failures import (
     run_with_failures,
     spare_wait,
 )
-from dse.model.layout import lay_out
 from dse.model.steps.training import StepTime
-from dse.model.work.training import training_work
 from dse.types import Checkpoint, Reliability
 from tests.designs import SCALE_OUT, SYSTEM, make_design
 from tests.oracles.links import parameters

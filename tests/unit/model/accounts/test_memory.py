@@ -7,8 +7,9 @@ from statistics import NormalDist
 import pytest
 
 import dse
-from dse.designs.leaves import replace
-from dse.model.work.parameters import attention_flops, parameter_count, usual_layer_parameters
+from dse.designs import replace
+from dse.model import parameter_count
+from dse.model.work.parameters import attention_flops, usual_layer_parameters
 from dse.types import Infeasible, MemoryTier, Scope
 from tests.designs import SOFTWARE, WORKLOAD, make_design, work_of
 from tests.programs import metrics_of

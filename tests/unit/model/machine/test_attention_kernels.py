@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse import types
-from dse.designs import catalog
-from dse.designs.leaves import replace
+from dse.designs import catalog, replace
 from dse.measured.kernels.formulas import attention_of
 from dse.model.machine import attention_kernels
 from dse.model.machine.attention_kernels import TILE, AttentionKernel

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse import types
-from dse.designs import catalog
-from dse.designs.leaves import replace
+from dse.designs import catalog, replace
+from dse.model import Route
 from dse.model.machine import collective_kernels
 from dse.model.machine.collectives import all_gather, all_to_all, direct_all_reduce
-from dse.model.machine.routes import Route, domain_level
+from dse.model.machine.routes import domain_level
 from dse.types import Group
 
 SYSTEM = catalog.record(types.System, "h100-sxm-80gb", fine=True)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from dse import types
 from dse.designs import catalog
-from dse.model import groups
+from dse.model import Route, groups
 from dse.model.machine import collectives
-from dse.model.machine.routes import Route, domain_level
+from dse.model.machine.routes import domain_level
 from dse.types import Collective, Group, MessageKind, Volumes
 from tests.designs import SCALE_OUT, SCALE_UP, SYSTEM, make_design
 

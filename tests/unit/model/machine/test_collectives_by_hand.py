@@ -9,8 +9,8 @@ import dataclasses
 
 import pytest
 
+from dse.model import Route
 from dse.model.machine import collectives
-from dse.model.machine.routes import Route
 from dse.types import Collective, Group, MessageKind, Volumes
 from tests.designs import SCALE_OUT, SCALE_UP, SYSTEM
 

@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse import types
-from dse.designs import catalog
-from dse.designs.leaves import replace
+from dse.designs import catalog, replace
 from dse.measured.kernels.formulas import gemm_of
-from dse.model.formats import operand_bytes
+from dse.model import matmul_work, operand_bytes
 from dse.model.machine import gemm_kernels, roofline
 from dse.model.machine.rates import rates_of
-from dse.model.work.operators import Element, matmul_work
+from dse.model.work.operators import Element
 from dse.types import OperatorKind, Precision
 
 CHIP = catalog.record(types.Accelerator, "h100-sxm-80gb")

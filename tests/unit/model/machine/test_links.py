@@ -14,9 +14,9 @@ import dse
 from dse import types
 from dse.designs import catalog
 from dse.errors import InputError
+from dse.model import Route
 from dse.model import links as model
 from dse.model.machine import collectives
-from dse.model.machine.routes import Route
 from dse.sweep import from_text, plan
 from dse.types import Collective, Group, Infeasible, Links, MessageKind, Package, Topology
 from tests.designs import SCALE_UP, SYSTEM

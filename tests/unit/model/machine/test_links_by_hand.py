@@ -9,9 +9,9 @@ import dataclasses
 
 import pytest
 
+from dse.model import Route
 from dse.model import links as model
 from dse.model.machine import collectives
-from dse.model.machine.routes import Route
 from dse.types import Group, Links, MessageKind, Package, Topology
 from tests.designs import SCALE_UP, SYSTEM
 

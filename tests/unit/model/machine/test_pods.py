@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import dse
 from dse import types
 from dse.designs import catalog
-from dse.doors.study_training import TRAINING
+from dse.doors import TRAINING
 from dse.errors import InputError
-from dse.model.layout import lay_out
+from dse.model import lay_out
 from dse.sweep import execute, from_text, plan
 from dse.types import Infeasible, Pods
 from dse.types.metrics import CARBON, MONEY

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.model.formats import operand_bytes
+from dse.model import matmul_work, operand_bytes
 from dse.model.machine import overlap, roofline
 from dse.model.machine.rates import matrix_rate, rates_of
-from dse.model.work.operators import Element, linear, matmul_work
+from dse.model.work.operators import Element, linear
 from dse.types import EfficiencySteps, ExpertKernels, OperatorKind, Precision, Work
 from tests.designs import ACCELERATOR
 from tests.designs import SOFTWARE as DENSE

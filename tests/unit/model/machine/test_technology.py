@@ -33,11 +33,10 @@ from docs.make.technology import (
     residuals,
 )
 from dse import types
-from dse.designs import catalog
-from dse.designs.leaves import all_leaves, leaf, replace
+from dse.designs import all_leaves, catalog, leaf, replace
 from dse.designs.records import CHIP
+from dse.doors import TRAINING
 from dse.doors.study import chip_share_excess
-from dse.doors.study_training import TRAINING
 from dse.measured.kernels.formulas import gemm_of
 from dse.model.machine import technology
 from dse.model.machine.kernel_power import gemm_power

@@ -11,11 +11,9 @@ import pytest
 import dse
 from benchmarks.rates.programs import plain_numbers
 from dse import types
-from dse.designs import catalog
-from dse.designs.leaves import leaf, replace
+from dse.designs import catalog, leaf, replace
+from dse.doors import SERVING, TRAINING
 from dse.doors.evaluation import evaluate
-from dse.doors.study_serving import SERVING
-from dse.doors.study_training import TRAINING
 from dse.errors import InputError
 from dse.model.money.device import price_of
 from dse.model.money.system import YEAR, Capital, capital, fabric, scale_out_price, spending, tree_levels

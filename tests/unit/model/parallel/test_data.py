@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dse.designs.leaves import replace
+from dse.designs import replace
 from tests.designs import make_design
 from tests.programs import metrics_of
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.designs.leaves import replace
+from dse.designs import replace
 from dse.model.parallel import pipeline
 from dse.model.schedules import CHUNKS, PAIRING
 from dse.types import Infeasible, Schedule

@@ -10,7 +10,7 @@ import pytest
 
 import dse
 from dse.designs.records import with_serving_defaults
-from dse.doors.scalars import serve
+from dse.doors import serve
 from dse.errors import InputError
 from dse.lab.simulator.run import simulate
 from dse.lab.simulator.summary import statistics

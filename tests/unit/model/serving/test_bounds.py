@@ -6,10 +6,10 @@ import pytest
 
 import dse
 from dse.doors.serving import bounds, step_bounds
+from dse.model import Batch, stage_of
 from dse.model.serving.stage_pass import stage_pass
 from dse.model.serving.step import narrow_shard_slowdown, reread_bytes, stage_time
-from dse.model.serving.work import stage_of, step_work
-from dse.model.work.batch import Batch
+from dse.model.serving.work import step_work
 from dse.types import Engine
 from tests.designs import KERNELS
 from tests.programs import by_numpy, served

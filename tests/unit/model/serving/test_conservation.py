@@ -6,9 +6,9 @@ import random
 import pytest
 
 import dse
+from dse.model import Batch, stage_of
 from dse.model.serving.step import layer_message_time
-from dse.model.serving.work import dense_layers, ranks_of_experts, stage_of, step_work
-from dse.model.work.batch import Batch
+from dse.model.serving.work import dense_layers, ranks_of_experts, step_work
 from dse.types import Infeasible, MessageKind
 from tests.programs import served
 

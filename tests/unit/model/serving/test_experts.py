@@ -12,10 +12,9 @@ from dse.lab.simulator.load import draw_requests
 from dse.lab.simulator.run import run_together
 from dse.lab.simulator.scheduler import Scheduler
 from dse.lab.simulator.table import step_table
-from dse.model.layout import lay_out
+from dse.model import Batch, lay_out, stage_of
 from dse.model.serving.intake import prompt_intake
-from dse.model.serving.work import busiest_rank, idle_expert_share, largest_deviate, stage_of, with_active_experts
-from dse.model.work.batch import Batch
+from dse.model.serving.work import busiest_rank, idle_expert_share, largest_deviate, with_active_experts
 from dse.model.work.transformer import expert_layer_operators
 from dse.types import Requests, Serving
 from tests.programs import served

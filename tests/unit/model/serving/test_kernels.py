@@ -6,12 +6,11 @@ import jax
 import pytest
 
 import dse
-from dse.designs import catalog
-from dse.designs.leaves import leaf, leaves_of
+from dse.designs import catalog, leaf, leaves_of
+from dse.doors import STUDIES
 from dse.doors.evaluation import evaluate
-from dse.doors.studies import STUDIES
+from dse.model import stage_of
 from dse.model.machine.roofline import isolated_time
-from dse.model.serving.work import stage_of
 from dse.types import MEASURED_ALONE, Accelerator, OperatorKind, Work
 
 KERNELS = "system.accelerator.kernels."

@@ -6,7 +6,7 @@ import pytest
 
 import dse
 from dse.designs.records import with_serving_defaults
-from dse.doors.scalars import serve
+from dse.doors import serve
 from dse.lab.simulator.run import simulate
 from dse.lab.simulator.summary import statistics
 from dse.model.serving.intake import idle_rows

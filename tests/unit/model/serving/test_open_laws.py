@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs.leaves import replace
+from dse.designs import replace
 from dse.designs.records import with_serving_defaults
-from dse.doors.scalars import ScalarFunction, serve
+from dse.doors import SERVING, ScalarFunction, serve
 from dse.doors.serving import serve as of_one
-from dse.doors.study_serving import SERVING
 from dse.errors import InputError
 from dse.lab.simulator.run import simulate
 from dse.types import Infeasible, Load

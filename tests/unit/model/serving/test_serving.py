@@ -10,15 +10,10 @@ import pytest
 import dse
 from dse import types
 from dse.designs import catalog
-from dse.doors import recording
-from dse.doors.pools import serve_pools
+from dse.doors import SERVING, recording, serve_pools
 from dse.doors.serving import bounds, serve, step_bounds
-from dse.doors.study_serving import SERVING
-from dse.model.serving.memory import weight_bytes
-from dse.model.serving.work import cache_bytes, stage_of
-from dse.model.work.batch import Batch
+from dse.model import Batch, cache_bytes, parameter_count, stage_of, weight_bytes
 from dse.model.work.blocks import attention_of
-from dse.model.work.parameters import parameter_count
 from dse.model.work.states import States
 from dse.types import Infeasible, Serving
 from tests.programs import by_numpy, compiled, served

@@ -6,7 +6,7 @@ import pytest
 
 import dse
 from benchmarks.serving import peers, systems
-from dse.doors.study_serving import SERVING
+from dse.doors import SERVING
 from dse.errors import InputError
 from dse.types import Infeasible
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.designs.leaves import replace
+from dse.designs import replace
 from dse.model.machine.power import Demand, busy_power, voltage
 from dse.types import Metrics
 from tests.programs import metrics_of

@@ -7,20 +7,14 @@ import pytest
 
 import dse
 from dse import types
-from dse.designs import catalog
+from dse.designs import catalog, replace
 from dse.designs.catalog.load import find
-from dse.designs.leaves import replace
 from dse.errors import InputError
-from dse.model.layout import EXPERT_LEVELS, lay_out
+from dse.model import lay_out, main_model, parameter_count
+from dse.model.layout import EXPERT_LEVELS
 from dse.model.work.blocks import feed_forward_of
 from dse.model.work.messages import tensor_messages
-from dse.model.work.parameters import (
-    attention_flops,
-    embedding_parameters,
-    forward_flops,
-    main_model,
-    parameter_count,
-)
+from dse.model.work.parameters import attention_flops, embedding_parameters, forward_flops
 from dse.model.work.state import not_stored_bytes, stored_bytes
 from dse.spec import sweep as specs
 from dse.types import Experts, Infeasible, Latent, OperatorKind, Recompute, SequenceParallel
