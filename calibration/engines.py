@@ -31,8 +31,7 @@ from dse.lab.fits.writing import Revision
 from dse.measured import Skip, comparison, read_cases, rules
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import evaluate_batch, group_by_structure
-from dse.measured.serving import KIND as SERVED
-from dse.measured.serving import METRICS
+from dse.measured.serving import KIND as SERVED, METRICS
 from dse.measured.serving_rows import client_slowdown
 from dse.measured.table import Row
 from dse.types import Design, Engine, Workload

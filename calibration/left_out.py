@@ -35,10 +35,15 @@ from dse.measured.comparison import Comparison, compare_predictions, is_timed, s
 from dse.measured.kinds import KINDS, kind_of
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import evaluate_batch
-from dse.measured.uncertainty.distance import HARDWARE, MeasuredPlaces, Place, measured_places, place_of
-from dse.measured.uncertainty.distance import distance_levels as levels_of
-from dse.measured.uncertainty.parts import Uncertainty, perturb, uncertainty_of
-from dse.measured.uncertainty.parts import deviations as deviations_of
+from dse.measured.uncertainty.distance import (
+    HARDWARE,
+    MeasuredPlaces,
+    Place,
+    distance_levels as levels_of,
+    measured_places,
+    place_of,
+)
+from dse.measured.uncertainty.parts import Uncertainty, deviations as deviations_of, perturb, uncertainty_of
 from dse.measured.uncertainty.spreads import present_spreads, spreads_of, total_deviation
 from dse.types import Software
 

@@ -9,8 +9,7 @@ import numpy as np
 from jax import Array
 
 from benchmarks.search import suite
-from dse.optimizers import problem
-from dse.optimizers import space as spaces
+from dse.optimizers import problem, space as spaces
 from dse.optimizers.evaluation import Values
 from dse.optimizers.judging import logarithm, scalar
 from dse.optimizers.methods.annealing import predicted_change

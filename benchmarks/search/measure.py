@@ -15,8 +15,7 @@ import numpy as np
 from benchmarks.search import suite
 from benchmarks.search.exact import Optimum
 from dse.errors import InputError
-from dse.optimizers import pareto, problem
-from dse.optimizers import space as spaces
+from dse.optimizers import pareto, problem, space as spaces
 from dse.optimizers.driver import METHODS, Chunk, Driver, HostDriver, driver, release
 from dse.optimizers.judging import weights_of
 from dse.optimizers.polish import polish

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dse.spec import SearchSpec
-from dse.spec import search as specs
+from dse.spec import SearchSpec, search as specs
 
 _FOLDER = Path(__file__).parent / "spaces"
 

@@ -29,8 +29,7 @@ from dse.doors import STUDIES
 from dse.io import quantity
 from dse.measured.decisions.choice import Choice, intervals_of
 from dse.measured.prediction import evaluate_many
-from dse.measured.uncertainty import distance
-from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty import distance, parts as uncertainty
 
 FOLDER = Path("docs/record")
 FORECASTS, OUTCOMES, EDITIONS = (FOLDER / f"{name}.csv" for name in ("forecasts", "outcomes", "editions"))

@@ -97,3 +97,6 @@ def main() -> None:
     except SystemExit as ended:
         end(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
     end(0)
+
+
+__all__ = ["PANELS", "app", "main"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from collections.abc import Mapping as MappingABC
+from collections.abc import Container, Iterable, Mapping as MappingABC
 from typing import Any
 
 from dse.designs import catalog

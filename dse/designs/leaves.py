@@ -94,7 +94,13 @@ def is_number(value: Any) -> bool:
 
 
 def is_integer(value: Any, minimum: int = 1, maximum: int = MAX_COUNT) -> bool:
-    """True for a whole number from ``minimum`` to ``maximum``, such as 8 or 8.0."""
+    """True for a whole number from ``minimum`` to ``maximum``, such as 8 or 8.0.
+
+    Args:
+        value: any value; only numbers can be whole.
+        minimum: least value.
+        maximum: largest value.
+    """
     return is_number(value) and minimum <= value <= maximum and value == int(value)
 
 
@@ -274,6 +280,9 @@ def replace(record: R, values: MappingABC[str, Any]) -> R:
         record: a design; its leaves may be traced, or arrays of many designs.
         values: full path (within the record) → new value in SI units.
 
+    Returns:
+        A record of the same class.
+
     >>> from dse import design
     >>> small = design("gpt-3-13b", "selene", tp=8)
     >>> replace(small, {"system.scale_up.bandwidth": 600e9}).system.scale_up.bandwidth
@@ -294,5 +303,13 @@ def replace(record: R, values: MappingABC[str, Any]) -> R:
 
 
 def leaf(record: Any, path: str) -> Any:
-    """Return the value at a dotted path of a design, or of a record of one."""
+    """Return the value at a dotted path of a design, or of a record of one.
+
+    Args:
+        record: design or part of it.
+        path: such as ``system.accelerator.memory.bandwidth``.
+
+    Returns:
+        A number, a code or a record; None below an absent record.
+    """
     return functools.reduce(getattr, path.split("."), record)

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from dse.io.cache import get_or_compute
     from dse.io.distribution import install_extra
     from dse.io.environment import fuse_outputs
-    from dse.io.files import atomic_file
+    from dse.io.files import atomic_file as atomic_file
     from dse.io.interruption import reporting
-    from dse.io.outputs import check_output, disk_errors, replacing
+    from dse.io.outputs import check_output, disk_errors as disk_errors, replacing as replacing
     from dse.io.quantities import counted, digits, duration, percent, quantity, seconds, setting
     from dse.io.workers import local_cluster
 else:
@@ -22,11 +22,9 @@ else:
 
 
 __all__ = [
-    "atomic_file",
     "check_output",
     "counted",
     "digits",
-    "disk_errors",
     "duration",
     "fuse_outputs",
     "get_or_compute",
@@ -34,7 +32,6 @@ __all__ = [
     "local_cluster",
     "percent",
     "quantity",
-    "replacing",
     "reporting",
     "seconds",
     "setting",

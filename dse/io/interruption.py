@@ -90,6 +90,9 @@ def reporting(report: Callable[[], str]) -> Iterator[None]:
     Args:
         report: returns the text after the word "interrupted". It is called once, by another thread, unless a result has
             become complete since.
+
+    Yields:
+        Nothing; the context lasts while its results are written.
     """
     entry = report, len(_complete)
     _reports.append(entry)

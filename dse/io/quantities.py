@@ -113,6 +113,10 @@ def capacity_scale(value: float) -> tuple[float, str]:
 def quantity(value: float, units: str) -> str:
     """Return a result in SI ``units`` as text, to three digits.
 
+    Args:
+        value: result in ``units``.
+        units: SI units, or what is counted, such as ``tokens/s``.
+
     >>> quantity(2.039e12, "B/s"), quantity(63.25, "s"), quantity(80 * GIB, "B")
     ('2.04 TB/s', '63.2 s', '80.0 GiB')
     >>> quantity(2983.0, "tokens/s"), quantity(1.42e6, "tokens/s")
@@ -146,6 +150,10 @@ def displayed_value(value: float, units: str) -> float:
 
 def setting(value: Any, units: str = "1") -> str:
     """Return a stated value in SI ``units`` as text, with no more digits than it has.
+
+    Args:
+        value: number in ``units``, or True or False.
+        units: SI units; "1" for a plain number.
 
     >>> setting(141e9, "B"), setting(80 * GIB, "B"), setting(3.35e12, "B/s"), setting(8.14e-4, "m^2"), setting(True)
     ('141 GB', '80 GiB', '3.35 TB/s', '814 mm²', 'yes')
@@ -268,6 +276,11 @@ def digits(value: float) -> str:
 
 def counted(count: Any, noun: str, plural: str = "") -> str:
     """Return a count with its noun in singular or plural; floats are written without separators.
+
+    Args:
+        count: number of things.
+        noun: their name in the singular.
+        plural: their name in the plural where it is not the noun with an s.
 
     >>> counted(1, "design"), counted(34716, "design"), counted(1, "entry", "entries")
     ('1 design', '34,716 designs', '1 entry')

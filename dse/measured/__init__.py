@@ -8,12 +8,12 @@ raises nothing: it is skipped with a reason.
 from dse.measured import profiles
 from dse.measured.columns import OUTPUT_COLUMNS, SERVING_COLUMNS, STEP_COLUMNS, TRACE_PARTS
 from dse.measured.comparison import Comparison, predict, validate
-from dse.measured.completion import Candidates, complete
-from dse.measured.energy import RelativeStudy
+from dse.measured.completion import Candidates as Candidates, complete
+from dse.measured.energy import RelativeStudy as RelativeStudy
 from dse.measured.kinds import KINDS, kind_of, predict_cases, read_cases
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import Prediction, evaluate_many
-from dse.measured.table import Case, Meaning, Measurement, Row, Skip, read_table
+from dse.measured.table import Case, Meaning as Meaning, Measurement as Measurement, Row as Row, Skip, read_table
 
 __all__ = [
     "KINDS",
@@ -21,15 +21,10 @@ __all__ = [
     "SERVING_COLUMNS",
     "STEP_COLUMNS",
     "TRACE_PARTS",
-    "Candidates",
     "Case",
     "Comparison",
     "Lookup",
-    "Meaning",
-    "Measurement",
     "Prediction",
-    "RelativeStudy",
-    "Row",
     "Skip",
     "accelerator_of",
     "complete",

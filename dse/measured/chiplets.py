@@ -70,7 +70,14 @@ def _figure(row: Row, name: str) -> Measurement:
 
 
 def predict(configurations: Sequence[tuple[Case, PricedRow]], _: Study) -> list[Prediction]:
-    """Return the bill of every row, in double precision."""
+    """Return the bill of every row, in double precision.
+
+    Args:
+        configurations: rows of bills with their systems.
+
+    Returns:
+        One prediction a configuration, in order; SI units.
+    """
     with double_precision():
         bills = [
             {name: float(value) for name, value in _figures(priced_row).items()} for _, priced_row in configurations

@@ -86,7 +86,14 @@ def _case(rows: list[Row], reference: list[Row]) -> Case:
 
 
 def predict(configurations: Sequence[tuple[Case, RelativeStudy]], _: Study) -> list[Prediction]:
-    """Predict relative figures of power limits and clocks."""
+    """Predict relative figures of power limits and clocks.
+
+    Args:
+        configurations: rows that state one figure relative to another.
+
+    Returns:
+        One prediction a configuration, in order; SI units.
+    """
     figures = relative_figures([study for _, study in configurations])
     return [
         Prediction(case, study.designs[0], metrics)

@@ -82,6 +82,13 @@ def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> 
 
     Latencies below, or rates above, the roofline bound are refused (:mod:`dse.measured.roofline`): they are predicted
     but skipped.
+
+    Args:
+        configurations: configurations with the designs that a row leaves open.
+        study: kind of study that is evaluated.
+
+    Returns:
+        One prediction a configuration, in order; SI units.
     """
     designs = [candidates.design for _, candidates in configurations]
     metrics, bounds = evaluate_many(designs, study), batch_latency_bounds(designs)

@@ -35,6 +35,13 @@ def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> 
     For open values a mapping takes the lightest recompute that fits memory, and the fastest mapping is chosen. A row
     that states all values that decide its memory did run: it is predicted even above the capacity, with a note; so is a
     row with options that its stack lacks.
+
+    Args:
+        configurations: configurations with the designs that a row leaves open.
+        study: kind of study that is evaluated.
+
+    Returns:
+        One prediction a configuration, in order; SI units.
     """
     designs_by_case = [row_candidates.designs for _, row_candidates in configurations]
     metrics = evaluate_many([design for designs in designs_by_case for design in designs], study)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.optimizers import multi_objective
-from dse.optimizers import space as spaces
+from dse.optimizers import multi_objective, space as spaces
 from dse.optimizers.codesign.chip import DescentChip
 from dse.optimizers.driver import Best
 from dse.optimizers.method_results import MethodResult, axis_columns, best_points

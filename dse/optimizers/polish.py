@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dse.optimizers import pareto
-from dse.optimizers import space as spaces
+from dse.optimizers import pareto, space as spaces
 from dse.optimizers.driver import Best
 from dse.optimizers.evaluation import Values, padded_values, reshape_results
 from dse.optimizers.judging import Evaluation, best_position, better, scalar_by_numpy

@@ -16,8 +16,7 @@ import numpy as np
 
 from dse.doors import Study
 from dse.io.files import search_digest
-from dse.optimizers import space as spaces
-from dse.optimizers import tables
+from dse.optimizers import space as spaces, tables
 from dse.optimizers.codesign import problem as descents
 from dse.optimizers.codesign.descent import DescentProblem
 from dse.optimizers.evaluation import Evaluator, StructuresEvaluator, Values, padded, padded_values, reshape_results

@@ -17,10 +17,16 @@ import numpy as np
 from dse.doors import Study
 from dse.errors import InputError
 from dse.io import fuse_outputs, outputs, reporting
-from dse.optimizers import checkpoint, multi_objective, outcome, pareto, problem
-from dse.optimizers import dataset as datasets
-from dse.optimizers import descent_method as descent
-from dse.optimizers import polish as polishing
+from dse.optimizers import (
+    checkpoint,
+    dataset as datasets,
+    descent_method as descent,
+    multi_objective,
+    outcome,
+    pareto,
+    polish as polishing,
+    problem,
+)
 from dse.optimizers.checkpoint import MethodProgress
 from dse.optimizers.driver import Best, Chunk, Driver, HostDriver, driver, release, uses_slopes
 from dse.optimizers.judging import weights_of
@@ -36,8 +42,7 @@ from dse.spec.codesign import DESCENT
 from dse.spec.search import read
 from dse.sweep.evaluation import stoppable
 from dse.sweep.grid import vendors
-from dse.sweep.results import files as results
-from dse.sweep.results import writing
+from dse.sweep.results import files as results, writing
 from dse.sweep.results.files import Labelled
 from dse.sweep.store.parts import lock_output, parts_folder
 

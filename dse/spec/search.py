@@ -20,8 +20,7 @@ from pydantic import Field, create_model, field_validator
 from dse.doors import Study
 from dse.errors import InputError, unknown_name
 from dse.io import toml
-from dse.spec import codesign, continuous
-from dse.spec import sweep as sweep_spec
+from dse.spec import codesign, continuous, sweep as sweep_spec
 from dse.spec.codesign import DESCENT, Descent, DescentSection
 from dse.spec.continuous import Interval, Limit
 from dse.spec.document import Positive, PositiveCount, Section, Truth, bounded_integer, checked

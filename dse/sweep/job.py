@@ -19,8 +19,7 @@ from dse.sweep.engine.decoding import LONGEST_CHUNK
 from dse.sweep.grid import compose, vendors
 from dse.sweep.grid.grid import Grid
 from dse.sweep.progress import Progress
-from dse.sweep.results import summary as summaries
-from dse.sweep.results import writing
+from dse.sweep.results import summary as summaries, writing
 from dse.sweep.results.dataset import Judge
 from dse.sweep.results.files import COMPRESSION
 from dse.sweep.results.summary import Summary

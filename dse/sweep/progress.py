@@ -49,8 +49,7 @@ def best_so_far(best: float | None, objective: str, units: str) -> str:
 @contextlib.contextmanager
 def bar_on_standard_error() -> Iterator[Any]:
     """Progress bars of rich with share, time left and a text per task; only the text wraps."""
-    from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, Progress as Bar, ProgressColumn, Task, TextColumn
     from rich.table import Column
     from rich.text import Text
 

@@ -28,9 +28,7 @@ from dse.sweep.job import Job, RunOptions, prepare_job
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import BlockResult
-from dse.sweep.results import dataset as datasets
-from dse.sweep.results import files as results
-from dse.sweep.results import summary as summaries
+from dse.sweep.results import dataset as datasets, files as results, summary as summaries
 from dse.sweep.results.files import Labelled
 from dse.sweep.results.summary import Summary
 from dse.sweep.store.manifest import Shard

@@ -43,8 +43,7 @@ from dse.tools.pytorch import DEEPSPEED, TORCHTITAN
 from dse.tools.sglang import SGLANG
 from dse.tools.tensorrt_llm import TENSORRT_LLM
 from dse.tools.vllm import VLLM
-from dse.tools.words import options as options_of
-from dse.tools.words import split
+from dse.tools.words import options as options_of, split
 from dse.types import Design, Engine, Requests, Scalar, Serving
 
 TOOLS = {

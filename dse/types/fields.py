@@ -81,11 +81,23 @@ def metadata(
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(metadata, dataclasses.field))
 def record(cls: type[T]) -> type[T]:
-    """Make ``cls`` a frozen keyword-only dataclass whose fields are pytree leaves or records."""
+    """Make ``cls`` a frozen keyword-only dataclass whose fields are pytree leaves or records.
+
+    Returns:
+        The class, registered with JAX as a pytree.
+    """
     cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     return jax.tree_util.register_dataclass(cls)
 
 
 def field_metadata(cls: type, name: str) -> dict[str, Any]:
-    """Return symbol, units, long name and bounds of a field of a record class."""
+    """Return symbol, units, long name and bounds of a field of a record class.
+
+    Args:
+        cls: record class, such as :class:`dse.types.Software`.
+        name: one of its fields.
+
+    Returns:
+        ``symbol``, ``units``, ``long_name`` and ``bounds``, as far as the field states them.
+    """
     return dict(next(f.metadata for f in dataclasses.fields(cls) if f.name == name))

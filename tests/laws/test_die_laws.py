@@ -6,8 +6,7 @@ import dataclasses
 
 import jax.numpy as jnp
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import dse
 from dse import types

@@ -7,8 +7,7 @@ import math
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import dse
 from dse.designs import replace

@@ -6,8 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dse.lab.simulator.limits import BLOCK, SchedulerLimits
 from dse.lab.simulator.load import RequestList

@@ -169,8 +169,7 @@ def test_every_entry_is_one(tmp_path):
 
 def test_stated_limits_are_those_of_the_code():
     from dse.spec.axes import _LONGEST
-    from dse.spec.expression import _DEEPEST
-    from dse.spec.expression import _LONGEST as CHARACTERS
+    from dse.spec.expression import _DEEPEST, _LONGEST as CHARACTERS
     from dse.sweep.grid.compose import _MOST_SHAPES
     from dse.sweep.grid.degrees import _MOST_MAPPINGS
     from dse.sweep.job import MOST_DESIGNS

@@ -11,26 +11,45 @@ SI: bytes, seconds, FLOP/s, bytes/s, watts.
 from __future__ import annotations
 
 from dse.designs.catalog.entries import NO_NETWORK, Entry
-from dse.designs.catalog.filling import Values, check_between, with_prefix
-from dse.designs.catalog.load import FOLDERS, catalog_root, find, name_to_slug
+from dse.designs.catalog.filling import Values, check_between as check_between, with_prefix as with_prefix
+from dse.designs.catalog.load import FOLDERS, catalog_root, find, name_to_slug as name_to_slug
 from dse.designs.catalog.lookup import entry, kinds, names, record, resolve, values
 from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
-from dse.designs.catalog.sources import check, digest, digests, provenance, reachable_entries, unverified
+from dse.designs.catalog.sources import (
+    check,
+    digest,
+    digests as digests,
+    provenance,
+    reachable_entries as reachable_entries,
+    unverified as unverified,
+)
 from dse.designs.catalog.stack_selection import default_software, is_mixture
 from dse.designs.catalog.stacks import (
     SERVED_FORMAT,
-    expert_kernels,
-    expert_options,
+    expert_kernels as expert_kernels,
+    expert_options as expert_options,
     format_note,
     manufacture,
     mapping_defaults,
-    served_format,
+    served_format as served_format,
     serving_defaults,
-    vendor_mismatch,
+    vendor_mismatch as vendor_mismatch,
 )
-from dse.designs.catalog.units import Dimension, dimension, product_dimension, quantity, unit_text
-from dse.designs.catalog.unverified import UnverifiedConstant
-from dse.designs.catalog.value import TRUTHS, Sourced, bounded, choice, choice_fix
+from dse.designs.catalog.units import (
+    Dimension,
+    dimension as dimension,
+    product_dimension as product_dimension,
+    quantity,
+    unit_text as unit_text,
+)
+from dse.designs.catalog.unverified import UnverifiedConstant as UnverifiedConstant
+from dse.designs.catalog.value import (
+    TRUTHS,
+    Sourced as Sourced,
+    bounded as bounded,
+    choice as choice,
+    choice_fix as choice_fix,
+)
 
 __all__ = [
     "EXPERTS_LEFT_OPEN",
@@ -41,41 +60,23 @@ __all__ = [
     "TRUTHS",
     "Dimension",
     "Entry",
-    "Sourced",
-    "UnverifiedConstant",
     "Values",
-    "bounded",
     "catalog_root",
     "check",
-    "check_between",
-    "choice",
-    "choice_fix",
     "default_software",
     "digest",
-    "digests",
-    "dimension",
     "entry",
-    "expert_kernels",
-    "expert_options",
     "find",
     "format_note",
     "is_mixture",
     "kinds",
     "manufacture",
     "mapping_defaults",
-    "name_to_slug",
     "names",
-    "product_dimension",
     "provenance",
     "quantity",
-    "reachable_entries",
     "record",
     "resolve",
-    "served_format",
     "serving_defaults",
-    "unit_text",
-    "unverified",
     "values",
-    "vendor_mismatch",
-    "with_prefix",
 ]  # fmt: skip

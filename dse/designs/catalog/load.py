@@ -38,7 +38,7 @@ Folder = str | Path | None
 
 
 def catalog_root() -> Path:
-    """The catalogue that comes with the package: inside it when installed, next to it in a checkout."""
+    """Return the folder of the package's own catalogue: inside it when installed, next to it in a checkout."""
     return distribution_folder("hw_catalog")
 
 
@@ -138,6 +138,11 @@ def find(kind: str, name: str, folder: Folder = None) -> str | None:
     """Return the slug of the entry that ``name`` means, a slug, name or alias; None where there is none.
 
     Checkpoints have the shape of the model that they are of: ``Qwen/Qwen3-8B-Instruct-2507`` is ``qwen3-8b``.
+
+    Args:
+        kind: folder of the catalogue, such as ``accelerators``.
+        name: slug, alias or name of a checkpoint.
+        folder: catalogue to search first.
     """
     spellings = [name]
     if kind == "workload":

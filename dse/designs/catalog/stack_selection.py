@@ -127,7 +127,12 @@ def _named_stack(fields: dict[str, Entry], field: str, tool: str, folder: Folder
 
 
 def is_mixture(workload: str, folder: Folder = None) -> bool:
-    """True for a workload of the catalogue with experts, False for an unknown name."""
+    """True for a workload of the catalogue with experts, False for an unknown name.
+
+    Args:
+        workload: slug, alias or name of a checkpoint.
+        folder: catalogue to search first.
+    """
     slug = find("workload", workload, folder)
     return slug is not None and entry("workload", slug, "workload", folder).states("experts")
 

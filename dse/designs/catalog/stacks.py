@@ -115,6 +115,14 @@ def serving_defaults(name: str, where: str = "software", folder: Folder = None) 
 
     They are empty for a training stack. Options that are absent unless an engine states them are left out.
 
+    Args:
+        name: software stack.
+        where: place of the name, for errors.
+        folder: catalogue to search first.
+
+    Raises:
+        InputError: for an unknown name or a faulty file.
+
     >>> serving_defaults("sglang")["mixed"]
     0.0
     """

@@ -24,8 +24,15 @@ from typing import Any
 
 from dse.designs.catalog.units import quantity
 from dse.errors import InputError, unknown_name
-from dse.types import POSITIVE as POSITIVE_NUMBER
-from dse.types import POSITIVE_SHARE, Bounds, Precision, Recompute, choice_name, weight_only_format
+from dse.types import (
+    POSITIVE as POSITIVE_NUMBER,
+    POSITIVE_SHARE,
+    Bounds,
+    Precision,
+    Recompute,
+    choice_name,
+    weight_only_format,
+)
 from dse.types.fields import LARGEST, SMALLEST, has_usual_magnitude
 
 CONFIDENCES = ("datasheet", "paper", "estimate", "memory-unverified")

@@ -78,8 +78,7 @@ def simulate(
     """
     from dse.designs.calibrated import range_note
     from dse.doors import SERVING, serve
-    from dse.lab.simulator import files, statistics
-    from dse.lab.simulator import simulate as run
+    from dse.lab.simulator import files, simulate as run, statistics
 
     _check_outputs(output, timeline, trace, force)
     request = design_of(workload, system, settings, n_devices, software, any_option, SERVING)

@@ -2,7 +2,7 @@
 
 from dse.lab.evidence.causes import GapExplanation, as_dict, explain, step_parts
 from dse.lab.evidence.changes import Advice, advise, leaf_text, settings_of
-from dse.lab.evidence.diagnosis import Diagnosis, StepPart, diagnose
+from dse.lab.evidence.diagnosis import Diagnosis, StepPart as StepPart, diagnose
 from dse.lab.evidence.figures import gap_figure, write_timelines
 from dse.lab.evidence.traces import is_trace, read_trace
 
@@ -10,7 +10,6 @@ __all__ = [
     "Advice",
     "Diagnosis",
     "GapExplanation",
-    "StepPart",
     "advise",
     "as_dict",
     "diagnose",

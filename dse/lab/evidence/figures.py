@@ -66,6 +66,11 @@ def write_timelines(explanation: GapExplanation, path: str | Path, force: bool =
     """Write both timelines of each rank as a trace for ui.perfetto.dev, one below the other.
 
     Raises InputError where ``path`` must not be written.
+
+    Args:
+        explanation: gap between a trace and its design, with both timelines.
+        path: JSON file to write.
+        force: True to replace a file of another program.
     """
     chrome_trace.write(_events(explanation), {"diagnosis": as_dict(explanation)}, path, force)
 

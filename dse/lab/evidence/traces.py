@@ -76,6 +76,9 @@ def is_trace(path: str | Path) -> bool:
 def read_trace(path: str | Path) -> RankTrace | None:
     """Read the timed steps of a trace, or None for one without kernels in them.
 
+    Returns:
+        Kernels of the steps of one rank, in seconds.
+
     Raises:
         InputError: for a damaged file, and one of more than ``MAX_KERNELS`` kernels.
     """

@@ -380,6 +380,10 @@ def _text(name: str, value: str) -> bytes:
 
 
 def write_chakra(request: TraceRequest) -> str:
-    """Write the Chakra execution traces of all ranks, and return a text of their numbers."""
+    """Write the Chakra execution traces of all ranks, and return a text of their numbers.
+
+    Returns:
+        One sentence on files, ranks and nodes.
+    """
     ranks, nodes = write(request.step, request.design, request.description, request.output, request.force)
     return f"{nodes:,} nodes of {ranks:,} ranks"

@@ -236,7 +236,11 @@ def _element(scope: Scope, design: Design) -> tuple[float, str]:
 
 
 def write_kineto(request: TraceRequest) -> str:
-    """Write the step of one rank as the PyTorch profiler does, and return a text of its kernels."""
+    """Write the step of one rank as the PyTorch profiler does, and return a text of its kernels.
+
+    Returns:
+        One sentence on the file and its kernels.
+    """
     place = rank_place(request.design, request.rank)
     if request.rank >= place.world_size:
         raise InputError("--rank", str(request.rank), f"0 to {place.world_size - 1}", "name a rank of the design")

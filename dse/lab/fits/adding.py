@@ -31,8 +31,7 @@ from dse.io import outputs
 from dse.lab.fits import writing
 from dse.measured import KINDS, Comparison, Skip, kind_of, read_table
 from dse.measured.decisions.evidence import RUN_DEVIATION, compared_rows, figure_of_row, gain_of
-from dse.measured.kernels import Kernel
-from dse.measured.kernels import read as read_kernels
+from dse.measured.kernels import Kernel, read as read_kernels
 from dse.measured.uncertainty.kernel_times import MODEL_ERROR, collective_time, kernel_time, perturbed_times
 from dse.measured.uncertainty.posterior import Choice, posterior, shared_key
 from dse.measured.uncertainty.rows import choice_of

@@ -34,8 +34,7 @@ from dse.lab.fits.own_fit import (
 from dse.lab.fits.steps import mean_error
 from dse.measured import Comparison
 from dse.measured.decisions.evidence import compared_rows
-from dse.measured.uncertainty import distance
-from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty import distance, parts as uncertainty
 from dse.measured.uncertainty.rows import choice_of
 
 #: Name of the level in results, which is no leaf.

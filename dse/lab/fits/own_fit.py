@@ -34,8 +34,7 @@ from dse.measured import KINDS, TRACE_PARTS, Comparison, Lookup
 from dse.measured.decisions.evidence import RUN_DEVIATION, figure_of_row
 from dse.measured.prediction import evaluate_batch, group_by_structure
 from dse.measured.table import nonnegative_number
-from dse.measured.uncertainty import distance
-from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty import distance, parts as uncertainty
 from dse.measured.uncertainty.rows import choice_of
 from dse.measured.uncertainty.spreads import spreads_of, total_deviation
 from dse.types import Design

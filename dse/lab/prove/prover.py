@@ -16,7 +16,7 @@ __all__ = ["check", "prove"]
 
 def prove(
     task: Problem,
-    known: Point | None,
+    incumbents: Point | None,
     identity: Mapping[str, str],
     options: ProofOptions,
     output: Path | None,
@@ -26,12 +26,15 @@ def prove(
 
     Args:
         task: the space, with one objective or two.
-        known: designs that are known, where the proof begins.
+        incumbents: feasible designs that the proof begins with.
         identity: what results depend on; its digest stands in the certificate.
         options: the gap that is asked for, and the time.
         output: results file beside which the certificate is written; None: none is.
         force: replace a file that dse has not written.
+
+    Returns:
+        The proof, and the designs of its front; None where none is feasible.
     """
     file = proofs.certificate_path(output) if output else None
-    proof, certificate = proofs.prove(task, known, identity, options, file, force)
+    proof, certificate = proofs.prove(task, incumbents, identity, options, file, force)
     return proof, proofs.front_points(task, certificate.front) if proof.front else None

@@ -198,6 +198,9 @@ def read(path: str | Path) -> RequestList:
     Args:
         path: CSV file with the columns ``COLUMNS``.
 
+    Returns:
+        Arrivals in seconds, and lengths in tokens.
+
     Raises:
         InputError: for a file, a column or a cell that cannot be used, with its line.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dse.doors import TRAINING, Study
-from dse.measured.kernels.formulas import FORMULAS, device_of, predict, times_or_powers
+from dse.measured.kernels.formulas import FORMULAS, device_of as device_of, predict, times_or_powers as times_or_powers
 from dse.measured.kernels.kernel import METRICS, POWER, TIME, Kernel
 from dse.measured.kernels.platforms import PLATFORMS
 from dse.measured.kernels.readers import kind_of, read
@@ -17,8 +17,7 @@ from dse.measured.prediction import Prediction, TableKind
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip, raise_skip
 
 __all__ = [
-    "FORMULAS", "KIND", "METRICS", "PLATFORMS", "POWER", "TIME", "Kernel", "device_of", "kind_of", "predict", "read",
-    "times_or_powers",
+    "FORMULAS", "KIND", "METRICS", "PLATFORMS", "POWER", "TIME", "Kernel", "kind_of", "predict", "read",
 ]  # fmt: skip
 
 

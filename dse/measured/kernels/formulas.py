@@ -121,7 +121,11 @@ _compiled_times = functools.partial(jax.jit, static_argnames="kind")(times_or_po
 
 
 def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
-    """Predict time in s, or power in W, of every kernel, in order, or the reason of a skip."""
+    """Predict time in s, or power in W, of every kernel, in order, or the reason of a skip.
+
+    Returns:
+        One prediction a kernel, in order; SI units.
+    """
     groups: dict[tuple[str, str], list[int]] = {}
     for index, kernel in enumerate(kernels):
         groups.setdefault((kernel.kind, kernel.device), []).append(index)

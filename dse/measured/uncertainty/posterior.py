@@ -26,8 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.doors import Study
-from dse.measured.uncertainty import bills, distance
-from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty import bills, distance, parts as uncertainty
 from dse.measured.uncertainty.parts import (
     ReducedParts,
     Uncertainty,

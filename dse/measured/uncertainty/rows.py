@@ -9,8 +9,7 @@ from dse.doors import Study
 from dse.measured.kinds import KINDS
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import Prediction
-from dse.measured.uncertainty import distance
-from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty import distance, parts as uncertainty
 from dse.measured.uncertainty.posterior import Choice, Posterior, posteriors
 
 

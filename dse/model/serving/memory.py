@@ -146,6 +146,14 @@ def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:
 
     Weights, and those of experts, may have a format of their own. A single stage holds both embedding and head. Layers
     that draft tokens (multi-token prediction, EAGLE) add one layer, on the stage of the head.
+
+    Args:
+        design: design whose shapes, recipe and mapping are read.
+        layout: its layers by pipeline stage.
+        serving: formats of weights that the engine stores.
+
+    Returns:
+        Bytes of one device.
     """
     w = design.workload
     operand = operand_bytes(design.mapping.precision)

@@ -43,8 +43,7 @@ from dse.sweep.grid.degrees import ALL_DEGREES, OPTIONS, MappingSpec
 from dse.sweep.grid.grid import Grid, GridDimension
 from dse.sweep.grid.names import Names
 from dse.types import Capabilities, Design
-from dse.types.paths import build as built
-from dse.types.paths import leaves
+from dse.types.paths import build as built, leaves
 
 _DOMAIN = "system.scale_up.domain"
 

@@ -17,16 +17,16 @@ import xarray as xr
 
 from dse.doors import study_of_metrics
 from dse.sweep.results.schema import SPECIFICATION
-from dse.views.plot.bounds import bounds
+from dse.views.plot.bounds import bounds as bounds
 from dse.views.plot.breakdown import breakdown
-from dse.views.plot.clock import clock, clock_axis
+from dse.views.plot.clock import clock as clock, clock_axis
 from dse.views.plot.collectives import collectives
 from dse.views.plot.designs import is_work
 from dse.views.plot.energy import energy
 from dse.views.plot.fleets import fleets
 from dse.views.plot.grid import axes_of
 from dse.views.plot.interactivity import interactivity
-from dse.views.plot.machines import shares
+from dse.views.plot.machines import shares as shares
 from dse.views.plot.pareto import front_of, has_trade_off, pareto
 from dse.views.plot.posttraining import posttraining
 from dse.views.plot.style import ENDINGS, save
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "ENDINGS", "KINDS", "bounds", "breakdown", "clock", "collectives", "energy", "fleets", "interactivity", "pareto",
-    "posttraining", "save", "shares", "suited",
+    "ENDINGS", "KINDS", "breakdown", "collectives", "energy", "fleets", "interactivity", "pareto",
+    "posttraining", "save", "suited",
 ]  # fmt: skip
 
 #: Name on the command line → figure.

@@ -10,8 +10,7 @@ import numpy as np
 import xarray as xr
 
 from dse.io import digits
-from dse.io.quantities import GIB, settings
-from dse.io.quantities import scale as scale_of
+from dse.io.quantities import GIB, scale as scale_of, settings
 from dse.views.plot import designs
 from dse.views.plot.designs import Columns
 from dse.views.plot.pareto import front_of, representatives

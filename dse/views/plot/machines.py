@@ -20,12 +20,12 @@ from dse.views.plot.style import (
     freeze_layout,
     legend_below,
     new_figure,
+    part as part_style,
     set_title,
     small_print,
     style,
     wrap_label,
 )
-from dse.views.plot.style import part as part_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -84,6 +84,9 @@ def device_step(
         step: of the design, where it is at hand.
         ledger: of the design, where it is at hand.
 
+    Returns:
+        Kernels in order of their starts, seconds from the start of the step.
+
     Raises:
         InputError: as of :func:`dse.views.trace.step.schedule_step`.
     """

@@ -51,6 +51,8 @@ def schedule_step(design: Design, most: int = MOST_PASSES) -> ScheduledStep:
         design: with plain numbers as leaves.
         most: maximum number of passes.
 
+    Returns:
+        The timeline of all stages, seconds, with the numbers that it was made from.
 
     Raises:
         InputError: where its layers, micro-batches or chunks have no schedule, or a step has more than ``most`` passes.

@@ -116,6 +116,9 @@ def simulate(plan: PipelineOrders, durations: Durations) -> Timeline:
         plan: order of the passes on each device.
         durations: seconds of the passes.
 
+    Returns:
+        Starts and ends of all passes, seconds from the start of the step.
+
     Raises:
         InputError: for stages that wait for each other.
     """

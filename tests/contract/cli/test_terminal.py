@@ -14,8 +14,7 @@ from pathlib import Path
 import netCDF4
 import pytest
 import typer
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from rich.text import Text
 
 from dse.cli import app, show

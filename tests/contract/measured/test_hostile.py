@@ -12,8 +12,7 @@ from dse.errors import InputError
 from dse.measured import profiles
 from dse.measured.table import read_table
 from dse.tools import read_arguments
-from tests.unit.measured import hostile
-from tests.unit.measured import profiles as files
+from tests.unit.measured import hostile, profiles as files
 
 #: Reads files in a process whose memory is bounded, and tells of each its processor time, peak memory and refusal.
 _READ = """

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from calibration.kernel_parameters import JOBS, SHARED, leaf
-from calibration.kernel_tables import document as kernel_document
-from calibration.kernel_tables import revisions, tables, units
+from calibration.kernel_tables import document as kernel_document, revisions, tables, units
 from calibration.kernels import calibrate, read_kernels, shape
 from docs.make.kernels.page import page
 from dse import types

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import dse
 from calibration.kernel_parameters import HIGHEST_THRESHOLD

@@ -14,8 +14,7 @@ from dse.cli import app, show
 from dse.errors import InputError
 from dse.fleet import pools
 from dse.fleet.pools import Match, MatchedPools, PoolCandidate, front
-from dse.spec import pools as specs
-from dse.spec import sweep
+from dse.spec import pools as specs, sweep
 
 TEXT = """
 [workload]

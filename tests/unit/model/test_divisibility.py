@@ -7,8 +7,7 @@ from collections import Counter
 
 import jax
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import dse
 from dse.designs import replace

@@ -17,8 +17,7 @@ from dse.cli import app
 from dse.errors import InputError
 from dse.model.money.device import bill
 from dse.optimizers import SearchOptions, perform, plan
-from dse.optimizers.codesign import chip as chips
-from dse.optimizers.codesign import descent as codesign
+from dse.optimizers.codesign import chip as chips, descent as codesign
 from dse.optimizers.problem import build
 from dse.spec import search as specification
 from dse.views import explanation

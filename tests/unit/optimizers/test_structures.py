@@ -8,8 +8,7 @@ import pytest
 
 import dse
 from dse.errors import InputError
-from dse.optimizers import outcome, perform, plan, problem
-from dse.optimizers import space as spaces
+from dse.optimizers import outcome, perform, plan, problem, space as spaces
 from dse.optimizers.codesign import problem as descents
 from dse.optimizers.evaluation import Evaluator, padded_values
 from dse.optimizers.functions import Penalty

@@ -130,7 +130,7 @@ def test_a_feature_that_a_sweep_does_not_touch_costs_no_equation(dense, path):
 def _scores(engine, base):
     """Equations of the scores of a sweep with this base."""
     known = neutral_inputs(base, engine.grid.columns)
-    program = dataclasses.replace(engine.program, metrics=("feasible", "infeasible_reason"), known=known)
+    program = dataclasses.replace(engine.program, metrics=("feasible", "infeasible_reason"), neutral_inputs=known)
     return len(equations_of(program, jax.tree.structure((base, dict.fromkeys(engine.grid.columns, 0.0))))[0].equations)
 
 

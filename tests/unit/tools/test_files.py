@@ -3,15 +3,13 @@
 import sys
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import dse
 from dse.designs import leaf, leaf_path, replace
 from dse.doors import STUDIES
 from dse.errors import InputError
-from dse.tools import TOOLS, launch, read_arguments
-from dse.tools import settings as read
+from dse.tools import TOOLS, launch, read_arguments, settings as read
 from dse.tools.files import FORMS
 from tests.unit.tools.test_launch import BASES, OF_SERVING, VALUES, assert_stated
 

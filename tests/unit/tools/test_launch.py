@@ -5,8 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from typer.testing import CliRunner
 
 import dse
@@ -15,8 +14,7 @@ from dse.designs import leaf, replace
 from dse.designs.records import PLAIN_MAPPING
 from dse.doors import STUDIES
 from dse.errors import InputError
-from dse.tools import TOOLS, launch, read_arguments, unsupported_hardware
-from dse.tools import settings as read
+from dse.tools import TOOLS, launch, read_arguments, settings as read, unsupported_hardware
 from dse.tools.engines import longest_request
 from dse.tools.options import CACHE_TOKENS
 from dse.types import Precision, Recompute

@@ -1,7 +1,6 @@
 """Layouts of layers over pipeline stages: what is written runs, and is what the model counts."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dse.model.stage_layers import stage_layers
 from dse.tools.layers import chunk_count, chunk_sizes, layout

@@ -9,8 +9,7 @@ import pytest
 import xarray as xr
 
 from dse.views import plot
-from dse.views.plot import designs as designs_of
-from dse.views.plot import style
+from dse.views.plot import designs as designs_of, style
 from dse.views.plot.breakdown import draw_mappings
 from tests.conftest import SMALL_SWEEP
 from tests.figures import assert_readable, legend_texts, visible_texts

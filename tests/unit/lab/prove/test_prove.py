@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from dse.errors import InputError
-from dse.lab.prove import ProofOptions, forms, prove
-from dse.lab.prove import check as checking
-from dse.lab.prove import proof as proofs
+from dse.lab.prove import ProofOptions, check as checking, forms, proof as proofs, prove
 from dse.lab.prove.blocks import BlockRanges
 from dse.lab.prove.branch import gaps
 from dse.optimizers import pareto, problem

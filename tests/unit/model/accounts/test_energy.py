@@ -6,8 +6,7 @@ import functools
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import dse
 from docs.make.energy.runs import DAY, MWH, RUNS, modelled

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import jax
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dse import types
 from dse.designs import catalog, replace

@@ -9,8 +9,7 @@ import statistics
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dse import types
 from dse.designs import catalog

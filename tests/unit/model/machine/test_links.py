@@ -14,8 +14,7 @@ import dse
 from dse import types
 from dse.designs import catalog
 from dse.errors import InputError
-from dse.model import Route
-from dse.model import links as model
+from dse.model import Route, links as model
 from dse.model.machine import collectives
 from dse.sweep import from_text, plan
 from dse.types import Collective, Group, Infeasible, Links, MessageKind, Package, Topology

@@ -9,8 +9,7 @@ import dataclasses
 
 import pytest
 
-from dse.model import Route
-from dse.model import links as model
+from dse.model import Route, links as model
 from dse.model.machine import collectives
 from dse.types import Group, Links, MessageKind, Package, Topology
 from tests.designs import SCALE_UP, SYSTEM

@@ -3,16 +3,14 @@
 import dataclasses
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dse.model import matmul_work, operand_bytes
 from dse.model.machine import overlap, roofline
 from dse.model.machine.rates import matrix_rate, rates_of
 from dse.model.work.operators import Element, linear
 from dse.types import EfficiencySteps, ExpertKernels, OperatorKind, Precision, Work
-from tests.designs import ACCELERATOR
-from tests.designs import SOFTWARE as DENSE
+from tests.designs import ACCELERATOR, SOFTWARE as DENSE
 
 SOFTWARE = dataclasses.replace(DENSE, experts=ExpertKernels(grouped_efficiency=0.65, expert_kernel_time=2e-4))
 

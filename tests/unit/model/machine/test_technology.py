@@ -10,8 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import dse
 from docs.make.energy.savings import training

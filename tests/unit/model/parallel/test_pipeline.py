@@ -3,8 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dse.model.parallel import pipeline
 from dse.model.stage_layers import max_layers_per_part, stage_layers

@@ -1,8 +1,7 @@
 """Shares of what is offloaded: linear on the device, whole at the ends, and of something."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import dse
 from dse.errors import InputError
