@@ -15,14 +15,17 @@ _GROUP, _LETTER = re.compile(r"\(([^()]*)\)\*(\d+)"), re.compile(r"([A-Za-z])\*(
 def chunk_sizes(n_layers: int, n_predict: int, n_chunks: int) -> list[int]:
     """Return the number of transformer layers of each chunk, without those of multi-token prediction.
 
-    Short chunks as in :func:`dse.model.stage_layers.stage_layers`: the last for loss and multi-token prediction, the
-    first for the embedding, then the last again, then others from the end.
+    Short chunks as in :func:`dse.model.stage_layers.stage_layers`: the last for loss and for heads and layers of
+    multi-token prediction, the first for the embedding, then the last again, then others from the end.
+
+    >>> chunk_sizes(61, 1, 8)
+    [8, 8, 8, 8, 8, 8, 8, 5]
     """
     largest = -(-(n_layers + n_predict) // n_chunks)
     sizes = [largest] * n_chunks
     missing = largest * n_chunks - n_layers
     inner_chunks = ((chunk, 1) for chunk in range(-2, -n_chunks, -1))
-    for chunk, limit in ((-1, 1 + n_predict), (0, 1), (-1, largest), *inner_chunks):
+    for chunk, limit in ((-1, 1 + 2 * n_predict), (0, 1), (-1, largest), *inner_chunks):
         reduction = min(missing, limit, sizes[chunk])
         sizes[chunk], missing = sizes[chunk] - reduction, missing - reduction
     return sizes
@@ -37,7 +40,7 @@ def layout(n_layers: int, n_predict: int, n_chunks: int) -> str:
         n_chunks: chunks of all stages.
 
     >>> layout(61, 1, 16), layout(61, 0, 16)
-    ('Ettt|(tttt|)*14ttmL', 'Ettt|(tttt|)*14ttL')
+    ('Etttt|(tttt|)*14tmL', 'Ettt|(tttt|)*14ttL')
     """
     sizes = chunk_sizes(n_layers, n_predict, n_chunks)
     middle = ""

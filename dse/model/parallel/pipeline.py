@@ -213,7 +213,8 @@ def deferred_micro_batches(mapping: Mapping, n_micro_batches: Scalar, stage: Sca
     """Return the maximum micro-batches of a whole stage whose weight gradients stage ``s`` defers.
 
     ZB-H1 ``s``, ZB-V half a stage more, DualPipe the stages to the nearer end, DualPipeV ``s / 2``. Recomputed
-    activations are kept until then.
+    activations are kept until then. At a few lengths of passes a shorter ZB-V step defers up to ``(p + s) / 2``, which
+    is not counted.
     """
     by_code: dict[Schedule, Scalar] = {
         Schedule.zb_h1: stage,

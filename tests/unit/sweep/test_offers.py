@@ -79,7 +79,7 @@ def test_what_a_sweep_fixes_stays_cannot_run_and_is_told():
     )
     _, summary = execute(fixed, output=False, keep="all")
     assert summary.n_feasible == 0 and summary.reasons["stack_lacks"] == grid.n_designs
-    assert summary.unsupported_note == grid.unsupported_note
+    assert summary.lacks == grid.unsupported_note
 
 
 def test_a_rule_ends_at_what_the_stack_has():

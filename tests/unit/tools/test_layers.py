@@ -22,10 +22,14 @@ def test_a_layout_has_all_layers_and_the_chunks_of_the_model(layers, further, ch
     assert max(sizes) == largest
     if virtual > 1 and largest > 1 + further:
         assert sizes[0] == largest - float(found.short_first)
-        assert sizes[-1] + further == largest - float(found.short_last) or further
+        assert sizes[-1] == max(0, largest - further - float(found.short_last))
 
 
 def test_models_whose_layers_no_pipeline_divides():
-    """DeepSeek-V3 and Kimi-K2, 61 layers, as Megatron-Bridge's recipes run them: four stages of four chunks."""
-    assert chunk_sizes(61, 0, 16) == [3, *[4] * 14, 2] and chunk_sizes(61, 1, 16) == [3, *[4] * 14, 2]
-    assert chunk_sizes(61, 1, 32) == [1, *[2] * 30, 0]
+    """DeepSeek-V3, 61 layers and one of multi-token prediction, in 4, 8, 16 and 32 chunks, and without that layer.
+
+    With it: Megatron-Bridge's recipe of the model (``set_deepseek_v3_pipeline_model_parallel_layout``).
+    """
+    assert chunk_sizes(61, 1, 4) == [16, 16, 16, 13] and chunk_sizes(61, 1, 8) == [*[8] * 7, 5]
+    assert chunk_sizes(61, 1, 16) == [*[4] * 15, 1] and chunk_sizes(61, 1, 32) == [1, *[2] * 30, 0]
+    assert chunk_sizes(61, 0, 16) == [3, *[4] * 14, 2]

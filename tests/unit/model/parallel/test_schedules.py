@@ -80,9 +80,22 @@ def test_closed_forms_are_those_of_the_schedule(pipe, hidden):
     assert all(has <= may + 1e-6 for has, may in zip(found, held, strict=True))
     for device in range(p):
         waiting = (timelines.put_off(timeline, device) - 1) / parts
-        assert (
-            waiting <= float(pipeline.deferred_micro_batches(mapping(schedule, p, v), float(n), float(device))) + 1e-6
-        )
+        deferred = float(pipeline.deferred_micro_batches(mapping(schedule, p, v), float(n), float(device)))
+        # At a few lengths of passes ZB-V is shorter where no gap is filled at once: half a pipeline more waits then.
+        limit = max(deferred, (p + device) / 2) if schedule is Schedule.zb_v else deferred
+        assert waiting <= limit + 1e-6
+
+
+@pytest.mark.parametrize(
+    "passes", [(1.0, 0.8, 0.5), (1.0, 1.0, 1.0), (1.0, 1.1, 0.9), (1.0, 1.5, 0.7), (1.0, 2.0, 1.0)]
+)
+@pytest.mark.parametrize("p", [4, 8])
+def test_zb_v_defers_half_a_micro_batch_more_than_the_stage(p, passes):
+    """Stage s of ZB-V defers s + 1/2 micro-batches at usual lengths of passes, by the schedule event by event."""
+    for n in (2 * p, 3 * p, 4 * p - 1):
+        timeline = run(Schedule.zb_v, p, 2, n, passes)
+        for device in range(p):
+            assert (timelines.put_off(timeline, device) - 1) / 2 == device + 0.5
 
 
 @given(pipelines(tuple(schedule for schedule in Schedule if schedule not in DEFERS)), st.floats(0.0, 0.4))
