@@ -29,8 +29,8 @@ run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
 test: $(VENV)/.installed-test  ## run every test but the slow ones, and print the twenty slowest (TESTS=…, JOBS=…)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=20 $(TESTS)
 
-test-unit: $(VENV)/.installed-test  ## run the tests of single rooms, what a change runs first (JOBS=…)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=20 tests/unit
+test-unit: $(VENV)/.installed-test  ## run the tests of single rooms but the heavy files, what a change runs first (JOBS=…)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=20 -m "not slow and not browser and not heavy" tests/unit
 
 test-slow: $(VENV)/.installed-test  ## run the slow tests alone (TESTS=…, JOBS=…)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=20 -m slow $(TESTS)

@@ -83,6 +83,10 @@ LONG = (
 )
 
 
+#: Files of rooms that take seconds of a processor each, which ``make test-unit`` leaves to ``make test``.
+HEAVY = frozenset(Path(__file__).with_name("heavy.txt").read_text(encoding="utf-8").split())
+
+
 #: XLA compiles in less time under these, and what it makes runs slower: tests compile much and run little. Tests
 #: of rates and of fused outputs run processes with the flags that users have, of kept programs the slow ones.
 #: (Without its emitters of fusions it would be faster still, but some programs then take all memory.)
@@ -128,12 +132,14 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by folder; long files first, so that at the end no worker is left alone with one."""
+    """Mark tests by folder, and those of heavy files; long files first, so that at the end no worker is left alone with one."""
     root = Path(__file__).parent
     for item in items:
-        folder = item.path.relative_to(root).parts[0]
-        if folder in KINDS:
-            item.add_marker(folder)
+        path = item.path.relative_to(root)
+        if path.parts[0] in KINDS:
+            item.add_marker(path.parts[0])
+        if path.as_posix() in HEAVY:
+            item.add_marker("heavy")
     items.sort(key=lambda item: item.path.relative_to(root).as_posix() not in LONG)
 
 

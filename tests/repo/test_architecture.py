@@ -248,3 +248,12 @@ def test_importing_changes_no_environment():
             ), f"{module}: {ast.unparse(node)}"
             if isinstance(node, ast.Assign):
                 assert not any("environ" in ast.unparse(t) for t in node.targets), f"{module}: {ast.unparse(node)}"
+
+
+def test_heavy_files_exist():
+    from tests.conftest import HEAVY
+
+    root = Path(__file__).parents[1]
+    assert not [name for name in HEAVY if not (root / name).is_file()] and all(
+        name.startswith("unit/") for name in HEAVY
+    )
