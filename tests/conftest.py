@@ -132,7 +132,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by folder, and those of heavy files; long files first, so that at the end no worker is left alone with one."""
+    """Mark tests by folder, and heavy files; long files first, so that at the end no worker is left alone with one."""
     root = Path(__file__).parent
     for item in items:
         path = item.path.relative_to(root)
