@@ -314,7 +314,7 @@ def _kernel_table(path: str | Path) -> tuple[str, list[Any]]:
 
 
 def _device_errors(device: str, rows: Sequence[tuple[Kernel, str]]) -> RowErrors | None:
-    """Return the log errors of kernels of an accelerator and the effects of its leaves, None where none can be predicted."""
+    """Return the log errors of kernels of an accelerator and effects of its leaves, None where none is predicted."""
     base: Design = design(_ANY_WORKLOAD, device)
     stack = catalog.default_software(device)
     choice = Choice("", base, stack, device)

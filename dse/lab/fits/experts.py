@@ -85,7 +85,7 @@ class ExpertCalibration(NamedTuple):
 
     @property
     def errors(self) -> dict[str, np.ndarray]:
-        """Kind of prediction → relative error [point], a fraction: mean size over its rows, with the sign of the mean."""
+        """Kind of prediction → relative error [point] as a fraction: mean size over its rows, with the mean's sign."""
         points = self.rows.points
         by_point = np.array([[other == points[i] for other in points] for i in self.firsts], float)
         by_point /= by_point.sum(axis=1, keepdims=True)

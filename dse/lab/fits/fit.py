@@ -150,7 +150,7 @@ def gauss_newton(
     tolerance: float = 1e-4,
     steps: int = 40,
 ) -> Minimum:
-    """Return a local minimum by damped Gauss-Newton steps (Levenberg 1944, Marquardt 1963), at most one unit of ``z`` each.
+    """Return a local minimum by damped Gauss-Newton steps of at most one unit of ``z`` (Levenberg 1944, Marquardt 1963).
 
     Args:
         residuals: log(predicted / measured) of every row at ``z``.
@@ -254,7 +254,7 @@ class FitProblem:
 def differences(
     residuals_of_sets: Callable[[np.ndarray], np.ndarray], step: float
 ) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray, np.ndarray], np.ndarray]]:
-    """Return ``z`` → residuals [row], and (``z``, residuals) → slopes [row, parameter] by finite differences, as functions.
+    """Return two functions: ``z`` → residuals [row], and ``z``, residuals → slopes [row, parameter], by differences.
 
     Args:
         residuals_of_sets: residuals [set, row] at many ``z`` [set, parameter].
@@ -267,7 +267,7 @@ def differences(
 
 
 def robust(errors: Any, delta: Any, redescending: bool = False) -> Any:
-    """Return the robust loss of residuals: half the square of small ones, ``delta`` times large ones (Charbonnier 1994).
+    """Return the robust loss per residual: half the square of small, ``delta`` times large ones (Charbonnier 1994).
 
     Args:
         errors: residuals.
@@ -303,7 +303,7 @@ def curvature(jacobian: np.ndarray, weights: np.ndarray, prior: np.ndarray | flo
 
 
 def posterior(curvature: np.ndarray) -> np.ndarray:
-    """Return the posterior standard deviation of each ``z`` from the loss's curvature [parameter, parameter] (Laplace)."""
+    """Return the posterior standard deviation of each ``z`` from the curvature [parameter, parameter] (Laplace)."""
     return np.sqrt(np.diag(np.linalg.inv(curvature)))
 
 

@@ -130,7 +130,7 @@ def _part_shares(c: Comparison) -> dict[str, float]:
 
 
 def priors_of(base: str, designs: Sequence[Design]) -> dict[str, float]:
-    """Return leaf path of a stack's value → its prior spread (of its logarithm), from its file, else of training stacks.
+    """Return leaf path of a stack's value → its prior spread (of the logarithm), by its file, else by training stacks.
 
     Args:
         base: stack that the fit starts from.

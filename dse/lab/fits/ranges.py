@@ -58,7 +58,7 @@ def write_catalog(
 
 
 def mixtures(stack: str, rows: Sequence[Covered], folder: str | Path | None = None) -> dict[str, str]:
-    """Return the field ``mixtures`` → TOML list of accelerators with rows of experts, [] for a stack without their kernels.
+    """Return ``mixtures`` → TOML list of accelerators with rows of experts, [] for a stack without expert kernels.
 
     Stacks with a common fit of dense steps may differ in that.
     """
@@ -88,7 +88,7 @@ def extents(rows: Sequence[Covered]) -> dict[str, str]:
 
 
 def step_ranges(table: str | Path) -> Iterator[Covered]:
-    """Yield stack, designs, accelerator and source of each row of a table of steps with a design and a measured time."""
+    """Yield stack, designs, accelerator and source of each row of a table of steps with a design and a time."""
     lookup = Lookup()
     for case in read_cases(table):
         if not any(figure.meaning.kind == "time" for figure in case.measurements):

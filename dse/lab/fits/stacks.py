@@ -74,7 +74,7 @@ def _source_errors(calibration: Calibration, name: str, part: np.ndarray) -> Sou
 
 
 def coverage(calibration: Calibration, name: str = "all", foreign: bool = False) -> float:
-    """Return the share (0 to 1) of unseen rows of a part (of :func:`parts`) within intervals by residuals of other folds.
+    """Return the share (0 to 1) of unseen rows of a part (:func:`parts`) within intervals by residuals of other folds.
 
     ``foreign``: of the rows of left-out sources, with the intervals of a stack without rows.
     """

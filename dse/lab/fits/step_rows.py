@@ -180,7 +180,7 @@ class StepModel(NamedTuple):
 
 @functools.lru_cache(maxsize=32)
 def _recorded_step_time(structure: Any, paths: tuple[str, ...]) -> tuple[Equations, Any]:
-    """Return the equations of the log step time as a function of ``paths``, then of all leaves, and its tree structure."""
+    """Return the equations of the log step time, a function of ``paths``, then all leaves, and its tree structure."""
 
     def log_step_time(values: list[Scalar], row: list[Scalar]) -> Scalar:
         design = replace(jax.tree.unflatten(structure, row), dict(zip(paths, values, strict=True)))

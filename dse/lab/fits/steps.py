@@ -202,7 +202,7 @@ class Calibration:
         return self.solution.deviations(self.rows)
 
     def residual(self, stack: str, row_mask: np.ndarray | None = None) -> float:
-        """Return the residual (deviation of the logarithm) of a stack by its unseen rows in ``row_mask``, by default all."""
+        """Return the residual (deviation of the logarithm) of a stack by its unseen rows in a mask, by default all."""
         row_mask = np.ones(len(self.fold), bool) if row_mask is None else row_mask
         sources_and_trust = (self.rows.sources[row_mask], self.rows.trust[row_mask])
         members = np.array([fitted_as(other) == fitted_as(stack) for other in self.rows.stacks[row_mask]])

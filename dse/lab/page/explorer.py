@@ -23,7 +23,7 @@ from dse.lab.page.table import Column, DesignTable
 
 
 def document(table: DesignTable, lines: Lines) -> tuple[dict[str, Any], str]:
-    """Return the data of a page, and its packed columns."""
+    """Return the data of a page of results, JSON-ready, and the text of its packed columns (base 64)."""
     packer = Packer()
     numbers = {column.name: packer.add(column.values, **_column_header(column)) for column in table.columns}
     data = {
@@ -49,7 +49,7 @@ def _feasible_count(table: DesignTable) -> int:
 
 
 def _column_header(column: Column) -> dict[str, Any]:
-    """Return the description of a column without its values."""
+    """Return the description of a column without its values, JSON-ready."""
     about: dict[str, Any] = {"name": column.name, "label": column.label, "about": column.about, "kind": column.kind}
     if column.kind == "metric":
         return about | {
@@ -67,7 +67,7 @@ def _column_header(column: Column) -> dict[str, Any]:
 
 
 def _setting(path: str, value: Any) -> float | None:
-    """Return a value of an axis as that of its leaf, None where it is no value of the leaf."""
+    """Return a value of an axis as the number of its leaf, in SI units, None where it is no value of the leaf."""
     try:
         return leaf_value(path, value)
     except InputError:
@@ -75,7 +75,7 @@ def _setting(path: str, value: Any) -> float | None:
 
 
 def _totals(table: DesignTable, numbers: dict[str, int]) -> list[dict[str, Any]]:
-    """Return totals with those of their parts that the results have."""
+    """Return the column index of each total with those of its parts that the results have, JSON-ready."""
     totals = []
     for total in table.study.totals:
         names = [name for name in table.study.parts(total) if name in numbers]
@@ -86,7 +86,7 @@ def _totals(table: DesignTable, numbers: dict[str, int]) -> list[dict[str, Any]]
 
 
 def _lines(lines: Lines, numbers: dict[str, int], packer: Packer) -> dict[str, Any]:
-    """Return lines as texts, and columns of positions in them."""
+    """Return lines as texts and columns of positions in them, JSON-ready; only the reason where there are none."""
     if lines.group is None:
         return {"why": lines.why}
     return {
@@ -125,12 +125,12 @@ class Packer:
 
     @property
     def text(self) -> str:
-        """All columns, deflated, in base 64."""
+        """All columns, deflated, as text in base 64."""
         return base64.b64encode(zlib.compress(b"".join(self._pieces), 6)).decode("ascii")
 
 
 def _planes(values: np.ndarray) -> dict[str, Any]:
-    """Return a column's type and bytes."""
+    """Return the ``type`` of a column and its ``bytes``: planes of single precision, or integers of the least width."""
     if values.dtype.kind == "f":
         return {"type": "f4", "bytes": values.astype("<f4").view(np.uint8).reshape(-1, 4).T.tobytes()}
     kind = next(kind for kind in ("u1", "u2", "u4") if values.max() <= np.iinfo(kind).max)
@@ -138,6 +138,7 @@ def _planes(values: np.ndarray) -> dict[str, Any]:
 
 
 def _is_same(values: np.ndarray) -> bool:
+    """Return whether all values of a column are equal, or all are NaN."""
     first = values[0]
     return bool((values == first).all()) or (values.dtype.kind == "f" and bool(np.isnan(values).all()))
 

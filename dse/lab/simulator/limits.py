@@ -24,7 +24,7 @@ class SchedulerLimits(NamedTuple):
     chunk: int  # tokens of a step
     sequences: int  # admitted at the same time
     blocks: int  # of the cache
-    per_token: float  # share of a block that a token takes
+    per_token: float  # 1.0 where a token takes room; 0.0 where a sequence takes one block whatever its tokens
     fixed: float  # tokens that a sequence takes in addition to its own: a state
     reserved: float  # share of an answer whose blocks admission takes
     mixed: bool  # whether a step may both decode and compute prompts
@@ -36,7 +36,7 @@ class SchedulerLimits(NamedTuple):
     tiers: tuple[tuple[int, float], ...] = ()  # blocks of prefix caches beyond device memory, seconds to load a block
 
     def blocks_of(self, tokens: float) -> int:
-        """Return the blocks of a sequence of ``tokens``."""
+        """Return the count of blocks of a sequence of ``tokens``."""
         return math.ceil((self.fixed + self.per_token * tokens) / BLOCK)
 
 

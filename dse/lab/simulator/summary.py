@@ -79,7 +79,7 @@ def statistics(simulation: Simulation) -> dict[str, Any]:
 
 
 def backlog(simulation: Simulation) -> dict[str, Any]:
-    """Return the rate of arrivals, and the requests that wait at the last arrival and at the median one."""
+    """Return name → figure: requests/s that arrive, and counts that wait at the median and the last arrival."""
     arrival, admitted = simulation.column("arrival"), simulation.column("admitted")
     half, last = (float(np.quantile(arrival, share)) for share in (0.5, 1.0))
     waiting = [int(np.sum((arrival <= time) & (admitted > time))) for time in (half, last)]
