@@ -95,23 +95,25 @@ def on_fewer_devices(choice: Choice, devices: int) -> Choice | None:
         devices: count of devices at hand.
     """
     design = choice.design
-    needs, replicas = float(design.system.n_devices), float(design.mapping.dp)
-    if needs <= devices:
+    design_devices, replicas = float(design.system.n_devices), float(design.mapping.dp)
+    if design_devices <= devices:
         return choice
     n_replicas = next(
-        (n for n in range(int(replicas), 0, -1) if replicas % n == 0 and needs * n / replicas <= devices), 0
+        (n for n in range(int(replicas), 0, -1) if replicas % n == 0 and design_devices * n / replicas <= devices), 0
     )
     if not n_replicas or (design.mapping.experts is not None and float(design.mapping.experts.ep) > n_replicas):
         return None
     share = n_replicas / replicas
-    leaves = {"system.n_devices": needs * share, "mapping.dp": float(n_replicas)}
+    leaves = {"system.n_devices": design_devices * share, "mapping.dp": float(n_replicas)}
     if design.workload.requests is None:
         leaves["workload.global_batch"] = max(float(design.workload.global_batch) * share, 1.0)
     else:
         leaves["workload.requests.concurrency"] = float(design.workload.requests.concurrency) * share
     if float(design.mapping.dp_replicate) > n_replicas:
         leaves["mapping.dp_replicate"] = float(n_replicas)
-    return choice._replace(name=f"{choice.name} on {counted(needs * share, 'device')}", design=replace(design, leaves))
+    return choice._replace(
+        name=f"{choice.name} on {counted(design_devices * share, 'device')}", design=replace(design, leaves)
+    )
 
 
 def _distinct(runs: Sequence[Choice]) -> list[Choice]:

@@ -73,7 +73,7 @@ class Belief(NamedTuple):
         return float(np.array([candidate.effects.get(key, 0.0) for key in self.factors]) @ self.centre)
 
     def slope(self, candidate: MeasurementCandidate) -> np.ndarray:
-        """Return the change of expected losses [design] per standard deviation of a measurement, 0 where nothing is open."""
+        """Return the change of expected losses [design] per standard deviation of a measurement, 0 if none is open."""
         effects = self.effects_of(candidate)
         spread = np.sqrt(effects @ effects + candidate.noise**2)
         return np.asarray(self.matrix @ effects / spread) if spread > _MIN_SPREAD else np.zeros(len(self.losses))

@@ -143,13 +143,13 @@ def _name(kernel: TraceKernel) -> str:
         return "Memcpy HtoD (Pinned -> Device)"
     if kernel.family == "optimizer":
         return "void at::native::multi_tensor_apply_kernel<AdamFunctor>"
-    ahead = kernel.pass_name in (FORWARD, RECOMPUTE)
+    is_forward = kernel.pass_name in (FORWARD, RECOMPUTE)
     if kernel.family == "attention" and kernel.label not in _NAMES:
-        return f"void flash_{'fwd' if ahead else 'bwd_dq_dk_dv_loop'}_kernel<{kernel.label}>"
+        return f"void flash_{'fwd' if is_forward else 'bwd_dq_dk_dv_loop'}_kernel<{kernel.label}>"
     if kernel.family == "matrix":
-        return f"nvjet_hsh_128x256_64x4_2x1_v_bz_{'TNT' if ahead else 'NNT' if _is_input(kernel) else 'NTT'}"
+        return f"nvjet_hsh_128x256_64x4_2x1_v_bz_{'TNT' if is_forward else 'NNT' if _is_input(kernel) else 'NTT'}"
     stem = _NAMES.get(kernel.label, f"triton_{kernel.label}")
-    return f"void {stem}_{'forward' if ahead else 'backward'}_kernel(...)"
+    return f"void {stem}_{'forward' if is_forward else 'backward'}_kernel(...)"
 
 
 def _is_input(kernel: TraceKernel) -> bool:
@@ -162,9 +162,9 @@ def _host_operator(kernel: TraceKernel, event_id: int) -> dict[str, Any]:
     work = kernel.shape
     assert work is not None, "an operator has a shape"
     rows, columns, depth, batch = (round(value) for value in work[1:5])
-    ahead = kernel.pass_name in (FORWARD, RECOMPUTE)
+    is_forward = kernel.pass_name in (FORWARD, RECOMPUTE)
     if kernel.family == "attention" and kernel.label == "flash_attention":
-        name = f"flash_attn::_flash_attn_{'forward' if ahead else 'backward'}"
+        name = f"flash_attn::_flash_attn_{'forward' if is_forward else 'backward'}"
         dims = [[1, depth, batch, columns]]
     elif batch > 1:
         name, dims = "aten::bmm", [[batch, rows, depth], [batch, depth, columns]]

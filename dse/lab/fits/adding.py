@@ -156,21 +156,21 @@ def _kind(path: str | Path) -> str:
 def catalog_update(row_errors: RowErrors) -> Added:
     """Return the change of each leaf whose value moves or whose spread narrows, the largest change first."""
     matrix = np.stack([*row_errors.effects.values()], axis=1)
-    keys = {key: i for i, key in enumerate(row_errors.effects)}
+    column_by_key = {key: i for i, key in enumerate(row_errors.effects)}
     gain = gain_of(matrix, row_errors.noise)
-    mean, covariance = gain @ row_errors.errors, np.eye(len(keys)) - gain @ matrix
+    mean, covariance = gain @ row_errors.errors, np.eye(len(column_by_key)) - gain @ matrix
     residual_errors, updates = row_errors.errors.copy(), []
     leaf_keys = {
         factor.key for _, spreads in row_errors.leaves.values() for factors in spreads.values() for factor in factors
     }
-    for key, i in keys.items():
+    for key, i in column_by_key.items():
         if key in leaf_keys:
             residual_errors -= matrix[:, i] * mean[i]
     for (kind, slug, path), (value, spreads) in row_errors.leaves.items():
-        direction = np.zeros(len(keys))
+        direction = np.zeros(len(column_by_key))
         for factor in spreads[path]:
-            if factor.key in keys:
-                direction[keys[factor.key]] += factor.deviation
+            if factor.key in column_by_key:
+                direction[column_by_key[factor.key]] += factor.deviation
         prior_spread = float(np.linalg.norm(direction))
         if not prior_spread:
             continue
@@ -340,15 +340,14 @@ def _device_errors(device: str, rows: Sequence[tuple[Kernel, str]]) -> RowErrors
 
 def _kernel_time(kernel_row: Kernel, base: Design) -> Any:
     """Return the function system → predicted seconds of a measured kernel, None without one: across nodes, say."""
-    v = kernel_row.values
     if kernel_row.kind == "gemm":
-        element = Element(operand_bytes(v[3]), 2.0, 2.0, base.system.accelerator.cache)
-        return kernel_time(OperatorKind.matrix, matmul_work(v[0], v[1], v[2], 1.0, element), v[3])
-    return (
-        collective_time(_COLLECTIVES[int(v[0])], v[1], v[2])
-        if kernel_row.kind == "collective" and v[2] == v[3]
-        else None
-    )
+        m, n, k, precision, *_ = kernel_row.values
+        element = Element(operand_bytes(precision), 2.0, 2.0, base.system.accelerator.cache)
+        return kernel_time(OperatorKind.matrix, matmul_work(m, n, k, 1.0, element), precision)
+    if kernel_row.kind != "collective":
+        return None
+    operation, n_bytes, members, local_members, *_ = kernel_row.values
+    return collective_time(_COLLECTIVES[int(operation)], n_bytes, members) if members == local_members else None
 
 
 def _concatenate(parts: Sequence[RowErrors]) -> RowErrors:

@@ -150,7 +150,7 @@ def gauss_newton(
     tolerance: float = 1e-4,
     steps: int = 40,
 ) -> Minimum:
-    """Return a local minimum by damped Gauss-Newton steps of at most one unit of ``z`` (Levenberg 1944, Marquardt 1963).
+    """Return a local minimum by damped Gauss-Newton steps of up to one unit of ``z`` (Levenberg 1944, Marquardt 1963).
 
     Args:
         residuals: log(predicted / measured) of every row at ``z``.
@@ -212,7 +212,7 @@ class FitProblem:
     def solve(self, weights: np.ndarray | float = 1.0, start: np.ndarray | None = None) -> Minimum:
         """Return the minimum with the rows' weights times ``weights``, from ``start``, else the best of all starts."""
         draws = 0.5 * np.random.default_rng(0).standard_normal((self.starts - 1, len(self.prior)))
-        firsts = [np.zeros(len(self.prior)), *draws] if start is None else [start]
+        starting_points = [np.zeros(len(self.prior)), *draws] if start is None else [start]
         ends = [
             gauss_newton(
                 self.residuals,
@@ -227,7 +227,7 @@ class FitProblem:
                 tolerance=self.tolerance,
                 steps=self.steps,
             )
-            for first in firsts
+            for first in starting_points
         ]
         return min(ends, key=lambda end: end.loss)
 
@@ -334,8 +334,8 @@ def cross_validation_errors(
     """
     errors = np.full(len(labels), np.nan)
     for label in dict.fromkeys(labels):
-        part = np.array([row_label == label for row_label in labels])
-        errors[part] = errors_without(part)[part]
+        is_left_out = np.array([row_label == label for row_label in labels])
+        errors[is_left_out] = errors_without(is_left_out)[is_left_out]
     return errors
 
 

@@ -116,14 +116,14 @@ def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool
     paths, widths = informed_values(rows, priors_of(base, rows.designs))
     count, runs = len(rows.measured), int(rows.runs.max()) + 1
     (stack_fit,) = solve(rows, paths, widths, [np.ones(count, bool)])
-    start = errors_at(rows, paths, np.zeros((1, len(paths) + 1)))[0][:count]
+    errors_before = errors_at(rows, paths, np.zeros((1, len(paths) + 1)))[0][:count]
     result = FittedStack(
         name,
         base,
         _fitted_values(base, paths, widths, stack_fit, rows),
         runs,
         tuple(dict.fromkeys(c.source for c in compared)),
-        mean_error(start),
+        mean_error(errors_before),
         mean_error(stack_fit.errors),
         mean_error(cross_validation_errors(rows, paths, widths)) if runs > 1 else None,
         float(np.sqrt(np.mean(stack_fit.configuration_spread**2))),

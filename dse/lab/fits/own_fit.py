@@ -179,9 +179,9 @@ def _predict(rows: StackRows, paths: Sequence[str], sets: np.ndarray) -> tuple[n
         sets: logarithms of their factors and of the level [set, value and level].
     """
     logs, part_seconds = np.zeros((len(sets), len(rows.designs))), [dict[str, np.ndarray]() for _ in rows.designs]
-    for members, stack in group_by_structure(rows.designs):
+    for members, stacked_design in group_by_structure(rows.designs):
         changes = dict(zip(paths, sets.T, strict=False)) | {
-            path: np.zeros(len(sets)) for path in _levelled_leaves(stack) if path not in paths
+            path: np.zeros(len(sets)) for path in _levelled_leaves(stacked_design) if path not in paths
         }
         log_factors = {
             path: np.tile(
@@ -189,7 +189,7 @@ def _predict(rows: StackRows, paths: Sequence[str], sets: np.ndarray) -> tuple[n
             )
             for path, change in changes.items()
         }
-        metrics = evaluate_batch(uncertainty.scale_leaves(stack, log_factors), rows.study)
+        metrics = evaluate_batch(uncertainty.scale_leaves(stacked_design, log_factors), rows.study)
 
         def metric_values(metric: str, metrics: Any = metrics, count: int = len(members)) -> np.ndarray:
             values = np.asarray(getattr(metrics, metric), float)

@@ -58,18 +58,18 @@ def parts(calibration: Calibration) -> dict[str, np.ndarray]:
     return by_source | by_mapping | {"all": np.ones(len(sources), bool)}
 
 
-def _source_errors(calibration: Calibration, name: str, part: np.ndarray) -> SourceErrors:
-    """Return the errors of the rows of a mask ``part``, under a name, as fractions."""
-    unseen = np.expm1(calibration.unseen[part])
+def _source_errors(calibration: Calibration, name: str, row_mask: np.ndarray) -> SourceErrors:
+    """Return the errors of the rows of a mask, under a name, as fractions."""
+    unseen = np.expm1(calibration.unseen[row_mask])
     return SourceErrors(
         name,
-        int(part.sum()),
-        mean_error(calibration.solution.errors[part]),
+        int(row_mask.sum()),
+        mean_error(calibration.solution.errors[row_mask]),
         float(np.mean(np.abs(unseen))),
         float(np.median(np.abs(unseen))),
         float(np.quantile(np.abs(unseen), 0.9)),
         float(np.mean(unseen)),
-        mean_error(calibration.foreign[part]),
+        mean_error(calibration.foreign[row_mask]),
     )
 
 
@@ -78,10 +78,10 @@ def coverage(calibration: Calibration, name: str = "all", foreign: bool = False)
 
     ``foreign``: of the rows of left-out sources, with the intervals of a stack without rows.
     """
-    part = parts(calibration)[name]
+    row_mask = parts(calibration)[name]
     errors = calibration.foreign if foreign else calibration.unseen
-    open_part = calibration.foreign_residuals if foreign else calibration.residuals
-    return residuals.coverage(errors[part], calibration.deviations[part], open_part[part])
+    row_residuals = calibration.foreign_residuals if foreign else calibration.residuals
+    return residuals.coverage(errors[row_mask], calibration.deviations[row_mask], row_residuals[row_mask])
 
 
 def mean_source_error(calibration: Calibration, errors: np.ndarray) -> float:

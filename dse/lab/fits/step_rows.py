@@ -56,8 +56,10 @@ class StepRows:
         designs = [c.prediction.chosen for c in compared]
         return cls(
             structures=[
-                StructureRows(members, np.stack(jax.tree.leaves(stack), axis=1), jax.tree.structure(stack))
-                for members, stack in group_by_structure(designs)
+                StructureRows(
+                    members, np.stack(jax.tree.leaves(stacked_design), axis=1), jax.tree.structure(stacked_design)
+                )
+                for members, stacked_design in group_by_structure(designs)
             ],
             measured=np.log([step_time(c) for c in compared]),
             stacks=np.array([c.prediction.stack for c in compared]),

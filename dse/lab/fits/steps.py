@@ -204,15 +204,11 @@ class Calibration:
     def residual(self, stack: str, row_mask: np.ndarray | None = None) -> float:
         """Return the residual (deviation of the logarithm) of a stack by its unseen rows in a mask, by default all."""
         row_mask = np.ones(len(self.fold), bool) if row_mask is None else row_mask
-        sources_and_trust = (self.rows.sources[row_mask], self.rows.trust[row_mask])
+        sources, trust = self.rows.sources[row_mask], self.rows.trust[row_mask]
         members = np.array([fitted_as(other) == fitted_as(stack) for other in self.rows.stacks[row_mask]])
         if not members.any():
-            return residuals.unmeasured_residual(
-                sources_and_trust[0], self.foreign[row_mask], self.deviations[row_mask], sources_and_trust[1]
-            )
-        return residuals.class_residual(
-            members, sources_and_trust[0], self.unseen[row_mask], self.deviations[row_mask], sources_and_trust[1]
-        )
+            return residuals.unmeasured_residual(sources, self.foreign[row_mask], self.deviations[row_mask], trust)
+        return residuals.class_residual(members, sources, self.unseen[row_mask], self.deviations[row_mask], trust)
 
     @functools.cached_property
     def residuals(self) -> np.ndarray:

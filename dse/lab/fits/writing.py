@@ -51,7 +51,7 @@ def number(value: float, units: str, seconds: str = "us") -> str:
 
 
 def digits(value: float, count: int = 3) -> str:
-    """Return a number as text with ``count`` significant digits, without an exponent."""
+    """Return a number as text with ``count`` significant digits, all of those before the point, and no exponent."""
     if value == 0.0:
         return "0"
     places = max(0, count - 1 - math.floor(math.log10(abs(value))))

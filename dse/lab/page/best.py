@@ -69,12 +69,16 @@ def start_with_results(table: DesignTable, lines: Lines, page_start: Start) -> S
     """
     best = start(table, lines)
     designs = (with_money(candidate.study.complete(candidate.design)) for candidate in (page_start, best))
-    ours, theirs = (
+    page_paths, result_paths = (
         {path for path in leaves_of(candidate_design) if leaf(candidate_design, path) is not None}
         for candidate_design in designs
     )
     money = tuple(f"{record}." for record in OF_MONEY)
-    if page_start.study is not best.study or theirs - ours or any(not path.startswith(money) for path in ours - theirs):
+    if (
+        page_start.study is not best.study
+        or result_paths - page_paths
+        or any(not path.startswith(money) for path in page_paths - result_paths)
+    ):
         raise InputError(
             "-w, -s",
             f"{page_start.names.title}, where the results are of {best.names.title}",

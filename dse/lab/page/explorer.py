@@ -25,18 +25,18 @@ from dse.lab.page.table import Column, DesignTable
 def document(table: DesignTable, lines: Lines) -> tuple[dict[str, Any], str]:
     """Return the data of a page of results, JSON-ready, and the text of its packed columns (base 64)."""
     packer = Packer()
-    numbers = {column.name: packer.add(column.values, **_column_header(column)) for column in table.columns}
+    column_indices = {column.name: packer.add(column.values, **_column_header(column)) for column in table.columns}
     data = {
         "title": table.title,
         "study": table.study.name,
         "version": dse.__version__,
         "size": table.size,
         "able": _feasible_count(table),
-        "start": {axis: numbers[name] for axis, name in table.start.items()},
+        "start": {axis: column_indices[name] for axis, name in table.start.items()},
         "facts": table.facts,
         "notes": table.notes,
-        "totals": _totals(table, numbers),
-        "lines": _lines(lines, numbers, packer),
+        "totals": _totals(table, column_indices),
+        "lines": _lines(lines, column_indices, packer),
         "columns": packer.columns,
     }
     return data, packer.text
@@ -74,18 +74,18 @@ def _setting(path: str, value: Any) -> float | None:
         return None
 
 
-def _totals(table: DesignTable, numbers: dict[str, int]) -> list[dict[str, Any]]:
+def _totals(table: DesignTable, column_indices: dict[str, int]) -> list[dict[str, Any]]:
     """Return the column index of each total with those of its parts that the results have, JSON-ready."""
     totals = []
     for total in table.study.totals:
-        names = [name for name in table.study.parts(total) if name in numbers]
-        if total in numbers and names:
-            parts = [part | {"column": numbers[part["name"]]} for part in parts_of(names, f"{total}_")]
-            totals.append({"column": numbers[total], "parts": parts})
+        names = [name for name in table.study.parts(total) if name in column_indices]
+        if total in column_indices and names:
+            parts = [part | {"column": column_indices[part["name"]]} for part in parts_of(names, f"{total}_")]
+            totals.append({"column": column_indices[total], "parts": parts})
     return totals
 
 
-def _lines(lines: Lines, numbers: dict[str, int], packer: Packer) -> dict[str, Any]:
+def _lines(lines: Lines, column_indices: dict[str, int], packer: Packer) -> dict[str, Any]:
     """Return lines as texts and columns of positions in them, JSON-ready; only the reason where there are none."""
     if lines.group is None:
         return {"why": lines.why}
@@ -95,7 +95,8 @@ def _lines(lines: Lines, numbers: dict[str, int], packer: Packer) -> dict[str, A
         "tools": lines.tools,
         "toml": lines.toml,
         "axes": [
-            {"name": name, "column": numbers.get(column, -1), "values": values} for name, column, values in lines.axes
+            {"name": name, "column": column_indices.get(column, -1), "values": values}
+            for name, column, values in lines.axes
         ],
         "group": packer.add(lines.group, name="group", kind="hidden"),
         "groups": [group._asdict() for group in lines.groups],

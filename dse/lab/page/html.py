@@ -109,17 +109,17 @@ def results_parts(results: Mapping[str, Any]) -> dict[str, str]:
 def model_parts(model: Mapping[str, Any]) -> dict[str, str]:
     """Return name in the template → HTML text, for a page of a model."""
     leaves, metrics, headline = model["leaves"], model["metrics"], model["headline"]
-    read = [leaf for leaf in leaves if leaf["read"]]
+    read_leaves = [leaf for leaf in leaves if leaf["read"]]
     other_metrics = [name for name in metrics if name in model["figures"]["metrics"] and name not in headline]
     rows = ((line["section"], line["name"].replace("_", " ")) for line in model["figures"]["operators"])
     about = [
-        ("first", [leaf for leaf in read if leaf["first"] >= 0]),
-        ("all", [leaf for leaf in read if leaf["first"] < 0]),
+        ("first", [leaf for leaf in read_leaves if leaf["first"] >= 0]),
+        ("all", [leaf for leaf in read_leaves if leaf["first"] < 0]),
     ]
     groups = [("headline", headline), ("all", [name for name in other_metrics if "feasible" not in name])]
     return {
         "live_title": escape(model["title"]),
-        "live_about": escape(f"{model['study']} · {len(read)} leaves · dse {model['version']}"),
+        "live_about": escape(f"{model['study']} · {len(read_leaves)} leaves · dse {model['version']}"),
         "live_operators": escape(model["operatorsOf"]),
         "cards": "".join(_card(name, metrics[name]) for name in headline),
         "operators": "".join(

@@ -82,8 +82,8 @@ def build(table: DesignTable) -> Lines:
     for spec in (table.spec, dataclasses.replace(table.spec, any_option=True)):  # with --any-option if needed
         try:
             candidate_table = dataclasses.replace(table, spec=spec)
-            head, axes = _specification(candidate_table)
-            lines = Lines(serving=table.study.name == "serving", tools=tools, toml=head, axes=axes)
+            toml_head, axes = _specification(candidate_table)
+            lines = Lines(serving=table.study.name == "serving", tools=tools, toml=toml_head, axes=axes)
             return dataclasses.replace(lines, **_options(candidate_table))
         except InputError as error:
             why = why or str(error)
@@ -253,13 +253,13 @@ def _group_options(
             not _is_ignored(path, table.study) and not _equal(value, _value_or_default(plain, path))
         ):
             text += f" {option_words(path, float(_checked_value(path, value)))}"
-    missing = tuple(
+    plain_positions = tuple(
         -1
         if path in _EXPLICIT_LEAVES
         else next((i for i, v in enumerate(distinct_values) if _equal(v, _value_or_default(plain, path))), -1)
         for path, (distinct_values, _) in codes.items()
     )
-    return LineGroup(text, missing)
+    return LineGroup(text, plain_positions)
 
 
 def _check_line(

@@ -116,13 +116,13 @@ class PageProgram:
     def _plain(self, name: str, inputs: list[Value]) -> Value:
         """Add an operation that the browser has for the kind of its inputs, else raise InputError; return its value."""
         kind = inputs[0].kind
-        result = "b" if name in _COMPARISONS else kind
+        result_kind = "b" if name in _COMPARISONS else kind
         if kind == "b" and name in _BOOLEAN_OPERATIONS:
             return self._add(_BOOLEAN_OPERATIONS[name], "b", *inputs)
         if kind == "i" and name in _INTEGER_OPERATIONS:
-            return self._add(f"{name}_i", result, *inputs)
+            return self._add(f"{name}_i", result_kind, *inputs)
         if name in _FLOAT_OPERATIONS and kind != "i":
-            return self._add(name, result, *inputs)
+            return self._add(name, result_kind, *inputs)
         raise _unknown(name)
 
     def _selected(self, condition: Value, cases: list[Value]) -> Value:

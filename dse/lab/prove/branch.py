@@ -150,13 +150,13 @@ class BranchAndBound:
         """Split blocks until none is open or ``may_continue`` is false, and return the state."""
         while len(self._open.number) and may_continue(self.state):
             count = len(self._open.number)
-            order = self._order(self._open.gap, self._open.bound)
-            chosen = (
-                np.argpartition(order, _SPLIT_BLOCKS)[:_SPLIT_BLOCKS] if count > _SPLIT_BLOCKS else np.arange(count)
+            sort_keys = self._order(self._open.gap, self._open.bound)
+            chosen_indices = (
+                np.argpartition(sort_keys, _SPLIT_BLOCKS)[:_SPLIT_BLOCKS] if count > _SPLIT_BLOCKS else np.arange(count)
             )
-            waits = np.ones(count, bool)
-            waits[chosen] = False
-            parents, self._open = self._open.take(chosen), self._open.take(waits)
+            is_waiting = np.ones(count, bool)
+            is_waiting[chosen_indices] = False
+            parents, self._open = self._open.take(chosen_indices), self._open.take(is_waiting)
             self._learn(parents)
             front_before = self._front
             children = [part for split in self._split(parents) for part in self._bound_children(split)]
@@ -232,8 +232,10 @@ class BranchAndBound:
             gap_after = np.where(bounds.cannot_run, self.gap, np.maximum(gap_after, self.gap)).reshape(-1, 2)
             narrowed = np.maximum(1.0 - gap_after / gap_before[:, None], _MIN_GAIN)
             share = block_bounds(evaluator, ranges).share[block, axis]
-            counts = [np.bincount(axis, w, len(evaluator.axes)) for w in (np.sqrt(narrowed.prod(axis=1)), share)]
-            self._gain_and_cost[member] = _MEMORY * self._gain_and_cost[member] + np.stack(counts)
+            gain_and_cost_sums = [
+                np.bincount(axis, w, len(evaluator.axes)) for w in (np.sqrt(narrowed.prod(axis=1)), share)
+            ]
+            self._gain_and_cost[member] = _MEMORY * self._gain_and_cost[member] + np.stack(gain_and_cost_sums)
 
     def _split(self, parents: _OpenBlocks) -> Iterator[_OpenBlocks]:
         """Split blocks along their axes, record that, and yield the parts, structure by structure."""
@@ -263,13 +265,14 @@ class BranchAndBound:
         if is_small.any():
             self._evaluate(member, single_designs(ranges.take(is_small))[0])
             self._record(blocks.number[is_small], EVALUATED)
-        large = np.flatnonzero(~is_small)
-        for start in range(0, len(large), _PASS_BLOCKS):
-            part = large[start : start + _PASS_BLOCKS]
-            bounds = block_bounds(evaluator, ranges.take(part))
-            bound = np.maximum(bounds.bound, blocks.bound[part])
+        large_indices = np.flatnonzero(~is_small)
+        for start in range(0, len(large_indices), _PASS_BLOCKS):
+            block_indices = large_indices[start : start + _PASS_BLOCKS]
+            bounds = block_bounds(evaluator, ranges.take(block_indices))
+            bound = np.maximum(bounds.bound, blocks.bound[block_indices])
             gap = gaps(self._front.objectives, bound)
-            is_divisible = (ranges.stop[part] - ranges.first[part]).max(axis=1) > 1  # not a cell of continuous axes
+            size = ranges.stop[block_indices] - ranges.first[block_indices]
+            is_divisible = size.max(axis=1) > 1  # not a cell of continuous axes
             is_useful = ~bounds.cannot_run & (gap > self.gap) & is_divisible
             corner_blocks = np.flatnonzero(is_useful)
             corner_blocks = corner_blocks[
@@ -277,11 +280,11 @@ class BranchAndBound:
             ]
             for corner in bounds.corners:
                 self._evaluate(member, BlockRanges(corner[corner_blocks], corner[corner_blocks] + 1))
-            self._record(blocks.number[part[bounds.cannot_run]], CANNOT_RUN)
+            self._record(blocks.number[block_indices[bounds.cannot_run]], CANNOT_RUN)
             is_closed = ~bounds.cannot_run & ~is_useful
-            self._close_bounds(blocks.number[part[is_closed]], bound[is_closed])
+            self._close_bounds(blocks.number[block_indices[is_closed]], bound[is_closed])
             axis = self._axis(member, bounds.share[is_useful])
-            yield blocks.take(part[is_useful])._replace(bound=bound[is_useful], gap=gap[is_useful], axis=axis)
+            yield blocks.take(block_indices[is_useful])._replace(bound=bound[is_useful], gap=gap[is_useful], axis=axis)
 
     def _evaluate(self, member: int, designs: BlockRanges) -> None:
         """Evaluate blocks of one design each and add those that improve the front."""

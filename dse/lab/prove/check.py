@@ -41,7 +41,7 @@ class _CertificateFault(Exception):  # noqa: N818 - what is wrong with a certifi
 
 
 def check(task: Problem, file: Path) -> CertificateCheck:
-    """Check the certificate in a file against a space.
+    """Check the certificate in a file against a space and return the verdict.
 
     Args:
         task: the space and its objectives.

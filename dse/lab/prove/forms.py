@@ -200,10 +200,13 @@ def _product(x: Value, y: Value) -> Form:
         return _affine_product(x, y)
     x, y = (x, y) if isinstance(x, Form) else (y, x)
     rows = x.rows * y
-    falls = y < 0
-    if falls.any():
+    is_negative = y < 0
+    if is_negative.any():
         rows[RADIUS : BULK + 1] = abs(rows[RADIUS : BULK + 1])
-        rows[LOW], rows[HIGH] = np.where(falls, rows[HIGH], rows[LOW]), np.where(falls, rows[LOW], rows[HIGH])
+        rows[LOW], rows[HIGH] = (
+            np.where(is_negative, rows[HIGH], rows[LOW]),
+            np.where(is_negative, rows[LOW], rows[HIGH]),
+        )
     return Form(rows, x.depth + 1)
 
 

@@ -106,12 +106,12 @@ def plan_rl(demand: RlDemand) -> RlPlan:
         "title": f"post-training of {demand.workload} on {demand.devices} {demand.system}",
         "demand": json.dumps(demand._asdict(), default=dict),
     }
-    firsts = [
+    best_indices = [
         int(np.flatnonzero(splits.mode.values == mode)[np.argmin(splits.step_time.values[splits.mode.values == mode])])
         for mode in demand.modes
         if mode not in without
     ]
-    return RlPlan(demand, splits.isel(point=firsts), splits, without)
+    return RlPlan(demand, splits.isel(point=best_indices), splits, without)
 
 
 def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> dict[str, Any]:
@@ -253,9 +253,9 @@ def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> x
         {name: values[rows] for name, values in trainer_columns.items()},
         [trainer.designs[row] for row in rows],
     )
-    free = np.full(rows.size, devices) if colocated else devices - columns["n_devices"]
-    replica = engine_columns["n_devices"].astype(float)
-    replicas = np.minimum(np.floor(free / replica[:, None]), demand.answers)  # [engines, trainers]
+    free_devices = np.full(rows.size, devices) if colocated else devices - columns["n_devices"]
+    replica_devices = engine_columns["n_devices"].astype(float)
+    replicas = np.minimum(np.floor(free_devices / replica_devices[:, None]), demand.answers)  # [engines, trainers]
     parts: tuple[Any, ...] = np.broadcast_arrays(
         _rollout_times(demand, engine, replicas, max(demand.staleness, 1) if mode == "async" else 1),
         demand.reward_time,
@@ -289,7 +289,7 @@ def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> x
     counts = {
         "mode": np.full(trainer_rows.size, mode),
         "training_devices": columns["n_devices"][trainer_rows],
-        "rollout_devices": replicas[engine_rows, trainer_rows] * replica[engine_rows],
+        "rollout_devices": replicas[engine_rows, trainer_rows] * replica_devices[engine_rows],
         "rollout_replicas": replicas[engine_rows, trainer_rows],
     }
     return _dataset(demand, values, counts | labels, columns["cost_per_device_hour"][trainer_rows])
@@ -299,14 +299,14 @@ def _rollout_times(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batche
     """Return seconds [engine, trainer] of the rollout of a batch, where ``batches`` of them run through."""
     engine_columns = engine.columns
     ranks = engine_columns["dp"].astype(float) if "dp" in engine_columns else np.ones(len(engine.designs))
-    rooms = np.maximum(np.floor(engine_columns["concurrency_limit"] / ranks), 1.0)
+    max_sequences = np.maximum(np.floor(engine_columns["concurrency_limit"] / ranks), 1.0)
     total = float(batches * demand.answers)
-    counts, inverse = np.unique(replicas, return_inverse=True)
+    replica_counts, inverse = np.unique(replicas, return_inverse=True)
     answers = answer_lengths(float(demand.output_tokens), float(demand.length_spread), float(demand.most_tokens))
     seconds = rollout_time(
         engine.designs,
-        rooms,
-        total / np.maximum(counts, 1.0) / ranks[:, None],
+        max_sequences,
+        total / np.maximum(replica_counts, 1.0) / ranks[:, None],
         answers,
         demand.prompt_tokens,
         float(demand.samples),

@@ -88,7 +88,7 @@ class BlockCache:
 
         Returns:
             Blocks of the prefix that were there already, and all of its blocks that the request refers to; None, and
-            nothing changes, where there are too few.
+            nothing is taken, where there are too few.
         """
         if entry := self._prefixes_in_use.get(prefix):
             hit = min(shared, entry[0])
@@ -111,9 +111,9 @@ class BlockCache:
         return None
 
     def take_with_context(self, key: int, max_context: int, count: int, prefix: int, shared: int) -> CacheHit | None:
-        """Take ``count`` blocks, up to ``max_context`` of them a session's context behind a prefix; return what was reused.
+        """Take ``count`` blocks, up to ``max_context`` of them a context behind a prefix, and return what was reused.
 
-        None, and nothing changes, where there are too few.
+        None, and nothing is taken, where there are too few.
         """
         blocks = self._forget(key)
         prefix_hit = (
@@ -158,7 +158,7 @@ class BlockCache:
             self._lower(tier_index + 1, evicted_key, tier.pop(evicted_key))
 
     def _loaded(self, key: int) -> tuple[int, float]:
-        """Remove a prefix or context from its tier; return the count of its blocks and seconds of their load, 0 for none."""
+        """Remove a prefix or context from its tier; return the count of its blocks and seconds of their load, or 0."""
         for tier in self.tiers:
             if blocks := tier.pop(key):
                 return blocks, blocks * tier.seconds

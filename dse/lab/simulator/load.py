@@ -55,7 +55,7 @@ class RequestList(NamedTuple):
         return RequestList(arrival[chosen], *(column[chosen] if column.size else column for column in columns))
 
     def following(self) -> tuple[dict[int, int], list[int]]:
-        """Return index of a request → that of the next turn of its session, and the indices of those that follow none."""
+        """Return index of a request → that of the next turn of its session, and indices of those that follow none."""
         next_turn, last, first = dict[int, int](), dict[int, int](), list[int]()
         for i, (session, turn) in enumerate(zip(self.session.tolist(), self.turn.tolist(), strict=True)):
             if turn:
@@ -152,7 +152,7 @@ def _sessions(random: np.random.Generator, requests: Requests, reuse: Reuse, bas
 
 
 def as_requests(request_list: RequestList, requests: Requests) -> Requests:
-    """Return ``requests`` with the mean rate, the lengths and the spreads of a trace.
+    """Return ``requests`` with the mean rate, the lengths and the spreads of a trace, and without a shared prefix.
 
     Requests that all arrive at once are offline.
 
@@ -186,7 +186,7 @@ def _gaps(random: np.random.Generator, variation: float, count: int) -> Floats:
 
 
 def _lengths(random: np.random.Generator, mean: float, spread: float, count: int) -> Integers:
-    """Draw lognormal lengths with a mean and relative standard deviation ``spread``, rounded to whole tokens, at least 1."""
+    """Draw lognormal lengths by mean and relative standard deviation ``spread``, in whole tokens, at least 1."""
     variance = math.log1p(spread * spread)
     factors = np.exp(random.normal(-0.5 * variance, math.sqrt(variance), count)) if spread else np.ones(count)
     return np.maximum(np.rint(mean / factors.mean() * factors), 1).astype(np.int64)
@@ -246,12 +246,12 @@ def _row(path: str, line_number: int, head: list[str], cells: list[str]) -> tupl
 
 def _number(where: str, cells: dict[str, str], name: str, minimum: float, maximum: float) -> float:
     """Return the number in a column of a line, or raise InputError where it is not within its limits."""
-    text, of_tokens = cells[name], name != "arrival_s"
+    text, is_token_count = cells[name], name != "arrival_s"
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not minimum <= value <= maximum or (of_tokens and value != int(value)):
-        allowed = f"a {'whole ' * of_tokens}number from {minimum:g} to {maximum:g}"
+    if not minimum <= value <= maximum or (is_token_count and value != int(value)):
+        allowed = f"a {'whole ' * is_token_count}number from {minimum:g} to {maximum:g}"
         raise InputError(f"{where}: {name}", repr(text), allowed, "correct the cell, or leave the line out")
     return value

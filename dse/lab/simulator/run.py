@@ -191,9 +191,13 @@ def _step(due: Sequence[tuple[Scheduler, PlannedSteps]], ranks: int, expert_shar
     works = [work for _, work in due]
     count = min(work.steps for work in works)
     step_seconds = [work.seconds(count) for work in works]
-    decode = min(step_seconds) if any(work.pieces for work in works) else 0.0
+    decode_seconds = min(step_seconds) if any(work.pieces for work in works) else 0.0
     slowest, idle = max(step_seconds), ranks - len(step_seconds)
-    mean = (math.fsum(step_seconds) + idle * decode) / ranks if decode else math.fsum(step_seconds) / len(step_seconds)
+    mean = (
+        (math.fsum(step_seconds) + idle * decode_seconds) / ranks
+        if decode_seconds
+        else math.fsum(step_seconds) / len(step_seconds)
+    )
     seconds = (1.0 - expert_share) * slowest + expert_share * mean
     for rank, work in due:
         rank.apply(work, count, seconds)

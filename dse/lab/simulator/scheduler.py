@@ -220,7 +220,7 @@ class Scheduler:
         return True
 
     def _remove(self, i: int, keep_context: bool = False) -> _Progress:
-        """Take a request out of the engine with its blocks, which the cache may keep as its context; return its progress."""
+        """Take a request out of the engine, with its blocks unless they stay as its context; return its progress."""
         progress = self.progress[i]
         del self.running[i]
         n_grown = 0
@@ -345,7 +345,7 @@ class Scheduler:
             np.add.at(self.blocks_by_step, progress.growth_steps - self.first_step, 1)
 
     def _decode(self) -> PlannedSteps:
-        """Return steps without prompts up to the next event, or preempt a request where blocks lack, and return no steps."""
+        """Return steps without prompts up to the next event; where blocks lack, preempt a request and return none."""
         while self.progress.get(self.end_heap[0][1], _NO_REQUEST).epoch != self.end_heap[0][2]:
             heapq.heappop(self.end_heap)  # preempted since
         limits, count = self.limits, self.end_heap[0][0] - self.decode_step
@@ -363,15 +363,17 @@ class Scheduler:
                 self._preempt()
                 return PlannedSteps(0.0, 0.0, 0, 0, 0, [])
             count = available_steps
-        first = self.table.decode(self.decoding, context)
-        last = self.table.decode(self.decoding, context + (count - 1) * limits.speed) if count > 1 else first
-        slope = (last - first) / max(count - 1, 1)
+        first_seconds = self.table.decode(self.decoding, context)
+        last_seconds = (
+            self.table.decode(self.decoding, context + (count - 1) * limits.speed) if count > 1 else first_seconds
+        )
+        slope = (last_seconds - first_seconds) / max(count - 1, 1)
         event_times = [self.loading_heap[0][0]] if self.loading_heap else []
         if self.arrival_heap and not self.waiting and len(self.running) < limits.sequences:
             event_times.append(self.arrival_heap[0][0])
         if event_times:
-            count = min(count, _steps_until(min(event_times) - self.now, first, slope))
-        return PlannedSteps(first, slope, count, self.decoding, 0, [])
+            count = min(count, _steps_until(min(event_times) - self.now, first_seconds, slope))
+        return PlannedSteps(first_seconds, slope, count, self.decoding, 0, [])
 
     def _steps_with_blocks(self, count: int) -> int:
         """Return the count of decode steps, at most ``count``, that the cache has blocks for."""

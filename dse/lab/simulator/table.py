@@ -67,7 +67,7 @@ class StepTable(NamedTuple):
 
 
 def _interval_index(axis: list[float], value: float) -> tuple[int, float]:
-    """Return the index of the interval of ``axis`` that holds ``value``, and the value's share of the way through it."""
+    """Return the index of the interval of ``axis`` that holds ``value``, and the value's share of the way in it."""
     index = bisect_right(axis, value) - 1
     if index >= len(axis) - 1:
         return len(axis) - 1, 0.0
