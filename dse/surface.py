@@ -12,7 +12,7 @@ from typing import Any
 
 @functools.cache
 def modules_by_name(package: str) -> dict[str, str]:
-    """Return the module of each name that a package imports under ``if TYPE_CHECKING:``.
+    """Return name → full name of the module that a package imports it from under ``if TYPE_CHECKING:``.
 
     The package lists its public names there once, for type checkers; this reads the same lines.
 
@@ -29,7 +29,7 @@ def modules_by_name(package: str) -> dict[str, str]:
 
 
 def attribute(package: str, name: str) -> Any:
-    """Import a public name of a package and keep it there: the ``__getattr__`` of the package.
+    """Import a public name of a package, keep it there and return it: the ``__getattr__`` of the package.
 
     A room whose modules take seconds to import costs nothing until one of its names is used.
 

@@ -57,7 +57,7 @@ class MeasurementOffer(NamedTuple):
 def measurement_offer(
     choices: Sequence[Choice], metric: str, study: Study, machine: Machine, extra_designs: Sequence[Choice] = ()
 ) -> MeasurementOffer:
-    """Return the measurements that a machine could make for a decision.
+    """Return the measurements that a machine could make for a decision, with the decision's posterior.
 
     Args:
         choices: the designs to decide on.
@@ -88,29 +88,36 @@ def measurement_offer(
 
 
 def on_fewer_devices(choice: Choice, devices: int) -> Choice | None:
-    """Return a design with fewer replicas of the same mapping, None where one replica needs more devices."""
+    """Return a design with fewer replicas of the same mapping, itself where it fits, None where no such one does.
+
+    Args:
+        choice: design with its names.
+        devices: count of devices at hand.
+    """
     design = choice.design
-    needs, replicas = float(design.system.n_devices), float(design.mapping.dp)
-    if needs <= devices:
+    design_devices, replicas = float(design.system.n_devices), float(design.mapping.dp)
+    if design_devices <= devices:
         return choice
     n_replicas = next(
-        (n for n in range(int(replicas), 0, -1) if replicas % n == 0 and needs * n / replicas <= devices), 0
+        (n for n in range(int(replicas), 0, -1) if replicas % n == 0 and design_devices * n / replicas <= devices), 0
     )
     if not n_replicas or (design.mapping.experts is not None and float(design.mapping.experts.ep) > n_replicas):
         return None
     share = n_replicas / replicas
-    leaves = {"system.n_devices": needs * share, "mapping.dp": float(n_replicas)}
+    leaves = {"system.n_devices": design_devices * share, "mapping.dp": float(n_replicas)}
     if design.workload.requests is None:
         leaves["workload.global_batch"] = max(float(design.workload.global_batch) * share, 1.0)
     else:
         leaves["workload.requests.concurrency"] = float(design.workload.requests.concurrency) * share
     if float(design.mapping.dp_replicate) > n_replicas:
         leaves["mapping.dp_replicate"] = float(n_replicas)
-    return choice._replace(name=f"{choice.name} on {counted(needs * share, 'device')}", design=replace(design, leaves))
+    return choice._replace(
+        name=f"{choice.name} on {counted(design_devices * share, 'device')}", design=replace(design, leaves)
+    )
 
 
 def _distinct(runs: Sequence[Choice]) -> list[Choice]:
-    """Return the runs of different designs and stacks."""
+    """Return the first run of each design and stack."""
     designs_by_key: dict[Any, Choice] = {}
     for choice in runs:
         designs_by_key.setdefault((choice.stack, *map(float, jax.tree.leaves(choice.design))), choice)
@@ -120,7 +127,7 @@ def _distinct(runs: Sequence[Choice]) -> list[Choice]:
 def _run_candidate(
     joint: Posterior, index: int, run: Choice, decision: Posterior, study: Study
 ) -> MeasurementCandidate:
-    """Return a run of a design as a measurement, whose own error is noise."""
+    """Return a run of a design, at an index of the joint posterior, as a measurement, whose own error is noise."""
     same_index = next((i for i, choice in enumerate(decision.choices) if choice is run), index)
     effects = {key: float(effect[same_index]) for key, effect in joint.effects.items() if effect[same_index]}
     unshared_variance = sum(effect**2 for key, effect in effects.items() if key not in decision.effects)
@@ -154,7 +161,7 @@ class _KernelCase(NamedTuple):
 def kernels(
     choices: Sequence[Choice], spreads: Spreads, decision: Posterior, machine: Machine, study: Study
 ) -> list[MeasurementCandidate]:
-    """Return the kernels and collectives of designs that a machine has, as measurements.
+    """Return the kernels and collectives of designs, on the machine at hand, as measurements; empty for none.
 
     Args:
         choices: the designs.
@@ -190,7 +197,7 @@ def kernels(
 
 
 def _distinct_kernel_designs(choices: Sequence[Choice]) -> list[Choice]:
-    """Return the first few designs whose kernels differ."""
+    """Return the first four designs whose kernels differ, or fewer."""
     designs_by_key: dict[Any, Choice] = {}
     for choice in choices:
         m = choice.design.mapping
@@ -205,7 +212,7 @@ _DTYPES = {Precision.bf16: "bfloat16", Precision.fp16: "float16", Precision.fp8:
 
 
 def _kernel_cases(design: Design, base: Design, machine: Machine, study: Study) -> Iterator[_KernelCase]:
-    """Yield products, attention and collectives of a design, the largest first."""
+    """Yield the matrix products and attention of a design, the largest first, then its collectives."""
     precision, serves = float(design.mapping.precision), study.name == "serving"
     step = study.breakdown(generated(design))
     present_operators = [o for operators in step.sections.values() for o in operators if float(o.present)]
@@ -224,7 +231,7 @@ def _kernel_cases(design: Design, base: Design, machine: Machine, study: Study) 
 
 
 def _product_case(work: Work, code: float, dtype: str, machine: Machine, serves: bool) -> _KernelCase:
-    """Return a matrix product as a case."""
+    """Return a matrix product as a case; ``code`` and ``dtype``: its number format, and as tables name it."""
     m, n, k = (f"{size:g}" for size in map(round, (work.rows, work.columns, work.depth)))
     row = {"system": machine.accelerator, "dtype": dtype, "m": m, "n": n, "k": k, "latency_ms": ""}
     line = measuring.gemm(float(m), float(n), float(k), dtype)
@@ -285,7 +292,7 @@ def _collective_cases(messages: Sequence[Message], base: Design, machine: Machin
 
 
 def _bytes(size: float) -> str:
-    """Return bytes as text in MiB or KiB."""
+    """Return a count of bytes as text in MiB or KiB."""
     return f"{size / 2**20:.3g} MiB" if size >= 2**20 else f"{size / 2**10:.3g} KiB"
 
 
@@ -299,7 +306,7 @@ _COLLECTIVES: dict[MessageKind, str] = {
 
 
 def _message_sizes(messages: Sequence[Message]) -> Iterator[tuple[str, MessageKind, float, float]]:
-    """Yield collective, kind, members and bytes of each message that a device sends."""
+    """Yield the name of a collective in tables, its kind, members and bytes, of each message that a device sends."""
     for message in messages:
         if float(message.times) > 0.0 and (name := _COLLECTIVES.get(message.kind)):
             yield (
@@ -321,7 +328,7 @@ SERVING_METRICS = {
 
 
 def _command_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str, str]]:
-    """Return the command of a run, and its row of the table of measurements."""
+    """Return the command of a run, and its row of the table of measurements: column → text, "" for the figure."""
     design, default_tool = run.design, next(tool for tool in TOOLS.values() if tool.study == study.name)
     tool = (stack_tool(run.stack, study.name) or default_tool).name
     command = launch(design, tool, study, run.model, run.stack, system=run.system)
@@ -360,10 +367,12 @@ def _command_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[
 
 
 def _number_text(value: Any) -> str:
+    """Return a number as text with up to twelve digits."""
     return f"{float(value):.12g}"
 
 
 def _choice_text(path: str, design: Design) -> str:
+    """Return the name of the choice that a design has at a path, as tables write it."""
     from dse.designs import all_leaves
 
     enum = all_leaves()[path]["enum"]

@@ -51,7 +51,7 @@ class Belief(NamedTuple):
 
     @classmethod
     def from_posterior(cls, posterior: Posterior, higher_is_better: bool, extra_factors: Sequence[str] = ()) -> Belief:
-        """Return the belief of a posterior.
+        """Return the belief of a posterior, in losses: logs, of a metric of which more is better with the other sign.
 
         Args:
             posterior: log metrics of the designs with their factors.
@@ -65,15 +65,15 @@ class Belief(NamedTuple):
         return cls(sign * posterior.logs, sign * matrix, keys, np.eye(len(keys)), np.zeros(len(keys)))
 
     def effects_of(self, candidate: MeasurementCandidate) -> np.ndarray:
-        """Return the effects [factors] of today's factors on a measurement."""
+        """Return the effects [factor] of today's factors on the log of a measurement."""
         return np.array([candidate.effects.get(key, 0.0) for key in self.factors]) @ self.basis
 
     def expected(self, candidate: MeasurementCandidate) -> float:
-        """Return the expected change of a measurement's log from its prediction before any other."""
+        """Return the expected log ratio of a measurement to its prediction before any other."""
         return float(np.array([candidate.effects.get(key, 0.0) for key in self.factors]) @ self.centre)
 
     def slope(self, candidate: MeasurementCandidate) -> np.ndarray:
-        """Return the change of the expected losses [designs] per standard deviation of a measurement."""
+        """Return the change of expected losses [design] per standard deviation of a measurement, 0 if none is open."""
         effects = self.effects_of(candidate)
         spread = np.sqrt(effects @ effects + candidate.noise**2)
         return np.asarray(self.matrix @ effects / spread) if spread > _MIN_SPREAD else np.zeros(len(self.losses))
@@ -116,7 +116,7 @@ class Belief(NamedTuple):
 
 
 def measurement_value(belief: Belief, candidate: MeasurementCandidate) -> float:
-    """Return how much a measurement lowers the expected loss of a decision.
+    """Return by how much a measurement lowers the expected loss of a decision, in logarithms.
 
     Args:
         belief: before the measurement.

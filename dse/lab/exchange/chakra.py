@@ -68,7 +68,7 @@ def sized(field: int, content: bytes | str) -> bytes:
 
 
 def packed(field: int, values: Iterable[int]) -> bytes:
-    """Encode a repeated field of integers, as nothing for none."""
+    """Encode a repeated field of nonnegative integers, as no bytes for none."""
     data = b"".join(map(varint, values))
     return sized(field, data) if data else b""
 
@@ -116,10 +116,10 @@ class ChakraNode(NamedTuple):
 
 
 def write(step: ScheduledStep, design: Design, description: str, output: Path, force: bool = False) -> tuple[int, int]:
-    """Write ``OUTPUT.RANK.et`` of every rank, and the members of their groups in ``OUTPUT.json``.
+    """Write ``OUTPUT.RANK.et`` of every rank and the members of their groups in ``OUTPUT.json``; return counts.
 
     Returns:
-        Numbers of ranks and of nodes.
+        Counts of ranks and of nodes.
 
     Raises:
         InputError: for more than ``MAX_NODES`` nodes, and for files that must not be written.
@@ -148,7 +148,7 @@ def write(step: ScheduledStep, design: Design, description: str, output: Path, f
 def _rank_messages(
     nodes: Sequence[tuple[ChakraNode, bytes]], place: RankPlace, groups: dict[tuple[int, ...], str], description: str
 ) -> Iterator[bytes]:
-    """Yield the messages of a rank's file, each after its length."""
+    """Yield the encoded messages of a rank's file, each after its length; new groups are added to ``groups``."""
     head = sized(1, _VERSION) + sized(2, _text("note", MARK)) + sized(2, _text("design", description))
     yield varint(len(head)) + head
     ends: dict[tuple[int, MessageTarget | None], bytes] = {}
@@ -160,7 +160,7 @@ def _rank_messages(
 
 
 def _rank_attributes(node: ChakraNode, place: RankPlace, groups: dict[tuple[int, ...], str]) -> list[bytes]:
-    """Return the attributes that differ between ranks: group of a collective, or source and destination."""
+    """Return the encoded attributes that differ between ranks: group of a collective, or source and destination."""
     if node.target is None:
         return []
     members = tuple(node.target.members(place))
@@ -176,7 +176,7 @@ def _rank_attributes(node: ChakraNode, place: RankPlace, groups: dict[tuple[int,
 
 
 def stage_nodes(step: ScheduledStep, design: Design) -> list[list[tuple[ChakraNode, bytes]]]:
-    """Return the nodes of the ranks of each stage with their encoding, sends matched with receives.
+    """Return the nodes of the ranks of each stage, each with its encoding, sends matched with receives.
 
     Args:
         step: all devices of a pipeline.
@@ -242,7 +242,7 @@ class _Builder:
         return self.chakra_nodes
 
     def _flush(self, until: float = float("inf")) -> None:
-        """Add a node of the kernels before ``until``, where a running one is cut."""
+        """Add a node of the compute kernels before ``until`` (s), where a running one is cut."""
         run = [part for kernel in self.kernel_run for part in _split_kernel(kernel, until)]
         finished = [kernel for kernel in run if kernel.end <= until + _ROUNDING]
         self.kernel_run = run[len(finished) :]
@@ -325,7 +325,7 @@ class _Builder:
         attributes: tuple[bytes, ...],
         target: MessageTarget | None = None,
     ) -> int:
-        """Add a node and return its number; times in seconds."""
+        """Add a node and return its index; times in seconds."""
         start_us, node_index = round(start * MICROSECONDS), len(self.chakra_nodes)
         self.chakra_nodes.append(
             ChakraNode(
@@ -343,12 +343,12 @@ class _Builder:
 
 
 def _pass_key(kernel: TraceKernel) -> tuple[int, bool]:
-    """Return the micro-batch of a kernel of compute, and whether it is of the forward."""
+    """Return the index of the micro-batch of a kernel of compute, and whether it is of the forward."""
     return kernel.micro_batch, kernel.pass_name == FORWARD
 
 
 def _split_kernel(kernel: TraceKernel, time: float) -> Iterator[TraceKernel]:
-    """Yield a kernel, or its two parts where it runs at ``time``."""
+    """Yield a kernel, or its two parts where it runs at ``time`` (s)."""
     share_before = (time - kernel.start) / kernel.seconds if kernel.seconds > 0.0 else 0.0
     if not _ROUNDING < time - kernel.start < kernel.seconds - _ROUNDING:
         yield kernel
@@ -360,7 +360,7 @@ def _split_kernel(kernel: TraceKernel, time: float) -> Iterator[TraceKernel]:
 
 
 def _bytes_of(message: MessageTimes) -> int:
-    """Return the bytes of one kernel of a message, whose number of kernels is rounded."""
+    """Return the count of bytes of one kernel of a message, whose number of kernels is rounded."""
     return max(round(message.size * message.number / max(round(message.number), 1)), 1)
 
 
@@ -368,22 +368,25 @@ def _bytes_of(message: MessageTimes) -> int:
 
 
 def _number(name: str, value: int, field: int) -> bytes:
+    """Encode an attribute that is an integer; ``field``: number of the field of its type."""
     return sized(1, name) + integer(field, value)
 
 
 def _flag(name: str, value: bool) -> bytes:
+    """Encode an attribute that is a bool."""
     return sized(1, name) + integer(_BOOL, int(value))
 
 
 def _text(name: str, value: str) -> bytes:
+    """Encode an attribute that is a text."""
     return sized(1, name) + sized(_STRING, value)
 
 
 def write_chakra(request: TraceRequest) -> str:
-    """Write the Chakra execution traces of all ranks, and return a text of their numbers.
+    """Write the Chakra execution traces of all ranks and return what was written in words.
 
     Returns:
-        One sentence on files, ranks and nodes.
+        Counts of nodes and ranks, such as "1,024 nodes of 8 ranks".
     """
     ranks, nodes = write(request.step, request.design, request.description, request.output, request.force)
     return f"{nodes:,} nodes of {ranks:,} ranks"

@@ -68,7 +68,7 @@ def write(
     metadata: Mapping[str, Any] | None = None,
     force: bool = False,
 ) -> None:
-    """Write the step of a rank.
+    """Write the step of a rank as a trace of the PyTorch profiler (JSON).
 
     Args:
         step: the step of a device of the rank's stage.
@@ -89,7 +89,7 @@ def write(
 
 
 def events(step: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict[str, Any]]:
-    """Yield the events of a rank: names, the step, operators of the host and kernels of the device.
+    """Yield the events of a rank, JSON-ready: names, the step, operators of the host and kernels of the device.
 
     Args:
         step: of a device of the rank's stage.
@@ -129,11 +129,12 @@ def events(step: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict[
 
 
 def _us(seconds: float) -> float:
-    """Return seconds as microseconds."""
+    """Return seconds as microseconds, to the nanosecond."""
     return round(seconds * MICROSECONDS, 3)
 
 
 def _name(kernel: TraceKernel) -> str:
+    """Return the name of a kernel as PyTorch's traces have it."""
     if kernel.family in ("message", "wait"):
         tied = kernel.message is None or kernel.message.scope is Scope.tied_embedding
         kind = "all_reduce" if kernel.message is None or tied else kernel.message.kind
@@ -142,27 +143,28 @@ def _name(kernel: TraceKernel) -> str:
         return "Memcpy HtoD (Pinned -> Device)"
     if kernel.family == "optimizer":
         return "void at::native::multi_tensor_apply_kernel<AdamFunctor>"
-    ahead = kernel.pass_name in (FORWARD, RECOMPUTE)
+    is_forward = kernel.pass_name in (FORWARD, RECOMPUTE)
     if kernel.family == "attention" and kernel.label not in _NAMES:
-        return f"void flash_{'fwd' if ahead else 'bwd_dq_dk_dv_loop'}_kernel<{kernel.label}>"
+        return f"void flash_{'fwd' if is_forward else 'bwd_dq_dk_dv_loop'}_kernel<{kernel.label}>"
     if kernel.family == "matrix":
-        return f"nvjet_hsh_128x256_64x4_2x1_v_bz_{'TNT' if ahead else 'NNT' if _is_input(kernel) else 'NTT'}"
+        return f"nvjet_hsh_128x256_64x4_2x1_v_bz_{'TNT' if is_forward else 'NNT' if _is_input(kernel) else 'NTT'}"
     stem = _NAMES.get(kernel.label, f"triton_{kernel.label}")
-    return f"void {stem}_{'forward' if ahead else 'backward'}_kernel(...)"
+    return f"void {stem}_{'forward' if is_forward else 'backward'}_kernel(...)"
 
 
 def _is_input(kernel: TraceKernel) -> bool:
+    """Return whether a kernel computes the gradient of an input."""
     return kernel.pass_name == INPUT_GRADIENT
 
 
 def _host_operator(kernel: TraceKernel, event_id: int) -> dict[str, Any]:
-    """Return the operator of the host that launches a product or attention, with the dimensions of its inputs."""
+    """Return the event of the host's operator that launches a product or attention, with the shapes of its inputs."""
     work = kernel.shape
     assert work is not None, "an operator has a shape"
     rows, columns, depth, batch = (round(value) for value in work[1:5])
-    ahead = kernel.pass_name in (FORWARD, RECOMPUTE)
+    is_forward = kernel.pass_name in (FORWARD, RECOMPUTE)
     if kernel.family == "attention" and kernel.label == "flash_attention":
-        name = f"flash_attn::_flash_attn_{'forward' if ahead else 'backward'}"
+        name = f"flash_attn::_flash_attn_{'forward' if is_forward else 'backward'}"
         dims = [[1, depth, batch, columns]]
     elif batch > 1:
         name, dims = "aten::bmm", [[batch, rows, depth], [batch, depth, columns]]
@@ -180,6 +182,7 @@ def _host_operator(kernel: TraceKernel, event_id: int) -> dict[str, Any]:
 
 
 def _grid(kernel: TraceKernel) -> list[int]:
+    """Return the three counts of blocks of threads of a kernel."""
     work = kernel.shape
     return (
         [132, 1, 1]
@@ -189,7 +192,7 @@ def _grid(kernel: TraceKernel) -> list[int]:
 
 
 def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[str, Any]:
-    """Return what NCCL records of a collective or of a message to another stage."""
+    """Return the arguments that NCCL records of a collective or of a message to another stage: name → value."""
     message = kernel.message
     if message is None:  # the norm of all gradients
         return _nccl_args("allreduce", 1, 1, "Float", range(place.world_size), "norm")
@@ -215,7 +218,7 @@ def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[s
 
 
 def _nccl_args(name: str, n_sent: int, n_received: int, dtype: str, ranks: Sequence[int], group: str) -> dict[str, Any]:
-    """Return the arguments that NCCL records of a collective."""
+    """Return the arguments that NCCL records: name → value; counts of elements, members and name of the group."""
     rank_list = ", ".join(map(str, ranks[:_LISTED_RANKS])) + (", ..." if len(ranks) > _LISTED_RANKS else "")
     return {
         "Collective name": name,
@@ -229,17 +232,20 @@ def _nccl_args(name: str, n_sent: int, n_received: int, dtype: str, ranks: Seque
 
 
 def _element(scope: Scope, design: Design) -> tuple[float, str]:
-    """Return bytes and type of an element of a message."""
+    """Return the bytes of an element of a message, and the name of its type."""
     if scope in (Scope.weights, Scope.expert_weights, Scope.tied_embedding):
         return (4.0, "Float") if float(design.software.gradient_message_bytes) > 2.0 else (2.0, "BFloat16")
     return 2.0, "BFloat16"
 
 
 def write_kineto(request: TraceRequest) -> str:
-    """Write the step of one rank as the PyTorch profiler does, and return a text of its kernels.
+    """Write the step of one rank as the PyTorch profiler does, and return what was written in words.
 
     Returns:
-        One sentence on the file and its kernels.
+        Count of kernels, rank and stage, such as "512 kernels of rank 0, stage 0 of 4".
+
+    Raises:
+        InputError: for a rank that the design does not have.
     """
     place = rank_place(request.design, request.rank)
     if request.rank >= place.world_size:

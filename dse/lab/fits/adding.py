@@ -91,7 +91,7 @@ class Added(NamedTuple):
 
 
 def add(tables: Sequence[str | Path], folder: str | Path, output: str | Path, force: bool = False) -> Added:
-    """Update the catalogue by the rows of tables, and write what changed as files of a catalogue of one's own.
+    """Update the catalogue by the rows of tables: write changed entries and a report (TOML), and return the update.
 
     Args:
         tables: measured rows of one kind: training steps, serving, or isolated kernels and collectives.
@@ -118,7 +118,7 @@ def add(tables: Sequence[str | Path], folder: str | Path, output: str | Path, fo
 
 
 def rows_digest(tables: Sequence[str | Path]) -> str:
-    """Return a checksum of the rows of tables.
+    """Return a checksum of the rows of tables as hexadecimal text, whatever their order and their column ``software``.
 
     Raises:
         InputError: for a row that is there twice.
@@ -134,7 +134,11 @@ def rows_digest(tables: Sequence[str | Path]) -> str:
 
 
 def _check_entries(update: Added, folder: Path, digest: str) -> None:
-    """Check that the rows are not part of the entries yet, and that no other entries of the folder are lost."""
+    """Check that the rows are not part of the entries yet, and that no other entries of the folder are lost.
+
+    Raises:
+        InputError: for an entry that has the digest of the rows, and for one in the folder that is not in use.
+    """
     for kind, slug in dict.fromkeys((change.kind, change.slug) for change in update.updates):
         entry_path, path = catalog.entry(kind, slug).path, folder / FOLDERS[kind] / f"{slug}.toml"
         if path.is_file() and not path.samefile(entry_path):
@@ -145,27 +149,28 @@ def _check_entries(update: Added, folder: Path, digest: str) -> None:
 
 
 def _kind(path: str | Path) -> str:
+    """Return the name of the kind of a table of measurements, such as ``steps``, ``serving`` or ``kernels``."""
     return kind_of(read_table(path)[0]).name
 
 
 def catalog_update(row_errors: RowErrors) -> Added:
-    """Return the update of leaves by rows."""
+    """Return the change of each leaf whose value moves or whose spread narrows, the largest change first."""
     matrix = np.stack([*row_errors.effects.values()], axis=1)
-    keys = {key: i for i, key in enumerate(row_errors.effects)}
+    column_by_key = {key: i for i, key in enumerate(row_errors.effects)}
     gain = gain_of(matrix, row_errors.noise)
-    mean, covariance = gain @ row_errors.errors, np.eye(len(keys)) - gain @ matrix
+    mean, covariance = gain @ row_errors.errors, np.eye(len(column_by_key)) - gain @ matrix
     residual_errors, updates = row_errors.errors.copy(), []
     leaf_keys = {
         factor.key for _, spreads in row_errors.leaves.values() for factors in spreads.values() for factor in factors
     }
-    for key, i in keys.items():
+    for key, i in column_by_key.items():
         if key in leaf_keys:
             residual_errors -= matrix[:, i] * mean[i]
     for (kind, slug, path), (value, spreads) in row_errors.leaves.items():
-        direction = np.zeros(len(keys))
+        direction = np.zeros(len(column_by_key))
         for factor in spreads[path]:
-            if factor.key in keys:
-                direction[keys[factor.key]] += factor.deviation
+            if factor.key in column_by_key:
+                direction[column_by_key[factor.key]] += factor.deviation
         prior_spread = float(np.linalg.norm(direction))
         if not prior_spread:
             continue
@@ -181,6 +186,7 @@ def catalog_update(row_errors: RowErrors) -> Added:
 
 
 def _rms(errors: np.ndarray) -> float:
+    """Return the root mean square of errors."""
     return float(np.sqrt(np.mean(errors**2)))
 
 
@@ -188,7 +194,7 @@ def _rms(errors: np.ndarray) -> float:
 
 
 def _run_rows(tables: Sequence[str | Path]) -> RowErrors:
-    """Return the errors of rows of training steps and of serving."""
+    """Return the log errors of rows of training steps and of serving, with the effects of factors on them."""
     by_metric: dict[str, list[Comparison]] = {}
     for c in compared_rows(tables, "calibrate --add"):
         by_metric.setdefault(figure_of_row(c)[0], []).append(c)
@@ -197,6 +203,7 @@ def _run_rows(tables: Sequence[str | Path]) -> RowErrors:
 
 
 def _metric_errors(metric: str, compared: Sequence[Comparison]) -> RowErrors:
+    """Return the log errors of rows that are compared by one metric, with the effects of factors on them."""
     study = KINDS[compared[0].prediction.case.kind].study
     choices = [choice_of(c.prediction, f"{metric} {i}") for i, c in enumerate(compared)]
     posterior_effects = posterior(choices, metric, study)
@@ -216,7 +223,11 @@ def _metric_errors(metric: str, compared: Sequence[Comparison]) -> RowErrors:
 
 
 def _catalog_leaves(choice: Choice, spreads: Spreads) -> dict[tuple[str, str, str], tuple[float, Spreads]]:
-    """Return (kind, entry, leaf) → value and spreads, for the leaves that files of the catalogue state."""
+    """Return (kind, entry, leaf) → value and spreads, for the leaves of a design that files of the catalogue state.
+
+    The value is without the level of the stack. Spreads: those in use under the path, those of the file under
+    "as stated".
+    """
     spreads_by_leaf = spreads_of(choice.stack, choice.accelerator, choice.system)
     leaves: dict[tuple[str, str, str], tuple[float, Spreads]] = {}
     for path, factors in spreads.items():
@@ -231,7 +242,10 @@ LEVEL = "software.level"
 
 
 def _stack_level(choice: Choice, effects: Iterable[str]) -> dict[tuple[str, str, str], tuple[float, Spreads]]:
-    """The level of a stack that states one with its spread, as :func:`_leaves_of` has leaves."""
+    """Return (kind, entry, :data:`LEVEL`) → value and spreads of a stack's level, as :func:`_catalog_leaves` of leaves.
+
+    Empty for a stack that states no level, and where the level is not among the effects.
+    """
     level = catalog.entry("software", choice.stack).values.get("level")
     key = next((effect for effect in effects if effect == shared_key("level", choice)), None)
     if level is None or key is None:
@@ -241,13 +255,13 @@ def _stack_level(choice: Choice, effects: Iterable[str]) -> dict[tuple[str, str,
 
 
 def _level_factor(path: str, stack: str) -> float:
-    """Return the factor of a leaf by the level of its stack."""
+    """Return the factor by which a stack's level scales a leaf: the level, or 1 for a leaf that it leaves as it is."""
     is_levelled = path.startswith("software.") and path.removeprefix("software.") in LEVEL_SCALED
     return float(catalog.entry("software", stack).value("level", 1.0)) if is_levelled else 1.0
 
 
 def _entry_of_leaf(path: str, choice: Choice) -> tuple[str, str] | None:
-    """Return the (kind, entry) that states a leaf, None for a leaf that no file states by its name."""
+    """Return (kind, slug) of the entry that states a leaf, None for a leaf that no file states by its name."""
     if path.startswith("software."):
         return "software", choice.stack
     if path.startswith("system.accelerator."):
@@ -265,7 +279,11 @@ def _entry_of_leaf(path: str, choice: Choice) -> tuple[str, str] | None:
 
 
 def _kernel_rows(tables: Sequence[str | Path]) -> RowErrors:
-    """Return the errors of rows of isolated kernels and collectives, by the formulas of a step."""
+    """Return the log errors of rows of isolated kernels and collectives, predicted by the formulas of a step.
+
+    Raises:
+        InputError: where no row can be predicted.
+    """
     rows: dict[str, list[tuple[Kernel, str]]] = {}
     for path in tables:
         kinds, table_rows = _kernel_table(path)
@@ -288,6 +306,7 @@ def _kernel_rows(tables: Sequence[str | Path]) -> RowErrors:
 
 
 def _kernel_table(path: str | Path) -> tuple[str, list[Any]]:
+    """Return the kind of a table of kernels, and its rows."""
     from dse.measured.kernels import kind_of as reader_of
 
     columns, rows = read_table(path)
@@ -295,6 +314,7 @@ def _kernel_table(path: str | Path) -> tuple[str, list[Any]]:
 
 
 def _device_errors(device: str, rows: Sequence[tuple[Kernel, str]]) -> RowErrors | None:
+    """Return the log errors of kernels of an accelerator and effects of its leaves, None where none is predicted."""
     base: Design = design(_ANY_WORKLOAD, device)
     stack = catalog.default_software(device)
     choice = Choice("", base, stack, device)
@@ -319,20 +339,19 @@ def _device_errors(device: str, rows: Sequence[tuple[Kernel, str]]) -> RowErrors
 
 
 def _kernel_time(kernel_row: Kernel, base: Design) -> Any:
-    """Return the predicted time of a measured kernel, None for one without a formula of its own."""
-    v = kernel_row.values
+    """Return the function system → predicted seconds of a measured kernel, None without one: across nodes, say."""
     if kernel_row.kind == "gemm":
-        element = Element(operand_bytes(v[3]), 2.0, 2.0, base.system.accelerator.cache)
-        return kernel_time(OperatorKind.matrix, matmul_work(v[0], v[1], v[2], 1.0, element), v[3])
-    return (
-        collective_time(_COLLECTIVES[int(v[0])], v[1], v[2])
-        if kernel_row.kind == "collective" and v[2] == v[3]
-        else None
-    )
+        m, n, k, precision, *_ = kernel_row.values
+        element = Element(operand_bytes(precision), 2.0, 2.0, base.system.accelerator.cache)
+        return kernel_time(OperatorKind.matrix, matmul_work(m, n, k, 1.0, element), precision)
+    if kernel_row.kind != "collective":
+        return None
+    operation, n_bytes, members, local_members, *_ = kernel_row.values
+    return collective_time(_COLLECTIVES[int(operation)], n_bytes, members) if members == local_members else None
 
 
 def _concatenate(parts: Sequence[RowErrors]) -> RowErrors:
-    """Concatenate rows, with the factors of all."""
+    """Concatenate rows, with the factors of all; a factor has the effect 0 on rows that it is unknown of."""
     count = [len(part.errors) for part in parts]
     starts = np.concatenate([[0], np.cumsum(count)])
     effects: dict[str, np.ndarray] = {}
@@ -354,7 +373,7 @@ def _concatenate(parts: Sequence[RowErrors]) -> RowErrors:
 
 
 def document(update: Added) -> str:
-    """Return the update as a TOML document."""
+    """Return the update as the text of a TOML document: counts, errors, and each change by entry."""
     tables: dict[str, dict[str, str]] = {
         "": {
             "rows": str(update.rows),
@@ -376,7 +395,7 @@ def document(update: Added) -> str:
 
 
 def _write_catalog(update: Added, folder: Path, about: str) -> Iterator[Path]:
-    """Write the updates to a catalogue of one's own and yield its files."""
+    """Write the updates to the entries in a folder, copied there where absent, and yield the path of each file."""
     entries: dict[tuple[str, str], list[Update]] = {}
     for change in update.updates:
         entries.setdefault((change.kind, change.slug), []).append(change)
@@ -396,13 +415,13 @@ def _write_catalog(update: Added, folder: Path, about: str) -> Iterator[Path]:
 
 
 def _heading(path: Path, name: str) -> str:
-    """Return the heading under which a file states a field, "" for none."""
+    """Return the heading of the TOML table in which a file states a field, "" where no table does."""
     entry = tomlkit.parse(path.read_text(encoding="utf-8"))
     return next((key for key, part in entry.items() if isinstance(part, dict) and name in part), "")
 
 
 def _tables(updates: Iterable[Update], about: str, kind: str) -> dict[str, dict[str, str]]:
-    """Return table of an entry's file → name → value as TOML."""
+    """Return table of an entry's file ("" for the file itself) → name → value as TOML."""
     prefix = {"software": 1, "accelerator": 2, "network": 2}[kind]
     tables: dict[str, dict[str, str]] = {}
     for update in updates:
@@ -415,7 +434,7 @@ def _tables(updates: Iterable[Update], about: str, kind: str) -> dict[str, dict[
 
 
 def _write_kernels(path: Path, values: dict[str, str]) -> None:
-    """Write kernels to an accelerator's file, beside the family that it names."""
+    """Set values (name → TOML) in the table ``kernels`` of an accelerator's file, which keeps its family."""
     entry = tomlkit.parse(path.read_text(encoding="utf-8"))
     kernels = entry.get("kernels", "generic")
     if isinstance(kernels, str):

@@ -53,7 +53,7 @@ class ExpertRows(NamedTuple):
 
     @property
     def weights(self) -> np.ndarray:
-        """Weight per row: 1 per point, shared by its rows."""
+        """Weight per row [row]: 1 per point, divided equally among its rows."""
         return np.array([1.0 / self.points.count(point) for point in self.points])
 
 
@@ -70,22 +70,22 @@ class ExpertCalibration(NamedTuple):
 
     @property
     def values(self) -> dict[str, float]:
-        """Leaf → value, common to all stacks."""
+        """Name of the field of expert kernels → fitted value in SI units, common to all stacks."""
         return dict(zip(NAMES, self.fit.values.values(), strict=True))
 
     @property
     def spreads(self) -> dict[str, float]:
-        """Leaf → standard deviation of the logarithm of its value."""
+        """Name of the field of expert kernels → standard deviation of the logarithm of its value."""
         return dict(zip(NAMES, self.fit.spread.values(), strict=True))
 
     @property
     def firsts(self) -> list[int]:
-        """First row of every point."""
+        """Index of the first row of every point."""
         return [self.rows.points.index(point) for point in dict.fromkeys(self.rows.points)]
 
     @property
     def errors(self) -> dict[str, np.ndarray]:
-        """Kind of prediction → relative error of every point: mean size over its rows, with the sign of the mean."""
+        """Kind of prediction → relative error [point] as a fraction: mean size over its rows, with the mean's sign."""
         points = self.rows.points
         by_point = np.array([[other == points[i] for other in points] for i in self.firsts], float)
         by_point /= by_point.sum(axis=1, keepdims=True)
@@ -138,13 +138,14 @@ def is_fitted(c: Comparison) -> bool:
 
 
 def _design_point(compared: Comparison, waits: bool) -> tuple[object, ...]:
+    """Return a key that repetitions share: stack, leaves of workload and mapping, matrix rates, wait of the host."""
     design = compared.prediction.chosen
     design_records = (design.workload, design.mapping, design.system.accelerator.matrix_rate, waits)
     return (compared.prediction.stack, *(float(x) for x in jax.tree.leaves(design_records)))
 
 
 def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> ExpertCalibration | None:
-    """Fit the values that all stacks share to measured steps, None without mixtures of experts.
+    """Fit the values that all stacks share to measured steps; return the fit, None where no row has experts.
 
     Args:
         cases: measured rows.
@@ -173,7 +174,7 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> ExpertCalibr
 
 
 def problem_of(rows: ExpertRows, kind: type[StepModel] = StepModel) -> FitProblem:
-    """Return the fit of the shared values to the rows."""
+    """Return the fit problem of the shared values; ``kind``: class of the model of rows."""
     everywhere = np.ones(len(rows.cells), bool)
     factors = np.ones((len(rows.cells), len(PARAMETERS)))
     factors[:, [p.path for p in PARAMETERS].index(HOST)] = rows.waits
@@ -183,7 +184,7 @@ def problem_of(rows: ExpertRows, kind: type[StepModel] = StepModel) -> FitProble
 
 
 def with_defaults(rows: StepRows) -> np.ndarray:
-    """Return log(predicted / measured) [row] with the default expert kernels."""
+    """Return log(predicted / measured) of the step time [row] with the default expert kernels."""
     defaults = {f"software.experts.{name}": about["default"] for name, about in paths.leaves(ExpertKernels).items()}
     designs = [replace(c.prediction.chosen, defaults) for c in rows.compared]
     return np.log(evaluate_many(designs)["step_time"]) - rows.measured

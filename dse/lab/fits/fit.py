@@ -60,7 +60,7 @@ class Parameter:
             raise InputError(self.path, got, bounds, "correct the parameter")
 
     def value(self, z: jax.Array | float) -> jax.Array:
-        """Return the value ``z`` prior spreads from the prior value."""
+        """Return the value of the leaf, in SI units, ``z`` prior spreads from the prior value."""
         if math.isinf(self.upper):
             return self.lower + (self.prior - self.lower) * jnp.exp(self._unit() * z)
         share = (self.prior - self.lower) / (self.upper - self.lower)
@@ -72,7 +72,7 @@ class Parameter:
         return math.log((self.prior * factor - self.lower) / (self.prior - self.lower)) / self._unit()
 
     def slope(self, z: jax.Array | float) -> float:
-        """Return the change of the logarithm of the value per unit of ``z``."""
+        """Return the derivative of the logarithm of the value by ``z``, at ``z``."""
         return float(jax.grad(lambda z_value: jnp.log(self.value(z_value)))(jnp.asarray(z, jnp.result_type(float))))
 
     def _unit(self) -> float:
@@ -102,7 +102,7 @@ class Fit:
 def fit_at(
     parameters: Sequence[Parameter], z: np.ndarray, z_spread: np.ndarray, errors: np.ndarray, *losses: float
 ) -> Fit:
-    """Return the fit at ``z``.
+    """Return the values, spreads of their logarithms and errors of a fit that ended at ``z``.
 
     Args:
         parameters: fitted parameters.
@@ -132,7 +132,7 @@ class Minimum(NamedTuple):
     loss: float
 
     def fit(self, parameters: Sequence[Parameter]) -> Fit:
-        """Return values, spreads and errors at the minimum."""
+        """Return the values of parameters, spreads of their logarithms, and errors at the minimum."""
         return fit_at(parameters, self.z, posterior(self.curvature), self.errors, self.loss)
 
 
@@ -150,7 +150,7 @@ def gauss_newton(
     tolerance: float = 1e-4,
     steps: int = 40,
 ) -> Minimum:
-    """Local minimum by damped Gauss-Newton steps (Levenberg 1944, Marquardt 1963) of at most one unit of ``z``.
+    """Return a local minimum by damped Gauss-Newton steps of up to one unit of ``z`` (Levenberg 1944, Marquardt 1963).
 
     Args:
         residuals: log(predicted / measured) of every row at ``z``.
@@ -210,9 +210,9 @@ class FitProblem:
     steps: int = 40
 
     def solve(self, weights: np.ndarray | float = 1.0, start: np.ndarray | None = None) -> Minimum:
-        """Find the optimum with the rows' weights times ``weights``, from ``start``, else the best of all starts."""
+        """Return the minimum with the rows' weights times ``weights``, from ``start``, else the best of all starts."""
         draws = 0.5 * np.random.default_rng(0).standard_normal((self.starts - 1, len(self.prior)))
-        firsts = [np.zeros(len(self.prior)), *draws] if start is None else [start]
+        starting_points = [np.zeros(len(self.prior)), *draws] if start is None else [start]
         ends = [
             gauss_newton(
                 self.residuals,
@@ -227,14 +227,14 @@ class FitProblem:
                 tolerance=self.tolerance,
                 steps=self.steps,
             )
-            for first in firsts
+            for first in starting_points
         ]
         return min(ends, key=lambda end: end.loss)
 
     def cross_validate(
         self, labels: Sequence[Hashable], start: np.ndarray | None = None, otherwise: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the residual of every row by a fit without the rows of its label.
+        """Return log(predicted / measured) of every row [row] by a fit without the rows of its label.
 
         Args:
             labels: one per row.
@@ -254,7 +254,7 @@ class FitProblem:
 def differences(
     residuals_of_sets: Callable[[np.ndarray], np.ndarray], step: float
 ) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray, np.ndarray], np.ndarray]]:
-    """Return functions for residuals at ``z``, and for their slopes by finite differences.
+    """Return two functions: ``z`` → residuals [row], and ``z``, residuals → slopes [row, parameter], by differences.
 
     Args:
         residuals_of_sets: residuals [set, row] at many ``z`` [set, parameter].
@@ -267,7 +267,7 @@ def differences(
 
 
 def robust(errors: Any, delta: Any, redescending: bool = False) -> Any:
-    """Return the robust loss: half the square of small errors, ``delta`` times large ones (Charbonnier 1994).
+    """Return the robust loss per residual: half the square of small, ``delta`` times large ones (Charbonnier 1994).
 
     Args:
         errors: residuals.
@@ -280,7 +280,7 @@ def robust(errors: Any, delta: Any, redescending: bool = False) -> Any:
 
 
 def influence(errors: np.ndarray, delta: Scale, redescending: bool = False) -> np.ndarray:
-    """Return the weight of residuals in the robust loss, its slope over the residual: 1 for small ones.
+    """Return the weight (0 to 1) of residuals in the robust loss, its slope over the residual: 1 for small ones.
 
     Args:
         errors: residuals.
@@ -292,7 +292,7 @@ def influence(errors: np.ndarray, delta: Scale, redescending: bool = False) -> n
 
 
 def curvature(jacobian: np.ndarray, weights: np.ndarray, prior: np.ndarray | float = 1.0) -> np.ndarray:
-    """Return ``J' W J`` plus the curvature of the priors (Gauss-Newton).
+    """Return ``J' W J`` plus the curvature of the priors [parameter, parameter] (Gauss-Newton).
 
     Args:
         jacobian: slopes of residuals [row, parameter].
@@ -303,12 +303,12 @@ def curvature(jacobian: np.ndarray, weights: np.ndarray, prior: np.ndarray | flo
 
 
 def posterior(curvature: np.ndarray) -> np.ndarray:
-    """Return the posterior standard deviation of each ``z`` (Laplace)."""
+    """Return the posterior standard deviation of each ``z`` from the curvature [parameter, parameter] (Laplace)."""
     return np.sqrt(np.diag(np.linalg.inv(curvature)))
 
 
 def folds(groups: Iterable[Hashable], k: int) -> np.ndarray:
-    """Return the cross-validation fold of every row, the same for a group in every run and order of rows.
+    """Return the index of the fold of every row [row], the same for a group in every run and order of rows.
 
     Args:
         groups: group of each row.
@@ -326,7 +326,7 @@ def folds(groups: Iterable[Hashable], k: int) -> np.ndarray:
 def cross_validation_errors(
     labels: Sequence[Hashable], errors_without: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Return the error of every row by a fit without the rows of its label.
+    """Return the error of every row [row] by a fit without the rows of its label.
 
     Args:
         labels: one per row.
@@ -334,10 +334,11 @@ def cross_validation_errors(
     """
     errors = np.full(len(labels), np.nan)
     for label in dict.fromkeys(labels):
-        part = np.array([row_label == label for row_label in labels])
-        errors[part] = errors_without(part)[part]
+        is_left_out = np.array([row_label == label for row_label in labels])
+        errors[is_left_out] = errors_without(is_left_out)[is_left_out]
     return errors
 
 
 def _digest(group: Hashable) -> int:
+    """Return a hash of a group as an integer of 64 bits, the same in every process."""
     return int.from_bytes(hashlib.blake2b(repr(group).encode(), digest_size=8).digest(), "big")

@@ -50,6 +50,7 @@ def job_for(tables: Sequence[str | Path], jobs: Mapping[str, FitJob] | None = No
 
     Raises:
         UnknownJobError: for a kind of table without a job.
+        InputError: for tables of several kinds.
     """
     jobs = JOBS if jobs is None else jobs
     kinds = {_kind(path) for path in tables}
@@ -78,7 +79,7 @@ def run(
     force: bool = False,
     jobs: Mapping[str, FitJob] | None = None,
 ) -> tuple[Any, Errors, list[Path]]:
-    """Fit the job of some tables and write the result.
+    """Fit the job of some tables, write the result as TOML, and return it with its errors and the written files.
 
     Args:
         tables: measured rows, of one kind.
@@ -107,7 +108,7 @@ def run(
 
 
 def _write_result(text: str, output: str | Path, force: bool, progress: Callable[[str], None]) -> None:
-    """Write the result, to a folder of temporary files where that fails, since fits take minutes."""
+    """Write the result (TOML); where that fails write it to a temporary folder, since fits take minutes, and raise."""
     try:
         writing.write(output, text, force)
     except InputError:
@@ -118,6 +119,7 @@ def _write_result(text: str, output: str | Path, force: bool, progress: Callable
 
 
 def _kind(path: str | Path) -> str:
+    """Return the kind of a table as a key of :data:`JOBS`: ``levels`` for steps of TPUs, else the name of its kind."""
     columns, rows = read_table(path)
     kind = kind_of(columns).name
     if kind in ("steps", "chiplets"):
@@ -126,6 +128,7 @@ def _kind(path: str | Path) -> str:
 
 
 def _level_summary(calibration: levels.LevelCalibration) -> Errors:
+    """Return the errors of each stack of TPUs as a table, with the loss between slices as its note."""
     header = ["stack", "rows", "level", "median error", "configuration unseen", "model unseen"]
     return Errors(
         header, levels.errors(calibration), f"slices lose {calibration.loss:.2%} of compute a doubling of their number"
@@ -133,6 +136,7 @@ def _level_summary(calibration: levels.LevelCalibration) -> Errors:
 
 
 def _step_summary(calibration: steps.Calibration) -> Errors:
+    """Return the errors of each source as a table, with the coverage of intervals as its note."""
     header = ["source", "rows", "error", "unseen", "unseen median", "unseen 90 %", "unseen bias", "source left out"]
     n_columns = len(header) - (len(set(calibration.rows.sources)) < 2)  # a single source leaves none to fit without it
     note = f"80 % intervals hold {stacks.coverage(calibration):.1%} of the unseen rows"

@@ -41,7 +41,7 @@ class LevelCalibration:
 
     @property
     def values(self) -> dict[str, float]:
-        """Stack → level."""
+        """Stack → level: the fitted ``matrix_slowdown``."""
         return {stack: self.fit.values[stack] for stack in self.stacks}
 
     @property
@@ -50,12 +50,12 @@ class LevelCalibration:
         return self.fit.values[LOSS.path]
 
     def median(self, stack: str, errors: np.ndarray) -> float:
-        """Return the median of |predicted / measured - 1| over the rows of a stack."""
+        """Return the median of |predicted / measured - 1| over the rows of a stack, from log errors of all rows."""
         return float(np.median(np.abs(np.expm1(errors[self.rows.stacks == stack]))))
 
 
 def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = print) -> LevelCalibration:
-    """Fit one level per stack to the timed rows of tables."""
+    """Fit one level per stack and a common loss between slices to the timed rows of tables; return them with errors."""
     lookup = Lookup()
     cases = [case for path in paths for case in read_cases(path)]
     rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.kernel_families, levelled=True)
@@ -73,7 +73,10 @@ def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = pri
 
 
 def errors(calibration: LevelCalibration) -> list[list[str | int | float]]:
-    """Return stack, row count, level, and median errors: of fitted rows, unseen configurations, unseen models."""
+    """Return a list per stack: name, count of rows, level as text, and three median errors as fractions.
+
+    The errors are those of fitted rows, unseen configurations, and unseen models.
+    """
     return [
         [
             stack,
@@ -89,7 +92,7 @@ def errors(calibration: LevelCalibration) -> list[list[str | int | float]]:
 
 
 def document(calibration: LevelCalibration) -> str:
-    """Return the fit as a TOML document."""
+    """Return the fit as the text of a TOML document."""
     tables: dict[str, dict[str, str]] = {"": {"slice_loss": writing.digits(calibration.loss)}}
     for stack, count, level, *medians in errors(calibration):
         figures = zip(("error", "unseen_error", "unseen_model_error"), medians, strict=True)
@@ -100,7 +103,7 @@ def document(calibration: LevelCalibration) -> str:
 
 
 def revisions(calibration: LevelCalibration, _: Path) -> list[Revision]:
-    """Return the entries of stacks, with the mean level for those without rows, and of networks."""
+    """Return entries for the files of stacks, with the mean level for those without rows, and of networks."""
     stacks = [slug for slug in catalog.names("software") if is_levelled(slug)]
     loss = writing.value_table(
         writing.digits(calibration.loss),

@@ -81,7 +81,7 @@ class FittedStack:
 
 
 def _check_folder(folder: Path) -> None:
-    """Check that a folder is absent, empty, or a catalogue."""
+    """Check that a folder is absent, empty, or a catalogue, else raise InputError."""
     if folder.is_dir() and any(folder.iterdir()) and not any((folder / kind).is_dir() for kind in FOLDERS.values()):
         raise InputError(
             f"-o {folder}",
@@ -92,7 +92,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool = False) -> FittedStack:
-    """Fit a stack to the rows of tables, and write it as a file of a catalogue of one's own.
+    """Fit a stack to the rows of tables, write it as a TOML file of a catalogue of one's own, and return it.
 
     Args:
         tables: measured training steps or figures of serving, of one stack, from which the fit starts.
@@ -116,14 +116,14 @@ def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool
     paths, widths = informed_values(rows, priors_of(base, rows.designs))
     count, runs = len(rows.measured), int(rows.runs.max()) + 1
     (stack_fit,) = solve(rows, paths, widths, [np.ones(count, bool)])
-    start = errors_at(rows, paths, np.zeros((1, len(paths) + 1)))[0][:count]
+    errors_before = errors_at(rows, paths, np.zeros((1, len(paths) + 1)))[0][:count]
     result = FittedStack(
         name,
         base,
         _fitted_values(base, paths, widths, stack_fit, rows),
         runs,
         tuple(dict.fromkeys(c.source for c in compared)),
-        mean_error(start),
+        mean_error(errors_before),
         mean_error(stack_fit.errors),
         mean_error(cross_validation_errors(rows, paths, widths)) if runs > 1 else None,
         float(np.sqrt(np.mean(stack_fit.configuration_spread**2))),
@@ -135,7 +135,11 @@ def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool
 
 
 def _base_stack(compared: Sequence[Comparison], name: str, path: Path, digest: str) -> str:
-    """Return the stack that the fit starts from."""
+    """Return the slug of the stack that the fit starts from: that of all rows.
+
+    Raises:
+        InputError: for rows of several stacks, a name that another stack has, and rows that the stack was fitted to.
+    """
     stacks = sorted({c.prediction.stack for c in compared})
     if len(stacks) > 1:
         raise InputError(
@@ -164,7 +168,7 @@ def _base_stack(compared: Sequence[Comparison], name: str, path: Path, digest: s
 def _fitted_values(
     base: str, paths: Sequence[str], widths: np.ndarray, stack_fit: StackFit, rows: StackRows
 ) -> tuple[FittedValue, ...]:
-    """Return the fitted values, with the level of the base stack taken out."""
+    """Return the fitted values, the level first, each of the others with the level of the base stack taken out."""
     level = float(catalog.entry("software", base).value(LEVEL, 1.0))
     result = [
         FittedValue(
@@ -213,6 +217,7 @@ def _write(
 
 
 def _head_entries(stack: FittedStack, digest: str) -> dict[str, str]:
+    """Return the first entries of the stack's file: name → value as TOML."""
     unseen = "" if stack.unseen is None else f", unseen {stack.unseen:.1%}"
     about = (
         f"dse calibrate: {stack.runs} run{'s' * (stack.runs != 1)} of {', '.join(stack.sources)} ({digest}), "
@@ -234,7 +239,7 @@ def _head_entries(stack: FittedStack, digest: str) -> dict[str, str]:
 
 
 def _value_entry(fitted_value: FittedValue, stack: FittedStack) -> str:
-    """Return a fitted value as TOML."""
+    """Return a fitted value with its spread and source as a TOML table."""
     units = all_leaves()[fitted_value.path]["units"]
     text = (
         writing.number(fitted_value.after, units)
@@ -249,7 +254,7 @@ def _value_entry(fitted_value: FittedValue, stack: FittedStack) -> str:
 
 
 def _coverage_entries(stack: FittedStack, compared: Sequence[Comparison]) -> dict[str, str]:
-    """Return the range of the rows, as TOML."""
+    """Return the entries of ``[calibrated]``, what the rows cover: name → value as TOML."""
     choices = [choice_of(c.prediction, "") for c in compared]
     rows = [
         ranges.Covered(stack.base, [choice.design], choice.accelerator, c.source)

@@ -66,7 +66,7 @@ class StackRows(NamedTuple):
     study: Study
 
     def configuration_spread(self, count: int) -> np.ndarray:
-        """Return the standard deviation of what each row has of its own [row], for a fit to ``count`` rows."""
+        """Return the standard deviation of what each row has of its own [row], for a fit to ``count`` runs."""
         return np.hypot(self.home, self.levels / count)
 
 
@@ -87,7 +87,7 @@ class StackFit(NamedTuple):
 
 
 def stack_rows(compared: Sequence[Comparison], name: str) -> StackRows:
-    """Return the rows with their prior spreads, as if no stack ``name`` had been fitted before.
+    """Return the log measured figures with their prior spreads, as if no stack ``name`` had been fitted before.
 
     Args:
         compared: predictions with measurements, of one stack.
@@ -120,7 +120,7 @@ def stack_rows(compared: Sequence[Comparison], name: str) -> StackRows:
 
 
 def _part_shares(c: Comparison) -> dict[str, float]:
-    """Return trace part → its share of the step, empty for several stages, which wait for each other."""
+    """Return trace part → its share of the step; empty for several stages, which wait for each other."""
     row, design = c.prediction.case.row, c.prediction.chosen
     if float(design.mapping.pp) > 1.0:
         return {}
@@ -130,7 +130,7 @@ def _part_shares(c: Comparison) -> dict[str, float]:
 
 
 def priors_of(base: str, designs: Sequence[Design]) -> dict[str, float]:
-    """Return path of a stack's value → its prior spread, from its file, else that of all training stacks.
+    """Return leaf path of a stack's value → its prior spread (of the logarithm), by its file, else by training stacks.
 
     Args:
         base: stack that the fit starts from.
@@ -145,6 +145,7 @@ def priors_of(base: str, designs: Sequence[Design]) -> dict[str, float]:
 
 
 def _is_nonzero(design: Design, path: str) -> bool:
+    """Return whether a design has a leaf whose value is not 0."""
     try:
         return bool(leaf(design, path))
     except AttributeError:  # of a record that the design lacks
@@ -152,7 +153,7 @@ def _is_nonzero(design: Design, path: str) -> bool:
 
 
 def informed_values(rows: StackRows, priors: dict[str, float]) -> tuple[list[str], np.ndarray]:
-    """Return the values that the rows determine best, and their prior spreads.
+    """Return the leaf paths of the values that move the rows most, at most seven, and their prior spreads.
 
     Args:
         rows: measured figures.
@@ -170,11 +171,17 @@ def informed_values(rows: StackRows, priors: dict[str, float]) -> tuple[list[str
 
 
 def _predict(rows: StackRows, paths: Sequence[str], sets: np.ndarray) -> tuple[np.ndarray, list[dict[str, np.ndarray]]]:
-    """Log metrics [sets, rows] with values changed by logarithms ``sets`` [sets, values and level], and parts."""
-    logs, shares = np.zeros((len(sets), len(rows.designs))), [dict[str, np.ndarray]() for _ in rows.designs]
-    for members, stack in group_by_structure(rows.designs):
+    """Return log metrics [set, row], and of each row trace part → seconds [set], with changed values.
+
+    Args:
+        rows: measured figures.
+        paths: of the changed values.
+        sets: logarithms of their factors and of the level [set, value and level].
+    """
+    logs, part_seconds = np.zeros((len(sets), len(rows.designs))), [dict[str, np.ndarray]() for _ in rows.designs]
+    for members, stacked_design in group_by_structure(rows.designs):
         changes = dict(zip(paths, sets.T, strict=False)) | {
-            path: np.zeros(len(sets)) for path in _levelled_leaves(stack) if path not in paths
+            path: np.zeros(len(sets)) for path in _levelled_leaves(stacked_design) if path not in paths
         }
         log_factors = {
             path: np.tile(
@@ -182,7 +189,7 @@ def _predict(rows: StackRows, paths: Sequence[str], sets: np.ndarray) -> tuple[n
             )
             for path, change in changes.items()
         }
-        metrics = evaluate_batch(uncertainty.scale_leaves(stack, log_factors), rows.study)
+        metrics = evaluate_batch(uncertainty.scale_leaves(stacked_design, log_factors), rows.study)
 
         def metric_values(metric: str, metrics: Any = metrics, count: int = len(members)) -> np.ndarray:
             values = np.asarray(getattr(metrics, metric), float)
@@ -190,22 +197,23 @@ def _predict(rows: StackRows, paths: Sequence[str], sets: np.ndarray) -> tuple[n
 
         for position, i in enumerate(members):
             logs[:, i] = np.log(metric_values(rows.metrics[i])[position])
-            shares[i] = {
+            part_seconds[i] = {
                 name: sum(
                     (metric_values(f"step_time_{trace_part}")[position] for trace_part in TRACE_PARTS[name][1]),
                     np.zeros(len(sets)),
                 )
                 for name in rows.parts[i]
             }
-    return logs, shares
+    return logs, part_seconds
 
 
 def _levelled_leaves(design: Design) -> list[str]:
-    """Return the leaves of a design that the level multiplies."""
+    """Return the paths of the leaves of a design that the level multiplies."""
     return [f"software.{name}" for name in sorted(LEVEL_SCALED) if _is_present(design, f"software.{name}")]
 
 
 def _is_present(design: Design, path: str) -> bool:
+    """Return whether a design has a leaf, with a value."""
     try:
         return leaf(design, path) is not None
     except AttributeError:
@@ -213,30 +221,30 @@ def _is_present(design: Design, path: str) -> bool:
 
 
 def errors_at(rows: StackRows, paths: Sequence[str], sets: np.ndarray) -> np.ndarray:
-    """Return the errors of rows, then of their parts in shares of the measured step [set, error].
+    """Return log(predicted / measured) of rows, then errors of their parts in shares of the measured step [set, error].
 
     Args:
         rows: measured figures.
         paths: of the changed values.
         sets: logarithms of their factors and of the level [set, value and level].
     """
-    logs, shares = _predict(rows, paths, sets)
+    logs, part_seconds = _predict(rows, paths, sets)
     part_errors = [
         times / np.exp(rows.measured[i]) - rows.parts[i][name]
-        for i, row_shares in enumerate(shares)
-        for name, times in row_shares.items()
+        for i, seconds_by_part in enumerate(part_seconds)
+        for name, times in seconds_by_part.items()
     ]
     return np.concatenate([logs - rows.measured, np.array(part_errors).reshape(-1, len(sets)).T], axis=1)
 
 
 def _rows_of_errors(rows: StackRows) -> np.ndarray:
-    """Return the index of the row of each error of :func:`errors_at`."""
+    """Return the index of the row of each error of :func:`errors_at` [error]."""
     count = len(rows.measured)
     return np.array([*range(count), *(i for i, row_parts in enumerate(rows.parts) for _ in row_parts)], int)
 
 
 def solve(rows: StackRows, paths: Sequence[str], widths: np.ndarray, row_masks: Sequence[np.ndarray]) -> list[StackFit]:
-    """Fit values and level to the rows of each mask, all fits in one batch.
+    """Fit values and level to the rows of each mask, all in one batch; return a fit per mask.
 
     Args:
         rows: measured figures.
@@ -291,7 +299,7 @@ class _FitState(NamedTuple):
     def optimise(
         self, errors: np.ndarray, slopes: np.ndarray, z_start: np.ndarray, rows_of_errors: np.ndarray
     ) -> _FitState:
-        """Return the optimum where errors are linear in ``z``.
+        """Return the state at the optimum where errors are linear in ``z``.
 
         Args:
             errors: at ``z_start`` [error].
@@ -327,7 +335,7 @@ class _FitState(NamedTuple):
 
 
 def cross_validation_errors(rows: StackRows, paths: Sequence[str], widths: np.ndarray) -> np.ndarray:
-    """Return the error of each row by a fit without its run, or without its tenth of the runs."""
+    """Return log(predicted / measured) [row] by a fit without the row's run, or without its tenth of the runs."""
     labels = rows.runs % _FOLDS
     row_masks = [labels != label for label in sorted(set(labels.tolist()))]
     fits = solve(rows, paths, widths, row_masks)
@@ -337,6 +345,6 @@ def cross_validation_errors(rows: StackRows, paths: Sequence[str], widths: np.nd
 
 
 def stack_share(rows: StackRows, stack_fit: StackFit) -> float:
-    """Return the share of the rows' common error that the fit attributes to the stack."""
+    """Return the share (0 to 1) of the rows' common error that the fit attributes to the stack."""
     noise = (float(np.mean(stack_fit.configuration_spread**2)) + RUN_DEVIATION**2) / (rows.runs.max() + 1)
     return stack_fit.common**2 / (stack_fit.common**2 + noise)

@@ -38,7 +38,7 @@ def write_catalog(
     is_fitted: Callable[[str], bool] = lambda stack: True,
     reader: Reader | None = None,
 ) -> list[Path]:
-    """Write the ranges of measured rows into the stacks of a catalogue folder and return the files.
+    """Write the ranges of measured rows into the stacks of a catalogue folder and return the paths of changed files.
 
     Stacks that are not fitted, or have no row in these tables, stay unchanged. ``reader``: of the tables' kind, by
     default of measured steps.
@@ -58,7 +58,7 @@ def write_catalog(
 
 
 def mixtures(stack: str, rows: Sequence[Covered], folder: str | Path | None = None) -> dict[str, str]:
-    """Return the accelerators with rows of mixtures of experts as TOML, none for a stack without expert kernels.
+    """Return ``mixtures`` → TOML list of accelerators with rows of experts, [] for a stack without expert kernels.
 
     Stacks with a common fit of dense steps may differ in that.
     """
@@ -67,12 +67,12 @@ def mixtures(stack: str, rows: Sequence[Covered], folder: str | Path | None = No
 
 
 def _names_list(accelerators: Iterable[str]) -> str:
-    """Return distinct names as a TOML list."""
+    """Return distinct names, sorted, as the text of a TOML list."""
     return f"[{', '.join(writing.quoted(name) for name in sorted({*accelerators} - {''}))}]"
 
 
 def extents(rows: Sequence[Covered]) -> dict[str, str]:
-    """Return field of ``[calibrated]`` → range of rows, as TOML."""
+    """Return field of ``[calibrated]`` → range or list of names of the rows, as TOML; without a value left out."""
     values = {field: [_quantity(field, row.designs) for row in rows] for field in QUANTITIES}
     values_by_field = {field: [value for value in numbers if value] for field, numbers in values.items()}
     return {
@@ -88,7 +88,7 @@ def extents(rows: Sequence[Covered]) -> dict[str, str]:
 
 
 def step_ranges(table: str | Path) -> Iterator[Covered]:
-    """Yield the rows of a table of steps that have a design and a measured time."""
+    """Yield stack, designs, accelerator and source of each row of a table of steps with a design and a time."""
     lookup = Lookup()
     for case in read_cases(table):
         if not any(figure.meaning.kind == "time" for figure in case.measurements):
@@ -103,7 +103,7 @@ def step_ranges(table: str | Path) -> Iterator[Covered]:
 
 
 def _quantity(field: str, designs: Sequence[Design]) -> float | None:
-    """Return a quantity of a row, None where it is open or absent."""
+    """Return the value of a field of ``[calibrated]`` for a row, None where its designs differ in it or lack it."""
     if field == "parameters":
         return _parameters(designs[0].workload)
     path = QUANTITIES[field].path
@@ -118,4 +118,5 @@ def _quantity(field: str, designs: Sequence[Design]) -> float | None:
 
 @functools.lru_cache(maxsize=4096)
 def _parameters(workload: Workload) -> float:
+    """Return the count of parameters of a workload, of one that serves those of its main model."""
     return float(parameter_count(workload if workload.requests is None else main_model(workload)))

@@ -18,7 +18,7 @@ _MIN_RESIDUAL = 0.01
 
 
 def residual(errors: np.ndarray, deviations: np.ndarray, weights: np.ndarray, share: float = COVERAGE) -> float:
-    """Return the residual whose intervals cover ``share`` of the weight.
+    """Return the residual (deviation of the logarithm, at least 0.01) whose intervals cover ``share`` of the weight.
 
     Args:
         errors: log(predicted / measured) of rows.
@@ -37,7 +37,7 @@ def residual(errors: np.ndarray, deviations: np.ndarray, weights: np.ndarray, sh
 def class_residual(
     members: np.ndarray, sources: np.ndarray, errors: np.ndarray, deviations: np.ndarray, trust: np.ndarray
 ) -> float:
-    """Return the residual of a class of rows, with a small weight on all other rows.
+    """Return the residual (deviation of the logarithm) of a class of rows, with a small weight on all others.
 
     Args:
         members: mask of the rows of the class.
@@ -54,7 +54,7 @@ def class_residual(
 
 
 def unmeasured_residual(sources: np.ndarray, errors: np.ndarray, deviations: np.ndarray, trust: np.ndarray) -> float:
-    """Return the residual of a stack without rows, from the errors of sources unseen by the fit.
+    """Return the residual (deviation of the logarithm) of a stack without rows, from sources unseen by the fit.
 
     All publishers have equal weight, since several releases of one publisher are not independent.
 
@@ -69,13 +69,13 @@ def unmeasured_residual(sources: np.ndarray, errors: np.ndarray, deviations: np.
 
 
 def _equal_weights(sources: np.ndarray) -> np.ndarray:
-    """Return weights that sum to the same value per source."""
+    """Return weights [row] that sum to 1 per source."""
     size = {source: np.count_nonzero(sources == source) for source in set(sources)}
     return np.array([1.0 / size[source] for source in sources])
 
 
 def coverage(errors: np.ndarray, deviations: np.ndarray, residuals: np.ndarray, share: float = COVERAGE) -> float:
-    """Return the share of the rows within their intervals.
+    """Return the share (0 to 1) of the rows within their intervals.
 
     Args:
         errors: log(predicted / measured) of rows.

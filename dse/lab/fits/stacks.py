@@ -44,12 +44,12 @@ class SourceErrors(NamedTuple):
 
 
 def errors_by_source(calibration: Calibration) -> list[SourceErrors]:
-    """Return one record per source, then for rows with stated mappings, completed ones, and all."""
+    """Return the errors of each source, then of rows with stated mappings, completed ones, and all."""
     return [_source_errors(calibration, name, part) for name, part in parts(calibration).items()]
 
 
 def parts(calibration: Calibration) -> dict[str, np.ndarray]:
-    """Return name → mask of rows: of each source, of stated and completed mappings, and of all."""
+    """Return name → mask [row]: of each source, of stated and completed mappings where there are any, and of all."""
     sources, completed = calibration.rows.sources, calibration.rows.completed
     by_source = {source: sources == source for source in sorted(set(sources))}
     by_mapping = {
@@ -58,39 +58,40 @@ def parts(calibration: Calibration) -> dict[str, np.ndarray]:
     return by_source | by_mapping | {"all": np.ones(len(sources), bool)}
 
 
-def _source_errors(calibration: Calibration, name: str, part: np.ndarray) -> SourceErrors:
-    unseen = np.expm1(calibration.unseen[part])
+def _source_errors(calibration: Calibration, name: str, row_mask: np.ndarray) -> SourceErrors:
+    """Return the errors of the rows of a mask, under a name, as fractions."""
+    unseen = np.expm1(calibration.unseen[row_mask])
     return SourceErrors(
         name,
-        int(part.sum()),
-        mean_error(calibration.solution.errors[part]),
+        int(row_mask.sum()),
+        mean_error(calibration.solution.errors[row_mask]),
         float(np.mean(np.abs(unseen))),
         float(np.median(np.abs(unseen))),
         float(np.quantile(np.abs(unseen), 0.9)),
         float(np.mean(unseen)),
-        mean_error(calibration.foreign[part]),
+        mean_error(calibration.foreign[row_mask]),
     )
 
 
 def coverage(calibration: Calibration, name: str = "all", foreign: bool = False) -> float:
-    """Return the share of unseen rows of a part (see :func:`parts`) within intervals by residuals of other folds.
+    """Return the share (0 to 1) of unseen rows of a part (:func:`parts`) within intervals by residuals of other folds.
 
     ``foreign``: of the rows of left-out sources, with the intervals of a stack without rows.
     """
-    part = parts(calibration)[name]
+    row_mask = parts(calibration)[name]
     errors = calibration.foreign if foreign else calibration.unseen
-    open_part = calibration.foreign_residuals if foreign else calibration.residuals
-    return residuals.coverage(errors[part], calibration.deviations[part], open_part[part])
+    row_residuals = calibration.foreign_residuals if foreign else calibration.residuals
+    return residuals.coverage(errors[row_mask], calibration.deviations[row_mask], row_residuals[row_mask])
 
 
 def mean_source_error(calibration: Calibration, errors: np.ndarray) -> float:
-    """Return the mean over sources of the mean error of their rows."""
+    """Return the mean over sources of the mean |predicted / measured - 1| of their rows, from log errors [row]."""
     sources = calibration.rows.sources
     return float(np.mean([mean_error(errors[sources == source]) for source in sorted(set(sources))]))
 
 
 def document(calibration: Calibration) -> str:
-    """Return the fit as a TOML document: shared values, values of every stack, errors by source."""
+    """Return the fit as the text of a TOML document: shared values, values of every stack, errors by source."""
     tables: dict[str, dict[str, str]] = {"": {"coverage": f"{coverage(calibration):.4f}"}}
     tables["shared"] = {name: _text(name, calibration.solution.value("", name)) for name in NAMES}
     for stack in calibration.stacks:
@@ -117,13 +118,13 @@ def document(calibration: Calibration) -> str:
 
 
 def _origin(calibration: Calibration, stack: str, name: str) -> str:
-    """Return text on the source of a stack's value, and on a value beyond its physical range."""
+    """Return words on where a stack's value is from, and on a value beyond its physical range."""
     absorbs = "; beyond its physical range: absorbs what is not modelled"
     return _fit_origin(calibration, stack, name) + ("" if is_physical(name, calibration.values(stack)) else absorbs)
 
 
 def _fit_origin(calibration: Calibration, stack: str, name: str) -> str:
-    """Return text on whether a value is fitted to the stack's rows or shared."""
+    """Return words on whether a value is fitted to the stack's rows or shared."""
     if name not in calibration.parameters_by_stack.get(fitted_as(stack), []):
         if name in FAMILY_SPREADS:
             return "shared by the stacks of a chip family"
@@ -141,17 +142,21 @@ def _fit_origin(calibration: Calibration, stack: str, name: str) -> str:
 
 
 def _text(name: str, value: float) -> str:
-    """Return a value with three digits, in the unit of the catalogue."""
+    """Return a parameter's value in SI units as TOML: three digits, in the unit of the catalogue."""
     return writing.number(value, catalog_units(name), seconds="ms")
 
 
 def catalog_units(name: str) -> str:
-    """Return the SI units of a parameter."""
+    """Return the SI units of a parameter, a field of :class:`dse.types.Software`."""
     return field_metadata(Software, name)["units"]
 
 
 def revisions(calibration: Calibration, folder: Path) -> list[Revision]:
-    """Return entries for the files of training stacks; serving stacks keep the kernels measured in isolation."""
+    """Return entries for the files of training stacks; serving stacks keep the kernels measured in isolation.
+
+    Raises:
+        InputError: for a folder without stacks.
+    """
     if not (folder / "software").is_dir():
         expected = "a catalogue of stacks"
         raise InputError(str(folder), "no folder software/ in it", expected, "name the folder hw_catalog")
@@ -183,7 +188,7 @@ def _entries(calibration: Calibration, stack: str) -> dict[str, str]:
 
 
 def _expert_entries(calibration: experts.ExpertCalibration) -> dict[str, str]:
-    """Return the entries for expert layers, the same for all stacks."""
+    """Return the entries for expert layers, the same for all stacks: name → value as TOML."""
     units = leaves(ExpertKernels)
     about = (
         "dse calibrate: shared by all releases and chips; of cells of chips and releases left out, median error "
@@ -199,6 +204,7 @@ def _expert_entries(calibration: experts.ExpertCalibration) -> dict[str, str]:
 
 
 def _source(calibration: Calibration, stack: str) -> str:
+    """Return one sentence on the rows and errors of a stack's fit."""
     is_of_stack = np.array([fitted_as(other) == fitted_as(stack) for other in calibration.rows.stacks])
     if not is_of_stack.any():
         return "dse calibrate: no measured rows, so what stacks share"

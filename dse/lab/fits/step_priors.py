@@ -78,13 +78,13 @@ def lineage_of(stack: str) -> str:
 
 
 def is_levelled(stack: str) -> bool:
-    """True for a stack that takes part in the calibration of TPU levels only."""
+    """Return whether a stack takes part in the calibration of TPU levels only."""
     return lineage_of(stack) in LEVELLED
 
 
 @functools.cache
 def published(stack: str) -> np.ndarray:
-    """Return the shift of a stack's parameters by publications before any step, in prior spreads.
+    """Return the shift [parameter] of a stack's parameters by publications before any step, in prior spreads.
 
     From ``flash_published`` of its file: kernels of one generation relative to the next.
     """
@@ -100,7 +100,7 @@ LINEAGES = frozenset(map(lineage_of, catalog.names("software"))) - {""}
 
 
 def name_of(parameter: Parameter) -> str:
-    """Return the field of :class:`dse.types.Software`."""
+    """Return the name of a parameter's field of :class:`dse.types.Software`: the end of its path."""
     return parameter.path.rpartition(".")[2]
 
 
@@ -108,13 +108,13 @@ NAMES = tuple(name_of(p) for p in PARAMETERS)
 
 
 def stack_parameters(software: Software) -> list[str]:
-    """Return the parameters fitted per stack, at most five: attention kernel, or host without flash attention."""
+    """Return the names of the parameters fitted per stack, five: without ``host_time`` or ``flash_slowdown``."""
     excluded = "host_time" if software.attention == Attention.flash else "flash_slowdown"
     return [name for name in STACK_SPREADS if name != excluded]
 
 
 def fitted_as(stack: str) -> str:
-    """Return the stack whose fitted values this one shares."""
+    """Return the stack whose fitted values this one shares, itself for most."""
     return SHARED_FITS.get(stack, stack)
 
 
@@ -133,7 +133,7 @@ def prior_of(group: str, name: str) -> float:
 
 
 def is_physical(name: str, values: Mapping[str, float]) -> bool:
-    """True for a stack's value in its physical range.
+    """Return whether the value of a parameter, by name in ``values``, is in its physical range; always without a range.
 
     The attention of a step includes the slow-down of matrices, so both together compare with the isolated kernel.
     """

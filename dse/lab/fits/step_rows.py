@@ -56,8 +56,10 @@ class StepRows:
         designs = [c.prediction.chosen for c in compared]
         return cls(
             structures=[
-                StructureRows(members, np.stack(jax.tree.leaves(stack), axis=1), jax.tree.structure(stack))
-                for members, stack in group_by_structure(designs)
+                StructureRows(
+                    members, np.stack(jax.tree.leaves(stacked_design), axis=1), jax.tree.structure(stacked_design)
+                )
+                for members, stacked_design in group_by_structure(designs)
             ],
             measured=np.log([step_time(c) for c in compared]),
             stacks=np.array([c.prediction.stack for c in compared]),
@@ -69,7 +71,7 @@ class StepRows:
 
     @property
     def weights(self) -> np.ndarray:
-        """Weight per row: a source of ``n`` rows counts as ``sqrt(n)`` sources of one row, less if from memory."""
+        """Weight [row]: a source of ``n`` rows counts as ``sqrt(n)`` sources of one row, less if from memory."""
         size = {source: np.count_nonzero(self.sources == source) for source in set(self.sources)}
         return np.array([size[source] ** -0.5 for source in self.sources]) * self.trust
 
@@ -111,6 +113,9 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: 
         compared: predictions with measurements.
         chips: (rates, cores) of an accelerator → its family.
         levelled: keep rows with a stack of TPU levels, instead of the others.
+
+    Raises:
+        InputError: where there are none.
     """
     fitted_rows = [c for c in compared if is_timed(c) and c.prediction.stack not in (*NOT_FITTED, "")]
     fitted_rows = [c for c in fitted_rows if is_plain(c.prediction.chosen.workload)]
@@ -143,7 +148,7 @@ class StepModel(NamedTuple):
         return indicators
 
     def problem(self, weights: np.ndarray, noise: float, delta: float, prior: np.ndarray | float = 1.0) -> FitProblem:
-        """Return the fit of the columns to the rows."""
+        """Return the fit problem of the columns to the rows, in one ``z`` per column."""
         moves = self.moves
 
         def by_row(x: np.ndarray) -> np.ndarray:
@@ -158,14 +163,15 @@ class StepModel(NamedTuple):
         return FitProblem(residuals, slopes, weights, noise, delta, np.broadcast_to(prior, len(moves)))
 
     def log_times(self, z: np.ndarray) -> np.ndarray:
-        """Return log step times [row] at ``z`` [row, parameter]."""
+        """Return log step times, in s, [row] at ``z`` [row, parameter]."""
         return self._by_structure(_log_step_times, z, z.shape[:1])
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Return the derivatives of the log step times [row, parameter]."""
+        """Return the derivatives of the log step times by ``z`` [row, parameter], at ``z`` [row, parameter]."""
         return self._by_structure(_slopes, z, z.shape)
 
     def _by_structure(self, function: Callable[..., Any], z: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Return values of a shape that begins with [row], computed by a function of the rows of each structure."""
         values, z = np.zeros(shape), z.astype(np.float32)
         factors = np.broadcast_to(np.asarray(self.factors, np.float32), z.shape)
         for members, leaves, structure in self.rows.structures:
@@ -176,7 +182,7 @@ class StepModel(NamedTuple):
 
 @functools.lru_cache(maxsize=32)
 def _recorded_step_time(structure: Any, paths: tuple[str, ...]) -> tuple[Equations, Any]:
-    """Return the equations of the log step time as a function of ``paths``, then of all leaves of a design."""
+    """Return the equations of the log step time, a function of ``paths``, then all leaves, and its tree structure."""
 
     def log_step_time(values: list[Scalar], row: list[Scalar]) -> Scalar:
         design = replace(jax.tree.unflatten(structure, row), dict(zip(paths, values, strict=True)))
@@ -204,7 +210,7 @@ def _log_step_times(
 def _slopes(
     leaves: jax.Array, z: jax.Array, factors: jax.Array, *, structure: Any, parameters: tuple[Parameter, ...]
 ) -> list[jax.Array]:
-    """Return the derivatives of the log step times by parameter, a list of [row]; one array would compute each anew."""
+    """Return the derivatives of log step times, by parameter a list of [row]; one array would compute each anew."""
     operations = lower_equations(*_recorded_step_time(structure, tuple(p.path for p in parameters)), None, "float32")
 
     def row_slopes(row: jax.Array, z: jax.Array, factors: jax.Array) -> list[jax.Array]:
@@ -217,5 +223,5 @@ def _slopes(
 
 
 def _values(z: jax.Array, factors: jax.Array, parameters: tuple[Parameter, ...]) -> list[jax.Array]:
-    """Return the parameters of a row at ``z``."""
+    """Return the values of the parameters of one row at ``z`` [parameter], times its factors."""
     return [factor * p.value(z_value) for factor, p, z_value in zip(factors, parameters, z, strict=True)]

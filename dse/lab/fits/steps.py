@@ -71,11 +71,11 @@ class StackSolution:
         )
 
     def value(self, stack: str, name: str) -> float:
-        """Return the parameter of a stack, from shared values for one without rows."""
+        """Return the parameter of a stack in SI units, from shared values for one without rows."""
         return float(PARAMETERS[NAMES.index(name)].value(self.z_of(stack, name)))
 
     def values(self, stack: str) -> dict[str, float]:
-        """Return every parameter of a stack by name."""
+        """Return name → value in SI units of every parameter of a stack."""
         return {name: self.value(stack, name) for name in NAMES}
 
     def spread_of(self, stack: str, name: str) -> float:
@@ -90,6 +90,7 @@ class StackSolution:
         return self._spread_of(stack, name, self.conditional_spread)
 
     def _spread_of(self, stack: str, name: str, spread: np.ndarray) -> float:
+        """Return the standard deviation of a log value, from those of columns: that of the narrowest group with it."""
         # That of the narrowest group with the parameter.
         candidates = [(fitted_as(stack), name), (lineage_of(stack), name), ("", name)]
         column = next(candidate for candidate in candidates if candidate in self.columns)
@@ -110,7 +111,7 @@ class StackSolution:
         return np.sqrt(np.sum((slopes * np.array([units[s] for s in rows.stacks])) ** 2, axis=1))
 
     def narrowing(self, stack: str, name: str) -> float:
-        """Return posterior over prior spread of a stack's own deviation, 1 without one."""
+        """Return the ratio of posterior to prior spread of a stack's own deviation, 1 without one."""
         stack_column = (fitted_as(stack), name)
         return next((s for c, s in zip(self.columns, self.spread, strict=True) if c == stack_column), 1.0)
 
@@ -134,7 +135,7 @@ def columns_of(rows: StepRows, stack_names: dict[str, list[str]]) -> list[tuple[
 def problem_of(
     rows: StepRows, columns: Sequence[tuple[str, str]], weights: np.ndarray, kind: type[StepModel] = StepModel
 ) -> FitProblem:
-    """Return the fit of shared and own values to the rows.
+    """Return the fit problem of shared and own values to the rows.
 
     Args:
         rows: measured steps.
@@ -155,7 +156,7 @@ def problem_of(
 def solve(
     rows: StepRows, stack_names: dict[str, list[str]], weights: np.ndarray, start: np.ndarray | None = None
 ) -> StackSolution:
-    """Fit shared and own values to the rows of positive weight.
+    """Fit shared and own values to the rows of positive weight; return them with their posterior.
 
     Args:
         rows: measured steps.
@@ -187,31 +188,27 @@ class Calibration:
 
     @property
     def stacks(self) -> list[str]:
-        """Stacks with measured rows."""
+        """Stacks with measured rows, sorted."""
         return sorted(set(self.rows.stacks))
 
     def values(self, stack: str, family: str = "") -> dict[str, float]:
-        """Return all parameters of a stack, without rows those shared by its lineage and by stacks on ``family``."""
+        """Return name → value of all parameters of a stack, without rows those shared by its lineage and ``family``."""
         families = {stack: family} | self.solution.families
         return dataclasses.replace(self.solution, families=families).values(stack)
 
     @functools.cached_property
     def deviations(self) -> np.ndarray:
-        """See :meth:`Solution.deviations`."""
+        """Standard deviation of log step times [row]: see :meth:`StackSolution.deviations`."""
         return self.solution.deviations(self.rows)
 
     def residual(self, stack: str, row_mask: np.ndarray | None = None) -> float:
-        """Return the residual of a stack by its unseen rows in ``row_mask``, by default all."""
+        """Return the residual (deviation of the logarithm) of a stack by its unseen rows in a mask, by default all."""
         row_mask = np.ones(len(self.fold), bool) if row_mask is None else row_mask
-        sources_and_trust = (self.rows.sources[row_mask], self.rows.trust[row_mask])
+        sources, trust = self.rows.sources[row_mask], self.rows.trust[row_mask]
         members = np.array([fitted_as(other) == fitted_as(stack) for other in self.rows.stacks[row_mask]])
         if not members.any():
-            return residuals.unmeasured_residual(
-                sources_and_trust[0], self.foreign[row_mask], self.deviations[row_mask], sources_and_trust[1]
-            )
-        return residuals.class_residual(
-            members, sources_and_trust[0], self.unseen[row_mask], self.deviations[row_mask], sources_and_trust[1]
-        )
+            return residuals.unmeasured_residual(sources, self.foreign[row_mask], self.deviations[row_mask], trust)
+        return residuals.class_residual(members, sources, self.unseen[row_mask], self.deviations[row_mask], trust)
 
     @functools.cached_property
     def residuals(self) -> np.ndarray:
@@ -238,7 +235,7 @@ class Calibration:
         return row_residuals
 
     def informed_parameters(self, stack: str) -> list[str]:
-        """Return the stack's own parameters whose posterior spread is well below their prior."""
+        """Return the names of the stack's own parameters whose posterior spread is well below their prior."""
         return [
             name
             for name in self.parameters_by_stack.get(fitted_as(stack), [])
@@ -249,7 +246,7 @@ class Calibration:
 def calibrate(
     paths: Sequence[str | Path], k: int = 5, rounds: int = 2, progress: Callable[[str], None] = print
 ) -> Calibration:
-    """Fit every stack to the timed rows of the tables.
+    """Fit every stack to the timed rows of the tables, and return the fit with errors of unseen rows.
 
     Completed values of rows depend on the fit (a fastest micro-batch, for example), so designs are chosen again with
     the result, ``rounds`` times in total. Then follow ``k`` folds by configuration, and one fit without each source.
@@ -296,7 +293,7 @@ def check_enough(rows: StepRows, k: int) -> None:
 
 
 def fitted_lookup(lookup: Lookup, solution: StackSolution) -> Lookup:
-    """Return a look-up whose stacks have the fitted values."""
+    """Return a look-up whose stacks have the fitted values, but for those that are not fitted."""
 
     def fitted(stack: str) -> Software:
         base_software = lookup.software(stack)
@@ -308,5 +305,5 @@ def fitted_lookup(lookup: Lookup, solution: StackSolution) -> Lookup:
 
 
 def mean_error(errors: np.ndarray) -> float:
-    """Return the mean of |predicted / measured - 1|."""
+    """Return the mean of |predicted / measured - 1| from log errors."""
     return float(np.mean(np.abs(np.expm1(errors))))

@@ -31,7 +31,7 @@ Tables = Mapping[str, Mapping[str, str]]
 
 
 def number(value: float, units: str, seconds: str = "us") -> str:
-    """Return a value in SI ``units`` as TOML of the catalogue: three digits, in a suitable unit.
+    """Return a value in SI ``units`` as TOML text of the catalogue: three digits, in a suitable unit.
 
     Args:
         value: in SI units.
@@ -51,7 +51,7 @@ def number(value: float, units: str, seconds: str = "us") -> str:
 
 
 def digits(value: float, count: int = 3) -> str:
-    """Return a number with ``count`` significant digits, without an exponent."""
+    """Return a number as text with ``count`` significant digits, all of those before the point, and no exponent."""
     if value == 0.0:
         return "0"
     places = max(0, count - 1 - math.floor(math.log10(abs(value))))
@@ -59,12 +59,12 @@ def digits(value: float, count: int = 3) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a TOML string."""
+    """Return a text as a TOML string, in quotes."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def value_table(value: str, spread: float | None = None, source: str = "", confidence: str = "") -> str:
-    """Return a value with spread, source and confidence, as a TOML table.
+    """Return the text of a TOML inline table of a value with its spread, source and confidence, where stated.
 
     Args:
         value: as TOML.
@@ -79,7 +79,7 @@ def value_table(value: str, spread: float | None = None, source: str = "", confi
 
 
 def document(tables: Tables, about: str = "") -> str:
-    """Return tables as a TOML document, after a comment.
+    """Return tables as the text of a TOML document, after a comment.
 
     Args:
         tables: heading → name → value as TOML.
@@ -93,7 +93,7 @@ def document(tables: Tables, about: str = "") -> str:
 
 
 def write(path: str | Path, text: str, force: bool = False) -> None:
-    """Write a file marked as written by dse.
+    """Write a text (TOML) to a file, marked as written by dse.
 
     Raises:
         InputError: for a file that dse has not written, unless ``force``, or that cannot be written.
@@ -103,7 +103,7 @@ def write(path: str | Path, text: str, force: bool = False) -> None:
 
 
 def catalog_file(folder: str | Path, kind: str, slug: str) -> Path:
-    """Return the file of an entry in a catalogue folder.
+    """Return the path of the file of an entry in a catalogue folder.
 
     Raises:
         InputError: for an entry without a file.
@@ -125,7 +125,7 @@ class Revision(NamedTuple):
 
 
 def write_catalog(revisions: Iterable[Revision], folder: str | Path) -> list[Path]:
-    """Write the results of a fit to the files of a catalogue folder and return the files."""
+    """Write the results of a fit to the files of a catalogue folder and return the paths of the files, each once."""
     changed_files = []
     for revision in revisions:
         changed_files.append(catalog_file(folder, revision.kind, revision.slug))
@@ -134,7 +134,7 @@ def write_catalog(revisions: Iterable[Revision], folder: str | Path) -> list[Pat
 
 
 def revise(path: Path, values: Mapping[str, str], table: str = "", drop: tuple[str, ...] | None = ()) -> None:
-    """Set values in a file (in one of its tables); everything else stays, comments and order included.
+    """Set values in a TOML file (in one of its tables); all else but ``drop`` stays, comments and order included.
 
     Args:
         path: of the file.

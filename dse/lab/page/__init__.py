@@ -36,7 +36,7 @@ def write(
     force: bool = False,
     inputs: Iterable[str | Path] = (),
 ) -> int:
-    """Write a page.
+    """Write a page (one HTML file) and return the count of designs of the results in it.
 
     Args:
         path: of the page.

@@ -22,7 +22,7 @@ _NAMES = ("workload", "system", "accelerator", "software")
 
 
 def start(table: DesignTable, lines: Lines) -> Start:
-    """Return the start at the best design by the first objective.
+    """Return the start of a model at the best design by the first objective.
 
     Args:
         table: designs of the results.
@@ -69,12 +69,16 @@ def start_with_results(table: DesignTable, lines: Lines, page_start: Start) -> S
     """
     best = start(table, lines)
     designs = (with_money(candidate.study.complete(candidate.design)) for candidate in (page_start, best))
-    ours, theirs = (
+    page_paths, result_paths = (
         {path for path in leaves_of(candidate_design) if leaf(candidate_design, path) is not None}
         for candidate_design in designs
     )
     money = tuple(f"{record}." for record in OF_MONEY)
-    if page_start.study is not best.study or theirs - ours or any(not path.startswith(money) for path in ours - theirs):
+    if (
+        page_start.study is not best.study
+        or result_paths - page_paths
+        or any(not path.startswith(money) for path in page_paths - result_paths)
+    ):
         raise InputError(
             "-w, -s",
             f"{page_start.names.title}, where the results are of {best.names.title}",
@@ -90,7 +94,7 @@ def start_with_results(table: DesignTable, lines: Lines, page_start: Start) -> S
 
 
 def _best(table: DesignTable) -> int:
-    """Return the row of the best of the designs that can run, or of all."""
+    """Return the index of the row of the best of the designs that can run, or of all where none can."""
     column, status = table.column(table.start["x"]), table.column("status")
     can_run = np.array([not text for text in status.texts])[status.values]
     values = column.values if column.better == "less" else -column.values
@@ -98,7 +102,7 @@ def _best(table: DesignTable) -> int:
 
 
 def _command_line(lines: Lines, row: int) -> tuple[Sequence[str], dict[str, str]]:
-    """Return the words of the command that evaluates a design, and its settings by name, both empty without a line."""
+    """Return the words of the command that evaluates a design, and its settings, name → text; empty without a line."""
     group = lines.groups[int(lines.group[row])] if lines.group is not None else None
     if group is None or group.why:
         return (), {}

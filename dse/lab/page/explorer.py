@@ -23,20 +23,20 @@ from dse.lab.page.table import Column, DesignTable
 
 
 def document(table: DesignTable, lines: Lines) -> tuple[dict[str, Any], str]:
-    """Return the data of a page, and its packed columns."""
+    """Return the data of a page of results, JSON-ready, and the text of its packed columns (base 64)."""
     packer = Packer()
-    numbers = {column.name: packer.add(column.values, **_column_header(column)) for column in table.columns}
+    column_indices = {column.name: packer.add(column.values, **_column_header(column)) for column in table.columns}
     data = {
         "title": table.title,
         "study": table.study.name,
         "version": dse.__version__,
         "size": table.size,
         "able": _feasible_count(table),
-        "start": {axis: numbers[name] for axis, name in table.start.items()},
+        "start": {axis: column_indices[name] for axis, name in table.start.items()},
         "facts": table.facts,
         "notes": table.notes,
-        "totals": _totals(table, numbers),
-        "lines": _lines(lines, numbers, packer),
+        "totals": _totals(table, column_indices),
+        "lines": _lines(lines, column_indices, packer),
         "columns": packer.columns,
     }
     return data, packer.text
@@ -49,7 +49,7 @@ def _feasible_count(table: DesignTable) -> int:
 
 
 def _column_header(column: Column) -> dict[str, Any]:
-    """Return the description of a column without its values."""
+    """Return the description of a column without its values, JSON-ready."""
     about: dict[str, Any] = {"name": column.name, "label": column.label, "about": column.about, "kind": column.kind}
     if column.kind == "metric":
         return about | {
@@ -67,26 +67,26 @@ def _column_header(column: Column) -> dict[str, Any]:
 
 
 def _setting(path: str, value: Any) -> float | None:
-    """Return a value of an axis as that of its leaf, None where it is no value of the leaf."""
+    """Return a value of an axis as the number of its leaf, in SI units, None where it is no value of the leaf."""
     try:
         return leaf_value(path, value)
     except InputError:
         return None
 
 
-def _totals(table: DesignTable, numbers: dict[str, int]) -> list[dict[str, Any]]:
-    """Return totals with those of their parts that the results have."""
+def _totals(table: DesignTable, column_indices: dict[str, int]) -> list[dict[str, Any]]:
+    """Return the column index of each total with those of its parts that the results have, JSON-ready."""
     totals = []
     for total in table.study.totals:
-        names = [name for name in table.study.parts(total) if name in numbers]
-        if total in numbers and names:
-            parts = [part | {"column": numbers[part["name"]]} for part in parts_of(names, f"{total}_")]
-            totals.append({"column": numbers[total], "parts": parts})
+        names = [name for name in table.study.parts(total) if name in column_indices]
+        if total in column_indices and names:
+            parts = [part | {"column": column_indices[part["name"]]} for part in parts_of(names, f"{total}_")]
+            totals.append({"column": column_indices[total], "parts": parts})
     return totals
 
 
-def _lines(lines: Lines, numbers: dict[str, int], packer: Packer) -> dict[str, Any]:
-    """Return lines as texts, and columns of positions in them."""
+def _lines(lines: Lines, column_indices: dict[str, int], packer: Packer) -> dict[str, Any]:
+    """Return lines as texts and columns of positions in them, JSON-ready; only the reason where there are none."""
     if lines.group is None:
         return {"why": lines.why}
     return {
@@ -95,7 +95,8 @@ def _lines(lines: Lines, numbers: dict[str, int], packer: Packer) -> dict[str, A
         "tools": lines.tools,
         "toml": lines.toml,
         "axes": [
-            {"name": name, "column": numbers.get(column, -1), "values": values} for name, column, values in lines.axes
+            {"name": name, "column": column_indices.get(column, -1), "values": values}
+            for name, column, values in lines.axes
         ],
         "group": packer.add(lines.group, name="group", kind="hidden"),
         "groups": [group._asdict() for group in lines.groups],
@@ -125,12 +126,12 @@ class Packer:
 
     @property
     def text(self) -> str:
-        """All columns, deflated, in base 64."""
+        """All columns, deflated, as text in base 64."""
         return base64.b64encode(zlib.compress(b"".join(self._pieces), 6)).decode("ascii")
 
 
 def _planes(values: np.ndarray) -> dict[str, Any]:
-    """Return a column's type and bytes."""
+    """Return the ``type`` of a column and its ``bytes``: planes of single precision, or integers of the least width."""
     if values.dtype.kind == "f":
         return {"type": "f4", "bytes": values.astype("<f4").view(np.uint8).reshape(-1, 4).T.tobytes()}
     kind = next(kind for kind in ("u1", "u2", "u4") if values.max() <= np.iinfo(kind).max)
@@ -138,6 +139,7 @@ def _planes(values: np.ndarray) -> dict[str, Any]:
 
 
 def _is_same(values: np.ndarray) -> bool:
+    """Return whether all values of a column are equal, or all are NaN."""
     first = values[0]
     return bool((values == first).all()) or (values.dtype.kind == "f" and bool(np.isnan(values).all()))
 

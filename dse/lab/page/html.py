@@ -25,7 +25,7 @@ _SCRIPTS = ("text", "data", "points", "plot", "tables", "machine", "design", "mo
 
 
 def page(title: str, results: Mapping[str, Any] | None, columns: str, model: Mapping[str, Any] | None) -> str:
-    """Return the HTML of a page of results with their packed columns, of a model, or of both.
+    """Return the HTML text of a page of results with their packed columns, of a model, or of both.
 
     Args:
         title: of the page.
@@ -50,7 +50,7 @@ def page(title: str, results: Mapping[str, Any] | None, columns: str, model: Map
 
 
 def as_json(document: Mapping[str, Any] | None) -> str:
-    """Return JSON without characters special to HTML.
+    """Return JSON text without characters special to HTML; ``null`` for None.
 
     Raises:
         ValueError: for values that are not finite.
@@ -60,17 +60,18 @@ def as_json(document: Mapping[str, Any] | None) -> str:
 
 
 def _asset(name: str) -> str:
+    """Return the text of a file of ``assets/``."""
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
 def _script() -> str:
-    """Return all scripts in one function scope, with single-character line ends, which their checksum counts."""
+    """Return the text of all scripts in one function scope; line ends are single characters, as the checksum counts."""
     text = "\n".join(_asset(f"{name}.js") for name in _SCRIPTS).replace("\r\n", "\n")
     return f'"use strict";\n(() => {{\n{text}\n}})();\n'
 
 
 def _policy(script: str) -> str:
-    """Return the policy of a page: its own script, inline styles and pictures, nothing fetched, framed or sent."""
+    """Return a page's security policy as text: its own script, inline styles and pictures, nothing fetched or sent."""
     checksum = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{checksum}'; style-src 'unsafe-inline'; img-src data:; "
@@ -87,7 +88,7 @@ MODEL_PARTS = ("live_title", "live_about", "live_operators", "cards", "operators
 
 
 def results_parts(results: Mapping[str, Any]) -> dict[str, str]:
-    """Return name in the template → HTML, for a page of results."""
+    """Return name in the template → HTML text, for a page of results."""
     summary = f"{results['size']:,} designs ({results['study']}), {results['able']:,} of which can run"
     pairs = ((escape(name), escape(text)) for name, text in results["facts"])
     columns = list(enumerate(results["columns"]))
@@ -106,19 +107,19 @@ def results_parts(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def model_parts(model: Mapping[str, Any]) -> dict[str, str]:
-    """Return name in the template → HTML, for a page of a model."""
+    """Return name in the template → HTML text, for a page of a model."""
     leaves, metrics, headline = model["leaves"], model["metrics"], model["headline"]
-    read = [leaf for leaf in leaves if leaf["read"]]
+    read_leaves = [leaf for leaf in leaves if leaf["read"]]
     other_metrics = [name for name in metrics if name in model["figures"]["metrics"] and name not in headline]
     rows = ((line["section"], line["name"].replace("_", " ")) for line in model["figures"]["operators"])
     about = [
-        ("first", [leaf for leaf in read if leaf["first"] >= 0]),
-        ("all", [leaf for leaf in read if leaf["first"] < 0]),
+        ("first", [leaf for leaf in read_leaves if leaf["first"] >= 0]),
+        ("all", [leaf for leaf in read_leaves if leaf["first"] < 0]),
     ]
     groups = [("headline", headline), ("all", [name for name in other_metrics if "feasible" not in name])]
     return {
         "live_title": escape(model["title"]),
-        "live_about": escape(f"{model['study']} · {len(read)} leaves · dse {model['version']}"),
+        "live_about": escape(f"{model['study']} · {len(read_leaves)} leaves · dse {model['version']}"),
         "live_operators": escape(model["operatorsOf"]),
         "cards": "".join(_card(name, metrics[name]) for name in headline),
         "operators": "".join(
@@ -135,7 +136,7 @@ def model_parts(model: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _card(name: str, metric: Mapping[str, Any]) -> str:
-    """Return the HTML of a headline figure."""
+    """Return the HTML text of the button of a headline figure."""
     title = escape(f"{metric['label']}: show in the curve, the map and the elasticities")
     spans = "".join(f'<span class="{part}"></span>' for part in ("value", "change", "between"))
     head = f'<button type="button" class="card" value="{escape(name)}" title="{title}">'
@@ -143,7 +144,7 @@ def _card(name: str, metric: Mapping[str, Any]) -> str:
 
 
 def _columns(columns: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
-    """Return the HTML of columns of results as choices, by kind."""
+    """Return the HTML text of columns of results, (index, header), as choices by kind."""
 
     def heading(column: Mapping[str, Any]) -> str:
         return f"{column['label']} [{column['units']}]" if column.get("units") else column["label"]
@@ -160,7 +161,7 @@ def _columns(columns: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
 
 
 def _group(label: str, choices: Iterable[tuple[object, str, str]]) -> str:
-    """Return the HTML of a group of choices (value, description, text)."""
+    """Return the HTML text of a group of choices (value, description, text)."""
     options = (
         f'<option value="{escape(str(value))}" title="{escape(about)}">{escape(text)}</option>'
         for value, about, text in choices

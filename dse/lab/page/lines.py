@@ -74,7 +74,7 @@ class Lines:
 
 
 def build(table: DesignTable) -> Lines:
-    """Return lines for the designs of a table."""
+    """Return the lines of the designs of a table, or the reason why there are none."""
     if table.spec is None:
         return Lines(why="the results carry no valid specification")
     tools = tuple(name for name, tool in TOOLS.items() if tool.study == table.study.name)
@@ -82,8 +82,8 @@ def build(table: DesignTable) -> Lines:
     for spec in (table.spec, dataclasses.replace(table.spec, any_option=True)):  # with --any-option if needed
         try:
             candidate_table = dataclasses.replace(table, spec=spec)
-            head, axes = _specification(candidate_table)
-            lines = Lines(serving=table.study.name == "serving", tools=tools, toml=head, axes=axes)
+            toml_head, axes = _specification(candidate_table)
+            lines = Lines(serving=table.study.name == "serving", tools=tools, toml=toml_head, axes=axes)
             return dataclasses.replace(lines, **_options(candidate_table))
         except InputError as error:
             why = why or str(error)
@@ -94,7 +94,7 @@ def build(table: DesignTable) -> Lines:
 
 
 def _specification(table: DesignTable) -> tuple[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
-    """Return the text before ``[axes]``, and the axes with their values."""
+    """Return the TOML text before ``[axes]``, and the axes: (key in TOML, column, values in TOML)."""
     assert table.spec is not None
     document = toml.parse(table.spec.text, table.spec.file)
     sections = {key: value for key, value in document.items() if key not in _SWEEP_SECTIONS}
@@ -113,7 +113,7 @@ def _specification(table: DesignTable) -> tuple[str, tuple[tuple[str, str, tuple
 
 
 def _key(axis: Axis) -> str:
-    """Return the name of an axis as a TOML key."""
+    """Return the name of an axis as a TOML key, in quotes where it needs them."""
     return tomlkit.key(axis.name).as_string() if "." not in axis.name else f'"{axis.name}"'
 
 
@@ -130,7 +130,7 @@ def _constant_column(table: DesignTable, name: str) -> Column | None:
 
 
 def _literals(column: Column) -> tuple[str, ...]:
-    """Return the values of an axis in TOML."""
+    """Return the distinct values of an axis as TOML texts."""
     assert column.distinct_values is not None
     values = [value.item() for value in column.distinct_values]
     if column.path not in all_leaves() or isinstance(values[0], bool | str):
@@ -145,7 +145,7 @@ def _literals(column: Column) -> tuple[str, ...]:
 
 
 def _options(table: DesignTable) -> dict[str, Any]:
-    """Return groups of designs and their differences."""
+    """Return the fields ``groups``, ``group`` and ``choices`` of :class:`Lines`."""
     assert table.spec is not None
     grid = compose.build(table.spec)
     index = indices_at(table.results, table.rows, grid, {interval.path for interval in table.intervals})
@@ -196,7 +196,7 @@ def _values(table: DesignTable, grid: Grid, index: np.ndarray) -> dict[str, np.n
 
 
 def _catalog_groups(table: DesignTable, grid: Grid) -> tuple[np.ndarray, list[dict[str, str]]]:
-    """Return the position of each design in the list of catalogue names, and that list."""
+    """Return the index of each design's catalogue names in a list [design], and that list: option → name."""
     axes = [*grid.fixed, *itertools.chain(*(dimension.axes for dimension in grid.dimensions))]
     axes = [axis for axis in axes if axis.key in _NAMES]
     key = np.zeros(table.size, np.int64)
@@ -215,7 +215,7 @@ def _catalog_groups(table: DesignTable, grid: Grid) -> tuple[np.ndarray, list[di
 def _group(
     table: DesignTable, names: dict[str, str], fixed: dict[str, Any], codes: dict[str, Any], row: int
 ) -> LineGroup:
-    """Return the options of a group of designs, verified for one of them."""
+    """Return the options of a group of designs, verified for that of ``row``, or the reason why there are none."""
     groups, why = [], "no name of the catalogue stands for its machine"
     for system in dict.fromkeys(names[key] for key in ("system", "accelerator") if key in names):
         try:
@@ -229,7 +229,7 @@ def _group(
 
 
 def _word_count(group: LineGroup, codes: dict[str, Any], row: int) -> int:
-    """Return the count of words of a design's line."""
+    """Return the count of words of the line of the design of ``row``."""
     n_changes = sum(
         code.reshape(-1)[row] != plain for (_, code), plain in zip(codes.values(), group.plain, strict=True)
     )
@@ -239,7 +239,7 @@ def _word_count(group: LineGroup, codes: dict[str, Any], row: int) -> int:
 def _group_options(
     table: DesignTable, names: dict[str, str], system: str, fixed: dict[str, Any], codes: dict[str, Any]
 ) -> LineGroup:
-    """Return the group by its differences from the defaults of catalogue names."""
+    """Return the options of a group by its differences from the defaults of catalogue names, not verified."""
     assert table.spec is not None
     plain = dict(_all_leaves(_design(table, names, system)))
     words = ["-w", names["workload"], "-s", system]
@@ -249,15 +249,17 @@ def _group_options(
         words.append("--any-option")
     text = " ".join(map(shlex.quote, words))
     for path, value in fixed.items():
-        if path in _EXPLICIT_LEAVES or (not _is_ignored(path, table.study) and not _equal(value, _plain(plain, path))):
-            text += f" {option_words(path, float(_number(path, value)))}"
-    missing = tuple(
+        if path in _EXPLICIT_LEAVES or (
+            not _is_ignored(path, table.study) and not _equal(value, _value_or_default(plain, path))
+        ):
+            text += f" {option_words(path, float(_checked_value(path, value)))}"
+    plain_positions = tuple(
         -1
         if path in _EXPLICIT_LEAVES
-        else next((i for i, v in enumerate(distinct_values) if _equal(v, _plain(plain, path))), -1)
+        else next((i for i, v in enumerate(distinct_values) if _equal(v, _value_or_default(plain, path))), -1)
         for path, (distinct_values, _) in codes.items()
     )
-    return LineGroup(text, missing)
+    return LineGroup(text, plain_positions)
 
 
 def _check_line(
@@ -269,7 +271,7 @@ def _check_line(
     codes: dict[str, Any],
     row: int,
 ) -> None:
-    """Check that a line gives its design.
+    """Check that the line of the design of ``row`` gives that design.
 
     Raises:
         InputError: for a line that gives another one.
@@ -285,7 +287,7 @@ def _check_line(
     changes = [option_words(path, float(expected[path])) for path in codes if path in expected]
     words += shlex.split(" ".join(changes))
     actual = dict(_all_leaves(_design(table, names, system, _settings(words))))
-    mismatches = [path for path, value in expected.items() if not _equal(value, _plain(actual, path))]
+    mismatches = [path for path, value in expected.items() if not _equal(value, _value_or_default(actual, path))]
     optional = tuple(f"{record}." for record in OF_MONEY)
     mismatches += [
         path
@@ -300,6 +302,7 @@ def _check_line(
 
 
 def _design(table: DesignTable, names: dict[str, str], system: str, settings: dict[str, Any] | None = None) -> Design:
+    """Return the complete design of catalogue names and settings, as a command line would."""
     assert table.spec is not None
     values = dict(settings or {})
     devices = values.pop("n_devices", None)
@@ -308,7 +311,7 @@ def _design(table: DesignTable, names: dict[str, str], system: str, settings: di
 
 
 def _settings(words: Sequence[str]) -> dict[str, Any]:
-    """Return the values of ``--set NAME=VALUE`` and ``-n`` of a command line."""
+    """Return name → value of ``--set NAME=VALUE`` and of ``-n`` (``n_devices``) of a command line."""
     settings: dict[str, Any] = {}
     for option, word in itertools.pairwise(words):
         if option == "-n":
@@ -333,36 +336,39 @@ def _all_leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _is_ignored(path: str, study: Study) -> bool:
+    """Return whether a leaf is among those that the study ignores."""
     return bool(study.ignored_leaves) and path.startswith(study.ignored_leaves)
 
 
-def _plain(values: dict[str, Any], path: str) -> Any:
-    """Return the value at a path of a design, the default where its record is absent."""
+def _value_or_default(values: dict[str, Any], path: str) -> Any:
+    """Return the value of a path in values, the default of the leaf where it is absent, None for no leaf."""
     return values[path] if path in values else all_leaves().get(path, {}).get("default")
 
 
 def _equal(first: Any, second: Any) -> bool:
-    """True for two values that are equal in single precision."""
+    """Return whether two values are equal in single precision; None equals None alone."""
     if first is None or second is None:
         return first is second
     return np.shape(first) == np.shape(second) and bool(np.all(np.float32(first) == np.float32(second)))
 
 
-def _number(path: str, value: Any) -> Any:
+def _checked_value(path: str, value: Any) -> Any:
+    """Return ``value``, or raise InputError where ``path`` is no leaf."""
     if path not in all_leaves():
         raise InputError("line", f"no option says {path}", "leaves of a design", "take the TOML")
     return value
 
 
 def option_words(path: str, value: float) -> str:
-    """Return the words of a command line that set a leaf."""
+    """Return the text of a command line that sets a leaf: ``-n N`` or ``--set NAME=VALUE``."""
     if path == N_DEVICES:
         return f"-n {value:.0f}"
-    return f"--set {shlex.quote(f'{_short(path)}={value_text(path, value)}')}"
+    return f"--set {shlex.quote(f'{_leaf_name(path)}={value_text(path, value)}')}"
 
 
 @functools.cache
-def _short(path: str) -> str:
+def _leaf_name(path: str) -> str:
+    """Return the short name of a leaf."""
     name = short_name(path)
     assert leaf_path(name) == path
     return name
@@ -370,7 +376,7 @@ def _short(path: str) -> str:
 
 @functools.lru_cache(4096)
 def value_text(path: str, value: float) -> str:
-    """Return a leaf's value as users write it, with the digits that the model reads.
+    """Return a leaf's value as text as users write it, with its unit and the digits that the model reads.
 
     Args:
         path: of the leaf.
@@ -393,6 +399,7 @@ def value_text(path: str, value: float) -> str:
 
 
 def _is_number(text: str) -> bool:
+    """Return whether a text is a number."""
     try:
         float(text)
     except ValueError:

@@ -98,7 +98,7 @@ class Start(NamedTuple):
 
 
 def document(start: Start) -> dict[str, Any]:
-    """Return the data of a page, JSON-ready."""
+    """Return the data of a page of a model, JSON-ready."""
     study, names = start.study, start.names
     design = with_money(study.complete(start.design))
     model = model_of(study, design)
@@ -139,7 +139,7 @@ def document(start: Start) -> dict[str, Any]:
 
 
 def _base(start: Start, design: Design, paths: Sequence[str]) -> dict[str, float]:
-    """Return the leaves whose values in the results' designs differ from those of the page's first design."""
+    """Return leaf path → value of the results' designs where it differs from that of the page's first design."""
     if start.base is None:
         return {}
     base = with_money(start.study.complete(start.base))
@@ -157,6 +157,7 @@ def with_money(design: Design) -> Design:
 
 
 def _headline(study: Study, metrics: Mapping[str, float]) -> list[str]:
+    """Return the names of the metrics in the headline."""
     names = [*study.headline(metrics), *_EXTRA_HEADLINE]
     return [name for name in dict.fromkeys(names) if name in study.units]
 
@@ -165,7 +166,7 @@ def _headline(study: Study, metrics: Mapping[str, float]) -> list[str]:
 
 
 def _leaves(model: LiveModel, study: Study, design: Design) -> list[dict[str, Any]]:
-    """Return a record for each input: description, bounds, and place among the controls."""
+    """Return a record for each input: description, bounds, and place among the controls, JSON-ready."""
     precision = next((e.name for e in _precisions() if float(e) == float(design.mapping.precision)), "")
     first = [path.format(precision=precision) for path in _FIRST]
     entries = [
@@ -179,7 +180,7 @@ def _leaves(model: LiveModel, study: Study, design: Design) -> list[dict[str, An
 
 
 def _initial_view(study: Study, names: Sequence[str]) -> dict[str, str]:
-    """Return what a page shows first: a metric, the leaf of the curve, those of the map, and their range."""
+    """Return what a page shows first: names of a metric and of the leaves of curve and map, and the map's range."""
 
     def first(candidates: Sequence[str], other: str = "") -> str:
         return next((name for name in candidates if name in names and name != other), names[0])
@@ -189,14 +190,17 @@ def _initial_view(study: Study, names: Sequence[str]) -> dict[str, str]:
 
 
 def _is_ignored(study: Study, path: str) -> bool:
+    """Return whether a leaf is among those that the study ignores."""
     return bool(study.ignored_leaves) and path.startswith(study.ignored_leaves)
 
 
 def _precisions() -> Any:
+    """Return the enumeration of number formats."""
     return all_leaves()["mapping.precision"]["enum"]
 
 
 def _leaf(path: str, value: float, is_read: bool, first: Sequence[str]) -> dict[str, Any]:
+    """Return the record of an input, JSON-ready: value and bounds in SI units, with the factor to displayed units."""
     about = all_leaves()[path]
     bounds, units, name = about["bounds"], about["units"], short_name(path)
     factor, units_text = capacity_scale(value) if units == "B" and value >= 1.0 else scale(value, units)
@@ -226,7 +230,7 @@ def _leaf(path: str, value: float, is_read: bool, first: Sequence[str]) -> dict[
 
 
 def _control_values(value: float, is_degree: bool, is_integer: bool) -> list[float]:
-    """Return the values of a control with few values: powers of two for degrees, small integers, else none."""
+    """Return the values of a control with few values: powers of two for degrees, small integers, else empty."""
     if not is_degree:
         return [*map(float, range(33))] if is_integer and value < 16.0 else []
     highest = max(64.0, value * 16.0)
@@ -239,11 +243,12 @@ def _control_values(value: float, is_degree: bool, is_integer: bool) -> list[flo
 
 
 def _finite(value: float) -> float | None:
+    """Return a number for JSON, None if it is not finite."""
     return value if math.isfinite(value) else None
 
 
 def _derived_degree(model: LiveModel, study: Study) -> dict[str, Any] | None:
-    """Return the inputs by which the data-parallel degree follows from devices and other degrees."""
+    """Return the indices of inputs by which data parallelism follows from devices, None where one is absent."""
     paths = ["mapping.dp", N_DEVICES, "mapping.tp", "mapping.pp"] + ["mapping.cp"] * (
         "mapping.cp" not in study.ignored_leaves
     )
@@ -257,6 +262,7 @@ def _derived_degree(model: LiveModel, study: Study) -> dict[str, Any] | None:
 
 
 def _metric(study: Study, name: str) -> dict[str, Any]:
+    """Return the record of a metric, JSON-ready: names, displayed units, and how it is shown."""
     return {
         "label": study.long_names[name],
         "short": name.replace("_", " "),
@@ -268,6 +274,7 @@ def _metric(study: Study, name: str) -> dict[str, Any]:
 
 
 def _total(study: Study, total: str) -> dict[str, Any]:
+    """Return the name of a total with its parts, JSON-ready."""
     return {"name": total, "parts": parts_of(study.parts(total), f"{total}_")}
 
 
@@ -305,6 +312,7 @@ def _intervals(study: Study, design: Design, names: CatalogNames, metrics: Seque
 
 
 def _rounded(value: float) -> float:
+    """Return a number rounded to seven significant digits."""
     return float(f"{value:.7g}")
 
 
@@ -312,6 +320,6 @@ def _rounded(value: float) -> float:
 
 
 def _command(study: Study, names: CatalogNames) -> str:
-    """Return the command that evaluates the design, without its settings."""
+    """Return the command that evaluates the design, without its settings, "" where there is none."""
     serves = ["--serving"] if study.name == "serving" else []
     return " ".join(map(shlex.quote, ["dse", "evaluate", *serves, *names.words])) if names.words else ""

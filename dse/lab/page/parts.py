@@ -11,7 +11,7 @@ _COLOURS = ("#0e306e", "#c94804", "#1476de", "#076344", "#a6905e", "#589abc", "#
 
 
 def parts_of(names: Sequence[str], prefix: str) -> list[dict[str, str]]:
-    """Return name, label and colour of the parts of a total.
+    """Return ``name``, ``label`` and ``colour`` (hexadecimal) of each part of a total.
 
     Args:
         names: metrics of the parts.

@@ -65,7 +65,7 @@ class PageProgram:
         self.kinds = [self._values[i].kind for i in operations.outputs]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the program for JSON: names of operations, and of each the indices of its name and inputs."""
+        """Return the program for JSON: names of operations, and of each, flat, indices of its name and three inputs."""
         names = sorted({name for name, _ in self.operations})
         name_index = {name: i for i, name in enumerate(names)}
         flat = [[name_index[name], *inputs, *[-1] * (3 - len(inputs))] for name, inputs in self.operations]
@@ -79,11 +79,13 @@ class PageProgram:
         }
 
     def _constant(self, value: Any) -> Value:
+        """Add a constant and return it as a value."""
         kind = {"f": "f", "i": "i", "u": "i", "b": "b"}[np.asarray(value).dtype.kind]
         self.constants.append((kind, float(value)))
         return Value(self.n_inputs + len(self.constants) - 1, kind)
 
     def _add(self, name: str, kind: str, *inputs: Value) -> Value:
+        """Add an operation of the browser and return its result, of a kind."""
         self.operations.append((name, tuple(value.place for value in inputs)))
         return Value(self.n_inputs + len(self.constants) + len(self.operations) - 1, kind)
 
@@ -112,22 +114,25 @@ class PageProgram:
         return self._plain("add" if name == "add_any" else name, inputs)
 
     def _plain(self, name: str, inputs: list[Value]) -> Value:
+        """Add an operation that the browser has for the kind of its inputs, else raise InputError; return its value."""
         kind = inputs[0].kind
-        result = "b" if name in _COMPARISONS else kind
+        result_kind = "b" if name in _COMPARISONS else kind
         if kind == "b" and name in _BOOLEAN_OPERATIONS:
             return self._add(_BOOLEAN_OPERATIONS[name], "b", *inputs)
         if kind == "i" and name in _INTEGER_OPERATIONS:
-            return self._add(f"{name}_i", result, *inputs)
+            return self._add(f"{name}_i", result_kind, *inputs)
         if name in _FLOAT_OPERATIONS and kind != "i":
-            return self._add(name, result, *inputs)
+            return self._add(name, result_kind, *inputs)
         raise _unknown(name)
 
     def _selected(self, condition: Value, cases: list[Value]) -> Value:
+        """Add a choice between two cases by a truth value, else raise InputError, and return its value."""
         if condition.kind != "b" or len(cases) != 2:
             raise _unknown("a choice between more than two cases")
         return self._add("select_n", cases[0].kind, condition, *cases)
 
     def _converted(self, value: Value, kind: str) -> Value:
+        """Return a value as another kind, by an operation where its bits change."""
         kind = "i" if kind == "u" else kind
         if value.kind == kind or (value.kind, kind) == ("b", "f"):
             return value._replace(kind=kind)
@@ -138,7 +143,7 @@ class PageProgram:
         return self._add("to_whole" if kind == "i" else "to_number", kind, value)
 
     def _power(self, base: Value, exponent: int) -> Value:
-        """Add a power by squaring, as :func:`dse.doors.scalars.operations.integer_power`."""
+        """Add a power by squaring, as :func:`dse.doors.scalars.operations.integer_power`, and return its value."""
         product, power, exponent_bits = None, base, abs(exponent)
         while exponent_bits:
             if exponent_bits & 1:
@@ -150,11 +155,12 @@ class PageProgram:
 
 
 def _json_number(value: float) -> Any:
-    """Return a number for JSON, as text where it is not finite."""
+    """Return a number for JSON, as text (``nan``, ``inf``) where it is not finite."""
     return value if np.isfinite(value) else str(value)
 
 
 def _unknown(what: str) -> InputError:
+    """Return the error for what pages cannot compute."""
     return InputError(
         "page", f"a model with {what}, which pages cannot compute", "the package's own models", "use dse evaluate"
     )
@@ -193,7 +199,7 @@ class LiveModel(NamedTuple):
 
 
 def model_of(study: Study, design: Design) -> LiveModel:
-    """Return the figures of designs that have the records of ``design``.
+    """Return the program of the figures of designs that have the records of ``design``, with its inputs and outputs.
 
     Raises:
         InputError: for a model with operations that are none of a page's.

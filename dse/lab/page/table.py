@@ -85,7 +85,7 @@ class DesignTable:
         return str(self.results.attrs.get("title", "")) or "Designs"
 
     def column(self, name: str) -> Column:
-        """Return a column by its name."""
+        """Return a column by its name; StopIteration where there is none."""
         return next(column for column in self.columns if column.name == name)
 
 
@@ -148,7 +148,7 @@ def _specification(results: xr.Dataset, of_search: bool) -> tuple[SweepSpec | No
 
 
 def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Iterator[tuple[str, Column]]:
-    """Yield the metrics of the results, and objectives that are expressions, of all designs."""
+    """Yield (name, column) of the metrics of the results, and of objectives that are expressions, of all designs."""
     total = results[study.totals[0]]
     objectives = spec.objectives if spec else ()
     senses = {objective.expression.text: "less" if objective.sign > 0.0 else "more" for objective in objectives}
@@ -165,6 +165,7 @@ def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Itera
 
 
 def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[str, str]) -> Column:
+    """Return the column of a metric in SI units; ``senses``: name of an objective → ``less`` or ``more``."""
     better = senses.get(name) or ("more" if any(word in name for word in MORE_IS_BETTER) else "less")
     return Column(
         name,
@@ -178,7 +179,7 @@ def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[s
 
 
 def _with_units(column: Column) -> Column:
-    """Return the column with its displayed units."""
+    """Return the column with its displayed units and the factor to them."""
     if column.name in IN_PER_CENT:
         return dataclasses.replace(column, factor=100.0, display_units="%")
     sizes = np.abs(column.values[np.isfinite(column.values) & (column.values != 0.0)])
@@ -188,7 +189,7 @@ def _with_units(column: Column) -> Column:
 
 
 def _start(metrics: dict[str, Column], study: Study, spec: SweepSpec | None) -> dict[str, str]:
-    """Return the two initial metrics: the objectives, or else the study's front."""
+    """Return ``x`` and ``y`` → name of a metric: the objectives, or else the study's front."""
     names = [objective.expression.text for objective in spec.objectives] if spec else []
     names += [*study.front_axes] if study.front_axes and len(names) < 2 else []
     names += [study.objective, study.memory, *metrics]
@@ -199,7 +200,7 @@ def _start(metrics: dict[str, Column], study: Study, spec: SweepSpec | None) -> 
 def _thin(
     rows: np.ndarray, feasible: np.ndarray, metrics: dict[str, Column], start: dict[str, str], points: int
 ) -> np.ndarray:
-    """Return at most ``points`` rows: the front, the best by the first objective, and an even sample of the rest."""
+    """Return at most ``points`` rows, sorted: the front, the best by the first objective, an even sample of others."""
     able = rows[feasible[rows]]
     first, second = (
         metrics[start[axis]].values[able] * (1.0 if metrics[start[axis]].better == "less" else -1.0) for axis in "xy"
@@ -215,7 +216,7 @@ def _thin(
 
 
 def _axes(results: xr.Dataset, total: xr.DataArray, rows: np.ndarray) -> tuple[list[Column], list[tuple[str, str]]]:
-    """Return the columns of axes with several values, and common values."""
+    """Return the columns of axes with several values, and (label, text) of those with one value."""
     columns, facts = [], []
     for name, variable in results.variables.items():
         is_axis = "path" in variable.attrs or (name in results.coords and name not in _NUMBERS)
@@ -230,7 +231,7 @@ def _axes(results: xr.Dataset, total: xr.DataArray, rows: np.ndarray) -> tuple[l
 
 
 def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> Column:
-    """Return an axis as positions in its distinct values."""
+    """Return the column of an axis: positions in its distinct values."""
     values = values.astype(str) if values.dtype.kind == "O" else values
     distinct_values, codes = np.unique(values, return_inverse=True)
     units = str(attrs.get("units", "1"))
@@ -255,7 +256,7 @@ def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> Column:
 
 
 def _status(results: xr.Dataset, study: Study, rows: np.ndarray) -> Iterator[Column]:
-    """Yield the column of reasons of infeasibility in words, "" for feasible designs."""
+    """Yield one column: the reasons of infeasibility in words, "" for feasible designs."""
     total = results[study.totals[0]]
     bits = flat_values(results, "infeasible_reason", total)[rows] if "infeasible_reason" in results else None
     feasible = flat_values(results, "feasible", total)[rows].astype(bool)
@@ -266,13 +267,14 @@ def _status(results: xr.Dataset, study: Study, rows: np.ndarray) -> Iterator[Col
 
 
 def _reason(bits: int, study: Study) -> str:
+    """Return the reasons in bits in words, "" for none."""
     if bits <= 0:
         return "" if bits == 0 else "cannot run"
     return "; ".join(study.reason_meanings[name] for name in study.reasons_in(bits)) or "cannot run"
 
 
 def _colour(axes: list[Column], study: Study) -> str:
-    """Return the axis of the initial colours: names, else tp, else any with few values, else the first total."""
+    """Return the column of the initial colours: catalogue names, else tp, names, few values, the first total."""
     few = [column for column in axes if len(column.texts) in _COLOURS]
     names = [
         column.name for column in few if column.distinct_values is not None and column.distinct_values.dtype.kind == "U"

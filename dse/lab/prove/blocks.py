@@ -33,7 +33,7 @@ class BlockRanges(NamedTuple):
     stop: np.ndarray
 
     def take(self, index: Any) -> BlockRanges:
-        """Return the ranges of some blocks."""
+        """Return the ranges of the blocks at an index, a slice or a mask."""
         return BlockRanges(self.first[index], self.stop[index])
 
 
@@ -51,13 +51,13 @@ class GridAxis(NamedTuple):
         return self.interval is not None or len(self.columns) == 1
 
     def leaf_values(self, position: np.ndarray) -> dict[str, np.ndarray]:
-        """Return leaf path → value at positions."""
+        """Return leaf path → value [position] at positions; of a continuous axis at the lower borders of cells."""
         if self.interval is not None:
             return {self.interval.path: np.asarray(value_at(self.interval, position / CELLS), np.float32)}
         return {path: column[position] for path, column in self.columns.items()}
 
     def position(self, leaves: Mapping[str, float]) -> int:
-        """Return the position at which the leaves have given values."""
+        """Return the first position with the given values of leaves, 0 where none has; of a continuous axis a cell."""
         if self.interval is None:
             is_equal = [column == np.float32(leaves[path]) for path, column in self.columns.items()]
             return int(np.all(is_equal, axis=0).argmax())
@@ -77,7 +77,7 @@ class GridAxis(NamedTuple):
 
 
 def value_at(interval: Interval, fraction: Any) -> Any:
-    """Return the value of a continuous axis at a fraction of its range, in double precision."""
+    """Return the value of a continuous axis at a fraction (0 to 1) of its range, in double precision."""
     if interval.log:
         return interval.low * (interval.high / interval.low) ** fraction
     return interval.low + (interval.high - interval.low) * fraction
@@ -110,7 +110,7 @@ class BlockEvaluator:
 
     @property
     def all_designs(self) -> BlockRanges:
-        """Return all designs as one block."""
+        """All designs as one block."""
         sizes = np.array([[axis.size for axis in self.axes]])
         return BlockRanges(np.zeros_like(sizes), sizes)
 
@@ -126,7 +126,7 @@ class BlockEvaluator:
 
     @functools.cached_property
     def axis_of(self) -> dict[int, int]:
-        """Number of a leaf's value → index of the axis that sets it."""
+        """Number of a leaf's value → index of the axis that sets it, for axes of one number each."""
         return {
             self.staged.leaves[path]: i
             for i, axis in enumerate(self.axes)
@@ -135,18 +135,18 @@ class BlockEvaluator:
         }
 
     def evaluate(self, ranges: BlockRanges) -> tuple[np.ndarray, np.ndarray]:
-        """Return objectives [design, objective] and reasons [design] at the first positions of ranges."""
+        """Return objectives [design, objective], to be made small, and reasons [design] at the first positions."""
         values: dict[int, Any] = {i: np.atleast_1d(value) for i, value in self.staged.constants.items()}
         values |= {i: column[ranges.first[:, 0]] for i, column in self.staged.table.items()}
-        for number, axis in enumerate(self.axes[1:], 1):
-            columns = axis.leaf_values(ranges.first[:, number])
+        for axis_index, axis in enumerate(self.axes[1:], 1):
+            columns = axis.leaf_values(ranges.first[:, axis_index])
             values |= {self.staged.leaves[path]: column for path, column in columns.items()}
         objectives, reason = self.evaluate_operations(values)
         reason, *objectives = (np.broadcast_to(value, len(ranges.first)) for value in (reason, *objectives))
         return np.stack(objectives, axis=1), reason
 
     def limits(self, values: dict[int, Any]) -> list[forms.Form]:
-        """Return the forms that are not above 0 in designs that can run, from computed values."""
+        """Return the forms that are not above 0 in designs that can run, from value number → value as computed."""
         pairs = [(values[lower], values[upper]) for lower, upper in self.staged.limits]
         form_pairs = (pair for pair in pairs if any(isinstance(side, forms.Form) for side in pair))
         return [forms.difference(lower, upper) for lower, upper in form_pairs]
@@ -157,11 +157,11 @@ class BlockEvaluator:
         return {path: column for axis, position in pairs for path, column in axis.leaf_values(position).items()}
 
     def position(self, leaves: Mapping[str, float]) -> list[int]:
-        """Return the positions of a design by its leaves, on continuous axes the nearest border of a cell."""
+        """Return a design's position on each axis by its leaves, on continuous axes the nearest border of a cell."""
         return [axis.position(leaves) for axis in self.axes]
 
     def values(self, ranges: BlockRanges) -> dict[int, Any]:
-        """Return the values of inputs by number for blocks: constants, intervals and forms."""
+        """Return number of an input → its value for blocks: constant, array, interval (lowest, highest) or form."""
         inputs: dict[int, Any] = {i: np.atleast_1d(value) for i, value in self.staged.constants.items()}
         for i, (low, high) in self.ends(ranges):
             if low is high:
@@ -175,7 +175,7 @@ class BlockEvaluator:
         return inputs
 
     def ends(self, ranges: BlockRanges) -> Iterator[tuple[int, tuple[np.ndarray, np.ndarray]]]:
-        """Yield number, lowest and highest value [block] of what mappings decide, and of leaves."""
+        """Yield the number and (lowest, highest) value [block] of each value that mappings decide, and of each leaf."""
         first, stop = ranges.first[:, 0], ranges.stop[:, 0]
         are_single = (stop - first == 1).all()
         for i, column in self.staged.table.items():
@@ -185,7 +185,7 @@ class BlockEvaluator:
                 yield self.staged.leaves[path], ends
 
     def evaluate_operations(self, values: dict[int, Any]) -> tuple[list[Any], Any]:
-        """Run all operations on values by number and return objectives and reasons."""
+        """Add the results of all operations to values by number, and return those of objectives and of the reason."""
         with np.errstate(all="ignore"):
             for function, inputs, output in self._operations:
                 values[output] = function(*[values[i] for i in inputs])
@@ -193,6 +193,7 @@ class BlockEvaluator:
 
 
 def _axis(name: str, columns: Mapping[str, np.ndarray], intervals_by_path: dict[str, Interval]) -> GridAxis:
+    """Return an axis of a grid with the values of its leaves, or with an interval where it is continuous."""
     path = next(iter(columns))
     if path in intervals_by_path:
         return GridAxis(name, CELLS, {}, intervals_by_path[path])
@@ -200,7 +201,7 @@ def _axis(name: str, columns: Mapping[str, np.ndarray], intervals_by_path: dict[
 
 
 def sorted_mappings(grid: Grid) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return leaf path → value [mapping], sorted by degrees and options, and the row of each in the grid's table."""
+    """Return leaf path → value [mapping], sorted by degrees and options, and the index of each in the grid's pairs."""
     row, options = grid.pairs.T
     columns = {path: values[row] for path, values in grid.table.degrees.items()}
     columns |= {path: values[options] for path, values in grid.table.options.items()}
@@ -209,7 +210,7 @@ def sorted_mappings(grid: Grid) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def _rate_leaves(staged: StagedOperations) -> set[int]:
-    """Return the leaves that operations divide by: bandwidths and clocks, not latencies."""
+    """Return the numbers of the leaves that operations divide by: bandwidths and clocks, not latencies."""
     leaves_of_value = {i: {i} for i in staged.leaves.values()}
     rates = set[int]()
     for name, _, inputs, output in staged.operations:

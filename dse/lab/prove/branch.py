@@ -80,7 +80,7 @@ class _OpenBlocks(NamedTuple):
     axis: np.ndarray
 
     def take(self, index: Any) -> _OpenBlocks:
-        """Return some of the blocks."""
+        """Return the blocks at an index, a slice or a mask."""
         return _OpenBlocks(*(array[index] for array in self))
 
 
@@ -150,13 +150,13 @@ class BranchAndBound:
         """Split blocks until none is open or ``may_continue`` is false, and return the state."""
         while len(self._open.number) and may_continue(self.state):
             count = len(self._open.number)
-            order = self._order(self._open.gap, self._open.bound)
-            chosen = (
-                np.argpartition(order, _SPLIT_BLOCKS)[:_SPLIT_BLOCKS] if count > _SPLIT_BLOCKS else np.arange(count)
+            sort_keys = self._order(self._open.gap, self._open.bound)
+            chosen_indices = (
+                np.argpartition(sort_keys, _SPLIT_BLOCKS)[:_SPLIT_BLOCKS] if count > _SPLIT_BLOCKS else np.arange(count)
             )
-            waits = np.ones(count, bool)
-            waits[chosen] = False
-            parents, self._open = self._open.take(chosen), self._open.take(waits)
+            is_waiting = np.ones(count, bool)
+            is_waiting[chosen_indices] = False
+            parents, self._open = self._open.take(chosen_indices), self._open.take(is_waiting)
             self._learn(parents)
             front_before = self._front
             children = [part for split in self._split(parents) for part in self._bound_children(split)]
@@ -168,7 +168,7 @@ class BranchAndBound:
         return self.state
 
     def tree(self, state: ProofState) -> BlockTree:
-        """Return the tree of all blocks at a state of the proof."""
+        """Return the fate and children of all blocks at a state of the proof."""
         block_tree = BlockTree(*(np.zeros(state.n_blocks, kind) for kind in (np.int8, np.int8, np.int32, np.int64)))
         for number, *columns in self._records[: state.n_records]:
             for tree_column, column in zip(block_tree, columns, strict=True):
@@ -176,6 +176,7 @@ class BranchAndBound:
         return block_tree
 
     def _state(self) -> ProofState:
+        """Return the progress now: front, gap, counts and seconds."""
         gap = max(gaps(self._front.objectives, self._closed).max(initial=0.0), self._open.gap.max(initial=0.0))
         seconds = time.perf_counter() - self._start_time
         counts = len(self._open.number), self._n_blocks, self._n_designs, len(self._records)
@@ -184,6 +185,7 @@ class BranchAndBound:
     # --- blocks ---------------------------------------------------------------------------------------------
 
     def _initial_blocks(self) -> _OpenBlocks:
+        """Return all designs of each structure as one open block, with its bounds."""
         open_blocks = []
         for member, evaluator in enumerate(self.members):
             bounds = block_bounds(evaluator, evaluator.all_designs)
@@ -195,19 +197,20 @@ class BranchAndBound:
         return _concatenate(open_blocks)
 
     def _padded(self, positions: np.ndarray) -> np.ndarray:
-        """Return positions with a 0 for each axis that a member does not have."""
+        """Return positions [block, axis] with a 0 for each axis that a member does not have."""
         return np.pad(positions, [(0, 0), (0, self._width - positions.shape[1])])
 
     def _member_ranges(self, blocks: _OpenBlocks, member: int) -> BlockRanges:
+        """Return the ranges of blocks of a structure, without the axes that it does not have."""
         n_axes = len(self.members[member].axes)
         return BlockRanges(blocks.first[:, :n_axes], blocks.stop[:, :n_axes])
 
     def _order(self, gap: np.ndarray, bound: np.ndarray) -> np.ndarray:
-        """Return sort keys of blocks: the largest gap first, without a known design the lowest bound."""
+        """Return sort keys of blocks [block]: the largest gap first, without a known design the lowest bound."""
         return -gap if len(self._front.member) else bound[:, 0]
 
     def _axis(self, member: int, share: np.ndarray) -> np.ndarray:
-        """Return the axis to split each block along: mappings and names first, then what narrows bounds most."""
+        """Return the index of the axis to split along [block]: lists first, then what narrows bounds most."""
         evaluator, (gain, cost) = self.members[member], self._gain_and_cost[member]
         list_priority = np.where(evaluator.is_listed, 1e3 * (len(evaluator.axes) - np.arange(len(evaluator.axes))), 0.0)
         return np.where(share > 0.0, share * gain / cost + list_priority, -1.0).argmax(axis=1)
@@ -229,11 +232,13 @@ class BranchAndBound:
             gap_after = np.where(bounds.cannot_run, self.gap, np.maximum(gap_after, self.gap)).reshape(-1, 2)
             narrowed = np.maximum(1.0 - gap_after / gap_before[:, None], _MIN_GAIN)
             share = block_bounds(evaluator, ranges).share[block, axis]
-            counts = [np.bincount(axis, w, len(evaluator.axes)) for w in (np.sqrt(narrowed.prod(axis=1)), share)]
-            self._gain_and_cost[member] = _MEMORY * self._gain_and_cost[member] + np.stack(counts)
+            gain_and_cost_sums = [
+                np.bincount(axis, w, len(evaluator.axes)) for w in (np.sqrt(narrowed.prod(axis=1)), share)
+            ]
+            self._gain_and_cost[member] = _MEMORY * self._gain_and_cost[member] + np.stack(gain_and_cost_sums)
 
     def _split(self, parents: _OpenBlocks) -> Iterator[_OpenBlocks]:
-        """Yield the parts of split blocks, structure by structure."""
+        """Split blocks along their axes, record that, and yield the parts, structure by structure."""
         for member, evaluator in enumerate(self.members):
             blocks = parents.take(parents.member == member)
             if not len(blocks.number):
@@ -251,7 +256,7 @@ class BranchAndBound:
             yield blocks.take(parent)._replace(first=ranges.first, stop=ranges.stop, number=numbers)
 
     def _bound_children(self, blocks: _OpenBlocks) -> Iterator[_OpenBlocks]:
-        """Yield the new blocks of one structure that stay open, after bounds and evaluations."""
+        """Evaluate or bound new blocks of one structure, record those closed, and yield those that stay open."""
         member = int(blocks.member[0])
         evaluator, ranges = self.members[member], self._member_ranges(blocks, member)
         is_small = (np.prod((ranges.stop - ranges.first).astype(float), axis=1) <= _MAX_LISTED) & (
@@ -260,13 +265,14 @@ class BranchAndBound:
         if is_small.any():
             self._evaluate(member, single_designs(ranges.take(is_small))[0])
             self._record(blocks.number[is_small], EVALUATED)
-        large = np.flatnonzero(~is_small)
-        for start in range(0, len(large), _PASS_BLOCKS):
-            part = large[start : start + _PASS_BLOCKS]
-            bounds = block_bounds(evaluator, ranges.take(part))
-            bound = np.maximum(bounds.bound, blocks.bound[part])
+        large_indices = np.flatnonzero(~is_small)
+        for start in range(0, len(large_indices), _PASS_BLOCKS):
+            block_indices = large_indices[start : start + _PASS_BLOCKS]
+            bounds = block_bounds(evaluator, ranges.take(block_indices))
+            bound = np.maximum(bounds.bound, blocks.bound[block_indices])
             gap = gaps(self._front.objectives, bound)
-            is_divisible = (ranges.stop[part] - ranges.first[part]).max(axis=1) > 1  # not a cell of continuous axes
+            size = ranges.stop[block_indices] - ranges.first[block_indices]
+            is_divisible = size.max(axis=1) > 1  # not a cell of continuous axes
             is_useful = ~bounds.cannot_run & (gap > self.gap) & is_divisible
             corner_blocks = np.flatnonzero(is_useful)
             corner_blocks = corner_blocks[
@@ -274,14 +280,14 @@ class BranchAndBound:
             ]
             for corner in bounds.corners:
                 self._evaluate(member, BlockRanges(corner[corner_blocks], corner[corner_blocks] + 1))
-            self._record(blocks.number[part[bounds.cannot_run]], CANNOT_RUN)
+            self._record(blocks.number[block_indices[bounds.cannot_run]], CANNOT_RUN)
             is_closed = ~bounds.cannot_run & ~is_useful
-            self._close_bounds(blocks.number[part[is_closed]], bound[is_closed])
+            self._close_bounds(blocks.number[block_indices[is_closed]], bound[is_closed])
             axis = self._axis(member, bounds.share[is_useful])
-            yield blocks.take(part[is_useful])._replace(bound=bound[is_useful], gap=gap[is_useful], axis=axis)
+            yield blocks.take(block_indices[is_useful])._replace(bound=bound[is_useful], gap=gap[is_useful], axis=axis)
 
     def _evaluate(self, member: int, designs: BlockRanges) -> None:
-        """Evaluate single designs and add those that improve the front."""
+        """Evaluate blocks of one design each and add those that improve the front."""
         for start in range(0, len(designs.first), _BATCH_DESIGNS):
             part = designs.take(slice(start, start + _BATCH_DESIGNS))
             objectives, reason = self.members[member].evaluate(part)
@@ -300,28 +306,31 @@ class BranchAndBound:
                 self._front = IncumbentFront(*(array[indices] for array in candidates))
 
     def _close(self, is_closed: np.ndarray) -> None:
-        """Close blocks that are open."""
+        """Close the open blocks of a mask."""
         if is_closed.any():
             self._close_bounds(self._open.number[is_closed], self._open.bound[is_closed])
             self._open = self._open.take(~is_closed)
 
     def _close_bounds(self, number: np.ndarray, bound: np.ndarray) -> None:
+        """Record blocks by number as bounded, and keep the lowest of their bounds [block, objective]."""
         self._record(number, BOUNDED)
         closed = np.concatenate([self._closed, bound])
         self._closed = closed[pareto.front(closed)]
 
     def _record(self, number: np.ndarray, kind: int, axis: Any = 0, parts: Any = 0, child: Any = 0) -> None:
+        """Record what became of blocks by number, and of divided ones axis, count of parts and number of the first."""
         self._records.append(
             (number, *(np.broadcast_to(column, number.shape) for column in (kind, axis, parts, child)))
         )
 
 
 def _concatenate(parts: Sequence[_OpenBlocks]) -> _OpenBlocks:
+    """Concatenate open blocks."""
     return _OpenBlocks(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def split_blocks(ranges: BlockRanges, axis: np.ndarray, parts: np.ndarray) -> tuple[BlockRanges, np.ndarray]:
-    """Split blocks along an axis of each into parts of equal size, up to one position.
+    """Split blocks along an axis of each into parts of equal size, but for one position.
 
     Args:
         ranges: blocks to split.
@@ -344,7 +353,7 @@ def split_blocks(ranges: BlockRanges, axis: np.ndarray, parts: np.ndarray) -> tu
 
 @np.errstate(all="ignore")
 def block_bounds(blocks: BlockEvaluator, ranges: BlockRanges) -> BlockBounds:
-    """Return the bounds of blocks, and how much of the objectives' spread is along each axis."""
+    """Return lower bounds of blocks, which cannot run, each axis's share of their spread, and promising corners."""
     values = blocks.values(ranges)
     objectives, reason = blocks.evaluate_operations(values)
     count, size = len(ranges.first), ranges.stop - ranges.first
@@ -377,7 +386,7 @@ def block_bounds(blocks: BlockEvaluator, ranges: BlockRanges) -> BlockBounds:
 
 
 def _axis_shares(blocks: BlockEvaluator, value: forms.Form) -> np.ndarray:
-    """Return the share of a value's spread along each axis [block, axis]."""
+    """Return the share (0 to 1) of a value's spread along each axis [block, axis]."""
     share = np.zeros((value.rows.shape[1], len(blocks.axes)))
     spread = np.maximum(value.spread(), np.float32(1e-30))
     for i, axis in blocks.axis_of.items():

@@ -41,7 +41,7 @@ class _CertificateFault(Exception):  # noqa: N818 - what is wrong with a certifi
 
 
 def check(task: Problem, file: Path) -> CertificateCheck:
-    """Check the certificate in a file against a space.
+    """Check the certificate in a file against a space and return the verdict.
 
     Args:
         task: the space and its objectives.
@@ -73,7 +73,11 @@ def check(task: Problem, file: Path) -> CertificateCheck:
 
 
 def _check_front(members: list[BlockEvaluator], front: IncumbentFront) -> None:
-    """Check that the known designs are in the space, can run, and have the objectives that the certificate states."""
+    """Check that the known designs are in the space, can run, and have the objectives that the certificate states.
+
+    Raises:
+        _CertificateFault: for one that is or has not.
+    """
     for i in range(len(members)):
         is_of_member, evaluator = front.member == i, members[i]
         position, file_objectives = (
@@ -92,7 +96,7 @@ def _check_front(members: list[BlockEvaluator], front: IncumbentFront) -> None:
 
 
 def _model_objectives(evaluator: BlockEvaluator, position: np.ndarray) -> np.ndarray:
-    """Evaluate single designs by the model: objectives [design, objective], infinite where a design cannot run."""
+    """Return objectives [design, objective] at positions [design, axis] by the model, infinite where none can run."""
     parts = [np.zeros((0, len(evaluator.staged.objectives)))]
     for start in range(0, len(position), 8192):
         leaves = evaluator.leaves(position[start : start + 8192])
@@ -102,7 +106,7 @@ def _model_objectives(evaluator: BlockEvaluator, position: np.ndarray) -> np.nda
 
 
 def _reaches_limit(bound: np.ndarray, limit: np.ndarray) -> np.ndarray:
-    """True for bounds [block, objective] that are at or above some limit [design, objective] in every objective."""
+    """Return the mask [block] of bounds that are in every objective at or above some limit [design, objective]."""
     reaches = np.zeros(len(bound), bool)
     for objectives in limit:
         reaches |= (bound >= objectives).all(axis=1)
@@ -110,7 +114,11 @@ def _reaches_limit(bound: np.ndarray, limit: np.ndarray) -> np.ndarray:
 
 
 def _tree_ranges(members: list[BlockEvaluator], node: BlockTree) -> tuple[BlockRanges, np.ndarray]:
-    """Return the ranges of every block and its structure [block], and check that the tree covers the space exactly."""
+    """Return the ranges of every block and the index of its structure [block].
+
+    Raises:
+        _CertificateFault: for a tree that does not cover the space exactly.
+    """
     count, n_axes = len(node.kind), max(len(evaluator.axes) for evaluator in members)
     first, stop = np.zeros((count, n_axes), np.int64), np.zeros((count, n_axes), np.int64)
     member = np.full(count, -1)
@@ -132,7 +140,11 @@ def _tree_ranges(members: list[BlockEvaluator], node: BlockTree) -> tuple[BlockR
 
 
 def _check_blocks(evaluator: BlockEvaluator, ranges: BlockRanges, limit: np.ndarray) -> int:
-    """Check that all designs of blocks that can run reach some limit, and return the count of halved blocks."""
+    """Check that all designs of blocks that can run reach some limit, and return the count of halved blocks.
+
+    Raises:
+        _CertificateFault: for a better design, and for blocks without such a bound after all halvings.
+    """
     n_axes, n_halved = len(evaluator.axes), 0
     pending = BlockRanges(ranges.first[:, :n_axes], ranges.stop[:, :n_axes])
     for _ in range(_MAX_HALVINGS):
@@ -159,14 +171,14 @@ def _check_blocks(evaluator: BlockEvaluator, ranges: BlockRanges, limit: np.ndar
 def _unproven_blocks(
     evaluator: BlockEvaluator, ranges: BlockRanges, start: int, limit: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return indices of blocks of a pass that may have a design below all limits, and the axis to halve each along."""
+    """Return indices of blocks of a pass that may have a design below all limits, and the axis to halve along."""
     low, cannot_run, axis = _LineBounds(evaluator).bounds(ranges.take(slice(start, start + _PASS_BLOCKS)))
     indices = np.flatnonzero(~cannot_run & ~_reaches_limit(low, limit))
     return start + indices, axis[indices]
 
 
 def _halves(ranges: BlockRanges, axis: np.ndarray) -> BlockRanges:
-    """Split blocks into halves along an axis of each."""
+    """Return the lower halves of blocks along an axis of each [block], then the upper ones."""
     rows = np.arange(len(axis))
     middle = (ranges.first[rows, axis] + ranges.stop[rows, axis]) // 2
     lower, upper = ranges.stop.copy(), ranges.first.copy()
@@ -189,6 +201,7 @@ class _Line:
     inverse: Any = None  #: of a rate
 
     def __post_init__(self) -> None:
+        """Add rounding to the radius and narrow the ends by the line; one that is not finite becomes its ends."""
         reach = abs(self.slopes).sum(axis=0) + self.radius
         self.radius = self.radius + _LINE_ROUNDING * (abs(self.middle) + reach)
         reach = reach + _LINE_ROUNDING * (abs(self.middle) + reach)
@@ -221,7 +234,7 @@ class _LineBounds:
 
     @np.errstate(all="ignore")
     def bounds(self, ranges: BlockRanges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return lower bounds [block, objective], where certainly no design can run [block], and the axis to halve."""
+        """Return lower bounds [block, objective], the mask of blocks that cannot run, and the axis to halve [block]."""
         count, staged = len(ranges.first), self._evaluator.staged
         values: dict[int, Any] = {i: np.full(count, value) for i, value in staged.constants.items()}
         for i, (low, high) in self._evaluator.ends(ranges):
@@ -235,7 +248,7 @@ class _LineBounds:
         return np.where(np.isnan(low), -np.inf, low), np.broadcast_to(_ends(reason)[0] != 0, count), axis
 
     def _widest(self, ranges: BlockRanges, objectives: list[Any]) -> np.ndarray:
-        """Return the axis to halve each block along: mappings and names first, then what moves the objectives most."""
+        """Return the axis to halve along [block]: mappings and names first, then what moves the objectives most."""
         size = ranges.stop - ranges.first
         share = 0.05 * size / self._evaluator.all_designs.stop + 10.0 * self._evaluator.is_listed
         for value in (objective for objective in objectives if isinstance(objective, _Line)):
@@ -245,6 +258,7 @@ class _LineBounds:
         return np.where(size > 1, share, -1.0).argmax(axis=1)
 
     def _leaf(self, i: int, low: Any, high: Any) -> _Line:
+        """Return the line of a leaf, by its number, between its ends [block]; of a rate linear in its inverse."""
         a, b = low.astype(float), high.astype(float)
         if i not in self._axes:
             return _interval_line(low, high, len(self._axes))
@@ -254,11 +268,13 @@ class _LineBounds:
         return dataclasses.replace(_inverse(inverse, low, high), inverse=inverse)
 
     def _along(self, i: int, start: Any, end: Any) -> _Line:
+        """Return the line along the axis of a leaf, by its number, from ``start`` to ``end`` [block]."""
         slopes = np.zeros((len(self._axes), len(start)))
         slopes[self._axes.index(i)] = 0.5 * (end - start)
         return _Line(np.minimum(start, end), np.maximum(start, end), 0.5 * (start + end), slopes, np.zeros(len(start)))
 
     def _evaluate_line(self, name: str, parameters: tuple[Any, ...], *operands: Any) -> Any:
+        """Return the value of an operation: an array where it is exact, ends of a count or truth value, else a line."""
         interval = intervals.operation(name, parameters)(*map(_ends, operands))
         if interval[0] is interval[1]:
             return interval[0]
@@ -272,6 +288,7 @@ class _LineBounds:
         return line or _interval_line(*interval, len(self._axes))
 
     def _line(self, x: Any) -> Any:
+        """Return an array of real numbers as a line without slopes; anything else comes back as it is."""
         if isinstance(x, np.ndarray) and x.dtype.kind == "f":
             value = x.astype(float)
             line = _Line(x, x, value, np.zeros((len(self._axes), len(x))), np.zeros(len(x)))
@@ -281,22 +298,25 @@ class _LineBounds:
 
 
 def _ends(x: Any) -> tuple[Any, Any]:
+    """Return the lowest and highest value [block] of a line, an interval or an array."""
     return x.pair if isinstance(x, _Line) else x if isinstance(x, tuple) else (x, x)
 
 
 def _interval_line(low: Any, high: Any, n_axes: int) -> _Line:
+    """Return the line of a value of which only its ends [block] are known."""
     return _Line(low, high, np.full(len(low), np.nan), np.zeros((n_axes, len(low))), np.zeros(len(low)))
 
 
 def _linear_combination(
     interval: Any, a: Any, x: _Line, b: Any, y: _Line, extra_radius: Any = 0.0, offset: Any = 0.0
 ) -> _Line:
-    """Return ``a x + b y + offset`` with ``extra_radius`` added to the radius."""
+    """Return the line ``a x + b y + offset`` within the ends ``interval``, its radius wider by ``extra_radius``."""
     radius = abs(a) * x.radius + abs(b) * y.radius + extra_radius
     return _Line(interval[0], interval[1], a * x.middle + b * y.middle + offset, a * x.slopes + b * y.slopes, radius)
 
 
 def _product(interval: Any, x: _Line, y: _Line) -> _Line:
+    """Return the line of ``x y`` within the ends ``interval`` (affine arithmetic)."""
     reaches = [abs(line.slopes).sum(axis=0) + line.radius for line in (x, y)]
     product = _linear_combination(interval, y.middle, x, x.middle, y, reaches[0] * reaches[1], -x.middle * y.middle)
     product.inverse = _combined_inverse(_product, x, y)
@@ -304,7 +324,7 @@ def _product(interval: Any, x: _Line, y: _Line) -> _Line:
 
 
 def _combined_inverse(rule: Callable[..., _Line], x: _Line, y: _Line) -> _Line | None:
-    """Return the inverse of an operation on two rates from their inverses, None where one is unknown."""
+    """Return the line of the inverse of an operation on two rates from their inverses, None where one is unknown."""
     if not isinstance(x.inverse, _Line) and not isinstance(y.inverse, _Line):
         return None
     lines = [
@@ -321,10 +341,12 @@ def _combined_inverse(rule: Callable[..., _Line], x: _Line, y: _Line) -> _Line |
 
 
 def _number_line(value: Any, shape: tuple[int, ...]) -> _Line:
+    """Return numbers [block] as a line without slopes, of the shape [axis, block] of slopes."""
     return _Line(value, value, value, np.zeros(shape), np.zeros(shape[1]))
 
 
 def _quotient(interval: Any, x: _Line, y: _Line) -> _Line | None:
+    """Return the line of ``x / y`` within the ends ``interval``, None where ``y`` may be 0 or less."""
     inverse = y.inverse
     if isinstance(inverse, np.ndarray):
         return _linear_combination(interval, inverse, x, 0.0, x)
@@ -336,7 +358,7 @@ def _quotient(interval: Any, x: _Line, y: _Line) -> _Line | None:
 
 
 def _inverse(x: _Line, low: Any, high: Any) -> _Line:
-    """Return ``1 / x`` of positive values: a chord, moved half way to the curve."""
+    """Return the line of ``1 / x`` of positive values within ends: a chord, moved half way to the curve."""
     chord = -1.0 / (x.low * x.high)
     deepest = 2.0 * np.sqrt(-chord)  # of 1 / v - chord v, where both have one slope
     ends = 1.0 / x.low - chord * x.low
@@ -346,18 +368,21 @@ def _inverse(x: _Line, low: Any, high: Any) -> _Line:
 
 
 def _maximum(interval: Any, x: _Line, y: _Line) -> _Line:
+    """Return the line of the larger value within the ends ``interval``."""
     line = _extreme(interval, x, y, larger=True)
     line.inverse = _combined_inverse(_minimum, x, y)
     return line
 
 
 def _minimum(interval: Any, x: _Line, y: _Line) -> _Line:
+    """Return the line of the smaller value within the ends ``interval``."""
     line = _extreme(interval, x, y, larger=False)
     line.inverse = _combined_inverse(_maximum, x, y)
     return line
 
 
 def _extreme(interval: Any, x: _Line, y: _Line, larger: bool) -> _Line:
+    """Return the line of the larger or smaller value within the ends ``interval``: a chord over their difference."""
     difference = _linear_combination((x.low - y.high, x.high - y.low), 1.0, x, -1.0, y)
     is_mixed = (difference.low < 0) & (difference.high > 0)
     share = np.where(is_mixed, difference.high / (difference.high - difference.low), difference.low >= 0)
@@ -369,6 +394,7 @@ def _extreme(interval: Any, x: _Line, y: _Line, larger: bool) -> _Line:
 
 
 def _selection(interval: Any, condition: Any, if_false: Any, if_true: Any) -> _Line | None:
+    """Return the line of the selected case, the middle of both where the condition is open; None without two lines."""
     is_surely, may_be = _ends(condition)
     if is_surely.dtype != bool or not isinstance(if_false, _Line) or not isinstance(if_true, _Line):
         return None

@@ -64,7 +64,7 @@ class Form:
         return Form(settled_rows, 0, self.inverse)
 
     def spread(self) -> Any:
-        """Return how far the value may be from its centre [block]."""
+        """Return how far the value may be from its centre, rounding included [block]."""
         rows = self.rows
         return abs(rows[SLOPES:]).sum(axis=0) + rows[RADIUS] + np.float32(self.depth + 2) * _ROUNDING * rows[BULK]
 
@@ -75,7 +75,7 @@ Value = Any
 
 
 def leaf_form(low: Any, high: Any, symbol: int, n_symbols: int, is_rate: bool) -> Form:
-    """Return the form of a leaf that one axis moves between its ends.
+    """Return the form of a leaf that one axis moves between its lowest and highest value.
 
     The position along the axis of a rate is that of its inverse, which times are linear in.
 
@@ -95,6 +95,7 @@ def leaf_form(low: Any, high: Any, symbol: int, n_symbols: int, is_rate: bool) -
 
 
 def _along(low: Any, high: Any, symbol: int, n_symbols: int) -> Form:
+    """Return the form that is linear along one axis from ``low`` to ``high`` [block]."""
     form = interval_form(low, high, n_symbols)
     form.rows[SLOPES + symbol] = _HALF * high - _HALF * low
     form.rows[RADIUS] = _ZERO
@@ -118,7 +119,7 @@ def pair(x: Value) -> Pair:
 
 
 def operation(name: str, parameters: tuple[Any, ...], n_symbols: int) -> Callable[..., Value]:
-    """Return the function that computes an operation on values of blocks.
+    """Return the function of values of blocks → value of an operation: array, form, or (lowest, highest) of a count.
 
     Args:
         name: operation.
@@ -152,11 +153,12 @@ def operation(name: str, parameters: tuple[Any, ...], n_symbols: int) -> Callabl
 
 
 def _is_real(x: Value) -> bool:
+    """Return whether a value is real: a form, or an array of real numbers."""
     return isinstance(x, Form) or (isinstance(x, np.ndarray) and x.dtype.kind == "f")
 
 
 def _rows(x: Value, n_symbols: int, count: int) -> np.ndarray:
-    """Return the rows of a form, or of an array as a form without slopes."""
+    """Return the rows [row, block] of a form, or of an array as a form without slopes."""
     if isinstance(x, Form):
         return x.rows
     rows = np.zeros((SLOPES + n_symbols, count), np.float32)
@@ -165,10 +167,12 @@ def _rows(x: Value, n_symbols: int, count: int) -> np.ndarray:
 
 
 def _depth(*operands: Value) -> int:
+    """Return the count of operations whose rounding a form of the operands does not hold: the most of them, plus 1."""
     return max(x.depth for x in operands if isinstance(x, Form)) + 1
 
 
 def _sum(x: Value, y: Value) -> Form:
+    """Return ``x + y``, one of which is a form."""
     if isinstance(x, Form) and isinstance(y, Form):
         return Form(x.rows + y.rows, _depth(x, y))
     x, y = (x, y) if isinstance(x, Form) else (y, x)
@@ -179,29 +183,35 @@ def _sum(x: Value, y: Value) -> Form:
 
 
 def _negative(x: Form) -> Form:
+    """Return ``-x``."""
     rows = -x.rows
     rows[LOW], rows[HIGH], rows[RADIUS], rows[BULK] = -x.rows[HIGH], -x.rows[LOW], x.rows[RADIUS], x.rows[BULK]
     return Form(rows, x.depth)
 
 
 def difference(x: Value, y: Value) -> Form:
-    """Return ``x - y``, one of which is a form."""
+    """Return ``x - y``, one of which is a form, with its rounding in the radius."""
     return _sum(x, _negative(y) if isinstance(y, Form) else -y).settled()
 
 
 def _product(x: Value, y: Value) -> Form:
+    """Return ``x y``, one of which is a form."""
     if isinstance(x, Form) and isinstance(y, Form):
-        return _form_product(x, y)
+        return _affine_product(x, y)
     x, y = (x, y) if isinstance(x, Form) else (y, x)
     rows = x.rows * y
-    falls = y < 0
-    if falls.any():
+    is_negative = y < 0
+    if is_negative.any():
         rows[RADIUS : BULK + 1] = abs(rows[RADIUS : BULK + 1])
-        rows[LOW], rows[HIGH] = np.where(falls, rows[HIGH], rows[LOW]), np.where(falls, rows[LOW], rows[HIGH])
+        rows[LOW], rows[HIGH] = (
+            np.where(is_negative, rows[HIGH], rows[LOW]),
+            np.where(is_negative, rows[LOW], rows[HIGH]),
+        )
     return Form(rows, x.depth + 1)
 
 
-def _form_product(x: Form, y: Form) -> Form:
+def _affine_product(x: Form, y: Form) -> Form:
+    """Return the product of two forms by affine arithmetic: the product of their spreads goes into the radius."""
     x, y = x.settled(), y.settled()
     x_centre, y_centre = x.rows[CENTRE], y.rows[CENTRE]
     rows = x_centre * y.rows + y_centre * x.rows
@@ -214,6 +224,7 @@ def _form_product(x: Form, y: Form) -> Form:
 
 
 def _quotient(x: Value, y: Value) -> Form | None:
+    """Return ``x / y``, one of which is a form, None where a form ``y`` may be 0 or less."""
     if not isinstance(y, Form):
         form = _product(x, _UNIT / y)
         form.rows[LOW], form.rows[HIGH] = intervals.operation("div", ())(pair(x), (y, y))
@@ -231,6 +242,7 @@ def _quotient(x: Value, y: Value) -> Form | None:
 
 
 def _inverse_tangent(slope: Any) -> Any:
+    """Return the positive argument at which ``1 / v`` has a slope."""
     return np.sqrt(-_UNIT / slope)
 
 
@@ -263,7 +275,7 @@ def _curve(function: Callable[[Any], Any], tangent: Callable[[Any], Any], x: For
 def _curve_form(
     name: str, parameters: tuple[Any, ...], tangent: Callable[[Any], Any], x: Form, lower_limit: float, *operands: Any
 ) -> Form | None:
-    """Return the form of a curve, None where the operand may be at or below ``lower_limit``."""
+    """Return the form of a function by name of a form, None where the form may be at or below ``lower_limit``."""
     x = x.settled()
     if not (x.rows[LOW] > lower_limit).all():
         return None
@@ -331,7 +343,7 @@ def bound_within_limit(x: Form, limit: Form) -> Any:
 
 
 def _selection(n_symbols: int, condition: Value, *cases: Value) -> Form | None:
-    """Return the form of the selected case, or the middle of both cases where the condition is open."""
+    """Return the form of the selected case, the middle of both where that is open, None for other than two cases."""
     is_surely, may_be = pair(condition)
     if len(cases) != 2 or is_surely.dtype != bool:
         return None
@@ -350,12 +362,14 @@ def _selection(n_symbols: int, condition: Value, *cases: Value) -> Form | None:
 
 
 def _power(x: Value, y: Value) -> Form | None:
+    """Return ``x`` to the power of an array ``y``, None where ``x`` may be 0 or less or ``y`` is no array."""
     if not isinstance(x, Form) or not isinstance(y, np.ndarray):
         return None
     return _curve_form("pow", (), lambda slope: np.power(slope / y, _UNIT / (y - _UNIT)), x, 0.0, y)
 
 
 def _integer_power(parameters: tuple[int], x: Form) -> Form | None:
+    """Return ``x`` to the integer power ``parameters[0]``, None for powers 0 and 1 and where ``x`` may be 0 or less."""
     if parameters[0] in (0, 1):
         return None
     n = np.float32(parameters[0])
@@ -371,7 +385,7 @@ _CURVES: dict[str, tuple[float, Callable[[Any], Any]]] = {
 
 
 def _form_rule(name: str, parameters: tuple[Any, ...], n_symbols: int) -> Callable[..., Form | None] | None:
-    """Return the function that computes the form of an operation, None for one that has an interval alone."""
+    """Return the function values → form (or None) of an operation, None for one that has an interval alone."""
     if name in _CURVES:
         lower_limit, tangent = _CURVES[name]
         return lambda x: _curve_form(name, parameters, tangent, x, lower_limit)

@@ -53,7 +53,7 @@ class ProofProgress:
 
     @property
     def share(self) -> float:
-        """Return the goal over the gap, at most 1."""
+        """Ratio of the goal to the gap, 0 to 1."""
         gap = self.state.gap
         return min(1.0, max(self.goal, 1e-4) / gap) if 0.0 < gap < math.inf else float(gap == 0.0)
 
@@ -78,7 +78,7 @@ def prove(
     file: Path | None = None,
     force: bool = False,
 ) -> tuple[Proof, Certificate]:
-    """Bound the objectives over all designs of a space.
+    """Bound the objectives over all designs of a space; return the proof and its certificate, and write that.
 
     Args:
         task: the space, with one objective or two.
@@ -145,7 +145,7 @@ def evaluators(task: Problem) -> list[BlockEvaluator]:
 
 
 def _positions(task: Problem, members: list[BlockEvaluator], points: Point) -> list[tuple[int, list[int]]]:
-    """Return designs of a search as (structure, positions along its axes)."""
+    """Return designs of a search as (index of the structure, positions along its axes)."""
     leaves = {path: np.asarray(column).tolist() for path, column in spaces.values(task.space, points).items()}
     structure = leaves.pop(spaces.STRUCTURE, [0.0] * len(points.digits))
     designs = (dict(zip(leaves, values, strict=True)) for values in zip(*leaves.values(), strict=True))
@@ -173,11 +173,12 @@ def front_points(task: Problem, front: IncumbentFront) -> Point:
 
 
 def digest(identity: Mapping[str, str]) -> str:
-    """Return the checksum of what the results depend on."""
+    """Return the checksum (SHA-256, hexadecimal) of what the results depend on."""
     return hashlib.sha256(json.dumps(sorted(identity.items())).encode()).hexdigest()
 
 
 def _check(task: Problem, options: ProofOptions) -> None:
+    """Check that there are at most two objectives, and a gap above 0 with continuous axes, else raise InputError."""
     where = task.spec.sweep.file
     if task.n_objectives > 2:
         got = " and ".join(objective.expression.text for objective in task.program.objectives)
@@ -198,6 +199,7 @@ def _best_text(task: Problem, front: IncumbentFront) -> str:
 
 
 def _certificate(task: Problem, identity: Mapping[str, str], prover: BranchAndBound) -> Certificate:
+    """Return the certificate of the prover's state."""
     state, objectives = prover.state, [objective.expression.text for objective in task.program.objectives]
     header = {"layout": _LAYOUT, "digest": digest(identity), "objectives": objectives, "gap": state.gap}
     return Certificate(header, prover.tree(state), state.front)
@@ -211,6 +213,7 @@ def _proof(
     interrupted: bool,
     file: Path | None,
 ) -> Proof:
+    """Return what a certificate proves, with bound and best design where there is one objective."""
     state, (front, gap) = prover.state, (certificate.front, certificate.header["gap"])
     kinds = np.bincount(certificate.node.kind, minlength=EVALUATED + 1)
     names = {"cannot run": CANNOT_RUN, "bound": BOUNDED, "evaluated": EVALUATED, "open": OPEN}
@@ -241,12 +244,12 @@ def _proof(
 
 
 def certificate_path(output: Path) -> Path:
-    """Return the path of the certificate next to a results file."""
+    """Return the path of the certificate beside a results file: its suffix replaced by ``.certificate.npz``."""
     return output.with_suffix(_SUFFIX)
 
 
 def write(file: Path, certificate: Certificate, force: bool) -> None:
-    """Write a certificate.
+    """Write a certificate to a compressed, sealed file of NumPy.
 
     Raises:
         InputError: for a file that dse has not written, unless ``force``.
@@ -261,7 +264,7 @@ def write(file: Path, certificate: Certificate, force: bool) -> None:
 
 
 def read(file: Path) -> Certificate:
-    """Read the certificate in a file.
+    """Return the certificate in a file that :func:`write` wrote.
 
     Raises:
         InputError: for a file that is no certificate, or was changed.

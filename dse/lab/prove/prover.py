@@ -22,7 +22,7 @@ def prove(
     output: Path | None,
     force: bool,
 ) -> tuple[Proof, Point | None]:
-    """Prove a bound on the objectives of a space.
+    """Prove a bound on the objectives of a space; return the proof and the designs of its front.
 
     Args:
         task: the space, with one objective or two.

@@ -51,7 +51,7 @@ class StagedOperations:
 def _limits(
     value: int, is_true: bool, producers: Mapping[int, Operation], constants: Mapping[int, Any]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the pairs (lower, upper) that a value implies in designs that can run: no reasons, Booleans ``is_true``."""
+    """Yield pairs of value numbers (lower, upper) that hold where a value is ``is_true``, of a reason where it is 0."""
     name, _, inputs, _ = producers.get(value, ("", (), (), 0))
     if name in ("or", "add", "and") and is_true == (name == "and"):  # reasons are added too
         for lower in inputs:
@@ -72,7 +72,7 @@ def _limits(
 def stage_operations(
     program: Program, grid: Grid, dimension_paths: Sequence[str], mappings: dict[str, np.ndarray]
 ) -> StagedOperations:
-    """Stage the operations of a grid's objectives and reasons.
+    """Split the operations of a grid's objectives and reasons at what mappings decide, and return them with its table.
 
     Args:
         program: what is computed.
@@ -91,14 +91,14 @@ def stage_operations(
 
 
 def _objective_operations(operations: Operations) -> Operations:
-    """Return the operations that objectives and reasons depend on."""
+    """Return the operations that objectives and reasons depend on; outputs: the objectives, then the reason."""
     metrics, objectives = jax.tree.unflatten(operations.structure, operations.outputs)
     outputs = [*objectives, metrics.infeasible_reason]
     return operations._replace(operations=live_operations(operations.operations, outputs), outputs=outputs)
 
 
 def _simplify(operations: Operations) -> tuple[dict[int, Any], list[Operation], list[int]]:
-    """Return constants, operations and outputs that give the same numbers with narrower intervals.
+    """Return constants by number, operations and numbers of outputs: the same values, with narrower intervals.
 
     A value less itself is 0 (ceilings with the slope of what is rounded). A case of a selection that is chosen where it
     is the smaller of two values is their minimum: so a selection of the smaller one is a minimum too.
@@ -140,12 +140,12 @@ def _simplify(operations: Operations) -> tuple[dict[int, Any], list[Operation], 
 
 
 def _bounds_selection(cases: tuple[int, ...], operands: tuple[int, ...], constants: Mapping[int, Any]) -> bool:
-    """True where a selection is the extreme of the compared values, or one of these is a positive constant."""
+    """Return whether a selection is the extreme of the compared values, or one of these is a positive constant."""
     return {*cases} == {*operands} or any(np.all(constants.get(i, 0.0) > 0.0) for i in operands)
 
 
 def _selection_case(case: int, comparison: Operation, is_true: bool, producers: dict[int, Operation]) -> int:
-    """Return the number of a selection's case, or of the extreme of both operands where it is one of them."""
+    """Return the number of a selection's case, or of the extreme of both operands, added, where it is one of them."""
     name, _, operands, _ = comparison
     if case not in operands:
         return case
@@ -198,7 +198,7 @@ def _split_operations(
 def _table_values(
     operations: list[Operation], constants: dict[int, Any], columns: dict[int, np.ndarray], table_ids: list[int]
 ) -> dict[int, np.ndarray]:
-    """Return number of a value → its values [mapping]."""
+    """Return number of a value → its values [mapping], for ``table_ids``."""
     count = len(next(iter(columns.values())))
     steps = [(numpy_function(name, parameters), inputs, output) for name, parameters, inputs, output in operations]
     parts = []

@@ -42,7 +42,7 @@ class RlDemand(NamedTuple):
 
     @property
     def answers(self) -> int:
-        """Number of answers of a step."""
+        """Count of answers of a step."""
         return self.prompts * self.samples
 
     @property

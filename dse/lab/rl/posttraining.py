@@ -77,7 +77,7 @@ class _Pool(NamedTuple):
 
 
 def plan_rl(demand: RlDemand) -> RlPlan:
-    """Return the best step of each mode.
+    """Return the best step of each mode that fits, those of every split, and why other modes have none.
 
     Args:
         demand: names of the catalogue and numbers.
@@ -106,16 +106,16 @@ def plan_rl(demand: RlDemand) -> RlPlan:
         "title": f"post-training of {demand.workload} on {demand.devices} {demand.system}",
         "demand": json.dumps(demand._asdict(), default=dict),
     }
-    firsts = [
+    best_indices = [
         int(np.flatnonzero(splits.mode.values == mode)[np.argmin(splits.step_time.values[splits.mode.values == mode])])
         for mode in demand.modes
         if mode not in without
     ]
-    return RlPlan(demand, splits.isel(point=firsts), splits, without)
+    return RlPlan(demand, splits.isel(point=best_indices), splits, without)
 
 
 def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> dict[str, Any]:
-    """Return the axes of a sweep, with stated values in place of listed ones."""
+    """Return name → list of values of the axes of a sweep, with stated values in place of listed ones."""
     return axes | {name: value if isinstance(value, list) else [value] for name, value in fixed.items()}
 
 
@@ -126,7 +126,7 @@ def _swept_pool(
     option: str,
     fixed: Mapping[str, Any],
 ) -> _Pool:
-    """Return the designs of a sweep that ``keep`` selects, with columns where results have them."""
+    """Return the feasible designs of a sweep at the indices that ``keep`` returns, with columns that results have."""
     with errors_of_option(option, fixed):
         grid = compose.build(specs.from_text(tomlkit.dumps(document), "posttrain"))
         vendors.check(grid)
@@ -142,7 +142,7 @@ def _swept_pool(
 
 
 def _trainers(demand: RlDemand) -> _Pool:
-    """Return mappings of the trainer, the fastest of each number of devices."""
+    """Return mappings of the trainer, the fastest few of each number of devices."""
     mean = demand.prompt_tokens + demand.output_tokens
     batch = demand.train_batch or demand.answers
     longest = (demand.prompt_tokens + demand.most_tokens) / mean
@@ -174,7 +174,15 @@ def _trainers(demand: RlDemand) -> _Pool:
 
 
 def _micro_batches(batch: int, longest: float) -> list[int]:
-    """Return divisors of a batch that hold the longest answer, from two powers of two on."""
+    """Return one or two sizes of a micro-batch that divide a batch and hold the longest answer.
+
+    Args:
+        batch: answers per update.
+        longest: tokens of the longest answer with its prompt over the mean.
+
+    Raises:
+        InputError: where none does.
+    """
     smallest = 2 ** math.ceil(math.log2(longest) - 1e-9)
     candidates = {
         next((size for size in range(factor, min(batch, _MAX_BATCH_FACTOR * factor) + 1) if batch % size == 0), 0)
@@ -191,7 +199,7 @@ def _micro_batches(batch: int, longest: float) -> list[int]:
 
 
 def _stage_options(demand: RlDemand, columns: dict[str, np.ndarray]) -> list[str | None]:
-    """Return the options by which each trainer has stages of unequal layers, None where its tool has none."""
+    """Return the options, as text, by which each trainer has stages of unequal layers, None where its tool has none."""
     model = catalog.values("workload", demand.workload)
     paths = ("n_layers", "experts.n_predict")
     layers = {f"workload.{name}": float(model[name]) for name in paths if name in model}
@@ -199,7 +207,7 @@ def _stage_options(demand: RlDemand, columns: dict[str, np.ndarray]) -> list[str
 
 
 def _fastest(demand: RlDemand, columns: dict[str, np.ndarray]) -> np.ndarray:
-    """Return the rows of the fastest designs of each number of devices whose stages their tool supports."""
+    """Return the indices of the fastest few designs of each number of devices whose stages their tool supports."""
     has_stages = ["pp" in demand.training or option is not None for option in _stage_options(demand, columns)]
     order = np.lexsort((columns["step_time"], columns["n_devices"]))
     order = order[np.array(has_stages)[order]]
@@ -209,7 +217,7 @@ def _fastest(demand: RlDemand, columns: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _engines(demand: RlDemand) -> _Pool:
-    """Return replicas of the rollout engine, of dense models with one rank each."""
+    """Return replicas of the rollout engine that hold a sequence, of dense models with one rank each."""
     mixture, fixed = catalog.is_mixture(demand.workload), dict(demand.rollout)
     max_devices = min(_MAX_REPLICA, demand.devices)
     sizes = [2**k for k in range(max_devices.bit_length())]
@@ -231,7 +239,7 @@ def _engines(demand: RlDemand) -> _Pool:
 
 
 def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Dataset | None:
-    """Return the best pair of each number of trainer devices, None where none fits."""
+    """Return the fastest step of each number of trainer devices [point], None where none fits."""
     trainer_columns, engine_columns, devices, colocated = (
         trainer.columns,
         engine.columns,
@@ -245,9 +253,9 @@ def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> x
         {name: values[rows] for name, values in trainer_columns.items()},
         [trainer.designs[row] for row in rows],
     )
-    free = np.full(rows.size, devices) if colocated else devices - columns["n_devices"]
-    replica = engine_columns["n_devices"].astype(float)
-    replicas = np.minimum(np.floor(free / replica[:, None]), demand.answers)  # [engines, trainers]
+    free_devices = np.full(rows.size, devices) if colocated else devices - columns["n_devices"]
+    replica_devices = engine_columns["n_devices"].astype(float)
+    replicas = np.minimum(np.floor(free_devices / replica_devices[:, None]), demand.answers)  # [engines, trainers]
     parts: tuple[Any, ...] = np.broadcast_arrays(
         _rollout_times(demand, engine, replicas, max(demand.staleness, 1) if mode == "async" else 1),
         demand.reward_time,
@@ -281,7 +289,7 @@ def _best_pairs(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> x
     counts = {
         "mode": np.full(trainer_rows.size, mode),
         "training_devices": columns["n_devices"][trainer_rows],
-        "rollout_devices": replicas[engine_rows, trainer_rows] * replica[engine_rows],
+        "rollout_devices": replicas[engine_rows, trainer_rows] * replica_devices[engine_rows],
         "rollout_replicas": replicas[engine_rows, trainer_rows],
     }
     return _dataset(demand, values, counts | labels, columns["cost_per_device_hour"][trainer_rows])
@@ -291,14 +299,14 @@ def _rollout_times(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batche
     """Return seconds [engine, trainer] of the rollout of a batch, where ``batches`` of them run through."""
     engine_columns = engine.columns
     ranks = engine_columns["dp"].astype(float) if "dp" in engine_columns else np.ones(len(engine.designs))
-    rooms = np.maximum(np.floor(engine_columns["concurrency_limit"] / ranks), 1.0)
+    max_sequences = np.maximum(np.floor(engine_columns["concurrency_limit"] / ranks), 1.0)
     total = float(batches * demand.answers)
-    counts, inverse = np.unique(replicas, return_inverse=True)
+    replica_counts, inverse = np.unique(replicas, return_inverse=True)
     answers = answer_lengths(float(demand.output_tokens), float(demand.length_spread), float(demand.most_tokens))
     seconds = rollout_time(
         engine.designs,
-        rooms,
-        total / np.maximum(counts, 1.0) / ranks[:, None],
+        max_sequences,
+        total / np.maximum(replica_counts, 1.0) / ranks[:, None],
         answers,
         demand.prompt_tokens,
         float(demand.samples),
@@ -308,7 +316,7 @@ def _rollout_times(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batche
 
 
 def _trainer_times(demand: RlDemand, columns: dict[str, np.ndarray], designs: list[Any]) -> tuple[Any, Any, Any]:
-    """Return seconds [trainer] of log-probabilities, critic and training."""
+    """Return seconds [trainer] of log-probabilities, of a critic with its state's moves, and of training."""
     steps = demand.tokens / (columns["tokens_per_second"] * columns["step_time"])
     update, forward = steps * columns["step_time"], steps * forward_time(designs)
     log_probs, critic = algorithm_work(demand.algorithm, demand.reference, forward, update)
@@ -348,7 +356,7 @@ def _transfer_times(
 def _dataset(
     demand: RlDemand, step: dict[str, np.ndarray], coordinates: dict[str, np.ndarray], hourly: np.ndarray
 ) -> xr.Dataset:
-    """Return the labelled results [point] of a mode."""
+    """Return the labelled results [point] of a mode; takes ``total`` out of the seconds ``step``."""
     total = step.pop("total")
     variables = {"step_time": (total, "s", "step time")}
     variables |= {f"step_time_{name}": (step[name], "s", text) for name, text in PARTS.items()}
@@ -373,7 +381,7 @@ def _dataset(
 
 
 def _reason(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> str:
-    """Return why a mode has no step."""
+    """Return why a mode has no step, in words."""
     if not engine.designs:
         replica = f"replica of up to {counted(min(_MAX_REPLICA, demand.devices), 'device')}"
         return f"no {replica}{_fixed_remark('--rollout', demand.rollout)} runs the model and holds an answer"

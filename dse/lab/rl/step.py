@@ -46,13 +46,13 @@ class AnswerLengths(NamedTuple):
     longest: Scalar
 
     def cut_mean(self, limit: Scalar) -> Scalar:
-        """``E[min(X, limit)]``."""
+        """Return ``E[min(X, limit)]``, in tokens."""
         score = (jnp.log(limit) - self.location) / self.scale
         return jnp.exp(self.location + 0.5 * self.scale**2) * ndtr(score - self.scale) + limit * ndtr(-score)
 
     @property
     def mean(self) -> Scalar:
-        """``E[L]``."""
+        """``E[L]``, in tokens."""
         return self.cut_mean(self.longest)
 
     @property
@@ -63,18 +63,18 @@ class AnswerLengths(NamedTuple):
         return 0.5 * (second_moment + self.longest**2 * ndtr(-score)) / self.mean
 
     def quantile(self, share: Scalar) -> Scalar:
-        """``Q``: tokens after which ``share`` of answers that started together still run."""
+        """Return ``Q(share)``: tokens after which ``share`` of answers that started together still run."""
         return jnp.minimum(jnp.exp(self.location - self.scale * ndtri(share)), self.longest)
 
     def steady_quantile(self, share: Scalar) -> Scalar:
-        """``Q_e``: tokens after which ``share`` of answers in a steady state still run."""
+        """Return ``Q_e(share)``: tokens after which ``share`` of answers in a steady state still run."""
         target = (1.0 - share) * self.mean
         return _bisect(lambda t: self.cut_mean(t) < target, jnp.full_like(target, 1e-3), self.longest + 0.0 * target)
 
 
 @jax.jit
 def answer_lengths(mean: Scalar, spread: Scalar, longest: Scalar) -> AnswerLengths:
-    """Return the distribution of answers with a mean after the cut.
+    """Return the distribution of lengths of answers that has a mean after the cut.
 
     Args:
         mean: tokens, below ``longest``.
@@ -88,7 +88,7 @@ def answer_lengths(mean: Scalar, spread: Scalar, longest: Scalar) -> AnswerLengt
 
 
 def _bisect(is_low: Callable[[Scalar], Scalar], low: Scalar, high: Scalar) -> Scalar:
-    """Return where ``is_low`` turns false."""
+    """Return where, between ``low`` and ``high``, ``is_low`` turns false, of numbers or arrays."""
 
     def halve(_: int, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
         middle = 0.5 * (ends[0] + ends[1])
@@ -109,7 +109,7 @@ class DecodeSteps(NamedTuple):
 
 
 def decode_steps(answers: AnswerLengths, prompt: Scalar, requests: Scalar, room: Scalar, total: Scalar) -> DecodeSteps:
-    """Return the steps in which the slowest rank of an engine makes its answers.
+    """Return the steps [level] in which the slowest rank of an engine makes its answers.
 
     Args:
         answers: their lengths.
@@ -175,7 +175,13 @@ class RlStep(NamedTuple):
 
 
 def rl_step(work: RlWork, colocated: bool, staleness: int) -> RlStep:
-    """Return a step on all devices, or on two pools with weights at most ``staleness`` steps old."""
+    """Return the seconds of a step and its parts: on all devices, or on two pools with weights of a bounded age.
+
+    Args:
+        work: seconds of the parts.
+        colocated: all devices do all parts in turn.
+        staleness: steps by which weights of rollouts may be old; of two pools.
+    """
     trained = work.log_probs + work.critic + work.training
     generated = work.rollout + work.reward
     if colocated:
@@ -193,7 +199,7 @@ def rl_step(work: RlWork, colocated: bool, staleness: int) -> RlStep:
 
 
 def algorithm_work(algorithm: str, reference: bool, forward: Scalar, update: Scalar) -> tuple[Scalar, Scalar]:
-    """Return the seconds of log-probabilities, and of a critic as large as the policy.
+    """Return the seconds of log-probabilities, and of a critic as large as the policy, 0 without one.
 
     The policy's old log-probabilities and those of a reference are a forward pass each; a critic takes one for its
     values, and an update.
@@ -227,7 +233,7 @@ def rollout_time(
     samples: float,
     total: float,
 ) -> np.ndarray:
-    """Return the seconds in which the slowest rank of each design makes its answers.
+    """Return the seconds [design, split] in which the slowest rank of each design makes its answers.
 
     A prompt is computed once for its samples, whose engine caches it, in steps of whole chunks before decoding.
 
@@ -276,7 +282,7 @@ def forward_time(designs: list[Design]) -> np.ndarray:
 
 
 def _forward_pass(design: Design) -> tuple[Any, None]:
-    """Return the seconds of a forward pass over the batch of a training step."""
+    """Return the seconds of a forward pass over the batch of a training step, and None: no static part."""
     from dse.doors.evaluation import stages
 
     times, pp, chunks = stages(design), design.mapping.pp, design.mapping.virtual_stages
@@ -291,7 +297,7 @@ def _forward_pass(design: Design) -> tuple[Any, None]:
 
 
 def _step(design: Design, batch: Batch) -> tuple[Any, None]:
-    """Return the seconds of an engine step."""
+    """Return the seconds of an engine step, and None: no static part."""
     from dse.doors import step_time
 
     return step_time(design, batch), None

@@ -14,13 +14,13 @@ class CacheTier:
         self.blocks_by_key: OrderedDict[int, int] = OrderedDict()  # key → blocks
 
     def put(self, key: int, count: int) -> None:
-        """Add the blocks of a key."""
+        """Set the blocks of a key, which is then the most recent; the tier may hold too many."""
         self.pop(key)
         self.blocks_by_key[key] = count
         self.used += count
 
     def pop(self, key: int) -> int:
-        """Remove the blocks of a key and return their number."""
+        """Remove a key and return the count of its blocks, 0 where it is absent."""
         count = self.blocks_by_key.pop(key, 0)
         self.used -= count
         return count
@@ -52,16 +52,16 @@ class BlockCache:
 
     @property
     def room(self) -> int:
-        """Number of blocks that can be taken, those of idle prefixes included."""
+        """Count of blocks that can be taken, those of idle prefixes and contexts included."""
         return self.blocks - self.used + self._idle_blocks - self.set_aside
 
     @property
     def occupied(self) -> int:
-        """Number of blocks of requests in the engine."""
+        """Count of blocks of requests in the engine."""
         return self.used - self._idle_blocks
 
     def take(self, count: int) -> bool:
-        """Take blocks, from idle prefixes where none are free, or return False where there are too few."""
+        """Take blocks, from idle prefixes and contexts where none are free; return whether there were enough."""
         if count > self.room:
             return False
         while count > self.blocks - self.used:
@@ -74,21 +74,21 @@ class BlockCache:
         return True
 
     def release(self, count: int) -> None:
-        """Give blocks of a request back."""
+        """Give ``count`` blocks of a request back."""
         self.used -= count
 
     def keep(self, key: int, count: int) -> None:
-        """End a request whose own blocks stay as the context of a session."""
+        """End a request whose ``count`` own blocks stay, idle, as the context of a session."""
         self.used -= self._forget(key)
         self._idle[key] = count
         self._idle_blocks += count
 
     def take_with_prefix(self, prefix: int, shared: int, count: int) -> CacheHit | None:
-        """Take ``count`` blocks of which the first ``shared`` are those of a prefix.
+        """Take ``count`` blocks of which the first ``shared`` are those of a prefix, and return what was reused.
 
         Returns:
             Blocks of the prefix that were there already, and all of its blocks that the request refers to; None, and
-            nothing changes, where there are too few.
+            nothing is taken, where there are too few.
         """
         if entry := self._prefixes_in_use.get(prefix):
             hit = min(shared, entry[0])
@@ -111,7 +111,10 @@ class BlockCache:
         return None
 
     def take_with_context(self, key: int, max_context: int, count: int, prefix: int, shared: int) -> CacheHit | None:
-        """Take ``count`` blocks, up to ``max_context`` of them a session's context behind the blocks of a prefix."""
+        """Take ``count`` blocks, up to ``max_context`` of them a context behind a prefix, and return what was reused.
+
+        None, and nothing is taken, where there are too few.
+        """
         blocks = self._forget(key)
         prefix_hit = (
             self.take_with_prefix(prefix, shared, count - blocks)
@@ -139,7 +142,7 @@ class BlockCache:
             self._idle_blocks += entry[0]
 
     def _forget(self, key: int) -> int:
-        """Remove an idle prefix or context and return its blocks, which are in use from now on."""
+        """Remove an idle prefix or context and return the count of its blocks, which are in use from now on."""
         blocks = self._idle.pop(key, 0)
         self._idle_blocks -= blocks
         return blocks
@@ -155,7 +158,7 @@ class BlockCache:
             self._lower(tier_index + 1, evicted_key, tier.pop(evicted_key))
 
     def _loaded(self, key: int) -> tuple[int, float]:
-        """Remove a prefix or context from its tier, and return its blocks and the seconds of their load."""
+        """Remove a prefix or context from its tier; return the count of its blocks and seconds of their load, or 0."""
         for tier in self.tiers:
             if blocks := tier.pop(key):
                 return blocks, blocks * tier.seconds

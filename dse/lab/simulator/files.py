@@ -34,7 +34,7 @@ _MAX_EVENTS = 20_000
 
 
 def format_of(path: Path) -> str:
-    """Return the ending of a results file, ``.nc`` or ``.csv``.
+    """Return the ending of a results file in lower case, ``.nc`` or ``.csv``.
 
     Raises:
         InputError: for another ending.
@@ -45,7 +45,7 @@ def format_of(path: Path) -> str:
 
 
 def write(simulation: Simulation, path: Path, attributes: dict[str, Any], force: bool = False) -> None:
-    """Write a value per request and column, in the order of arrival.
+    """Write a value per request and column as CSV or netCDF, in the order of arrival.
 
     Args:
         simulation: of any design.
@@ -65,6 +65,7 @@ def write(simulation: Simulation, path: Path, attributes: dict[str, Any], force:
 
 
 def _write_csv(path: Path, columns: dict[str, Floats]) -> None:
+    """Write columns, name → values [request], as CSV."""
     with path.open("w", encoding="utf-8", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(columns)
@@ -72,6 +73,7 @@ def _write_csv(path: Path, columns: dict[str, Floats]) -> None:
 
 
 def _write_netcdf(path: Path, columns: dict[str, Floats], attributes: dict[str, Any]) -> None:
+    """Write columns, name → values [request], as netCDF with units."""
     import netCDF4
 
     with netCDF4.Dataset(path, "w", format="NETCDF4") as file:

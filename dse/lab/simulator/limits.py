@@ -24,7 +24,7 @@ class SchedulerLimits(NamedTuple):
     chunk: int  # tokens of a step
     sequences: int  # admitted at the same time
     blocks: int  # of the cache
-    per_token: float  # share of a block that a token takes
+    per_token: float  # 1.0 where a token takes room; 0.0 where a sequence takes one block whatever its tokens
     fixed: float  # tokens that a sequence takes in addition to its own: a state
     reserved: float  # share of an answer whose blocks admission takes
     mixed: bool  # whether a step may both decode and compute prompts
@@ -36,7 +36,7 @@ class SchedulerLimits(NamedTuple):
     tiers: tuple[tuple[int, float], ...] = ()  # blocks of prefix caches beyond device memory, seconds to load a block
 
     def blocks_of(self, tokens: float) -> int:
-        """Return the blocks of a sequence of ``tokens``."""
+        """Return the count of blocks of a sequence of ``tokens``."""
         return math.ceil((self.fixed + self.per_token * tokens) / BLOCK)
 
 
@@ -55,10 +55,12 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
     """
     requests, serving, engine = design.workload.requests, design.mapping.serving, design.software.engine
     assert requests is not None and serving is not None and engine is not None, "complete the design before"
-    short = float(np.mean(request_list.prompt))
-    long = short + max(float(np.mean(request_list.answer)), 1.0)
+    short_tokens = float(np.mean(request_list.prompt))
+    long_tokens = short_tokens + max(float(np.mean(request_list.answer)), 1.0)
     with jax.enable_x64(True):
-        (room, low), (_, high) = ((map(float, cache_capacity(design, tokens))) for tokens in (short, long))
+        (room_bytes, short_bytes), (_, long_bytes) = (
+            (map(float, cache_capacity(design, tokens))) for tokens in (short_tokens, long_tokens)
+        )
     if (chunk := max(int(serving.chunk), 1)) < (min_chunk := float(limit_tokens_per_sequence(serving))):
         raise InputError(
             "mapping.serving.chunk",
@@ -66,13 +68,13 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
             f"{min_chunk:g} or more: a token of a sequence and its drafts",
             "a larger chunk, or fewer drafts",
         )
-    slope = (high - low) / (long - short)
-    grows_with_tokens = slope > 1e-6 * low / short
-    fixed = max(low / slope - short, 0.0) if grows_with_tokens else float(BLOCK)
+    bytes_per_token = (long_bytes - short_bytes) / (long_tokens - short_tokens)
+    grows_with_tokens = bytes_per_token > 1e-6 * short_bytes / short_tokens
+    fixed = max(short_bytes / bytes_per_token - short_tokens, 0.0) if grows_with_tokens else float(BLOCK)
     limits = SchedulerLimits(
         chunk=chunk,
         sequences=max(int(engine.most_sequences), 1),
-        blocks=int(room / (slope * BLOCK if grows_with_tokens else low)),
+        blocks=int(room_bytes / (bytes_per_token * BLOCK if grows_with_tokens else short_bytes)),
         per_token=float(grows_with_tokens),
         fixed=fixed,
         reserved=float(serving.reserved_answer) if serving.paged else 1.0,
@@ -85,9 +87,11 @@ def scheduler_limits(design: Design, request_list: RequestList) -> SchedulerLimi
     )
     tiers, storage = design.mapping.cache_tiers, design.system.host_tiers or HostTiers()
     if tiers is not None:
-        block = slope * BLOCK if grows_with_tokens else low
+        block_bytes = bytes_per_token * BLOCK if grows_with_tokens else short_bytes
         links = (tiers.host_cache, design.system.host.bandwidth), (tiers.disk_cache, storage.storage_read)
-        limits = limits._replace(tiers=tuple((int(size / block), block / float(rate)) for size, rate in links if size))
+        limits = limits._replace(
+            tiers=tuple((int(size / block_bytes), block_bytes / float(rate)) for size, rate in links if size)
+        )
     longest = int(np.max(request_list.prompt + request_list.answer))
     if limits.blocks_of(longest + limits.speed) > limits.blocks:
         max_tokens = max(int((limits.blocks * BLOCK - limits.fixed) / limits.per_token), 0) if grows_with_tokens else 0

@@ -50,12 +50,12 @@ class RequestList(NamedTuple):
         return int(self.arrival.size)
 
     def subset(self, chosen: NDArray[np.int64] | slice) -> RequestList:
-        """Return a part of the requests."""
+        """Return the requests at indices or in a slice."""
         arrival, *columns = self
         return RequestList(arrival[chosen], *(column[chosen] if column.size else column for column in columns))
 
     def following(self) -> tuple[dict[int, int], list[int]]:
-        """Return request → next turn of its session, and the requests that follow no other."""
+        """Return index of a request → that of the next turn of its session, and indices of those that follow none."""
         next_turn, last, first = dict[int, int](), dict[int, int](), list[int]()
         for i, (session, turn) in enumerate(zip(self.session.tolist(), self.turn.tolist(), strict=True)):
             if turn:
@@ -66,9 +66,9 @@ class RequestList(NamedTuple):
         return next_turn, first if self.turn.size else list(range(self.size))
 
     def contexts(self) -> list[int]:
-        """Return the cache keys of the requests' contexts, empty where no two requests share anything.
+        """Return the cache key of each request's context, below those of prefixes: of its session, or of it alone.
 
-        Below those of prefixes: that of the session, or of the request alone, which nobody asks for again.
+        Empty without sessions where there is at most one prefix: nobody asks for a context then.
         """
         sessions = self.session if self.session.size else np.full(self.size, -1)
         if sessions.max() < 0 and len(set(self.prefix.tolist()) - {-1}) < 2:
@@ -80,7 +80,7 @@ class RequestList(NamedTuple):
 def draw_requests(
     requests: Requests, count: int, seed: int, request_time: float = 0.0, reuse: Reuse | None = None
 ) -> RequestList:
-    """Draw ``count`` requests as a design states them.
+    """Return ``count`` requests drawn as a design states them, in the order of their arrivals.
 
     Times between arrivals have a gamma distribution (Poisson arrivals: shape 1), lengths a lognormal one by their mean
     and relative standard deviation, rounded to whole tokens. Both are scaled so that their mean is as stated. In a
@@ -121,7 +121,7 @@ def draw_requests(
 
 
 def _groups(random: np.random.Generator, reuse: Reuse, count: int) -> Integers:
-    """Draw indices of prefixes by Zipf's law."""
+    """Draw the index of a prefix ``count`` times by Zipf's law."""
     weights = np.arange(1.0, round(float(reuse.prefix_groups)) + 1.0) ** -float(reuse.prefix_skew)
     return random.choice(weights.size, count, p=weights / weights.sum())
 
@@ -152,7 +152,7 @@ def _sessions(random: np.random.Generator, requests: Requests, reuse: Reuse, bas
 
 
 def as_requests(request_list: RequestList, requests: Requests) -> Requests:
-    """Return ``requests`` with the mean rate, the lengths and the spreads of a trace.
+    """Return ``requests`` with the mean rate, the lengths and the spreads of a trace, and without a shared prefix.
 
     Requests that all arrive at once are offline.
 
@@ -178,7 +178,7 @@ def as_requests(request_list: RequestList, requests: Requests) -> Requests:
 
 
 def _gaps(random: np.random.Generator, variation: float, count: int) -> Floats:
-    """Draw times between arrivals with mean 1."""
+    """Draw times between arrivals with mean 1; ``variation``: squared relative standard deviation."""
     if variation <= 0.0:
         return np.ones(count)
     gaps = random.gamma(1.0 / variation, variation, count)
@@ -186,14 +186,14 @@ def _gaps(random: np.random.Generator, variation: float, count: int) -> Floats:
 
 
 def _lengths(random: np.random.Generator, mean: float, spread: float, count: int) -> Integers:
-    """Draw lognormal lengths with a given mean, rounded to whole tokens."""
+    """Draw lognormal lengths by mean and relative standard deviation ``spread``, in whole tokens, at least 1."""
     variance = math.log1p(spread * spread)
     factors = np.exp(random.normal(-0.5 * variance, math.sqrt(variance), count)) if spread else np.ones(count)
     return np.maximum(np.rint(mean / factors.mean() * factors), 1).astype(np.int64)
 
 
 def read(path: str | Path) -> RequestList:
-    """Read the requests of a trace, ordered by arrival.
+    """Return the requests of a trace, ordered by arrival.
 
     Args:
         path: CSV file with the columns ``COLUMNS``.
@@ -224,7 +224,7 @@ def read(path: str | Path) -> RequestList:
 
 
 def _ids(names: Sequence[Any]) -> list[int]:
-    """Return indices of names in the order of their first use, -1 for none."""
+    """Return the index of each name in the order of their first use, -1 for ""."""
     ids: dict[str, int] = {"": -1}
     return [ids.setdefault(name, len(ids) - 1) for name in names]
 
@@ -245,13 +245,13 @@ def _row(path: str, line_number: int, head: list[str], cells: list[str]) -> tupl
 
 
 def _number(where: str, cells: dict[str, str], name: str, minimum: float, maximum: float) -> float:
-    """Return the number of a cell within its limits."""
-    text, of_tokens = cells[name], name != "arrival_s"
+    """Return the number in a column of a line, or raise InputError where it is not within its limits."""
+    text, is_token_count = cells[name], name != "arrival_s"
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not minimum <= value <= maximum or (of_tokens and value != int(value)):
-        allowed = f"a {'whole ' * of_tokens}number from {minimum:g} to {maximum:g}"
+    if not minimum <= value <= maximum or (is_token_count and value != int(value)):
+        allowed = f"a {'whole ' * is_token_count}number from {minimum:g} to {maximum:g}"
         raise InputError(f"{where}: {name}", repr(text), allowed, "correct the cell, or leave the line out")
     return value

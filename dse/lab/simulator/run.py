@@ -37,7 +37,7 @@ class Simulation(NamedTuple):
     is_open: bool = False  # whether requests arrive whatever is served
 
     def column(self, name: str) -> Floats:
-        """Return a value of all requests: of a result or a request, ``rank``, or ``request_time``."""
+        """Return a value of all requests [request]: of a result or a request by name, ``rank``, or ``request_time``."""
         request_values = np.zeros(sum(map(len, self.request_indices)))
         if name == "request_time":
             return request_values + self.limits.request_time
@@ -50,7 +50,7 @@ class Simulation(NamedTuple):
 def simulate(
     design: Design, requests: RequestList | None = None, count: int = 10_000, seed: int = 0, keep: bool = False
 ) -> Simulation:
-    """Serve requests with ``design``.
+    """Serve requests with ``design`` and return them with their times.
 
     Args:
         design: with requests, serving options and engine (:func:`~dse.designs.records.with_serving_defaults`).
@@ -111,18 +111,19 @@ def simulate(
 
 
 def _in_flight_or_zero(n_in_flight: int | None) -> int:
+    """Return the count of requests in flight, 0 for None."""
     return n_in_flight or 0
 
 
 def _in_flight(requests: Requests, ranks: int) -> list[int | None]:
-    """Return the requests in flight of each rank that has any."""
+    """Return the count of requests in flight of each rank that has any."""
     total = max(round(float(requests.concurrency)), 1)
     per_rank, remainder = divmod(total, ranks)
     return [n for n in (per_rank + (rank < remainder) for rank in range(ranks)) if n]
 
 
 def _request_indices(requests: RequestList, ranks: int, seed: int, in_turn: bool) -> list[Integers]:
-    """Return the indices of the requests of each rank, in turn or by chance."""
+    """Return the indices of the requests of each rank that has any, dealt in turn or by chance."""
     order = np.arange(requests.size)
     rank = order % ranks if in_turn or ranks == 1 else np.random.default_rng([seed, 1]).integers(ranks, size=order.size)
     if requests.session.size:  # where the context of their last turn is
@@ -131,7 +132,7 @@ def _request_indices(requests: RequestList, ranks: int, seed: int, in_turn: bool
 
 
 def _in_steady_state(requests: RequestList, n_in_flight: int, seed: int) -> RequestList:
-    """Return requests whose first ones have been in flight before, with a uniform rest of their answers."""
+    """Return requests of which the first ones are in flight at time 0, with a uniform rest of their answers."""
     share, answer, arrival = (
         np.random.default_rng([seed, 2]).random(requests.size),
         requests.answer.copy(),
@@ -142,7 +143,7 @@ def _in_steady_state(requests: RequestList, n_in_flight: int, seed: int) -> Requ
 
 
 def _span(results: list[RankResult], n_in_flight: int) -> tuple[float, float]:
-    """Return the seconds between which arrivals count, of all ranks."""
+    """Return the seconds (start, end) between which arrivals count, of all ranks."""
     spans = []
     for result in results:
         count = result.requests.size
@@ -179,20 +180,24 @@ def run_together(ranks: Sequence[Scheduler], expert_share: float) -> list[RankRe
 
 
 def _next_work(rank: Scheduler) -> PlannedSteps | None:
-    """Return the next work of a rank, after preemptions."""
+    """Return the next planned steps of a rank, after preemptions, None where nothing is due."""
     while (work := rank.plan()) is not None and not work.steps:
         pass
     return work
 
 
 def _step(due: Sequence[tuple[Scheduler, PlannedSteps]], ranks: int, expert_share: float) -> None:
-    """Do the steps that all ranks with work do at once, up to the next event of any."""
+    """Apply the steps that all ranks with work do at once, up to the next event of any."""
     works = [work for _, work in due]
     count = min(work.steps for work in works)
     step_seconds = [work.seconds(count) for work in works]
-    decode = min(step_seconds) if any(work.pieces for work in works) else 0.0
+    decode_seconds = min(step_seconds) if any(work.pieces for work in works) else 0.0
     slowest, idle = max(step_seconds), ranks - len(step_seconds)
-    mean = (math.fsum(step_seconds) + idle * decode) / ranks if decode else math.fsum(step_seconds) / len(step_seconds)
+    mean = (
+        (math.fsum(step_seconds) + idle * decode_seconds) / ranks
+        if decode_seconds
+        else math.fsum(step_seconds) / len(step_seconds)
+    )
     seconds = (1.0 - expert_share) * slowest + expert_share * mean
     for rank, work in due:
         rank.apply(work, count, seconds)

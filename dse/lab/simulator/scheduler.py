@@ -65,7 +65,7 @@ class PlannedSteps(NamedTuple):
     pieces: list[tuple[int, int]]  # requests whose prompts are computed, with their tokens
 
     def seconds(self, count: int) -> float:
-        """Return the seconds of ``count`` steps."""
+        """Return the seconds of the first ``count`` steps."""
         return count * (self.first + 0.5 * self.slope * (count - 1))
 
 
@@ -145,7 +145,7 @@ class Scheduler:
         return self.ended == len(self.arrival)
 
     def plan(self) -> PlannedSteps | None:
-        """Return the next steps, none of them after a preemption, or None where nothing is due."""
+        """Return the next steps, of count 0 after a preemption, or None where nothing is due."""
         self._arrive()
         if not self.running and not self.waiting:
             return None
@@ -156,11 +156,11 @@ class Scheduler:
         return self._decode() if self.decoding else None
 
     def next_event(self) -> float:
-        """Return the seconds at which the next request or block of another tier comes, infinity for none."""
+        """Return the time in s at which the next request or block of another tier comes, infinity for none."""
         return min((heap[0][0] for heap in (self.loading_heap, self.arrival_heap) if heap), default=math.inf)
 
     def result(self) -> RankResult:
-        """Return the requests with their times, and sums."""
+        """Return the requests with their times in s, and sums over steps."""
         return RankResult(
             requests=self.requests._replace(arrival=np.array(self.arrival)),
             admitted=np.array(self.admitted),
@@ -190,7 +190,7 @@ class Scheduler:
             self.waiting.append(i)
 
     def _admit(self, i: int) -> bool:
-        """Give a waiting request its blocks; False where there are too few."""
+        """Give a waiting request its blocks and return whether there were enough; by its index."""
         progress, limits = self.progress[i], self.limits
         blocks = limits.blocks_of(progress.prompt + limits.reserved * progress.answer)
         shared_blocks = min(self.prefix_tokens[i], progress.prompt - 1) // BLOCK if self.prefix[i] >= 0 else 0
@@ -220,7 +220,7 @@ class Scheduler:
         return True
 
     def _remove(self, i: int, keep_context: bool = False) -> _Progress:
-        """Take a request out of the engine, with its blocks, which the cache may keep as its context."""
+        """Take a request out of the engine, with its blocks unless they stay as its context; return its progress."""
         progress = self.progress[i]
         del self.running[i]
         n_grown = 0
@@ -242,7 +242,7 @@ class Scheduler:
         self.token_offset -= progress.prompt - self.limits.speed * progress.start
 
     def _end_request(self, i: int) -> None:
-        """End a request, and send the one that follows it."""
+        """End a request, by its index, and send the one that follows it."""
         self._remove(i, keep_context=bool(self.keys))
         del self.progress[i]
         self.finish[i] = self.now
@@ -272,7 +272,7 @@ class Scheduler:
     # Steps
 
     def _pieces(self) -> list[tuple[int, int]]:
-        """Return the prompts of the next step with their tokens, and admit what fits."""
+        """Admit waiting requests that fit, and return (index of a request, tokens) of the prompts in the next step."""
         limits, pieces = self.limits, []
         budget = limits.chunk - int(self.decoding * limits.rows) * limits.mixed
         if limits.mixed:
@@ -303,7 +303,7 @@ class Scheduler:
         self.cache.set_aside = n_blocks
 
     def _prompts(self, pieces: list[tuple[int, int]]) -> PlannedSteps:
-        """Return one step with prompts."""
+        """Return one planned step with pieces of prompts."""
         prompt = sum(tokens for _, tokens in pieces)
         reach = sum(tokens * (self.progress[i].tokens_done + 0.5 * tokens) for i, tokens in pieces) / prompt
         sequences = self.decoding if self.limits.mixed else 0
@@ -312,7 +312,7 @@ class Scheduler:
         )
 
     def apply(self, work: PlannedSteps, count: int, seconds: float) -> None:
-        """Do ``count`` steps of planned work in ``seconds``."""
+        """Do ``count`` steps of planned work, in ``seconds`` for all of them."""
         self.steps_with_prompts += bool(work.pieces)
         self._advance(seconds, count, work.sequences, work.prompt)
         for i, tokens in work.pieces:
@@ -345,7 +345,7 @@ class Scheduler:
             np.add.at(self.blocks_by_step, progress.growth_steps - self.first_step, 1)
 
     def _decode(self) -> PlannedSteps:
-        """Return steps without prompts up to the next event, or preempt one request where there are no blocks."""
+        """Return steps without prompts up to the next event; where blocks lack, preempt a request and return none."""
         while self.progress.get(self.end_heap[0][1], _NO_REQUEST).epoch != self.end_heap[0][2]:
             heapq.heappop(self.end_heap)  # preempted since
         limits, count = self.limits, self.end_heap[0][0] - self.decode_step
@@ -363,18 +363,20 @@ class Scheduler:
                 self._preempt()
                 return PlannedSteps(0.0, 0.0, 0, 0, 0, [])
             count = available_steps
-        first = self.table.decode(self.decoding, context)
-        last = self.table.decode(self.decoding, context + (count - 1) * limits.speed) if count > 1 else first
-        slope = (last - first) / max(count - 1, 1)
+        first_seconds = self.table.decode(self.decoding, context)
+        last_seconds = (
+            self.table.decode(self.decoding, context + (count - 1) * limits.speed) if count > 1 else first_seconds
+        )
+        slope = (last_seconds - first_seconds) / max(count - 1, 1)
         event_times = [self.loading_heap[0][0]] if self.loading_heap else []
         if self.arrival_heap and not self.waiting and len(self.running) < limits.sequences:
             event_times.append(self.arrival_heap[0][0])
         if event_times:
-            count = min(count, _steps_until(min(event_times) - self.now, first, slope))
-        return PlannedSteps(first, slope, count, self.decoding, 0, [])
+            count = min(count, _steps_until(min(event_times) - self.now, first_seconds, slope))
+        return PlannedSteps(first_seconds, slope, count, self.decoding, 0, [])
 
     def _steps_with_blocks(self, count: int) -> int:
-        """Return the number of decode steps, at most ``count``, that the cache has blocks for."""
+        """Return the count of decode steps, at most ``count``, that the cache has blocks for."""
         index = self.decode_step - self.first_step
         cumulative_blocks = self.blocks_by_step[index : index + count].cumsum()
         return (
@@ -384,7 +386,7 @@ class Scheduler:
         )
 
     def _context(self) -> float:
-        """Return the mean cached tokens of decoding sequences."""
+        """Return the mean count of cached tokens of decoding sequences, 0 without any."""
         return self.token_offset / self.decoding + self.limits.speed * self.decode_step if self.decoding else 0.0
 
     def _advance(self, seconds: float, count: int, sequences: int, prompt: int) -> None:
@@ -424,7 +426,7 @@ _NO_REQUEST.epoch = -1
 
 
 def _steps_until(seconds: float, first: float, slope: float) -> int:
-    """Return the least steps, at least 1, that take ``seconds``: ``k (first + slope (k - 1) / 2)``.
+    """Return the least count of steps, at least 1, that take ``seconds``: ``k (first + slope (k - 1) / 2)``.
 
     >>> _steps_until(10.0, 1.0, 0.0), _steps_until(10.0, 1.0, 1.0), _steps_until(10.1, 1.0, 1.0)
     (10, 4, 5)

@@ -22,11 +22,13 @@ def latencies(simulation: Simulation) -> dict[str, Floats]:
     """
     arrival, first, finish = map(simulation.column, ("arrival", "first", "finish"))
     later_tokens = simulation.column("answer") - 1.0
-    token = np.divide(finish - first, later_tokens, out=np.full_like(first, np.nan), where=later_tokens > 0.0)
+    seconds_per_token = np.divide(
+        finish - first, later_tokens, out=np.full_like(first, np.nan), where=later_tokens > 0.0
+    )
     request_time = simulation.limits.request_time
     return {
         "time_to_first_token": first - arrival + request_time,
-        "time_per_output_token": token,
+        "time_per_output_token": seconds_per_token,
         "request_latency": finish - arrival + request_time,
     }
 
@@ -79,11 +81,11 @@ def statistics(simulation: Simulation) -> dict[str, Any]:
 
 
 def backlog(simulation: Simulation) -> dict[str, Any]:
-    """Return the rate of arrivals, and the requests that wait at the last arrival and at the median one."""
+    """Return name → figure: requests/s that arrive, and counts that wait at the median and the last arrival."""
     arrival, admitted = simulation.column("arrival"), simulation.column("admitted")
-    half, last = (float(np.quantile(arrival, share)) for share in (0.5, 1.0))
-    waiting = [int(np.sum((arrival <= time) & (admitted > time))) for time in (half, last)]
-    seconds = last - float(arrival.min())
+    median_arrival, last_arrival = (float(np.quantile(arrival, share)) for share in (0.5, 1.0))
+    waiting = [int(np.sum((arrival <= time) & (admitted > time))) for time in (median_arrival, last_arrival)]
+    seconds = last_arrival - float(arrival.min())
     rate = (arrival.size - 1.0) / seconds if seconds else math.inf
     return {"offered_requests_per_second": rate, "waiting_at_half": waiting[0], "waiting_at_end": waiting[1]}
 

@@ -29,11 +29,11 @@ class StepTable(NamedTuple):
     seconds: list[float]  # flat, the last axis fastest
 
     def decode(self, sequences: int, context: float) -> float:
-        """Return the seconds of a step without prompts."""
+        """Return the seconds of a step without prompts; ``context``: mean cached tokens per sequence."""
         return self.mixed(sequences, context, 0.0, 0.0)
 
     def knot(self, context: float) -> float:
-        """Return the next context at which the slope of the table changes."""
+        """Return the next context, in tokens, at which the slope of the table changes, infinity for none."""
         index = bisect_right(self.contexts, context)
         return self.contexts[index] if index < len(self.contexts) else float("inf")
 
@@ -67,7 +67,7 @@ class StepTable(NamedTuple):
 
 
 def _interval_index(axis: list[float], value: float) -> tuple[int, float]:
-    """Return the index of the interval of ``axis`` that holds ``value``, and the value's position in it."""
+    """Return the index of the interval of ``axis`` that holds ``value``, and the value's share of the way in it."""
     index = bisect_right(axis, value) - 1
     if index >= len(axis) - 1:
         return len(axis) - 1, 0.0
@@ -76,7 +76,7 @@ def _interval_index(axis: list[float], value: float) -> tuple[int, float]:
 
 
 def step_table(design: Design, most_sequences: int, most_prompt: int, longest: int) -> StepTable:
-    """Return the table of a design, from one call of the model.
+    """Return the seconds of an engine's steps with a design as a table, from one call of the model.
 
     Args:
         design: with requests, serving options and engine.
@@ -107,7 +107,7 @@ def _axis(largest: int, first: int) -> list[float]:
 
 
 def _step(design: Design, batch: Batch) -> tuple[Any, None]:
-    """Return the seconds of an engine step."""
+    """Return the seconds of an engine step, and None: no static part."""
     from dse.doors import step_time
 
     return step_time(design, batch), None
