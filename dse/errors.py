@@ -131,7 +131,7 @@ class InputError(ValueError):
         super().__init__(f"{self.where}: got {self.got}; allowed {self.allowed}; {self.fix}")
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:
-        """Return class and parts, from which another process makes the error again."""
+        """Return the class and its four arguments, from which another process makes the error again."""
         return type(self), (self.where, self.got, self.allowed, self.fix)
 
 
@@ -156,7 +156,7 @@ _LONGEST = 600
 
 
 def _printable(text: str) -> str:
-    """Return a text that fits a terminal, without unprintable characters and without the middle of a long text."""
+    """Return a text with unprintable characters escaped, and a count in place of the middle of a long text."""
     if len(text) > _LONGEST:
         left_out = len(text) - _LONGEST
         text = f"{text[: _LONGEST // 2]} … ({left_out:,} characters) … {text[-_LONGEST // 2 :]}"
@@ -168,7 +168,7 @@ LAYOUT = "\n\t\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008
 
 
 def visible(text: str, kept: str = "") -> str:
-    r"""Escape the characters of a text that do not print, so that a terminal obeys and hides none.
+    r"""Return a text with characters that do not print escaped, so that a terminal obeys and hides none.
 
     Control codes, marks of direction, lone surrogates and other characters that do not print are escaped as Python
     does.

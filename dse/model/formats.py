@@ -80,7 +80,7 @@ RECIPES = {
 
 
 def trait(precision: Scalar, attribute: Callable[[Recipe], float]) -> Scalar:
-    """Return an attribute of the recipe of a traced precision, as selects over that of bf16.
+    """Return an attribute of the recipe of a traced precision, that of bf16 for an unknown code.
 
     Args:
         precision: code of the recipe.
@@ -105,7 +105,7 @@ def cast_reads(precision: Scalar) -> Scalar:
 
 
 def transposed_casts(precision: Scalar) -> Scalar:
-    """Return 1 where a training step casts transposed operands apart (:func:`dse.model.work.operators.casts`)."""
+    """Return 1 where training casts transposed operands separately (:func:`dse.model.work.operators.casts`), else 0."""
     return trait(precision, lambda recipe: recipe.transposed_casts)
 
 

@@ -46,7 +46,7 @@ class Recomputed(NamedTuple):
         return plus(self.full, self.operators)
 
     def sends(self, dimension: Dimension) -> Scalar:
-        """Return the repeats of forward messages of ``dimension``.
+        """Return how often the backward repeats forward messages of ``dimension``.
 
         1 where the operators that need them are recomputed.
         """
@@ -156,7 +156,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(design: Design) -> Layout:
-    """Return the sizes per device and communicators of a design."""
+    """Return the sizes per device, layer and micro-batch, and the communicators of a design."""
     w, m, software = design.workload, design.mapping, design.software
     tokens = m.micro_batch * w.seq_len / m.cp
     heads = w.n_heads / m.tp
@@ -222,7 +222,7 @@ def lay_out_recompute(design: Design) -> Recomputed:
 
 
 def lay_out_context(design: Design, groups: Groups, kv_heads: Scalar) -> ContextLayout:
-    """Return the exchange of context parallelism under the mapping.
+    """Return the groups and key/value heads of the exchange of context parallelism.
 
     tp is innermost, then exchanges of heads, then rings.
     """
@@ -243,7 +243,7 @@ def lay_out_context(design: Design, groups: Groups, kv_heads: Scalar) -> Context
 
 
 def lay_out_partitions(design: Design, schedule: PipelineLayout) -> Partitions | None:
-    """Return the partitions of the replicas for ZeRO 3, each of neighbours that are tp apart."""
+    """Return the partitions of the replicas for ZeRO 3, of devices at distances of tp; None without ``sharding``."""
     m = design.mapping
     if m.sharding is None:
         return None
@@ -267,7 +267,7 @@ def lay_out_partitions(design: Design, schedule: PipelineLayout) -> Partitions |
 
 
 def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, schedule: PipelineLayout) -> ExpertLayout:
-    """Return the sizes and groups of experts, for ``tokens`` of a device.
+    """Return the sizes and groups of experts, for ``tokens`` of a device; those of no experts in a dense design.
 
     Placement over the devices of a stage: members of an expert, then ep, then replicas.
     """
@@ -299,7 +299,7 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, schedul
 
 
 def experts_in_pods(experts: ExpertLayout, design: Design) -> ExpertLayout:
-    """Return groups of experts with their share of scale-out bandwidth (:func:`with_pod_shares`).
+    """Return the layout of experts with shares of scale-out bandwidth (:func:`with_pod_shares`), as it is without pods.
 
     etp is assumed within pods.
     """

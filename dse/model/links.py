@@ -31,9 +31,9 @@ class TorusAxis(NamedTuple):
 
 
 def reach_in(system: System, tp: Scalar) -> Callable[..., Reach | None]:
-    """Return the function from the runs of a group to its share of a system's scale-up domain.
+    """Return the function from a group's runs, each (stride, size), to its shares of scale-up links.
 
-    Behind a switch that function returns None. ``tp`` is the innermost dimension of the mapping.
+    Behind a switch that function returns None.
 
     ``tp`` is the innermost dimension of the mapping.
     """
@@ -48,12 +48,12 @@ def reach_in(system: System, tp: Scalar) -> Callable[..., Reach | None]:
 
 
 def slice_size(system: System) -> Scalar:
-    """Return the devices of a slice: all devices in use, at most those of a domain."""
+    """Return the count of devices of a slice: all devices in use, at most those of a domain."""
     return jnp.minimum(system.n_devices, system.scale_up.domain)
 
 
 def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar, ...]:
-    """Return the strides along x, y and z of a torus of ``devices``, and their number.
+    """Return the strides in devices along x, y and z of a torus of ``devices``, and their number.
 
     Axes that are not stated are the largest powers of two up to the square root (two axes) or cube root of the
     remaining devices: 64 are 4 x 4 x 4, 192 are 4 x 4 x 12, 128 are 8 x 16. The innermost dimension decides the order:
@@ -88,7 +88,7 @@ def _side(devices: Scalar, exponent: Scalar) -> Scalar:
 
 
 def faults(system: System, tp: Scalar) -> list[Any]:
-    """Return conditions under which the links of the devices do not form a slice, an empty list behind a switch.
+    """Return a list with one value, true where the links do not form a slice; an empty list behind a switch.
 
     The axes of a torus divide the slice, and a device inside of each needs two links, one for an axis of two. A
     hypercube is a power of two devices with one link per dimension, a cube mesh up to eight with four links or more.
@@ -110,7 +110,7 @@ def faults(system: System, tp: Scalar) -> list[Any]:
 
 
 def _reach_by_topology(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
-    """Return the shares of a group under the traced topology of the links."""
+    """Return the shares of links of a group under the traced topology of the links."""
     shapes = {
         Topology.torus: _on_torus(links, edges, runs), Topology.hypercube: _on_hypercube(links, edges[-1], runs),
         Topology.cube_mesh: _on_cube_mesh(links, edges[-1], runs),
@@ -124,7 +124,10 @@ def _reach_by_topology(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run,
 
 
 def torus_axis(links: Links, low: Scalar, high: Scalar, runs: tuple[Run, ...]) -> TorusAxis:
-    """Return the members of a group on the axis of devices ``low`` apart and ``high`` devices long."""
+    """Return the members of a group on an axis, devices that share it, and directions of its rings.
+
+    Neighbours on the axis are ``low`` devices from each other, its ends ``high``.
+    """
     members: Scalar = 1.0
     for stride, size in runs:
         members = members * _clip(stride * size, low, high) / _clip(stride, low, high)
@@ -140,7 +143,7 @@ def _clip(value: Scalar, low: Scalar, high: Scalar) -> Scalar:
 
 
 def _to_others(size: Scalar) -> Scalar:
-    """Return the mean distance to the other members over that to all, the member at distance 0 included."""
+    """Return the mean distance to the ``size - 1`` other members over the mean with the distance 0 to itself."""
     return size / jnp.maximum(size - 1.0, 1.0)
 
 
@@ -192,7 +195,7 @@ def _on_cube_mesh(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
 
 
 def _members(devices: Scalar, runs: tuple[Run, ...]) -> Scalar:
-    """Return the members of a group within a slice of ``devices``."""
+    """Return the count of members of a group within a slice of ``devices``."""
     size: Scalar = 1.0
     for _, members in runs:
         size = size * members
@@ -213,7 +216,7 @@ def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
 
 
 def _in_package(package: Package, domain: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """Return the faster links of a package for a group within one package, else the plain share."""
+    """Return shares of ``package.speedup`` for a group within one package, else 1."""
     size: Scalar = 1.0
     for _, members in runs:
         size = size * members

@@ -46,7 +46,7 @@ class Memory(NamedTuple):
 
 
 def outside_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Scalar, Scalar]:
-    """Return the bytes on the host and on storage per device of the first stage.
+    """Return the bytes on the host, and those on storage, per device of the first stage.
 
     It has most micro-batches in flight.
 
@@ -61,7 +61,7 @@ def outside_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[
 
 
 def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Return the transient bytes of the backward of one layer.
+    """Return the transient bytes per device of the backward of one layer.
 
     These are recomputed activations and gradients of inner feed-forward tensors.
     """
@@ -75,7 +75,7 @@ def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) ->
 
 
 def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Return the bytes of buffers allocated for the whole step.
+    """Return the bytes per device of buffers allocated for the whole step.
 
     Sequence parallelism: a gathered input and its unreduced gradient, a cached 16-bit weight gradient per weight shape;
     ZeRO-2: the unreduced gradient, ZeRO-3: twice the gathered weights, of the unit that a stack moves: a layer, or a
@@ -97,7 +97,7 @@ def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) ->
 
 
 def _parameters_per_gather(design: Design, layer: Scalar) -> Scalar:
-    """Return the parameters per gather and scatter, of those of a ``layer``: all, or those of its largest matrix.
+    """Return the parameters per gather and scatter: all ``layer`` parameters of a layer, or its largest matrix.
 
     FSDP wraps layers (Zhao et al. 2023); XLA's partitioner gathers an operand where it is used (Xu et al. 2021, GSPMD).
     """
@@ -108,12 +108,12 @@ def _parameters_per_gather(design: Design, layer: Scalar) -> Scalar:
 
 
 def _separate_head_bytes(design: Design, layout: Layout) -> Scalar:
-    """Return the bytes per element of a head that is gathered separately, 0 where the outermost unit has it."""
+    """Return the bytes per parameter of a head that is gathered separately, 0 where the outermost unit has it."""
     return jnp.where(design.software.gathers_matrices > 0.0, layout.element.activation, 0.0)
 
 
 def matrix_shapes(design: Design, layout: Layout) -> Scalar:
-    """Return the parameters of the distinct matrices of a layer, one of several equal experts."""
+    """Return the count of parameters of a layer's distinct matrices per device, of equal experts only one."""
     w, tp, feed_forward = design.workload, design.mapping.tp, feed_forward_of(design.workload)
     with_experts = expert_layer_matrix_parameters(w, tp), feed_forward.expert(layout.experts.etp.size)
     return feed_forward.usual(layer_matrix_parameters(w, tp), lambda: plus(*with_experts))
@@ -140,7 +140,7 @@ class MemoryStage(NamedTuple):
 
 
 def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: MemoryStage) -> Memory:
-    """Return the peak memory of a stage by part, in the backward of the head or of a layer, whichever is larger."""
+    """Return the peak bytes per device of a stage by part, in the backward of the head or of a layer."""
     w, m, state = design.workload, design.mapping, work.state
     usual, end_state = usual_layer_parameters(w, m.tp), work.trained.of_model(state)
     layer = work.trained.trained_count(usual)
@@ -186,7 +186,7 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
 
 
 def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingWork, stage: MemoryStage) -> Memory:
-    """Return the memory of a stage with its routed experts and first dense layers."""
+    """Return ``memory`` of a stage plus its routed experts and first dense layers, bytes; as it is without experts."""
     experts, w, m = work.routed_state, design.workload, design.mapping
     if nothing(layout.experts.local):
         return memory
@@ -252,7 +252,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
 
 
 def memory_stages(design: Design, layout: Layout, work: TrainingWork) -> tuple[MemoryStage, MemoryStage, MemoryStage]:
-    """Return the contents of the first, the second and the last stage at their peaks."""
+    """Return the layers, parameters and bytes of the first, the second and the last stage at their peaks."""
     w, m, n, stages = design.workload, design.mapping, layout.n_micro_batches, layout.stages
     in_first, in_second, in_last = (pipeline.activations_in_flight(m, n, stage) for stage in (0.0, 1.0, m.pp - 1.0))
     in_flight, in_first_chunk = in_first.stage, in_first.first_chunk
@@ -299,7 +299,7 @@ def memory_stages(design: Design, layout: Layout, work: TrainingWork) -> tuple[M
 def folded_memory_stages(
     design: Design, layout: Layout, stages: tuple[MemoryStage, MemoryStage, MemoryStage]
 ) -> tuple[MemoryStage, MemoryStage, MemoryStage]:
-    """Return the first, second and last stage of a pipeline whose folded form has both ends on the first device.
+    """Return first, second and last stage, where a pipeline is folded with both ends on the first device.
 
     That device has embedding and head; the others hold at most as much as the second, twice that with two copies.
     """

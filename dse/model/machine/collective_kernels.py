@@ -69,7 +69,7 @@ def _exchange_time(size: Scalar, group: Group, system: System) -> Scalar:
 def _fastest(
     collective: Callable[[Scalar, Route, Scalar], Scalar], size: Scalar, group: Group, system: System
 ) -> Scalar:
-    """Return the time of a collective with the protocol that the library chooses, s.
+    """Return the time of a collective, s, with the protocol that the library chooses, which may not be the fastest.
 
     The library takes barriers for faster than they are: beyond ``flagged_bytes`` a step of a ring it uses no flags,
     though these might take less.
@@ -85,7 +85,7 @@ def _fastest(
 
 
 def protocols(system: System) -> tuple[System, System]:
-    """Return the system with the links under two NCCL protocols: flags in the data (LL), barriers (Simple).
+    """Return the system twice, under two NCCL protocols: flags in the data (LL), then barriers (Simple).
 
     Flags cost bandwidth and save barriers, so a step is shorter. Switch reductions need barriers. The third protocol
     (LL128) lies between them and is not distinguished by the data (NVIDIA/nccl, ``src/graph/tuning.cc``).
@@ -99,7 +99,7 @@ def protocols(system: System) -> tuple[System, System]:
 
 
 def direct_time(size: Scalar, members: Scalar, is_eager: Scalar, is_lean: Scalar, system: System) -> Scalar:
-    """Return the time of a framework's all-reduce, s: direct for small messages, the library's for large ones.
+    """Return the time of a framework's all-reduce, s: the shorter of direct loads and stores and the library's.
 
     In a graph the library uses registered buffers. Single launches are bound by the host.
 

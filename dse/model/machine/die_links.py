@@ -31,7 +31,7 @@ class DieLinks(NamedTuple):
 def die_links(accelerator: Accelerator) -> DieLinks | None:
     """Return the links between the dies of a generated accelerator, None for one with stated rates.
 
-    Those between its base dies where it has some. Measured rates of chips as sold include their links.
+    Those between its base dies where it has some.
 
     Measured rates of chips as sold include their links.
     """
@@ -57,7 +57,7 @@ def crossings(dies: Scalar) -> Scalar:
 
 
 def served_bytes(kind: OperatorKind, work: Work, dies: Scalar) -> Scalar:
-    """Return the bytes of a kernel that the last cache serves to the dies.
+    """Return the bytes of a kernel that the last cache serves to its ``dies``.
 
     Those of device memory; of a product of ``m x n`` whose output ``d`` dies share as a grid, the operands
     ``max(1, 2 sqrt(d m n) / (m + n))`` times, the minimum over all grids. Products of a batch are on separate dies.

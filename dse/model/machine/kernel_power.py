@@ -32,9 +32,9 @@ RETAINED_SHARE = 0.5
 
 
 def moved_energy(size: Scalar, distinct_bytes: Scalar, accelerator: Accelerator) -> tuple[Scalar, Scalar]:
-    """Return the energy of ``size`` bytes through the last cache, and of those that device memory serves, J.
+    """Return the energy of ``size`` bytes in the last cache, J, and in device memory for those that it misses.
 
-    ``distinct_bytes``: distinct bytes, of which the cache keeps its capacity.
+    ``distinct_bytes``: distinct bytes among them, of which the cache retains a share of its capacity.
     """
     power = accelerator.power
     missed_bytes = size - jnp.minimum(distinct_bytes, RETAINED_SHARE * accelerator.cache)
@@ -51,7 +51,7 @@ class KernelEnergy(NamedTuple):
 
 
 def demand_of(time: Callable[[Accelerator], Scalar], energy: KernelEnergy, accelerator: Accelerator) -> Demand:
-    """Return the demand of a kernel, whose core time is what a faster clock saves: ``-dt / d ln f``."""
+    """Return the demand (s, J) of a kernel of ``time`` s, whose core time a faster clock saves: ``-dt / d ln f``."""
     unit_ratio = jnp.ones((), jnp.result_type(float))
     kernel_time, slope = jax.jvp(lambda ratio: time(at_clock(accelerator, ratio)), (unit_ratio,), (unit_ratio,))
     core_time = jnp.clip(-slope, 0.0, kernel_time)

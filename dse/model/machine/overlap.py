@@ -8,7 +8,7 @@ from dse.types import Scalar
 
 
 def combine(compute: Scalar, memory: Scalar, blend: Scalar) -> Scalar:
-    """Return the roofline of two resources: ``max + kappa min``.
+    """Return the roofline time of two resources, s: ``max + kappa min`` with ``blend`` as kappa.
 
     ``kappa = 0`` is the perfect roofline, 1 no overlap; ``kappa = 2^(1/q) - 1`` equals the p-norm of order ``q`` at
     the ridge, at a fortieth of the cost of a power.
@@ -17,7 +17,7 @@ def combine(compute: Scalar, memory: Scalar, blend: Scalar) -> Scalar:
 
 
 def overlapped(first: Scalar, second: Scalar, blend: Scalar) -> Scalar:
-    """Return the time of two resources with full overlap except near the ridge: ``max + kappa min^2 / max``."""
+    """Return the time of two resources that overlap except near the ridge, s: ``max + blend min^2 / max``."""
     max_time, min_time = jnp.maximum(first, second), jnp.minimum(first, second)
     return max_time + blend * min_time * min_time / jnp.maximum(max_time, 1e-12)
 

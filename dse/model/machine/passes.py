@@ -45,7 +45,7 @@ class Passes(NamedTuple):
 
 
 def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar, recompute: Recomputed = NEVER) -> Passes:
-    """Return the time of the operators by pass.
+    """Return the total seconds of the operators by pass.
 
     Args:
         operators: of one micro-batch.

@@ -49,15 +49,13 @@ def clock_ratio(power: Power) -> Scalar:
 def leakage_power(volts: Scalar, power: Power) -> Scalar:
     """Return the static power of the cores in W at ``volts`` times the nominal voltage.
 
-    ``P_leak V exp(slope (V - 1))`` with the voltage over the nominal one.
-
-    ``V`` times an exponential current.
+    ``P_leak V exp(slope (V - 1))``: the voltage over the nominal one times an exponential current.
     """
     return power.leakage * volts * jnp.exp(power.leakage_slope * (volts - 1.0))
 
 
 def control_power(ratio: Scalar, volts: Scalar, power: Power) -> Scalar:
-    """Return the power of clock trees and control of busy cores in W.
+    """Return the power of clock trees and control of busy cores in W at relative clock and voltage.
 
     ``P_control V^2 f`` with voltage and clock over the nominal ones.
     """

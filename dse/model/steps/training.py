@@ -142,7 +142,7 @@ class PipelineWaits(NamedTuple):
 def pipeline_waits(
     design: Design, layout: Layout, interval: StageIntervals, run: LayerRun, hidden: Scalar
 ) -> PipelineWaits:
-    """Return bubble and exposed messages of a step.
+    """Return the bubble in s, count of exposed sends, and seconds of unpaired messages of a step.
 
     Args:
         design: at its clock.
@@ -170,7 +170,7 @@ def pass_time(run: LayerRun) -> pipeline.PassTime:
 
 
 def hidden_messages(design: Design, layout: Layout, run: LayerRun) -> Scalar:
-    """Return the seconds per layer and micro-batch of messages of experts hidden by paired passes.
+    """Return the seconds per layer and micro-batch of expert messages that paired passes hide, 0 without pairing.
 
     DualPipe runs the messages of a forward and of a backward in parallel with the compute of the other (DeepSeek-V3
     report 2024, figure 4), whose cores their kernels share.
@@ -189,7 +189,7 @@ def hidden_messages(design: Design, layout: Layout, run: LayerRun) -> Scalar:
 def stage_intervals(
     design: Design, layout: Layout, layer: LayerTime, end_times: tuple[Scalar, Scalar], forward: Scalar
 ) -> StageIntervals:
-    """Return the intervals between two micro-batches of the stages, s.
+    """Return the seconds between two micro-batches of the stages, and of the slowest one embedding, head and host.
 
     The host launches ahead of the device, so an interval is the longer of both per micro-batch; on a host-bound stage
     embedding and head hide in the wait.
@@ -241,7 +241,7 @@ def embedding_and_head_time(
 
 
 def optimizer_time(design: Design, layout: Layout, work: TrainingWork, rates: Rates) -> Scalar:
-    """Return the time of the Adam step, s: its memory traffic, and host work once per step.
+    """Return the time of the Adam step on the device, s: its memory traffic, and host work once per step.
 
     ``bytes / bandwidth + step_overhead``.
     """
@@ -277,7 +277,7 @@ class Stages(NamedTuple):
 
 
 def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> Stages:
-    """Return chunks and passes of a design, with messages of embedding and head in their forward or backward.
+    """Return layers and seconds of chunks and passes, with messages of embedding and head in forward or backward.
 
     Args:
         design: at its clock.

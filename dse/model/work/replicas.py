@@ -49,7 +49,7 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar, trained_of
 
 
 def _sharers(layout: Layout, scope: Scope) -> tuple[Group, Group]:
-    """Return the devices that share the state of the weights of a scope, and devices with the same share of it."""
+    """Return the group that shares the state of the weights of a scope, and the group with the same share of it."""
     if scope is Scope.weights:
         return layout.groups.dp, layout.groups.copies
     return layout.experts.replicas, layout.experts.copies
@@ -60,7 +60,7 @@ _PREFIX = {Scope.weights: "", Scope.expert_weights: "expert_"}
 
 
 def copies_message(design: Design, layout: Layout, parameters: Scalar, scope: Scope) -> Message:
-    """Return the all-reduce of a share of the gradients over the copies of the state."""
+    """Return the message that all-reduces a share of the gradients over the copies of the state, once a step."""
     shards, copies = _sharers(layout, scope)
     gradients = parameters * design.software.gradient_message_bytes
     return Message(
@@ -144,7 +144,7 @@ def expert_state_messages(
 def partitioned_messages(
     messages: list[Message], design: Design, layout: Layout, trained_parameters: Scalar
 ) -> list[Message]:
-    """Return the messages of ZeRO 3 with weights and gradients split over parts of the replicas.
+    """Return the messages with weights and gradients of ZeRO 3 split over parts of the replicas, two messages added.
 
     The optimiser is split over all replicas.
 
