@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 def choose(code: Scalar, by_code: Mapping[Code, Scalar]) -> Scalar:
     """Return the value of ``by_code`` (code → value) at a traced integer code, 0 for an unknown one."""
-    result: Scalar = 0.0
+    chosen_value: Scalar = 0.0
     for key, value in by_code.items():
-        result = jnp.where(code == float(key), value, result)
-    return result
+        chosen_value = jnp.where(code == float(key), value, chosen_value)
+    return chosen_value
 
 
 def nothing(value: Scalar) -> bool:
@@ -88,8 +88,8 @@ def divides(part: Scalar, dividend: Scalar, extra: int = 0) -> jax.Array:
     where a remainder does not.
     """
     middle = dividend + 0.5 * extra if extra else dividend
-    nearest = part * jnp.round(middle / part)
-    return abs(nearest - middle) <= 0.5 * extra if extra else nearest == dividend
+    nearest_multiple = part * jnp.round(middle / part)
+    return abs(nearest_multiple - middle) <= 0.5 * extra if extra else nearest_multiple == dividend
 
 
 def even_part(number: Scalar) -> Scalar:

@@ -73,15 +73,15 @@ class Rule(NamedTuple):
 
     def is_satisfied(self, values: Mapping[str, Any], divides: Divides) -> Any:
         """Return true where the rule holds for ``values``, degrees and sizes by field."""
-        part = functools.reduce(operator.mul, (values[name] for name in self.degrees))
+        degree_product = functools.reduce(operator.mul, (values[name] for name in self.degrees))
         dividend = values[self.dividend]
-        is_satisfied = divides(part, dividend, self.extra)
+        is_satisfied = divides(degree_product, dividend, self.extra)
         if self.multiple:
-            is_satisfied = is_satisfied | divides(dividend, part, 0)
+            is_satisfied = is_satisfied | divides(dividend, degree_product, 0)
         if values.get(self.unless) is not None:
-            is_satisfied = is_satisfied | ((values[self.unless] > 0.0) & (part <= dividend + self.extra))
+            is_satisfied = is_satisfied | ((values[self.unless] > 0.0) & (degree_product <= dividend + self.extra))
         if self.least > 1.0:
-            is_satisfied = is_satisfied & (part >= self.least)
+            is_satisfied = is_satisfied & (degree_product >= self.least)
         return is_satisfied if self.above is None else is_satisfied | (values[self.above[0]] <= self.above[1])
 
 

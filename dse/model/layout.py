@@ -252,18 +252,19 @@ def lay_out_partitions(design: Design, schedule: PipelineLayout) -> Partitions |
     zero_3, reach = zero_stage(m, design.software) >= 3.0, links.reach_in(design.system, m.tp)
     pods = design.system.scale_out.pods
 
-    def row(size: Scalar, stride: Scalar) -> Group:
+    def group_at_stride(size: Scalar, stride: Scalar) -> Group:
         group = in_a_row(size, stride, domain, reach)
         if pods is None:
             return group
         return group._replace(share=ring_share(pods, stage_domain(m, pods.size), 1.0, stride, stride * size))
 
-    def part(most: Scalar) -> tuple[Group, Group]:
+    def partition_groups(most: Scalar) -> tuple[Group, Group]:
         size = jnp.where(zero_3, min_prefer_first(most, replicas), replicas)
-        return row(size, m.tp), row(replicas / size, m.tp * size)
+        return group_at_stride(size, m.tp), group_at_stride(replicas / size, m.tp * size)
 
-    weights, gradients = part(m.sharding.weights_over), part(m.sharding.gradients_over)
-    return Partitions(weights[0], gradients[0], weights[1], gradients[1])
+    weights, weights_across = partition_groups(m.sharding.weights_over)
+    gradients, gradients_across = partition_groups(m.sharding.gradients_over)
+    return Partitions(weights, gradients, weights_across, gradients_across)
 
 
 def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, schedule: PipelineLayout) -> ExpertLayout:

@@ -69,19 +69,19 @@ def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar,
         Devices between neighbours along x, y and z, and the devices of the slice.
     """
     three = links.per_device > 4.0
-    first = _side(devices, jnp.where(three, 1.0 / 3.0, 0.5))
-    second = jnp.where(three, _side(devices / first, 0.5), devices / first)
+    first = _axis_length(devices, jnp.where(three, 1.0 / 3.0, 0.5))
+    second = jnp.where(three, _axis_length(devices / first, 0.5), devices / first)
     third = devices / (first * second)
     fits = divides(links.wrap, tp) & divides(tp * links.wrap * links.wrap, devices) & (tp <= third)
     of_three = jnp.where(fits, tp, first)
     of_two = jnp.where((tp > first) & (tp <= second), second, first)
     x = jnp.where(links.x > 0.0, links.x, jnp.where(three, of_three, of_two))
     remaining = jnp.maximum(devices / x, 1.0)  # an x beyond the slice is a fault, and leaves finite numbers
-    y = jnp.where(links.y > 0.0, links.y, jnp.where(three, _side(remaining, 0.5), remaining))
+    y = jnp.where(links.y > 0.0, links.y, jnp.where(three, _axis_length(remaining, 0.5), remaining))
     return 1.0, x, x * y, devices
 
 
-def _side(devices: Scalar, exponent: Scalar) -> Scalar:
+def _axis_length(devices: Scalar, exponent: Scalar) -> Scalar:
     """Return the largest power of two that divides ``devices``, up to ``devices**exponent``."""
     root = devices**exponent * (1.0 + 1e-5)  # may be rounded to just below a power of two
     return jnp.minimum(power_of_two(root), even_part(devices))
@@ -111,14 +111,14 @@ def faults(system: System, tp: Scalar) -> list[Any]:
 
 def _reach_by_topology(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
     """Return the shares of links of a group under the traced topology of the links."""
-    shapes = {
+    reach_by_topology = {
         Topology.torus: _on_torus(links, edges, runs), Topology.hypercube: _on_hypercube(links, edges[-1], runs),
         Topology.cube_mesh: _on_cube_mesh(links, edges[-1], runs),
     }  # fmt: skip
     return Reach(
         *(
-            choose(links.topology, dict(zip(shapes, shares, strict=True)))
-            for shares in zip(*shapes.values(), strict=True)
+            choose(links.topology, dict(zip(reach_by_topology, shares, strict=True)))
+            for shares in zip(*reach_by_topology.values(), strict=True)
         )
     )
 
@@ -185,7 +185,7 @@ def _on_cube_mesh(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
     Half of the links and one more lead into the quad. Between them, of five to seven, rings have the links of a quad.
     In an all-to-all of a quad each pair has one link; of eight, three of seven peers are two links away.
     """
-    size = _members(devices, runs)
+    size = _member_count(devices, runs)
     link_share, other_members = 1.0 / links.per_device, jnp.maximum(size - 1.0, 1.0)
     quad_links = jnp.where(size > 3.0, 0.5 * links.per_device + 1.0, other_members)
     ring = link_share * jnp.where(size > 7.0, links.per_device, quad_links)
@@ -194,7 +194,7 @@ def _on_cube_mesh(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
     return Reach(ring, jnp.minimum(exchange, ring), link_share, other_members, hops)
 
 
-def _members(devices: Scalar, runs: tuple[Run, ...]) -> Scalar:
+def _member_count(devices: Scalar, runs: tuple[Run, ...]) -> Scalar:
     """Return the count of members of a group within a slice of ``devices``."""
     size: Scalar = 1.0
     for _, members in runs:
@@ -207,7 +207,7 @@ def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
 
     Half of its bytes cross each in an all-to-all.
     """
-    size = _members(devices, runs)
+    size = _member_count(devices, runs)
     dimensions = jnp.log2(jnp.maximum(size, 1.0))
     link_share = 1.0 / links.per_device
     ring = link_share * jnp.minimum(jnp.maximum(dimensions, 1.0), links.per_device)

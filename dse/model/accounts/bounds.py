@@ -85,10 +85,10 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
     """
     rates, software, trained = step_rates(design), design.software, design.workload.backward
     small_kernel_time = plus(small_kernels(design, layout), routing_time(design, layout))
-    forward, backward = zip(*(_passes(operator, rates) for operator in work.layer), strict=True)
+    forward, backward = zip(*(_pass_bounds(operator, rates) for operator in work.layer), strict=True)
     messages = send_all(work.messages, software, design.system)
     message_time = scope_time(messages, Scope.embedding) + scope_time(messages, Scope.head)
-    end_passes = [_passes(operator, rates) for operator in (*work.embedding, *work.head)]
+    end_passes = [_pass_bounds(operator, rates) for operator in (*work.embedding, *work.head)]
     update_overhead = trained * software.step_overhead
     return sum_records(
         [
@@ -119,7 +119,7 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
     )
 
 
-def _passes(operator: Operator, rates: Rates) -> tuple[BoundBy, BoundBy]:
+def _pass_bounds(operator: Operator, rates: Rates) -> tuple[BoundBy, BoundBy]:
     """Return the seconds of an operator's forward and of its backward by bound."""
     forward, *gradients = operator_times(operator, rates)
     return (

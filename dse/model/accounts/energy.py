@@ -151,15 +151,15 @@ def overhead_energy(system: System, cores: Scalar, memory: Scalar, facility_ener
     return OverheadEnergy(cryogenics, (system.pue - 1.0) * (facility_energy + cryogenics))
 
 
-def system_power(board: Scalar, devices: Scalar, system: System) -> Scalar:
-    """Return the power of ``devices`` at ``board`` W each, with hosts and facility, W.
+def system_power(board_power: Scalar, devices: Scalar, system: System) -> Scalar:
+    """Return the power of ``devices`` at ``board_power`` W each, with hosts and facility, W.
 
     Args:
-        board: power of a device, W.
+        board_power: power of a device, W.
         devices: their number.
         system: with its hosts and facility.
     """
-    return devices * (board + system.host_power) * system.pue
+    return devices * (board_power + system.host_power) * system.pue
 
 
 def powers(design: Design, layout: Layout, energy: StepEnergy, step_time: Scalar) -> dict[str, Scalar]:

@@ -84,14 +84,17 @@ def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     m, w = design.mapping, design.workload
     act = layout.element.activation
     gathered = jnp.where((layout.split > 0.0) & (m.tp > 1.0), 2.0 * act * layout.tokens * w.hidden, 0.0)
-    at_once = _parameters_per_gather(design, usual_layer_parameters(w, m.tp))
-    layer, changing = act * plus(at_once, work.trained.adapter_parameters), act * work.trained.trained_count(at_once)
-    cached = w.backward * design.software.gradient_cache * act * matrix_shapes(design, layout)
+    parameters_per_gather = _parameters_per_gather(design, usual_layer_parameters(w, m.tp))
+    layer, changing = (
+        act * plus(parameters_per_gather, work.trained.adapter_parameters),
+        act * work.trained.trained_count(parameters_per_gather),
+    )
+    cached = w.backward * design.software.gradient_cache * act * distinct_matrix_parameters(design, layout)
     cached = times(work.trained.trains_model, cached)
     unreduced = _where_split(layout, 2.0, w.backward * changing)
     buffers = plus(gathered, cached, unreduced) + _where_split(layout, 3.0, 2.0 * layer)
-    at_once = 1.0 / jnp.where(design.software.gathers_matrices > 0.0, 2.0 + w.gated, 1.0)
-    routed, replicas = times(act * at_once, layer_expert_parameters(design, layout)), layout.experts.replicas
+    gathered_share = 1.0 / jnp.where(design.software.gathers_matrices > 0.0, 2.0 + w.gated, 1.0)
+    routed, replicas = times(act * gathered_share, layer_expert_parameters(design, layout)), layout.experts.replicas
     unreduced = times(work.trained.trains_model, _where_split(layout, 2.0, times(w.backward, routed), replicas))
     return plus(buffers, unreduced, _where_split(layout, 3.0, times(2.0, routed), replicas))
 
@@ -112,7 +115,7 @@ def _separate_head_bytes(design: Design, layout: Layout) -> Scalar:
     return jnp.where(design.software.gathers_matrices > 0.0, layout.element.activation, 0.0)
 
 
-def matrix_shapes(design: Design, layout: Layout) -> Scalar:
+def distinct_matrix_parameters(design: Design, layout: Layout) -> Scalar:
     """Return the count of parameters of a layer's distinct matrices per device, of equal experts only one."""
     w, tp, feed_forward = design.workload, design.mapping.tp, feed_forward_of(design.workload)
     with_experts = expert_layer_matrix_parameters(w, tp), feed_forward.expert(layout.experts.etp.size)
@@ -288,9 +291,12 @@ def memory_stages(design: Design, layout: Layout, work: TrainingWork) -> tuple[M
     )
     second = MemoryStage(stages.fullest, in_second.stage * stages.fullest, **single_stage)
     if not nothing(layout.pipeline.folded):
-        waiting = (pipeline.deferred_micro_batches(m, n, stage) for stage in (jnp.maximum(m.pp - 2.0, 0.0), m.pp - 1.0))
+        deferred_micro_batches = (
+            pipeline.deferred_micro_batches(m, n, stage) for stage in (jnp.maximum(m.pp - 2.0, 0.0), m.pp - 1.0)
+        )
         second, output = (
-            s._replace(deferred_layers=k * s.layers) for s, k in zip((second, output), waiting, strict=True)
+            s._replace(deferred_layers=k * s.layers)
+            for s, k in zip((second, output), deferred_micro_batches, strict=True)
         )
         first, second, output = folded_memory_stages(design, layout, (first, second, output))
     return first, second, output
@@ -322,8 +328,8 @@ def folded_memory_stages(
         deferred_layers=pipeline.deferred_micro_batches(m, n, 0.0) * first.layers,
     )
     inmost = jnp.where(copies > 1.0, 0.5 * m.pp - 1.0, m.pp - 1.0)  # the middle for two copies, else the fold
-    waiting = pipeline.deferred_micro_batches(m, n, inmost) * second.layers
-    middle = second._replace(layers=copies * second.layers, deferred_layers=waiting)
+    deferred_layers = pipeline.deferred_micro_batches(m, n, inmost) * second.layers
+    middle = second._replace(layers=copies * second.layers, deferred_layers=deferred_layers)
 
     def where_folded(yes: MemoryStage, no: MemoryStage) -> MemoryStage:
         return MemoryStage(*(jnp.where(is_folded > 0.0, a, b) for a, b in zip(yes, no, strict=True)))

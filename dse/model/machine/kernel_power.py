@@ -63,11 +63,15 @@ def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
     """Return the demand of a GEMM with its quantisation, without energy for empty parts of tiles."""
     work, kernels = gemm.work, accelerator.kernels
     cache, memory = moved_energy(work.bytes + gemm.narrow * gemm.quantized_bytes, work.bytes, accelerator)
-    row_tiles, column_tiles = just_below_reciprocal(kernels.tile_rows), just_below_reciprocal(kernels.tile_columns)
+    tiles_per_row, tiles_per_column = (
+        just_below_reciprocal(kernels.tile_rows),
+        just_below_reciprocal(kernels.tile_columns),
+    )
     energy = KernelEnergy(
         core_energy=flop_energy(gemm.precision, accelerator.power) * work.flops + cache,
         other_energy=memory,
-        tiles=ceiling(work.rows * 2.0 * row_tiles) * ceiling(work.columns * 2.0 * column_tiles),  # quarter tiles
+        tiles=ceiling(work.rows * 2.0 * tiles_per_row)
+        * ceiling(work.columns * 2.0 * tiles_per_column),  # quarter tiles
         idle=required(kernels.fine, "kernels.fine").gemm_floor,
     )
     return demand_of(lambda device: device_time(gemm, device), energy, accelerator)

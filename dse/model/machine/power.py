@@ -64,7 +64,7 @@ def control_power(ratio: Scalar, volts: Scalar, power: Power) -> Scalar:
 
 def flop_energy(precision: Scalar, power: Power) -> Scalar:
     """Return the energy of a matrix FLOP at ``precision`` in J, at the nominal voltage."""
-    by_rate: dict[str, Scalar] = {
+    energy_over_bf16_by_rate: dict[str, Scalar] = {
         "fp32": power.four_byte_energy,
         "tf32": power.tf32_energy,
         "bf16": 1.0,
@@ -74,8 +74,10 @@ def flop_energy(precision: Scalar, power: Power) -> Scalar:
         "fp4": power.half_byte_energy,
         "int4": power.half_byte_energy,
     }
-    relative = choose(precision, {code: by_rate[recipe.rate] for code, recipe in RECIPES.items()})
-    return power.matrix_energy * relative
+    energy_over_bf16 = choose(
+        precision, {code: energy_over_bf16_by_rate[recipe.rate] for code, recipe in RECIPES.items()}
+    )
+    return power.matrix_energy * energy_over_bf16
 
 
 def power_limit(power: Power) -> Scalar:

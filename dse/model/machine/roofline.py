@@ -61,7 +61,7 @@ SMOOTH: Steps = ((0.0, 1.0),)
 
 def step_efficiency(size: Scalar, steps: Steps) -> Scalar:
     """Return the share of the peak at ``size``: that of the largest step up to ``size``, without interpolation."""
-    share = steps[0][1]
+    _, share = steps[0]
     for min_size, efficiency in steps[1:]:
         share = jnp.where(size >= min_size, efficiency, share)
     return share

@@ -214,9 +214,9 @@ def clocked(chip: Chip) -> OperatingPoint:
     law = Power(threshold=node.threshold, lowest_voltage=chip.boost_voltage, leakage=0.0, control=0.0, uncore=0.0)
     demand = Demand(core_time=1.0, other_time=0.0, core_energy=watts, other_energy=0.0)
     max_clock_ratio = node.highest_clock / jnp.maximum(node.clock, 1.0)
-    highest = min_prefer_first(max_clock_ratio, _ratio(jnp.asarray(node.highest_voltage), node.threshold))
+    highest = min_prefer_first(max_clock_ratio, _clock_over_nominal(jnp.asarray(node.highest_voltage), node.threshold))
     ratio = clock_under_limit(demand, chip.core_power * shared_power(chip), highest, law)
-    slowest = min_prefer_first(_ratio(chip.boost_voltage, node.threshold), highest)
+    slowest = min_prefer_first(_clock_over_nominal(chip.boost_voltage, node.threshold), highest)
     powered_share = min_prefer_first(1.0, ratio / jnp.maximum(slowest, 1e-6))
     clock_ratio = max_prefer_first(ratio, slowest)
     return OperatingPoint(
@@ -227,7 +227,7 @@ def clocked(chip: Chip) -> OperatingPoint:
     )
 
 
-def _ratio(volts: Scalar, threshold: Scalar) -> Scalar:
+def _clock_over_nominal(volts: Scalar, threshold: Scalar) -> Scalar:
     """Return the clock over the nominal one, at ``volts`` and ``threshold`` over the nominal voltage."""
     overdrive = jnp.maximum(volts - threshold, 0.0)
     return overdrive * overdrive / (jnp.maximum(volts, _LOWEST_VOLTAGE) * (1.0 - threshold) * (1.0 - threshold))
@@ -243,12 +243,12 @@ def generate(accelerator: Accelerator) -> Accelerator:
     rate = cores.fed * cores.clock
     return dataclasses.replace(
         accelerator,
-        matrix_rate=_matrix_rate(chip, matrix * rate, vector * rate),
+        matrix_rate=_rates_by_precision(chip, matrix * rate, vector * rate),
         vector_rate=jnp.maximum(vector * rate, 1.0),
         cores=jnp.maximum(cores.devices / jnp.maximum(chip.core_devices, 1.0), 1.0),
         cache=jnp.maximum(cache(chip), 1.0),
         memory=memory_tier(chip),
-        power=_power(accelerator.power, chip, cores),
+        power=_generated_power(accelerator.power, chip, cores),
     )
 
 
@@ -266,7 +266,7 @@ def generated(design: Design) -> Design:
     return dataclasses.replace(design, system=generated_system)
 
 
-def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
+def _rates_by_precision(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
     """Return the FLOP/s by precision from those of the matrix units in 16 bits, fp32 from the vector units."""
     return MatrixRate(
         fp32=vector,
@@ -280,7 +280,7 @@ def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
     )
 
 
-def _power(power: Power, chip: Chip, cores: OperatingPoint) -> Power:
+def _generated_power(power: Power, chip: Chip, cores: OperatingPoint) -> Power:
     """Return ``power`` with energies, clocks, leakage and TDP of a generated chip, at the clock of ``cores``."""
     node, square = chip.node, cores.volts * cores.volts
     device_energy = device_switching_energy(chip) * square

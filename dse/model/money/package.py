@@ -76,7 +76,7 @@ def package(packaging: Assembly, fab: Fab, chip_first: Scalar, dies: PackagedDie
     attach = jnp.where(has_carrier, fab.attach_yield, 1.0)
     area = jnp.where(has_carrier, carrier_area, dies.area)
     substrate_area = fab.substrate_scale * area
-    layers = jnp.where(has_carrier, 1.0, _layers(dies.chiplets, substrate_area, fab))
+    layers = jnp.where(has_carrier, 1.0, _layer_ratio(dies.chiplets, substrate_area, fab))
     substrate = fab.substrate_price * substrate_area * layers
 
     is_chip_first = has_carrier & (chip_first > 0.0)  # chip-first: no bonds
@@ -97,7 +97,7 @@ def package(packaging: Assembly, fab: Fab, chip_first: Scalar, dies: PackagedDie
     )
 
 
-def _layers(chiplets: Scalar, substrate_area: Scalar, fab: Fab) -> Scalar:
+def _layer_ratio(chiplets: Scalar, substrate_area: Scalar, fab: Fab) -> Scalar:
     """Return the ratio of substrate layers to those for one die, linear between one die and two."""
     several = jnp.where(
         substrate_area > _LARGE_AREA,

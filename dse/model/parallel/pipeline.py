@@ -29,8 +29,8 @@ def slowest_extra(stages: PipelineStages, pp: Scalar) -> Scalar:
 
     0 where both ends are lighter; that of both ends for a single stage.
     """
-    end_time = jnp.maximum(jnp.maximum(stages.first, stages.last), 0.0)
-    return jnp.where(pp > 1.0, end_time, stages.first + stages.last)
+    slowest_end = jnp.maximum(jnp.maximum(stages.first, stages.last), 0.0)
+    return jnp.where(pp > 1.0, slowest_end, stages.first + stages.last)
 
 
 def bubble_time(stages: PipelineStages, pp: Scalar, virtual_stages: Scalar) -> Scalar:

@@ -106,10 +106,9 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
     layer = layer._replace(expert_parallel=plus(layer.expert_parallel, times(-1.0, hidden)))
     if not nothing(layout.experts.first):  # first dense layers of a mixture
         first = first_layer(design, layout, work, rates, messages).time.total
-        end_times = (
-            end_times[0] + jnp.where(m.pp > 1.0, layout.experts.first, 0.0) * (first - layer.total),
-            end_times[1],
-        )
+        first_end, last_end = end_times
+        first_end = first_end + jnp.where(m.pp > 1.0, layout.experts.first, 0.0) * (first - layer.total)
+        end_times = first_end, last_end
     interval = stage_intervals(design, layout, layer, end_times, run.passes.forward)
     waits = pipeline_waits(design, layout, interval, run, hidden)
     windows = Windows(layers * run.forward, layers * run.backward, interval.host + layers * layer.offload)
@@ -200,12 +199,13 @@ def stage_intervals(
     interval, wait = jnp.maximum(device, launches), launches - device
     # Embedding and head have about the launches of a layer each, without recompute. A single stage has both.
     end_launches = (1.0 + design.workload.backward) * design.software.host_time * layout.has_vocabulary
-    launches_of = (end_launches, end_launches)
-    end_times, launches_of = (pipeline.end_values(*layout.pipeline, *pair) for pair in (end_times, launches_of))
-    first = jnp.where(is_pipelined, end_times[0], sum(end_times)) - first_lacks * layer.total
-    first_launches = jnp.where(is_pipelined, launches_of[0], 2.0 * end_launches) - first_lacks * launch
-    last = jnp.where(is_pipelined, end_times[1], 0.0) - last_lacks * layer.total
-    last_launches = jnp.where(is_pipelined, launches_of[1], 0.0) - last_lacks * launch
+    end_times = pipeline.end_values(*layout.pipeline, *end_times)
+    (first_time, last_time), both_times = end_times, sum(end_times)
+    launches_of_first, launches_of_last = pipeline.end_values(*layout.pipeline, end_launches, end_launches)
+    first = jnp.where(is_pipelined, first_time, both_times) - first_lacks * layer.total
+    first_launches = jnp.where(is_pipelined, launches_of_first, 2.0 * end_launches) - first_lacks * launch
+    last = jnp.where(is_pipelined, last_time, 0.0) - last_lacks * layer.total
+    last_launches = jnp.where(is_pipelined, launches_of_last, 0.0) - last_lacks * launch
     stages = pipeline.PipelineStages(
         middle=interval,
         first=_interval_increase(wait, first, first_launches),
@@ -247,7 +247,8 @@ def optimizer_time(design: Design, layout: Layout, work: TrainingWork, rates: Ra
     """
     trained_parameters = work.trained.trained_count(work.parameters, layout.layers)
     traffic = moved_bytes(update_runs(design, layout, work.trained, trained_parameters, work.routed))
-    traffic = times(offload.device_state_shares(design.mapping)[1], traffic)  # without the host's share
+    _, optimizer_share = offload.device_state_shares(design.mapping)
+    traffic = times(optimizer_share, traffic)  # without the host's share
     return moving_time(traffic, rates) + design.software.step_overhead
 
 

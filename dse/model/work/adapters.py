@@ -82,13 +82,13 @@ def trained_parameters(operators: Iterable[Operator], design: Design) -> Trained
     adapters = design.workload.adapters
     if adapters is None:
         return TrainedWeights()
-    layer = sum(
+    parameters_per_layer = sum(
         operator.present * operator.forward.columns * operator.forward.depth
         for operator in operators
         if operator.name.startswith(PREFIX) and operator.kind is not OperatorKind.vector
     )
-    narrow = adapters.frozen_bytes / parameter_bytes(design.mapping.precision, design.software)
-    return TrainedWeights(0.0, layer, adapters.frozen_bytes, narrow)
+    frozen_ratio = adapters.frozen_bytes / parameter_bytes(design.mapping.precision, design.software)
+    return TrainedWeights(0.0, parameters_per_layer, adapters.frozen_bytes, frozen_ratio)
 
 
 def _adapter_flags(adapters: Adapters) -> dict[str, Scalar]:

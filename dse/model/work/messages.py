@@ -75,11 +75,11 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     # Routed experts use the rows of a split sequence, a shared expert gathers the sequence like a dense layer.
     sums = 1.0 + layout.experts.gathers
     # In parallel blocks both parts share an input; outputs are summed one by one.
-    pairs = plus(sums, times(-1.0, times(layout.experts.gathers, value_or(design.workload.parallel_block, 0.0))))
+    serial_parts = plus(sums, times(-1.0, times(layout.experts.gathers, value_or(design.workload.parallel_block, 0.0))))
     columns = attention_of(design.workload).gathered
-    inputs = columns + pairs - 1.0
+    gathered_inputs = columns + serial_parts - 1.0
     of_attention, of_others = regather_counts(m)
-    regathers = columns * of_attention + (pairs - 1.0) * of_others
+    regathers = columns * of_attention + (serial_parts - 1.0) * of_others
     if not design.workload.trains_all:  # inputs are gathered in the backward for weight gradients
         regathers = 0.0
 
@@ -100,12 +100,12 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     forward, gradient = Window.matrix_forward, Window.matrix_weight_gradient
     return [
         message("forward_all_reduce", _ALL_REDUCE, sums * (1.0 - split), forward, repeated=True),
-        message("forward_all_gather", _ALL_GATHER, inputs * split, forward, repeated=True),
+        message("forward_all_gather", _ALL_GATHER, gathered_inputs * split, forward, repeated=True),
         message("forward_reduce_scatter", _REDUCE_SCATTER, sums * split, forward, repeated=True),
         message("inputs_all_gather", _ALL_GATHER, trained * regathers, Window.matrix_input_gradient),
-        message("backward_all_reduce", _ALL_REDUCE, trained * inputs * (1.0 - split), gradient),
-        message("backward_all_gather", _ALL_GATHER, trained * pairs * split, gradient),
-        message("backward_reduce_scatter", _REDUCE_SCATTER, trained * inputs * split, gradient),
+        message("backward_all_reduce", _ALL_REDUCE, trained * gathered_inputs * (1.0 - split), gradient),
+        message("backward_all_gather", _ALL_GATHER, trained * serial_parts * split, gradient),
+        message("backward_reduce_scatter", _REDUCE_SCATTER, trained * gathered_inputs * split, gradient),
     ]
 
 

@@ -138,14 +138,14 @@ def stored_output_bytes(design: Design, layout: Layout) -> Scalar:
     ``minimal``; from memory).
     """
     w = design.workload
-    every_other = _every_other(design, layout)
+    alternate_bytes = _alternate_output_bytes(design, layout)
     tp_split_columns = layout.tokens * (layout.query_width + layout.keys_and_values + (1.0 + w.gated) * layout.ffn)
     residual_columns = serial_block(w) * layout.norm_tokens * w.hidden  # attention output, input of the next norm
     products = layout.element.activation * (tp_split_columns + residual_columns)
-    return where_on(value_or(design.software.keeps_products, 0.0), products, every_other)
+    return where_on(value_or(design.software.keeps_products, 0.0), products, alternate_bytes)
 
 
-def _every_other(design: Design, layout: Layout) -> Scalar:
+def _alternate_output_bytes(design: Design, layout: Layout) -> Scalar:
     """Return the bytes of the outputs of every other product of a layer, and of the flash kernel."""
     w = design.workload
     attention = (1.0 + layout.flash) * layout.query_width + layout.kv_width
