@@ -92,7 +92,7 @@ THEIRS = {
 
 @functools.lru_cache(maxsize=8192)
 def plain(text: str) -> str:
-    """Return the letters and digits of a name in lower case, by which names are compared.
+    """Return the letters and digits of a name in lower case as text, by which names are compared.
 
     Args:
         text: the name as written.
@@ -189,7 +189,7 @@ def visible(text: str, kept: str = "") -> str:
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> list[str]:
-    """Return the names most like ``name``, the most similar first.
+    """Return the existing names most like ``name``, the most similar first, empty where none is similar.
 
     Only letters and digits are compared (:func:`plain`).
 
@@ -213,7 +213,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5
 
 
 def unknown_name(where: str, name: str, known: Iterable[str], what: str, command: str = "") -> InputError:
-    """Return the error for a name that does not exist, with the names that may be meant.
+    """Return, without raising it, the error for a name that does not exist, with the names that may be meant.
 
     These are our names for a name of another tool, else the most similar ones (:func:`nearest`).
 

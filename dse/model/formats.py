@@ -100,7 +100,7 @@ def operand_bytes(precision: Scalar) -> Scalar:
 
 
 def cast_reads(precision: Scalar) -> Scalar:
-    """Return the reads of an activation per cast to matrix operands."""
+    """Return how often an activation is read per cast to matrix operands."""
     return trait(precision, lambda recipe: recipe.reads)
 
 

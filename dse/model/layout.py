@@ -42,7 +42,7 @@ class Recomputed(NamedTuple):
 
     @property
     def forwards(self) -> Scalar:
-        """Repeated forward passes of a layer, small kernels included."""
+        """Count of repeated forward passes of a layer with its small kernels."""
         return plus(self.full, self.operators)
 
     def sends(self, dimension: Dimension) -> Scalar:
@@ -146,12 +146,12 @@ class Layout(NamedTuple):
 
     @property
     def keys_and_values(self) -> Scalar:
-        """Columns of keys and values."""
+        """Columns of keys and values per device."""
         return self.kv_width + self.value_width
 
     @property
     def layers(self) -> Scalar:
-        """Layers of the largest stage."""
+        """Count of layers of the largest stage."""
         return self.stages.fullest
 
 
@@ -210,7 +210,7 @@ def lay_out(design: Design) -> Layout:
 
 
 def lay_out_recompute(design: Design) -> Recomputed:
-    """Return the recompute of a mapping, as repeats of forward passes."""
+    """Return the forward passes that a mapping recomputes, as counts of repeats, 0 without a backward."""
     w, m = design.workload, design.mapping
     levels = () if w.experts is None else EXPERT_LEVELS
     return Recomputed(
@@ -323,13 +323,13 @@ def experts_in_pods(experts: ExpertLayout, design: Design) -> ExpertLayout:
 
 
 def with_balanced_experts(layout: Layout) -> Layout:
-    """Return the layout with the rows of the mean rank of experts, which energy needs in place of the busiest one."""
+    """Return the layout with the routed rows of the mean rank of experts in place of the busiest one."""
     experts = layout.experts
     return layout._replace(experts=experts._replace(rows=times(experts.mean_share, experts.rows), mean_share=1.0))
 
 
 def busiest_rank_ratio(experts: Experts) -> Scalar:
-    """Return the routed rows of the busiest rank over the mean, which a capacity factor sets for all ranks."""
+    """Return the ratio of the busiest rank's routed rows to the mean, or the capacity factor where above 0."""
     return jnp.where(experts.capacity > 0.0, experts.capacity, experts.imbalance)
 
 

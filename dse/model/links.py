@@ -178,7 +178,7 @@ def _on_torus(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) ->
 
 
 def _on_cube_mesh(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """Return the shares of a group on two quads of all pairs.
+    """Return the shares of a device's links for a group on two quads, each with links of all pairs.
 
     Of six links rings of a library have one for a pair, two for three, four for a quad and six for all eight.
 
@@ -203,7 +203,7 @@ def _member_count(devices: Scalar, runs: tuple[Run, ...]) -> Scalar:
 
 
 def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """Return the shares of a group of ``2^n`` devices with one link for each of its ``n`` dimensions.
+    """Return the shares of a device's links for a group of ``2^n`` devices, which has a link per dimension (of ``n``).
 
     Half of its bytes cross each in an all-to-all.
     """

@@ -91,7 +91,7 @@ def record(cls: type[T]) -> type[T]:
 
 
 def field_metadata(cls: type, name: str) -> dict[str, Any]:
-    """Return key → value of the metadata of a field of a record class; StopIteration for an unknown field.
+    """Return key → value of the metadata of a field of a record class.
 
     Args:
         cls: record class, such as :class:`dse.types.Software`.
@@ -99,5 +99,8 @@ def field_metadata(cls: type, name: str) -> dict[str, Any]:
 
     Returns:
         ``symbol``, ``units``, ``long_name`` and ``bounds``, as far as the field states them.
+
+    Raises:
+        StopIteration: for a name that the class does not have.
     """
     return dict(next(f.metadata for f in dataclasses.fields(cls) if f.name == name))

@@ -107,7 +107,7 @@ class Group(NamedTuple):
 
     @property
     def domains(self) -> Scalar:
-        """Return the number of scale-up domains that the group spans."""
+        """Count of scale-up domains that the group spans."""
         return self.size / self.local
 
 

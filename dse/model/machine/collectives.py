@@ -207,7 +207,7 @@ def direct_all_reduce(size: Scalar, members: Scalar, network: Network) -> Scalar
 
 
 def _calibrated_volumes(system: System) -> tuple[Volumes, Volumes] | None:
-    """Return the stated volumes within a domain and across domains, None unless both levels state them."""
+    """Return the volumes (bytes sent per byte) within a domain and across domains, None unless both are stated."""
     up, out = system.scale_up.volumes, system.scale_out.volumes
     return (up, out) if up and out else None
 

@@ -48,7 +48,7 @@ def die_links(accelerator: Accelerator) -> DieLinks | None:
 
 
 def crossings(dies: Scalar) -> Scalar:
-    """Return the mean die edges that a byte crosses between two random dies of a square mesh.
+    """Return the mean count of die edges that a byte crosses between two random dies of a square mesh.
 
     0 for one die, 1 for four.
     """

@@ -60,7 +60,7 @@ def demand_of(time: Callable[[Accelerator], Scalar], energy: KernelEnergy, accel
 
 
 def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
-    """Return the demand of a GEMM with its quantisation, without energy for empty parts of tiles."""
+    """Return the time (s) and energy (J) demand of a GEMM with its quantisation, none for empty parts of tiles."""
     work, kernels = gemm.work, accelerator.kernels
     cache, memory = moved_energy(work.bytes + gemm.narrow * gemm.quantized_bytes, work.bytes, accelerator)
     tiles_per_row, tiles_per_column = (
@@ -78,7 +78,7 @@ def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
 
 
 def attention_demand(call: AttentionKernel, accelerator: Accelerator) -> Demand:
-    """Return the demand of attention over whole sequences, or of one new token per sequence over a cache."""
+    """Return the time (s) and energy (J) demand of attention over entire sequences, or of one new token each."""
     power, kernels = accelerator.power, required(accelerator.kernels.attention, "kernels.attention")
     is_context, decode = call.is_context, call.decoding
     keys = jnp.where(is_context, call.mean_keys, jnp.minimum(decode.max_attended, decode.tokens + 1.0))
@@ -96,7 +96,7 @@ def attention_demand(call: AttentionKernel, accelerator: Accelerator) -> Demand:
 
 
 def limited_clock(demand: Demand, accelerator: Accelerator) -> Scalar:
-    """Return the clock over the nominal one of a repeated kernel: as set, or lower under the power limit."""
+    """Return the ratio to the nominal clock of a repeated kernel: as set, or lower under the power limit."""
     power = accelerator.power
     highest = clock_ratio(power) * jnp.ones((), jnp.result_type(float))
     return clock_under_limit(demand, power_limit(power), highest, power)

@@ -23,7 +23,7 @@ def overlapped(first: Scalar, second: Scalar, blend: Scalar) -> Scalar:
 
 
 def best_splits(chain_time: Scalar, split_time: Scalar, load: Scalar) -> Scalar:
-    """Return the optimal number of cores for a chain: ``sqrt(chain_time / split_time)``, limited to idle cores.
+    """Return the optimal count of cores for a chain: ``sqrt(chain_time / split_time)``, from 1 to the idle ones.
 
     Each further split costs ``split_time``; ``load``: chains per core. (Osama et al., PPoPP 2023, on work-centric
     decomposition of GEMMs; Dao et al. 2023, flash decoding.)

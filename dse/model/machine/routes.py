@@ -148,7 +148,7 @@ class Route:
 
     @cached_property
     def across(self) -> Level:
-        """Domains of the group, on the scale-out network."""
+        """Level of the scale-out network, with the domains of the group as its members."""
         return Level(self.system.scale_out, self.group.domains, value_or(self.group.share, 1.0))
 
     @cached_property

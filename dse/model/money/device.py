@@ -179,7 +179,7 @@ def _redundancy(chip: Chip, manufacturing: Manufacture, chiplets: Scalar) -> Man
 
 
 def _as_process(node: LogicNode) -> Process:
-    """Return a logic node as the process that dies are made in."""
+    """Return a logic node, which is a process, as such."""
     return node
 
 

@@ -30,15 +30,15 @@ class ExposedTime(NamedTuple):
     across_backward: Scalar = 0.0
 
     def plus(self, other: ExposedTime) -> ExposedTime:
-        """Return the sum of both."""
+        """Return the sum of two records field by field."""
         return ExposedTime(*map(plus, self, other))
 
     def with_repeats(self, repeats: Scalar, across: Scalar | None = None) -> ExposedTime:
-        """Return the record with ``repeats`` repeats of forward messages in the backward.
+        """Return the record with the forward's seconds added ``repeats`` times to the backward.
 
         Args:
             repeats: repeats.
-            across: repeats on inter-domain links, by default as many.
+            across: repeats of the seconds on inter-domain links, by default as many.
         """
         backward = plus(self.backward, times(repeats, self.forward))
         across_repeats = times(value_or(across, repeats), self.across_forward)

@@ -40,7 +40,7 @@ class DesignAtClock(NamedTuple):
 
 
 def with_accelerator(design: Design, accelerator: Accelerator) -> Design:
-    """Return a copy of the design with another accelerator."""
+    """Return a copy of the design with ``accelerator`` in its system."""
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=accelerator))
 
 

@@ -37,7 +37,7 @@ def flash_pairs(workload: Workload) -> Scalar:
 
 
 def document_tokens(workload: Workload) -> Scalar:
-    """Return the tokens per document of a packed sequence, a mean weighted by tokens.
+    """Return the mean tokens per document of a packed sequence, weighted by tokens, at most the sequence length.
 
     Without packing it is the sequence length.
 
@@ -59,7 +59,7 @@ EAGER_FORWARD, EAGER_BACKWARD = 25.0, 27.0
 
 
 def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: Scalar) -> list[Operator]:
-    """Return the unfused kernels and the flash kernel of attention in training.
+    """Return the operators of unfused and of flash attention in training, 0 or 1 ``present`` by the stack.
 
     The first move the full square through memory, the second computes the causal half and stores no square.
 

@@ -27,11 +27,11 @@ class Dense(NamedTuple):
     active_share: Scalar = 0.0  # routed experts used per token, as a share of all
 
     def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
-        """Return the value of the usual kind of layer: ``dense``, or in a mixture that of ``with_experts``."""
+        """Return the value of the usual kind of layer, ``dense``."""
         return dense
 
     def layers(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """Return the sum over the layers of a model, ``dense`` per dense layer and ``with_experts()`` per other one."""
+        """Return the sum over the layers of a model, ``dense`` for each of them."""
         return times(self.workload.n_layers, dense)
 
     def after_first_dense(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
@@ -75,17 +75,17 @@ class Mixture(NamedTuple):
         return self.experts.top_k / self.experts.n_experts
 
     def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
-        """As :meth:`Dense.usual`."""
+        """Return the value of the usual kind of layer, that of ``with_experts()``."""
         return with_experts()
 
     def layers(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """As :meth:`Dense.layers`."""
+        """Return the sum of ``dense`` or ``with_experts()`` over the layers of a model and multi-token prediction."""
         blocks = self.workload.blocks
         first = jnp.minimum(self.experts.first_dense, blocks)
         return first * dense + (blocks - first) * self.after_first_dense(dense, with_experts)
 
     def after_first_dense(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """As :meth:`Dense.after_first_dense`: one in ``moe_every`` has experts."""
+        """Return the mean over the layers after the first dense ones: one in ``moe_every`` has experts."""
         return dense + (with_experts() - dense) / self.experts.moe_every
 
     def common(self, tp: Scalar = 1.0) -> Scalar:

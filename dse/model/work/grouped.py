@@ -61,7 +61,7 @@ class GroupedAttention:
 
     @property
     def gathered(self) -> Scalar:
-        """Input columns that tp gathers, and whose gradients it sums, over the hidden size."""
+        """Ratio to the hidden size of the input columns that tp gathers and whose gradients it sums: 1."""
         return 1.0
 
     @property
@@ -117,7 +117,7 @@ class GroupedAttention:
         return core_operators(design, layout, self.value_dim, self.mean_dim)
 
     def not_stored(self, layout: Layout) -> Scalar:
-        """Return the bytes of queries, keys and values that recompute of norms does not store."""
+        """Return the bytes per layer of queries, keys and values that recompute of norms does not store: 0."""
         return 0.0
 
     # Serving
@@ -245,7 +245,7 @@ def block_scales(width: Scalar) -> Scalar:
 
 
 def rotary(workload: Workload, layout: Layout, recomputed_from: int = 0) -> Operator:
-    """Return the operator of the rotary embedding of queries and keys."""
+    """Return the operator of the rotary embedding of queries and keys per layer and micro-batch."""
     columns, act = layout.query_width + layout.kv_width, 2.0 * layout.element.activation
     return elementwise(
         "rotary", layout.tokens * columns, act, act, 0.0, present=workload.rotary, recomputed_from=recomputed_from
@@ -269,12 +269,12 @@ class LatentAttention(GroupedAttention):
 
     @property
     def value_dim(self) -> Scalar:
-        """As of :class:`GroupedAttention`."""
+        """Columns of a head's value."""
         return self.latent.v_dim
 
     @property
     def mean_dim(self) -> Scalar:
-        """As of :class:`GroupedAttention`."""
+        """Mean columns of a head's key and value."""
         return 0.5 * (self.workload.head_dim + self.latent.v_dim)
 
     @property
@@ -289,12 +289,12 @@ class LatentAttention(GroupedAttention):
 
     @property
     def projected_up(self) -> Scalar:
-        """As of :class:`GroupedAttention`."""
+        """Weights per head of the up-projections of queries, keys and values, which recompute of norms repeats."""
         return self.latent.q_rank * self.workload.head_dim + self.latent.kv_rank * self.keys_up
 
     @property
     def gathered(self) -> Scalar:
-        """Compressed columns, over the hidden size: outputs of the down-projections, which every tp rank has whole.
+        """Ratio to the hidden size of the compressed columns, outputs of down-projections, all on every tp rank.
 
         Queries, keys and values, and the rotary columns of keys (Megatron-Core, ``MLASelfAttention``); uncompressed
         queries come from the hidden state.
@@ -305,7 +305,7 @@ class LatentAttention(GroupedAttention):
 
     @property
     def index_depth(self) -> Scalar:
-        """As of :class:`GroupedAttention`."""
+        """Input columns of an indexer's queries: the compressed ones."""
         return self.latent.q_rank
 
     def matrices(self, tp: Scalar) -> Scalar:
@@ -358,17 +358,17 @@ class LatentAttention(GroupedAttention):
         ]
 
     def not_stored(self, layout: Layout) -> Scalar:
-        """As of :class:`GroupedAttention`."""
+        """Return the bytes per layer of queries, keys and values that recompute of norms does not store."""
         return layout.element.activation * layout.tokens * (layout.query_width + layout.keys_and_values)
 
     @property
     def compressed(self) -> float:
-        """As of :class:`GroupedAttention`."""
+        """1: engines have small kernels for compressed keys and values in each layer."""
         return 1.0
 
     @property
     def pair_columns(self) -> tuple[Scalar, Scalar, Scalar]:
-        """Scores over compressed and rotary columns, outputs over compressed values. Prompts use whole heads."""
+        """Columns per head of keys and values over the cache (compressed), of those of a prompt, and of outputs."""
         latent = self.latent
         cached = 2.0 * latent.kv_rank + latent.rope_dim
         return cached, self.workload.head_dim + latent.v_dim, latent.kv_rank

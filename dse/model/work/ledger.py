@@ -48,7 +48,7 @@ class Phase(NamedTuple):
 
 
 def sum_over_kernels(runs: Iterable[Runs], value: Callable[[OperatorKind, Work], T]) -> T:
-    """Return ``Σ times x value`` over all kernels, part by part.
+    """Return the sum of ``value`` over all kernels, each times its executions, a number or a record.
 
     Args:
         runs: groups of operators, at least one of them not empty.

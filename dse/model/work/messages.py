@@ -59,7 +59,7 @@ def training_messages(
 
 
 def tensor_messages(design: Design, layout: Layout) -> list[Message]:
-    """Return the messages of ``T h`` activations of tensor parallelism, per layer.
+    """Return the messages of tensor parallelism per layer and micro-batch, of ``T h`` activations each.
 
     Two all-reduces per pass, or with sequence parallelism two all-gathers and reduce-scatters; the backward gathers
     layer inputs that are not kept whole (Korthikanti et al. 2022, section 4.2). Input-gradient messages overlap with
@@ -156,7 +156,7 @@ def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]
 
 
 def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
-    """Return the messages at a stage boundary: ``T h`` activations, or their gradient.
+    """Return the messages at a stage boundary per micro-batch and direction: ``T h`` activations, or their gradient.
 
     Split sequences are sent in shares. Otherwise each tp rank sends all, or its share with an all-gather after it
     (scatter/gather, Narayanan et al. 2021, section 4.1).
@@ -321,7 +321,7 @@ def context_messages(design: Design, layout: Layout) -> list[Message]:
 
 
 def _ring(group: Group, block_bytes: Scalar, steps: Scalar, trained: Scalar) -> list[Message]:
-    """Return the messages of a ring of keys and values, forward and backward."""
+    """Return two messages of a ring of keys and values per layer, sends of ``block_bytes`` forward and backward."""
     forward, backward = (
         Message(
             "keys_and_values",

@@ -205,7 +205,7 @@ class FlashShape(NamedTuple):
 
 
 def flash_attention(shape: FlashShape, element: Element, stored: Scalar, present: Scalar) -> Operator:
-    """Return the operator of flash attention (Dao 2023).
+    """Return the operator of causal flash attention, forward and backward (Dao 2023).
 
     Forward: ``4 d`` FLOPs per pair; backward: five products instead of two, 2.5 times as many. Heads are padded to a
     multiple of 32 columns (``round_multiple`` of FlashAttention-2, from memory). Bytes: queries, keys, values and

@@ -87,7 +87,7 @@ def mean_activations(
 
 
 def training_work(design: Design, layout: Layout) -> TrainingWork:
-    """Return the work of a training step of ``design``.
+    """Return the operators, messages, parameter counts and state bytes of a training step of ``design``.
 
     Args:
         design: the design.
