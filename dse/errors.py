@@ -92,7 +92,7 @@ THEIRS = {
 
 @functools.lru_cache(maxsize=8192)
 def plain(text: str) -> str:
-    """Return the letters and digits of a name in lower case, by which names are compared.
+    """Return the letters and digits of a name in lower case as text, by which names are compared.
 
     Args:
         text: the name as written.
@@ -131,7 +131,7 @@ class InputError(ValueError):
         super().__init__(f"{self.where}: got {self.got}; allowed {self.allowed}; {self.fix}")
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:
-        """Return class and parts, from which another process makes the error again."""
+        """Return the class and its four arguments, from which another process makes the error again."""
         return type(self), (self.where, self.got, self.allowed, self.fix)
 
 
@@ -156,7 +156,7 @@ _LONGEST = 600
 
 
 def _printable(text: str) -> str:
-    """Return a text that fits a terminal, without unprintable characters and without the middle of a long text."""
+    """Return a text with unprintable characters escaped, and a count in place of the middle of a long text."""
     if len(text) > _LONGEST:
         left_out = len(text) - _LONGEST
         text = f"{text[: _LONGEST // 2]} … ({left_out:,} characters) … {text[-_LONGEST // 2 :]}"
@@ -168,7 +168,7 @@ LAYOUT = "\n\t\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008
 
 
 def visible(text: str, kept: str = "") -> str:
-    r"""Escape the characters of a text that do not print, so that a terminal obeys and hides none.
+    r"""Return a text with characters that do not print escaped, so that a terminal obeys and hides none.
 
     Control codes, marks of direction, lone surrogates and other characters that do not print are escaped as Python
     does.
@@ -189,7 +189,7 @@ def visible(text: str, kept: str = "") -> str:
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> list[str]:
-    """Return the names most like ``name``, the most similar first.
+    """Return the existing names most like ``name``, the most similar first, empty where none is similar.
 
     Only letters and digits are compared (:func:`plain`).
 
@@ -213,7 +213,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5
 
 
 def unknown_name(where: str, name: str, known: Iterable[str], what: str, command: str = "") -> InputError:
-    """Return the error for a name that does not exist, with the names that may be meant.
+    """Return, without raising it, the error for a name that does not exist, with the names that may be meant.
 
     These are our names for a name of another tool, else the most similar ones (:func:`nearest`).
 

@@ -15,7 +15,7 @@ LIMITED = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp", "cp", 
 
 
 def required_capabilities(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return capability → amount that a mapping needs of it.
+    """Return name of capability → amount that a mapping needs of it.
 
     Args:
         mapping: options and degrees by field.
@@ -35,7 +35,7 @@ def required_capabilities(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def missing_capabilities(mapping: Mapping[str, Any], can: Mapping[str, Any]) -> dict[str, Any]:
-    """Return capability → true where a mapping needs more of it than a stack has.
+    """Return name of capability → true where a mapping needs more of it than a stack has.
 
     Args:
         mapping: options and degrees of a mapping by field.

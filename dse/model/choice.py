@@ -20,20 +20,20 @@ T = TypeVar("T")
 
 
 def choose(code: Scalar, by_code: Mapping[Code, Scalar]) -> Scalar:
-    """Return the value of ``by_code`` at a traced integer code, 0 for an unknown one, as a chain of selects."""
-    result: Scalar = 0.0
+    """Return the value of ``by_code`` (code → value) at a traced integer code, 0 for an unknown one."""
+    chosen_value: Scalar = 0.0
     for key, value in by_code.items():
-        result = jnp.where(code == float(key), value, result)
-    return result
+        chosen_value = jnp.where(code == float(key), value, chosen_value)
+    return chosen_value
 
 
 def nothing(value: Scalar) -> bool:
-    """Return true for the literal 0, which stands for an absent part of a design."""
+    """Return true for the Python number 0, which stands for an absent part; false for every array."""
     return isinstance(value, int | float) and value == 0.0
 
 
 def plus(*terms: Scalar) -> Scalar:
-    """Return the sum of the terms, without an equation for the literal zeros of absent parts of a design."""
+    """Return the sum of the terms, 0 for none, without an equation for the literal zeros of absent parts."""
     present = [term for term in terms if not nothing(term)]
     return functools.reduce(operator.add, present) if present else 0.0
 
@@ -54,7 +54,7 @@ def quotient(value: Scalar, count: Scalar) -> Scalar:
 def where_on(flag: Scalar, yes: T, no: T) -> T:
     """Return ``yes`` where a flag is above 0, else ``no``, part by part.
 
-    A literal flag adds no equation.
+    Both are numbers or records of equal structure. A literal flag adds no equation.
     """
     if isinstance(flag, int | float):
         return yes if flag > 0.0 else no
@@ -63,7 +63,7 @@ def where_on(flag: Scalar, yes: T, no: T) -> T:
 
 
 def value_or(value: Scalar | None, otherwise: Scalar) -> Scalar:
-    """Return ``value``, or ``otherwise`` where the design states none."""
+    """Return ``value``, or ``otherwise`` where it is None."""
     return otherwise if value is None else value
 
 
@@ -88,8 +88,8 @@ def divides(part: Scalar, dividend: Scalar, extra: int = 0) -> jax.Array:
     where a remainder does not.
     """
     middle = dividend + 0.5 * extra if extra else dividend
-    nearest = part * jnp.round(middle / part)
-    return abs(nearest - middle) <= 0.5 * extra if extra else nearest == dividend
+    nearest_multiple = part * jnp.round(middle / part)
+    return abs(nearest_multiple - middle) <= 0.5 * extra if extra else nearest_multiple == dividend
 
 
 def even_part(number: Scalar) -> Scalar:
@@ -101,7 +101,7 @@ def even_part(number: Scalar) -> Scalar:
 
 
 def power_of_two(value: Scalar) -> Scalar:
-    """Return the largest power of two up to a positive number: its floating-point form with a zero fraction."""
+    """Return the largest power of two not above a positive number: its floating-point form with a zero fraction."""
     if not isinstance(value, jax.Array):
         return math.ldexp(0.5, math.frexp(value)[1])
     bits, exponent = _EXPONENT[value.dtype.itemsize]
@@ -133,7 +133,7 @@ def just_below_reciprocal(piece: Scalar) -> Scalar:
 
 
 def required(part: T | None, path: str) -> T:
-    """Return ``part``, an optional part of a record.
+    """Return ``part``, an optional part of a record, or raise where it is None.
 
     Args:
         part: the part, None where the record lacks it.

@@ -38,7 +38,7 @@ class Shape(NamedTuple):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Field → size for the rules, with the layers of multi-token prediction and redundant experts."""
+        """Field → size for the rules, with predicted layers in ``n_layers``, redundant experts in ``n_experts``."""
         added_sizes = {"n_layers": self.n_layers + self.n_predict, "n_experts": self.n_experts + self.redundant_experts}
         return self._asdict() | added_sizes
 
@@ -59,7 +59,7 @@ SHAPE_PATHS = (
 
 
 class Rule(NamedTuple):
-    """The product of ``degrees`` divides ``whole``, or one of the ``extra`` numbers after it."""
+    """The product of ``degrees`` divides ``dividend``, or one of the ``extra`` numbers after it."""
 
     reason: Infeasible
     degrees: tuple[str, ...]  #: fields of a mapping
@@ -73,15 +73,15 @@ class Rule(NamedTuple):
 
     def is_satisfied(self, values: Mapping[str, Any], divides: Divides) -> Any:
         """Return true where the rule holds for ``values``, degrees and sizes by field."""
-        part = functools.reduce(operator.mul, (values[name] for name in self.degrees))
+        degree_product = functools.reduce(operator.mul, (values[name] for name in self.degrees))
         dividend = values[self.dividend]
-        is_satisfied = divides(part, dividend, self.extra)
+        is_satisfied = divides(degree_product, dividend, self.extra)
         if self.multiple:
-            is_satisfied = is_satisfied | divides(dividend, part, 0)
+            is_satisfied = is_satisfied | divides(dividend, degree_product, 0)
         if values.get(self.unless) is not None:
-            is_satisfied = is_satisfied | ((values[self.unless] > 0.0) & (part <= dividend + self.extra))
+            is_satisfied = is_satisfied | ((values[self.unless] > 0.0) & (degree_product <= dividend + self.extra))
         if self.least > 1.0:
-            is_satisfied = is_satisfied & (part >= self.least)
+            is_satisfied = is_satisfied & (degree_product >= self.least)
         return is_satisfied if self.above is None else is_satisfied | (values[self.above[0]] <= self.above[1])
 
 
@@ -126,7 +126,7 @@ def remainder_is_zero(part: Any, dividend: Any, extra: int = 0) -> Any:
 
 
 def fits(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> dict[Infeasible, Any]:
-    """Return reason → true where all rules of that reason hold.
+    """Return reason of infeasibility → true where all its rules hold, so true for a design that fits.
 
     Args:
         values: degrees and options of a mapping, sizes of a workload and ``n_micro_batches`` by field, and
@@ -155,7 +155,7 @@ def keeps(reason: Infeasible, values: Mapping[str, Any], divides: Divides = rema
 
 
 def expert_members_fit(values: Mapping[str, Any]) -> Any:
-    """Return true where ``ep x etp x dp_replicate`` divides the ``stage_devices`` tp x cp x dp."""
+    """Return true where ``ep x etp x dp_replicate`` divides ``stage_devices``, all of them keys of ``values``."""
     return EXPERT_RULES[-1].is_satisfied(values, remainder_is_zero)
 
 
@@ -191,7 +191,7 @@ def shards_divide(values: Mapping[str, Any]) -> Any:
 
 
 def rules_of(degree: str, sizes: Container[str]) -> Iterator[Rule]:
-    """Return the rules of a degree that hold whatever the other degrees: it alone divides one of ``sizes``."""
+    """Return the unconditional rules by which a degree (field of a mapping) divides one of the fields ``sizes``."""
     rules = (rule for rule in (*RULES, *EXPERT_RULES) if degree in rule.degrees and rule.above is None)
     return (rule for rule in rules if rule.dividend in sizes)
 

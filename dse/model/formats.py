@@ -80,7 +80,7 @@ RECIPES = {
 
 
 def trait(precision: Scalar, attribute: Callable[[Recipe], float]) -> Scalar:
-    """Return an attribute of the recipe of a traced precision, as selects over that of bf16.
+    """Return an attribute of the recipe of a traced precision, that of bf16 for an unknown code.
 
     Args:
         precision: code of the recipe.
@@ -100,12 +100,12 @@ def operand_bytes(precision: Scalar) -> Scalar:
 
 
 def cast_reads(precision: Scalar) -> Scalar:
-    """Return the reads of an activation per cast to matrix operands."""
+    """Return how often an activation is read per cast to matrix operands."""
     return trait(precision, lambda recipe: recipe.reads)
 
 
 def transposed_casts(precision: Scalar) -> Scalar:
-    """Return 1 where a training step casts transposed operands apart (:func:`dse.model.work.operators.casts`)."""
+    """Return 1 where training casts transposed operands separately (:func:`dse.model.work.operators.casts`), else 0."""
     return trait(precision, lambda recipe: recipe.transposed_casts)
 
 

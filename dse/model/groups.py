@@ -29,8 +29,6 @@ class Groups(NamedTuple):
 def communicators(mapping: Mapping, system: System, copies: Scalar = 1.0) -> Groups:
     """Return the communicators of a mapping with their shares of a system's networks.
 
-    ``copies``: stages per device whose weights, and so state and gradients, are shared by more devices.
-
     Args:
         mapping: degrees and placement.
         system: with its networks.
@@ -51,7 +49,7 @@ def communicators(mapping: Mapping, system: System, copies: Scalar = 1.0) -> Gro
 
 
 def groups(mapping: Mapping, domain: Scalar) -> Groups:
-    """Return the communicators of a mapping in scale-up domains of ``domain`` devices.
+    """Return the communicators of a mapping, with their members per scale-up domain of ``domain`` devices.
 
     The innermost dimension has stride 1.
     """
@@ -76,7 +74,7 @@ def strides(mapping: Mapping) -> tuple[Scalar, Scalar]:
 
 
 def stage_domain(mapping: Mapping, domain: Scalar) -> Scalar:
-    """Return the devices of one stage per scale-up domain: all, or with stages inside dp those of its rows."""
+    """Return how many devices of a scale-up domain one stage has: all, or with stages inside dp those of its rows."""
     inner = mapping.tp * mapping.cp
     rows = jnp.maximum(jnp.floor(domain / (inner * mapping.pp)), 1.0)
     devices_in_rows = jnp.minimum(domain, inner * rows)
@@ -84,7 +82,7 @@ def stage_domain(mapping: Mapping, domain: Scalar) -> Scalar:
 
 
 def in_a_row(size: Scalar, stride: Scalar, domain: Scalar, reach: Callable[..., Reach | None]) -> Group:
-    """Return the group of ``size`` devices, ``stride`` apart.
+    """Return the group of ``size`` devices at distances of ``stride``.
 
     Args:
         size: members.
@@ -96,7 +94,7 @@ def in_a_row(size: Scalar, stride: Scalar, domain: Scalar, reach: Callable[..., 
 
 
 def with_pod_shares(communicators: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
-    """Return the groups with their share of scale-out bandwidth under an over-subscribed level above pods.
+    """Return the groups with their share of scale-out bandwidth under over-subscribed pods, unchanged without pods.
 
     A pod of ``P`` devices has ``m = max(P / s, 1)`` members ``s`` devices apart (shards: ``c m``, with context
     parallelism inside). A ring leaves a pod once, and the rings of all groups of a pod share its uplinks, ``1 / o`` of
@@ -119,7 +117,7 @@ def with_pod_shares(communicators: Groups, mapping: Mapping, pods: Pods | None) 
 
 
 def ring_share(pods: Pods, pod_size: Scalar, positions: Scalar, stride: Scalar, extent: Scalar) -> Scalar:
-    """Return the share of a member's bandwidth between pods, for a ring over ``extent`` devices.
+    """Return the share, 0 to 1, of a member's bandwidth between pods, for a ring over ``extent`` devices.
 
     ``positions`` adjacent members of a group every ``stride`` devices.
 
@@ -136,7 +134,7 @@ def ring_share(pods: Pods, pod_size: Scalar, positions: Scalar, stride: Scalar, 
 
 
 def exchange_share(pods: Pods, pod_size: Scalar, members: Group, stride: Scalar) -> Scalar:
-    """Return the share of a member's bandwidth between pods in an all-to-all of members ``stride`` apart.
+    """Return the share from 0 to 1 of a member's bandwidth between pods in an all-to-all of ``members``.
 
     What a member sends out of its domain is proportional to the members there, and what it sends to other pods, over
     ``1 / o`` of the links, to those.
@@ -154,7 +152,7 @@ def exchange_share(pods: Pods, pod_size: Scalar, members: Group, stride: Scalar)
 
 
 def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
-    """Return the members of a group in one domain, of ``size`` members placed ``stride`` devices apart.
+    """Return the count of members in one domain, of a group of ``size`` members at distances of ``stride`` devices.
 
     All of them where they fit. Otherwise groups are aligned to domains, as schedulers place them: the members per
     domain divide the group, and some devices may be left to others (of 72 in a rack, 64 serve groups of 16).

@@ -42,11 +42,11 @@ class Recomputed(NamedTuple):
 
     @property
     def forwards(self) -> Scalar:
-        """Repeated forward passes of a layer, small kernels included."""
+        """Count of repeated forward passes of a layer with its small kernels."""
         return plus(self.full, self.operators)
 
     def sends(self, dimension: Dimension) -> Scalar:
-        """Return the repeats of forward messages of ``dimension``.
+        """Return how often the backward repeats forward messages of ``dimension``.
 
         1 where the operators that need them are recomputed.
         """
@@ -146,17 +146,17 @@ class Layout(NamedTuple):
 
     @property
     def keys_and_values(self) -> Scalar:
-        """Columns of keys and values."""
+        """Columns of keys and values per device."""
         return self.kv_width + self.value_width
 
     @property
     def layers(self) -> Scalar:
-        """Layers of the largest stage."""
+        """Count of layers of the largest stage."""
         return self.stages.fullest
 
 
 def lay_out(design: Design) -> Layout:
-    """Return the sizes per device and communicators of a design."""
+    """Return the sizes per device, layer and micro-batch, and the communicators of a design."""
     w, m, software = design.workload, design.mapping, design.software
     tokens = m.micro_batch * w.seq_len / m.cp
     heads = w.n_heads / m.tp
@@ -210,7 +210,7 @@ def lay_out(design: Design) -> Layout:
 
 
 def lay_out_recompute(design: Design) -> Recomputed:
-    """Return the recompute of a mapping, as repeats of forward passes."""
+    """Return the forward passes that a mapping recomputes, as counts of repeats, 0 without a backward."""
     w, m = design.workload, design.mapping
     levels = () if w.experts is None else EXPERT_LEVELS
     return Recomputed(
@@ -222,7 +222,7 @@ def lay_out_recompute(design: Design) -> Recomputed:
 
 
 def lay_out_context(design: Design, groups: Groups, kv_heads: Scalar) -> ContextLayout:
-    """Return the exchange of context parallelism under the mapping.
+    """Return the groups and key/value heads of the exchange of context parallelism.
 
     tp is innermost, then exchanges of heads, then rings.
     """
@@ -243,7 +243,7 @@ def lay_out_context(design: Design, groups: Groups, kv_heads: Scalar) -> Context
 
 
 def lay_out_partitions(design: Design, schedule: PipelineLayout) -> Partitions | None:
-    """Return the partitions of the replicas for ZeRO 3, each of neighbours that are tp apart."""
+    """Return the partitions of the replicas for ZeRO 3, of devices at distances of tp; None without ``sharding``."""
     m = design.mapping
     if m.sharding is None:
         return None
@@ -252,22 +252,23 @@ def lay_out_partitions(design: Design, schedule: PipelineLayout) -> Partitions |
     zero_3, reach = zero_stage(m, design.software) >= 3.0, links.reach_in(design.system, m.tp)
     pods = design.system.scale_out.pods
 
-    def row(size: Scalar, stride: Scalar) -> Group:
+    def group_at_stride(size: Scalar, stride: Scalar) -> Group:
         group = in_a_row(size, stride, domain, reach)
         if pods is None:
             return group
         return group._replace(share=ring_share(pods, stage_domain(m, pods.size), 1.0, stride, stride * size))
 
-    def part(most: Scalar) -> tuple[Group, Group]:
+    def partition_groups(most: Scalar) -> tuple[Group, Group]:
         size = jnp.where(zero_3, min_prefer_first(most, replicas), replicas)
-        return row(size, m.tp), row(replicas / size, m.tp * size)
+        return group_at_stride(size, m.tp), group_at_stride(replicas / size, m.tp * size)
 
-    weights, gradients = part(m.sharding.weights_over), part(m.sharding.gradients_over)
-    return Partitions(weights[0], gradients[0], weights[1], gradients[1])
+    weights, weights_across = partition_groups(m.sharding.weights_over)
+    gradients, gradients_across = partition_groups(m.sharding.gradients_over)
+    return Partitions(weights, gradients, weights_across, gradients_across)
 
 
 def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, schedule: PipelineLayout) -> ExpertLayout:
-    """Return the sizes and groups of experts, for ``tokens`` of a device.
+    """Return the sizes and groups of experts, for ``tokens`` of a device; those of no experts in a dense design.
 
     Placement over the devices of a stage: members of an expert, then ep, then replicas.
     """
@@ -299,7 +300,7 @@ def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, schedul
 
 
 def experts_in_pods(experts: ExpertLayout, design: Design) -> ExpertLayout:
-    """Return groups of experts with their share of scale-out bandwidth (:func:`with_pod_shares`).
+    """Return the layout of experts with shares of scale-out bandwidth (:func:`with_pod_shares`), as it is without pods.
 
     etp is assumed within pods.
     """
@@ -322,13 +323,13 @@ def experts_in_pods(experts: ExpertLayout, design: Design) -> ExpertLayout:
 
 
 def with_balanced_experts(layout: Layout) -> Layout:
-    """Return the layout with the rows of the mean rank of experts, which energy needs in place of the busiest one."""
+    """Return the layout with the routed rows of the mean rank of experts in place of the busiest one."""
     experts = layout.experts
     return layout._replace(experts=experts._replace(rows=times(experts.mean_share, experts.rows), mean_share=1.0))
 
 
 def busiest_rank_ratio(experts: Experts) -> Scalar:
-    """Return the routed rows of the busiest rank over the mean, which a capacity factor sets for all ranks."""
+    """Return the ratio of the busiest rank's routed rows to the mean, or the capacity factor where above 0."""
     return jnp.where(experts.capacity > 0.0, experts.capacity, experts.imbalance)
 
 

@@ -31,9 +31,9 @@ class TorusAxis(NamedTuple):
 
 
 def reach_in(system: System, tp: Scalar) -> Callable[..., Reach | None]:
-    """Return the function from the runs of a group to its share of a system's scale-up domain.
+    """Return the function from a group's runs, each (stride, size), to its shares of scale-up links.
 
-    Behind a switch that function returns None. ``tp`` is the innermost dimension of the mapping.
+    Behind a switch that function returns None.
 
     ``tp`` is the innermost dimension of the mapping.
     """
@@ -48,12 +48,12 @@ def reach_in(system: System, tp: Scalar) -> Callable[..., Reach | None]:
 
 
 def slice_size(system: System) -> Scalar:
-    """Return the devices of a slice: all devices in use, at most those of a domain."""
+    """Return the count of devices of a slice: all devices in use, at most those of a domain."""
     return jnp.minimum(system.n_devices, system.scale_up.domain)
 
 
 def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar, ...]:
-    """Return the strides along x, y and z of a torus of ``devices``, and their number.
+    """Return the strides in devices along x, y and z of a torus of ``devices``, and their number.
 
     Axes that are not stated are the largest powers of two up to the square root (two axes) or cube root of the
     remaining devices: 64 are 4 x 4 x 4, 192 are 4 x 4 x 12, 128 are 8 x 16. The innermost dimension decides the order:
@@ -69,26 +69,26 @@ def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar,
         Devices between neighbours along x, y and z, and the devices of the slice.
     """
     three = links.per_device > 4.0
-    first = _side(devices, jnp.where(three, 1.0 / 3.0, 0.5))
-    second = jnp.where(three, _side(devices / first, 0.5), devices / first)
+    first = _axis_length(devices, jnp.where(three, 1.0 / 3.0, 0.5))
+    second = jnp.where(three, _axis_length(devices / first, 0.5), devices / first)
     third = devices / (first * second)
     fits = divides(links.wrap, tp) & divides(tp * links.wrap * links.wrap, devices) & (tp <= third)
     of_three = jnp.where(fits, tp, first)
     of_two = jnp.where((tp > first) & (tp <= second), second, first)
     x = jnp.where(links.x > 0.0, links.x, jnp.where(three, of_three, of_two))
     remaining = jnp.maximum(devices / x, 1.0)  # an x beyond the slice is a fault, and leaves finite numbers
-    y = jnp.where(links.y > 0.0, links.y, jnp.where(three, _side(remaining, 0.5), remaining))
+    y = jnp.where(links.y > 0.0, links.y, jnp.where(three, _axis_length(remaining, 0.5), remaining))
     return 1.0, x, x * y, devices
 
 
-def _side(devices: Scalar, exponent: Scalar) -> Scalar:
+def _axis_length(devices: Scalar, exponent: Scalar) -> Scalar:
     """Return the largest power of two that divides ``devices``, up to ``devices**exponent``."""
     root = devices**exponent * (1.0 + 1e-5)  # may be rounded to just below a power of two
     return jnp.minimum(power_of_two(root), even_part(devices))
 
 
 def faults(system: System, tp: Scalar) -> list[Any]:
-    """Return conditions under which the links of the devices do not form a slice, an empty list behind a switch.
+    """Return a list with one value, true where the links do not form a slice; an empty list behind a switch.
 
     The axes of a torus divide the slice, and a device inside of each needs two links, one for an axis of two. A
     hypercube is a power of two devices with one link per dimension, a cube mesh up to eight with four links or more.
@@ -110,21 +110,24 @@ def faults(system: System, tp: Scalar) -> list[Any]:
 
 
 def _reach_by_topology(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
-    """Return the shares of a group under the traced topology of the links."""
-    shapes = {
+    """Return the shares of links of a group under the traced topology of the links."""
+    reach_by_topology = {
         Topology.torus: _on_torus(links, edges, runs), Topology.hypercube: _on_hypercube(links, edges[-1], runs),
         Topology.cube_mesh: _on_cube_mesh(links, edges[-1], runs),
     }  # fmt: skip
     return Reach(
         *(
-            choose(links.topology, dict(zip(shapes, shares, strict=True)))
-            for shares in zip(*shapes.values(), strict=True)
+            choose(links.topology, dict(zip(reach_by_topology, shares, strict=True)))
+            for shares in zip(*reach_by_topology.values(), strict=True)
         )
     )
 
 
 def torus_axis(links: Links, low: Scalar, high: Scalar, runs: tuple[Run, ...]) -> TorusAxis:
-    """Return the members of a group on the axis of devices ``low`` apart and ``high`` devices long."""
+    """Return the members of a group on an axis, devices that share it, and directions of its rings.
+
+    Neighbours on the axis are ``low`` devices from each other, its ends ``high``.
+    """
     members: Scalar = 1.0
     for stride, size in runs:
         members = members * _clip(stride * size, low, high) / _clip(stride, low, high)
@@ -140,7 +143,7 @@ def _clip(value: Scalar, low: Scalar, high: Scalar) -> Scalar:
 
 
 def _to_others(size: Scalar) -> Scalar:
-    """Return the mean distance to the other members over that to all, the member at distance 0 included."""
+    """Return the mean distance to the ``size - 1`` other members over the mean with the distance 0 to itself."""
     return size / jnp.maximum(size - 1.0, 1.0)
 
 
@@ -175,14 +178,14 @@ def _on_torus(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) ->
 
 
 def _on_cube_mesh(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """Return the shares of a group on two quads of all pairs.
+    """Return the shares of a device's links for a group on two quads, each with links of all pairs.
 
     Of six links rings of a library have one for a pair, two for three, four for a quad and six for all eight.
 
     Half of the links and one more lead into the quad. Between them, of five to seven, rings have the links of a quad.
     In an all-to-all of a quad each pair has one link; of eight, three of seven peers are two links away.
     """
-    size = _members(devices, runs)
+    size = _member_count(devices, runs)
     link_share, other_members = 1.0 / links.per_device, jnp.maximum(size - 1.0, 1.0)
     quad_links = jnp.where(size > 3.0, 0.5 * links.per_device + 1.0, other_members)
     ring = link_share * jnp.where(size > 7.0, links.per_device, quad_links)
@@ -191,8 +194,8 @@ def _on_cube_mesh(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
     return Reach(ring, jnp.minimum(exchange, ring), link_share, other_members, hops)
 
 
-def _members(devices: Scalar, runs: tuple[Run, ...]) -> Scalar:
-    """Return the members of a group within a slice of ``devices``."""
+def _member_count(devices: Scalar, runs: tuple[Run, ...]) -> Scalar:
+    """Return the count of members of a group within a slice of ``devices``."""
     size: Scalar = 1.0
     for _, members in runs:
         size = size * members
@@ -200,11 +203,11 @@ def _members(devices: Scalar, runs: tuple[Run, ...]) -> Scalar:
 
 
 def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """Return the shares of a group of ``2^n`` devices with one link for each of its ``n`` dimensions.
+    """Return the shares of a device's links for a group of ``2^n`` devices, which has a link per dimension (of ``n``).
 
     Half of its bytes cross each in an all-to-all.
     """
-    size = _members(devices, runs)
+    size = _member_count(devices, runs)
     dimensions = jnp.log2(jnp.maximum(size, 1.0))
     link_share = 1.0 / links.per_device
     ring = link_share * jnp.minimum(jnp.maximum(dimensions, 1.0), links.per_device)
@@ -213,7 +216,7 @@ def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
 
 
 def _in_package(package: Package, domain: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """Return the faster links of a package for a group within one package, else the plain share."""
+    """Return shares of ``package.speedup`` for a group within one package, else 1."""
     size: Scalar = 1.0
     for _, members in runs:
         size = size * members

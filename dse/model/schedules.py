@@ -42,7 +42,7 @@ def folded(code: Scalar, pp: Scalar) -> Scalar:
 
 
 def stage_copies(code: Scalar, pp: Scalar) -> Scalar:
-    """Return the stages whose weights a device holds: 2 for DualPipe, with pipelines in both directions, else 1."""
+    """Return the count of stages whose weights a device holds: 2 for DualPipe, with both directions, else 1."""
     return jnp.where((code == float(Schedule.dualpipe)) & (pp > 1.0), 2.0, 1.0)
 
 

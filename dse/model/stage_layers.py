@@ -39,7 +39,7 @@ class PipelineLayout(NamedTuple):
 
 
 def schedule_layout(mapping: Mapping) -> PipelineLayout:
-    """Return the placement of the stages under the schedule of a mapping."""
+    """Return whether the stages are folded, and their copies per device, under the schedule of a mapping."""
     code, pp = mapping.schedule, mapping.pp
     return (
         PipelineLayout()
@@ -49,12 +49,12 @@ def schedule_layout(mapping: Mapping) -> PipelineLayout:
 
 
 def chunk_layers(workload: Workload, mapping: Mapping) -> StageLayers:
-    """Return the layers of the stages of a mapping before its schedule places them."""
+    """Return the counts of layers of stages and chunks of a mapping, before its schedule folds them."""
     return stage_layers(workload.blocks, mapping.pp, mapping.virtual_stages, workload.predicted)
 
 
 def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar, n_predict: Scalar = 0.0) -> StageLayers:
-    """Return the layers over ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` per chunk.
+    """Return the counts of layers of ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` per chunk.
 
     The last chunk is the first with a layer less, for head and loss, then the first chunk, for the embedding
     (Megatron-LM's account_for_loss_in_pipeline_split and account_for_embedding_in_pipeline_split; Llama team 2024,
@@ -87,7 +87,7 @@ def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar, n_predict
 
 
 def folded_stages(stages: StageLayers, pp: Scalar, schedule: PipelineLayout) -> StageLayers:
-    """Return the layers of stages with the first and the last stage on one device, which has both short chunks.
+    """Return the counts of layers of stages, where folded with both short chunks on one device.
 
     With two copies of the weights both ends of the pipeline have both, each for half of the micro-batches: layers are
     those of one copy, averaged over micro-batches.
@@ -110,7 +110,7 @@ def folded_stages(stages: StageLayers, pp: Scalar, schedule: PipelineLayout) -> 
 
 
 def max_layers_per_part(n_layers: Scalar, parts: Scalar) -> Scalar:
-    """Return the layers of the largest part: ``ceil(L / parts)``.
+    """Return the count of layers of the largest part: ``ceil(L / parts)``.
 
     For constant ``parts`` a compiler may multiply by the reciprocal, which makes 21 sevenths a little more than 3.
     """

@@ -9,7 +9,7 @@ from enum import IntEnum, IntFlag, StrEnum
 
 
 def choice_name(choice: IntEnum) -> str:
-    """Return the name of a choice in files and specifications, without the underscore before a leading digit.
+    """Return the name of a choice in files and specifications: dashes for underscores, none before a leading digit.
 
     >>> choice_name(Precision.fp8_block), choice_name(Schedule._1f1b)
     ('fp8-block', '1f1b')
@@ -46,7 +46,7 @@ INT4_BYTES = 0.5 + 2.0 / 32.0
 
 
 def weight_only_format(name: str) -> str:
-    """Return the settings of a weight-only format in words, "" for any other name.
+    """Return a sentence with the settings of a weight-only format, "" for any other name.
 
     >>> weight_only_format("W4A16")
     'weight-only formats are precision=bf16 with weight_bytes=0.53 B, in serving designs'

@@ -19,7 +19,7 @@ SMALLEST, LARGEST = 1e-24, 1e24
 
 
 def has_usual_magnitude(value: float) -> bool:
-    """True for 0 and for a number of an allowed magnitude, False for infinities and NaN."""
+    """Return true for 0 and for a number of an allowed magnitude, false for infinities and NaN."""
     return value == 0.0 or SMALLEST <= abs(value) <= LARGEST
 
 
@@ -64,7 +64,7 @@ COUNT, YES_OR_NO = Bounds(above=True, is_integer=True), Bounds(high=1.0, is_inte
 def metadata(
     symbol: str, units: str, text: str, default: Any = dataclasses.MISSING, bounds: Bounds = NOT_NEGATIVE, **extra: Any
 ) -> Any:
-    """Return a dataclass field with metadata for inputs and labelled outputs.
+    """Return a dataclass field with metadata (symbol, units, long name, bounds) for inputs and labelled outputs.
 
     Args:
         symbol: as in the literature, or "".
@@ -91,7 +91,7 @@ def record(cls: type[T]) -> type[T]:
 
 
 def field_metadata(cls: type, name: str) -> dict[str, Any]:
-    """Return symbol, units, long name and bounds of a field of a record class.
+    """Return key → value of the metadata of a field of a record class.
 
     Args:
         cls: record class, such as :class:`dse.types.Software`.
@@ -99,5 +99,8 @@ def field_metadata(cls: type, name: str) -> dict[str, Any]:
 
     Returns:
         ``symbol``, ``units``, ``long_name`` and ``bounds``, as far as the field states them.
+
+    Raises:
+        StopIteration: for a name that the class does not have.
     """
     return dict(next(f.metadata for f in dataclasses.fields(cls) if f.name == name))

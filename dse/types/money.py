@@ -95,7 +95,7 @@ class Assembly:
 
 
 def _restated(name: str, default: float, source: str = "") -> Any:
-    """The field ``name`` of :class:`Assembly` with another default."""
+    """Return the dataclass field ``name`` of :class:`Assembly` with another default, and a source where stated."""
     about = field_metadata(Assembly, name)
     return dataclasses.field(default=default, metadata=about | ({"source": source} if source else {}))
 

@@ -30,7 +30,7 @@ class Operator(NamedTuple):
         stored: bytes stored from the forward for the backward pass.
         present: 1 where the design has this operator, else 0.
         core: whether selective recompute repeats it (the attention core).
-        kept: share of its forward that recompute operator by operator does not repeat; the literal 0.0 for none.
+        retained_share: share of its forward that recompute operator by operator does not repeat; literal 0.0 for none.
         recomputed_from: first level of expert recompute (:class:`Recompute`) that repeats its forward; 0: only full.
         not_stored_from: first such level that does not store ``stored``; 0: only full.
     """
@@ -54,7 +54,7 @@ class Operator(NamedTuple):
 
     @property
     def gradients(self) -> list[Work]:
-        """Return the work of the backward pass, by kernel."""
+        """Return the work of the backward pass, one record per kernel, empty without gradients."""
         return [work for work in (self.input_gradient, self.weight_gradient) if work is not None]
 
 
@@ -66,7 +66,7 @@ class Element(NamedTuple):
     gradient: Scalar  # accumulated weight gradients
     cache: Scalar  # bytes of the last on-chip cache
     reads: Scalar = 1.0  # of an activation per cast to a matrix operand
-    transposed_casts: Scalar = 0.0  # 1 where transposed operands are cast apart, from inputs kept as activations
+    transposed_casts: Scalar = 0.0  # 1 where transposed operands are cast separately, from inputs kept as activations
     weight: Scalar | None = None  # weights stored in fewer bytes than their operands
 
     @property
@@ -75,7 +75,7 @@ class Element(NamedTuple):
         return self.operand + self.transposed_casts * (self.activation - self.operand)
 
     def sixteen_bit(self) -> Element:
-        """The same for 16-bit operators of a narrower recipe (attention core, head)."""
+        """Return the bytes per element for 16-bit operators of a narrower recipe (attention core, head)."""
         return self._replace(operand=self.activation, weight=None)
 
 
@@ -107,7 +107,7 @@ class Group(NamedTuple):
 
     @property
     def domains(self) -> Scalar:
-        """Return the number of scale-up domains that the group spans."""
+        """Count of scale-up domains that the group spans."""
         return self.size / self.local
 
 

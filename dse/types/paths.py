@@ -25,6 +25,7 @@ class _Field(NamedTuple):
 
 @functools.cache
 def _fields(cls: type[Any]) -> tuple[_Field, ...]:
+    """Return name, record class, optionality and metadata of every field of a record class, in order."""
     hints = get_type_hints(cls)
     fields = []
     for field in dataclasses.fields(cls):
@@ -36,7 +37,7 @@ def _fields(cls: type[Any]) -> tuple[_Field, ...]:
 
 
 def leaves(cls: type, prefix: str = "") -> dict[str, dict[str, Any]]:
-    """Return path → metadata of every required leaf of a class, in order.
+    """Return path → metadata of every leaf of a class, in order, without those of optional records.
 
     Metadata are those of :func:`dse.types.metadata`, and ``default`` where there is one.
 
@@ -54,7 +55,7 @@ def leaves(cls: type, prefix: str = "") -> dict[str, dict[str, Any]]:
 
 
 def build(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Return the record of a class from values by path; leaves with a default may be left out.
+    """Return a record of a class from path → value; leaves with a default and optional records may be left out.
 
     Args:
         cls: a record class, such as :class:`dse.types.Design`.
@@ -62,6 +63,7 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
 
     Raises:
         TypeError: for a path that the class does not have, and for a leaf without value and default.
+        KeyError: for a path below a leaf.
 
     >>> from dse.types import Network
     >>> build(Network, dict.fromkeys(leaves(Network), 1.0) | {"latency": 5e-6}).latency

@@ -53,7 +53,7 @@ class Experts:
 
     @property
     def upper_limits(self) -> dict[str, Scalar]:
-        """Return leaf → its upper limit given the others; a busiest rank or a padded expert has every token once."""
+        """Return leaf → its upper limit by the other leaves; a busiest rank or a padded expert has every token once."""
         all_tokens = self.n_experts / self.top_k
         return {
             "top_k": self.n_experts,
@@ -64,7 +64,7 @@ class Experts:
 
     @property
     def within_limits(self) -> dict[str, Scalar]:
-        """Return leaf → True within its limit, up to rounding of single precision."""
+        """Return leaf → true within its upper limit, up to rounding of single precision."""
         return {name: getattr(self, name) <= most * (1.0 + 1e-5) for name, most in self.upper_limits.items()}
 
 
@@ -236,7 +236,7 @@ class Workload:
 
     @property
     def predicted(self) -> Scalar:
-        """Return the tokens of multi-token prediction, with a layer and a head each.
+        """Return the count of predicted tokens of multi-token prediction, each with a layer and a head.
 
         It is the literal 0 for a dense model.
         """
@@ -244,7 +244,7 @@ class Workload:
 
     @property
     def blocks(self) -> Scalar:
-        """Return the layers of the model and of multi-token prediction."""
+        """Return the count of layers of the model and of multi-token prediction."""
         return self.n_layers if self.experts is None else self.n_layers + self.experts.n_predict
 
     @property

@@ -48,7 +48,7 @@ class KernelBound(NamedTuple):
 
 
 def kernel_bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> KernelBound:
-    """Return the bound of a pass: floors where they take most of ``time``, else the longer of the roofline's terms.
+    """Return the bound of a pass, 1 in its field: floors where they take over half of ``time``, else the longer term.
 
     Args:
         kind: of the operator.
@@ -71,7 +71,7 @@ def kernel_bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates:
 
 
 def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> BoundBy:
-    """Return the step time by bound.
+    """Return the seconds of a step by bound.
 
     Forward, backward, recompute, and embedding with head are divided like the seconds of their operators, each pass of
     an operator counted to one bound (:func:`kernel_bound`). Seconds independent of any rate (kernel floors, small
@@ -85,10 +85,10 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
     """
     rates, software, trained = step_rates(design), design.software, design.workload.backward
     small_kernel_time = plus(small_kernels(design, layout), routing_time(design, layout))
-    forward, backward = zip(*(_passes(operator, rates) for operator in work.layer), strict=True)
+    forward, backward = zip(*(_pass_bounds(operator, rates) for operator in work.layer), strict=True)
     messages = send_all(work.messages, software, design.system)
     message_time = scope_time(messages, Scope.embedding) + scope_time(messages, Scope.head)
-    end_passes = [_passes(operator, rates) for operator in (*work.embedding, *work.head)]
+    end_passes = [_pass_bounds(operator, rates) for operator in (*work.embedding, *work.head)]
     update_overhead = trained * software.step_overhead
     return sum_records(
         [
@@ -119,7 +119,7 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
     )
 
 
-def _passes(operator: Operator, rates: Rates) -> tuple[BoundBy, BoundBy]:
+def _pass_bounds(operator: Operator, rates: Rates) -> tuple[BoundBy, BoundBy]:
     """Return the seconds of an operator's forward and of its backward by bound."""
     forward, *gradients = operator_times(operator, rates)
     return (
@@ -129,14 +129,14 @@ def _passes(operator: Operator, rates: Rates) -> tuple[BoundBy, BoundBy]:
 
 
 def bound_by(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> BoundBy:
-    """Return the seconds of the kernels of one pass, all of them counted to their bound."""
+    """Return the ``time`` of the kernels ``works`` of one pass, s, all of it in the field of their bound."""
     bound = kernel_bound(kind, works, time, rates)
     by_links = times(time, bound.die_links)
     return BoundBy(times(time, bound.compute), times(time, bound.memory), 0.0, times(time, bound.floor), by_links)
 
 
 def proportional(seconds_of_part: Scalar, seconds: Iterable[BoundBy]) -> BoundBy:
-    """Return a part of a step divided over the bounds in proportion to ``seconds``."""
+    """Return the seconds of a part of a step by bound, in proportion to the sum of ``seconds``."""
     total = sum_records(seconds)
     return scale_record(seconds_of_part / jnp.maximum(total.total, _MIN_SECONDS), total)
 

@@ -58,7 +58,7 @@ class StepEnergy(NamedTuple):
 
 
 def layer_power(layer: Demand, working: Scalar, ratio: Scalar, power: Power) -> tuple[Scalar, Scalar]:
-    """Return the board power in W of a device that runs layers, and the share of its cores' dynamic power.
+    """Return the board power of a device that runs layers, W, and the share of dynamic power that its limit allows.
 
     ``P = rest + share cores`` with ``cores = (1 + cooling) (E_core V^2 / t + control)`` and a share of at most 1, by
     which it meets the power limit.
@@ -86,7 +86,7 @@ def layer_power(layer: Demand, working: Scalar, ratio: Scalar, power: Power) -> 
 def step_energy(
     design: Design, layout: Layout, work: TrainingWork, ratio: Scalar, times: tuple[StepTime, LayerTime]
 ) -> StepEnergy:
-    """Return the energy of one training step.
+    """Return the energy of one training step by part and of its devices, J, with peak and provisioned power, W.
 
     Args:
         design: at its clock.
@@ -136,7 +136,7 @@ class OverheadEnergy(NamedTuple):
 
 
 def overhead_energy(system: System, cores: Scalar, memory: Scalar, facility_energy: Scalar) -> OverheadEnergy:
-    """Return the energy of coolers of cold cores and memory, and of the facility, J.
+    """Return the energy of the coolers of cold cores and memory, and of the facility's overhead, J.
 
     ``E_cryo = cooling E_cores + cooling_memory E_memory`` and ``(PUE - 1) (E + E_cryo)``.
 
@@ -151,19 +151,19 @@ def overhead_energy(system: System, cores: Scalar, memory: Scalar, facility_ener
     return OverheadEnergy(cryogenics, (system.pue - 1.0) * (facility_energy + cryogenics))
 
 
-def system_power(board: Scalar, devices: Scalar, system: System) -> Scalar:
-    """Return the power of ``devices`` at ``board`` W each, with hosts and facility, W.
+def system_power(board_power: Scalar, devices: Scalar, system: System) -> Scalar:
+    """Return the power of ``devices`` at ``board_power`` W each, with hosts and facility, W.
 
     Args:
-        board: power of a device, W.
+        board_power: power of a device, W.
         devices: their number.
         system: with its hosts and facility.
     """
-    return devices * (board + system.host_power) * system.pue
+    return devices * (board_power + system.host_power) * system.pue
 
 
 def powers(design: Design, layout: Layout, energy: StepEnergy, step_time: Scalar) -> dict[str, Scalar]:
-    """Return the power in W, energy per token in J, and time and energy of a run.
+    """Return metric → power in W, energy per token in J, time in s and energy in J of a run without failures.
 
     Args:
         design: at its clock.
@@ -172,7 +172,7 @@ def powers(design: Design, layout: Layout, energy: StepEnergy, step_time: Scalar
         step_time: time of a step, s.
 
     Returns:
-        Metric → value, as of :class:`dse.types.Metrics`.
+        Metric → value, by the fields of :class:`dse.types.Metrics`.
     """
     w = design.workload
     steps_per_token = reciprocal(w.global_batch * w.seq_len)

@@ -77,9 +77,10 @@ T = TypeVar("T", CheckpointTimes, LostTime)
 
 
 def failure_rates(reliability: Reliability, devices: Scalar) -> FailureRates:
-    """Return the failure rates of all devices, links, nodes and software of a job, failures/s.
+    """Return the failures/s of the hardware of a job and of hardware and software together.
 
-    ``N (1 / M_device + 1 / M_link + 1 / (n M_node) + 1 / M_software)`` for ``n`` devices a node.
+    ``N (1 / M_device + 1 / M_link + 1 / (n M_node) + 1 / M_software)`` for ``N`` devices and ``n`` devices a node,
+    limited to a range.
     """
     r = reliability
     node_rate = 1.0 / (r.node_devices * r.node_mtbf)
@@ -109,7 +110,7 @@ def best_interval(stall: Scalar, rate: Scalar) -> Scalar:
 
 
 def storage_bandwidth(system: System) -> Scalar:
-    """Return the bytes/s of the storage that all devices share: as stated, else by the number of devices ``N``.
+    """Return the bandwidth of shared storage, bytes/s: as stated, where above 0, else by the number of devices ``N``.
 
     ``1.5 GB/s (N / 64)^1.3``, no less than one file server's and no more than a hyperscaler's 2 TB/s. Between these two
     ends it gives 9 GB/s for 256 devices, where the reference architecture of the DGX SuperPOD H100 asks for 7 to 20
@@ -122,7 +123,7 @@ def storage_bandwidth(system: System) -> Scalar:
 
 
 def checkpoint_parameters(design: Design, work: TrainingWork) -> Scalar:
-    """Return the parameters whose state a checkpoint holds: the trained ones."""
+    """Return the count of parameters of all devices whose state a checkpoint holds: the trained ones."""
     adapters = times(work.trained.adapter_parameters, design.workload.blocks * design.mapping.tp)
     return plus(times(work.trained.trains_model, parameter_count(design.workload)), adapters)
 
@@ -156,7 +157,7 @@ def host_copy(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
 def checkpoint_times(
     design: Design, device_bytes: Scalar, step: StepTime, checkpoint_bytes: Scalar
 ) -> dict[Checkpoint, CheckpointTimes]:
-    """Return the seconds of a checkpoint of each kind.
+    """Return kind of checkpoint → its stall and other times, s.
 
     Each checkpoint stops training for ``checkpoint_overhead``. Synchronous ones also for the copy to the host and the
     write. Asynchronous ones are copied during the passes of the next step, before the optimiser changes the state;
@@ -191,7 +192,7 @@ def checkpoint_times(
 
 
 def spare_wait(reliability: Reliability, failure_rate: Scalar) -> Scalar:
-    """Return the mean wait in s per hardware failure, at ``failure_rate`` failures/s.
+    """Return the mean wait for a spare in s per hardware failure, at ``failure_rate`` hardware failures/s.
 
     The probability that all ``s`` spares are in repair, with ``m`` in repair on average, is Erlang's loss formula; here
     the sum of ``1 - s / m``, where positive, and ``m^s e^-m / s!`` (by Stirling's formula), for any ``s``: exact
@@ -207,9 +208,9 @@ def spare_wait(reliability: Reliability, failure_rate: Scalar) -> Scalar:
 
 
 def lost_time(reliability: Reliability, saving: CheckpointTimes, rates: FailureRates, step_time: Scalar) -> LostTime:
-    """Return the seconds lost per second of training at the stated or optimal checkpoint interval, at least a step.
+    """Return the seconds lost per second of training by part, and the stated or best checkpoint interval, s.
 
-    Where a stated interval is shorter than a checkpoint takes, training waits for it.
+    The interval is at least a step. Where a stated one is shorter than a checkpoint takes, training waits for it.
 
     Args:
         reliability: of the system.
@@ -241,9 +242,9 @@ def lost_time(reliability: Reliability, saving: CheckpointTimes, rates: FailureR
 def chosen_checkpoint(
     reliability: Reliability, times_by_kind: dict[Checkpoint, CheckpointTimes], rates: FailureRates, step_time: Scalar
 ) -> tuple[CheckpointTimes, LostTime]:
-    """Return the times of checkpoints of the stated kind, and the time lost with them.
+    """Return the times of a checkpoint of the stated kind, s, and the time lost with it per second of training.
 
-    An asynchronous checkpoint that loses more than a synchronous one is replaced by it.
+    Those of a synchronous checkpoint where an asynchronous one is stated and loses more.
 
     Args:
         reliability: of the system.
@@ -262,12 +263,12 @@ def chosen_checkpoint(
 
 
 def select_record(condition: Scalar, first: T, second: T) -> T:
-    """Return the first record where a condition holds, else the second."""
+    """Return a record with the values of ``first`` where a condition holds, else those of ``second``."""
     return type(first)(*(jnp.where(condition, *values) for values in zip(first, second, strict=True)))
 
 
 def replica_reliability(design: Design, weights: Scalar, ranks: Scalar) -> dict[str, Scalar]:
-    """Return the failures/s of a serving replica, and its availability.
+    """Return metric → value: mean seconds between failures of a serving replica, and its availability from 0 to 1.
 
     A replica is the ``ranks`` of data parallelism that share experts. Availability ``M / (M + D)``: it is down until
     the failure is detected, a spare node is available, and an engine has started and loaded the ``weights`` of a
@@ -289,7 +290,7 @@ def replica_reliability(design: Design, weights: Scalar, ranks: Scalar) -> dict[
 
 
 def relative_slowdown(reliability: Reliability, devices: Scalar, step: StepTime) -> Scalar:
-    """Return the expected relative step time added by slow nodes and congestion.
+    """Return the expected time added by slow nodes and congestion, over the step time.
 
     A job waits for its slowest node: with a share ``s`` of slow ones among its ``n`` nodes, its passes and bubbles take
     ``straggler_slowdown`` longer with the probability ``1 - (1 - s)^n`` that it has one. Congestion lengthens exposed
@@ -304,7 +305,7 @@ def relative_slowdown(reliability: Reliability, devices: Scalar, step: StepTime)
 
 
 def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> dict[str, Scalar]:
-    """Return the expected time of a training run by part, s, with failure rates and checkpoint interval.
+    """Return metric → tokens and FLOPs of a training run, its expected seconds by part, failures and checkpoints.
 
     Args:
         design: at its clock.

@@ -40,12 +40,15 @@ def fits_probability(spread: Scalar, usable: Scalar, memory: Scalar) -> Scalar:
 
 
 def routing_exists(experts: Experts) -> Scalar:
-    """Return true where a mixture has the experts, groups and rows per token that its router needs."""
+    """Return true where experts, groups and experts per token of a mixture are within their limits."""
     return functools.reduce(operator.and_, experts.within_limits.values())
 
 
 def expert_infeasibility(design: Design) -> dict[Infeasible, Scalar]:
-    """Return the infeasibility of experts: not divisible, or combined with options that are not modelled."""
+    """Return reason → true where experts are not divisible, or combined with options that are not modelled.
+
+    Empty without experts in the workload or in the mapping.
+    """
     experts, m = design.workload.experts, design.mapping
     if experts is None or m.experts is None:
         return {}
@@ -59,7 +62,7 @@ def expert_infeasibility(design: Design) -> dict[Infeasible, Scalar]:
 
 
 def network_too_small(system: System, tp: Scalar) -> Scalar:
-    """Return true where no network joins all devices, or the links of a torus or hypercube do not form this size."""
+    """Return true where no network joins all devices, or their links do not form a torus, hypercube or cube mesh."""
     too_small = system.n_devices > jnp.maximum(system.scale_up.domain, system.scale_out.domain)
     return functools.reduce(operator.or_, links.faults(system, tp), too_small)
 
@@ -73,7 +76,7 @@ class RequiredMemory(NamedTuple):
 
 
 def infeasible_reason(design: Design, layout: Layout, required: RequiredMemory, clock_infeasible: Scalar) -> Scalar:
-    """Return the bits of :class:`Infeasible`, 0 for a feasible design.
+    """Return the sum of the bits of :class:`Infeasible` that hold, 0 for a feasible design.
 
     Args:
         design: at its clock.
@@ -120,5 +123,5 @@ def infeasible_reason(design: Design, layout: Layout, required: RequiredMemory, 
 
 
 def bits_of(broken: dict[Infeasible, Scalar]) -> Scalar:
-    """Return the bits of the reasons that hold."""
+    """Return the int32 sum of the bits of the reasons that hold, of reason → true where it holds."""
     return sum(jnp.where(is_broken, jnp.int32(bit), jnp.int32(0)) for bit, is_broken in broken.items())

@@ -46,7 +46,7 @@ class Memory(NamedTuple):
 
 
 def outside_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Scalar, Scalar]:
-    """Return the bytes on the host and on storage per device of the first stage.
+    """Return the bytes on the host, and those on storage, per device of the first stage.
 
     It has most micro-batches in flight.
 
@@ -61,7 +61,7 @@ def outside_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[
 
 
 def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Return the transient bytes of the backward of one layer.
+    """Return the transient bytes per device of the backward of one layer.
 
     These are recomputed activations and gradients of inner feed-forward tensors.
     """
@@ -75,7 +75,7 @@ def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) ->
 
 
 def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Return the bytes of buffers allocated for the whole step.
+    """Return the bytes per device of buffers allocated for the whole step.
 
     Sequence parallelism: a gathered input and its unreduced gradient, a cached 16-bit weight gradient per weight shape;
     ZeRO-2: the unreduced gradient, ZeRO-3: twice the gathered weights, of the unit that a stack moves: a layer, or a
@@ -84,20 +84,23 @@ def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     m, w = design.mapping, design.workload
     act = layout.element.activation
     gathered = jnp.where((layout.split > 0.0) & (m.tp > 1.0), 2.0 * act * layout.tokens * w.hidden, 0.0)
-    at_once = _parameters_per_gather(design, usual_layer_parameters(w, m.tp))
-    layer, changing = act * plus(at_once, work.trained.adapter_parameters), act * work.trained.trained_count(at_once)
-    cached = w.backward * design.software.gradient_cache * act * matrix_shapes(design, layout)
+    parameters_per_gather = _parameters_per_gather(design, usual_layer_parameters(w, m.tp))
+    layer, changing = (
+        act * plus(parameters_per_gather, work.trained.adapter_parameters),
+        act * work.trained.trained_count(parameters_per_gather),
+    )
+    cached = w.backward * design.software.gradient_cache * act * distinct_matrix_parameters(design, layout)
     cached = times(work.trained.trains_model, cached)
     unreduced = _where_split(layout, 2.0, w.backward * changing)
     buffers = plus(gathered, cached, unreduced) + _where_split(layout, 3.0, 2.0 * layer)
-    at_once = 1.0 / jnp.where(design.software.gathers_matrices > 0.0, 2.0 + w.gated, 1.0)
-    routed, replicas = times(act * at_once, layer_expert_parameters(design, layout)), layout.experts.replicas
+    gathered_share = 1.0 / jnp.where(design.software.gathers_matrices > 0.0, 2.0 + w.gated, 1.0)
+    routed, replicas = times(act * gathered_share, layer_expert_parameters(design, layout)), layout.experts.replicas
     unreduced = times(work.trained.trains_model, _where_split(layout, 2.0, times(w.backward, routed), replicas))
     return plus(buffers, unreduced, _where_split(layout, 3.0, times(2.0, routed), replicas))
 
 
 def _parameters_per_gather(design: Design, layer: Scalar) -> Scalar:
-    """Return the parameters per gather and scatter, of those of a ``layer``: all, or those of its largest matrix.
+    """Return the parameters per gather and scatter: all ``layer`` parameters of a layer, or its largest matrix.
 
     FSDP wraps layers (Zhao et al. 2023); XLA's partitioner gathers an operand where it is used (Xu et al. 2021, GSPMD).
     """
@@ -108,12 +111,12 @@ def _parameters_per_gather(design: Design, layer: Scalar) -> Scalar:
 
 
 def _separate_head_bytes(design: Design, layout: Layout) -> Scalar:
-    """Return the bytes per element of a head that is gathered separately, 0 where the outermost unit has it."""
+    """Return the bytes per parameter of a head that is gathered separately, 0 where the outermost unit has it."""
     return jnp.where(design.software.gathers_matrices > 0.0, layout.element.activation, 0.0)
 
 
-def matrix_shapes(design: Design, layout: Layout) -> Scalar:
-    """Return the parameters of the distinct matrices of a layer, one of several equal experts."""
+def distinct_matrix_parameters(design: Design, layout: Layout) -> Scalar:
+    """Return the count of parameters of a layer's distinct matrices per device, of equal experts only one."""
     w, tp, feed_forward = design.workload, design.mapping.tp, feed_forward_of(design.workload)
     with_experts = expert_layer_matrix_parameters(w, tp), feed_forward.expert(layout.experts.etp.size)
     return feed_forward.usual(layer_matrix_parameters(w, tp), lambda: plus(*with_experts))
@@ -140,7 +143,7 @@ class MemoryStage(NamedTuple):
 
 
 def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: MemoryStage) -> Memory:
-    """Return the peak memory of a stage by part, in the backward of the head or of a layer, whichever is larger."""
+    """Return the peak bytes per device of a stage by part, in the backward of the head or of a layer."""
     w, m, state = design.workload, design.mapping, work.state
     usual, end_state = usual_layer_parameters(w, m.tp), work.trained.of_model(state)
     layer = work.trained.trained_count(usual)
@@ -186,7 +189,7 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
 
 
 def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingWork, stage: MemoryStage) -> Memory:
-    """Return the memory of a stage with its routed experts and first dense layers."""
+    """Return ``memory`` of a stage plus its routed experts and first dense layers, bytes; as it is without experts."""
     experts, w, m = work.routed_state, design.workload, design.mapping
     if nothing(layout.experts.local):
         return memory
@@ -252,7 +255,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
 
 
 def memory_stages(design: Design, layout: Layout, work: TrainingWork) -> tuple[MemoryStage, MemoryStage, MemoryStage]:
-    """Return the contents of the first, the second and the last stage at their peaks."""
+    """Return the layers, parameters and bytes of the first, the second and the last stage at their peaks."""
     w, m, n, stages = design.workload, design.mapping, layout.n_micro_batches, layout.stages
     in_first, in_second, in_last = (pipeline.activations_in_flight(m, n, stage) for stage in (0.0, 1.0, m.pp - 1.0))
     in_flight, in_first_chunk = in_first.stage, in_first.first_chunk
@@ -288,9 +291,12 @@ def memory_stages(design: Design, layout: Layout, work: TrainingWork) -> tuple[M
     )
     second = MemoryStage(stages.fullest, in_second.stage * stages.fullest, **single_stage)
     if not nothing(layout.pipeline.folded):
-        waiting = (pipeline.deferred_micro_batches(m, n, stage) for stage in (jnp.maximum(m.pp - 2.0, 0.0), m.pp - 1.0))
+        deferred_micro_batches = (
+            pipeline.deferred_micro_batches(m, n, stage) for stage in (jnp.maximum(m.pp - 2.0, 0.0), m.pp - 1.0)
+        )
         second, output = (
-            s._replace(deferred_layers=k * s.layers) for s, k in zip((second, output), waiting, strict=True)
+            s._replace(deferred_layers=k * s.layers)
+            for s, k in zip((second, output), deferred_micro_batches, strict=True)
         )
         first, second, output = folded_memory_stages(design, layout, (first, second, output))
     return first, second, output
@@ -299,7 +305,7 @@ def memory_stages(design: Design, layout: Layout, work: TrainingWork) -> tuple[M
 def folded_memory_stages(
     design: Design, layout: Layout, stages: tuple[MemoryStage, MemoryStage, MemoryStage]
 ) -> tuple[MemoryStage, MemoryStage, MemoryStage]:
-    """Return the first, second and last stage of a pipeline whose folded form has both ends on the first device.
+    """Return first, second and last stage, where a pipeline is folded with both ends on the first device.
 
     That device has embedding and head; the others hold at most as much as the second, twice that with two copies.
     """
@@ -322,8 +328,8 @@ def folded_memory_stages(
         deferred_layers=pipeline.deferred_micro_batches(m, n, 0.0) * first.layers,
     )
     inmost = jnp.where(copies > 1.0, 0.5 * m.pp - 1.0, m.pp - 1.0)  # the middle for two copies, else the fold
-    waiting = pipeline.deferred_micro_batches(m, n, inmost) * second.layers
-    middle = second._replace(layers=copies * second.layers, deferred_layers=waiting)
+    deferred_layers = pipeline.deferred_micro_batches(m, n, inmost) * second.layers
+    middle = second._replace(layers=copies * second.layers, deferred_layers=deferred_layers)
 
     def where_folded(yes: MemoryStage, no: MemoryStage) -> MemoryStage:
         return MemoryStage(*(jnp.where(is_folded > 0.0, a, b) for a, b in zip(yes, no, strict=True)))

@@ -18,7 +18,9 @@ from dse.types import Design, Scalar
 
 
 def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, Scalar]:
-    """Return tokens/s and utilisations, by the conventions of Narayanan 2021 and Korthikanti 2022.
+    """Return metric → tokens/s, utilisations from 0 to 1, and model FLOPs of a step.
+
+    By the conventions of Narayanan 2021 and Korthikanti 2022.
 
     Args:
         design: at its clock.

@@ -199,7 +199,7 @@ def context_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
 
 
 def context_chains(call: AttentionKernel, accelerator: Accelerator) -> Chains:
-    """Return the query tiles of whole causal sequences: ``ceil(s / T)`` per head.
+    """Return the load of the cores by the query tiles of whole causal sequences: ``ceil(s / T)`` chains per head.
 
     A key costs ``T (4 d / rate + t_pair)`` per tile (Dao 2023; Shah et al. 2024 on the cost of exponentials).
     """
@@ -229,7 +229,7 @@ def decode_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
 
 
 def decode_chains(call: AttentionKernel, accelerator: Accelerator) -> Chains:
-    """Return the key tiles of one key/value head of a sequence, for the queries of the new token padded to 16 rows."""
+    """Return the load of the cores in decode: a chain per sequence and key/value head, queries padded to 16 rows."""
     attention, cores = required(accelerator.kernels.attention, "kernels.attention"), accelerator.cores
     rate = accelerator.matrix_rate.bf16 * attention.decode_efficiency / cores
     rows = QUERY_ROWS * ceiling(call.heads / (call.kv_heads * QUERY_ROWS))

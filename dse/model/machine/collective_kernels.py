@@ -41,7 +41,9 @@ def collective_time(operation: Scalar, size: Scalar, group: Group, launch: Scala
     )
     system = _of_members(system, group.local)
     gather_time = jnp.where(
-        operation < 0.5, _fastest(all_reduce, size, group, system), _fastest(all_gather, size, group, system)
+        operation < 0.5,
+        _protocol_time(all_reduce, size, group, system),
+        _protocol_time(all_gather, size, group, system),
     )
     pairwise_time = jnp.where(
         operation > 3.5, send(size, Route(group, direct_system)), _exchange_time(size, group, system)
@@ -66,10 +68,10 @@ def _exchange_time(size: Scalar, group: Group, system: System) -> Scalar:
     return synchronisation + jnp.where(is_flagged, jnp.minimum(peer_bytes / kernels.exchange_rate, simple), simple)
 
 
-def _fastest(
+def _protocol_time(
     collective: Callable[[Scalar, Route, Scalar], Scalar], size: Scalar, group: Group, system: System
 ) -> Scalar:
-    """Return the time of a collective with the protocol that the library chooses, s.
+    """Return the time of a collective, s, with the protocol that the library chooses, which may not be the fastest.
 
     The library takes barriers for faster than they are: beyond ``flagged_bytes`` a step of a ring it uses no flags,
     though these might take less.
@@ -85,7 +87,7 @@ def _fastest(
 
 
 def protocols(system: System) -> tuple[System, System]:
-    """Return the system with the links under two NCCL protocols: flags in the data (LL), barriers (Simple).
+    """Return the system twice, under two NCCL protocols: flags in the data (LL), then barriers (Simple).
 
     Flags cost bandwidth and save barriers, so a step is shorter. Switch reductions need barriers. The third protocol
     (LL128) lies between them and is not distinguished by the data (NVIDIA/nccl, ``src/graph/tuning.cc``).
@@ -99,7 +101,7 @@ def protocols(system: System) -> tuple[System, System]:
 
 
 def direct_time(size: Scalar, members: Scalar, is_eager: Scalar, is_lean: Scalar, system: System) -> Scalar:
-    """Return the time of a framework's all-reduce, s: direct for small messages, the library's for large ones.
+    """Return the time of a framework's all-reduce, s: the shorter of direct loads and stores and the library's.
 
     In a graph the library uses registered buffers. Single launches are bound by the host.
 
@@ -120,7 +122,7 @@ def direct_time(size: Scalar, members: Scalar, is_eager: Scalar, is_lean: Scalar
     small = launch + direct_all_reduce(size, members, direct)
     share = jnp.where(is_eager > 0.0, 1.0, kernels.graph_efficiency)
     graph = dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))
-    large = launch + _fastest(all_reduce, size, Group(members, members), graph)
+    large = launch + _protocol_time(all_reduce, size, Group(members, members), graph)
     device = jnp.minimum(small, large)
     return jnp.where(is_eager > 0.0, overlapped(device, kernels.eager_launch, 0.1), device)
 

@@ -158,13 +158,12 @@ def all_to_all(size: Scalar, route: Route) -> Scalar:
 def exchange(intra_domain: Scalar, inter_domain: Scalar, route: Route, link_share: Scalar = 0.0) -> Scalar:
     """Return the time in which every member sends its bytes within its domain and out of it, s.
 
-    ``link_share``: bandwidth of a link reached by kernels that write into remote memory, at any size; 0 as collectives.
-
     Args:
         intra_domain: bytes that a member sends within its domain.
         inter_domain: bytes that it sends out of it.
         route: the group on its networks.
-        link_share: bandwidth of a link reached by kernels that write into remote memory, 0 as collectives.
+        link_share: share of a link's bandwidth that kernels which write into remote memory reach at any size; 0: the
+            rates of collectives.
     """
 
     def send_time(size: Scalar, level: Level) -> Scalar:
@@ -208,7 +207,7 @@ def direct_all_reduce(size: Scalar, members: Scalar, network: Network) -> Scalar
 
 
 def _calibrated_volumes(system: System) -> tuple[Volumes, Volumes] | None:
-    """Return the stated volumes within a domain and across domains, None unless both levels state them."""
+    """Return the volumes (bytes sent per byte) within a domain and across domains, None unless both are stated."""
     up, out = system.scale_up.volumes, system.scale_out.volumes
     return (up, out) if up and out else None
 
@@ -234,7 +233,7 @@ def summing_time(size: Scalar, group: Group, system: System) -> Scalar:
 
 
 def usage(group: Group, system: System) -> Scalar:
-    """Return the share of the device's compute that a collective over this group uses."""
+    """Return the share, 0 to 1, of the device's compute that a collective over this group uses."""
     return jnp.where(group.domains > 1.0, system.scale_out.processor_usage, system.scale_up.processor_usage)
 
 

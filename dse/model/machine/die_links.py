@@ -31,7 +31,7 @@ class DieLinks(NamedTuple):
 def die_links(accelerator: Accelerator) -> DieLinks | None:
     """Return the links between the dies of a generated accelerator, None for one with stated rates.
 
-    Those between its base dies where it has some. Measured rates of chips as sold include their links.
+    Those between its base dies where it has some.
 
     Measured rates of chips as sold include their links.
     """
@@ -48,7 +48,7 @@ def die_links(accelerator: Accelerator) -> DieLinks | None:
 
 
 def crossings(dies: Scalar) -> Scalar:
-    """Return the mean die edges that a byte crosses between two random dies of a square mesh.
+    """Return the mean count of die edges that a byte crosses between two random dies of a square mesh.
 
     0 for one die, 1 for four.
     """
@@ -57,7 +57,7 @@ def crossings(dies: Scalar) -> Scalar:
 
 
 def served_bytes(kind: OperatorKind, work: Work, dies: Scalar) -> Scalar:
-    """Return the bytes of a kernel that the last cache serves to the dies.
+    """Return the bytes of a kernel that the last cache serves to its ``dies``.
 
     Those of device memory; of a product of ``m x n`` whose output ``d`` dies share as a grid, the operands
     ``max(1, 2 sqrt(d m n) / (m + n))`` times, the minimum over all grids. Products of a batch are on separate dies.

@@ -74,7 +74,7 @@ def quantize_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
 
 
 def block_launch(work: Work, accelerator: Accelerator) -> Scalar:
-    """Return the host time to launch a block-scaled GEMM, s."""
+    """Return the host time to launch a block-scaled GEMM, s, by its rows and odd sizes."""
     fine = required(accelerator.kernels.fine, "kernels.fine")
     is_odd = (jnp.mod(work.depth, BLOCK) > 0.0) | (jnp.mod(work.columns, 0.5 * BLOCK) > 0.0)
     aligned_launch = jnp.where(work.rows <= FEW_ROWS, fine.block_floor_few, fine.block_floor)

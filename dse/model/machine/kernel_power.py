@@ -32,9 +32,9 @@ RETAINED_SHARE = 0.5
 
 
 def moved_energy(size: Scalar, distinct_bytes: Scalar, accelerator: Accelerator) -> tuple[Scalar, Scalar]:
-    """Return the energy of ``size`` bytes through the last cache, and of those that device memory serves, J.
+    """Return the energy of ``size`` bytes in the last cache, J, and in device memory for those that it misses.
 
-    ``distinct_bytes``: distinct bytes, of which the cache keeps its capacity.
+    ``distinct_bytes``: distinct bytes among them, of which the cache retains a share of its capacity.
     """
     power = accelerator.power
     missed_bytes = size - jnp.minimum(distinct_bytes, RETAINED_SHARE * accelerator.cache)
@@ -51,7 +51,7 @@ class KernelEnergy(NamedTuple):
 
 
 def demand_of(time: Callable[[Accelerator], Scalar], energy: KernelEnergy, accelerator: Accelerator) -> Demand:
-    """Return the demand of a kernel, whose core time is what a faster clock saves: ``-dt / d ln f``."""
+    """Return the demand (s, J) of a kernel of ``time`` s, whose core time a faster clock saves: ``-dt / d ln f``."""
     unit_ratio = jnp.ones((), jnp.result_type(float))
     kernel_time, slope = jax.jvp(lambda ratio: time(at_clock(accelerator, ratio)), (unit_ratio,), (unit_ratio,))
     core_time = jnp.clip(-slope, 0.0, kernel_time)
@@ -60,21 +60,25 @@ def demand_of(time: Callable[[Accelerator], Scalar], energy: KernelEnergy, accel
 
 
 def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
-    """Return the demand of a GEMM with its quantisation, without energy for empty parts of tiles."""
+    """Return the time (s) and energy (J) demand of a GEMM with its quantisation, none for empty parts of tiles."""
     work, kernels = gemm.work, accelerator.kernels
     cache, memory = moved_energy(work.bytes + gemm.narrow * gemm.quantized_bytes, work.bytes, accelerator)
-    row_tiles, column_tiles = just_below_reciprocal(kernels.tile_rows), just_below_reciprocal(kernels.tile_columns)
+    tiles_per_row, tiles_per_column = (
+        just_below_reciprocal(kernels.tile_rows),
+        just_below_reciprocal(kernels.tile_columns),
+    )
     energy = KernelEnergy(
         core_energy=flop_energy(gemm.precision, accelerator.power) * work.flops + cache,
         other_energy=memory,
-        tiles=ceiling(work.rows * 2.0 * row_tiles) * ceiling(work.columns * 2.0 * column_tiles),  # quarter tiles
+        tiles=ceiling(work.rows * 2.0 * tiles_per_row)
+        * ceiling(work.columns * 2.0 * tiles_per_column),  # quarter tiles
         idle=required(kernels.fine, "kernels.fine").gemm_floor,
     )
     return demand_of(lambda device: device_time(gemm, device), energy, accelerator)
 
 
 def attention_demand(call: AttentionKernel, accelerator: Accelerator) -> Demand:
-    """Return the demand of attention over whole sequences, or of one new token per sequence over a cache."""
+    """Return the time (s) and energy (J) demand of attention over entire sequences, or of one new token each."""
     power, kernels = accelerator.power, required(accelerator.kernels.attention, "kernels.attention")
     is_context, decode = call.is_context, call.decoding
     keys = jnp.where(is_context, call.mean_keys, jnp.minimum(decode.max_attended, decode.tokens + 1.0))
@@ -92,7 +96,7 @@ def attention_demand(call: AttentionKernel, accelerator: Accelerator) -> Demand:
 
 
 def limited_clock(demand: Demand, accelerator: Accelerator) -> Scalar:
-    """Return the clock over the nominal one of a repeated kernel: as set, or lower under the power limit."""
+    """Return the ratio to the nominal clock of a repeated kernel: as set, or lower under the power limit."""
     power = accelerator.power
     highest = clock_ratio(power) * jnp.ones((), jnp.result_type(float))
     return clock_under_limit(demand, power_limit(power), highest, power)

@@ -24,7 +24,7 @@ class TimedMessage(NamedTuple):
 
 
 def send_all(messages: Iterable[Message], software: Software, system: System) -> tuple[TimedMessage, ...]:
-    """Return the wire time of every message.
+    """Return every message, in order, with its wire time in s.
 
     Equal messages, and a reduce-scatter equal to an all-gather, are timed once.
 
@@ -60,13 +60,13 @@ def send_all(messages: Iterable[Message], software: Software, system: System) ->
 
 
 def with_routes(messages: Iterable[Message], system: System) -> list[tuple[Message, Route]]:
-    """Return messages with their routes on the networks of a system, one route per group."""
+    """Return (message, route on the networks of a system) for every message, one route per group."""
     route_by_group: dict[tuple[int, ...], Route] = {}
     return [(m, route_by_group.setdefault(tuple(map(id, m.group)), Route(m.group, system))) for m in messages]
 
 
 def scope_time(messages: Iterable[TimedMessage], scope: Scope, window: Window | None = None) -> Scalar:
-    """Return the seconds of the messages of a scope, or of those of one ``window``.
+    """Return the total seconds of the messages of a scope, or of those of one ``window``, 0 for none.
 
     Args:
         messages: with their times.
@@ -78,7 +78,7 @@ def scope_time(messages: Iterable[TimedMessage], scope: Scope, window: Window | 
 
 
 def link_energy(sends: Iterable[Sends], system: System) -> Scalar:
-    """Return the link energy of the messages of the mean device with recomputed sends, J."""
+    """Return the total link energy of the messages of the mean device with recomputed sends, J."""
     groups = list(sends)
     routes = iter(with_routes([message for group in groups for message in group.messages], system))
 

@@ -39,7 +39,7 @@ class FlopEnergy(NamedTuple):
 
 
 def flop_energies(precision: Scalar, power: Power) -> FlopEnergy:
-    """Return the energy per FLOP under a recipe, J, as a mean over its layers where some are in 16 bits."""
+    """Return the J per matrix, 16-bit and vector FLOP; matrix is a mean over layers where some are in 16 bits."""
     matrix, sixteen_bit_share = flop_energy(precision, power), trait(precision, lambda recipe: recipe.sixteen_bit)
     sixteen = jnp.maximum(matrix, power.matrix_energy)
     return FlopEnergy(matrix + sixteen_bit_share * (sixteen - matrix), sixteen, power.vector_energy)
@@ -66,12 +66,12 @@ _UNITS = {
 
 
 def work_totals(kind: OperatorKind, work: Work) -> WorkTotals:
-    """Return the FLOPs and bytes of one kernel."""
+    """Return the FLOPs of one kernel, in the field of its unit, and its bytes."""
     return WorkTotals(**{_UNITS[kind]: work.flops}, bytes=work.bytes)
 
 
 def phase_energy(phase: Phase, design: Design, reread_bytes: Scalar = 0.0) -> Joules:
-    """Return the energy of a phase, J, with ``reread_bytes`` of weights beyond those of its operators."""
+    """Return the energy of a phase by unit, J, at the nominal voltage, with ``reread_bytes`` of weights added."""
     totals = sum_over_kernels(phase.runs, work_totals)
     accelerator = design.system.accelerator
     power, links = accelerator.power, die_links(accelerator)

@@ -30,7 +30,7 @@ class Passes(NamedTuple):
 
     @property
     def backward(self) -> Scalar:
-        """Input and weight gradients."""
+        """Seconds of input and weight gradients, recompute left out."""
         return self.input_gradient + self.weight_gradient
 
     def window(self, window: Window) -> Scalar:
@@ -45,7 +45,7 @@ class Passes(NamedTuple):
 
 
 def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar, recompute: Recomputed = NEVER) -> Passes:
-    """Return the time of the operators by pass.
+    """Return the total seconds of the operators by pass.
 
     Args:
         operators: of one micro-batch.

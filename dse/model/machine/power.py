@@ -25,7 +25,7 @@ _LEAST_SLOPE = 1e-3
 
 
 def voltage(ratio: Scalar, power: Power) -> Scalar:
-    """Return the voltage over the nominal one at ``ratio`` times the nominal clock, at least the lowest voltage.
+    """Return the ratio to the nominal voltage at ``ratio`` times the nominal clock, at least ``lowest_voltage``.
 
     ``f ~ (V - V_t)^2 / (V (1 + s (V - V_t)))``, solved for V: currents of transistors whose carriers saturate at
     ``1 / s`` of the nominal voltage (Toh, Ko & Meyer 1988). ``s = 0`` is the alpha-power law of Sakurai & Newton 1990
@@ -42,22 +42,20 @@ def voltage(ratio: Scalar, power: Power) -> Scalar:
 
 
 def clock_ratio(power: Power) -> Scalar:
-    """Return the clock set by the design over the nominal one."""
+    """Return the ratio of the clock that the design sets to the nominal clock."""
     return power.clock / power.nominal_clock
 
 
 def leakage_power(volts: Scalar, power: Power) -> Scalar:
     """Return the static power of the cores in W at ``volts`` times the nominal voltage.
 
-    ``P_leak V exp(slope (V - 1))`` with the voltage over the nominal one.
-
-    ``V`` times an exponential current.
+    ``P_leak V exp(slope (V - 1))``: the voltage over the nominal one times an exponential current.
     """
     return power.leakage * volts * jnp.exp(power.leakage_slope * (volts - 1.0))
 
 
 def control_power(ratio: Scalar, volts: Scalar, power: Power) -> Scalar:
-    """Return the power of clock trees and control of busy cores in W.
+    """Return the power of clock trees and control of busy cores in W at relative clock and voltage.
 
     ``P_control V^2 f`` with voltage and clock over the nominal ones.
     """
@@ -66,7 +64,7 @@ def control_power(ratio: Scalar, volts: Scalar, power: Power) -> Scalar:
 
 def flop_energy(precision: Scalar, power: Power) -> Scalar:
     """Return the energy of a matrix FLOP at ``precision`` in J, at the nominal voltage."""
-    by_rate: dict[str, Scalar] = {
+    energy_over_bf16_by_rate: dict[str, Scalar] = {
         "fp32": power.four_byte_energy,
         "tf32": power.tf32_energy,
         "bf16": 1.0,
@@ -76,8 +74,10 @@ def flop_energy(precision: Scalar, power: Power) -> Scalar:
         "fp4": power.half_byte_energy,
         "int4": power.half_byte_energy,
     }
-    relative = choose(precision, {code: by_rate[recipe.rate] for code, recipe in RECIPES.items()})
-    return power.matrix_energy * relative
+    energy_over_bf16 = choose(
+        precision, {code: energy_over_bf16_by_rate[recipe.rate] for code, recipe in RECIPES.items()}
+    )
+    return power.matrix_energy * energy_over_bf16
 
 
 def power_limit(power: Power) -> Scalar:
@@ -135,7 +135,7 @@ class EnergyByUnit(Protocol):
 
 
 def repeated_demand(energy: EnergyByUnit, seconds: Scalar, power: Power) -> Demand:
-    """Return the demand of repeated work of ``seconds``, of which no time follows the clock yet.
+    """Return the time (s) and energy (J) demand of repeated work, with all ``seconds`` independent of the clock.
 
     ``E_other = (1 + cooling) E_memory + E_network``, with ``E_core`` apart.
     """
@@ -163,7 +163,7 @@ def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
 
 
 def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Power) -> Scalar:
-    """Return the clock over the nominal one, at most ``highest``, at which this work draws ``limit`` watts or less.
+    """Return the ratio to the nominal clock, at most ``highest``, at which this work draws ``limit`` watts or less.
 
     Power grows with the clock, so bisection finds it; two Newton steps sharpen the root, and the second one gives its
     derivatives (implicit function theorem), since the steps before have none. At the onset of the limit they are those

@@ -73,7 +73,7 @@ def unsupported(accelerator: Accelerator, precision: Scalar) -> Scalar:
 
 
 def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """Return the rate of the 16-bit operators of a recipe in FLOP/s: fp16 in fp16 training or without bf16, else bf16.
+    """Return the FLOP/s of a recipe's 16-bit operators: of fp16 in fp16 training or without bf16, else of bf16.
 
     Without either, the rate of the recipe's operands.
     """
@@ -141,7 +141,8 @@ class Rates(NamedTuple):
 def with_isolated_kernels(accelerator: Accelerator) -> Accelerator:
     """Return the accelerator with kernels as measured alone (``kernels.fine``) in place of those of a training step.
 
-    A product starts at once there: what a training step has as ``matrix_depth`` is in the floor of its launch.
+    Unchanged without ``kernels.fine``. A product starts immediately there: what a training step has as ``matrix_depth``
+    is in the floor of its launch.
     """
     kernels, fine = accelerator.kernels, accelerator.kernels.fine
     if fine is None:
@@ -158,7 +159,7 @@ def rates_of(
     fine: FineKernels | None = None,
     trains: bool = False,
 ) -> Rates:
-    """Return the rates of a device under a recipe.
+    """Return the rates, latencies and kernel parameters of a device under a recipe.
 
     Without a stack they are those of kernels without its slow-downs.
 
@@ -187,7 +188,7 @@ def rates_of(
 
 
 def step_rates(design: Design) -> Rates:
-    """Return the rates of the operators of a step of ``design``.
+    """Return the rates of a device for the operators of a training step of ``design``.
 
     Context parallelism may use another flash kernel.
     """
@@ -209,7 +210,7 @@ def _units(
     fine: FineKernels | None,
     trains: bool,
 ) -> dict[OperatorKind, Unit]:
-    """Return the parameters by kind of operator.
+    """Return kind of operator → its parameters; grouped products only in a stack with experts.
 
     Where a recipe leaves some layers in 16 bits, products take the mean over its layers. The flash kernel differs
     between stacks, so its time and floor are scaled separately.

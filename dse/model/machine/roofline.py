@@ -16,7 +16,7 @@ from dse.types import Accelerator, FineKernels, Kernels, Operator, OperatorKind,
 
 
 def occupied_flops(work: Work, rates: Rates) -> Scalar:
-    """Return the FLOPs of a GEMM as executed: whole tiles, whole waves, and the fill of the pipeline of each tile.
+    """Return the FLOPs that take the time of a GEMM: of whole tiles, a share of idle cores, and the fill of each tile.
 
     ``2 tm tn (k + k0) (tiles + w idle)``: ``tiles = ceil(m/tm) ceil(n/tn)`` run in waves over the cores; a share ``w``
     of the ``idle`` cores in the last wave is lost (split-k and smaller tiles use the rest); ``k0`` is the inner
@@ -61,14 +61,14 @@ SMOOTH: Steps = ((0.0, 1.0),)
 
 def step_efficiency(size: Scalar, steps: Steps) -> Scalar:
     """Return the share of the peak at ``size``: that of the largest step up to ``size``, without interpolation."""
-    share = steps[0][1]
+    _, share = steps[0]
     for min_size, efficiency in steps[1:]:
         share = jnp.where(size >= min_size, efficiency, share)
     return share
 
 
 def compute_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool = False) -> Scalar:
-    """Return the compute time of a kernel, s."""
+    """Return the compute time of a kernel over its stepwise efficiency, s, without slow-down and floor."""
     unit = rates.units[kind]
     time = _smooth_time(kind, work, rates, unit, backward)
     return quotient(time, step_efficiency(work.flops, unit.steps or SMOOTH))
@@ -110,8 +110,6 @@ def moving_time(size: Scalar, rates: Rates) -> Scalar:
     """Return the time in which one kernel moves ``size`` bytes through device memory, s.
 
     ``latency + bytes / (efficiency bandwidth)``, over the stepwise share of the size.
-
-    Latency, and bytes over bandwidth.
     """
     return plus(_moving_time(size, rates.byte_time, rates.kernels), rates.latency)
 
@@ -157,7 +155,7 @@ def kernels_time(runs: Iterable[Runs], rates: Rates) -> Scalar:
 def kernel_time(kind: OperatorKind, work: Work | None, rates: Rates, backward: bool = False) -> Scalar:
     """Return the time of one kernel in a training step, s: roofline, slow-down over the isolated kernel, floor.
 
-    ``slowdown T_isolated + floor``.
+    ``slowdown T_isolated + floor``; 0 for None.
     """
     if work is None:
         return 0.0
@@ -184,7 +182,7 @@ def operator_times(operator: Operator, rates: Rates) -> tuple[Scalar, Scalar, Sc
 
 
 def elementwise_time(size: Scalar, core_rate: Scalar, floor: Scalar, accelerator: Accelerator) -> Scalar:
-    """Return the time of a kernel that only moves ``size`` bytes, s.
+    """Return the time of a kernel that only moves ``size`` bytes, s: memory, then cores, then floor, without overlap.
 
     Args:
         size: bytes.

@@ -16,7 +16,7 @@ from dse.types import Collective, Group, Network, Scalar, System
 
 
 def _ramped(size: Scalar, ramp: Scalar) -> Scalar:
-    """Return the bytes that take the same time at full bandwidth as ``size`` bytes on the ramp."""
+    """Return the bytes that take as long at full bandwidth as ``size`` bytes on a ramp of ``ramp`` bytes."""
     # The square root of zero has no finite gradient; a thousandth of a byte takes no time.
     return size + jnp.sqrt(jnp.maximum(ramp * size, 1e-6))
 
@@ -111,7 +111,7 @@ class Level:
 
 
 def domain_level(network: Network, members: Scalar) -> Level:
-    """Return the level of the members of one domain: on its switch, behind its bridges, or linked pair by pair."""
+    """Return the network level of ``members`` of one domain, with their share of its bandwidth."""
     return Level(network, members, mesh_share(network, members) / crowding_factor(network, members))
 
 
@@ -148,7 +148,7 @@ class Route:
 
     @cached_property
     def across(self) -> Level:
-        """Domains of the group, on the scale-out network."""
+        """Level of the scale-out network, with the domains of the group as its members."""
         return Level(self.system.scale_out, self.group.domains, value_or(self.group.share, 1.0))
 
     @cached_property
@@ -209,5 +209,5 @@ class Route:
         return jnp.where(self.leaves, jnp.maximum(intra_time, inter_time), intra_time)
 
     def ring_share(self, algorithm: Scalar) -> Scalar:
-        """Return the share of the bytes per ring across domains: 1 for a single ring."""
+        """Return the share of the bytes per ring across domains: 1 for a single ring, else :attr:`shard`."""
         return jnp.where(algorithm == float(Collective.single_ring), 1.0, self.shard)

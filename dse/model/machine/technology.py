@@ -51,7 +51,7 @@ class OperatingPoint(NamedTuple):
 
 
 def areas(chip: Chip) -> ChipAreas:
-    """Return the areas of a chip by use, m^2.
+    """Return the areas of cores, of the rest of the compute dies and of base dies, m^2.
 
     Cores take their share of the whole area, at most that of the compute dies.
     """
@@ -100,12 +100,12 @@ def share_sums(chip: Chip) -> dict[str, Scalar]:
 
 
 def _periphery_share(chip: Chip) -> Scalar:
-    """Return the share of the rest of the area that caches and PHYs take."""
+    """Return the share of the area outside of cores that caches and PHYs take, above 1 where they do not fit."""
     return chip.cache_area + chip.memory_area + chip.link_area
 
 
 def exceeds_shares(chip: Chip) -> Scalar:
-    """Return true where shares exceed their whole by more than rounding."""
+    """Return true where a sum of shares exceeds 1 by more than rounding."""
     return functools.reduce(jnp.maximum, share_sums(chip).values()) > 1.0 + 1e-5
 
 
@@ -123,7 +123,7 @@ def cache(chip: Chip) -> Scalar:
 
 
 def memory_units(chip: Chip) -> Scalar:
-    """Return the units of memory that are built: those wanted, at most those whose PHYs fit by area and perimeter."""
+    """Return the count of memory units built: ``stacks``, at most those whose PHYs fit by area and perimeter."""
     die_areas, memory = areas(chip), chip.memory
     by_area = chip.memory_area * (die_areas.on_die + die_areas.on_base) / jnp.maximum(memory.unit_area, _MIN_AREA)
     by_edge = chip.memory_edge * perimeter(chip) / jnp.maximum(memory.unit_edge, 1e-9)
@@ -131,7 +131,7 @@ def memory_units(chip: Chip) -> Scalar:
 
 
 def memory_tier(chip: Chip) -> MemoryTier:
-    """Return the device memory of the units built.
+    """Return the capacity in bytes and bandwidth in bytes/s of the memory units built.
 
     ``B = min(n B_unit, in flight / latency, P_memory / E_byte)`` for ``n`` units.
 
@@ -162,7 +162,7 @@ def link_bandwidth(chip: Chip) -> Scalar:
 
 
 def split_area(chip: Chip, dies: Scalar) -> Scalar:
-    """Return the area in m^2 that ``n`` equal dies in a square have beyond that of one die.
+    """Return the area in m^2 that ``dies`` equal dies in a square (n) have together beyond that of one die.
 
     One design serves all places. Links to other dies are on as many edges as the innermost die needs, ``log2 n`` up to
     4: ``min(log2 n, 4) sqrt(n A)`` of edge. PHYs of memory and of links are on two edges, of which a mean die of more
@@ -186,7 +186,7 @@ def repeated_areas(chip: Chip, dies: Scalar, base_dies: Scalar) -> tuple[Scalar,
 
 
 def flops_per_cycle(chip: Chip) -> tuple[Scalar, Scalar]:
-    """Return 16-bit FLOPs of the matrix units and fp32 FLOPs of the vector units per cycle."""
+    """Return 16-bit FLOPs of all matrix units, and fp32 FLOPs of all vector units, per cycle."""
     devices = areas(chip).cores * chip.node.density
     return (
         chip.matrix_area * devices / jnp.maximum(chip.matrix_devices, 1e-3),
@@ -195,12 +195,12 @@ def flops_per_cycle(chip: Chip) -> tuple[Scalar, Scalar]:
 
 
 def device_switching_energy(chip: Chip) -> Scalar:
-    """Return the energy in J per switched device at the nominal voltage."""
+    """Return the energy in J per switched transistor at the nominal voltage."""
     return chip.switching_energy * chip.node.energy
 
 
 def clocked(chip: Chip) -> OperatingPoint:
-    """Return the clock at which the cores draw their share of the power, with matrix units at their design load.
+    """Return the clock (Hz), voltage and powered share at which the cores draw their power, at design load.
 
     ``V^2 f (l E_matrix + E_control) (1 + cooling) = share P`` with ``f ~ (V - V_t)^2 / V``, at least the voltage of
     boost clocks, at most the highest voltage and the node's highest clock. Where the power falls short of the least
@@ -214,9 +214,9 @@ def clocked(chip: Chip) -> OperatingPoint:
     law = Power(threshold=node.threshold, lowest_voltage=chip.boost_voltage, leakage=0.0, control=0.0, uncore=0.0)
     demand = Demand(core_time=1.0, other_time=0.0, core_energy=watts, other_energy=0.0)
     max_clock_ratio = node.highest_clock / jnp.maximum(node.clock, 1.0)
-    highest = min_prefer_first(max_clock_ratio, _ratio(jnp.asarray(node.highest_voltage), node.threshold))
+    highest = min_prefer_first(max_clock_ratio, _clock_over_nominal(jnp.asarray(node.highest_voltage), node.threshold))
     ratio = clock_under_limit(demand, chip.core_power * shared_power(chip), highest, law)
-    slowest = min_prefer_first(_ratio(chip.boost_voltage, node.threshold), highest)
+    slowest = min_prefer_first(_clock_over_nominal(chip.boost_voltage, node.threshold), highest)
     powered_share = min_prefer_first(1.0, ratio / jnp.maximum(slowest, 1e-6))
     clock_ratio = max_prefer_first(ratio, slowest)
     return OperatingPoint(
@@ -227,14 +227,14 @@ def clocked(chip: Chip) -> OperatingPoint:
     )
 
 
-def _ratio(volts: Scalar, threshold: Scalar) -> Scalar:
-    """Return the clock over the nominal one, as a function of voltage over the nominal one."""
+def _clock_over_nominal(volts: Scalar, threshold: Scalar) -> Scalar:
+    """Return the clock over the nominal one, at ``volts`` and ``threshold`` over the nominal voltage."""
     overdrive = jnp.maximum(volts - threshold, 0.0)
     return overdrive * overdrive / (jnp.maximum(volts, _LOWEST_VOLTAGE) * (1.0 - threshold) * (1.0 - threshold))
 
 
 def generate(accelerator: Accelerator) -> Accelerator:
-    """Return the accelerator generated from its ``chip``, if it has one, with the same kernels."""
+    """Return the accelerator generated from its ``chip``, with the same kernels; unchanged without a chip."""
     chip = accelerator.chip
     if chip is None:
         return accelerator
@@ -243,17 +243,17 @@ def generate(accelerator: Accelerator) -> Accelerator:
     rate = cores.fed * cores.clock
     return dataclasses.replace(
         accelerator,
-        matrix_rate=_matrix_rate(chip, matrix * rate, vector * rate),
+        matrix_rate=_rates_by_precision(chip, matrix * rate, vector * rate),
         vector_rate=jnp.maximum(vector * rate, 1.0),
         cores=jnp.maximum(cores.devices / jnp.maximum(chip.core_devices, 1.0), 1.0),
         cache=jnp.maximum(cache(chip), 1.0),
         memory=memory_tier(chip),
-        power=_power(accelerator.power, chip, cores),
+        power=_generated_power(accelerator.power, chip, cores),
     )
 
 
 def generated(design: Design) -> Design:
-    """Return the design with its accelerator generated from the chip, if it has one, and links limited by the chip."""
+    """Return the design with its accelerator and links generated from its chip, unchanged without a chip."""
     system, chip = design.system, design.system.accelerator.chip
     if chip is None:
         return design
@@ -266,8 +266,8 @@ def generated(design: Design) -> Design:
     return dataclasses.replace(design, system=generated_system)
 
 
-def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
-    """Return the rates by precision as ratios to the 16-bit one, with fp32 matrices on the vector units."""
+def _rates_by_precision(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
+    """Return the FLOP/s by precision from those of the matrix units in 16 bits, fp32 from the vector units."""
     return MatrixRate(
         fp32=vector,
         tf32=chip.tf32_ratio * matrix,
@@ -280,8 +280,8 @@ def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
     )
 
 
-def _power(power: Power, chip: Chip, cores: OperatingPoint) -> Power:
-    """Return the energies, clock and voltages of the generated clock, whose voltage is the nominal one."""
+def _generated_power(power: Power, chip: Chip, cores: OperatingPoint) -> Power:
+    """Return ``power`` with energies, clocks, leakage and TDP of a generated chip, at the clock of ``cores``."""
     node, square = chip.node, cores.volts * cores.volts
     device_energy = device_switching_energy(chip) * square
     die_areas = areas(chip)

@@ -44,7 +44,7 @@ class EmissionRates(NamedTuple):
 
 
 def die_carbon(area: Scalar, good: Scalar, process: Process, emissions: Emissions) -> Scalar:
-    """Return the emissions of dies of ``area`` m^2 with yield ``good``, kg.
+    """Return the emissions of dies of ``area`` m^2 with yield ``good`` (0 to 1), kg.
 
     ``A / Y (CI_fab EPA + GPA + MPA)`` (ACT).
     """
@@ -52,9 +52,9 @@ def die_carbon(area: Scalar, good: Scalar, process: Process, emissions: Emission
 
 
 def device_carbon(accelerator: Accelerator, emissions: Emissions) -> EmbodiedCarbon:
-    """Return the embodied emissions of ``accelerator``, kg.
+    """Return the embodied emissions of one ``accelerator`` by part, kg.
 
-    Where its dies are unknown they are in proportion to its TDP.
+    Where its dies are unknown, their emissions are in proportion to its TDP.
     """
     manufacturing, fab = accelerator.made, accelerator.fab or Fab()
     by_power = emissions.watt * accelerator.power.tdp
@@ -72,7 +72,7 @@ def device_carbon(accelerator: Accelerator, emissions: Emissions) -> EmbodiedCar
 
 
 def _carbon_of_parts(parts: DeviceParts, manufacturing: Manufacture, fab: Fab, emissions: Emissions) -> EmbodiedCarbon:
-    """Return the embodied emissions of dies, memory and package, kg."""
+    """Return the embodied emissions of one accelerator's dies, memory and package, kg."""
     products = manufacture(parts, manufacturing, fab)
     dies = die_carbon(products.linked, products.compute.good, parts.process, emissions)
     dies = dies + die_carbon(parts.base, products.base.good, parts.base_process, emissions)
@@ -107,7 +107,7 @@ class Account(NamedTuple):
 
 
 def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> Account:
-    """Return the money and carbon of a design.
+    """Return metrics of money and carbon of a design, its USD/s and its kg/s by part.
 
     ``capital_cost``: all devices with stated spares; ``tco_per_year``: a year of owning them, in use for the share
     ``in_use``; ``cost_per_device_hour``: per device and hour of use.
@@ -146,7 +146,7 @@ def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> A
 
 
 def spare_devices(system: System) -> Scalar:
-    """Return the devices of the spare nodes that a system states, 0 for default spares, which are not paid for."""
+    """Return the count of devices in a system's spare nodes, 0 for default spares, which are not paid for."""
     reliability = system.reliability
     if reliability is None:
         return 0.0
@@ -154,7 +154,7 @@ def spare_devices(system: System) -> Scalar:
 
 
 def integrate(each_second: Spending | EmissionRates, seconds: Scalar) -> dict[str, Scalar]:
-    """Return the amount over ``seconds``: the total under an empty name, and ``_<part>`` by part.
+    """Return key → amount over ``seconds`` (USD or kg): total under the empty key, a part under ``_<part>``.
 
     Args:
         each_second: amounts per second by part.

@@ -23,7 +23,7 @@ class DesignCost(NamedTuple):
 
 
 def die_design(unique: Scalar, linked: Scalar, chiplets: Scalar, process: Process, fab: Fab) -> DesignCost:
-    """Return the design cost of a die, USD: modules and chip.
+    """Return the design cost of a die by modules and chip, USD.
 
     ``0.5 C A / A0`` for its modules and the one that links dies, ``0.3 C A / A0 + 0.2 C`` for the chip, with the cost
     ``C`` of a chip of ``A0`` = 300 mm2 (chiplet actuary, DAC 2022) and the area ``A`` of what is designed: a repeated
@@ -106,7 +106,7 @@ class Manufacturing(NamedTuple):
 
 
 def parts_of(accelerator: Accelerator, manufacturing: Manufacture, fab: Fab) -> DeviceParts:
-    """Return the dies and memory of an accelerator: of its chip where it is generated, else as its file states.
+    """Return areas, processes, memory and price of the parts of an accelerator: of its chip, else as its file states.
 
     Memory stacks that do not fit are neither built nor paid. Compute dies are as many as stated, or more so that none
     exceeds the reticle.
@@ -135,7 +135,7 @@ def parts_of(accelerator: Accelerator, manufacturing: Manufacture, fab: Fab) -> 
 
 
 def specified_parts(manufacturing: Manufacture, fab: Fab, memory_bytes: Scalar) -> DeviceParts:
-    """Return the dies that a file states, with ``memory_bytes`` bytes of memory.
+    """Return the parts of an accelerator that a file states, with ``memory_bytes`` bytes of memory.
 
     Blocks of a die are designed once.
 
@@ -164,7 +164,7 @@ def specified_parts(manufacturing: Manufacture, fab: Fab, memory_bytes: Scalar) 
 
 
 def _redundancy(chip: Chip, manufacturing: Manufacture, chiplets: Scalar) -> Manufacture:
-    """Return the blocks and spares of a compute die of a generated chip: as stated, or its cores."""
+    """Return ``manufacturing`` with the blocks and spare blocks of a generated compute die: as stated, or its cores."""
     cores, has_spares = areas(chip).cores, manufacturing.spare_blocks > 0.0
     blocks = jnp.maximum(cores * chip.node.density / (chip.core_devices * chiplets), 1.0)
     share = cores / (chip.die_area + split_area(chip, chiplets))
@@ -179,12 +179,12 @@ def _redundancy(chip: Chip, manufacturing: Manufacture, chiplets: Scalar) -> Man
 
 
 def _as_process(node: LogicNode) -> Process:
-    """Return a logic node as the process that dies are made in."""
+    """Return a logic node, which is a process, as such."""
     return node
 
 
 def manufacture(parts: DeviceParts, manufacturing: Manufacture, fab: Fab) -> Manufacturing:
-    """Return dies, package and designs of an accelerator, whose compute dies, and base dies, have equal areas.
+    """Return costs (USD) and yields of dies, package and designs of an accelerator, for dies of equal area.
 
     Args:
         parts: dies and memory.
@@ -253,10 +253,10 @@ def bill(accelerator: Accelerator) -> Bill:
 
 
 def price_of(accelerator: Accelerator, prices: Prices) -> tuple[Scalar, Bill]:
-    """Return the price of an accelerator in USD, and its bill.
+    """Return the price of an accelerator in USD, and its cost by part in USD.
 
     As sold where known, else the cost of a unit over (1 - margin) and its share of the design; where the dies are
-    unknown too, a price per watt of TDP, and no bill.
+    unknown too, a price per watt of TDP, and a bill of zeros.
 
     Args:
         accelerator: with or without known dies.

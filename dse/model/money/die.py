@@ -30,7 +30,7 @@ class Die(NamedTuple):
 
 
 def dies_per_wafer(area: Scalar, fab: Fab) -> Scalar:
-    """Return the square dies of ``area`` m^2 per wafer, a smooth count, at least 1.
+    """Return the smooth count of square dies of ``area`` m^2 per wafer, at least 1.
 
     ``N = pi (D / 2 - e)^2 / A' - pi (D - 2 e) / sqrt(2 A')`` with ``A' = A + 2 s sqrt(A) + s^2`` (chiplet actuary,
     Feng and Ma, DAC 2022).
@@ -41,7 +41,7 @@ def dies_per_wafer(area: Scalar, fab: Fab) -> Scalar:
 
 
 def survival(area: Scalar, defects: Scalar, clustering: Scalar) -> Scalar:
-    """Return the yield of an area without repair, negative binomial: ``(1 + D0 A / alpha)^-alpha`` (Stapper 1989).
+    """Return the yield (0 to 1) of ``area`` m^2 without repair: ``(1 + D0 A / alpha)^-alpha`` (Stapper 1989).
 
     Poisson's ``exp(-D0 A)`` for a large ``alpha``, Seeds' for 1. A critical-area ratio multiplies ``A``.
     """
@@ -49,7 +49,7 @@ def survival(area: Scalar, defects: Scalar, clustering: Scalar) -> Scalar:
 
 
 def die_yield(area: Scalar, process: Process, fab: Fab, redundancy: Manufacture | None) -> Scalar:
-    """Return the yield of a die with repair: its area outside of blocks works, and all blocks but the spare ones.
+    """Return the yield (0 to 1) of a die with repair: its area outside of blocks works, and all blocks but spare ones.
 
     ``Y(A_rest) sum_j<=k C(n, j) (1 - y)^j y^(n - j)`` with the yield ``y`` of one of ``n`` blocks, linear between whole
     numbers ``k`` of spare blocks. ``redundancy``: blocks and spares of a compute die; None for dies without repair.
@@ -71,7 +71,7 @@ def die_yield(area: Scalar, process: Process, fab: Fab, redundancy: Manufacture 
 
 
 def die(area: Scalar, process: Process, fab: Fab, redundancy: Manufacture | None) -> Die:
-    """Return a die of ``area`` m^2.
+    """Return cost (USD) and yields of one die of ``area`` m^2.
 
     A test with coverage ``c`` passes ``Y_t = 1 - (1 - Y) c`` of the dies, of which ``Y / Y_t`` work, at
     ``(raw + test) / Y_t`` each (CATCH, Graening et al. 2025). ``c = 1`` is the known good die ``raw / Y``.

@@ -29,7 +29,7 @@ class PackageCost(NamedTuple):
 
 
 def assembly(packaging: Scalar, fab: Fab) -> Assembly:
-    """Return the parameters of the packaging with this code."""
+    """Return the parameters of the packaging with a code of :class:`Packaging`, as a number or traced."""
     by_code = {code: getattr(fab, code.name) for code in Packaging}
     if isinstance(packaging, int | float):
         return by_code[Packaging(int(packaging))]
@@ -55,7 +55,7 @@ class PackagedDies(NamedTuple):
 
 
 def package(packaging: Assembly, fab: Fab, chip_first: Scalar, dies: PackagedDies) -> PackageCost:
-    """Return the cost of a package of tested dies.
+    """Return the cost of a package of tested dies, USD, with its areas and yields.
 
     On an organic substrate one bad bond loses all: ``(chips + P) / b^n``. On a carrier of area ``I = k area``, with the
     dies bonded after it (chip-last), ``C_i / (y1 y2 y3) + C_s / y3 + chips / (y2 y3)`` with the yields of the carrier,
@@ -76,7 +76,7 @@ def package(packaging: Assembly, fab: Fab, chip_first: Scalar, dies: PackagedDie
     attach = jnp.where(has_carrier, fab.attach_yield, 1.0)
     area = jnp.where(has_carrier, carrier_area, dies.area)
     substrate_area = fab.substrate_scale * area
-    layers = jnp.where(has_carrier, 1.0, _layers(dies.chiplets, substrate_area, fab))
+    layers = jnp.where(has_carrier, 1.0, _layer_ratio(dies.chiplets, substrate_area, fab))
     substrate = fab.substrate_price * substrate_area * layers
 
     is_chip_first = has_carrier & (chip_first > 0.0)  # chip-first: no bonds
@@ -97,8 +97,8 @@ def package(packaging: Assembly, fab: Fab, chip_first: Scalar, dies: PackagedDie
     )
 
 
-def _layers(chiplets: Scalar, substrate_area: Scalar, fab: Fab) -> Scalar:
-    """Return the substrate layers over those for one die, linear between one die and two."""
+def _layer_ratio(chiplets: Scalar, substrate_area: Scalar, fab: Fab) -> Scalar:
+    """Return the ratio of substrate layers to those for one die, linear between one die and two."""
     several = jnp.where(
         substrate_area > _LARGE_AREA,
         fab.layers_above_900mm2,

@@ -58,7 +58,7 @@ class Fabric(NamedTuple):
 
 
 def tree_levels(devices: Scalar, radix: Scalar) -> Scalar:
-    """Return the levels of a fat tree of ``devices``: the least ``l`` with ``2 (k / 2)^l >= N``.
+    """Return the count of levels of a fat tree of ``devices``: the least ``l`` with ``2 (k / 2)^l >= N``.
 
     Al-Fares et al. 2008.
     """
@@ -68,7 +68,7 @@ def tree_levels(devices: Scalar, radix: Scalar) -> Scalar:
 
 
 def fabric(network: Network, devices: Scalar, radix: Scalar) -> Fabric:
-    """Return the ports and links per device of a switched network.
+    """Return the counts of ports, copper links and optical links per device of a switched network.
 
     A tree of ``l`` levels has ``l`` links per device, the lowest of copper, and ``2 l - 1`` ports; above pods these are
     divided by ``oversubscription``. A balanced dragonfly (Kim et al., ISCA 2008) has, per device, one link to it, one
@@ -92,7 +92,7 @@ def fabric(network: Network, devices: Scalar, radix: Scalar) -> Fabric:
 
 
 def scale_up_price(system: System, prices: Prices) -> Scalar:
-    """Return the price of the scale-up network per device, USD: switch ports, or cables to its neighbours."""
+    """Return the price of the scale-up network per device, USD: switch ports, or cables; 0 for one device a domain."""
     network = system.scale_up
     if network.links is not None:
         price_per_bandwidth = 0.5 * prices.cable + prices.optical_share * prices.transceiver
@@ -102,7 +102,7 @@ def scale_up_price(system: System, prices: Prices) -> Scalar:
 
 
 def scale_out_price(system: System, prices: Prices) -> Scalar:
-    """Return the price of the scale-out network per device, USD: network card, ports, cables, transceivers."""
+    """Return the price of the scale-out network per device, USD, with card and transceivers; 0 within one domain."""
     ports_and_links = fabric(system.scale_out, system.n_devices, prices.radix)
     price_per_bandwidth = (
         prices.nic_price
@@ -124,7 +124,7 @@ def memory_price(system: System, prices: Prices) -> Scalar:
 
 
 def capital(system: System, prices: Prices, device: Scalar, watts: Scalar) -> Capital:
-    """Return the capital cost per device of ``system``, USD.
+    """Return the capital cost per device of ``system`` by part, USD.
 
     Args:
         system: devices, servers and networks.
@@ -142,7 +142,7 @@ def capital(system: System, prices: Prices, device: Scalar, watts: Scalar) -> Ca
 
 
 def spending(capital_per_device: Capital, prices: Prices, devices: Scalar, power: Scalar) -> Spending:
-    """Return the cost of ``devices`` in use that draw ``power`` W together, facility included, USD/s.
+    """Return the cost by part of ``devices`` in use that draw ``power`` W together, facility included, USD/s.
 
     ``n C / (T u)`` of each part ``C`` with lifetime ``T`` and share in use ``u``, maintenance, and power times its
     price.

@@ -72,7 +72,7 @@ def data_parallel_time(design: Design, layout: Layout, messages: Iterable[TimedM
 
 
 def overlapped_share(design: Design, layout: Layout) -> Scalar:
-    """Return the share of the messages that can overlap.
+    """Return the share, 0 to 1, of data-parallel messages that can overlap with compute.
 
     Under ZeRO 3 with a prefetch layer by layer all but the first layer's.
     """
@@ -82,7 +82,7 @@ def overlapped_share(design: Design, layout: Layout) -> Scalar:
 
 
 def _between_slices(design: Design, layout: Layout, windows: Windows) -> Scalar:
-    """Return the seconds per step that slices without a switch wait for each other.
+    """Return the seconds per step that slices without a switch wait for each other, 0 behind a switch.
 
     A share per doubling of their number.
 
@@ -96,5 +96,5 @@ def _between_slices(design: Design, layout: Layout, windows: Windows) -> Scalar:
 
 
 def _hiding_micro_batches(messages: Iterable[TimedMessage], window: Window) -> Scalar:
-    """Return the micro-batches per step whose passes can hide the messages of a window."""
+    """Return the count of micro-batches per step whose passes can hide the messages of a window."""
     return functools.reduce(jnp.maximum, [s.message.times for s in messages if s.message.window is window])

@@ -30,15 +30,15 @@ class ExposedTime(NamedTuple):
     across_backward: Scalar = 0.0
 
     def plus(self, other: ExposedTime) -> ExposedTime:
-        """Return the sum of both."""
+        """Return the sum of two records field by field."""
         return ExposedTime(*map(plus, self, other))
 
     def with_repeats(self, repeats: Scalar, across: Scalar | None = None) -> ExposedTime:
-        """Return the record with ``repeats`` repeats of forward messages in the backward.
+        """Return the record with the forward's seconds added ``repeats`` times to the backward.
 
         Args:
             repeats: repeats.
-            across: repeats on inter-domain links, by default as many.
+            across: repeats of the seconds on inter-domain links, by default as many.
         """
         backward = plus(self.backward, times(repeats, self.forward))
         across_repeats = times(value_or(across, repeats), self.across_forward)
@@ -51,7 +51,7 @@ class ExposedTime(NamedTuple):
 
 
 def tensor_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> ExposedTime:
-    """Return the exposed messages of tensor parallelism, which overlap with the matrices of their pass.
+    """Return the exposed seconds per layer of tensor parallelism, whose messages overlap with matrices of their pass.
 
     Kernels that multiply and send in one write into the memory of peers: most need the scale-up domain. Some stacks
     overlap messages of the backward with weight gradients by default.
@@ -71,7 +71,7 @@ def tensor_parallel(design: Design, layout: Layout, messages: Iterable[TimedMess
 
 
 def context_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> ExposedTime:
-    """Return the exposed messages of context parallelism: of a ring of keys and values, and of other exchanges.
+    """Return the exposed seconds per layer of context parallelism: of a ring, and of other exchanges.
 
     Each of the ``c - 1`` exchanges of a ring overlaps with one of the ``c`` equal steps of attention (Liu et al. 2023,
     section 3): ``(c - 1) max(t - t_attention / c, 0)`` is exposed. Messages of other exchanges, before attention, are
@@ -92,7 +92,7 @@ def context_parallel(design: Design, layout: Layout, messages: Iterable[TimedMes
 
 
 def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMessage], passes: Passes) -> ExposedTime:
-    """Return the exposed messages of experts.
+    """Return the exposed seconds per layer of messages of experts, 0 without experts.
 
     They overlap with the compute of their pass where the schedule pairs passes.
 
@@ -126,7 +126,7 @@ def expert_parallel(design: Design, layout: Layout, messages: Iterable[TimedMess
 
 
 def paired_passes(design: Design, layout: Layout) -> Scalar:
-    """Return the share of the passes that run with an opposite pass of another micro-batch.
+    """Return the share, 0 to 1, of the passes that run with an opposite pass of another micro-batch.
 
     All but those that fill the pipeline.
 
@@ -142,7 +142,7 @@ def paired_passes(design: Design, layout: Layout) -> Scalar:
 
 
 def _across(messages: list[TimedMessage], group: Group, *forward: Window) -> tuple[Scalar, Scalar]:
-    """Return the seconds of forward and backward messages on inter-domain links, 0 for a group within one domain."""
+    """Return the seconds of messages in ``forward`` windows, and of all others, 0 for a group within one domain."""
     leaves_domain = jnp.where(group.domains > 1.0, 1.0, 0.0)
     forward_time, backward_time = (
         scope_time([s for s in messages if (s.message.window in forward) is ahead], Scope.layer)
@@ -152,14 +152,14 @@ def _across(messages: list[TimedMessage], group: Group, *forward: Window) -> tup
 
 
 def _of_dimension(messages: Iterable[TimedMessage], dimension: Dimension) -> list[TimedMessage]:
-    """Return the messages of a dimension."""
+    """Return those messages of a dimension as a list."""
     return [s for s in messages if s.message.dimension is dimension]
 
 
 def _exposed_by_window(
     messages: Iterable[TimedMessage], overlaps: dict[Window, Scalar], passes: Passes, processor_usage: Scalar
 ) -> list[Scalar]:
-    """Return the exposed seconds by window, each with its overlap."""
+    """Return the exposed seconds of each window of ``overlaps`` (window → share that overlaps), in this order."""
     return [
         collectives.exposed(scope_time(messages, Scope.layer, window), passes.window(window), overlap, processor_usage)
         for window, overlap in overlaps.items()
@@ -176,7 +176,7 @@ class Transfers(NamedTuple):
 
 
 def transfers(layer: OnHost, host: MemoryTier, overlap: Scalar) -> Transfers:
-    """Return the transfers of one layer over a full-duplex link.
+    """Return the seconds of one layer's transfers over a full-duplex link to the host, by pass.
 
     The forward takes weights in and activations out, and the backward needs both in.
 
@@ -195,7 +195,7 @@ def transfers(layer: OnHost, host: MemoryTier, overlap: Scalar) -> Transfers:
 def tier_transfers(
     transfers: Transfers, layer: TieredOffload, tiers: HostTiers, host: MemoryTier, overlap: Scalar
 ) -> Transfers:
-    """Return the transfers with parts on storage, which reads and writes in turn in parallel with the link.
+    """Return the seconds of transfers with parts on storage, which reads and writes in turn in parallel with the link.
 
     Each pass takes the longer of link and storage (ZeRO-Infinity: Rajbhandari et al. 2021, section 6.2). For state that
     the host updates, only gradients (out) and new weights (in) cross the link. Offloaded gradients go against the

@@ -27,10 +27,10 @@ class PipelineStages(NamedTuple):
 def slowest_extra(stages: PipelineStages, pp: Scalar) -> Scalar:
     """Return the seconds per micro-batch that embedding or head adds to the slowest stage.
 
-    0 where both ends are lighter.
+    0 where both ends are lighter; that of both ends for a single stage.
     """
-    end_time = jnp.maximum(jnp.maximum(stages.first, stages.last), 0.0)
-    return jnp.where(pp > 1.0, end_time, stages.first + stages.last)
+    slowest_end = jnp.maximum(jnp.maximum(stages.first, stages.last), 0.0)
+    return jnp.where(pp > 1.0, slowest_end, stages.first + stages.last)
 
 
 def bubble_time(stages: PipelineStages, pp: Scalar, virtual_stages: Scalar) -> Scalar:
@@ -58,12 +58,12 @@ def in_flight(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar, stage
 
 
 def in_first_chunk(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -> Scalar:
-    """Return the micro-batches in flight in the first chunk: all of 1F1B, ``2 p - 1`` when interleaved."""
+    """Return the count of micro-batches in flight in the first chunk: ``p``, or ``2 p - 1`` when interleaved."""
     return jnp.minimum(n_micro_batches, jnp.where(virtual_stages > 1.0, 2.0 * pp - 1.0, pp))
 
 
 def in_last_chunk(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -> Scalar:
-    """Return the micro-batches in flight in the last stage's last chunk.
+    """Return the count of micro-batches in flight in the last stage's last chunk.
 
     One, or none while later micro-batches are in transit.
     """
@@ -71,7 +71,7 @@ def in_last_chunk(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -
 
 
 def exposed_sends(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar, overlap: Scalar) -> Scalar:
-    """Return the exposed point-to-point messages per step, as a number of one-way messages.
+    """Return the count of exposed one-way messages between stages per step, 0 for one stage.
 
     Every micro-batch and chunk crosses a stage border forward and backward. Without overlap all of them are exposed,
     and those of fill and drain (``2 (p - 1)`` hops); with overlap only the first micro-batch through every chunk and
@@ -99,7 +99,7 @@ class PassTime(NamedTuple):
 
 
 def bubble_share(code: Scalar, passes: PassTime, pp: Scalar, n_micro_batches: Scalar) -> Scalar:
-    """Return the bubble of a schedule over that of 1F1B, ``(p - 1)(f + b + w)``.
+    """Return the ratio of the bubble of a schedule to that of 1F1B, ``(p - 1)(f + b + w)``.
 
     Stages take ``f``, ``b`` and ``w`` seconds.
 
@@ -154,7 +154,7 @@ def named_bubble_time(
 
 
 def unpaired_micro_batches(mapping: Mapping) -> Scalar:
-    """Return the unpaired micro-batches of a whole stage: ``p/2 + 2`` of DualPipe, else ``p/2 + 1``."""
+    """Return the count of unpaired micro-batches of a whole stage: ``p/2 + 2`` of DualPipe, else ``p/2 + 1``."""
     return jnp.where(mapping.schedule == float(Schedule.dualpipe), 0.5 * mapping.pp + 2.0, 0.5 * mapping.pp + 1.0)
 
 
@@ -174,7 +174,7 @@ class ActivationsInFlight(NamedTuple):
 
 
 def activations_in_flight(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar = 0.0) -> ActivationsInFlight:
-    """Return the micro-batches whose activations stage ``s`` holds, counted from 0, under the schedule of the mapping.
+    """Return how many micro-batches have activations on ``stage`` (index from 0) under the schedule of the mapping.
 
     GPipe: all micro-batches. ZB-H1 and ZB-V: ``p`` on every stage (Qi et al. 2024); a deferred weight gradient is
     assumed to need all stored activations (32 of 34 bytes per element of a GPT layer, table 1 there). DualPipe:
@@ -210,11 +210,11 @@ def activations_in_flight(mapping: Mapping, n_micro_batches: Scalar, stage: Scal
 
 
 def deferred_micro_batches(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar) -> Scalar:
-    """Return the maximum micro-batches of a whole stage whose weight gradients stage ``s`` defers.
+    """Return the maximum count of micro-batches whose weight gradients ``stage`` (index from 0) defers.
 
-    ZB-H1 ``s``, ZB-V half a stage more, DualPipe the stages to the nearer end, DualPipeV ``s / 2``. Recomputed
-    activations are kept until then. At a few lengths of passes a shorter ZB-V step defers up to ``(p + s) / 2``, which
-    is not counted.
+    ZB-H1 ``stage``, ZB-V 1/2 more, DualPipe the stages to the nearer end, DualPipeV ``stage / 2``. Recomputed
+    activations are kept until then. At a few lengths of passes a shorter ZB-V step defers up to half of ``pp + stage``,
+    which is not counted.
     """
     by_code: dict[Schedule, Scalar] = {
         Schedule.zb_h1: stage,
@@ -226,7 +226,7 @@ def deferred_micro_batches(mapping: Mapping, n_micro_batches: Scalar, stage: Sca
 
 
 def named_sends(mapping: Mapping, n_micro_batches: Scalar, overlap: Scalar) -> Scalar:
-    """Return the exposed one-way messages of a named schedule (:func:`exposed_sends`).
+    """Return the count of exposed one-way messages per step of a named schedule (:func:`exposed_sends`).
 
     Paired passes overlap their messages except in fill and drain.
     """
@@ -235,7 +235,7 @@ def named_sends(mapping: Mapping, n_micro_batches: Scalar, overlap: Scalar) -> S
 
 
 def end_values(folded: Scalar, copies: Scalar, first: Scalar, last: Scalar) -> tuple[Scalar, Scalar]:
-    """Return embedding and head of the devices of the first and of the last stage.
+    """Return the values (s, bytes …) of model ends on the devices of the first and of the last stage.
 
     A folded pipeline has both on the first.
 

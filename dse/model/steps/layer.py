@@ -56,7 +56,7 @@ class LayerTime(NamedTuple):
         return plus(self.tensor_parallel, self.expert_parallel, self.context_parallel)
 
     def working(self, polling: Scalar) -> Scalar:
-        """Return the seconds with running core clocks: of exposed messages the share of polling cores."""
+        """Return the seconds with running core clocks, of exposed messages only the share ``polling``."""
         return self.total - (1.0 - polling) * self.messages
 
 
@@ -93,7 +93,7 @@ def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
 def run_layer(
     design: Design, layout: Layout, work: TrainingWork, rates: Rates, messages: Iterable[TimedMessage]
 ) -> LayerRun:
-    """Return the time of one layer and micro-batch, for a mixture of experts the mean over a stage's layers."""
+    """Return the seconds by part and pass of one layer and micro-batch, of a mixture the mean over a stage's layers."""
     run = _run_layer(design, layout, work, rates, messages)
     first = times(jnp.where(design.mapping.pp > 1.0, 0.0, 1.0 / layout.layers), layout.experts.first)
     share = plus(first, times(1.0 - first, layout.experts.dense_share))
@@ -105,12 +105,12 @@ def run_layer(
 def first_layer(
     design: Design, layout: Layout, work: TrainingWork, rates: Rates, messages: Iterable[TimedMessage]
 ) -> LayerRun:
-    """Return the time of one of the first dense layers of a mixture of experts."""
+    """Return the seconds by part and pass of one of the first dense layers of a mixture of experts."""
     return _run_layer(design, layout, work, rates, messages, is_first=True)
 
 
 def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
-    """Return the mean of two layers, the second with this share."""
+    """Return the weighted mean of the seconds of two layers, ``first`` with weight ``share``."""
 
     def mean(a: Scalar, b: Scalar) -> Scalar:
         return 0.0 if nothing(a) and nothing(b) else a + share * (b - a)
@@ -129,7 +129,7 @@ def _run_layer(
     messages: Iterable[TimedMessage],
     is_first: bool = False,
 ) -> LayerRun:
-    """Return the time of one layer and micro-batch, or of one of the first dense layers of a mixture (``is_first``)."""
+    """Return the seconds of one usual layer and micro-batch, or of one of the first dense layers (``is_first``)."""
     software, trained, recompute = design.software, design.workload.backward, layout.recompute
     passes = run_passes(work.lists.first_layer if is_first else work.layer, rates, trained, recompute)
     passes = with_small_kernels(passes, design, small_kernels(design, layout), recompute.forwards)
@@ -193,7 +193,7 @@ def small_kernels(design: Design, layout: Layout) -> Scalar:
 
 
 def routing_time(design: Design, layout: Layout) -> Scalar:
-    """Return the seconds per layer and forward of small kernels of routing, and per expert."""
+    """Return the seconds per layer and forward of small kernels of routing and of experts, 0 without experts."""
     kernels = design.software.experts
     if kernels is None:
         return 0.0
@@ -201,7 +201,7 @@ def routing_time(design: Design, layout: Layout) -> Scalar:
 
 
 def host_passes(design: Design, layout: Layout) -> Scalar:
-    """Return the passes per layer launched by the host: forward, backward, repeated forwards."""
+    """Return the count of passes per layer launched by the host: forward, backward, repeated forwards."""
     return 1.0 + design.workload.backward + layout.recompute.forwards
 
 
@@ -211,9 +211,9 @@ def host_launches(design: Design, layout: Layout) -> Scalar:
 
 
 def launch_time(design: Design, layout: Layout, layer: LayerTime, forward: Scalar | None = None) -> Scalar:
-    """Return the seconds in which the host lets one layer of one micro-batch pass.
+    """Return the least seconds of one layer and micro-batch by the host: launches, and waits for rows of experts.
 
-    ``forward``: of it in the forward, by default with an equal share of the messages.
+    ``forward``: device seconds of the forward, by default with an equal share of the messages.
 
     The host launches ahead of the device. Without a capacity factor it waits for the rows of each expert in every
     forward, unless a kernel reads them on the device; then each pass takes the longer of both.
@@ -229,7 +229,7 @@ def launch_time(design: Design, layout: Layout, layer: LayerTime, forward: Scala
 
 
 def awaited_forward(design: Design, layout: Layout) -> Scalar:
-    """Return the host time of the forward of a layer whose rows of experts the host waits for, else 0, s."""
+    """Return the host time of a layer's forward, s, where the host waits for the rows of experts, else 0."""
     if design.software.experts is None:
         return 0.0
     waits = unfused_cost(design, design.software.experts.expert_host_time) > 0.0

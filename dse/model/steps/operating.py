@@ -40,7 +40,7 @@ class DesignAtClock(NamedTuple):
 
 
 def with_accelerator(design: Design, accelerator: Accelerator) -> Design:
-    """Return a copy of the design with another accelerator."""
+    """Return a copy of the design with ``accelerator`` in its system."""
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=accelerator))
 
 
@@ -53,7 +53,7 @@ class SolvedClock(NamedTuple):
 
 
 def split_demand(accelerator: Accelerator, nominal_time: Scalar, slow_time: Scalar, demand: Demand) -> Demand:
-    """Return the demand of repeated work, with its time split by what follows the clock of the cores.
+    """Return ``demand`` with its seconds split into core, other and memory time by their slope by the clock.
 
     Args:
         accelerator: at its nominal clock.
@@ -70,12 +70,12 @@ def split_demand(accelerator: Accelerator, nominal_time: Scalar, slow_time: Scal
 
 
 def reading_time(joules: Scalar, accelerator: Accelerator) -> Scalar:
-    """Return the memory time in s for ``joules`` of memory energy."""
+    """Return the seconds in which device memory moves the bytes that take ``joules`` J."""
     return joules / jnp.maximum(accelerator.power.memory_energy, 1e-18) * byte_time(accelerator)
 
 
 def limited_clock(accelerator: Accelerator, measured_time: Scalar, nominal: Demand) -> SolvedClock:
-    """Return the clock of repeated work under the power limit.
+    """Return the clock of repeated work under the power limit and as sold, over the nominal one.
 
     An operator's limit, and the budget of a generated chip, apply to the repeated work. Times of a sold chip, and the
     bandwidth that its memory reaches, are measured under its TDP: an operator's limit counts relative to the clock that
@@ -105,7 +105,7 @@ def limited_clock(accelerator: Accelerator, measured_time: Scalar, nominal: Dema
 
 
 def operate(design: Design, layout: Layout, work: TrainingWork) -> DesignAtClock:
-    """Return the design at its set clock, or at the lower one of its power limit.
+    """Return the design at its set or limited clock, that clock over the nominal one, and whether it is infeasible.
 
     The limit applies to one layer and micro-batch in repetition (:func:`limited_clock`). Clocks above the nominal one
     are infeasible, so the slope at the nominal clock is that of lower clocks.

@@ -106,10 +106,9 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
     layer = layer._replace(expert_parallel=plus(layer.expert_parallel, times(-1.0, hidden)))
     if not nothing(layout.experts.first):  # first dense layers of a mixture
         first = first_layer(design, layout, work, rates, messages).time.total
-        end_times = (
-            end_times[0] + jnp.where(m.pp > 1.0, layout.experts.first, 0.0) * (first - layer.total),
-            end_times[1],
-        )
+        first_end, last_end = end_times
+        first_end = first_end + jnp.where(m.pp > 1.0, layout.experts.first, 0.0) * (first - layer.total)
+        end_times = first_end, last_end
     interval = stage_intervals(design, layout, layer, end_times, run.passes.forward)
     waits = pipeline_waits(design, layout, interval, run, hidden)
     windows = Windows(layers * run.forward, layers * run.backward, interval.host + layers * layer.offload)
@@ -142,7 +141,7 @@ class PipelineWaits(NamedTuple):
 def pipeline_waits(
     design: Design, layout: Layout, interval: StageIntervals, run: LayerRun, hidden: Scalar
 ) -> PipelineWaits:
-    """Return bubble and exposed messages of a step.
+    """Return the bubble in s, count of exposed sends, and seconds of unpaired messages of a step.
 
     Args:
         design: at its clock.
@@ -170,7 +169,7 @@ def pass_time(run: LayerRun) -> pipeline.PassTime:
 
 
 def hidden_messages(design: Design, layout: Layout, run: LayerRun) -> Scalar:
-    """Return the seconds per layer and micro-batch of messages of experts hidden by paired passes.
+    """Return the seconds per layer and micro-batch of expert messages that paired passes hide, 0 without pairing.
 
     DualPipe runs the messages of a forward and of a backward in parallel with the compute of the other (DeepSeek-V3
     report 2024, figure 4), whose cores their kernels share.
@@ -189,7 +188,7 @@ def hidden_messages(design: Design, layout: Layout, run: LayerRun) -> Scalar:
 def stage_intervals(
     design: Design, layout: Layout, layer: LayerTime, end_times: tuple[Scalar, Scalar], forward: Scalar
 ) -> StageIntervals:
-    """Return the intervals between two micro-batches of the stages, s.
+    """Return the seconds between two micro-batches of the stages, and of the slowest one embedding, head and host.
 
     The host launches ahead of the device, so an interval is the longer of both per micro-batch; on a host-bound stage
     embedding and head hide in the wait.
@@ -200,12 +199,13 @@ def stage_intervals(
     interval, wait = jnp.maximum(device, launches), launches - device
     # Embedding and head have about the launches of a layer each, without recompute. A single stage has both.
     end_launches = (1.0 + design.workload.backward) * design.software.host_time * layout.has_vocabulary
-    launches_of = (end_launches, end_launches)
-    end_times, launches_of = (pipeline.end_values(*layout.pipeline, *pair) for pair in (end_times, launches_of))
-    first = jnp.where(is_pipelined, end_times[0], sum(end_times)) - first_lacks * layer.total
-    first_launches = jnp.where(is_pipelined, launches_of[0], 2.0 * end_launches) - first_lacks * launch
-    last = jnp.where(is_pipelined, end_times[1], 0.0) - last_lacks * layer.total
-    last_launches = jnp.where(is_pipelined, launches_of[1], 0.0) - last_lacks * launch
+    end_times = pipeline.end_values(*layout.pipeline, *end_times)
+    (first_time, last_time), both_times = end_times, sum(end_times)
+    launches_of_first, launches_of_last = pipeline.end_values(*layout.pipeline, end_launches, end_launches)
+    first = jnp.where(is_pipelined, first_time, both_times) - first_lacks * layer.total
+    first_launches = jnp.where(is_pipelined, launches_of_first, 2.0 * end_launches) - first_lacks * launch
+    last = jnp.where(is_pipelined, last_time, 0.0) - last_lacks * layer.total
+    last_launches = jnp.where(is_pipelined, launches_of_last, 0.0) - last_lacks * launch
     stages = pipeline.PipelineStages(
         middle=interval,
         first=_interval_increase(wait, first, first_launches),
@@ -241,13 +241,14 @@ def embedding_and_head_time(
 
 
 def optimizer_time(design: Design, layout: Layout, work: TrainingWork, rates: Rates) -> Scalar:
-    """Return the time of the Adam step, s: its memory traffic, and host work once per step.
+    """Return the time of the Adam step on the device, s: its memory traffic, and host work once per step.
 
     ``bytes / bandwidth + step_overhead``.
     """
     trained_parameters = work.trained.trained_count(work.parameters, layout.layers)
     traffic = moved_bytes(update_runs(design, layout, work.trained, trained_parameters, work.routed))
-    traffic = times(offload.device_state_shares(design.mapping)[1], traffic)  # without the host's share
+    _, optimizer_share = offload.device_state_shares(design.mapping)
+    traffic = times(optimizer_share, traffic)  # without the host's share
     return moving_time(traffic, rates) + design.software.step_overhead
 
 
@@ -277,7 +278,7 @@ class Stages(NamedTuple):
 
 
 def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> Stages:
-    """Return chunks and passes of a design, with messages of embedding and head in their forward or backward.
+    """Return layers and seconds of chunks and passes, with messages of embedding and head in forward or backward.
 
     Args:
         design: at its clock.

@@ -34,7 +34,7 @@ class TrainedWeights(NamedTuple):
     frozen_ratio: Scalar = 1.0  # bytes of a frozen weight over those of a trained one
 
     def trained_count(self, model_parameters: Scalar, layers: Scalar = 1.0) -> Scalar:
-        """Return the trained parameters: all or none of ``model_parameters``, and the adapters of ``layers`` layers."""
+        """Return the count of trained parameters: all or none of ``model_parameters``, and adapters of ``layers``."""
         return plus(times(self.trains_model, model_parameters), times(layers, self.adapter_parameters))
 
     def of_model(self, state: StateBytes) -> StateBytes:
@@ -59,7 +59,7 @@ def fine_tuned_operators(operators: Sequence[Operator], design: Design, layout: 
 
 
 def frozen_operator(operator: Operator, layout: Layout) -> Operator:
-    """Return an operator with frozen weights: no weight gradient, and no input stored for one.
+    """Return an operator without weight gradient and the input stored for it; unchanged where it has none.
 
     Attention's backward still needs its own output, in 16 bits. Casts to a narrower format write no transposed operands
     (:func:`dse.model.work.operators.casts`), which serve weight gradients.
@@ -82,24 +82,24 @@ def trained_parameters(operators: Iterable[Operator], design: Design) -> Trained
     adapters = design.workload.adapters
     if adapters is None:
         return TrainedWeights()
-    layer = sum(
+    parameters_per_layer = sum(
         operator.present * operator.forward.columns * operator.forward.depth
         for operator in operators
         if operator.name.startswith(PREFIX) and operator.kind is not OperatorKind.vector
     )
-    narrow = adapters.frozen_bytes / parameter_bytes(design.mapping.precision, design.software)
-    return TrainedWeights(0.0, layer, adapters.frozen_bytes, narrow)
+    frozen_ratio = adapters.frozen_bytes / parameter_bytes(design.mapping.precision, design.software)
+    return TrainedWeights(0.0, parameters_per_layer, adapters.frozen_bytes, frozen_ratio)
 
 
 def _adapter_flags(adapters: Adapters) -> dict[str, Scalar]:
-    """Return operator → 1 where it has an adapter, with latent attention every projection of queries, keys, values."""
+    """Return name of operator → 1 where it has an adapter, with latent attention every projection of q, k and v."""
     inputs = dict.fromkeys(("qkv", "q_down", "q_up", "kv_down", "kv_up"), adapters.qkv)
     forward = dict.fromkeys(("ffn_up", "ffn_down", "shared_up", "shared_down"), adapters.feed_forward)
     return inputs | {"projection": adapters.projection} | forward
 
 
 def _adapter(operator: Operator, flag: Scalar, rank: Scalar, layout: Layout) -> list[Operator]:
-    """Return the adapter of one operator: down to the rank, up, sum with the operator's output.
+    """Return the three operators of the adapter of ``operator``: down to the rank, up, sum with its output.
 
     Stored: its input in 16 bits, unless attention stores it anyway, and its inner columns. tp splits both matrices and
     exchanges the inner columns: the first by columns where the frozen matrix is split by columns, the second where the

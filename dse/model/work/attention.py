@@ -21,13 +21,13 @@ from dse.types import Design, Operator, Scalar, Workload
 
 
 def causal_pairs(queries: Scalar, window: Scalar) -> Scalar:
-    """Return the query-key pairs of causal attention with a window: ``s w - w^2 / 2``, the half square without one."""
+    """Return the count of query-key pairs of causal attention: ``s w - w^2 / 2``, half the square for ``w >= s``."""
     reach = jnp.minimum(window, queries)
     return queries * reach - 0.5 * reach * reach
 
 
 def flash_pairs(workload: Workload) -> Scalar:
-    """Return the query-key pairs per head within documents of one sequence.
+    """Return the count of causal query-key pairs per head within the documents of one sequence.
 
     A mean over local (windowed) and global layers.
     """
@@ -37,7 +37,7 @@ def flash_pairs(workload: Workload) -> Scalar:
 
 
 def document_tokens(workload: Workload) -> Scalar:
-    """Return the tokens per document of a packed sequence, a mean weighted by tokens.
+    """Return the mean tokens per document of a packed sequence, weighted by tokens, at most the sequence length.
 
     Without packing it is the sequence length.
 
@@ -49,7 +49,7 @@ def document_tokens(workload: Workload) -> Scalar:
 
 
 def documents_per_sequence(workload: Workload) -> Scalar:
-    """Return the documents packed into a sequence, 1 without packing."""
+    """Return the count of documents packed into a sequence, 1 without packing."""
     tokens = document_tokens(workload)
     return 1.0 if tokens is workload.seq_len else workload.seq_len / tokens
 
@@ -59,7 +59,7 @@ EAGER_FORWARD, EAGER_BACKWARD = 25.0, 27.0
 
 
 def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: Scalar) -> list[Operator]:
-    """Return the unfused kernels and the flash kernel of attention in training.
+    """Return the operators of unfused and of flash attention in training, 0 or 1 ``present`` by the stack.
 
     The first move the full square through memory, the second computes the causal half and stores no square.
 
@@ -126,7 +126,7 @@ def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: 
 
 
 def ring_sums(queries: Scalar, keys: Scalar, steps: Scalar, element_bytes: Scalar, present: Scalar) -> Operator:
-    """Return the accumulation of the results of the ``steps`` of a ring (Liu et al. 2023, section 3).
+    """Return the operator that sums the results of the ``steps`` of a ring (Liu et al. 2023, section 3).
 
     Forward outputs of ``queries`` elements; backward the gradients of queries, keys and values, the latter two of
     ``keys queries`` elements each. A sum reads both operands and writes one.

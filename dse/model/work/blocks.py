@@ -27,35 +27,35 @@ class Dense(NamedTuple):
     active_share: Scalar = 0.0  # routed experts used per token, as a share of all
 
     def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
-        """Return the value of the model's most frequent kind of layer."""
+        """Return the value of the usual kind of layer, ``dense``."""
         return dense
 
     def layers(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """Return the sum over the layers of a model: ``dense`` per layer with a dense feed-forward."""
+        """Return the sum over the layers of a model, ``dense`` for each of them."""
         return times(self.workload.n_layers, dense)
 
     def after_first_dense(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """Return the mean over the layers after the first dense ones."""
+        """Return the mean over the layers after the first dense ones, with the arguments of :meth:`layers`."""
         return dense
 
     def common(self, tp: Scalar = 1.0) -> Scalar:
-        """Return the matrix parameters of a layer beyond attention and routed experts: router, shared expert."""
+        """Return the matrix parameters of router and shared expert per layer: 0."""
         return 0.0
 
     def expert(self, etp: Scalar = 1.0) -> Scalar:
-        """Return the parameters of one routed expert on one of ``etp`` devices."""
+        """Return the parameters of one routed expert on one of ``etp`` devices: 0."""
         return 0.0
 
     def routed(self) -> Scalar:
-        """Return the parameters of the routed experts of a layer."""
+        """Return the parameters of all routed experts of a layer: 0."""
         return 0.0
 
     def prediction(self) -> Scalar:
-        """Return the parameters of multi-token prediction without its layers and the shared embedding and head."""
+        """Return the parameters of multi-token prediction without its layers and shared embedding and head: 0."""
         return 0.0
 
     def repeated_flops(self, levels: Mapping[int, Scalar]) -> Scalar:
-        """Return the forward FLOPs per token that levels of expert recompute repeat.
+        """Return the forward FLOPs per token that levels of expert recompute repeat: 0.
 
         Args:
             levels: level → 1 where active.
@@ -75,39 +75,39 @@ class Mixture(NamedTuple):
         return self.experts.top_k / self.experts.n_experts
 
     def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
-        """As :meth:`Dense.usual`."""
+        """Return the value of the usual kind of layer, that of ``with_experts()``."""
         return with_experts()
 
     def layers(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """As :meth:`Dense.layers`."""
+        """Return the sum of ``dense`` or ``with_experts()`` over the layers of a model and multi-token prediction."""
         blocks = self.workload.blocks
         first = jnp.minimum(self.experts.first_dense, blocks)
         return first * dense + (blocks - first) * self.after_first_dense(dense, with_experts)
 
     def after_first_dense(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """As :meth:`Dense.after_first_dense`: one in ``moe_every`` has experts."""
+        """Return the mean over the layers after the first dense ones: one in ``moe_every`` has experts."""
         return dense + (with_experts() - dense) / self.experts.moe_every
 
     def common(self, tp: Scalar = 1.0) -> Scalar:
-        """Return the parameters of the router, not split by tp, and of the shared expert."""
+        """Return the parameters of router, not split by tp, and shared expert per layer and device."""
         w = self.workload
         return w.hidden * self.experts.n_experts + (2.0 + w.gated) * w.hidden * self.experts.shared_ffn / tp
 
     def expert(self, etp: Scalar = 1.0) -> Scalar:
-        """Return ``(2 or 3) h f_e / etp``."""
+        """Return the parameters of one routed expert on one of ``etp`` devices: ``(2 or 3) h f_e / etp``."""
         return (2.0 + self.workload.gated) * self.workload.hidden * self.experts.expert_ffn / etp
 
     def routed(self) -> Scalar:
-        """As :meth:`Dense.routed`."""
+        """Return the parameters of all routed experts of a layer."""
         return self.experts.n_experts * self.expert()
 
     def prediction(self) -> Scalar:
-        """Return ``2 h^2`` of the join with the token's embedding, and three norms (DeepSeek-AI 2024, section 2.2)."""
+        """Return the parameters of multi-token prediction: ``2 h^2``, three norms (DeepSeek-AI 2024, section 2.2)."""
         w = self.workload
         return w.predicted * (2.0 * w.hidden + 3.0 * w.norm_vectors) * w.hidden
 
     def repeated_flops(self, levels: Mapping[int, Scalar]) -> Scalar:
-        """As :meth:`Dense.repeated_flops`: gate and up, then down, router and shared expert."""
+        """Return the repeated forward FLOPs per token of gate and up, then of down, router and shared expert."""
         w, experts = self.workload, self.experts
         wide = experts.top_k * experts.expert_ffn + experts.shared_ffn
         gate, block = levels[Recompute.expert_inner] * (1.0 + w.gated), levels[Recompute.expert_block]
@@ -120,7 +120,7 @@ FeedForward = Dense | Mixture
 
 
 def feed_forward_of(workload: Workload) -> FeedForward:
-    """Return the feed-forward block of a workload."""
+    """Return the kind of feed-forward of a workload, dense or a mixture of experts."""
     return Dense(workload) if workload.experts is None else Mixture(workload, workload.experts)
 
 
@@ -145,7 +145,7 @@ class Shares(NamedTuple):
 
 
 def shares_of(workload: Workload) -> Shares:
-    """Return the shares of the parts of blocks: 1 attention and 1 feed-forward, except in hybrids."""
+    """Return the shares of blocks with attention, state and feed-forward: 1, 0 and 1 except in hybrids."""
     r, blocks = workload.recurrent, workload.n_layers
     if r is None:
         return Shares()
@@ -154,11 +154,11 @@ def shares_of(workload: Workload) -> Shares:
 
 
 def states_of(workload: Workload) -> States | NoStates:
-    """Return the state-space block of a workload."""
+    """Return the state-space block of a workload, or the record of none."""
     return NoStates() if workload.recurrent is None else States(workload.recurrent)
 
 
 def attention_of(workload: Workload) -> GroupedAttention:
-    """Return the attention block of a workload."""
+    """Return the attention of a workload, grouped or latent."""
     sparse, latent = workload.sparse or DENSE_ATTENTION, workload.latent
     return GroupedAttention(workload, sparse) if latent is None else LatentAttention(workload, sparse, latent)

@@ -18,7 +18,7 @@ def critical_batch(convergence: Convergence) -> Scalar:
 
 
 def run_tokens(workload: Workload) -> Scalar:
-    """Return the tokens of a training run at the batch size of ``workload``.
+    """Return the count of tokens of a training run at the batch size of ``workload``.
 
     Without a convergence model they are its ``run_tokens``.
 

@@ -30,7 +30,7 @@ def grouped_linear(
     recomputed_from: int,
     not_stored_from: int,
 ) -> Operator:
-    """Return the linear layers of ``groups`` experts in one kernel, with an equal share of the rows each.
+    """Return the operator of the linear layers of ``groups`` experts in one kernel, each with an equal share of rows.
 
     Tiles are rounded per group, and the depth of a weight gradient is the rows of its group.
     """
@@ -168,7 +168,7 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
 
 
 def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:
-    """Return the rows that permutations read and write before the experts, which equal those after them.
+    """Return the count of rows that permutations read and write before the experts, as many as after them.
 
     Where tokens are sent once per expert, the sender copies them and the receiver sorts by expert; where once per
     device, the receiver copies them to its experts.
@@ -189,7 +189,7 @@ def activation(
     present: Scalar = 1.0,
     element_bytes: Scalar | None = None,
 ) -> Operator:
-    """Return the activation of ``elements`` and of their gate, both stored.
+    """Return the operator of the activation function on ``elements`` and their gate, both stored.
 
     Args:
         name: of the operator.
@@ -216,7 +216,7 @@ def activation(
 
 
 def expert_quantization(design: Design, layout: Layout) -> Operator:
-    """Return the casts of a recipe with narrow operands: attention, shared expert and routed rows.
+    """Return the operator of all casts to narrow operands in a layer: attention, shared expert and routed rows.
 
     Without a backward tokens are cast once, before they are copied to their experts: engines do so
     (``fused_moe_cutlass.py`` of TensorRT-LLM, ``fused_moe`` of vLLM; from memory).
@@ -237,7 +237,7 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
 
 
 def unfused_cost(design: Design, cost: Scalar) -> Scalar:
-    """Return the cost of separate kernels that permute, activate, cast or multiply rows, 0 with one kernel for all.
+    """Return ``cost`` (s, bytes, count) of separate kernels on routed rows, or 0 where one kernel does all.
 
     Stacks may fuse them for products in MX formats, with the rows of each expert read on the device: permutation is
     part of the exchange, activation and cast of the product before them.

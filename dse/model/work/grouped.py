@@ -56,12 +56,12 @@ class GroupedAttention:
 
     @property
     def projected_up(self) -> Scalar:
-        """Weights per head and token of up-projections that recompute of norms repeats."""
+        """Weights per head of up-projections that recompute of norms repeats, 0 without them."""
         return 0.0
 
     @property
     def gathered(self) -> Scalar:
-        """Input columns that tp gathers, and whose gradients it sums, over the hidden size."""
+        """Ratio to the hidden size of the input columns that tp gathers and whose gradients it sums: 1."""
         return 1.0
 
     @property
@@ -89,7 +89,7 @@ class GroupedAttention:
     # Training
 
     def projections(self, design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
-        """Return the projections to queries, keys and values, and their rotation.
+        """Return the operators that project to queries, keys and values and rotate them.
 
         Args:
             design: the design.
@@ -117,7 +117,7 @@ class GroupedAttention:
         return core_operators(design, layout, self.value_dim, self.mean_dim)
 
     def not_stored(self, layout: Layout) -> Scalar:
-        """Return the bytes of queries, keys and values that recompute of norms does not store."""
+        """Return the bytes per layer of queries, keys and values that recompute of norms does not store: 0."""
         return 0.0
 
     # Serving
@@ -125,7 +125,7 @@ class GroupedAttention:
     def serving_core(
         self, serving: Serving, layout: Layout, batch: Batch, index_flops: Scalar = 0.0, rereads: Scalar = 0.0
     ) -> list[Operator]:
-        """Return the attention of one layer of a device over the cache (decode) and over prompts (prefill).
+        """Return the operators of one layer's attention on a device: over the cache (decode), over prompts (prefill).
 
         Args:
             serving: how the engine serves.
@@ -183,17 +183,17 @@ class GroupedAttention:
         return self.workload.n_heads / self.workload.n_kv_heads
 
     def token_bytes(self, serving: Serving, tp: Scalar) -> Scalar:
-        """Return the bytes of the keys and values per token, layer and device, of at least one head."""
+        """Return the cache bytes of keys and values per token, layer and device, of at least one head."""
         w = self.workload
         return 2.0 * serving.cache_bytes * jnp.maximum(w.n_kv_heads / tp, 1.0) * w.head_dim
 
     def mean_of_layers(self, full: Scalar, local: Scalar) -> Scalar:
-        """Return the mean over layers, of values of ``full`` and of windowed (``local``) attention."""
+        """Return the mean over layers of a value that is ``full`` with full, ``local`` with windowed attention."""
         share = self.workload.local_layers
         return (1.0 - share) * full + share * local
 
     def cached_tokens(self, tokens: Scalar) -> Scalar:
-        """Return the cached tokens of a sequence of ``tokens``, a mean over layers, as windowed ones keep a window."""
+        """Return the count of cached tokens of a sequence of ``tokens``, a mean over full and windowed layers."""
         return self.mean_of_layers(tokens, jnp.minimum(tokens, self.workload.window))
 
     def kv_bytes(self, serving: Serving, tp: Scalar, tokens: Scalar) -> Scalar:
@@ -205,11 +205,11 @@ class GroupedAttention:
         return plus(kv, times(s.sparse_layers, times(index, tokens)))
 
     def read_bytes(self, serving: Serving, tp: Scalar, tokens: Scalar) -> Scalar:
-        """Return the cache bytes that a query reads per layer: all, or with sparse attention the attended tokens."""
+        """Return the cache bytes that a query reads per layer and device, with sparse attention of attended tokens."""
         return plus(self.kv_bytes(serving, tp, tokens), times(-self.token_bytes(serving, tp), self.skipped(tokens)))
 
     def skipped(self, tokens: Scalar, among_first: Scalar | None = None) -> Scalar:
-        """Return the cached tokens that a query skips by sparse attention, mean over layers.
+        """Return the count of cached tokens that a query skips by sparse attention, mean over layers.
 
         ``among_first``: mean attended tokens; by default ``min(tokens, attended)``.
         """
@@ -220,12 +220,12 @@ class GroupedAttention:
         return s.sparse_layers * (1.0 - s.attended_share) * (tokens - near)
 
     def attended_tokens(self, tokens: Scalar) -> Scalar:
-        """Return the cached tokens that a query attends to, a mean over layers."""
+        """Return the count of cached tokens that a query attends to, a mean over layers."""
         tokens_in_window = self.mean_of_layers(tokens, jnp.minimum(tokens, self.workload.window))
         return plus(tokens_in_window, times(-1.0, self.skipped(tokens)))
 
     def attended_by_prompt(self, tokens: Scalar) -> Scalar:
-        """Return the tokens that a prompt token attends to, a mean over layers; full attention covers ``tokens``."""
+        """Return the mean count of tokens that a prompt token attends to, where full attention covers ``tokens``."""
         queries = jnp.maximum(2.0 * tokens, 1.0)
         tokens_in_window = self.mean_of_layers(tokens, causal_pairs(queries, self.workload.window) / queries)
         return plus(
@@ -245,7 +245,7 @@ def block_scales(width: Scalar) -> Scalar:
 
 
 def rotary(workload: Workload, layout: Layout, recomputed_from: int = 0) -> Operator:
-    """Return the operator of the rotary embedding of queries and keys."""
+    """Return the operator of the rotary embedding of queries and keys per layer and micro-batch."""
     columns, act = layout.query_width + layout.kv_width, 2.0 * layout.element.activation
     return elementwise(
         "rotary", layout.tokens * columns, act, act, 0.0, present=workload.rotary, recomputed_from=recomputed_from
@@ -253,7 +253,7 @@ def rotary(workload: Workload, layout: Layout, recomputed_from: int = 0) -> Oper
 
 
 def stored_share(software: Software, every_other: Scalar) -> Scalar:
-    """Return the share of a product that recompute operator by operator stores.
+    """Return the share, 0 to 1, of a product's output that recompute operator by operator stores.
 
     It is ``every_other``, or all where a stack keeps products.
     """
@@ -269,12 +269,12 @@ class LatentAttention(GroupedAttention):
 
     @property
     def value_dim(self) -> Scalar:
-        """As of :class:`GroupedAttention`."""
+        """Columns of a head's value."""
         return self.latent.v_dim
 
     @property
     def mean_dim(self) -> Scalar:
-        """As of :class:`GroupedAttention`."""
+        """Mean columns of a head's key and value."""
         return 0.5 * (self.workload.head_dim + self.latent.v_dim)
 
     @property
@@ -289,12 +289,12 @@ class LatentAttention(GroupedAttention):
 
     @property
     def projected_up(self) -> Scalar:
-        """As of :class:`GroupedAttention`."""
+        """Weights per head of the up-projections of queries, keys and values, which recompute of norms repeats."""
         return self.latent.q_rank * self.workload.head_dim + self.latent.kv_rank * self.keys_up
 
     @property
     def gathered(self) -> Scalar:
-        """Compressed columns, over the hidden size: outputs of the down-projections, which every tp rank has whole.
+        """Ratio to the hidden size of the compressed columns, outputs of down-projections, all on every tp rank.
 
         Queries, keys and values, and the rotary columns of keys (Megatron-Core, ``MLASelfAttention``); uncompressed
         queries come from the hidden state.
@@ -305,11 +305,11 @@ class LatentAttention(GroupedAttention):
 
     @property
     def index_depth(self) -> Scalar:
-        """As of :class:`GroupedAttention`."""
+        """Input columns of an indexer's queries: the compressed ones."""
         return self.latent.q_rank
 
     def matrices(self, tp: Scalar) -> Scalar:
-        """Return the parameters of the projections, of which tp splits those by heads.
+        """Return the parameters of the projections on one of tp devices, of which tp splits those by heads.
 
         ``h q_r + q_r a d`` of the queries (``h a d`` uncompressed), ``h (k_r + d_rope)`` and
         ``k_r a (d - d_rope + d_v)`` of keys and values, ``a d_v h`` of the output.
@@ -322,7 +322,7 @@ class LatentAttention(GroupedAttention):
         return queries + down + up + heads * latent.v_dim * w.hidden
 
     def projections(self, design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
-        """Return the down-projections, norms, up-projections and rotation (DeepSeek-AI 2024, section 2.1).
+        """Return the operators of down-projections, norms, up-projections and rotation (DeepSeek-AI 2024, section 2.1).
 
         Compressed columns are stored before and after their norm, rotary columns once. tp splits heads; every rank runs
         the whole down-projections on its share of a split sequence.
@@ -358,17 +358,17 @@ class LatentAttention(GroupedAttention):
         ]
 
     def not_stored(self, layout: Layout) -> Scalar:
-        """As of :class:`GroupedAttention`."""
+        """Return the bytes per layer of queries, keys and values that recompute of norms does not store."""
         return layout.element.activation * layout.tokens * (layout.query_width + layout.keys_and_values)
 
     @property
     def compressed(self) -> float:
-        """As of :class:`GroupedAttention`."""
+        """1: engines have small kernels for compressed keys and values in each layer."""
         return 1.0
 
     @property
     def pair_columns(self) -> tuple[Scalar, Scalar, Scalar]:
-        """Scores over compressed and rotary columns, outputs over compressed values. Prompts use whole heads."""
+        """Columns per head of keys and values over the cache (compressed), of those of a prompt, and of outputs."""
         latent = self.latent
         cached = 2.0 * latent.kv_rank + latent.rope_dim
         return cached, self.workload.head_dim + latent.v_dim, latent.kv_rank
@@ -379,7 +379,7 @@ class LatentAttention(GroupedAttention):
         return 1.0
 
     def token_bytes(self, serving: Serving, tp: Scalar) -> Scalar:
-        """Return the bytes of compressed and rotary columns (DeepSeek-AI 2024, table 1).
+        """Return the cache bytes of compressed and rotary columns per token and layer (DeepSeek-AI 2024, table 1).
 
         Sparse kernels over an 8-bit cache keep the rotary columns in 16 bits, and scales of the others: 512 + 16 + 128
         bytes a token and layer of DeepSeek-V3.2 (FlashMLA; ``fp8_ds_mla`` of vLLM).
@@ -394,5 +394,5 @@ class LatentAttention(GroupedAttention):
         return column_bytes + share * scale_and_rotary_bytes
 
     def cached_tokens(self, tokens: Scalar) -> Scalar:
-        """Return all ``tokens``."""
+        """Return all ``tokens``, as no layer has a window."""
         return tokens

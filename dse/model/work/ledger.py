@@ -28,7 +28,7 @@ class Runs(NamedTuple):
     recompute: Recomputed = NEVER  # forward passes repeated in the backward
 
     def where(self, belongs: Callable[[Operator], bool]) -> Runs:
-        """Return the operators for which ``belongs`` holds, with the same counts."""
+        """Return the runs of only the operators for which ``belongs`` holds, with the same counts."""
         return self._replace(operators=tuple(filter(belongs, self.operators)))
 
 
@@ -48,7 +48,7 @@ class Phase(NamedTuple):
 
 
 def sum_over_kernels(runs: Iterable[Runs], value: Callable[[OperatorKind, Work], T]) -> T:
-    """Return ``Σ times x value`` over all kernels, part by part.
+    """Return the sum of ``value`` over all kernels, each times its executions, a number or a record.
 
     Args:
         runs: groups of operators, at least one of them not empty.
@@ -59,12 +59,12 @@ def sum_over_kernels(runs: Iterable[Runs], value: Callable[[OperatorKind, Work],
 
 
 def moved_bytes(runs: Iterable[Runs]) -> Scalar:
-    """Return the bytes through device memory."""
+    """Return the bytes through device memory of all kernels, times their executions."""
     return sum_over_kernels(runs, lambda _, work: work.bytes)
 
 
 def _kernel_values(runs: Runs, value: Callable[[OperatorKind, Work], T]) -> list[T]:
-    """Return the values of all kernels of one execution: forward, recomputed forward, gradients."""
+    """Return values whose sum is that of one execution of all kernels: forward, recomputed forward, gradients."""
     operators = runs.operators
     forward = [scale_record(o.present, value(o.kind, o.forward)) for o in operators]
     forwards = [*forward, *recomputed_values(operators, forward, runs.recompute)]
@@ -74,7 +74,7 @@ def _kernel_values(runs: Runs, value: Callable[[OperatorKind, Work], T]) -> list
 
 
 def recomputed_values(operators: Sequence[Operator], forward: Sequence[T], recompute: Recomputed) -> list[T]:
-    """Return the terms of the values that the backward repeats.
+    """Return terms, some negative, whose sum is the value of the forwards that the backward repeats.
 
     Args:
         operators: of one execution.
@@ -98,7 +98,7 @@ def recomputed_values(operators: Sequence[Operator], forward: Sequence[T], recom
 
 
 def sum_records(values: Iterable[T]) -> T:
-    """Return the sum of numbers, or of records of numbers part by part, of at least one."""
+    """Return the sum of at least one number, or of records of numbers part by part."""
     total: T = jax.tree.map(lambda *parts: plus(*parts), *values)
     return total
 

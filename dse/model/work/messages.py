@@ -39,7 +39,7 @@ _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 def training_messages(
     design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar, trained: TrainedWeights
 ) -> tuple[Message, ...]:
-    """Return the messages of a step.
+    """Return all messages of a step, each with bytes, group and executions in its scope.
 
     Args:
         design: the design.
@@ -59,7 +59,7 @@ def training_messages(
 
 
 def tensor_messages(design: Design, layout: Layout) -> list[Message]:
-    """Return the messages of ``T h`` activations of tensor parallelism, per layer.
+    """Return the messages of tensor parallelism per layer and micro-batch, of ``T h`` activations each.
 
     Two all-reduces per pass, or with sequence parallelism two all-gathers and reduce-scatters; the backward gathers
     layer inputs that are not kept whole (Korthikanti et al. 2022, section 4.2). Input-gradient messages overlap with
@@ -75,11 +75,11 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     # Routed experts use the rows of a split sequence, a shared expert gathers the sequence like a dense layer.
     sums = 1.0 + layout.experts.gathers
     # In parallel blocks both parts share an input; outputs are summed one by one.
-    pairs = plus(sums, times(-1.0, times(layout.experts.gathers, value_or(design.workload.parallel_block, 0.0))))
+    serial_parts = plus(sums, times(-1.0, times(layout.experts.gathers, value_or(design.workload.parallel_block, 0.0))))
     columns = attention_of(design.workload).gathered
-    inputs = columns + pairs - 1.0
+    gathered_inputs = columns + serial_parts - 1.0
     of_attention, of_others = regather_counts(m)
-    regathers = columns * of_attention + (pairs - 1.0) * of_others
+    regathers = columns * of_attention + (serial_parts - 1.0) * of_others
     if not design.workload.trains_all:  # inputs are gathered in the backward for weight gradients
         regathers = 0.0
 
@@ -100,17 +100,17 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     forward, gradient = Window.matrix_forward, Window.matrix_weight_gradient
     return [
         message("forward_all_reduce", _ALL_REDUCE, sums * (1.0 - split), forward, repeated=True),
-        message("forward_all_gather", _ALL_GATHER, inputs * split, forward, repeated=True),
+        message("forward_all_gather", _ALL_GATHER, gathered_inputs * split, forward, repeated=True),
         message("forward_reduce_scatter", _REDUCE_SCATTER, sums * split, forward, repeated=True),
         message("inputs_all_gather", _ALL_GATHER, trained * regathers, Window.matrix_input_gradient),
-        message("backward_all_reduce", _ALL_REDUCE, trained * inputs * (1.0 - split), gradient),
-        message("backward_all_gather", _ALL_GATHER, trained * pairs * split, gradient),
-        message("backward_reduce_scatter", _REDUCE_SCATTER, trained * inputs * split, gradient),
+        message("backward_all_reduce", _ALL_REDUCE, trained * gathered_inputs * (1.0 - split), gradient),
+        message("backward_all_gather", _ALL_GATHER, trained * serial_parts * split, gradient),
+        message("backward_reduce_scatter", _REDUCE_SCATTER, trained * gathered_inputs * split, gradient),
     ]
 
 
 def boundary_layers(design: Design) -> Scalar:
-    """Return the share of layers at the end of a model chunk at a stage boundary: one per chunk, 0 without a pipeline.
+    """Return the share of layers that end a chunk at a stage boundary: one layer per chunk, 0 without a pipeline.
 
     Chunks of only the embedding or the loss have no layer.
     """
@@ -119,9 +119,9 @@ def boundary_layers(design: Design) -> Scalar:
 
 
 def regather_counts(mapping: Mapping) -> tuple[Scalar, Scalar]:
-    """Return the all-gathers in the backward of the attention's input, and of each other input.
+    """Return the counts of all-gathers in the backward, per layer: of attention's input, and of each other input.
 
-    1 where the input is not kept whole.
+    1 where the input is not stored entirely, else 0.
     """
     outputs = jnp.where(mapping.recompute == float(Recompute.selective_op), 1.0, 0.0)  # are kept, and no input
     selective = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, outputs)
@@ -132,7 +132,7 @@ def regather_counts(mapping: Mapping) -> tuple[Scalar, Scalar]:
 
 
 def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]:
-    """Return the sums of ``T h`` over tp: embedding output forward, head input gradient backward.
+    """Return the messages per micro-batch of ``T h`` activations over tp: embedding output, head input gradient.
 
     With sequence parallelism the embedding reduce-scatters, and gathers in its backward; the head gathers, and in its
     backward gathers and reduce-scatters.
@@ -156,7 +156,7 @@ def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]
 
 
 def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
-    """Return the messages at a stage boundary: ``T h`` activations, or their gradient.
+    """Return the messages at a stage boundary per micro-batch and direction: ``T h`` activations, or their gradient.
 
     Split sequences are sent in shares. Otherwise each tp rank sends all, or its share with an all-gather after it
     (scatter/gather, Narayanan et al. 2021, section 4.1).
@@ -229,7 +229,7 @@ def dispatch_bytes(design: Design, layout: Layout) -> Scalar:
 
 
 def exchange_link_share(design: Design) -> Scalar:
-    """Return the share of the bandwidth between domains that exchange kernels reach, 0 for a pairwise exchange."""
+    """Return the share of link bandwidth that exchange kernels reach, 0 for exchanges by library or without a value."""
     mapping, kernels = required(design.mapping.experts, "mapping.experts"), design.software.experts
     if kernels is None or kernels.exchange_efficiency is None:
         return 0.0
@@ -238,7 +238,7 @@ def exchange_link_share(design: Design) -> Scalar:
 
 
 def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
-    """Return the copies of tokens that a device sends within its domain and to others, to dispatch or combine."""
+    """Return the counts of token copies that a device sends within its domain, and to others, per exchange."""
     experts = required(design.workload.experts, "workload.experts")
     mapping = required(design.mapping.experts, "mapping.experts")
     tokens = layout.sent_rows / experts.top_k * busiest_rank_ratio(experts)
@@ -247,7 +247,7 @@ def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
 
 
 def copies_sent(flavour: Scalar, group: Group, experts: Experts, pairwise: Scalar) -> tuple[Scalar, Scalar]:
-    """Return the copies of a token sent within the own domain of a group and to other domains.
+    """Return the counts of copies of a token sent to other members in the same domain, and to other domains.
 
     Pairwise, and gathered: of the copies, one per expert or per device, ``(P - local) / P`` leave the domain. By node:
     one copy to each other domain used, forwarded there to every other device used.
@@ -260,12 +260,12 @@ def copies_sent(flavour: Scalar, group: Group, experts: Experts, pairwise: Scala
 
 
 def members_copied(flavour: Scalar, members: Scalar, experts: Experts) -> Scalar:
-    """Return the members that get a copy of a token, where each gets one: all, or those used (:func:`members_hit`)."""
+    """Return the count of members that get one copy of a token: all, or those used (:func:`members_hit`)."""
     return jnp.where(flavour == float(AllToAll.gather), members, members_hit(members, experts))
 
 
 def members_hit(members: Scalar, experts: Experts) -> Scalar:
-    """Return the members hit per token, of ``members`` with equal shares of the experts: ``n (1 - (1 - 1 / n)^k)``.
+    """Return the expected count of ``members`` (equal shares of experts) that a token uses: ``n (1 - (1 - 1 / n)^k)``.
 
     ``n`` are all members, or those with one of ``g`` of ``G`` groups of experts (DeepSeek-AI 2024, section 2.1.2).
     """
@@ -275,7 +275,7 @@ def members_hit(members: Scalar, experts: Experts) -> Scalar:
 
 
 def distinct_draws(members: Scalar, draws: Scalar) -> Scalar:
-    """Return the distinct members among ``draws`` with replacement: ``n (1 - (1 - 1 / n)^k)``.
+    """Return the expected count of distinct members among ``draws`` with replacement: ``n (1 - (1 - 1 / n)^k)``.
 
     Experts are drawn without replacement, so that devices with several experts count a few per cent too low.
     """
@@ -285,7 +285,7 @@ def distinct_draws(members: Scalar, draws: Scalar) -> Scalar:
 def executions(
     design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar = 0.0
 ) -> dict[Scope, Scalar]:
-    """Return the executions of the messages of each scope per step, summed over all devices of the system.
+    """Return scope → executions of its messages per step, summed over all devices of the system.
 
     Weights count in devices of the most loaded stage, of which the others hold a part.
     """
@@ -309,7 +309,7 @@ def executions(
 
 
 def context_messages(design: Design, layout: Layout) -> list[Message]:
-    """Return the messages of context parallelism, by default of ring attention (Liu et al. 2023).
+    """Return the messages of context parallelism per layer, by default of ring attention (Liu et al. 2023).
 
     A ring has ``c - 1`` steps of keys and values, in the backward of their gradients too.
     """
@@ -321,7 +321,7 @@ def context_messages(design: Design, layout: Layout) -> list[Message]:
 
 
 def _ring(group: Group, block_bytes: Scalar, steps: Scalar, trained: Scalar) -> list[Message]:
-    """Return the messages of a ring of keys and values, forward and backward."""
+    """Return two messages of a ring of keys and values per layer, sends of ``block_bytes`` forward and backward."""
     forward, backward = (
         Message(
             "keys_and_values",

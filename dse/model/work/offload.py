@@ -44,7 +44,7 @@ class TieredOffload(NamedTuple):
 
 
 def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: Scalar) -> OnHost:
-    """Return the offloaded bytes of one layer under the mapping."""
+    """Return the offloaded bytes of one layer, of its ``weights``, ``activations`` and ``optimizer`` bytes."""
     return OnHost(
         weights=mapping.offload_weights * weights,
         activations=mapping.offload_activations * activations,
@@ -53,7 +53,7 @@ def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: S
 
 
 def tiered_offload(design: Design, layer: OnHost, trained_parameters: Scalar) -> TieredOffload | None:
-    """Return storage, gradient offload and host update of a layer, None without them.
+    """Return bytes on storage, offloaded gradients and host update of a layer, None where the mapping has no tiers.
 
     State that the host updates stays off the device. Gradients leave and weights return in 16 bits (ZeRO-Offload: Ren
     et al. 2021).
@@ -74,12 +74,12 @@ def tiered_offload(design: Design, layer: OnHost, trained_parameters: Scalar) ->
 
 
 def is_offloading(mapping: Mapping) -> bool | jax.Array:
-    """Return true where the mapping offloads anything."""
+    """Return true where the mapping offloads weights, activations or optimiser state."""
     return mapping.offload_weights + mapping.offload_activations + mapping.offload_optimizer > 0.0
 
 
 def resident_layers(layers: Scalar, offloaded_share: Scalar) -> Scalar:
-    """Return the layers (times micro-batches) on the device, of ``layers``.
+    """Return the count of layers (times micro-batches) on the device, of ``layers``.
 
     All but the offloaded share of those beyond two.
     """
@@ -93,5 +93,5 @@ def device_state_shares(mapping: Mapping) -> tuple[Scalar, Scalar]:
 
 
 def offloaded_bytes(layer: OnHost | TieredOffload, layers: Scalar, micro_batches: Scalar) -> Scalar:
-    """Return the bytes of a device's layers on the host, or on storage."""
+    """Return the bytes of ``layers`` layers on the host, or on storage: weights, optimiser state, activations."""
     return layers * (layer.weights + layer.optimizer + micro_batches * layer.activations)

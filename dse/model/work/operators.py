@@ -40,7 +40,7 @@ RESCALED = Flops(2.0, 1.0)  # sum of outputs, of which each is scaled by its sha
 
 
 def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, element: Element) -> Work:
-    """Return the work of ``batch`` products C[rows, columns] = A[rows, depth] B[depth, columns].
+    """Return FLOPs, bytes and sizes of ``batch`` products C[rows, columns] = A[rows, depth] B[depth, columns].
 
     Bytes are the larger of touching each matrix once and the I/O lower bound ``2 m n k / sqrt(S)`` elements for an
     on-chip memory of S elements (Hong & Kung 1981). ``element.weight``: bytes of an element of B, where they differ.
@@ -75,7 +75,7 @@ def linear(
     recomputed_from: int = 0,
     not_stored_from: int = 0,
 ) -> Operator:
-    """Return a linear layer Y[tokens, outputs] = X[tokens, inputs] W.
+    """Return the operator of a linear layer Y[tokens, outputs] = X[tokens, inputs] W, forward and backward.
 
     Its weight gradient accumulates in the buffer.
     """
@@ -105,7 +105,7 @@ class Products(NamedTuple):
 
 
 def batched_matmul(name: str, products: Products, element: Element, stored: Scalar, present: Scalar) -> Operator:
-    """Return products of two activations (scores, context).
+    """Return the operator of products of two activations (scores, context).
 
     Their backward is two products, without a weight gradient.
     """
@@ -131,7 +131,7 @@ def elementwise(
     recomputed_from: int = 0,
     not_stored_from: int = 0,
 ) -> Operator:
-    """Return a norm, activation, dropout or residual by bytes and FLOPs per element, mostly bound by memory."""
+    """Return the operator of a norm, activation, dropout or residual, by its bytes and FLOPs per element."""
     forward = Work(flops.forward * elements, forward_bytes * elements)
     backward = Work(flops.backward * elements, backward_bytes * elements)
     return Operator(
@@ -157,10 +157,10 @@ class CastElements(NamedTuple):
 
 
 def casts(elements: CastElements, element: Element, backward: Scalar, trains_weights: bool) -> Operator:
-    """Return the casts of inputs in the forward, and in the backward of gradients, to narrower operands.
+    """Return the operator that casts inputs (forward) and gradients (backward) to narrower operands.
 
     A kernel writes an operand as it is, and transposed where weights are trained. Where transposed operands are cast
-    apart (``element.transposed_casts``), :func:`casts_by_row` are in their place.
+    separately (``element.transposed_casts``), :func:`casts_by_row` are in their place.
     """
     inputs, gradients = elements.inputs, elements.gradients / elements.inputs
     act, operand, transposed_casts = element.activation, element.operand, times(backward, element.transposed_casts)
@@ -173,9 +173,9 @@ def casts(elements: CastElements, element: Element, backward: Scalar, trains_wei
 
 
 def casts_by_row(elements: CastElements, element: Element, trains_weights: bool) -> tuple[Scalar, Scalar]:
-    """Return the bytes per input, forward and backward, of casts with a scale a row.
+    """Return the bytes per input element, forward and backward, of casts with a scale per row.
 
-    Their transposed operands are cast apart.
+    Their transposed operands are cast separately.
 
     An operand is read in 16 bits and written. Its transposed one has other scales, known after the last row: a 16-bit
     copy is written transposed, read and written in 8 bits, for gradients of inputs from the weights, which every
@@ -205,7 +205,7 @@ class FlashShape(NamedTuple):
 
 
 def flash_attention(shape: FlashShape, element: Element, stored: Scalar, present: Scalar) -> Operator:
-    """Return the operator of flash attention (Dao 2023).
+    """Return the operator of causal flash attention, forward and backward (Dao 2023).
 
     Forward: ``4 d`` FLOPs per pair; backward: five products instead of two, 2.5 times as many. Heads are padded to a
     multiple of 32 columns (``round_multiple`` of FlashAttention-2, from memory). Bytes: queries, keys, values and

@@ -24,7 +24,7 @@ def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def attention_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Return the matrix parameters of attention per layer.
+    """Return the matrix parameters of attention per layer, on one of ``tp`` devices.
 
     A hybrid has the mean over attention and state-space blocks.
     """
@@ -35,12 +35,12 @@ def attention_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def position_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Return the parameters of one layer's projection of relative positions (Transformer-XL)."""
+    """Return the parameters of one layer's projection of relative positions (Transformer-XL), 0 without them."""
     return workload.relative_positions * workload.hidden * workload.n_heads * workload.head_dim / tp
 
 
 def layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Return the parameters of one layer with a dense feed-forward on one device.
+    """Return the parameters of one layer with a dense feed-forward, on one of ``tp`` devices.
 
     Matrices, and vectors, which tp does not split.
     """
@@ -69,7 +69,7 @@ def head_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def second_embedding_parameters(workload: Workload, pp: Scalar, tp: Scalar) -> Scalar:
-    """Return the parameters of the second embedding, on the last of several stages, for multi-token prediction."""
+    """Return the parameters of multi-token prediction's embedding on the last of several stages, else 0."""
     predicted = workload.predicted
     if nothing(predicted):
         return 0.0
@@ -96,12 +96,12 @@ def stage_parameters(design: Design, layout: Layout) -> Scalar:
 
 
 def parameter_count(workload: Workload) -> Scalar:
-    """Return the parameters of the model without biases (as in published shape tables)."""
+    """Return the count of all parameters of the model without biases, multi-token prediction included."""
     return plus(common_parameters(workload), routed_parameters(workload))
 
 
 def main_model(workload: Workload) -> Workload:
-    """Return the model without multi-token prediction, as served, and as counted by publications."""
+    """Return the workload without multi-token prediction, as served, and as counted by publications."""
     if workload.experts is None:
         return workload
     return dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=0.0))
@@ -163,7 +163,7 @@ def routed_parameters(workload: Workload) -> Scalar:
 
 
 def attended_tokens(workload: Workload) -> Scalar:
-    """Return the tokens per query by the convention of the full square, mean over layers.
+    """Return the tokens that a query attends to by the convention of the full square, mean over layers.
 
     The sequence, or the window of layers that have one: kernels compute no more.
     """

@@ -49,7 +49,7 @@ def data_messages(design: Design, layout: Layout, parameters: Scalar, trained_of
 
 
 def _sharers(layout: Layout, scope: Scope) -> tuple[Group, Group]:
-    """Return the devices that share the state of the weights of a scope, and devices with the same share of it."""
+    """Return the group that shares the state of the weights of a scope, and the group with the same share of it."""
     if scope is Scope.weights:
         return layout.groups.dp, layout.groups.copies
     return layout.experts.replicas, layout.experts.copies
@@ -60,7 +60,7 @@ _PREFIX = {Scope.weights: "", Scope.expert_weights: "expert_"}
 
 
 def copies_message(design: Design, layout: Layout, parameters: Scalar, scope: Scope) -> Message:
-    """Return the all-reduce of a share of the gradients over the copies of the state."""
+    """Return the message that all-reduces a share of the gradients over the copies of the state, once a step."""
     shards, copies = _sharers(layout, scope)
     gradients = parameters * design.software.gradient_message_bytes
     return Message(
@@ -96,11 +96,10 @@ def state_messages(
     weights = plus(
         times(jnp.where(stage >= 3.0, 1.0, 0.0), frozen), trained_parameters * weight_message_bytes(design, layout)
     )
-    pieces = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0)
+    pieces, (shards, _) = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0), _sharers(layout, scope)
 
     def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window) -> Message:
-        full_name, group = _PREFIX[scope] + name, _sharers(layout, scope)[0]
-        return Message(full_name, kind, Dimension.data, scope, group, size, times, pieces, window)
+        return Message(_PREFIX[scope] + name, kind, Dimension.data, scope, shards, size, times, pieces, window)
 
     forward_gathers = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, trained, 0.0))
     backward_gathers = jnp.where(stage >= 3.0, trained * n, 0.0)
@@ -144,7 +143,7 @@ def expert_state_messages(
 def partitioned_messages(
     messages: list[Message], design: Design, layout: Layout, trained_parameters: Scalar
 ) -> list[Message]:
-    """Return the messages of ZeRO 3 with weights and gradients split over parts of the replicas.
+    """Return the messages with weights and gradients of ZeRO 3 split over parts of the replicas, two messages added.
 
     The optimiser is split over all replicas.
 
@@ -159,16 +158,17 @@ def partitioned_messages(
     secondary = sharding.secondary > 0.0
     usual = design.software.gradient_message_bytes
     reduce_bytes = jnp.where(zero_3 & (sharding.scattered_bytes > 0.0), sharding.scattered_bytes, usual)
-    narrow = jnp.where(zero_3, sharding.gathered_bytes / weight_message_bytes(design, layout), 1.0)
+    gather_ratio = jnp.where(zero_3, sharding.gathered_bytes / weight_message_bytes(design, layout), 1.0)
     forward_group = jax.tree.map(lambda full, part: jnp.where(secondary, full, part), dp, parts.weights)
-    partition_groups: dict[str, tuple[Group, Scalar]] = {
-        "weights_all_gather": (forward_group, narrow),
-        "weights_all_gather_again": (parts.weights, narrow),
+    group_and_size_ratio: dict[str, tuple[Group, Scalar]] = {
+        "weights_all_gather": (forward_group, gather_ratio),
+        "weights_all_gather_again": (parts.weights, gather_ratio),
         "gradients_reduce_scatter": (parts.gradients, reduce_bytes / usual),
         "gradients_all_reduce": (dp, 1.0),
     }
     partition_messages = [
-        m._replace(group=partition_groups[m.name][0], size=m.size * partition_groups[m.name][1]) for m in messages
+        m._replace(group=group, size=m.size * size_ratio)
+        for m, (group, size_ratio) in ((m, group_and_size_ratio[m.name]) for m in messages)
     ]
     step_runs = jnp.where(zero_3, trained, 0.0)
     gradient_shard_bytes = trained_parameters * usual / parts.gradients.size

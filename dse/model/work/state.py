@@ -59,7 +59,7 @@ def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
 
 
 def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar:
-    """Return the device-memory bytes that the Adam step moves per parameter of a device.
+    """Return the device-memory bytes that one Adam step moves per parameter of a device.
 
     Optimiser states are read and written once, gradients read twice (norm, update), weights written once, and read if
     they are their own master copy; all split over the ``replicas`` from ZeRO 1 on. Gradients are zeroed and, with
@@ -86,7 +86,7 @@ def stored_bytes(operators: Sequence[Operator], core_only: bool = False) -> Scal
 
 
 def recomputed_core_bytes(operators: Sequence[Operator], layout: Layout) -> Scalar:
-    """Return the bytes saved by selective recompute.
+    """Return the bytes per layer and micro-batch saved by selective recompute.
 
     All that the core stores except its inputs (queries, keys, values).
     """
@@ -121,7 +121,7 @@ def stored_activations(design: Design, layout: Layout, operators: Sequence[Opera
 
 
 def not_stored_bytes(design: Design, layout: Layout, operators: Sequence[Operator], level: int) -> Scalar:
-    """Return the bytes that a level of expert recompute does not store.
+    """Return the bytes per layer that a level of expert recompute does not store.
 
     Those of operators, and of projected queries, keys and values.
     """
@@ -138,15 +138,15 @@ def stored_output_bytes(design: Design, layout: Layout) -> Scalar:
     ``minimal``; from memory).
     """
     w = design.workload
-    every_other = _every_other(design, layout)
+    alternate_bytes = _alternate_output_bytes(design, layout)
     tp_split_columns = layout.tokens * (layout.query_width + layout.keys_and_values + (1.0 + w.gated) * layout.ffn)
     residual_columns = serial_block(w) * layout.norm_tokens * w.hidden  # attention output, input of the next norm
     products = layout.element.activation * (tp_split_columns + residual_columns)
-    return where_on(value_or(design.software.keeps_products, 0.0), products, every_other)
+    return where_on(value_or(design.software.keeps_products, 0.0), products, alternate_bytes)
 
 
-def _every_other(design: Design, layout: Layout) -> Scalar:
-    """Return the output bytes of every other product, and of the flash kernel."""
+def _alternate_output_bytes(design: Design, layout: Layout) -> Scalar:
+    """Return the bytes of the outputs of every other product of a layer, and of the flash kernel."""
     w = design.workload
     attention = (1.0 + layout.flash) * layout.query_width + layout.kv_width
     return layout.element.activation * layout.tokens * (attention + layout.ffn + w.gated * w.hidden)

@@ -32,7 +32,7 @@ class States(NamedTuple):
         return hidden * (2.0 * keys + 2.0 * values + gates) + self.recurrent.convolution * (2.0 * keys + values)
 
     def columns(self, tp: Scalar = 1.0) -> tuple[Scalar, Scalar, Scalar]:
-        """Return the columns of keys (the same for queries), values and gates, on one of tp devices."""
+        """Return the counts of columns of keys (the same for queries), values and gates, on one of tp devices."""
         r = self.recurrent
         keys = jnp.maximum(r.state_key_heads / tp, 1.0) * r.state_key_dim
         return keys, r.state_heads * r.state_value_dim / tp, r.state_gates / tp
@@ -42,7 +42,7 @@ class States(NamedTuple):
         return self.recurrent.state_heads * self.recurrent.state_key_dim * self.recurrent.state_value_dim / tp
 
     def cache_bytes(self, tp: Scalar, activation: Scalar = 2.0) -> Scalar:
-        """Return the bytes of the state and of the last tokens of its convolution."""
+        """Return the bytes per sequence, layer and device of the state and of the last tokens of its convolution."""
         keys, values, _ = self.columns(tp)
         taps = jnp.maximum(self.recurrent.convolution - 1.0, 0.0)
         return self.recurrent.state_bytes * self.size(tp) + taps * activation * (2.0 * keys + values)

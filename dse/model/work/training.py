@@ -87,7 +87,7 @@ def mean_activations(
 
 
 def training_work(design: Design, layout: Layout) -> TrainingWork:
-    """Return the work of a training step of ``design``.
+    """Return the operators, messages, parameter counts and state bytes of a training step of ``design``.
 
     Args:
         design: the design.
@@ -140,14 +140,14 @@ LAYER = (Scope.layer, Scope.expert_layer)
 
 
 def layer_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
-    """Return the ledger of one layer and micro-batch of a device, on the busiest rank of experts."""
+    """Return the runs and sends of one layer and micro-batch of a device, on the busiest rank of experts."""
     messages = tuple(message for message in work.messages if message.scope in LAYER)
     runs = Runs(work.layer, 1.0, design.workload.backward, layout.recompute)
     return Phase((runs,), (Sends(messages, 1.0, layout.recompute),))
 
 
 def step_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
-    """Return the ledger of a step on all devices.
+    """Return the runs and sends of a step on all devices.
 
     First dense layers, layers, embedding and head, the optimiser, all messages.
     """
@@ -175,7 +175,7 @@ def step_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
 def update_runs(
     design: Design, layout: Layout, trained: TrainedWeights, parameters: Scalar, routed: Scalar
 ) -> tuple[Runs, Runs]:
-    """Return the optimiser passes over ``parameters``, and over ``routed`` parameters of experts if trained."""
+    """Return the optimiser's runs over ``parameters``, and over ``routed`` parameters of experts (0 if frozen)."""
 
     def update(count: Scalar, replicas: Group) -> Runs:
         traffic = Work(0.0, optimizer_traffic(design, layout, replicas))
@@ -186,7 +186,7 @@ def update_runs(
 
 
 def operator_lists(design: Design, layout: Layout) -> OperatorLists:
-    """Return the operators of a step that trains all weights."""
+    """Return the operators of a step that trains all weights, by layer kind and model end."""
     first, feed_forward = tuple(layer_operators(design, layout)), feed_forward_of(design.workload)
     return OperatorLists(
         layer=feed_forward.usual(first, lambda: tuple(expert_layer_operators(design, layout))),
@@ -200,7 +200,7 @@ def operator_lists(design: Design, layout: Layout) -> OperatorLists:
 
 
 def with_adapters(lists: OperatorLists, design: Design, layout: Layout) -> OperatorLists:
-    """Return the operators of a step that trains adapters alone.
+    """Return the lists with frozen weights and adapters, for a step that trains adapters alone.
 
     Without experts all layers share one list.
     """

@@ -51,7 +51,7 @@ def layer_with_feed_forward(
     quantization: Operator,
     core: list[Operator] | None = None,
 ) -> list[Operator]:
-    """Return the operators of a layer around those of its feed-forward."""
+    """Return all operators of a layer in forward order, with those of ``feed_forward`` and ``quantization``."""
     w = design.workload
     e, act = layout.element, layout.element.activation
     rows = layout.norm_tokens * w.hidden  # elements of a residual-stream tensor
@@ -144,7 +144,7 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
 
 
 def quantization(design: Design, layout: Layout) -> Operator:
-    """Return the casts of a recipe with operands narrower than activations (Micikevicius et al. 2022).
+    """Return the operator of a dense layer's casts to narrower operands (Micikevicius et al. 2022).
 
     The inputs of the four matrices, and in the backward the gradients of their outputs, are read once and
     written twice, as they are and transposed: 8-bit products take both operands along the inner dimension.
@@ -219,7 +219,7 @@ def head_operators(design: Design, layout: Layout) -> list[Operator]:
 
 
 def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
-    """Return the join of the hidden state with the next token's embedding, per further token of multi-token prediction.
+    """Return the operators that join hidden state and next token's embedding, empty without multi-token prediction.
 
     Two norms and one product of the concatenation (DeepSeek-AI 2024, section 2.2); a layer and a head follow.
     """
@@ -242,7 +242,7 @@ def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
 
 
 def stored_input_tokens(mapping: Mapping, layout: Layout) -> tuple[Scalar, Scalar]:
-    """Return the tokens of the stored inputs of the first matrices of attention and of feed-forward.
+    """Return the counts of tokens of the stored inputs of attention's and of the feed-forward's first matrices.
 
     A share of a split sequence, or all where gathered inputs are kept. Selective recompute restarts from the share of
     attention, which is gathered again.
