@@ -47,7 +47,7 @@ class EnergyAndPower(NamedTuple):
 
 
 def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
-    """Return the energy per output token and power per device of one data-parallel rank at ``rate`` requests/s.
+    """Return the energy per output token, J, and power per device, W, of one rank at ``rate`` requests/s.
 
     Args:
         rank: with its requests and engine.
@@ -62,7 +62,8 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
     # Each kind of step has its own number of nano-batches.
     cut_stages = (with_mapping(stage, phase.clock.stage.design.mapping) for phase in phase_pair)
     decode, mixed = (
-        joules_of(s, experts_dp, serving, engine, p.batch) for s, p in zip(cut_stages, phase_pair, strict=True)
+        joules_of(cut_stage, experts_dp, serving, engine, phase.batch)
+        for cut_stage, phase in zip(cut_stages, phase_pair, strict=True)
     )
     (decode_power, decode_share), (mixed_power, mixed_share) = (
         _phase_power(step, phase, stage, engine) for step, phase in zip((decode, mixed), phase_pair, strict=True)
@@ -120,7 +121,7 @@ class _StepCounts(NamedTuple):
 
 
 def _step_counts(phases: Phases, is_mixing: Any, seconds: Scalar) -> _StepCounts:
-    """Return the steps per output token, scaled down to the engine seconds of a token.
+    """Return the counts of steps per output token, limited to the engine seconds of a token.
 
     The request rate is accurate to a few per cent, so a busy engine may count more steps than fit into its time, and
     static batches take their first tokens from prefill steps.
@@ -135,12 +136,12 @@ def _step_counts(phases: Phases, is_mixing: Any, seconds: Scalar) -> _StepCounts
 
 
 def _times(step: PassJoules, passes: Scalar, cores: Scalar) -> PassJoules:
-    """Return the energy of ``passes`` passes, with the cores' part scaled by ``cores`` to the nominal voltage."""
+    """Return the joules of ``passes`` passes, those of the cores times ``cores``: passes at the nominal voltage."""
     return PassJoules(cores * step.cores, passes * step.memory, passes * step.network)
 
 
 def _phase_power(step: PassJoules, phase: EnginePhase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:
-    """Return the power in W of a device that repeats a step, and the share of its cores' energy under the limit.
+    """Return (power of a device that repeats a step, W; share of its cores' energy that the power limit leaves).
 
     As :func:`dse.model.accounts.energy.layer_power`, for one pass of a stage.
     """

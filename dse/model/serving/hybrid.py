@@ -25,7 +25,7 @@ _FULL_ROWS = 128.0 * 64.0
 
 
 def hybrid_operators(operators: list[Operator], design: Design, layout: Layout, batch: Batch) -> list[Operator]:
-    """Return the operators of the mean block of a hybrid: attention and state-space layers, each with its share."""
+    """Return the operators of a hybrid's mean block, with shares of attention and state layers; others unchanged."""
     attends, keeps, feeds, gated = shares_of(design.workload)
     if nothing(keeps):
         return operators
@@ -45,12 +45,12 @@ def hybrid_operators(operators: list[Operator], design: Design, layout: Layout, 
 
 
 def _times(operator: Operator, share: Scalar) -> Operator:
-    """Return the operator in a share of the blocks."""
+    """Return the operator in a share of the blocks: its ``present`` times ``share``."""
     return operator._replace(present=operator.present * share)
 
 
 def state_operators(design: Design, layout: Layout, batch: Batch) -> list[Operator]:
-    """Return the operators of one state-space layer of a device, in place of attention.
+    """Return the operators of one state-space layer on a device, in place of attention.
 
     Decode reads and writes the state once per token. A prompt is computed in chunks of ``C`` tokens: ``C (N + P) H``
     FLOPs per token within the chunk, ``4 N P H`` with the state, which is written after each chunk.

@@ -33,7 +33,7 @@ class LatencyBounds(NamedTuple):
 
 
 def latency_bounds(design: Design) -> LatencyBounds:
-    """Return lower bounds of the latencies of a design, s.
+    """Return lower bounds of the latencies of a design, s, and the maximum requests per step behind them.
 
     Memory: a step reads at least the weights that one token uses, shared by its ``n`` sequences, and the cache of each:
     ``steps (W / n + cache) / B``. Compute: FLOPs of the prompt and of all tokens but the first. Both at the fastest
@@ -73,7 +73,7 @@ def _peak(design: Design, serving: Serving) -> Scalar:
 
 
 def _requests_per_step(design: Design, stage: Stage, requests: Requests, serving: Serving) -> Scalar:
-    """Return the requests per step of a replica, at least 1, and offline those whose caches fit into memory."""
+    """Return the maximum requests per step of a replica, at least 1: in flight, offline those whose caches fit."""
     mean = requests.prompt_tokens + 0.5 * requests.output_tokens
     sequence_bytes = stage.layout.layers * cache_bytes(stage.design, serving, mean)
     capacity_requests = design.system.accelerator.memory.capacity / sequence_bytes
@@ -82,10 +82,10 @@ def _requests_per_step(design: Design, stage: Stage, requests: Requests, serving
 
 
 def _flops(ledger: StagePass) -> Scalar:
-    """Return the FLOPs of matrix operators per device and pass."""
+    """Return the FLOPs of all but vector operators per device and pass."""
     return sum_over_kernels(ledger.phase.runs, lambda kind, work: work.flops if kind in _PRODUCTS else 0.0)
 
 
 def _bytes(runs: Iterable[Runs]) -> Scalar:
-    """Return the device-memory bytes of matrix operators."""
+    """Return the device-memory bytes of all but vector operators per device and pass."""
     return sum_over_kernels(runs, lambda kind, work: work.bytes if kind in _PRODUCTS else 0.0)

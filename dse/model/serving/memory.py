@@ -31,16 +31,16 @@ class KvCapacity(NamedTuple):
 
     @property
     def bytes_per_sequence(self) -> Scalar:
-        """Bytes per sequence."""
+        """Bytes per sequence on the device: cache and output buffers."""
         return plus(self.cache_per_sequence, self.buffers)
 
     def engine(self, running: Scalar) -> Scalar:
-        """Return the bytes of the engine itself with ``running`` sequences."""
+        """Return the bytes of runtime and output buffers with ``running`` sequences."""
         return plus(self.runtime, times(running, self.buffers))
 
 
 def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> KvCapacity:
-    """Return the memory of an engine and its capacity for sequences.
+    """Return the memory of an engine's most loaded device, B, and its capacity for sequences, not rounded.
 
     ``(share x capacity - weights - runtime) / bytes of a sequence``.
 
@@ -73,7 +73,7 @@ def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engi
 def _prompts_in_spread(
     stage: Stage, requests: Requests, serving: Serving, reserved_share: Scalar, sequence_cache: Scalar, prefix: Scalar
 ) -> Scalar:
-    """Return the prompts that fit into the standard deviation of an answer's cache: ``(1 - r) a / sqrt(12) / p``.
+    """Return the count of prompts in the standard deviation of an answer's cache: ``(1 - r) a / sqrt(12) / p``.
 
     The progress of answers is uniform, and with it their share of the cache ``a``. Admission needs ``p`` bytes: the
     prompt beyond a shared ``prefix`` and the reserved share ``r`` of its answer.
@@ -85,7 +85,7 @@ def _prompts_in_spread(
 
 
 def extra_activation_bytes(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
-    """Return the activation bytes of the longest step (a chunk) beyond those within the runtime memory.
+    """Return the activation bytes on a device of the longest step (a chunk) beyond those in the runtime memory.
 
     Reserved from the start. Three vectors of the hidden size per token, which tp does not split, and the widest
     product: feed-forward, queries with keys and values, or the rows of a rank's experts with their activation inputs.
@@ -100,7 +100,7 @@ def extra_activation_bytes(stage: Stage, serving: Serving, engine: Engine) -> Sc
 
 
 def operator_buffer_bytes(stage: Stage, requests: Requests) -> Scalar:
-    """Return the bytes per sequence where every operator has its own output buffer and all prompts run in one step.
+    """Return the bytes per sequence on a device of output buffers, one for each operator, prompts all in one step.
 
     Per token six vectors of the hidden size (input, output, two norms, attention, layer), not split by tp; queries,
     keys and values twice, attention outputs twice, activation inputs. Per sequence the attention scores, their mask,
@@ -109,20 +109,20 @@ def operator_buffer_bytes(stage: Stage, requests: Requests) -> Scalar:
     """
     w, m, layout = stage.design.workload, stage.design.mapping, stage.layout
     act, tokens = layout.element.activation, requests.prompt_tokens
-    heads = 4.0 * layout.query_width + 4.0 * layout.kv_width
-    token_columns = 6.0 * w.hidden + heads + (1.0 + w.gated) * w.ffn_hidden / m.tp
+    head_columns = 4.0 * layout.query_width + 4.0 * layout.kv_width
+    token_columns = 6.0 * w.hidden + head_columns + (1.0 + w.gated) * w.ffn_hidden / m.tp
     return act * tokens * (token_columns + (layout.heads + 1.0) * tokens) + 8.0 * w.vocab
 
 
 def _with_far_memory(design: Design, spill: Spill, layout: Layout, kv: KvCapacity, free_bytes: Scalar) -> KvCapacity:
-    """Return the KV-cache capacity with shares of weights and cache in far memory, which is limited too.
+    """Return the capacity with shares of weights and cache in far memory, itself limited; unchanged without any.
 
     Weights are streamed through two buffers of a layer each; device memory that they free adds to ``free_bytes``.
     """
     if nothing(spill.far_weights) and nothing(spill.far_cache):
         return kv
-    buffers = jnp.minimum(2.0 / layout.layers, 1.0)
-    near_weights = kv.weights * (1.0 - spill.far_weights * (1.0 - buffers))
+    buffer_share = jnp.minimum(2.0 / layout.layers, 1.0)
+    near_weights = kv.weights * (1.0 - spill.far_weights * (1.0 - buffer_share))
     near_sequence = jnp.maximum(1.0 - spill.far_cache, 1e-6) * kv.cache_per_sequence
     far_free_bytes = far_tier(design.system).capacity - spill.far_weights * kv.weights
     far_sequences = jnp.maximum(far_free_bytes, 0.0) / jnp.maximum(spill.far_cache * kv.cache_per_sequence, 1e-6)
@@ -135,7 +135,7 @@ def _with_far_memory(design: Design, spill: Spill, layout: Layout, kv: KvCapacit
 
 
 def far_tier(system: System) -> FarMemory:
-    """Return the far memory of a device: the system's, or its share of the host's."""
+    """Return the far memory of a device, the system's, or that of its host where the system has none."""
     return system.far or FarMemory(capacity=system.host.capacity, bandwidth=system.host.bandwidth)
 
 
