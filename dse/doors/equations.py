@@ -265,7 +265,7 @@ def _parameter_key(parameters: dict[str, Any]) -> Hashable:
 def _live_equations(
     equations: Sequence[Equation], outputs: Sequence[Atom], inputs: frozenset[int] = frozenset()
 ) -> tuple[Equation, ...]:
-    """Return the equations, in order, that the outputs depend on given the inputs, or that have an effect."""
+    """Return the equations, in order, that outputs depend on given the variables ``inputs``, or that have effects."""
     live_variables = {atom for atom in outputs if isinstance(atom, int)} - inputs
     live_equations = []
     for equation in reversed(equations):

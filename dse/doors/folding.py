@@ -72,7 +72,10 @@ def _rewrite(
     decide: Callable[[Equation, tuple[Atom, ...]], Decision | None],
     ranges: Ranges | None = None,
 ) -> Equations:
-    """Return the equations simplified by ``input_values`` and ``decide``, and let ``ranges`` follow those that stay."""
+    """Return the equations simplified by ``input_values`` and ``decide``; ``ranges`` take in those that stay.
+
+    ``decide`` gives what the output of an equation at its simplified inputs equals, None where it varies.
+    """
     merger = EquationMerger(equations.n_inputs)
     atoms: dict[int, Atom] = {i: i for i in range(equations.n_inputs)}
     atoms |= {i: number(np.float32(value)) for i, value in input_values.items()}

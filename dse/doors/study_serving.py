@@ -70,18 +70,20 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
     def ratio(seconds: Scalar, limit: Scalar) -> Scalar:
         return jnp.where(limit > 0.0, seconds / jnp.where(limit > 0.0, limit, 1.0), 1.0)
 
-    first = jnp.where(has_unbounded_ttft(requests), _ENDLESS_WAIT, metrics.time_to_first_token)
-    late = jnp.maximum(
-        ratio(first, requests.first_token_limit),
+    first_token_time = jnp.where(has_unbounded_ttft(requests), _ENDLESS_WAIT, metrics.time_to_first_token)
+    latency_ratio = jnp.maximum(
+        ratio(first_token_time, requests.first_token_limit),
         ratio(metrics.time_per_output_token, requests.token_limit),
     )
     if requests.request_rate is not None:
-        late = jnp.where(requests.load == float(Load.rate), jnp.maximum(late, metrics.utilisation), late)
+        latency_ratio = jnp.where(
+            requests.load == float(Load.rate), jnp.maximum(latency_ratio, metrics.utilisation), latency_ratio
+        )
     return {
         Infeasible.memory: jnp.log(
             jnp.maximum(metrics.peak_memory / jnp.maximum(capacity, 1.0), _far_memory_ratio(design))
         ),
-        Infeasible.latency: jnp.log(jnp.maximum(late, 1e-6)),
+        Infeasible.latency: jnp.log(jnp.maximum(latency_ratio, 1e-6)),
     }
 
 
@@ -171,7 +173,7 @@ def _no_promise_text(requests: Any) -> str:
 
 
 def _far_tier(design: Design) -> FarMemory:
-    """Return the far memory of a design that uses one."""
+    """Return the far memory of a device of the design: the system's, or its host's memory where it has none."""
     from dse.model.serving.memory import far_tier
 
     return far_tier(design.system)

@@ -254,8 +254,8 @@ def _training_work(labels: Mapping[str, Any]) -> str:
 def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """Return a remark on a total, as text: chance to fit, power, failures of a run, cost, or price; else empty."""
     if total == "peak_memory":
-        fits, likely = percent(metrics["fits_probability"]), gib(_memory_with_chance(design))
-        return f"Fits with a probability of {fits}; predictions up to {likely} with 90 %."
+        fits_text, likely_text = percent(metrics["fits_probability"]), gib(_memory_with_chance(design))
+        return f"Fits with a probability of {fits_text}; predictions up to {likely_text} with 90 %."
     if total == "energy_per_step":
         return _training_power(metrics, design)
     if total == "run_time_with_failures":
@@ -273,8 +273,8 @@ def _failures_note(total: str, metrics: Mapping[str, float], design: Design) -> 
     """Return text on the cost (USD) or emissions (kg) of a run with its failures, and on its tokens."""
     amount = metrics[total] / metrics["goodput_fraction"]
     verb, units = _RUN_TOTALS[total]
-    tokens = prefixed(float(design.workload.run_tokens), "tokens")
-    return f" Run of {tokens} (run_tokens); with failures it {verb} {quantity(amount, units)}."
+    tokens_text = prefixed(float(design.workload.run_tokens), "tokens")
+    return f" Run of {tokens_text} (run_tokens); with failures it {verb} {quantity(amount, units)}."
 
 
 def _memory_with_chance(design: Design, chance: float = 0.9) -> float:
@@ -286,19 +286,20 @@ def _memory_with_chance(design: Design, chance: float = 0.9) -> float:
 
 
 def _training_power(metrics: Mapping[str, float], design: Design) -> str:
-    """Return text on the power of a device and of the system, devices per megawatt, and energy of a run."""
+    """Return text on power of a device and of the system, devices per megawatt, and time and energy of a run."""
 
     def watts(name: str) -> str:
         return quantity(metrics[name], "W")
 
-    per_megawatt = [
+    devices_per_megawatt = [
         1e6 * design.system.n_devices / metrics[f"{name}_power"] for name in ("provisioned", "peak", "average")
     ]
     return (
         f"{quantity(metrics['energy_per_token'], 'J')} per token. Power per device: {watts('device_power')} on "
         f"average. Power of the system: {watts('average_power')} on average, {watts('peak_power')} at peak, "
-        f"{watts('provisioned_power')} provisioned. Devices per megawatt: {per_megawatt[0]:,.0f} by provisioned power, "
-        f"{per_megawatt[1]:,.0f} by peak power, {per_megawatt[2]:,.0f} by average power. "
+        f"{watts('provisioned_power')} provisioned. Devices per megawatt: "
+        f"{devices_per_megawatt[0]:,.0f} by provisioned power, "
+        f"{devices_per_megawatt[1]:,.0f} by peak power, {devices_per_megawatt[2]:,.0f} by average power. "
         f"Run of {prefixed(float(design.workload.run_tokens), 'tokens')}: "
         f"{_run_text(metrics['run_time'], metrics['run_energy'])}, without failures."
     )
@@ -311,13 +312,13 @@ def _count_text(times: float) -> str:
 
 def _run_text(seconds: float, joules: float) -> str:
     """Return text on time and energy of a run, in days or less and MWh or kWh."""
-    time = f"{seconds / 86400:.1f} days" if seconds >= 86400.0 else duration(seconds)
-    return f"{time} and " + (f"{joules / 3.6e9:,.0f} MWh" if joules >= 3.6e10 else f"{digits(joules / 3.6e6)} kWh")
+    time_text = f"{seconds / 86400:.1f} days" if seconds >= 86400.0 else duration(seconds)
+    return f"{time_text} and " + (f"{joules / 3.6e9:,.0f} MWh" if joules >= 3.6e10 else f"{digits(joules / 3.6e6)} kWh")
 
 
 def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
     """Return text on failures, checkpoints, and the share of time in training."""
-    kind = choice_name(Checkpoint(int((design.system.reliability or Reliability()).checkpoint)))
+    kind_text = choice_name(Checkpoint(int((design.system.reliability or Reliability()).checkpoint)))
     between_failures, total_time = metrics["time_between_failures"], metrics["run_time_with_failures"]
     straggler_time = metrics["run_time_with_failures_stragglers"]
     training_time = metrics["run_time"] + straggler_time
@@ -328,7 +329,7 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
     return (
         f"Effective training time: {percent(training_time / total_time)}{straggler_text}. Mean time between failures: "
         f"{duration(between_failures)}, {_count_text(total_time / between_failures)} failures per run. "
-        f"Checkpoint ({kind}): "
+        f"Checkpoint ({kind_text}): "
         f"{gib(metrics['checkpoint_bytes'])} every {quantity(metrics['checkpoint_interval'], 's')}"
         f"{_steps_text(metrics)},"
         f" stall {quantity(metrics['checkpoint_stall'], 's')}, durable after "

@@ -175,7 +175,7 @@ def live_operations(operations: Sequence[Operation], outputs: Sequence[int]) -> 
 
 
 def lower_equations(equations: Equations, structure: Any, static: Any, precision: str) -> Operations:
-    """Convert equations to operations of this module.
+    """Convert the equations of a recorded function to operations on NumPy's numbers.
 
     Args:
         equations: recorded function of scalars.
@@ -282,7 +282,7 @@ def _bitcast(dtype: str, value: Any) -> Any:
 
 
 def integer_power(exponent: int, base: Any) -> Any:
-    """Return ``base**exponent`` by squaring, as XLA does.
+    """Return ``base**exponent`` by squaring, as XLA does, in the data type of the base; 1 for exponent 0.
 
     Args:
         exponent: an integer, which may be negative.

@@ -71,15 +71,15 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
     is_mixing = phases.mixed.batch.sequences > 0.0
     prompt_joules = mixed.excess_over(PassJoules(*(jnp.where(is_mixing, part, 0.0) for part in decode)))
     devices = tp * pp
-    cores = decode_share * volts[0] * volts[0], mixed_share * volts[1] * volts[1]
+    core_factors = decode_share * volts[0] * volts[0], mixed_share * volts[1] * volts[1]
     tokens = jnp.maximum(rate * requests.output_tokens, 1e-12)  # per second
     counts = _step_counts(phases, is_mixing, phases.busy / tokens)
     pass_counts = [devices * phases.decode.passes * steps for steps in (counts.decode_only, counts.mixed)]
-    decode_joules = _times(
-        decode, pass_counts[0] + pass_counts[1], pass_counts[0] * cores[0] + pass_counts[1] * cores[1]
+    decode_joules = _pass_joules(
+        decode, pass_counts[0] + pass_counts[1], pass_counts[0] * core_factors[0] + pass_counts[1] * core_factors[1]
     )
     prompt_passes = devices * phases.mixed.passes * counts.with_prompts
-    prefill_joules = _times(prompt_joules, prompt_passes, prompt_passes * cores[1])
+    prefill_joules = _pass_joules(prompt_joules, prompt_passes, prompt_passes * core_factors[1])
 
     device_seconds = devices / tokens  # device seconds per token
     prefill_share = counts.with_prompts * phases.mixed.time.total * tokens
@@ -135,9 +135,9 @@ def _step_counts(phases: Phases, is_mixing: Any, seconds: Scalar) -> _StepCounts
     return _StepCounts(prompt_steps, mixed_steps, jnp.minimum(phases.decode_steps - mixed_steps, remaining_steps))
 
 
-def _times(step: PassJoules, passes: Scalar, cores: Scalar) -> PassJoules:
-    """Return the joules of ``passes`` passes, those of the cores times ``cores``: passes at the nominal voltage."""
-    return PassJoules(cores * step.cores, passes * step.memory, passes * step.network)
+def _pass_joules(step: PassJoules, passes: Scalar, nominal_passes: Scalar) -> PassJoules:
+    """Return the joules of ``passes`` passes; those of the cores count ``nominal_passes``, at the nominal voltage."""
+    return PassJoules(nominal_passes * step.cores, passes * step.memory, passes * step.network)
 
 
 def _phase_power(step: PassJoules, phase: EnginePhase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:

@@ -32,19 +32,19 @@ def hybrid_operators(operators: list[Operator], design: Design, layout: Layout, 
     names = [operator.name for operator in operators]
     first, second = names.index("attention_residual"), names.index("ffn_residual")
     gate = linear("attention_gate", layout.tokens, layout.query_width, design.workload.hidden, layout.element, 0.0)
-    norm_and_residual = [_times(operators[i], attends + keeps) for i in (0, first)]
+    norm_and_residual = [_operator_share(operators[i], attends + keeps) for i in (0, first)]
     return [
         norm_and_residual[0],
-        *(_times(o, attends) for o in operators[1:first]),
-        _times(gate, attends * gated),
-        *(_times(o, keeps) for o in state_operators(design, layout, batch)),
+        *(_operator_share(o, attends) for o in operators[1:first]),
+        _operator_share(gate, attends * gated),
+        *(_operator_share(o, keeps) for o in state_operators(design, layout, batch)),
         norm_and_residual[1],
-        *(_times(o, feeds) for o in operators[first + 1 : second + 1]),
+        *(_operator_share(o, feeds) for o in operators[first + 1 : second + 1]),
         *operators[second + 1 :],
     ]
 
 
-def _times(operator: Operator, share: Scalar) -> Operator:
+def _operator_share(operator: Operator, share: Scalar) -> Operator:
     """Return the operator in a share of the blocks: its ``present`` times ``share``."""
     return operator._replace(present=operator.present * share)
 

@@ -114,7 +114,7 @@ def rank_steady_state(rank: Rank, ranks: Scalar, kv: KvCapacity) -> tuple[Steady
 
 
 def _drain_time(requests: Requests, steps: EngineSteps, mixed: Scalar, waves: Scalar) -> Scalar:
-    """Return the seconds added by the drain of an offline queue, where steps hold fewer and fewer sequences.
+    """Return the seconds that the drain of an offline queue adds, where steps hold fewer and fewer sequences.
 
     The fixed part of a decode step, once per token by which the longest answer exceeds the mean, and per token of the
     last of ``w`` waves that is empty: ``ceil(w) - w`` of it where requests start and end together, half of it where

@@ -35,8 +35,8 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, bat
     design = stage.design
     work = step_work(stage, ranks, serving, batch, engine, is_mean=True)
     joules = phase_energy(stage_pass(stage, work, batch).phase, design, reread_bytes(stage, serving))
-    links = plus(joules.network, far_energy(stage, serving, batch))
-    return PassJoules(engine.kernel_energy * joules.cores, engine.kernel_energy * joules.memory, links)
+    link_joules = plus(joules.network, far_energy(stage, serving, batch))
+    return PassJoules(engine.kernel_energy * joules.cores, engine.kernel_energy * joules.memory, link_joules)
 
 
 def working_share(time: EngineStepTime, engine: Engine) -> Scalar:

@@ -364,7 +364,7 @@ def _admission_interval(serving: Serving, state: _Iteration) -> Scalar:
 
 
 def _full_load_time(steps: EngineSteps, intake: PromptIntake) -> Scalar:
-    """Return the engine seconds per request at full load with mixed steps: full steps of prompts."""
+    """Return the engine seconds per request at full load, where every step is mixed and full of prompts."""
     return (
         (
             steps.decode_time(intake.saturating_sequences)
@@ -376,7 +376,7 @@ def _full_load_time(steps: EngineSteps, intake: PromptIntake) -> Scalar:
 
 
 def _opening_wait(steps: EngineSteps, rank: Rank, tokens: Scalar) -> Scalar:
-    """Return the mean queueing time in seconds where all prompts arrive together: half of their chunks."""
+    """Return the mean queueing time, s, where all prompts arrive together: half of their steps, times ``burst``."""
     chunk = jnp.maximum(jnp.minimum(rank.serving.chunk, tokens), 1.0)
     chunks = jnp.maximum(tokens / chunk - 1.0, 0.0)
     batch = Batch(0.0, 0.0, chunk, _prompt_context(rank.requests))

@@ -107,7 +107,7 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
     return step._replace(host=overhead + exposed_host_time(stage.design, engine, batch, step.total))
 
 
-def exposed_launches(engine: Engine, batch: Batch, overhead: Scalar, device: Scalar) -> Scalar:
+def exposed_launches(engine: Engine, batch: Batch, overhead_time: Scalar, device_time: Scalar) -> Scalar:
     """Return the seconds by which launches outlast the kernels of a step without a graph: ``max(r a - D, 0)``.
 
     A host launches the kernels of a step with prompts one by one, unless it has captured a graph of as many tokens.
@@ -115,21 +115,21 @@ def exposed_launches(engine: Engine, batch: Batch, overhead: Scalar, device: Sca
     """
     if nothing(batch.prompt):
         return 0.0
-    launches = jnp.where(batch.tokens > engine.graph_tokens, engine.launch_ratio * overhead, 0.0)
-    return jnp.maximum(launches - device, 0.0)
+    launches = jnp.where(batch.tokens > engine.graph_tokens, engine.launch_ratio * overhead_time, 0.0)
+    return jnp.maximum(launches - device_time, 0.0)
 
 
-def exposed_host_time(design: Design, engine: Engine, batch: Batch, device: Scalar) -> Scalar:
-    """Return the host time of a stage's step that its kernels do not hide, s: ``h - o min(h, device)``.
+def exposed_host_time(design: Design, engine: Engine, batch: Batch, device_time: Scalar) -> Scalar:
+    """Return the host time of a stage's step that its kernels do not hide, s: ``h - o min(h, device_time)``.
 
     The host schedules a step, prepares each sequence, and hands the inputs to every further rank of a tp group; with
     asynchronous scheduling while the device works on the step before (vLLM, SGLang, TensorRT-LLM since 2025). Engines
     are fitted to hosts with x86 processors; others take ``host_slowdown`` times as long.
     """
     per_step = engine.host_step_time + engine.rank_time * (design.mapping.tp - 1.0)
-    host = per_step / design.mapping.pp + batch.sequences * engine.sequence_time
-    host = times(value_or(design.system.host_slowdown, 1.0), host)
-    return host - engine.host_overlap * jnp.minimum(host, device)
+    host_time = per_step / design.mapping.pp + batch.sequences * engine.sequence_time
+    host_time = times(value_or(design.system.host_slowdown, 1.0), host_time)
+    return host_time - engine.host_overlap * jnp.minimum(host_time, device_time)
 
 
 def with_far_memory(stage: Stage, serving: Serving, batch: Batch, near: EngineStepTime) -> EngineStepTime:
@@ -145,9 +145,9 @@ def with_far_memory(stage: Stage, serving: Serving, batch: Batch, near: EngineSt
     is_near = tier.near_bandwidth > 0.0
     rate = jnp.where(is_near, tier.near_bandwidth, tier.bandwidth)
     attention = near.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))
-    weights, cache = size.weights / tier.bandwidth, size.cache / rate
-    far_excess = jnp.maximum(weights + cache - near.matrix - attention, 0.0)
-    cache_share = cache / jnp.maximum(weights + cache, 1e-12)
+    weights_time, cache_time = size.weights / tier.bandwidth, size.cache / rate
+    far_excess = jnp.maximum(weights_time + cache_time - near.matrix - attention, 0.0)
+    cache_share = cache_time / jnp.maximum(weights_time + cache_time, 1e-12)
     return near._replace(
         matrix=near.matrix + (1.0 - cache_share) * far_excess, attention=attention + cache_share * far_excess
     )
@@ -300,22 +300,22 @@ def layer_message_time(design: Design, engine: Engine, work: StepWork) -> Scalar
     """
     link, software = design.system.scale_up, design.software
 
-    def on_links(message: Message, library: Scalar) -> Scalar:
+    def on_links(message: Message, library_time: Scalar) -> Scalar:
         if link.links is not None:
-            return library
+            return library_time
         group, sums = message.group, message.kind is MessageKind.all_reduce
         n, reach = group.size, group.reach
         share = mesh_share(link, n) if reach is None else (reach.ring if sums else reach.exchange)
-        shared = 2.0 / n if engine.one_shot_bytes is None else 1.0
-        volume = shared * (n - 1.0) * message.size if sums else message.size
+        volume_share = 2.0 / n if engine.one_shot_bytes is None else 1.0
+        volume = volume_share * (n - 1.0) * message.size if sums else message.size
         kernel_time = message.times * volume / (link.bandwidth * link.efficiency * share)
         has_kernel = (group.domains <= 1.0) & (link.bridged <= 0.0) & (link.crowding <= 0.0)
         if sums:
-            largest = engine.own_message_bytes
+            largest_bytes = engine.own_message_bytes
             if engine.one_shot_bytes is not None:
-                largest = jnp.where(n > 2.0, jnp.minimum(engine.one_shot_bytes / n, largest), largest)
-            has_kernel = has_kernel & (message.size <= largest)
-        return jnp.where(has_kernel, kernel_time, library)
+                largest_bytes = jnp.where(n > 2.0, jnp.minimum(engine.one_shot_bytes / n, largest_bytes), largest_bytes)
+            has_kernel = has_kernel & (message.size <= largest_bytes)
+        return jnp.where(has_kernel, kernel_time, library_time)
 
     return sum(
         jnp.where(s.time > 0.0, s.message.times * engine.small_message_time + on_links(s.message, s.time), 0.0)

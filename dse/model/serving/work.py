@@ -224,7 +224,7 @@ def with_expert_format(operator: Operator, serving: Serving, recipe: Scalar) -> 
 
 
 def bytes_per_weight(serving: Serving, recipe: Scalar, is_expert: bool) -> Scalar:
-    """Return the bytes per weight of an expert or of another matrix, ``recipe`` where the mapping states none.
+    """Return the bytes per weight of an expert or another matrix, ``recipe`` where the mapping gives none (0).
 
     Kernels multiply narrower weights in the recipe's format (W4A16: AWQ, Lin et al. 2024; GPTQ, Frantar et al. 2023).
 
