@@ -98,7 +98,7 @@ class Ranges:
 
     def forget(self, live_atoms: Container[Atom]) -> None:
         """Drop the ranges of all variables that are not in ``live_atoms``."""
-        self._pairs = {number: pair for number, pair in self._pairs.items() if number in live_atoms}
+        self._pairs = {variable: pair for variable, pair in self._pairs.items() if variable in live_atoms}
 
     def _interval(self, atom: Atom) -> Pair | None:
         """Return lowest and highest value of an atom in each block, None where unknown and for constant arrays."""

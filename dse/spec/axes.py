@@ -248,16 +248,16 @@ def _spaced_values(first: float, last: float, spacing: str, increment: Any, wher
 
     ``spacing`` says what ``increment`` is: ``factor``, ``step`` or ``count``. InputError where it is no possible one.
     """
-    smallest = {"factor": 1.0, "step": 0.0, "count": 1.0}[spacing]
+    lower_bound = {"factor": 1.0, "step": 0.0, "count": 1.0}[spacing]
     is_valid_count = spacing != "count" or isinstance(increment, int)
     if (
         isinstance(increment, bool)
         or not isinstance(increment, int | float)
-        or not smallest < increment < math.inf
+        or not lower_bound < increment < math.inf
         or not is_valid_count
     ):
         raise InputError(
-            f"{where}.{spacing}", repr(increment), f"a finite number above {smallest:g}", "check the range"
+            f"{where}.{spacing}", repr(increment), f"a finite number above {lower_bound:g}", "check the range"
         )
     if spacing == "count":
         count = int(increment)
@@ -271,5 +271,5 @@ def _spaced_values(first: float, last: float, spacing: str, increment: Any, wher
         raise InputError(where, f"{count:,} values", f"at most {_LONGEST:,}", "take a larger step")
     if spacing == "factor":
         return [first * increment**i for i in range(count)]
-    width = increment if spacing == "step" else (last - first) / (count - 1)
-    return [first + width * i for i in range(count)]
+    distance = increment if spacing == "step" else (last - first) / (count - 1)
+    return [first + distance * i for i in range(count)]

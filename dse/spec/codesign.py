@@ -106,5 +106,5 @@ def _limit(key: str, value: Any, where: str) -> Limit:
     name = _BUDGETS[key]
     if name == DEVICE_COST:
         return Limit(name, catalog.quantity(str(value), "USD", where), True, f"{where}.{key}")
-    most, note = leaf_value(name, value, f"{where}.{key}"), reading_note(f"budget.{key}", name, value)
-    return Limit(name, most, True, f"{where}.{key}", note)
+    upper_limit, note = leaf_value(name, value, f"{where}.{key}"), reading_note(f"budget.{key}", name, value)
+    return Limit(name, upper_limit, True, f"{where}.{key}", note)

@@ -145,8 +145,9 @@ def limits(constraints: tuple[Expression, ...], variables: tuple[str, ...]) -> t
     hardware_limits, remaining = [], []
     for constraint in constraints:
         bound = constraint.bound
-        if bound and (bound[0] in variables or bound == (DEVICE_COST, True)):
-            hardware_limits.append(Limit(bound[0], constraint.constant, bound[1], constraint.where))
+        name, is_upper = bound or ("", False)
+        if bound and (name in variables or bound == (DEVICE_COST, True)):
+            hardware_limits.append(Limit(name, constraint.constant, is_upper, constraint.where))
         else:
             remaining.append(constraint)
     return hardware_limits, remaining

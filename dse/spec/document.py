@@ -79,18 +79,20 @@ def _input_error(error: ValidationError, model: type[Section] | None, where: str
     problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     field = None
-    for step in problem["loc"]:
+    for key in problem["loc"]:
         fields = None if model is None else model.model_fields
-        if fields is None or (step not in fields and problem["type"] != "extra_forbidden"):
+        if fields is None or (key not in fields and problem["type"] != "extra_forbidden"):
             break
-        if step not in fields:
-            return unknown_name(where, str(step), fields, f"keys of [{where.rpartition(' ')[2]}]")
-        field, where = fields[step], f"{where}.{step}"
+        if key not in fields:
+            return unknown_name(where, str(key), fields, f"keys of [{where.rpartition(' ')[2]}]")
+        field, where = fields[key], f"{where}.{key}"
         model = _section_of(field.annotation)
-    inner = problem.get("ctx", {}).get("error")
-    if isinstance(inner, InputError):
-        suggestion = field.title if field and field.title and not inner.fix.startswith("did you mean") else inner.fix
-        return InputError(where, inner.got, inner.allowed, suggestion)
+    inner_error = problem.get("ctx", {}).get("error")
+    if isinstance(inner_error, InputError):
+        suggestion = (
+            field.title if field and field.title and not inner_error.fix.startswith("did you mean") else inner_error.fix
+        )
+        return InputError(where, inner_error.got, inner_error.allowed, suggestion)
     if model is not None:
         return _no_table(where, problem["input"])
     allowed, fix = (field.description, field.title) if field else (None, None)

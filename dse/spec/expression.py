@@ -65,14 +65,14 @@ class Expression:
         tree = _tree(self.text)
         if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or len(self.names) != 1:
             return None
-        upper = isinstance(tree.ops[0], ast.Lt | ast.LtE)
-        if not upper and not isinstance(tree.ops[0], ast.Gt | ast.GtE):
+        is_upper = isinstance(tree.ops[0], ast.Lt | ast.LtE)
+        if not is_upper and not isinstance(tree.ops[0], ast.Gt | ast.GtE):
             return None
         sides = (tree.left, tree.comparators[0])
         name_sides = [i for i, side in enumerate(sides) if dotted_name(side) is not None]
         if len(name_sides) != 1 or not isinstance(sides[1 - name_sides[0]], ast.Constant):
             return None
-        return self.names[0], upper == (name_sides[0] == 0)
+        return self.names[0], is_upper == (name_sides[0] == 0)
 
     @property
     def constant(self) -> float:
@@ -208,8 +208,8 @@ def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
     """Raise InputError for a sum or difference of different units, unless a number stands somewhere in it."""
     reading = Reading(study, lambda _: 1.0, where)
     left, right = (reading.dimension(side) for side in (node.left, node.right))
-    weighted = any(isinstance(child, ast.Constant) for child in ast.walk(node))
-    if left is not None and right is not None and left != right and not weighted:
+    has_constant = any(isinstance(child, ast.Constant) for child in ast.walk(node))
+    if left is not None and right is not None and left != right and not has_constant:
         added = " and ".join(catalog.unit_text(side) if side else "plain numbers" for side in (left, right))
         raise InputError(
             where,
@@ -224,8 +224,8 @@ def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
     reading = Reading(study, lambda _: 1.0, where)
     for pair in itertools.pairwise((node.left, *node.comparators)):
         left, right = (None if is_text(side) else reading.dimension(side) for side in pair)
-        weighted = any(isinstance(child, ast.Constant) for side in pair for child in ast.walk(side))
-        if left is not None and right is not None and left != right and not weighted:
+        has_constant = any(isinstance(child, ast.Constant) for side in pair for child in ast.walk(side))
+        if left is not None and right is not None and left != right and not has_constant:
             compared = " with ".join(catalog.unit_text(side) if side else "a plain number" for side in (left, right))
             raise InputError(
                 where,

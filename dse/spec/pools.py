@@ -62,8 +62,8 @@ def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
     overlays = {name: document.pop(name, None) for name in POOLS}
     for name in ("prefill", "decode"):
         if overlays[name] is None:
-            near = nearest(name, document, 1, _MIN_SIMILARITY)
-            fix = f"write [{name}] for [{near[0]}]" if near else f"add [{name}.axes]"
+            near_names = nearest(name, document, 1, _MIN_SIMILARITY)
+            fix = f"write [{name}] for [{near_names[0]}]" if near_names else f"add [{name}.axes]"
             raise InputError(file, f"no section [{name}]", "[prefill] and [decode]", fix)
     specs = {}
     for name, overlay in overlays.items():

@@ -152,8 +152,12 @@ def _path_suggestion(path: Path) -> str:
     """Return a suggested fix, as text, for the path of a file that does not exist."""
     if path.stem in examples.names():
         return f"it comes with dse: {examples.PREFIX}{path.stem}"
-    near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
-    return f"did you mean {path.parent / near[0]}?" if near else "give the path of a specification; see dse examples"
+    near_names = nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
+    return (
+        f"did you mean {path.parent / near_names[0]}?"
+        if near_names
+        else "give the path of a specification; see dse examples"
+    )
 
 
 def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -> SweepSpec:

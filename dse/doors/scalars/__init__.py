@@ -174,7 +174,7 @@ class ScalarFunction:
     def _jax_run(self, structure: Any, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
         """Return the function of :meth:`_run` compiled by JAX, for models with unknown primitives."""
         equations, outputs, static = self._trace(structure)
-        number = np.dtype(self._precision).type
+        number_type = np.dtype(self._precision).type
 
         def values(differentiated: dict[int, Any], leaf_values: dict[int, Any]) -> tuple[Any, list[Any]]:
             numbers = equations(*(leaf_values | differentiated).values())
@@ -186,7 +186,7 @@ class ScalarFunction:
         def run(open_values: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
             values_by_leaf = dict(enumerate(leaves)) | dict(zip(open_leaves, open_values, strict=True))
             leaf_values = dict(
-                zip(values_by_leaf, np.broadcast_arrays(*map(number, values_by_leaf.values())), strict=True)
+                zip(values_by_leaf, np.broadcast_arrays(*map(number_type, values_by_leaf.values())), strict=True)
             )
             shape = leaf_values[0].shape if leaf_values else ()
             flat = {i: value.reshape(-1) for i, value in leaf_values.items()} if shape else leaf_values

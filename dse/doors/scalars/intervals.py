@@ -75,8 +75,10 @@ def _rule(name: str, parameters: tuple[Any, ...], function: Callable[..., Any]) 
 def widened(low: Any, high: Any, *operands: Pair) -> Pair:
     """Return an interval with ends moved outwards by four units in the last place, unless all operands are single."""
     is_single = functools.reduce(np.logical_and, (a == b for a, b in operands))
-    step = np.float32(_UNITS) * np.finfo(low.dtype).eps
-    return np.where(is_single, low, low - step * abs(low)), np.where(is_single, high, high + step * abs(high))
+    relative_step = np.float32(_UNITS) * np.finfo(low.dtype).eps
+    return np.where(is_single, low, low - relative_step * abs(low)), np.where(
+        is_single, high, high + relative_step * abs(high)
+    )
 
 
 def hull(values: list[Any]) -> Pair:
@@ -189,9 +191,9 @@ def _and(x: Pair, y: Pair) -> Pair:
 
 def _clears_low_bits(mask: Any) -> Any:
     """Return a mask, true where the bits that an integer mask clears are the lowest ones alone."""
-    most = np.iinfo(mask.dtype).max
-    cleared = most & ~mask
-    return (cleared & (cleared + 1)) == 0
+    max_integer = np.iinfo(mask.dtype).max
+    cleared_bits = max_integer & ~mask
+    return (cleared_bits & (cleared_bits + 1)) == 0
 
 
 def _or(x: Pair, y: Pair) -> Pair:
@@ -230,8 +232,8 @@ def select(condition: Pair, *cases: Pair) -> Pair:
     is_open = may_be & ~is_surely
     if not is_open.any():
         return low, high
-    least, most = hull([if_false[0], if_true[0]])[0], hull([if_false[1], if_true[1]])[1]
-    return np.where(is_open, least, low), np.where(is_open, most, high)
+    open_low, open_high = hull([if_false[0], if_true[0]])[0], hull([if_false[1], if_true[1]])[1]
+    return np.where(is_open, open_low, low), np.where(is_open, open_high, high)
 
 
 #: Operation → its rule.

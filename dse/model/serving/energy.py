@@ -66,7 +66,7 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
         for cut_stage, phase in zip(cut_stages, phase_pair, strict=True)
     )
     (decode_power, decode_share), (mixed_power, mixed_share) = (
-        _phase_power(step, phase, stage, engine) for step, phase in zip((decode, mixed), phase_pair, strict=True)
+        _phase_power(joules, phase, stage, engine) for joules, phase in zip((decode, mixed), phase_pair, strict=True)
     )
     is_mixing = phases.mixed.batch.sequences > 0.0
     prompt_joules = mixed.excess_over(PassJoules(*(jnp.where(is_mixing, part, 0.0) for part in decode)))
@@ -135,12 +135,12 @@ def _step_counts(phases: Phases, is_mixing: Any, seconds: Scalar) -> _StepCounts
     return _StepCounts(prompt_steps, mixed_steps, jnp.minimum(phases.decode_steps - mixed_steps, remaining_steps))
 
 
-def _pass_joules(step: PassJoules, passes: Scalar, nominal_passes: Scalar) -> PassJoules:
+def _pass_joules(joules: PassJoules, passes: Scalar, nominal_passes: Scalar) -> PassJoules:
     """Return the joules of ``passes`` passes; those of the cores count ``nominal_passes``, at the nominal voltage."""
-    return PassJoules(nominal_passes * step.cores, passes * step.memory, passes * step.network)
+    return PassJoules(nominal_passes * joules.cores, passes * joules.memory, passes * joules.network)
 
 
-def _phase_power(step: PassJoules, phase: EnginePhase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:
+def _phase_power(joules: PassJoules, phase: EnginePhase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:
     """Return (power of a device that repeats a step, W; share of its cores' energy that the power limit leaves).
 
     As :func:`dse.model.accounts.energy.layer_power`, for one pass of a stage.
@@ -148,4 +148,4 @@ def _phase_power(step: PassJoules, phase: EnginePhase, stage: Stage, engine: Eng
     power = stage.design.system.accelerator.power
     seconds = jnp.maximum(phase.time.total / stage.design.mapping.pp, 1e-12)  # one pass
     working = working_share(phase.time, engine) * seconds
-    return layer_power(repeated_demand(step, seconds, power), working, phase.clock.ratio, power)
+    return layer_power(repeated_demand(joules, seconds, power), working, phase.clock.ratio, power)

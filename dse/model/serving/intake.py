@@ -35,13 +35,13 @@ def idle_rows(serving: Serving, engine: Engine, sequences: Scalar) -> Scalar:
         engine: parameters of the engine.
         sequences: that decode.
     """
-    step = serving.graph_step
-    if step is None:
+    graph_step = serving.graph_step
+    if graph_step is None:
         return 0.0
-    power = jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(sequences, 1.0)) - 1e-6))
-    multiple = step * jnp.ceil(sequences / step - 1e-6)
-    size = jnp.where(multiple <= 4.0 * step, jnp.minimum(power, multiple), power)
-    return (1.0 + serving.drafts) * jnp.maximum(jnp.minimum(size, engine.most_sequences) - sequences, 0.0)
+    power_of_two = jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(sequences, 1.0)) - 1e-6))
+    multiple = graph_step * jnp.ceil(sequences / graph_step - 1e-6)
+    graph_sequences = jnp.where(multiple <= 4.0 * graph_step, jnp.minimum(power_of_two, multiple), power_of_two)
+    return (1.0 + serving.drafts) * jnp.maximum(jnp.minimum(graph_sequences, engine.most_sequences) - sequences, 0.0)
 
 
 def limit_tokens_per_sequence(serving: Serving) -> Scalar:
@@ -138,5 +138,5 @@ def _whole_prompt_tokens(chunk: Scalar, prompt_tokens: Scalar, answer_steps: Sca
 
 def _mean_if_positive(mean: Scalar) -> Scalar:
     """Return the mean of a Poisson variable's positive values, ``m / (1 - exp(-m))`` for its mean ``m``."""
-    least = 1e-3
-    return jnp.where(mean > least, mean / -jnp.expm1(-jnp.maximum(mean, least)), 1.0 + 0.5 * mean)
+    series_limit = 1e-3
+    return jnp.where(mean > series_limit, mean / -jnp.expm1(-jnp.maximum(mean, series_limit)), 1.0 + 0.5 * mean)

@@ -139,13 +139,13 @@ def with_far_memory(stage: Stage, serving: Serving, batch: Batch, near: EngineSt
     and the device skips its share.
     """
     design = stage.design
-    tier, size, spill = far_tier(design.system), far_bytes(stage, serving, batch), design.mapping.spill or NO_SPILL
-    if nothing(size.weights) and nothing(size.cache):
+    tier, far_reads, spill = far_tier(design.system), far_bytes(stage, serving, batch), design.mapping.spill or NO_SPILL
+    if nothing(far_reads.weights) and nothing(far_reads.cache):
         return near
     is_near = tier.near_bandwidth > 0.0
     rate = jnp.where(is_near, tier.near_bandwidth, tier.bandwidth)
     attention = near.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))
-    weights_time, cache_time = size.weights / tier.bandwidth, size.cache / rate
+    weights_time, cache_time = far_reads.weights / tier.bandwidth, far_reads.cache / rate
     far_excess = jnp.maximum(weights_time + cache_time - near.matrix - attention, 0.0)
     cache_share = cache_time / jnp.maximum(weights_time + cache_time, 1e-12)
     return near._replace(
@@ -176,11 +176,11 @@ def far_energy(stage: Stage, serving: Serving, batch: Batch) -> Scalar:
 
     Near-memory attention does not use the link.
     """
-    size, tier = far_bytes(stage, serving, batch), far_tier(stage.design.system)
-    if nothing(size.weights) and nothing(size.cache):
+    far_reads, tier = far_bytes(stage, serving, batch), far_tier(stage.design.system)
+    if nothing(far_reads.weights) and nothing(far_reads.cache):
         return 0.0
-    link_bytes = size.weights + jnp.where(tier.near_bandwidth > 0.0, 0.0, size.cache)
-    return tier.read_energy * (size.weights + size.cache) + tier.transfer_energy * link_bytes
+    link_bytes = far_reads.weights + jnp.where(tier.near_bandwidth > 0.0, 0.0, far_reads.cache)
+    return tier.read_energy * (far_reads.weights + far_reads.cache) + tier.transfer_energy * link_bytes
 
 
 #: One batch, no overlap of its parts.
@@ -243,11 +243,13 @@ def with_mapping(stage: Stage, mapping: Mapping) -> Stage:
 
 def with_narrow_formats(rates: Rates, engine: Engine) -> Rates:
     """Return the rates with matrix products of 8 and 4 bits at the share of their peak that the engine reaches."""
-    size = rates.operand_bytes
-    share = jnp.where(size < 0.9, engine.narrow_rate**2, jnp.where(size < 1.9, engine.narrow_rate, 1.0))
+    operand_bytes = rates.operand_bytes
+    peak_share = jnp.where(
+        operand_bytes < 0.9, engine.narrow_rate**2, jnp.where(operand_bytes < 1.9, engine.narrow_rate, 1.0)
+    )
     narrow_kinds = (OperatorKind.matrix, OperatorKind.grouped)
     units = {
-        kind: unit._replace(flop_time=unit.flop_time / share) if kind in narrow_kinds else unit
+        kind: unit._replace(flop_time=unit.flop_time / peak_share) if kind in narrow_kinds else unit
         for kind, unit in rates.units.items()
     }
     return rates._replace(units=units)

@@ -143,9 +143,9 @@ def first_token(
     p = jnp.where(serving.mixed > 0.0, state.extra_prompt_time * jnp.minimum(state.prompts_per_step, 1.0), 0.0)
     rho = jnp.where(serving.mixed > 0.0, jnp.minimum(state.rate * state.extra_prompt_time, 0.9), 0.0)
     poisson = poisson_share(v)
-    step = tokens_per_step * (state.decode.total + jnp.where(serving.mixed > 0.0, state.prefill, 0.0))
-    step, rho = state.arrival_step_time + poisson * (step - state.arrival_step_time), rho * poisson
-    b1, b2, b3 = _arrival_step_moments(step, p, rho, (m2, m3, m4))
+    mean_step_time = tokens_per_step * (state.decode.total + jnp.where(serving.mixed > 0.0, state.prefill, 0.0))
+    mean_step_time, rho = state.arrival_step_time + poisson * (mean_step_time - state.arrival_step_time), rho * poisson
+    b1, b2, b3 = _arrival_step_moments(mean_step_time, p, rho, (m2, m3, m4))
     x1 = b1 * (0.5 + rho)
     x2 = b2 * (1.0 / 3.0 + rho + rho**2) + p * rho * m2 * b1
     x3 = b3 * (0.25 + rho + 1.5 * rho**2 + rho**3) + b2 * p * m2 * rho * (1.5 + 3.0 * rho) + p**2 * m3 * rho * b1
@@ -194,9 +194,9 @@ def _arrival_step_moments(
 
 def _queue_wait(mean: Scalar, x: Scalar) -> Cumulants:
     """Return the cumulants of the wait for others of ``x`` seconds: a geometric number of uniform rests (M/G/1)."""
-    count = mean / jnp.maximum(0.5 * x, 1e-12)
-    second = count * x * x / 3.0 + mean**2
-    return Cumulants(mean, second, count * x**3 / 4.0 + 0.5 * count**2 * x**3 + 2.0 * mean**3)
+    mean_count = mean / jnp.maximum(0.5 * x, 1e-12)
+    variance = mean_count * x * x / 3.0 + mean**2
+    return Cumulants(mean, variance, mean_count * x**3 / 4.0 + 0.5 * mean_count**2 * x**3 + 2.0 * mean**3)
 
 
 def output_token(
@@ -230,5 +230,5 @@ def output_token(
     sequence_variance = (
         other_decoding.variance * sequence_time * (variance_share * sequence_time + prompt_time) / (1.0 - rho) ** 2
     )
-    second = (prompt_variance + sequence_variance) / (tokens_per_step * tokens_per_step)
-    return Cumulants(state.token, second, 3.0 * second * second / state.token)
+    variance = (prompt_variance + sequence_variance) / (tokens_per_step * tokens_per_step)
+    return Cumulants(state.token, variance, 3.0 * variance * variance / state.token)

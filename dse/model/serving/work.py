@@ -104,18 +104,18 @@ def exchange_of(design: Design, layout: Layout) -> Exchange:
     if experts is None or mixture is None:
         return NO_EXCHANGE
     sharers, ep = jnp.maximum(experts.etp / m.tp, 1.0), layout.experts.ep
-    size, domain = ep.size * sharers, stage_domain(m, design.system.scale_up.domain)
-    group = in_a_row(size, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
+    n_ranks, domain = ep.size * sharers, stage_domain(m, design.system.scale_up.domain)
+    group = in_a_row(n_ranks, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
     pairwise = jnp.minimum(mixture.top_k, ep.size)
     intra_copies, inter_copies = copies_sent(experts.all_to_all, ep, mixture, pairwise)
     reached = members_copied(experts.all_to_all, ep.size, mixture)
     copies = jnp.where(experts.all_to_all == float(AllToAll.pairwise), pairwise, reached)
-    gathered = copies * (sharers - 1.0) * m.tp / jnp.maximum(size - 1.0, 1.0)
+    gathered = copies * (sharers - 1.0) * m.tp / jnp.maximum(n_ranks - 1.0, 1.0)
     both_ways = 0.5 * (dispatch_bytes(design, layout) + layout.element.activation) * design.workload.hidden / m.tp
     return Exchange(
         group._replace(share=ep.share),
         intra_domain=both_ways * (intra_copies + gathered * (group.local - 1.0)),
-        inter_domain=both_ways * (inter_copies + gathered * (size - group.local)),
+        inter_domain=both_ways * (inter_copies + gathered * (n_ranks - group.local)),
     )
 
 
