@@ -24,7 +24,7 @@ CALL_PRIMITIVES = ("jit", "pjit")
 
 
 class Constant(NamedTuple):
-    """An input of an equation that is no variable; 0.0 and -0.0 are two."""
+    """A value that is an input of an equation, with a key equal for equal values; 0.0 and -0.0 differ."""
 
     value: Any
     key: Hashable
@@ -35,7 +35,7 @@ Atom = int | Constant
 
 
 class Equation(NamedTuple):
-    """One application of a primitive."""
+    """One application of a JAX primitive: keyword parameters, input atoms, variable numbers of its outputs."""
 
     primitive: Primitive
     parameters: dict[str, Any]
@@ -53,11 +53,11 @@ class Equations:
     outputs: tuple[Atom, ...]
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        """Return the outputs at the inputs, which may be traced."""
+        """Return the list of output values at one value for each input, which may be traced."""
         return self.run(dict(enumerate(inputs)))
 
     def run(self, values: dict[int, Any]) -> list[Any]:
-        """Return the outputs at values of variables, which may be traced.
+        """Return the list of output values from the values of variables, which may be traced.
 
         Args:
             values: variable → value; the values of all variables are added to it.
@@ -72,7 +72,7 @@ class Equations:
         return [read(atom) for atom in self.outputs]
 
     def part(self, inputs: Iterable[int], outputs: Sequence[Atom]) -> Equations:
-        """Return the equations that compute outputs from the values of some variables.
+        """Return the equations, with the same count of inputs, that compute outputs from the values of some variables.
 
         Args:
             inputs: variables whose values are given.
@@ -82,7 +82,7 @@ class Equations:
 
 
 def _bind(primitive: Primitive, inputs: Iterable[Any], parameters: dict[str, Any]) -> Any:
-    """Apply a primitive with the parameters of an equation, functions that it calls among them."""
+    """Return the result of a primitive on input values: one value, or a list where it has multiple results."""
     bind_parameters = primitive.get_bind_params(parameters)
     functions, keywords = (
         bind_parameters if isinstance(bind_parameters, tuple) else ((), bind_parameters)
@@ -91,7 +91,7 @@ def _bind(primitive: Primitive, inputs: Iterable[Any], parameters: dict[str, Any
 
 
 def merged_equations(closed: ClosedJaxpr) -> Equations:
-    """Return a traced function with calls inlined, equal equations merged and unused ones removed."""
+    """Convert a closed jaxpr to equations, calls inlined, equal ones merged and unused ones without effect removed."""
     merger = EquationMerger(len(closed.jaxpr.invars))
     constants = [constant(value, id(value)) for value in closed.consts]
     outputs = merger.add_jaxpr(closed.jaxpr, constants, range(len(closed.jaxpr.invars)))
@@ -117,7 +117,7 @@ class InlineProgram(NamedTuple):
 
 
 def inline_program(equations: Equations) -> InlineProgram:
-    """Convert equations to a program that other functions inline."""
+    """Convert equations to a program that :meth:`EquationMerger.add_program` inlines into other functions."""
     positions, inline_equations = {i: i for i in range(equations.n_inputs)}, []
 
     def to_positions(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
@@ -131,7 +131,7 @@ def inline_program(equations: Equations) -> InlineProgram:
 
 
 def _inlined(jaxpr: Jaxpr) -> tuple[list[_InlineEquation], list[Atom]]:
-    """Return the equations of ``jaxpr`` with calls inlined, and the positions of its outputs."""
+    """Return a jaxpr as equations on a list of values with calls inlined, and its outputs as positions or constants."""
     equations: list[_InlineEquation] = []
     n_values = len(jaxpr.constvars) + len(jaxpr.invars)
 
@@ -163,7 +163,7 @@ def _inlined(jaxpr: Jaxpr) -> tuple[list[_InlineEquation], list[Atom]]:
 
 
 class EquationMerger:
-    """Collect equations in order and keep one of those that are equal."""
+    """Collector of the equations of a function of ``n_inputs`` inputs in order, which keeps one of equal ones."""
 
     def __init__(self, n_inputs: int) -> None:
         self._equations: list[Equation] = []
@@ -172,18 +172,19 @@ class EquationMerger:
         self._inlined_by_jaxpr: dict[Jaxpr, tuple[list[_InlineEquation], list[Atom]]] = {}
 
     def add_jaxpr(self, jaxpr: Jaxpr, constants: Sequence[Atom], inputs: Sequence[Atom]) -> list[Atom]:
-        """Add the equations of ``jaxpr`` at its inputs and return its outputs."""
+        """Add the equations of a jaxpr at atoms for its constants and inputs, and return the atoms of its outputs."""
         if jaxpr not in self._inlined_by_jaxpr:
             self._inlined_by_jaxpr[jaxpr] = _inlined(jaxpr)
         return self._add_equations(*self._inlined_by_jaxpr[jaxpr], [*constants, *inputs])
 
     def add_program(self, program: InlineProgram, inputs: Sequence[Atom]) -> list[Atom]:
-        """Add the equations of a function at its inputs and return its outputs."""
+        """Add the equations of a program at atoms for its inputs, and return the atoms of its outputs."""
         return self._add_equations(program.equations, program.outputs, [*inputs])
 
     def _add_equations(
         self, equations: Sequence[_InlineEquation], outputs: Sequence[Atom], values: list[Atom]
     ) -> list[Atom]:
+        """Add equations on the list ``values`` of atoms, which grows by their outputs; return atoms of ``outputs``."""
         for equation in equations:
             arguments = tuple([values[atom] if type(atom) is int else atom for atom in equation.inputs])
             signature = equation.n_outputs, equation.has_effect, equation.key
@@ -199,7 +200,7 @@ class EquationMerger:
         has_effect: bool,
         parameter_key: Hashable = None,
     ) -> tuple[Atom, ...]:
-        """Add an equation, unless there is an equal one or its output is a constant, and return its outputs.
+        """Add an equation, unless an equal one exists or it converts a constant scalar, and return its output atoms.
 
         Args:
             primitive: operation of JAX.
@@ -226,7 +227,7 @@ class EquationMerger:
         return variables
 
     def to_equations(self, outputs: Sequence[Atom]) -> Equations:
-        """Return the collected equations that compute the outputs."""
+        """Return the collected equations that output atoms depend on or that have an effect, with these outputs."""
         return Equations(self._n_inputs, _live_equations(self._equations, outputs), tuple(outputs))
 
 
@@ -241,17 +242,18 @@ def constant(value: Any, key: Hashable) -> Constant:
 
 
 def number(value: Any) -> Constant:
-    """Return a NumPy scalar as a constant."""
+    """Return a NumPy scalar as a constant, equal to those of the same type and bits."""
     return constant(value, (type(value), value.tobytes()))
 
 
 def _literal(literal: Any) -> Constant:
+    """Return a literal of a jaxpr as a constant: scalars equal by type and bits, arrays by identity alone."""
     value = np.asarray(literal.val, literal.aval.dtype)
     return constant(literal.val, id(literal.val)) if value.ndim else number(value[()])
 
 
 def _parameter_key(parameters: dict[str, Any]) -> Hashable:
-    """Return a key that equal parameters share, unique where the parameters cannot be hashed."""
+    """Return a key that equal parameters share: sorted items, or the identity where these cannot be hashed."""
     items = tuple(sorted(parameters.items()))
     try:
         hash(items)
@@ -263,7 +265,7 @@ def _parameter_key(parameters: dict[str, Any]) -> Hashable:
 def _live_equations(
     equations: Sequence[Equation], outputs: Sequence[Atom], inputs: frozenset[int] = frozenset()
 ) -> tuple[Equation, ...]:
-    """Return the equations, in order, that the outputs depend on given the inputs, or that have an effect."""
+    """Return the equations, in order, that outputs depend on given the variables ``inputs``, or that have effects."""
     live_variables = {atom for atom in outputs if isinstance(atom, int)} - inputs
     live_equations = []
     for equation in reversed(equations):

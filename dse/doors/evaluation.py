@@ -19,7 +19,7 @@ from dse.types import Design, Metrics, Scalar
 
 
 def evaluate(design: Design) -> Metrics:
-    """Evaluate one training step of ``design``: time, memory, energy, money, carbon and feasibility.
+    """Evaluate one training step of ``design``: metrics of time, memory, energy, money, carbon and feasibility.
 
     A pure function of scalars: it works under ``jit``, ``vmap`` and ``grad``. Never raises, and gives
     no NaN for leaves within their bounds; a design that cannot run has ``feasible = False`` and the bits of its
@@ -73,7 +73,7 @@ def evaluate(design: Design) -> Metrics:
 
 
 def bounds(design: Design) -> BoundBy:
-    """Split the time of one training step into compute, memory, network and the rest, s.
+    """Return the time of one training step by what bounds it, s: compute, memory, network and rest, which add up.
 
     As pure as :func:`evaluate`, and a program of its own: sweeps do without it.
     """
@@ -86,7 +86,7 @@ def bounds(design: Design) -> BoundBy:
 
 
 def stage_memories(design: Design) -> tuple[tuple[memory.Memory, Scalar], ...]:
-    """Return peak memory by part, B, and layers x micro-batches held, of the first, second and last stage."""
+    """Return (peak memory by part, B; layers x micro-batches stored) of the first, second and last pipeline stage."""
     design = technology.generated(design)
     layout = lay_out(design)
     work = training_work(design, layout)
@@ -95,7 +95,7 @@ def stage_memories(design: Design) -> tuple[tuple[memory.Memory, Scalar], ...]:
 
 
 def stages(design: Design) -> Stages:
-    """Return the times of the passes of all stages, s, for a schedule event by event; pure as :func:`evaluate`."""
+    """Return the pass times of all pipeline stages, s, for a schedule event by event; pure as :func:`evaluate`."""
     design = technology.generated(design)
     layout = lay_out(design)
     work = training_work(design, layout)

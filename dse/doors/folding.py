@@ -35,11 +35,11 @@ _FORGET_EVERY = 100
 def fold(
     equations: Equations, input_values: Mapping[int, float], decided_variables: Iterable[DecidedVariable] = ()
 ) -> Equations:
-    """Return the equations simplified for known values of some inputs, which stay inputs.
+    """Return the equations simplified for known values of some inputs; the inputs and their numbers stay the same.
 
     Args:
         equations: function to simplify.
-        input_values: number of an input → its value.
+        input_values: index of an input → its value.
         decided_variables: further variables that equal an input or a constant (:func:`decisions`).
     """
     decisions_by_variable = {variable: (position, value) for variable, position, value in decided_variables}
@@ -47,12 +47,12 @@ def fold(
 
 
 def decisions(equations: Equations, input_values: Mapping[int, float], ranges: Ranges) -> tuple[DecidedVariable, ...]:
-    """Return the variables that equal an input or a constant for all inputs within ranges.
+    """Return (variable, equal input position or None, constant or None) of variables decided within the ranges.
 
     Args:
         equations: function to simplify.
-        input_values: number of an input → its value, the same for all designs.
-        ranges: intervals of the other inputs.
+        input_values: index of an input → its value, the same for all designs.
+        ranges: intervals of the other inputs; those of other variables are added while it runs.
     """
     decided_variables: list[DecidedVariable] = []
 
@@ -72,7 +72,10 @@ def _rewrite(
     decide: Callable[[Equation, tuple[Atom, ...]], Decision | None],
     ranges: Ranges | None = None,
 ) -> Equations:
-    """Return the equations simplified by ``input_values`` and ``decide``, and let ``ranges`` follow those that stay."""
+    """Return the equations simplified by ``input_values`` and ``decide``; ``ranges`` take in those that stay.
+
+    ``decide`` gives what the output of an equation at its simplified inputs equals, None where it varies.
+    """
     merger = EquationMerger(equations.n_inputs)
     atoms: dict[int, Atom] = {i: i for i in range(equations.n_inputs)}
     atoms |= {i: number(np.float32(value)) for i, value in input_values.items()}
@@ -110,11 +113,12 @@ def _rewrite(
 
 
 def _constant(value: float | None) -> Constant:
+    """Return a constant atom of a decided value: a Boolean for a bool, else single precision."""
     return number(np.bool_(value) if isinstance(value, bool) else np.float32(value))
 
 
 def _folded_atom(equation: Equation, inputs: tuple[Atom, ...]) -> Atom | None:
-    """Return the output of an equation where it is a constant or one of its inputs, else None."""
+    """Return the constant or input that an equation's only output equals, None where it equals none."""
     name = equation.primitive.name
     values = [_scalar_value(atom) for atom in inputs]
     if None not in values and (name in PLAIN or name in WITH_PARAMETERS):
@@ -130,11 +134,12 @@ def _folded_atom(equation: Equation, inputs: tuple[Atom, ...]) -> Atom | None:
 
 
 def _is_same_atom(a: Atom, b: Atom) -> bool:
+    """True for the same variable, or for constants of equal keys."""
     return a == b if isinstance(a, int) or isinstance(b, int) else a.key == b.key
 
 
 def _scalar_value(atom: Atom) -> Any:
-    """Return the value of a constant scalar in its own precision, None for anything else."""
+    """Return the NumPy scalar of a constant in its own precision, None for a variable or an array."""
     if not isinstance(atom, Constant) or np.ndim(atom.value):
         return None
     return np.asarray(atom.value, getattr(atom.value, "dtype", None))[()]

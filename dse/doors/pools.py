@@ -39,7 +39,7 @@ class Pools(NamedTuple):
 
 
 def serve_pools(prefill: Design, decode: Design) -> Pools:
-    """Evaluate two designs, each with its own hardware, mapping and clock, as the pools of one service.
+    """Evaluate two designs, each with its own hardware, mapping and clock, as prefill and decode pool of one service.
 
     The prefill pool computes batches of prompts (``concurrency`` at once) and answers nothing; the decode pool finds
     all keys and values there, and has ``concurrency`` requests in flight. Each device sends the keys and values that
@@ -121,7 +121,7 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
 
 
 def _check_same_model(prefill: Design, decode: Design) -> None:
-    """Check that both pools have one model, as far as its numbers are plain."""
+    """Raise InputError where a model leaf differs between the pools; traced leaves are not compared."""
     prefill_leaves, decode_leaves = (_model_leaves(design) for design in (prefill, decode))
     for path in sorted(prefill_leaves.keys() | decode_leaves.keys()):
         values = prefill_leaves.get(path), decode_leaves.get(path)
@@ -135,30 +135,31 @@ def _check_same_model(prefill: Design, decode: Design) -> None:
 
 
 def _model_leaves(design: Design) -> dict[str, Scalar]:
-    """Return path → value of the leaves that describe a model."""
+    """Return leaf path → value of the model leaves of a design, those that are None left out."""
     paths = filter(is_of_model, leaves_of(design))
     return {path: value for path in paths if (value := leaf(design, path)) is not None}
 
 
 def _waiting_time(requests: Requests, metrics: ServingMetrics) -> Scalar:
-    """Return the wait for a place, s: requests that wait over their rate (Little's law), half of it for waves."""
+    """Return the mean wait for a place in memory, s: in a closed loop by Little's law, half for waves, else 0."""
     full_wait = jnp.maximum(requests.concurrency - metrics.concurrency_limit, 0.0) / metrics.requests_per_second
     closed_loop_wait = jnp.where(requests.load == float(Load.concurrency), full_wait, 0.0)
     return jnp.where(requests.load == float(Load.waves), 0.5 * full_wait, closed_loop_wait)
 
 
 def _reason_bits(metrics: ServingMetrics, seconds: Scalar, limit: Scalar) -> Any:
-    """Return the reasons of a pool, and ``latency`` where ``seconds`` exceed a limit above 0."""
+    """Return the infeasibility bits of a pool, plus the bit ``latency`` where ``seconds`` exceed a limit above 0."""
     reason_bits: Any = metrics.infeasible_reason
     return reason_bits | bits_of({Infeasible.latency: (limit > 0.0) & (seconds > limit)})
 
 
 def _with_requests(design: Design, requests: Requests) -> Design:
+    """Return the design with its requests replaced."""
     return dataclasses.replace(design, workload=dataclasses.replace(design.workload, requests=requests))
 
 
 def _transfer_time(design: Design, requests: Requests) -> Scalar:
-    """Return the time in which a device sends or receives its share of a prompt's keys and values, s."""
+    """Return the time for a device's share of a prompt's keys and values over its inter-node network, s."""
     stage, serving = stage_of(design), design.mapping.serving or Serving()
     cache_per_prompt = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
     return cache_per_prompt / jnp.maximum(design.system.scale_out.bandwidth, 1.0)

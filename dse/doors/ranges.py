@@ -46,7 +46,7 @@ Decision = tuple[int | None, float | None]
 
 
 class Ranges:
-    """Intervals of the variables of a function, those of its inputs and then equation by equation.
+    """Intervals of the variables of a function, first those of its inputs and then equation by equation.
 
     Args:
         inputs: variable → lowest and highest value in each block, arrays that can be broadcast against each other; one
@@ -60,7 +60,9 @@ class Ranges:
         self._last_range = _UNKNOWN_RANGE
 
     def decision(self, equation: Equation, inputs: tuple[Atom, ...]) -> Decision | None:
-        """Return what the output of the next equation equals for all designs, None where it varies.
+        """Return what the next equation's output equals for all designs: (input position, None) or (None, constant).
+
+        None where it varies; its range then waits for :meth:`follow`.
 
         Args:
             equation: next equation of the function.
@@ -86,7 +88,7 @@ class Ranges:
         return None
 
     def follow(self, outputs: Sequence[Atom]) -> None:
-        """Store the range of the last undecided equation under its output variables."""
+        """Store the range of the last undecided equation under those of its output variables that have none."""
         for output in outputs:
             if isinstance(output, int) and output not in self._pairs:
                 self._pairs[output], is_integer = self._last_range
@@ -96,15 +98,17 @@ class Ranges:
 
     def forget(self, live_atoms: Container[Atom]) -> None:
         """Drop the ranges of all variables that are not in ``live_atoms``."""
-        self._pairs = {number: pair for number, pair in self._pairs.items() if number in live_atoms}
+        self._pairs = {variable: pair for variable, pair in self._pairs.items() if variable in live_atoms}
 
     def _interval(self, atom: Atom) -> Pair | None:
+        """Return lowest and highest value of an atom in each block, None where unknown and for constant arrays."""
         if isinstance(atom, Constant):
             value = np.asarray(atom.value, getattr(atom.value, "dtype", None))
             return None if value.ndim else (value, value)
         return self._pairs[atom]
 
     def _is_integer(self, atom: Atom) -> bool:
+        """True for an atom that is an exact integer, or a constant scalar of no floating type, for all designs."""
         if isinstance(atom, Constant):
             pair = self._interval(atom)
             return pair is not None and (pair[0].dtype.kind != "f" or are_integers(pair[0]))
@@ -112,7 +116,7 @@ class Ranges:
 
 
 def _constant_value(pair: Pair) -> float | None:
-    """Return the Boolean, or 0 or 1, that all values of a range equal, else None."""
+    """Return the Boolean, or the number 0.0 or 1.0, that all values of a range equal, else None."""
     first_value = pair[0].reshape(-1)[0]
     if pair[0].dtype == bool or (pair[0].dtype.kind == "f" and first_value in (0.0, 1.0)):
         value: float = first_value.item()
@@ -129,7 +133,7 @@ def _are_equal(operands: list[Pair | None]) -> bool:
 
 
 def _deciding_operand(name: str, operands: list[Pair | None]) -> int | None:
-    """Return the position of the operand that a maximum or minimum equals for all designs, else None."""
+    """Return the position, 0 or 1, of the operand that a ``max`` or ``min`` equals for all designs, else None."""
     first_pair, second_pair = operands
     if first_pair is None or second_pair is None:
         return None
@@ -145,7 +149,7 @@ def _deciding_operand(name: str, operands: list[Pair | None]) -> int | None:
 
 
 def _output_range(equation: Equation, operands: list[Pair | None], are_integer: list[bool]) -> tuple[Pair | None, bool]:
-    """Return the range of an output, None where unknown, and True where it is an exact integer for all designs."""
+    """Return (range of an output or None where unknown, whether it is an exact integer for all designs)."""
     name = equation.primitive.name
     unknown_range = (_UNKNOWN_BOOLEAN if name in _COMPARISONS else None), False
     intervals_in = [pair for pair in operands if pair is not None]
@@ -175,6 +179,10 @@ def _is_exact_integer(name: str, are_integer: list[bool], interval: Pair) -> boo
 
 
 def _interval_by_rule(equation: Equation, operands: list[Pair]) -> Pair:
+    """Return the interval of an equation's output before rounding, from those of its operands.
+
+    Raises what :func:`~dse.doors.scalars.intervals.operation` and its rules raise for operations without a rule.
+    """
     operation = name_and_parameters(equation)
     if all(low is high for low, high in operands):
         value = np.asarray(numpy_function(*operation)(*(low for low, _ in operands)))
@@ -183,12 +191,13 @@ def _interval_by_rule(equation: Equation, operands: list[Pair]) -> Pair:
 
 
 def _widen(pair: Pair, units: Any) -> Pair:
+    """Return an interval whose ends are moved outwards by ``units`` times their magnitude."""
     low, high = pair
     with np.errstate(all="ignore"):
         return low - units * abs(low), high + units * abs(high)
 
 
 def are_integers(values: Any) -> bool:
-    """True where all values are integers that single precision holds exactly."""
+    """True where all values are integers of magnitude up to 2^24, which single precision holds exactly."""
     with np.errstate(invalid="ignore"):
         return bool((values == np.floor(values)).all() and (abs(values) <= _MAX_EXACT_INTEGER).all())

@@ -49,7 +49,7 @@ _SETTINGS = ("jax_enable_x64", "jax_numpy_dtype_promotion", "jax_numpy_rank_prom
 
 
 def trace(function: Callable[..., Any], *arguments: Any) -> tuple[Equations, jax.tree_util.PyTreeDef]:
-    """Record the equations of a function of pytrees of scalars.
+    """Record a function of pytrees of scalars as (equations, tree structure of its output).
 
     Args:
         function: pure function.
@@ -101,6 +101,7 @@ def once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_scalar_of(recording: Recording, leaf: Any) -> bool:
+    """True for a recorded scalar of this recording."""
     return type(leaf) is Recorded and leaf._trace is recording and leaf.scalar is not None
 
 
@@ -108,16 +109,16 @@ def _is_scalar_of(recording: Recording, leaf: Any) -> bool:
 def _recorded_function(
     function: Callable[..., Any], structure: Any, types: tuple[Any, ...], settings: tuple[Any, ...]
 ) -> _RecordedFunction:
-    """Record a function of scalars of ``types`` under ``settings`` of JAX."""
+    """Record a function of pytrees of scalars of the types ``types``, cached by all arguments."""
     merger = EquationMerger(len(types))
     recording = Recording(merger)
     output_leaves, output_structure = recording._leaves(
         lambda *values: function(*jax.tree.unflatten(structure, values)), types
     )
     values = [leaf for leaf in output_leaves if type(leaf) is Recorded]
-    numbers = iter(range(len(values)))
+    value_indices = iter(range(len(values)))
     leaves: list[tuple[int | None, Any]] = [
-        (next(numbers), None) if type(leaf) is Recorded else (None, leaf) for leaf in output_leaves
+        (next(value_indices), None) if type(leaf) is Recorded else (None, leaf) for leaf in output_leaves
     ]
     recording.invalidate()
     program = inline_program(merger.to_equations([leaf.atom for leaf in values]))
@@ -125,7 +126,7 @@ def _recorded_function(
 
 
 class CannotRecordError(Exception):
-    """A call with its own rule of differentiation, which JAX alone keeps."""
+    """Raised for a call with its own rule of differentiation, which JAX alone keeps."""
 
 
 class Recorded(Tracer):
@@ -151,7 +152,7 @@ class Recording(Trace):
         self._numbers: dict[str, Constant] = {}
 
     def outputs(self, function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[list[Atom], Any]:
-        """Return the atoms of a function's outputs and the structure of the outputs.
+        """Return the atoms of the leaves of a function's output, and the output's tree structure; the recording ends.
 
         Args:
             function: function to record.
@@ -166,20 +167,20 @@ class Recording(Trace):
         return [self.atom(leaf) for leaf in leaves], structure
 
     def _leaves(self, function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[list[Any], Any]:
-        """Return the leaves of a function's output and its structure, for arguments of the types ``inputs``."""
+        """Return the leaves of a function's output and its tree structure, for arguments of the types ``inputs``."""
         values = [Recorded(self, aval, i) for i, aval in enumerate(inputs)]
         with _set_current_trace(self):
             return jax.tree.flatten(function(*values))
 
     def include(self, recorded_function: _RecordedFunction, values: Sequence[Recorded]) -> Any:
-        """Return the output at ``values`` of a function that was recorded before."""
+        """Return the output pytree, at recorded values, of a function that was recorded before."""
         atoms = self._merger.add_program(recorded_function.program, [value.atom for value in values])
         recorded = [Recorded(self, aval, atom) for aval, atom in zip(recorded_function.avals, atoms, strict=True)]
         leaves = [leaf if position is None else recorded[position] for position, leaf in recorded_function.leaves]
         return jax.tree.unflatten(recorded_function.structure, leaves)
 
     def inline(self, called: ClosedJaxpr, values: Sequence[Any]) -> list[Recorded]:
-        """Return the outputs of called equations at ``values``, recorded once for equal values."""
+        """Return the output values of a called jaxpr at ``values``; without effects equal values record it once."""
         inputs = tuple(map(self.atom, values))
         key = (called.jaxpr, *[atom.key if type(atom) is Constant else atom for atom in inputs])
         outputs = self.outputs_by_key.get(key)
@@ -190,12 +191,12 @@ class Recording(Trace):
         return outputs
 
     def run(self, called: ClosedJaxpr, inputs: tuple[Atom, ...]) -> list[Recorded]:
-        """Add called equations and return their outputs at atoms."""
+        """Add the equations of a called jaxpr at input atoms, and return its output values."""
         outputs = self._merger.add_jaxpr(called.jaxpr, (), inputs)
         return [Recorded(self, aval, atom) for aval, atom in zip(called.out_avals, outputs, strict=True)]
 
     def process_primitive(self, primitive: Primitive, values: Sequence[Any], parameters: dict[str, Any], /) -> Any:
-        """Record an operation; JAX calls this."""
+        """Record an operation and return its output value, a list for multiple results; JAX calls this."""
         called = parameters.get("jaxpr") if primitive.name in CALL_PRIMITIVES else None
         if called is not None and not called.consts:
             return self.inline(called, values)
@@ -207,17 +208,17 @@ class Recording(Trace):
         return outputs if primitive.multiple_results else outputs[0]
 
     def stage_value(self, value: Any) -> Recorded:
-        """A constant as a value of the function; JAX calls this."""
+        """Return a constant as a recorded value; JAX calls this."""
         return Recorded(self, jax.typeof(value), self.atom(value))
 
     def process_custom_jvp_call(self, *_: Any, **__: Any) -> Any:
-        """Refuse; JAX calls this."""
+        """Raise CannotRecordError; JAX calls this."""
         raise CannotRecordError
 
     process_custom_vjp_call = process_call = process_custom_jvp_call
 
     def atom(self, value: Any) -> Atom:
-        """Return the variable or constant that a value stands for."""
+        """Return the variable number or constant that a value stands for; arrays are equal by identity alone."""
         if type(value) is Recorded:
             return value.atom
         if type(value) in (float, int):  # whose text tells -0.0 from 0.0, and whole numbers from others
@@ -261,7 +262,7 @@ def _recording_function(name: str, jax_function: Callable[..., Any]) -> Callable
 
 @functools.cache
 def _operation_jaxpr(name: str, kinds: tuple[_Kind, ...], settings: tuple[Any, ...]) -> ClosedJaxpr:
-    """Trace an operation on scalars of the types ``kinds`` under ``settings`` of JAX."""
+    """Trace the operation of a name on scalars of the types ``kinds`` to a closed jaxpr, cached by settings of JAX."""
     values = [
         kind(1) if isinstance(kind, type) else jax.ShapeDtypeStruct((), kind[0], weak_type=kind[1]) for kind in kinds
     ]
@@ -283,7 +284,7 @@ for _name in _OPERATORS:
 
 @contextlib.contextmanager
 def _garbage_collection_off() -> Iterator[None]:
-    """Turn off garbage collection: a recording makes a hundred thousand live values, and a scan takes as long again."""
+    """Turn garbage collection off in the context, because scans of a recording's many values double its time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -295,7 +296,7 @@ def _garbage_collection_off() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _patched_jax_numpy() -> Iterator[None]:
-    """Replace functions of ``jax.numpy`` while a function is recorded; other values than recorded ones go to JAX."""
+    """Replace ``where``, ``maximum`` and ``minimum`` of ``jax.numpy`` in the context; values not recorded go to JAX."""
     try:
         for name in _FUNCTIONS:
             setattr(jnp, name, _RECORDING_FUNCTIONS[name])

@@ -37,7 +37,7 @@ _RULES = (Infeasible.heads_not_divisible, Infeasible.width_not_divisible, Infeas
 
 
 def serve(design: Design) -> ServingMetrics:
-    """Evaluate serving with ``design``: latency, throughput, memory, energy, money and feasibility.
+    """Evaluate serving with ``design``: metrics of latency, throughput, memory, energy, money and feasibility.
 
     A pure function of scalars, as :func:`dse.doors.evaluation.evaluate` is: never raises, and gives no NaN for leaves
     within their bounds.
@@ -111,7 +111,7 @@ def serve(design: Design) -> ServingMetrics:
 
 
 def _time_to_first_token(rank: Rank, steady_state: SteadyState) -> Scalar:
-    """Return the time from a request to the first token of its answer, s."""
+    """Return the mean time from a request to the first token of its answer, s."""
     return rank.engine.request_time + steady_state.waiting + steady_state.prompt
 
 
@@ -128,6 +128,7 @@ class _ServingState(NamedTuple):
 
 
 def _serving_state(design: Design) -> _ServingState:
+    """Return the steady state of a design and what it follows from, with prefix caches iterated where it has reuse."""
     design = at_its_clock(technology.generated(design))
     rank = _rank(design)
     kv, reuse = kv_capacity(rank.stage, rank.requests, rank.serving, rank.engine), design.workload.reuse
@@ -145,7 +146,7 @@ def _serving_state(design: Design) -> _ServingState:
 
 
 def _tail_metrics(rank: Rank, steady_state: SteadyState, utilisation: Scalar, n_ranks: Scalar) -> dict[str, Scalar]:
-    """Return percentiles of latencies, and what an open load needs, by metric name."""
+    """Return metric name → percentiles of latencies, s, and utilisation, requests in flight and replicas needed."""
     request_time = rank.engine.request_time
     distributions = tails(rank.requests, rank.serving, steady_state, request_time)
     waits_by_percentile = {
@@ -174,14 +175,14 @@ def _tail_metrics(rank: Rank, steady_state: SteadyState, utilisation: Scalar, n_
 
 
 def _rank(design: Design) -> Rank:
-    """Return one data-parallel rank of a design at its clock."""
+    """Return one data-parallel rank of a design, defaults in place of absent requests, mapping and engine."""
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
     engine = design.software.engine or Engine()
     return Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
 
 
 def coupled_ranks(design: Design) -> tuple[int, float]:
-    """Return the count of ranks whose prompts delay each other, and the share of experts in a prompt's work.
+    """Return (count of ranks whose prompts delay each other, share of experts in a prompt's FLOPs), 1 without coupling.
 
     Args:
         design: one point of the design space, plain numbers as leaves.
@@ -191,7 +192,7 @@ def coupled_ranks(design: Design) -> tuple[int, float]:
 
 
 def step_time(design: Design, batch: Batch) -> Scalar:
-    """Return the time of one engine step on a batch, s, at the clock of the design's power limit.
+    """Return the time of one engine step of a rank on a batch, s, at the clock of the design's power limit.
 
     Args:
         design: one point of the design space.
@@ -208,7 +209,7 @@ def step_time(design: Design, batch: Batch) -> Scalar:
 
 
 def cache_capacity(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
-    """Return the cache capacity of a rank's most loaded device, and the size of one sequence there, B.
+    """Return (cache capacity of a rank's most loaded device, cache of one sequence on a device), both in B.
 
     Args:
         design: one point of the design space.
@@ -221,25 +222,25 @@ def cache_capacity(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def decoding_sequences(design: Design) -> Scalar:
-    """Return the mean count of sequences that a rank decodes at once."""
+    """Return the mean count of sequences that a data-parallel rank decodes at once."""
     return _serving_state(design).steady_state.decoding
 
 
 def step_bounds(design: Design) -> PhaseBounds:
-    """Split the time of a decode step and of a step with prompts by what bounds it, s; pure as :func:`serve`."""
+    """Return the time of a decode step and of a step with prompts by what bounds each, s; pure as :func:`serve`."""
     state = _serving_state(design)
     return phase_bounds(state.rank.experts_dp, state.rank.serving, state.rank.engine, state.phases)
 
 
 def bounds(design: Design) -> BoundBy:
-    """Split the time of an output token into compute, memory, network and the rest, s; pure as :func:`serve`."""
+    """Return the time per output token by what bounds it, s: compute, memory, network, rest; pure as :func:`serve`."""
     state = _serving_state(design)
     by_phase = phase_bounds(state.rank.experts_dp, state.rank.serving, state.rank.engine, state.phases)
     return token_bounds(state.rank.serving, state.steady_state, by_phase)
 
 
 def at_its_clock(design: Design) -> Design:
-    """Return the design with rates at the clock that is set, or nominal rates where a power limit sets the clock."""
+    """Return the design with rates at the clock that is set, unchanged where a power limit sets the clock."""
     accelerator = design.system.accelerator
     if accelerator.solves_clock:  # each kind of step has a clock of its own
         return design
@@ -250,7 +251,7 @@ def at_its_clock(design: Design) -> Design:
 def _reason_bits(
     design: Design, rank: Rank, kv: KvCapacity, steady_state: SteadyState, exceeds_power: Any, utilisation: Scalar
 ) -> Scalar:
-    """Return the bits of :class:`Infeasible`, 0 for a design that can serve."""
+    """Return the bits of the :class:`Infeasible` reasons of a design, 0 for one that can serve."""
     w, m, system = design.workload, design.mapping, design.system
     requests, serving = rank.requests, rank.serving
     time_to_first_token = _time_to_first_token(rank, steady_state)

@@ -15,14 +15,14 @@ STUDIES: dict[str, Study] = {study.name: study for study in (TRAINING, SERVING)}
 
 
 def metric_of_other_study(name: str, study: Study) -> tuple[str, Study] | None:
-    """Find a metric of another kind of study, by our name or another tool's.
+    """Return our name of a metric and the other kind of study that has it, from our name or another tool's.
 
     Args:
         name: of a metric.
         study: kind of study that should have it.
 
     Returns:
-        Our name of the metric and the study that has it, None where ``study`` itself has it or none does.
+        (name, study); None where ``study`` itself has the metric, where no study has it, and for a study of one's own.
 
     >>> metric_of_other_study("ttft", TRAINING), metric_of_other_study("throughput", TRAINING)
     (('time_to_first_token', Study('serving')), None)
@@ -41,5 +41,5 @@ def study_of_document(document: Mapping[str, Any]) -> Study:
 
 
 def study_of_metrics(names: Container[Hashable]) -> Study:
-    """Return the kind of study whose first total is among the names, else training."""
+    """Return the first kind of study whose first total is among metric names, else training."""
     return next((study for study in STUDIES.values() if study.totals[0] in names), TRAINING)

@@ -47,7 +47,7 @@ class SameOption(NamedTuple):
     where: IdleRule
 
     def counts(self, column: np.ndarray) -> np.ndarray:
-        """Return the values of the option with ``value`` replaced by ``same_as``."""
+        """Return the option's values [row] with ``value`` replaced by ``same_as``, whatever ``where`` says."""
         return np.where(column == self.value, self.same_as, column)
 
 
@@ -146,50 +146,50 @@ class Study:
 
     @property
     def is_builtin(self) -> bool:
-        """True for a model of this package, so that the code's digest covers every change of it."""
+        """True for a model of this package, whose code digest covers every change of it."""
         return getattr(self.evaluate, "__module__", "").startswith("dse.")
 
     # --- metrics ------------------------------------------------------------------------------------------
 
     @functools.cached_property
     def units(self) -> dict[str, str]:
-        """SI units of every metric by name, in the model's order."""
+        """Metric name → its SI units as text, in the model's order."""
         return {field.name: field.metadata["units"] for field in dataclasses.fields(self.metrics)}
 
     @functools.cached_property
     def display_units(self) -> dict[str, str]:
-        """Units of every metric for display, with what a rate counts (``tokens/s``)."""
+        """Metric name → its units as text for display, with what a rate counts (``tokens/s``)."""
         counts = {field.name: field.metadata.get("counts") for field in dataclasses.fields(self.metrics)}
         return {name: f"{counts[name]}/s" if counts[name] else units for name, units in self.units.items()}
 
     @functools.cached_property
     def upper_bounds(self) -> dict[str, float]:
-        """Upper bound of every metric by name."""
+        """Metric name → its upper bound in SI units, infinite where there is none."""
         return {field.name: field.metadata["bounds"].high for field in dataclasses.fields(self.metrics)}
 
     @functools.cached_property
     def long_names(self) -> dict[str, str]:
-        """Description of every metric by name."""
+        """Metric name → its description."""
         return {field.name: field.metadata["long_name"] for field in dataclasses.fields(self.metrics)}
 
     def group(self, name: str) -> frozenset[str]:
-        """Return the names of the metrics of a group."""
+        """Return the names of the metrics of a group, empty for an unknown group."""
         fields = dataclasses.fields(self.metrics)
         return frozenset(field.name for field in fields if field.metadata.get("group") == name)
 
     def parts(self, total: str) -> tuple[str, ...]:
-        """Return the names of the metrics that add up to ``total``."""
+        """Return the names of the metrics that begin with ``total`` and an underscore: the parts that add up to it."""
         return tuple(name for name in self.units if name.startswith(f"{total}_"))
 
     @property
     def smooth(self) -> tuple[str, ...]:
-        """Names of the metrics that may be differentiated."""
+        """Names of the metrics that may be differentiated, in the model's order."""
         left_out = ("feasible", "infeasible_reason", *self.steps)
         return tuple(name for name in self.units if name not in left_out)
 
     @functools.cached_property
     def _numbers(self) -> ScalarFunction:
-        """Function from a design to its metrics by name."""
+        """Scalar function from a design to its metrics by name."""
         from dse.doors.scalars import ScalarFunction
 
         def numbers(design: Design) -> tuple[dict[str, Scalar], None]:
@@ -199,15 +199,15 @@ class Study:
         return ScalarFunction(numbers, f"metrics of {self.name}" if self.is_builtin else None)
 
     def evaluated(self, design: Design) -> dict[str, float]:
-        """Return metrics by name of a design with plain numbers as leaves."""
+        """Return metric name → float for a design with plain numbers as leaves."""
         return {name: float(value) for name, value in self._numbers(design)[0].items()}
 
     def caution_on(self, metrics: Mapping[str, float], design: Design) -> str:
-        """Return a caution about a design's metrics in one line, empty where there is none."""
+        """Return a caution about a design's metrics as one line of text, empty where there is none."""
         return self.caution(metrics, design, self.evaluated)
 
     def lookup(self, design: Design, metrics: Any) -> Lookup:
-        """Return the function that reads a metric or leaf of a design by name; degrees of absent experts are 1."""
+        """Return the function from a metric's name or a leaf's path to its value, 1 for degrees of absent experts."""
 
         def value(name: str) -> Any:
             if name in self.units:
@@ -243,7 +243,7 @@ class Study:
 
     @functools.cached_property
     def no_step_bits(self) -> int:
-        """Bits of the reasons without a step to time: sizes that do not divide, precisions without arithmetic.
+        """Sum of the bits of reasons without a step to time: sizes that do not divide, precisions without arithmetic.
 
         What only exceeds a memory or a limit, or a constraint of the specification, would run at its times with more.
         """
@@ -251,11 +251,11 @@ class Study:
         return all_bits & ~(int(self.memory_reasons) | int(self.hypothetical))
 
     def is_valid_without_step(self, metric: str) -> bool:
-        """True for a metric that is valid for a design without a step: of its model, its memory, its machine."""
+        """True for a metric that holds for a design without a step: of model, memory, machine or feasibility."""
         return metric.startswith((*self.valid_without_step, "feasible", "infeasible_reason"))
 
     def reasons_in(self, bits: int) -> Iterator[str]:
-        """Yield the names of the reasons whose bits are set."""
+        """Yield the names of the reasons, the constraint among them, whose bits are set in ``bits``."""
         return (name for name, bit in self.reason_bits.items() if bits & bit)
 
 
@@ -270,7 +270,7 @@ OPTIONAL = {
 
 
 def network_description(system: System) -> str:
-    """Return text on the devices in use and those that networks connect, with the topology where there are links."""
+    """Return text on the counts of devices in use and in the network, with the topology where there are links."""
     n_connected = max(system.scale_up.domain, system.scale_out.domain)
     text, links = f"n_devices={system.n_devices:g}, the network connects {n_connected:g}", system.scale_up.links
     if links is None:
@@ -280,13 +280,13 @@ def network_description(system: System) -> str:
 
 
 def routing_excess(experts: Experts) -> str:
-    """Return text on values of a mixture of experts that exceed what others allow, empty for none."""
+    """Return text on values of a mixture of experts above their limits, each after a comma, empty for none."""
     excess = [name for name, is_allowed in experts.within_limits.items() if not is_allowed]
     return "".join(f", {name}={getattr(experts, name):g} of at most {experts.upper_limits[name]:g}" for name in excess)
 
 
 def chip_share_excess(design: Design) -> str:
-    """Return text on the sums of a generated chip's shares that exceed 1."""
+    """Return text on the sums of a generated chip's shares that exceed 1, ``no shares`` where none does."""
     from dse.model.machine.technology import share_sums
 
     chip = design.system.accelerator.chip
@@ -295,7 +295,7 @@ def chip_share_excess(design: Design) -> str:
 
 
 def price_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Return a note on an accelerator's price, or on a price or dies that are assumed.
+    """Return a note on an accelerator's price, or on an assumed price or dies, as text; empty for other totals.
 
     Args:
         total: metric whose parts are shown.
@@ -310,7 +310,7 @@ def price_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
 
 
 def price_assumption(metrics: Mapping[str, float], design: Design) -> str:
-    """Return the rule for the price of an accelerator without a stated one in one line, else an empty text.
+    """Return one line of text on the rule behind an assumed accelerator price, empty where none is assumed.
 
     Args:
         metrics: values of all metrics by name.
@@ -323,7 +323,7 @@ def price_assumption(metrics: Mapping[str, float], design: Design) -> str:
 
 
 def carbon_assumption(metrics: Mapping[str, float], design: Design) -> str:
-    """Return the rule for the emissions of dies without a stated area in one line, else an empty text.
+    """Return one line of text on the rule behind assumed emissions of dies, empty where none are assumed.
 
     Args:
         metrics: values of all metrics by name.
@@ -336,7 +336,7 @@ def carbon_assumption(metrics: Mapping[str, float], design: Design) -> str:
 
 
 def money_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Return a note on the cost of hours, years and tokens, or on the emissions of tokens.
+    """Return a note on cost in USD per device-hour, year and token, for totals of carbon on kg per million tokens.
 
     Args:
         total: metric whose parts are shown.

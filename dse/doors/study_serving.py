@@ -43,21 +43,21 @@ _ANY_BATCH = 2.0**15 * 3**2 * 5 * 7
 
 
 def _serve(design: Design) -> ServingMetrics:
-    """``dse.doors.serving.serve``, imported when it is first traced."""
+    """Return the metrics of ``dse.doors.serving.serve``, imported when it is first traced."""
     from dse.doors.serving import serve
 
     return serve(design)
 
 
 def _capacity(design: Design) -> Scalar:
-    """Return the share of a device's memory that the engine takes, B."""
+    """Return the device memory that the engine may take, B: its share of the capacity."""
     from dse.types import Serving
 
     return (design.mapping.serving or Serving()).memory_share * design.system.accelerator.memory.capacity
 
 
 def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Scalar]:
-    """Return the logarithm of demand over supply for memory and latency."""
+    """Return reason → natural logarithm of demand over supply, for memory and latency."""
     import jax.numpy as jnp
 
     from dse.model import generated
@@ -70,28 +70,30 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
     def ratio(seconds: Scalar, limit: Scalar) -> Scalar:
         return jnp.where(limit > 0.0, seconds / jnp.where(limit > 0.0, limit, 1.0), 1.0)
 
-    first = jnp.where(has_unbounded_ttft(requests), _ENDLESS_WAIT, metrics.time_to_first_token)
-    late = jnp.maximum(
-        ratio(first, requests.first_token_limit),
+    first_token_time = jnp.where(has_unbounded_ttft(requests), _ENDLESS_WAIT, metrics.time_to_first_token)
+    latency_ratio = jnp.maximum(
+        ratio(first_token_time, requests.first_token_limit),
         ratio(metrics.time_per_output_token, requests.token_limit),
     )
     if requests.request_rate is not None:
-        late = jnp.where(requests.load == float(Load.rate), jnp.maximum(late, metrics.utilisation), late)
+        latency_ratio = jnp.where(
+            requests.load == float(Load.rate), jnp.maximum(latency_ratio, metrics.utilisation), latency_ratio
+        )
     return {
         Infeasible.memory: jnp.log(
             jnp.maximum(metrics.peak_memory / jnp.maximum(capacity, 1.0), _far_memory_ratio(design))
         ),
-        Infeasible.latency: jnp.log(jnp.maximum(late, 1e-6)),
+        Infeasible.latency: jnp.log(jnp.maximum(latency_ratio, 1e-6)),
     }
 
 
 def _redundant_text(serving: Serving | None) -> str:
-    """Return text on the count of redundant experts, empty for none."""
+    """Return text on the count of redundant experts (`` + 32``), empty for none."""
     return f" + {serving.redundant_experts:g}" if serving and serving.redundant_experts else ""
 
 
 def _far_memory_ratio(design: Design) -> Scalar:
-    """Return the weights in far memory over its capacity, 0 without far memory."""
+    """Return the bytes of weights in far memory over its capacity, 0 for a mapping that does not use any."""
     from dse.model import generated, stage_of, weight_bytes
     from dse.types import Serving
 
@@ -104,7 +106,7 @@ def _far_memory_ratio(design: Design) -> Scalar:
 
 
 def _reason_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
-    """Return reason → text with the numbers behind it."""
+    """Return name of a reason → text with the numbers behind it, whether it holds or not."""
     w, m, system = design.workload, design.mapping, design.system
     weights, capacity = metrics["peak_memory_weights"] / _GB, system.accelerator.memory.capacity / _GB
     far = "" if m.spill is None else f", {_far_tier(design).capacity / _GB:.1f} GB beyond it"
@@ -137,7 +139,7 @@ def _reason_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, s
 
 
 def _precision_text(precision: Precision) -> str:
-    """Return text on a precision without arithmetic, and on how to state weights that are stored in it."""
+    """Return text on a precision, below 16 bits with how to state weights that are only stored in it."""
     from dse.model.formats import RECIPES
 
     recipe, text = RECIPES[precision], f"precision={choice_name(precision)}"
@@ -162,7 +164,7 @@ def _overload_text(metrics: Mapping[str, float]) -> str:
 
 
 def _no_promise_text(requests: Any) -> str:
-    """Return text on why a load has no bound on the first token, empty where it has one."""
+    """Return text on why a load has no bound on the first token, empty where it has one or no limit is set."""
     from dse.model.serving.goodput import has_unbounded_ttft
 
     if requests is None or not requests.first_token_limit or not has_unbounded_ttft(requests):
@@ -171,21 +173,21 @@ def _no_promise_text(requests: Any) -> str:
 
 
 def _far_tier(design: Design) -> FarMemory:
-    """Return the far memory of a design that uses one."""
+    """Return the far memory of a device of the design: the system's, or its host's memory where it has none."""
     from dse.model.serving.memory import far_tier
 
     return far_tier(design.system)
 
 
 def _caution(metrics: Mapping[str, float], design: Design, evaluated: Evaluated) -> str:
-    """Return a caution where prompts arrive faster than the engine computes them."""
+    """Return a caution in one line where at least 99.9 % of the steps have prompts, else an empty text."""
     if metrics["prefill_share"] < 0.999:
         return ""
     return "every step has prefill: requests arrive faster than prefill completes, and queue"
 
 
 def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the names of the headline metrics."""
+    """Return the names of the headline metrics of a design, those of open loads and caches where they apply."""
     open_load = metrics["utilisation"] != 1.0
     return (
         "time_to_first_token",
@@ -208,7 +210,7 @@ def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def _settings(design: Design) -> str:
-    """Return text on the requests and the engine's settings."""
+    """Return one line of text on the requests and the engine's settings of a design."""
     from dse.types import Load, Requests, Serving
 
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
@@ -230,7 +232,7 @@ _REQUESTS = "workload.requests."
 
 
 def _work_leaves(design: Design) -> tuple[str, ...]:
-    """Return the leaves of the lengths of requests, and those that their load reads."""
+    """Return the paths of the leaves of the lengths of requests, and of those that their load reads."""
     from dse.types import Load, Requests
 
     load = Load(int((design.workload.requests or Requests()).load))
@@ -239,7 +241,7 @@ def _work_leaves(design: Design) -> tuple[str, ...]:
 
 
 def _work(labels: Mapping[str, Any]) -> str:
-    """Return text on the lengths and load of requests that all designs share."""
+    """Return text on the lengths and load of requests, from leaf path → label, for the labels there are."""
     from dse.types import Load
 
     settings = {name.removeprefix(_REQUESTS): value for name, value in labels.items() if name.startswith(_REQUESTS)}
@@ -257,13 +259,13 @@ def _work(labels: Mapping[str, Any]) -> str:
 
 
 def _tokens_text(mean: Scalar, kind: str) -> str:
-    """Return text on a mean count of tokens, with three digits where it is no integer."""
+    """Return text on a mean count of tokens of a kind (``prompt``), with three digits where it is no integer."""
     is_integer = mean == round(float(mean))
     return counted(mean, f"{kind} token") if is_integer else f"{digits(float(mean))} {kind} tokens"
 
 
 def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Return a remark on a total: requests in memory, power by phase, cost, or price."""
+    """Return a remark on a total, as text: requests in memory, power by phase, cost, or price; else empty."""
     if total == "energy_per_output_token":
         return _power_text(metrics)
     if total == "cost_per_token":
@@ -278,7 +280,7 @@ def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
 
 
 def _power_text(metrics: Mapping[str, float]) -> str:
-    """Return text on the power of a device by phase, and of the system."""
+    """Return text on the power of a device by phase, and of the system, W."""
 
     def watts(name: str) -> str:
         return quantity(metrics[name], "W")
@@ -292,14 +294,14 @@ def _power_text(metrics: Mapping[str, float]) -> str:
 
 
 def _bounds(design: Design) -> Any:
-    """``dse.doors.serving.bounds``, imported when it is first traced."""
+    """Return ``dse.doors.serving.bounds`` of a design, imported when it is first traced."""
     from dse.doors.serving import bounds
 
     return bounds(design)
 
 
 def _breakdown(design: Design) -> Any:
-    """Return the operators of one layer and the head, in a decode step and in a step of prompts alone."""
+    """Return the breakdown of a design: operators of one layer and the head by phase, step times by bound, messages."""
     import jax.numpy as jnp
 
     from dse.doors.serving import at_its_clock, step_bounds
@@ -335,7 +337,7 @@ def _breakdown(design: Design) -> Any:
 
 
 def _decoding(design: Design) -> Scalar:
-    """Return the count of sequences that a stage decodes at once, up to what memory and engine hold."""
+    """Return the sequences that a stage decodes at once, at most what memory and engine hold and at least 1."""
     import jax.numpy as jnp
 
     from dse.doors.serving import decoding_sequences

@@ -44,21 +44,21 @@ _GIB = 2.0**30
 
 
 def _train(design: Design) -> Metrics:
-    """``dse.evaluate``, imported when it is first traced: programs that are read from disk never need it."""
+    """Return the metrics of ``dse.evaluate``, imported when first traced: programs read from disk never need it."""
     from dse.doors.evaluation import evaluate
 
     return evaluate(design)
 
 
 def _train_bounds(design: Design) -> Any:
-    """``dse.doors.evaluation.bounds``, imported when it is first traced."""
+    """Return ``dse.doors.evaluation.bounds`` of a design, imported when it is first traced."""
     from dse.doors.evaluation import bounds
 
     return bounds(design)
 
 
 def _training_shortfalls(design: Design, metrics: Metrics) -> dict[Infeasible, Scalar]:
-    """Return the logarithm of demand over supply for memory, host memory and reach of the network."""
+    """Return reason → natural logarithm of demand over supply: memory, host memory, devices in the network."""
     import jax.numpy as jnp
 
     from dse.model import generated
@@ -79,14 +79,14 @@ def _training_shortfalls(design: Design, metrics: Metrics) -> dict[Infeasible, S
 
 
 def _usable_memory(design: Design) -> Scalar:
-    """``usable_memory``, imported when it is first asked for."""
+    """Return ``usable_memory`` of a design, B, imported when it is first needed."""
     from dse.model.accounts.feasibility import usable_memory
 
     return usable_memory(design)
 
 
 def _training_breakdown(design: Design) -> Breakdown:
-    """Return one layer's time, and the operators of embedding, layer and head."""
+    """Return the breakdown of a design: one layer's time by part, s, and operators of embedding, layer and head."""
     from dse.model import lay_out, operate, training_work
     from dse.model.steps.layer import layer_time
 
@@ -98,7 +98,7 @@ def _training_breakdown(design: Design) -> Breakdown:
 
 
 def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
-    """Return reason → text with the numbers behind it."""
+    """Return name of a reason → text with the numbers behind it, whether it holds or not."""
     from dse.model.accounts.feasibility import usable_memory
 
     w, m, system = design.workload, design.mapping, design.system
@@ -134,7 +134,7 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
 
 
 def _experts_numbers(design: Design) -> dict[str, str]:
-    """Return reason → text with the numbers behind it, for mixtures of experts."""
+    """Return name of a reason of mixtures of experts → text with the numbers behind it, ``no experts`` without any."""
     w, m = design.workload, design.mapping
     if w.experts is None or m.experts is None:
         return dict.fromkeys(("experts_not_divisible", "experts_unsupported"), "no experts")
@@ -151,7 +151,7 @@ def _experts_numbers(design: Design) -> dict[str, str]:
 
 
 def _missing_capabilities(design: Design) -> str:
-    """Return text on what a mapping demands beyond the capabilities of its stack."""
+    """Return text on demands of a mapping beyond the capabilities of its stack, on all demands where none is."""
     from dse.model import missing_capabilities
     from dse.model.capabilities import required_capabilities
 
@@ -168,13 +168,13 @@ _MIN_LAUNCH_SHARE = 0.1
 
 
 def launch_times(design: Design) -> list[str]:
-    """Return the paths of the launch times of the host that are above 0."""
+    """Return the leaf paths of the host's launch times that are above 0, empty for none."""
     paths = _LAUNCH_TIMES if design.software.experts is not None else _LAUNCH_TIMES[:1]
     return [path for path in paths if leaf(design, path)]
 
 
 def without_launches(metrics: Mapping[str, float], design: Design, evaluated: Evaluated) -> float:
-    """Return the step time with launches that take the host no time, s.
+    """Return the step time of a design whose host launches take no time, s.
 
     What hides behind a wait for the host keeps its time, so that a short wait costs little, however long the launches.
     """
@@ -184,7 +184,7 @@ def without_launches(metrics: Mapping[str, float], design: Design, evaluated: Ev
 
 
 def _training_caution(metrics: Mapping[str, float], design: Design, evaluated: Evaluated) -> str:
-    """Return a caution on the share of a step that launches of the host cost, empty where it is small."""
+    """Return a caution in one line where launches of the host cost a tenth of a step or more, else an empty text."""
     step_time = without_launches(metrics, design, evaluated)
     share = 1.0 - step_time / metrics["step_time"] if metrics["step_time"] > 0.0 else 0.0
     if share < _MIN_LAUNCH_SHARE:
@@ -196,7 +196,7 @@ def _training_caution(metrics: Mapping[str, float], design: Design, evaluated: E
 
 
 def _expert_copies(degrees: Degrees) -> Any:
-    """Return the count of devices that hold the same experts [row], 1 without experts."""
+    """Return the count of devices that hold the same experts [row], a plain 1 without experts."""
     if "mapping.experts.ep" not in degrees:
         return 1
     stage = degrees["mapping.tp"] * degrees["mapping.cp"] * degrees["mapping.dp"]
@@ -219,7 +219,7 @@ _MAX_MASKED_SHARE = 0.1
 
 
 def _training_headline(metrics: Mapping[str, float]) -> list[str]:
-    """Return the headline metrics, ``mfu_causal`` before ``mfu`` where attention dominates and ``mfu`` may exceed 1."""
+    """Return the headline metrics, ``mfu_causal`` first where it is more than a tenth below ``mfu``."""
     names = list(_HEADLINE)
     if metrics["mfu_causal"] < (1.0 - _MAX_MASKED_SHARE) * metrics["mfu"]:
         index = names.index("mfu")
@@ -228,7 +228,7 @@ def _training_headline(metrics: Mapping[str, float]) -> list[str]:
 
 
 def _training_settings(design: Design) -> str:
-    """Return text on the batch, and on options of the mapping."""
+    """Return one line of text on the batch and the options of the mapping."""
     m, w = design.mapping, design.workload
     flags = [name for name in ("sequence_parallel", "overlap_dp", "overlap_tp") if getattr(m, name)]
     recompute = choice_name(Recompute(int(m.recompute)))
@@ -244,7 +244,7 @@ _BATCH, _SEQUENCE = "workload.global_batch", "workload.seq_len"
 
 
 def _training_work(labels: Mapping[str, Any]) -> str:
-    """Return text on the batch and sequence that all designs share."""
+    """Return text on batch and sequence length, from leaf path → number, empty where both are missing."""
     batch, tokens = labels.get(_BATCH), labels.get(_SEQUENCE)
     sequences = "sequences" if batch is None else f"{batch:,.0f} sequence{'s' * (batch != 1)}"
     length_text = "" if tokens is None else f" of {tokens:,.0f} token{'s' * (tokens != 1)}"
@@ -252,10 +252,10 @@ def _training_work(labels: Mapping[str, Any]) -> str:
 
 
 def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Return a remark on a total: chance to fit, power, failures of a run, cost, or price."""
+    """Return a remark on a total, as text: chance to fit, power, failures of a run, cost, or price; else empty."""
     if total == "peak_memory":
-        fits, likely = percent(metrics["fits_probability"]), gib(_memory_with_chance(design))
-        return f"Fits with a probability of {fits}; predictions up to {likely} with 90 %."
+        fits_text, likely_text = percent(metrics["fits_probability"]), gib(_memory_with_chance(design))
+        return f"Fits with a probability of {fits_text}; predictions up to {likely_text} with 90 %."
     if total == "energy_per_step":
         return _training_power(metrics, design)
     if total == "run_time_with_failures":
@@ -270,15 +270,15 @@ _RUN_TOTALS = {"cost_per_run": ("costs", "USD"), "carbon_per_run": ("emits", "kg
 
 
 def _failures_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
-    """Return text on the cost or emissions of a run with its failures, and on its tokens."""
+    """Return text on the cost (USD) or emissions (kg) of a run with its failures, and on its tokens."""
     amount = metrics[total] / metrics["goodput_fraction"]
     verb, units = _RUN_TOTALS[total]
-    tokens = prefixed(float(design.workload.run_tokens), "tokens")
-    return f" Run of {tokens} (run_tokens); with failures it {verb} {quantity(amount, units)}."
+    tokens_text = prefixed(float(design.workload.run_tokens), "tokens")
+    return f" Run of {tokens_text} (run_tokens); with failures it {verb} {quantity(amount, units)}."
 
 
 def _memory_with_chance(design: Design, chance: float = 0.9) -> float:
-    """Return the predicted peak memory that fits with probability ``chance``, B, by the stack's log-normal spread."""
+    """Return the predicted peak memory at which a design fits with probability ``chance``, B (log-normal spread)."""
     from dse.model import generated
 
     log_margin = NormalDist().inv_cdf(chance) * float(design.software.memory_spread)
@@ -286,19 +286,20 @@ def _memory_with_chance(design: Design, chance: float = 0.9) -> float:
 
 
 def _training_power(metrics: Mapping[str, float], design: Design) -> str:
-    """Return text on the power of a device and of the system, devices per megawatt, and energy of a run."""
+    """Return text on power of a device and of the system, devices per megawatt, and time and energy of a run."""
 
     def watts(name: str) -> str:
         return quantity(metrics[name], "W")
 
-    per_megawatt = [
+    devices_per_megawatt = [
         1e6 * design.system.n_devices / metrics[f"{name}_power"] for name in ("provisioned", "peak", "average")
     ]
     return (
         f"{quantity(metrics['energy_per_token'], 'J')} per token. Power per device: {watts('device_power')} on "
         f"average. Power of the system: {watts('average_power')} on average, {watts('peak_power')} at peak, "
-        f"{watts('provisioned_power')} provisioned. Devices per megawatt: {per_megawatt[0]:,.0f} by provisioned power, "
-        f"{per_megawatt[1]:,.0f} by peak power, {per_megawatt[2]:,.0f} by average power. "
+        f"{watts('provisioned_power')} provisioned. Devices per megawatt: "
+        f"{devices_per_megawatt[0]:,.0f} by provisioned power, "
+        f"{devices_per_megawatt[1]:,.0f} by peak power, {devices_per_megawatt[2]:,.0f} by average power. "
         f"Run of {prefixed(float(design.workload.run_tokens), 'tokens')}: "
         f"{_run_text(metrics['run_time'], metrics['run_energy'])}, without failures."
     )
@@ -311,13 +312,13 @@ def _count_text(times: float) -> str:
 
 def _run_text(seconds: float, joules: float) -> str:
     """Return text on time and energy of a run, in days or less and MWh or kWh."""
-    time = f"{seconds / 86400:.1f} days" if seconds >= 86400.0 else duration(seconds)
-    return f"{time} and " + (f"{joules / 3.6e9:,.0f} MWh" if joules >= 3.6e10 else f"{digits(joules / 3.6e6)} kWh")
+    time_text = f"{seconds / 86400:.1f} days" if seconds >= 86400.0 else duration(seconds)
+    return f"{time_text} and " + (f"{joules / 3.6e9:,.0f} MWh" if joules >= 3.6e10 else f"{digits(joules / 3.6e6)} kWh")
 
 
 def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
     """Return text on failures, checkpoints, and the share of time in training."""
-    kind = choice_name(Checkpoint(int((design.system.reliability or Reliability()).checkpoint)))
+    kind_text = choice_name(Checkpoint(int((design.system.reliability or Reliability()).checkpoint)))
     between_failures, total_time = metrics["time_between_failures"], metrics["run_time_with_failures"]
     straggler_time = metrics["run_time_with_failures_stragglers"]
     training_time = metrics["run_time"] + straggler_time
@@ -328,7 +329,7 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
     return (
         f"Effective training time: {percent(training_time / total_time)}{straggler_text}. Mean time between failures: "
         f"{duration(between_failures)}, {_count_text(total_time / between_failures)} failures per run. "
-        f"Checkpoint ({kind}): "
+        f"Checkpoint ({kind_text}): "
         f"{gib(metrics['checkpoint_bytes'])} every {quantity(metrics['checkpoint_interval'], 's')}"
         f"{_steps_text(metrics)},"
         f" stall {quantity(metrics['checkpoint_stall'], 's')}, durable after "
@@ -338,7 +339,7 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
 
 
 def _storage_text(design: Design) -> str:
-    """Return text on the bandwidth of checkpoint storage, empty for checkpoints in memory."""
+    """Return text on the bandwidth of checkpoint storage, B/s, empty for checkpoints in memory."""
     from dse.model.accounts.failures import storage_bandwidth
 
     reliability = design.system.reliability or Reliability()
@@ -350,7 +351,7 @@ def _storage_text(design: Design) -> str:
 
 
 def _steps_text(metrics: Mapping[str, float]) -> str:
-    """Return text on the checkpoint interval in steps, and rounded, since a checkpoint follows a whole step."""
+    """Return text on the checkpoint interval in steps, below 100 also rounded, as a checkpoint follows a whole step."""
     steps = metrics["checkpoint_interval"] / metrics["step_time"]
     if steps >= 100.0:
         return f" ({steps:,.0f} steps)"

@@ -41,12 +41,12 @@ class Axis:
 
     @property
     def units(self) -> str:
-        """SI units of the values; "" for catalogue names."""
+        """SI units of the values as text, empty for catalogue names."""
         return all_leaves()[self.key]["units"] if self.key in all_leaves() else ""
 
     @property
     def long_name(self) -> str:
-        """Description of the axis for labelled results."""
+        """Description of the axis for labelled results, as text."""
         about = all_leaves().get(self.key)
         return about["long_name"] if about else f"{self.key.replace('_', '-')} (catalogue name)"
 
@@ -60,7 +60,7 @@ def find_leaf(
     prefixes: tuple[str, ...] = ("",),
     serving: bool | None = None,
 ) -> str:
-    """Return the full path of the leaf of ``name``.
+    """Return the full path of the leaf that a name stands for: a path or an ending of it, or another tool's name.
 
     Args:
         name: a leaf's path or a dotted ending of it.
@@ -72,7 +72,8 @@ def find_leaf(
         serving: kind of the study, for names of other tools (:func:`dse.designs.leaves.leaf_of_alias`).
 
     Raises:
-        InputError: for an unknown or ambiguous name, with suggestions.
+        InputError: for an unknown or ambiguous name, with suggestions, and for the limit of power under which times
+            were measured.
     """
     try:
         path = leaf_path(name, where, serving)
@@ -93,7 +94,7 @@ def find_leaf(
 def _unknown_leaf(
     where: str, name: str, other_names: frozenset[str], plural: str, kind: str, prefixes: tuple[str, ...]
 ) -> InputError:
-    """Return the error of an unknown name, with another tool's term or the nearest names as a suggestion."""
+    """Return the InputError of an unknown name, with another tool's term or the nearest names as a suggestion."""
     all_names = other_names | _endings()
     suggested = {ending for path in all_leaves() if path.startswith(prefixes) for ending in path_endings(path)}
     is_foreign = any(dse_name in all_names for dse_name in ELSEWHERE.get(plain(name), ()))
@@ -108,12 +109,12 @@ def is_leaf(name: str) -> bool:
 
 @functools.cache
 def _endings() -> frozenset[str]:
-    """Return every dotted ending of every leaf's path."""
+    """Return the set of all dotted endings of all leaves' paths."""
     return frozenset(ending for path in all_leaves() for ending in path_endings(path))
 
 
 def choices_of(path: str) -> tuple[str, ...]:
-    """Return the names of the choices of a leaf, none for a number."""
+    """Return the names of the choices of a leaf by its full path, empty for a leaf with numbers."""
     return tuple(map(choice_name, all_leaves()[path].get("enum", ())))
 
 
@@ -149,15 +150,15 @@ def check_read(
 
 
 def is_range(value: Any) -> bool:
-    """True for a TOML table that is a range rather than nested names."""
+    """True for the TOML table of a range, which has a key ``from`` or ``to``, rather than of nested names."""
     return isinstance(value, dict) and ("from" in value or "to" in value)
 
 
 def catalogue_axis(name: str, kind: str, value: Any, where: str) -> Axis:
-    """Return an axis of catalogue names.
+    """Return an axis of catalogue names of a kind, whose values are their indices, from a name or a list of names.
 
     Raises:
-        InputError: for an unknown name, with the nearest known ones.
+        InputError: for an unknown name, with the nearest known ones, and for anything but texts.
     """
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
@@ -169,7 +170,7 @@ def catalogue_axis(name: str, kind: str, value: Any, where: str) -> Axis:
 
 
 def leaf_axis(name: str, path: str, value: Any, where: str) -> Axis:
-    """Return an axis of one leaf from its TOML value: a list, a range or a rule."""
+    """Return an axis of one leaf by full path from its TOML value: a list, a range or a rule, else InputError."""
     if isinstance(value, list):
         return values_axis(name, path, value, where, zero_allowed=path in RECORDS_ABSENT_AT_ZERO)
     if is_range(value):
@@ -193,7 +194,7 @@ def leaf_axis(name: str, path: str, value: Any, where: str) -> Axis:
 def values_axis(
     name: str, path: str, values: list[Any], where: str, explicit: bool = True, zero_allowed: bool = False
 ) -> Axis:
-    """Return an axis of one leaf with the given values.
+    """Return an axis of one leaf with the given values in SI units; InputError for an empty list or a wrong value.
 
     Args:
         name: of the axis.
@@ -214,18 +215,18 @@ def values_axis(
 
 
 def _label(path: str, number: float) -> Label:
-    """Return a value as results show it: the name of a choice, or the number."""
+    """Return an SI value as results show it: the name of a choice as text, or the number."""
     enum = all_leaves()[path].get("enum")
     return choice_name(enum(int(number))) if enum else number
 
 
 def _range_values(path: str, table: dict[str, Any], where: str) -> list[float]:
-    """Return the values of a range, both ends included, by factor, step or count."""
+    """Return the SI values of a range table from ``from`` up to ``to``, by factor, step or count, else InputError."""
     for key in table:
         if key not in RANGE_KEYS:
             raise unknown_name(where, key, RANGE_KEYS, "keys of a range")
-    keys = [key for key in ("factor", "step", "count") if key in table]
-    if not {"from", "to"} <= set(table) or len(keys) != 1:
+    spacing_keys = [key for key in ("factor", "step", "count") if key in table]
+    if not {"from", "to"} <= set(table) or len(spacing_keys) != 1:
         raise InputError(
             where,
             repr(table),
@@ -237,23 +238,26 @@ def _range_values(path: str, table: dict[str, Any], where: str) -> list[float]:
     first, last = (leaf_value(path, table[key], f"{where}.{key}") for key in ("from", "to"))
     if last < first:
         raise InputError(where, f"to = {table['to']}", f"at least from = {table['from']}", "swap them")
-    spacing = keys[0]
+    spacing = spacing_keys[0]
     increment = leaf_value(path, table[spacing], f"{where}.{spacing}") if spacing == "step" else table[spacing]
     return _spaced_values(first, last, spacing, increment, where)
 
 
 def _spaced_values(first: float, last: float, spacing: str, increment: Any, where: str) -> list[float]:
-    """Return points from ``first`` to ``last``, which is included if it is met to rounding."""
-    smallest = {"factor": 1.0, "step": 0.0, "count": 1.0}[spacing]
+    """Return points from ``first`` to ``last``, which is included where a point falls on it to rounding.
+
+    ``spacing`` says what ``increment`` is: ``factor``, ``step`` or ``count``. InputError where it is no possible one.
+    """
+    lower_bound = {"factor": 1.0, "step": 0.0, "count": 1.0}[spacing]
     is_valid_count = spacing != "count" or isinstance(increment, int)
     if (
         isinstance(increment, bool)
         or not isinstance(increment, int | float)
-        or not smallest < increment < math.inf
+        or not lower_bound < increment < math.inf
         or not is_valid_count
     ):
         raise InputError(
-            f"{where}.{spacing}", repr(increment), f"a finite number above {smallest:g}", "check the range"
+            f"{where}.{spacing}", repr(increment), f"a finite number above {lower_bound:g}", "check the range"
         )
     if spacing == "count":
         count = int(increment)
@@ -267,5 +271,5 @@ def _spaced_values(first: float, last: float, spacing: str, increment: Any, wher
         raise InputError(where, f"{count:,} values", f"at most {_LONGEST:,}", "take a larger step")
     if spacing == "factor":
         return [first * increment**i for i in range(count)]
-    width = increment if spacing == "step" else (last - first) / (count - 1)
-    return [first + width * i for i in range(count)]
+    distance = increment if spacing == "step" else (last - first) / (count - 1)
+    return [first + distance * i for i in range(count)]

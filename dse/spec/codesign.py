@@ -74,7 +74,7 @@ class CodesignSection(DescentSection):
 
 
 class Descent(NamedTuple):
-    """A section ``[codesign]`` as options, continuous axes and limits of a search."""
+    """Options, continuous axes and limits of a search by descent, as a section ``[codesign]`` has them."""
 
     options: dict[str, Any]
     intervals: tuple[Interval, ...]
@@ -82,7 +82,10 @@ class Descent(NamedTuple):
 
 
 def read(table: Any, file: str) -> Descent:
-    """Return a section ``[codesign]`` as options, continuous axes and limits."""
+    """Return the table of a section ``[codesign]`` as options, continuous axes and limits, in SI units.
+
+    InputError for any fault; ``file`` is its name there.
+    """
     section = checked(CodesignSection, table, f"{file}: {SECTION}")
     intervals = tuple(_interval(*entry, f"{file}: {SECTION}.between") for entry in flat(section.between))
     budget = section.budget.model_dump(exclude_none=True).items()
@@ -91,7 +94,7 @@ def read(table: Any, file: str) -> Descent:
 
 
 def _interval(name: str, value: Any, where: str) -> Interval:
-    """Return a continuous axis of ``[codesign.between]``."""
+    """Return a continuous axis of ``[codesign.between]`` from its table ``{ from, to }``, else InputError."""
     if not isinstance(value, dict) or set(value) != {"from", "to"}:
         fix = 'write { from = "200 mm2", to = "800 mm2" }'
         raise InputError(f"{where}.{name}", repr(value), "{ from, to }", fix)
@@ -99,9 +102,9 @@ def _interval(name: str, value: Any, where: str) -> Interval:
 
 
 def _limit(key: str, value: Any, where: str) -> Limit:
-    """Return a limit of ``[codesign.budget]``."""
+    """Return the upper limit that a key of ``[codesign.budget]`` sets: die area, m2, power, W, or device cost, USD."""
     name = _BUDGETS[key]
     if name == DEVICE_COST:
         return Limit(name, catalog.quantity(str(value), "USD", where), True, f"{where}.{key}")
-    most, note = leaf_value(name, value, f"{where}.{key}"), reading_note(f"budget.{key}", name, value)
-    return Limit(name, most, True, f"{where}.{key}", note)
+    upper_limit, note = leaf_value(name, value, f"{where}.{key}"), reading_note(f"budget.{key}", name, value)
+    return Limit(name, upper_limit, True, f"{where}.{key}", note)

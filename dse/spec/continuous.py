@@ -43,7 +43,7 @@ class Interval:
 
     @property
     def units(self) -> str:
-        """SI units of the values."""
+        """SI units of the values, as text."""
         return all_leaves()[self.path]["units"]
 
 
@@ -59,12 +59,12 @@ class Limit:
 
 
 def extract_continuous(table: dict[str, Any], prefix: str, tables: dict[str, dict[str, Any]], lower_ends: bool) -> None:
-    """Move the continuous axes of a table of axes into ``tables``, by name.
+    """Move the continuous axes of a table of axes, which changes, into ``tables``: dotted name → table of the axis.
 
     Args:
         table: of axes, or of what begins alike.
         prefix: what its keys begin with.
-        tables: name → table of a continuous axis.
+        tables: dotted name → table of a continuous axis, added to.
         lower_ends: whether they leave axes of one value, their lower end.
     """
     for key, value in list(table.items()):
@@ -79,7 +79,7 @@ def extract_continuous(table: dict[str, Any], prefix: str, tables: dict[str, dic
 
 
 def interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) -> Interval:
-    """Return a continuous axis of a sweep from its TOML table."""
+    """Return a continuous axis of a sweep in SI units from its TOML table; InputError for leaves that cannot be so."""
     section = _axis(table, where)
     axis = next(axis for axis in sweep.axes if axis.name == name)
     path = axis.key
@@ -100,7 +100,7 @@ def interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) -> 
 
 
 def _axis(table: dict[str, Any], where: str) -> ContinuousAxis:
-    """Return a checked table of a continuous axis."""
+    """Return the table of a continuous axis, checked, with unconverted ends; InputError for any fault."""
     section = checked(ContinuousAxis, table, where)
     if not section.continuous:
         raise InputError(where, "continuous = false", "continuous = true", "list the values of the axis")
@@ -111,7 +111,7 @@ def _axis(table: dict[str, Any], where: str) -> ContinuousAxis:
 
 
 def variable(name: str, table: dict[str, Any], where: str) -> Interval:
-    """Return a continuous axis that a descent moves in its logarithm."""
+    """Return a continuous axis that a descent moves in its logarithm, from its TOML table; else InputError."""
     section = _axis(table, where)
     if section.log is False:
         raise InputError(where, "log = false", "axes that move in their logarithm", "leave it out")
@@ -119,7 +119,7 @@ def variable(name: str, table: dict[str, Any], where: str) -> Interval:
 
 
 def descent_interval(name: str, low_end: Any, high_end: Any, where: str) -> Interval:
-    """Return a variable of a descent with the given ends of its range."""
+    """Return a continuous axis of a descent, in SI, with the ends of its range: numbers or texts with units."""
     path = hardware_path(name, where)
     low, high = (leaf_value(path, end, f"{where}.{key}") for key, end in (("from", low_end), ("to", high_end)))
     if not 0.0 < low < high:
@@ -128,7 +128,7 @@ def descent_interval(name: str, low_end: Any, high_end: Any, where: str) -> Inte
 
 
 def hardware_path(name: str, where: str) -> str:
-    """Return the full path of a continuous leaf of the system."""
+    """Return the full path of a continuous leaf of the system by its name, InputError for any other leaf."""
     path = find_leaf(name, where, (), "leaves of a design")
     if not path.startswith("system.") or "enum" in all_leaves()[path] or path == N_DEVICES:
         raise InputError(where, name, "continuous leaves of the system, such as chip.die_area", "make it an axis")
@@ -136,7 +136,7 @@ def hardware_path(name: str, where: str) -> str:
 
 
 def limits(constraints: tuple[Expression, ...], variables: tuple[str, ...]) -> tuple[list[Limit], list[Expression]]:
-    """Split constraints into limits of variables and of the bill of a chip, and all others.
+    """Return (limits of variables and of the device cost, in SI units, all other constraints), split from constraints.
 
     Args:
         constraints: of a specification.
@@ -145,8 +145,9 @@ def limits(constraints: tuple[Expression, ...], variables: tuple[str, ...]) -> t
     hardware_limits, remaining = [], []
     for constraint in constraints:
         bound = constraint.bound
-        if bound and (bound[0] in variables or bound == (DEVICE_COST, True)):
-            hardware_limits.append(Limit(bound[0], constraint.constant, bound[1], constraint.where))
+        name, is_upper = bound or ("", False)
+        if bound and (name in variables or bound == (DEVICE_COST, True)):
+            hardware_limits.append(Limit(name, constraint.constant, is_upper, constraint.where))
         else:
             remaining.append(constraint)
     return hardware_limits, remaining

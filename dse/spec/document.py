@@ -21,7 +21,7 @@ class Section(BaseModel):
 
 
 def _checking(fits: Callable[[Any], bool], allowed: str) -> BeforeValidator:
-    """Return a validator whose error has four parts, ``allowed`` among them."""
+    """Return a pydantic validator that raises InputError, ``allowed`` in it, where ``fits`` of the value is false."""
 
     def check(value: Any) -> Any:
         if not fits(value):
@@ -36,7 +36,7 @@ LARGEST = 1e18
 
 
 def bounded_integer(least: int, most: int) -> Any:
-    """Return the type of an integer from ``least`` to ``most``."""
+    """Return the annotated type, for pydantic, of an integer from ``least`` to ``most``, both included."""
     return Annotated[int, _checking(lambda v: is_integer(v, least, most), f"a whole number, {least:,} to {most:,}")]
 
 
@@ -51,7 +51,7 @@ Model = TypeVar("Model", bound=Section)
 
 
 def checked(model: type[Model], table: Any, where: str) -> Model:
-    """Return a table as a validated section.
+    """Return a table as a validated section of class ``model``.
 
     Args:
         model: the section's class.
@@ -59,7 +59,7 @@ def checked(model: type[Model], table: Any, where: str) -> Model:
         where: file and section, ``search.toml: search``.
 
     Raises:
-        InputError: for the first fault; unknown keys come first.
+        InputError: for the first fault, unknown keys before others, and for a value that is no table.
     """
     try:
         if isinstance(table, dict):
@@ -70,27 +70,29 @@ def checked(model: type[Model], table: Any, where: str) -> Model:
 
 
 def _no_table(where: str, got: Any) -> InputError:
-    """Return the error of a value in place of a table."""
+    """Return the InputError of a value in place of a table."""
     return InputError(where, repr(got), "a table", f"write [{where.rpartition(' ')[2]}] on a line of its own")
 
 
 def _input_error(error: ValidationError, model: type[Section] | None, where: str) -> InputError:
-    """Return the first fault of a validation as an error with four parts."""
+    """Return the first fault of a validation as an InputError, unknown keys before others."""
     problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     field = None
-    for step in problem["loc"]:
+    for key in problem["loc"]:
         fields = None if model is None else model.model_fields
-        if fields is None or (step not in fields and problem["type"] != "extra_forbidden"):
+        if fields is None or (key not in fields and problem["type"] != "extra_forbidden"):
             break
-        if step not in fields:
-            return unknown_name(where, str(step), fields, f"keys of [{where.rpartition(' ')[2]}]")
-        field, where = fields[step], f"{where}.{step}"
+        if key not in fields:
+            return unknown_name(where, str(key), fields, f"keys of [{where.rpartition(' ')[2]}]")
+        field, where = fields[key], f"{where}.{key}"
         model = _section_of(field.annotation)
-    inner = problem.get("ctx", {}).get("error")
-    if isinstance(inner, InputError):
-        suggestion = field.title if field and field.title and not inner.fix.startswith("did you mean") else inner.fix
-        return InputError(where, inner.got, inner.allowed, suggestion)
+    inner_error = problem.get("ctx", {}).get("error")
+    if isinstance(inner_error, InputError):
+        suggestion = (
+            field.title if field and field.title and not inner_error.fix.startswith("did you mean") else inner_error.fix
+        )
+        return InputError(where, inner_error.got, inner_error.allowed, suggestion)
     if model is not None:
         return _no_table(where, problem["input"])
     allowed, fix = (field.description, field.title) if field else (None, None)
@@ -98,13 +100,13 @@ def _input_error(error: ValidationError, model: type[Section] | None, where: str
 
 
 def _section_of(kind: Any) -> type[Section] | None:
-    """Return the section class in a field's type, or None."""
+    """Return the section class in the type of a field, None for other types."""
     kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
 
 
 def option_text(option: str, fixed: Mapping[str, Any]) -> str:
-    """Return an option with its settings as the command line has them.
+    """Return an option as text with its settings as the command line has them, the bare option for none.
 
     Args:
         option: of the command line.
@@ -119,7 +121,7 @@ def option_text(option: str, fixed: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def errors_of_option(option: str, fixed: Mapping[str, Any]) -> Iterator[None]:
-    """Name the option and its settings in errors of the axes that it fixes."""
+    """In the context, raise InputErrors of axes that an option fixes with option and settings as their place."""
     try:
         yield
     except InputError as error:

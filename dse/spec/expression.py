@@ -51,12 +51,12 @@ class Expression:
 
     @property
     def is_comparison(self) -> bool:
-        """True for a truth value, False for a number."""
+        """True for an expression whose value is a truth value, False for a number."""
         return is_boolean(_tree(self.text))
 
     @property
     def bound(self) -> tuple[str, bool] | None:
-        """Name and direction (True: upper) of a comparison of one name with a constant; otherwise None.
+        """(Name, True for an upper bound or False for a lower) of a comparison of one name with a constant, else None.
 
         >>> from dse.doors.study_training import TRAINING
         >>> parse("0.5 <= mfu", "constraints", TRAINING).bound
@@ -65,18 +65,18 @@ class Expression:
         tree = _tree(self.text)
         if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or len(self.names) != 1:
             return None
-        upper = isinstance(tree.ops[0], ast.Lt | ast.LtE)
-        if not upper and not isinstance(tree.ops[0], ast.Gt | ast.GtE):
+        is_upper = isinstance(tree.ops[0], ast.Lt | ast.LtE)
+        if not is_upper and not isinstance(tree.ops[0], ast.Gt | ast.GtE):
             return None
         sides = (tree.left, tree.comparators[0])
         name_sides = [i for i, side in enumerate(sides) if dotted_name(side) is not None]
         if len(name_sides) != 1 or not isinstance(sides[1 - name_sides[0]], ast.Constant):
             return None
-        return self.names[0], upper == (name_sides[0] == 0)
+        return self.names[0], is_upper == (name_sides[0] == 0)
 
     @property
     def constant(self) -> float:
-        """The constant that the name of a :attr:`bound` is compared with, in SI units.
+        """Constant that the name of a :attr:`bound` is compared with, in SI units; AssertionError without a bound.
 
         >>> from dse.doors.study_training import TRAINING
         >>> parse("step_time <= '2 ms'", "constraints", TRAINING).constant
@@ -89,7 +89,7 @@ class Expression:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on numbers without units that are compared with quantities.
+        """Notes, as texts, on numbers without units that are compared with quantities.
 
         >>> from dse.doors.study_training import TRAINING
         >>> parse("tp <= 8 and step_time <= 30", "constraints", TRAINING).notes
@@ -101,7 +101,7 @@ class Expression:
 
     @property
     def units(self) -> str:
-        """SI units of the value; "1" for dimensionless values and for sums of different units.
+        """SI units of the value as text; "1" for dimensionless values and for sums of different units.
 
         >>> from dse.doors.study_training import TRAINING
         >>> parse("cost_per_run / goodput_fraction", "objective", TRAINING).units
@@ -111,7 +111,7 @@ class Expression:
 
     @property
     def display_units(self) -> str:
-        """Units in tables and messages; a single metric is written with what it counts.
+        """Units in tables and messages, as text; a single metric is written with what it counts.
 
         >>> from dse.doors.study_training import TRAINING
         >>> parse("tokens_per_second", "objective", TRAINING).display_units
@@ -120,25 +120,25 @@ class Expression:
         return self.study.display_units.get(self.text.strip(), self.units)
 
     def __call__(self, lookup: Lookup) -> Value:
-        """Return the value with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers."""
+        """Return the value, number or truth value, with ``lookup(name)`` for names: scalars, arrays or tracers."""
         return Reading(self.study, lookup, self.where).value(_tree(self.text))
 
     def excess(self, lookup: Lookup) -> Scalar:
-        """Return the violation of a comparison, 0 where it holds.
+        """Return the violation of an expression, a number without unit, 0 where it holds.
 
-        ``a <= b`` gives (a - b) / (|a| + |b|), at most 1; ``and`` adds, ``or`` takes the minimum.
+        ``a <= b`` gives (a - b) / (|a| + |b|), at most 1; ``and`` adds, ``or`` takes the minimum; 1 for a number of 0.
         """
         return Reading(self.study, lookup, self.where).excess(_tree(self.text), expected=True)
 
 
 @functools.lru_cache(maxsize=256)
 def _tree(text: str) -> ast.expr:
-    """Parse a text into Python's syntax tree."""
+    """Return the syntax tree of an expression's text, cached; SyntaxError or ValueError for a text that is none."""
     return ast.parse(text, mode="eval").body
 
 
 def parse(text: Any, where: str, study: Study) -> Expression:
-    """Return the checked expression of a text.
+    """Return the checked expression of a text in the language of constraints and objectives.
 
     Args:
         text: the user's text.
@@ -146,7 +146,7 @@ def parse(text: Any, where: str, study: Study) -> Expression:
         study: its metrics are valid names besides the leaves of a design.
 
     Raises:
-        InputError: for unknown names and for syntax outside the language.
+        InputError: for unknown names, syntax outside the language, other types than text, and units that do not match.
 
     >>> from dse.doors.study_training import TRAINING
     >>> small = parse("tp <= 8 and peak_memory < '80 GB'", "constraints", TRAINING)
@@ -183,7 +183,7 @@ def parse(text: Any, where: str, study: Study) -> Expression:
 
 
 def _correction(text: str, reason: str) -> str:
-    """Return a suggested correction of a text with syntax of another language."""
+    """Return a suggested correction, as text, of an expression that does not parse for ``reason``."""
     if bare := _BARE.search(text):
         return f"write a number with its unit as a string: {bare[1]}{bare[2]!r}"
     for sign, ours in (("&&", "and"), ("||", "or")):
@@ -195,7 +195,7 @@ def _correction(text: str, reason: str) -> str:
 
 
 def written_units(text: str, study: Study) -> str:
-    """Return the units in tables of an objective given as text.
+    """Return the units in tables, as text, of an objective given as text; InputError where it is no expression.
 
     Args:
         text: an expression of leaves and metrics.
@@ -205,11 +205,11 @@ def written_units(text: str, study: Study) -> str:
 
 
 def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
-    """Check that added terms have the same units; a bare number takes those of the other term."""
+    """Raise InputError for a sum or difference of different units, unless a number stands somewhere in it."""
     reading = Reading(study, lambda _: 1.0, where)
     left, right = (reading.dimension(side) for side in (node.left, node.right))
-    weighted = any(isinstance(child, ast.Constant) for child in ast.walk(node))
-    if left is not None and right is not None and left != right and not weighted:
+    has_constant = any(isinstance(child, ast.Constant) for child in ast.walk(node))
+    if left is not None and right is not None and left != right and not has_constant:
         added = " and ".join(catalog.unit_text(side) if side else "plain numbers" for side in (left, right))
         raise InputError(
             where,
@@ -220,12 +220,12 @@ def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
 
 
 def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
-    """Check that compared terms have the same units; a bare number takes those of the other term."""
+    """Raise InputError for a comparison of different units, unless a number or text stands somewhere in it."""
     reading = Reading(study, lambda _: 1.0, where)
     for pair in itertools.pairwise((node.left, *node.comparators)):
         left, right = (None if is_text(side) else reading.dimension(side) for side in pair)
-        weighted = any(isinstance(child, ast.Constant) for side in pair for child in ast.walk(side))
-        if left is not None and right is not None and left != right and not weighted:
+        has_constant = any(isinstance(child, ast.Constant) for side in pair for child in ast.walk(side))
+        if left is not None and right is not None and left != right and not has_constant:
             compared = " with ".join(catalog.unit_text(side) if side else "a plain number" for side in (left, right))
             raise InputError(
                 where,
@@ -236,7 +236,7 @@ def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
 
 
 def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
-    """Check that a share (a metric with an upper bound) is compared with a possible value."""
+    """Raise InputError where a metric with an upper bound is compared with a number above it, or equal above 1."""
     for pair in itertools.pairwise((node.left, *node.comparators)):
         for name, number in (pair, pair[::-1]):
             metric, value = dotted_name(name) or "", getattr(number, "value", None)
@@ -247,7 +247,7 @@ def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
 
 
 def _is_deeper(tree: ast.expr, levels: int) -> bool:
-    """True where nodes are nested deeper than ``levels``."""
+    """True where nodes of a syntax tree are nested deeper than ``levels`` below its root."""
     nodes: list[ast.AST] = [tree]
     for _ in range(levels):
         nodes = [child for node in nodes for child in ast.iter_child_nodes(node)]

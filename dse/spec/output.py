@@ -28,11 +28,12 @@ class Keep:
     count: int = 0
 
     def __str__(self) -> str:
+        """Return the text that :func:`parse_keep` reads."""
         return f"top:{self.count}" if self.mode == "top" else self.mode
 
 
 def parse_keep(text: Any, where: str) -> Keep:
-    """Parse ``all feasible best pareto top:K``.
+    """Return the designs to keep from a text: ``all``, ``feasible``, ``best``, ``pareto`` or ``top:K``.
 
     Args:
         text: from the document or the command line.
@@ -50,12 +51,12 @@ def parse_keep(text: Any, where: str) -> Keep:
 
 
 def _is_count(text: str) -> bool:
-    """True for a text of an integer from 1 to the maximum number of kept designs."""
+    """True for a text of digits whose integer is from 1 to the maximum number of kept designs."""
     return text.isdecimal() and len(text) <= len(str(MAX_COUNT)) and 1 <= int(text) <= MAX_COUNT
 
 
 def read_limit(value: Any, where: str) -> int:
-    """Return the maximum number of designs that are kept."""
+    """Return the maximum count of designs that are kept, InputError for anything but a possible count."""
     if is_integer(value):
         return int(value)
     raise InputError(
@@ -64,21 +65,24 @@ def read_limit(value: Any, where: str) -> int:
 
 
 def read_compression(value: Any, where: str) -> str:
-    """Return the compression of the results."""
+    """Return the name of the compression of the results, InputError for an unknown name."""
     if value in COMPRESSIONS:
         return value
     raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes the fastest one available")
 
 
 def read_histogram(value: Any, where: str) -> int:
-    """Return the number of bins of each objective's histogram, 0 for none."""
+    """Return the count of bins of each objective's histogram, 0 for none; InputError for other than 0 or 4 to 256."""
     if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or FEWEST_BINS <= value <= MOST_BINS):
         return value
     raise InputError(where, repr(value), f"{FEWEST_BINS} to {MOST_BINS} bins", "leave it out for no histogram")
 
 
 def is_group_computed(value: Any, names: set[str], where: str, study: Study, group: str) -> bool:
-    """True for a group of metrics that is stated, or by default if the sweep names one of its metrics or leaves."""
+    """True for a group of metrics that is switched on, or by default where ``names`` has one of its metrics or leaves.
+
+    ``value`` is the setting, None where there is none; InputError for other than true or false.
+    """
     if value is None:
         metrics, leaves = study.group(group), study.optional.get(group, ())
         return any(name in metrics or name.startswith(leaves) for name in names)
@@ -86,7 +90,7 @@ def is_group_computed(value: Any, names: set[str], where: str, study: Study, gro
 
 
 def read_truth(value: Any, where: str, key: str) -> bool:
-    """Return a truth value, or raise InputError for any other."""
+    """Return a truth value of ``[output]`` or another section, InputError for any other value."""
     if isinstance(value, bool):
         return value
     raise InputError(where, repr(value), "true or false", f"write {key} = true")

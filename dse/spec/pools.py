@@ -52,7 +52,7 @@ class PoolsSpec(NamedTuple):
 
 
 def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
-    """Return the specification of a TOML text.
+    """Return the specification of pools, in SI units, from a TOML text; ``file`` is its name in errors.
 
     Raises:
         InputError: for any fault of the text.
@@ -62,8 +62,8 @@ def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
     overlays = {name: document.pop(name, None) for name in POOLS}
     for name in ("prefill", "decode"):
         if overlays[name] is None:
-            near = nearest(name, document, 1, _MIN_SIMILARITY)
-            fix = f"write [{name}] for [{near[0]}]" if near else f"add [{name}.axes]"
+            near_names = nearest(name, document, 1, _MIN_SIMILARITY)
+            fix = f"write [{name}] for [{near_names[0]}]" if near_names else f"add [{name}.axes]"
             raise InputError(file, f"no section [{name}]", "[prefill] and [decode]", fix)
     specs = {}
     for name, overlay in overlays.items():
@@ -75,7 +75,7 @@ def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
 
 
 def read(path: str | Path) -> PoolsSpec:
-    """Return the specification of a TOML file.
+    """Return the specification of pools, in SI units, from a TOML file or ``example:NAME``.
 
     Raises:
         InputError: for any fault of the file or its text.
@@ -85,7 +85,7 @@ def read(path: str | Path) -> PoolsSpec:
 
 @contextlib.contextmanager
 def errors_of(name: str, file: str) -> Iterator[None]:
-    """Add the name of the pool to errors of its sweep."""
+    """In the context, raise InputErrors with the name of the pool added to their place."""
     try:
         yield
     except InputError as error:
@@ -95,7 +95,7 @@ def errors_of(name: str, file: str) -> Iterator[None]:
 
 
 def _check_one_model(spec: SweepSpec, prefill: SweepSpec, where: str) -> None:
-    """Raise InputError unless all pools have one and the same model."""
+    """Raise InputError where a pool has axes of the model, or another model than the prefill pool."""
     axis_name = next((axis.name for axis in spec.axes if _is_of_model(axis.key) and varies(axis)), None)
     if axis_name is not None:
         raise InputError(
@@ -110,23 +110,26 @@ def _check_one_model(spec: SweepSpec, prefill: SweepSpec, where: str) -> None:
 
 
 def _model(spec: SweepSpec) -> dict[str, Any]:
-    """Return the settings of the model in a specification, by name."""
+    """Return leaf path, or ``workload`` → setting of the model in a specification, sorted by path."""
     axes = (*spec.names.values(), *spec.fixed.values(), *spec.axes)
     return {axis.key: axis.labels[0] for axis in sorted(axes, key=lambda axis: axis.key) if _is_of_model(axis.key)}
 
 
 def _is_of_model(key: str) -> bool:
-    """True for a leaf of the model, and for the catalogue's name of a workload."""
+    """True for the path of a model leaf, and for ``workload``, the key of its catalogue name."""
     return key == "workload" or is_of_model(key)
 
 
 def varies(axis: Axis) -> bool:
-    """True for an axis of several values."""
+    """True for an axis of several values, or with a rule."""
     return bool(axis.rule) or len(axis.labels) > 1
 
 
 def _settings(table: Any, where: str) -> tuple[dict[str, float], float, dict[str, int], float]:
-    """Return prices, transfer rate, devices and utilisation of ``[pools]``."""
+    """Return (accelerator → USD/s, transfer bandwidth in B/s or 0, accelerator → devices, utilisation) of ``[pools]``.
+
+    InputError for unknown keys and impossible values.
+    """
     if not isinstance(table, dict) or not isinstance(table.get("prices", {}), dict):
         raise InputError(where, repr(table), "a table", "write [pools.prices] on a line of its own")
     for key in table:
@@ -145,7 +148,7 @@ def _settings(table: Any, where: str) -> tuple[dict[str, float], float, dict[str
 
 
 def _devices(setting: Any, where: str) -> dict[str, int]:
-    """Return accelerator → devices, with "" for devices of any accelerator."""
+    """Return accelerator → count of devices, with "" for devices of any accelerator; InputError for other values."""
     by_name = setting if isinstance(setting, dict) else {"": setting}
     for value in by_name.values():
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MAX_DEVICES:
@@ -155,14 +158,17 @@ def _devices(setting: Any, where: str) -> dict[str, int]:
 
 
 def _positive_quantity(value: Any, units: str, where: str, example: str) -> float:
-    """Return a quantity above 0 in SI units, as with a rate of 0 all pairs would be equal."""
+    """Return a text with a unit as a number above 0 in the SI units ``units``, else InputError.
+
+    With a rate of 0 all pairs would be equal.
+    """
     if not isinstance(value, str):
         raise InputError(where, repr(value), f"a string with a unit ({units})", f"write {example!r}")
     return catalog.bounded(catalog.quantity(value, units, where), value, POSITIVE, where)
 
 
 def _merge_sections(document: dict[str, Any], overlay: dict[str, Any], pool: str, where: str) -> dict[str, Any]:
-    """Return the sections of a file, overridden by those of a pool."""
+    """Return section → settings of a pool's sweep: the file's, overridden by the pool's, with energy computed."""
     if not isinstance(overlay, dict) or not all(isinstance(section, dict) for section in overlay.values()):
         raise InputError(where, repr(overlay), "sections of a sweep", f"write [{pool}.axes] on a line of its own")
     sections = {**document}

@@ -51,14 +51,14 @@ ALLOWED = "numbers, strings, leaves, metrics, + - * / < <= > >= == != and or not
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """Interpreter of the nodes of an expression."""
+    """Interpreter of the syntax-tree nodes of an expression, with values of names from ``lookup``."""
 
     study: Study
     lookup: Lookup
     where: str
 
     def value(self, node: ast.expr) -> Value:
-        """Return the value of a node, operands first."""
+        """Return the value of a node in SI units, number or truth value; InputError for syntax outside the language."""
         if isinstance(node, ast.BoolOp):
             combine = operator.and_ if isinstance(node.op, ast.And) else operator.or_
             return functools.reduce(combine, [_truth(self.value(operand)) for operand in node.values])
@@ -80,7 +80,7 @@ class Reading:
         raise InputError(self.where, repr(ast.unparse(node)), ALLOWED, "use only these")
 
     def dimension(self, node: ast.expr) -> catalog.Dimension | None:
-        """Return the dimension of a node, None for a constant, which takes that of the other operand."""
+        """Return the dimension of a node, empty without unit, None for a constant, which takes the other operand's."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return self.dimension(node.operand)
         if isinstance(node, ast.BinOp):
@@ -99,7 +99,7 @@ class Reading:
         return catalog.dimension(self.study.units.get(name) or all_leaves()[name]["units"])
 
     def unit_notes(self, node: ast.Compare) -> Iterator[str]:
-        """Yield notes on the units assumed for bare numbers of a comparison, none for 0."""
+        """Yield notes, as texts, on the SI units assumed for bare numbers of a comparison, none for 0."""
         operators = [_SIGNS[type(op)] for op in node.ops]
         for sign, (left, right) in zip(operators, itertools.pairwise((node.left, *node.comparators)), strict=True):
             for number, other in ((left, right), (right, left)):
@@ -111,7 +111,7 @@ class Reading:
                     yield f"{text} has no unit: read as {value:g} {catalog.unit_text(units)}"
 
     def excess(self, node: ast.expr, expected: bool) -> Scalar:
-        """Return the violation of ``node == expected``, 0 where it holds."""
+        """Return the violation of ``node == expected`` as a number without unit, 0 where it holds."""
         import jax.numpy as jnp
 
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -129,13 +129,13 @@ class Reading:
         return jnp.where(is_true, 0.0, jnp.maximum(distance, _LEAST_EXCESS))
 
     def _constant(self, value: float) -> float:
-        """Return a number within the range of single precision."""
+        """Return a constant as a float, InputError where it exceeds 1e38."""
         if abs(value) > _LARGEST:
             raise InputError(self.where, "a number above 1e38", "numbers up to 1e38", "check the number")
         return float(value)
 
     def _number(self, node: ast.expr) -> Scalar:
-        """Return the value of an operand of arithmetic."""
+        """Return the number of an operand of arithmetic, InputError for a truth value."""
         if is_boolean(node):
             raise InputError(
                 self.where,
@@ -147,13 +147,13 @@ class Reading:
         return value
 
     def _combined(self, operation: type[ast.operator], left: Scalar, right: Scalar) -> Scalar:
-        """Return the sum, difference, product or quotient of two numbers."""
+        """Return the sum, difference, product or quotient of two numbers, InputError for a constant divisor of 0."""
         if operation is ast.Div and type(right) is float and right == 0.0:
             raise InputError(self.where, "a division by zero", ALLOWED, "divide by another number")
         return _BINARY[operation](left, right)
 
     def sides(self, node: ast.Compare) -> list[Value]:
-        """Return the sides of a comparison, texts in the units or the enumeration of the other side's name."""
+        """Return the values of the sides of a comparison, texts read in the unit or choices of the first name."""
         sides = [node.left, *node.comparators]
         names = [name for name in map(dotted_name, sides) if name is not None]
         self._expect_quotes(node, names)
@@ -165,14 +165,14 @@ class Reading:
         ]
 
     def _literal(self, value: str | bool, names: list[str]) -> Scalar:
-        """Return a text or a truth value that is compared with ``names``, as a number."""
+        """Return a text or a truth value that is compared with ``names`` as a number, in SI units."""
         if isinstance(value, str):
             return self._text(value, names)
         path = self._full_name(names[0]) if names else ""
         return leaf_value(path, value, self.where) if path in all_leaves() else self._constant(value)
 
     def _expect_quotes(self, node: ast.Compare, names: list[str]) -> None:
-        """Raise InputError for an unquoted choice: ``recompute == full``."""
+        """Raise InputError where a side is an unquoted choice of another side's leaf: ``recompute == full``."""
         for leaf, other in itertools.permutations(names, 2):
             if not is_leaf(leaf) or is_leaf(other) or other in self.study.units:
                 continue
@@ -186,7 +186,7 @@ class Reading:
                 )
 
     def _text(self, text: str, names: list[str]) -> Scalar:
-        """Return a text that is compared with ``names``, as a number."""
+        """Return a text that is compared with ``names`` as a number of the first one, in SI units; else InputError."""
         if not names:
             raise InputError(self.where, repr(text), "a string compared with a leaf or metric", "compare it with one")
         name = self._full_name(names[0])
@@ -195,7 +195,7 @@ class Reading:
         return leaf_value(name, text, self.where)
 
     def _full_name(self, name: str) -> str:
-        """Return a metric's name, or the full path of a leaf."""
+        """Return a metric's name, or the full path of a leaf; InputError for others and for leaves not read."""
         if name in self.study.units:
             return name
         if not is_leaf(name) and (foreign_metric := metric_of_other_study(name, self.study)):
@@ -214,25 +214,25 @@ class Reading:
 
 
 def is_text(node: ast.expr) -> bool:
-    """True for a node that is a text."""
+    """True for a node that is a constant text."""
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _side_text(node: ast.expr) -> str:
-    """Return the text of a side of a comparison, with numbers in few digits."""
+    """Return the text of a side of a comparison, a bare number in up to 6 digits."""
     value = getattr(node, "value", None)
     return f"{value:g}" if isinstance(node, ast.Constant) and isinstance(value, int | float) else ast.unparse(node)
 
 
 def _truth(value: Value) -> Truth:
-    """Return the truth value of a number: True where it is not 0."""
+    """Return the truth value of a number or truth value: True where it is not 0."""
     if isinstance(value, float | int):
         return np.bool_(value != 0)
     return value if value.dtype == np.bool_ else value != 0
 
 
 def dotted_name(node: ast.expr) -> str | None:
-    """Return ``a.b.c`` of a chain of attributes, otherwise None."""
+    """Return ``a.b.c`` of a name or a chain of attributes, None for any other node."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -242,6 +242,6 @@ def dotted_name(node: ast.expr) -> str | None:
 
 
 def is_boolean(node: ast.expr) -> bool:
-    """True for a node whose value is a truth value."""
+    """True for a comparison, ``and``, ``or`` or ``not``, whose value is a truth value."""
     negation = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     return negation or isinstance(node, ast.BoolOp | ast.Compare)

@@ -51,7 +51,7 @@ DEFAULT_SEEDS = 4
 
 
 def _options_section(name: str, options: Mapping[str, int | float]) -> type[Section]:
-    """Return the section class of a method's options."""
+    """Return a section class with the options of a method as fields, and their defaults."""
     fields: dict[str, Any] = {
         key: (_COUNT if isinstance(value, int) else Positive, Field(value, title=f"leave it out for {value}"))
         for key, value in options.items()
@@ -75,7 +75,7 @@ class _SearchFields(Section):
     @field_validator("method", mode="before")
     @classmethod
     def _method_names(cls, value: Any) -> Any:
-        """Return the names of the methods as a tuple."""
+        """Return the names of methods as a tuple, from a name or a list; InputError for unknown or repeated ones."""
         names = value if isinstance(value, list) else [value]
         for name in names:
             if not isinstance(name, str) or name not in METHODS:
@@ -92,7 +92,7 @@ class _SearchFields(Section):
     @field_validator("seeds", mode="before")
     @classmethod
     def _seed_list(cls, value: Any) -> Any:
-        """Return the seeds of a count or of a list."""
+        """Return seeds as a tuple, from a count (0, 1, …) or a list of them; ValueError for anything else."""
         if type(value) is int and 1 <= value <= MOST_SEEDS:
             return tuple(range(value))
         is_list_of_seeds = isinstance(value, list) and all(type(seed) is int and 0 <= seed < 1 << 32 for seed in value)
@@ -131,19 +131,19 @@ class SearchSpec:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks on values whose units were assumed."""
-        interval_notes = (*(interval.note for interval in self.intervals), *(interval.note for interval in self.limits))
-        return tuple(dict.fromkeys((*self.sweep.notes, *filter(None, interval_notes))))
+        """Notes, as texts, on values whose units were assumed, each once."""
+        end_notes = (*(interval.note for interval in self.intervals), *(limit.note for limit in self.limits))
+        return tuple(dict.fromkeys((*self.sweep.notes, *filter(None, end_notes))))
 
     def hash(self) -> str:
-        """Return the SHA-256 of the space and the objectives, without methods, title and output."""
+        """Return the SHA-256, in hexadecimal, of the document without title, ``[output]`` and ``[search]``."""
         document = toml.parse(self.sweep.text, self.sweep.file)
         hashed_keys = {key: value for key, value in document.items() if key not in ("title", "output", "search")}
         return hashlib.sha256(json.dumps(hashed_keys, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def read(path: str | Path, study: Study | None = None) -> SearchSpec:
-    """Return the specification in a TOML file.
+    """Return the search specification in a TOML file or ``example:NAME``, in SI units.
 
     Args:
         path: of the file.
@@ -162,7 +162,7 @@ def read(path: str | Path, study: Study | None = None) -> SearchSpec:
 
 
 def from_text(text: str, file: str = "search.toml", study: Study | None = None) -> SearchSpec:
-    """Return the specification in a TOML text.
+    """Return the search specification in a TOML text, in SI units.
 
     Args:
         text: the TOML document.
@@ -216,7 +216,7 @@ def from_text(text: str, file: str = "search.toml", study: Study | None = None) 
 
 
 def _codesign(document: dict[str, Any], text: str, file: str, study: Study | None) -> SearchSpec:
-    """Return the search that a section ``[codesign]`` describes."""
+    """Return the search by descent that a section ``[codesign]`` of a parsed document describes."""
     if "search" in document:
         got, fix = f"[search] beside [{codesign.SECTION}]", f"write [search.{DESCENT}], or leave [search] out"
         raise InputError(f"{file}: search", got, "one of them", fix)
@@ -227,7 +227,10 @@ def _codesign(document: dict[str, Any], text: str, file: str, study: Study | Non
 
 
 def _descent_search(sweep: SweepSpec, descent: Descent, section: _SearchFields) -> SearchSpec:
-    """Return a search by descent, whose limits are the method's and not those of each design."""
+    """Return a search by descent, with limits taken out of the constraints of the sweep.
+
+    InputError for keys of ``[search]`` that belong to other methods.
+    """
     for key in ("seeds", "polish"):
         if key in section.model_fields_set:
             fix = f"write seed under [search.{DESCENT}]" if key == "seeds" else "leave it out"
@@ -247,7 +250,7 @@ def _descent_search(sweep: SweepSpec, descent: Descent, section: _SearchFields) 
 
 
 def _options(section: _SearchFields, file: str) -> dict[str, dict[str, Any]]:
-    """Return the options of the methods that are run."""
+    """Return method → its options, for the methods that are run; InputError for options of others."""
     options = {}
     for name in METHODS:
         table = getattr(section, name)

@@ -57,7 +57,7 @@ def check_keys(table: dict[str, Any], allowed: tuple[str, ...], where: str) -> N
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted keys and values of nested tables, with ranges whole (TOML nests ``memory.bandwidth``).
+    """Yield (dotted key, value) of nested TOML tables, with ranges whole, depth first.
 
     Args:
         table: from the TOML document.
@@ -71,9 +71,10 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def read_fixed(document: dict[str, Any], file: str, serving: bool) -> tuple[dict[str, Axis], dict[str, Axis]]:
-    """Return catalogue names and leaves that the sections ``workload system software mapping serving`` fix.
+    """Return (catalogue key → axis, leaf path → axis), each of one value, that sections of a document fix.
 
-    ``serving``: kind of the study.
+    The sections are ``workload system software mapping serving``; ``serving``: kind of the study. InputError for any
+    fault.
     """
     names: dict[str, Axis] = {}
     fixed: dict[str, Axis] = {}
@@ -96,7 +97,7 @@ def read_fixed(document: dict[str, Any], file: str, serving: bool) -> tuple[dict
 
 
 def _leaf_of(section: str, key: str, catalogue_keys: dict[str, str], where: str, serving: bool) -> str:
-    """Return the full path of a section's key, or raise InputError for a leaf of another section."""
+    """Return the full leaf path of a section's key, InputError for a leaf of another section."""
     prefixes = LEAVES_OF_SERVING if section == "serving" else (f"{section}.",)
     section_leaves = [path for path in all_leaves() if path.startswith(prefixes)]
     path = axis_values.find_leaf(key, where, catalogue_keys, f"keys of [{section}]", prefixes=prefixes, serving=serving)
@@ -106,7 +107,7 @@ def _leaf_of(section: str, key: str, catalogue_keys: dict[str, str], where: str,
 
 
 def read_axes(table: dict[str, Any], file: str, serving: bool) -> Iterator[Axis]:
-    """Yield the axes of ``[axes]``; ``serving`` is the kind of the study."""
+    """Yield the axes of the table ``[axes]``; ``serving`` is the kind of the study. InputError for any fault."""
     for key, value in flat(table):
         where = f"{file}: axes.{key}"
         if key in CATALOGUE_KEYS:
@@ -119,13 +120,13 @@ def read_axes(table: dict[str, Any], file: str, serving: bool) -> Iterator[Axis]
 
 
 def check_read(axes: tuple[Axis, ...], study: Study) -> None:
-    """Raise InputError for an axis that the study's model does not read."""
+    """Raise InputError for the first axis whose leaf the study's model does not read."""
     for axis in axes:
         axis_values.check_read(axis.key, axis.name, axis.where, study)
 
 
 def check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple[Axis, ...]) -> None:
-    """Raise InputError for a leaf that is both fixed and swept, or swept under two names."""
+    """Raise InputError for a leaf or catalogue name that is both fixed and swept, or swept under two names."""
     axes_by_key = {axis.key: axis for axis in (*names.values(), *fixed.values())}
     for axis in axes:
         if axis.key in axes_by_key:
@@ -136,7 +137,7 @@ def check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple[
 
 
 def read_zips(table: dict[str, Any], axes: tuple[Axis, ...], where: str, serving: bool) -> tuple[tuple[str, ...], ...]:
-    """Return the names of the axes of each group of ``[zip]``, whose listed values have equal lengths."""
+    """Return the groups of ``[zip]`` as tuples of axis names; InputError for lists of different lengths, and rules."""
     check_keys(table, ZIP_KEYS, where)
     by_name = {axis.name: axis for axis in axes}
     groups = table.get("groups", [])

@@ -97,18 +97,18 @@ class SweepSpec:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics in results, in the model's order."""
+        """Names of the metrics in results, in the model's order: all but those of optional groups not computed."""
         left_out = frozenset().union(*(self.study.group(name) for name in GROUPS if name not in self.groups))
         return tuple(name for name in self.study.units if name not in left_out)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on values without units."""
+        """Notes, as texts, on values without units, of fixed leaves, axes and constraints."""
         axis_notes = (axis.note for axis in (*self.fixed.values(), *self.axes) if axis.note)
         return (*axis_notes, *dict.fromkeys(note for constraint in self.constraints for note in constraint.notes))
 
     def hash(self) -> str:
-        """Return the SHA-256 of the sweep's inputs, without title and output."""
+        """Return the SHA-256, in hexadecimal, of the document without title and ``[output]`` but with metric groups."""
         document = toml.parse(self.text, self.file)
         hashed_keys = {key: value for key, value in document.items() if key not in ("title", "output")}
         hashed_keys |= dict.fromkeys(self.groups, True)
@@ -116,7 +116,7 @@ class SweepSpec:
 
 
 def read(path: str | Path, study: Study | None = None) -> SweepSpec:
-    """Return the specification of a TOML file.
+    """Return the sweep specification in a TOML file.
 
     Args:
         path: of the file, or ``example:NAME`` for an example of the package.
@@ -136,10 +136,10 @@ def read(path: str | Path, study: Study | None = None) -> SweepSpec:
 
 
 def text_of(path: str | Path) -> str:
-    """Return the text of a specification's file or of ``example:NAME``.
+    """Return the text of the file of a specification, or of ``example:NAME``.
 
     Raises:
-        InputError: if it cannot be read.
+        InputError: for anything but a path, and for a file that cannot be read.
     """
     if not isinstance(path, str | os.PathLike):
         fix = "write the specification to a file, or read its text by dse.sweep.from_text"
@@ -149,15 +149,19 @@ def text_of(path: str | Path) -> str:
 
 
 def _path_suggestion(path: Path) -> str:
-    """Return a suggestion for a file that does not exist."""
+    """Return a suggested fix, as text, for the path of a file that does not exist."""
     if path.stem in examples.names():
         return f"it comes with dse: {examples.PREFIX}{path.stem}"
-    near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
-    return f"did you mean {path.parent / near[0]}?" if near else "give the path of a specification; see dse examples"
+    near_names = nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
+    return (
+        f"did you mean {path.parent / near_names[0]}?"
+        if near_names
+        else "give the path of a specification; see dse examples"
+    )
 
 
 def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -> SweepSpec:
-    """Return the specification of a TOML text.
+    """Return the sweep specification in a TOML text.
 
     Args:
         text: the TOML document.
@@ -185,7 +189,7 @@ def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -
 
 
 def _title_of(document: dict[str, Any], file: str) -> str:
-    """Return the title of a specification, by default the name of its file."""
+    """Return the title of a specification, by default the name of its file; InputError for a too long one."""
     title = str(document.get("title", examples.stem_of(file)))
     if len(title) > LONGEST_TITLE:
         got = f"{len(title):,} letters"
@@ -194,7 +198,7 @@ def _title_of(document: dict[str, Any], file: str) -> str:
 
 
 def from_document(document: dict[str, Any], text: str, file: str, study: Study | None = None) -> SweepSpec:
-    """Return the specification of a parsed TOML text.
+    """Return the sweep specification of a parsed TOML document.
 
     Args:
         document: the parsed text.
@@ -253,11 +257,13 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
 
 
 def _expect_table(value: Any, where: str) -> None:
+    """Raise InputError for a value that is not a table."""
     if not isinstance(value, dict):
         raise InputError(where, repr(value), "a table", f"write [{where.rpartition(' ')[2]}] on a line of its own")
 
 
 def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expression, ...]:
+    """Return the constraints of the table ``[constraints]``; InputError where one is not a comparison."""
     _expect_no_key(table, where, study)
     texts = table.get("all", [])
     if not isinstance(texts, list):
@@ -286,7 +292,7 @@ def _expect_no_key(table: dict[str, Any], where: str, study: Study) -> None:
 
 
 def _is_expression(text: str, study: Study) -> bool:
-    """True for a text that is a valid expression."""
+    """True for a text that parses as an expression of the study."""
     try:
         parse(text, "constraints", study)
     except InputError:
@@ -295,6 +301,10 @@ def _is_expression(text: str, study: Study) -> bool:
 
 
 def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Objective, ...]:
+    """Return the objectives of the table ``[objective]``, the study's own by default.
+
+    InputError for comparisons and for expressions without a metric.
+    """
     check_keys(table, KEYS["objective"], where)
     objectives = []
     for key, sign in (("minimize", 1.0), ("maximize", -1.0)):

@@ -64,13 +64,13 @@ class ScalarFunction:
         self._runs_by_key: dict[Hashable, _Run] = {}
 
     def __call__(self, *arguments: Any) -> tuple[Any, Any]:
-        """Return the function's value as NumPy numbers, and its static outputs."""
+        """Return (pytree of NumPy numbers, static outputs); arrays of one length as leaves give arrays."""
         leaves, structure = jax.tree.flatten(arguments)
         numbers, static, _ = self._run(structure, leaves, range(len(leaves)), ())(leaves)
         return numbers, static
 
     def slopes(self, by: int, *arguments: Any) -> tuple[Any, Any, Any]:
-        """Return value, static outputs, and the gradient of the first number by argument ``by``, a pytree like it."""
+        """Return (numbers, static outputs, gradient of the first number by argument ``by``, a pytree like it)."""
         leaves, structure = jax.tree.flatten(arguments)
         numbers, static, slopes = self._run(structure, leaves, range(len(leaves)), _leaf_positions(by, arguments))(
             leaves
@@ -78,7 +78,7 @@ class ScalarFunction:
         return numbers, static, jax.tree.unflatten(jax.tree.structure(arguments[by]), slopes)
 
     def batch_values(self, count: int, *arguments: Any) -> Any:
-        """The numbers alone, as arrays [count]; leaves of the arguments are such arrays, or one number for all.
+        """Return the pytree of numbers as arrays [count]; leaves of the arguments are such arrays, or one number.
 
         Leaves may also be [count, 1] and [1, inner]: then the numbers are [count, inner], and what depends on one of
         both alone is computed that often alone.
@@ -86,14 +86,14 @@ class ScalarFunction:
         return self._in_batches(count, arguments, (), _BATCH)[0]
 
     def batch_slopes(self, by: int, count: int, *arguments: Any) -> tuple[Any, Any]:
-        """Return numbers and gradient of :meth:`slopes` as arrays [count]."""
+        """Return (numbers, gradient of the first one by argument ``by``), both pytrees of arrays [count]."""
         numbers, slopes = self._in_batches(count, arguments, _leaf_positions(by, arguments), _GRADIENT_BATCH)
         return numbers, jax.tree.unflatten(jax.tree.structure(arguments[by]), slopes)
 
     def _in_batches(
         self, count: int, arguments: tuple[Any, ...], by: Sequence[int], batch: int
     ) -> tuple[Any, list[Any]]:
-        """Return numbers and slopes, batch by batch, with what depends on single numbers alone computed once."""
+        """Return (numbers, slopes of the leaves ``by``) as arrays [count], at most ``batch`` designs at once."""
         leaves, structure = jax.tree.flatten(arguments)
         open_leaves = [i for i, leaf in enumerate(leaves) if np.ndim(leaf) or i in by]
         run = self._run(structure, leaves, open_leaves, by)
@@ -108,7 +108,7 @@ class ScalarFunction:
         return results
 
     def _run(self, structure: Any, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
-        """Return the function of the open leaves that gives value and slopes, from a cache where possible."""
+        """Return the cached function of the leaves ``open_leaves`` → (numbers, static outputs, slopes by ``by``)."""
         fixed_values = (
             () if len(open_leaves) == len(leaves) else tuple(map(float, (v for v in leaves if not np.ndim(v))))
         )
@@ -122,7 +122,7 @@ class ScalarFunction:
     def folded(
         self, leaves: Sequence[Any], structure: Any, open_leaves: Sequence[int], simply: bool = True
     ) -> Operations | None:
-        """Return the operations on ``open_leaves`` (:meth:`Operations.folded`), None with unknown primitives."""
+        """Return the operations on ``open_leaves`` with the other leaves fixed, None with unknown primitives."""
         operations = self._operations(structure)
         return (
             operations.folded(leaves, open_leaves, simply)
@@ -131,17 +131,18 @@ class ScalarFunction:
         )
 
     def _build_run(self, structure: Any, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
+        """Return the function of :meth:`_run`, by NumPy or, with unknown primitives, compiled by JAX."""
         operations = self.folded(leaves, structure, open_leaves, simply=not by)
         if operations is None:
             return self._jax_run(structure, leaves, open_leaves, by)
         return gradient(operations, [list(open_leaves).index(i) for i in by]) if by else operations.to_function()
 
     def operations(self, *arguments: Any) -> Operations | None:
-        """Return the operations for arguments of a structure, None for a model with unknown primitives."""
+        """Return the operations for arguments of this structure, None for unknown primitives (warns the first time)."""
         return self._operations(jax.tree.structure(arguments))
 
     def _operations(self, structure: Any) -> Operations | None:
-        """Return the operations for a structure, None with a warning for a model with unknown primitives."""
+        """Return the operations for a tree structure, None for unknown primitives (warns the first time)."""
         key = structure, self._precision
         if key not in self._operations_by_key:
             try:
@@ -153,9 +154,14 @@ class ScalarFunction:
 
     @property
     def _precision(self) -> str:
+        """Name of the data type of numbers: ``float32``, or ``float64`` where JAX has it enabled."""
         return "float32" if self._is_single else str(jax.dtypes.canonicalize_dtype(np.float64))
 
     def _cached_operations(self, structure: Any) -> Operations:
+        """Return the operations for a tree structure, from the cache on disk where the function has a key.
+
+        Raises UnknownPrimitiveError for primitives that NumPy does not compute here.
+        """
         precision = self._precision
         if self._cache_key is None:
             return lower_equations(*self._trace(structure), precision)
@@ -166,9 +172,9 @@ class ScalarFunction:
         )
 
     def _jax_run(self, structure: Any, leaves: Sequence[Any], open_leaves: Sequence[int], by: Sequence[int]) -> _Run:
-        """Return the function compiled by JAX, for models with unknown primitives."""
+        """Return the function of :meth:`_run` compiled by JAX, for models with unknown primitives."""
         equations, outputs, static = self._trace(structure)
-        number = np.dtype(self._precision).type
+        number_type = np.dtype(self._precision).type
 
         def values(differentiated: dict[int, Any], leaf_values: dict[int, Any]) -> tuple[Any, list[Any]]:
             numbers = equations(*(leaf_values | differentiated).values())
@@ -180,7 +186,7 @@ class ScalarFunction:
         def run(open_values: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
             values_by_leaf = dict(enumerate(leaves)) | dict(zip(open_leaves, open_values, strict=True))
             leaf_values = dict(
-                zip(values_by_leaf, np.broadcast_arrays(*map(number, values_by_leaf.values())), strict=True)
+                zip(values_by_leaf, np.broadcast_arrays(*map(number_type, values_by_leaf.values())), strict=True)
             )
             shape = leaf_values[0].shape if leaf_values else ()
             flat = {i: value.reshape(-1) for i, value in leaf_values.items()} if shape else leaf_values
@@ -191,7 +197,7 @@ class ScalarFunction:
         return run
 
     def _trace_function(self, structure: Any) -> tuple[Equations, Any, Any]:
-        """Record the function: equations, structure of the outputs, and static outputs."""
+        """Record the function for a tree structure: (equations, structure of the outputs, static outputs)."""
         from dse.doors import recording
 
         static: list[Any] = []
@@ -206,19 +212,19 @@ class ScalarFunction:
         return equations, output_structure, static[0]
 
 
-def _batch_slice(leaf: Any, part: slice, count: int) -> Any:
-    """Return the rows ``part`` of a leaf that has ``count`` rows, and any other leaf as it is."""
-    return leaf[part] if np.ndim(leaf) and len(leaf) == count else leaf
+def _batch_slice(leaf: Any, rows: slice, count: int) -> Any:
+    """Return the slice ``rows`` of a leaf with ``count`` rows, and any other leaf unchanged."""
+    return leaf[rows] if np.ndim(leaf) and len(leaf) == count else leaf
 
 
 def _leaf_positions(by: int, arguments: Sequence[Any]) -> range:
-    """Return the positions of the leaves of argument number ``by`` among all leaves."""
+    """Return the positions, among the leaves of all arguments, of those of the argument of index ``by``."""
     sizes = [len(jax.tree.leaves(argument)) for argument in arguments[: by + 1]]
     return range(sum(sizes[:-1]), sum(sizes))
 
 
 def _jax_fallback_note(primitive: str) -> str:
-    """Return the note that designs are compiled, with reason and cost."""
+    """Return the text of a warning that designs are compiled by JAX because of an unknown primitive."""
     return (
         f"note: the model uses {primitive!r} of JAX {jax.__version__}, which dse cannot evaluate by NumPy: it compiles "
         "instead, which takes some seconds to half a minute for each kind of design in every process; figures are the "
@@ -228,15 +234,16 @@ def _jax_fallback_note(primitive: str) -> str:
 
 @functools.cache
 def _software_versions() -> str:
+    """Return the digest of this package's code and the versions of JAX and NumPy, as text."""
     return f"{code_digest()} {jax.__version__} {np.__version__}"
 
 
 def evaluate(design: Design) -> Metrics:
     """Evaluate one training step of ``design``: time, memory, energy, money, carbon and feasibility.
 
-    A pure function of scalars, which works under ``jit``, ``vmap`` and ``grad``. It raises nothing and returns no NaN;
-    a design that cannot run has ``feasible = False`` and the bits of its reasons. Its operations are those of
-    :func:`dse.doors.evaluation.evaluate`, recorded once where all leaves are plain numbers.
+    A pure function of scalars, which works under ``jit``, ``vmap`` and ``grad``. It raises nothing, and returns no NaN
+    for leaves within their bounds; a design that cannot run has ``feasible = False`` and the bits of its reasons. Its
+    operations are those of :func:`dse.doors.evaluation.evaluate`, recorded once where all leaves are plain numbers.
 
     Args:
         design: one point of the design space; leaves are plain numbers or traced scalars in SI units.
@@ -290,6 +297,7 @@ def serve(design: Design) -> ServingMetrics:
 
 
 def _serving_model(design: Design) -> tuple[ServingMetrics, None]:
+    """Return (serving metrics, None), as a :class:`ScalarFunction` needs."""
     from dse.doors.serving import serve
 
     return serve(design), None
@@ -299,6 +307,7 @@ _serve = ScalarFunction(_serving_model, "serve")
 
 
 def _model(design: Design) -> tuple[Metrics, None]:
+    """Return (training metrics, None), as a :class:`ScalarFunction` needs."""
     from dse.doors.evaluation import evaluate
 
     return evaluate(design), None

@@ -35,14 +35,15 @@ _UNITS = 4.0
 
 
 def operation(name: str, parameters: tuple[Any, ...]) -> Callable[..., Pair]:
-    """Return the function that computes the interval of an operation from those of its operands.
+    """Return the function from operand intervals to the result's interval, for an operation by name.
 
     Args:
         name: operation.
-        parameters: what else the operation needs.
+        parameters: plain values that the operation needs besides operands, as of ``name_and_parameters``.
 
     Raises:
-        KeyError: for an operation without a rule.
+        KeyError: for an operation without a rule or NumPy function. The function returned raises NotImplementedError
+            for operands that its rule does not cover.
     """
     function = numpy_function(name, parameters)
     rule = _rule(name, parameters, function)
@@ -57,6 +58,7 @@ def operation(name: str, parameters: tuple[Any, ...]) -> Callable[..., Pair]:
 
 
 def _rule(name: str, parameters: tuple[Any, ...], function: Callable[..., Any]) -> Callable[..., Pair]:
+    """Return the interval rule of an operation, for operands of which at least one is more than one number."""
     if name == "convert_element_type":
         return lambda x: _convert(function, np.dtype(*parameters), x)
     if name in RISING:
@@ -71,23 +73,26 @@ def _rule(name: str, parameters: tuple[Any, ...], function: Callable[..., Any]) 
 
 
 def widened(low: Any, high: Any, *operands: Pair) -> Pair:
-    """Move ends outwards by some units in the last place, where an operand is more than one number."""
+    """Return an interval with ends moved outwards by four units in the last place, unless all operands are single."""
     is_single = functools.reduce(np.logical_and, (a == b for a, b in operands))
-    step = np.float32(_UNITS) * np.finfo(low.dtype).eps
-    return np.where(is_single, low, low - step * abs(low)), np.where(is_single, high, high + step * abs(high))
+    relative_step = np.float32(_UNITS) * np.finfo(low.dtype).eps
+    return np.where(is_single, low, low - relative_step * abs(low)), np.where(
+        is_single, high, high + relative_step * abs(high)
+    )
 
 
 def hull(values: list[Any]) -> Pair:
-    """Return the interval of several ends, NaN where one of them is NaN."""
+    """Return the interval from the least to the greatest of arrays [block], NaN where one of them is NaN."""
     return functools.reduce(np.minimum, values), functools.reduce(np.maximum, values)
 
 
 def contains(x: Pair, number: float = 0.0) -> Any:
-    """True where a number may be among the values [block]."""
+    """Return a mask [block], true where an interval may contain ``number`` or is unknown."""
     return ~((x[0] > number) | (x[1] < number))
 
 
 def _convert(function: Callable[..., Any], dtype: Any, x: Pair) -> Pair:
+    """Return the interval after a conversion to a data type; unknown ends give the whole range of integers."""
     if dtype.kind == "b":
         return _not(_equal(x, (x[0].dtype.type(0),) * 2))
     low, high = function(x[0]), function(x[1])
@@ -98,16 +103,19 @@ def _convert(function: Callable[..., Any], dtype: Any, x: Pair) -> Pair:
 
 
 def _subtract(x: Pair, y: Pair) -> Pair:
+    """Return the interval of a difference."""
     return x[0] - y[1], x[1] - y[0]
 
 
 def _multiply(x: Pair, y: Pair) -> Pair:
+    """Return the interval of a product, NaN where that of any two ends is NaN."""
     if (x[0] >= 0).all() and (y[0] >= 0).all():
         return x[0] * y[0], x[1] * y[1]
     return hull([x[0] * y[0], x[0] * y[1], x[1] * y[0], x[1] * y[1]])
 
 
 def _divide(x: Pair, y: Pair) -> Pair:
+    """Return the interval of a quotient, NaN where the divisor may be 0; NotImplementedError for integers."""
     if x[0].dtype.kind != "f":
         raise NotImplementedError("a quotient of whole numbers of several values")
     if (x[0] >= 0).all() and (y[0] > 0).all():
@@ -125,11 +133,13 @@ def magnitude(x: Pair) -> Pair:
 
 
 def _square(x: Pair) -> Pair:
+    """Return the interval of the square."""
     low, high = magnitude(x)
     return low * low, high * high
 
 
 def _integer_power(function: Callable[..., Any], exponent: int, x: Pair) -> Pair:
+    """Return the interval of an integer power, NaN where a negative exponent meets a base that may be 0."""
     base = magnitude(x) if exponent % 2 == 0 else x
     if exponent >= 0:
         low, high = (np.broadcast_to(function(end), end.shape) for end in base)
@@ -140,29 +150,37 @@ def _integer_power(function: Callable[..., Any], exponent: int, x: Pair) -> Pair
 
 
 def _power(x: Pair, y: Pair) -> Pair:
+    """Return the interval of a real power, widened by its rounding."""
     return widened(*hull([np.power(a, b) for a in x for b in y]), x, y)
 
 
 def _less_than(x: Pair, y: Pair) -> Pair:
+    """Return the interval of ``x < y`` as Booleans: (surely, possibly)."""
     return x[1] < y[0], ~(x[0] >= y[1])
 
 
 def _at_most(x: Pair, y: Pair) -> Pair:
+    """Return the interval of ``x <= y`` as Booleans: (surely, possibly)."""
     return x[1] <= y[0], ~(x[0] > y[1])
 
 
 def _equal(x: Pair, y: Pair) -> Pair:
+    """Return the interval of ``x == y`` as Booleans: (surely, possibly)."""
     return (x[0] == x[1]) & (y[0] == y[1]) & (x[0] == y[0]), ~((x[1] < y[0]) | (x[0] > y[1]))
 
 
 def _not(x: Pair) -> Pair:
+    """Return the interval of the negation of Booleans, or of the inverted bits of integers."""
     if x[0].dtype != bool:
         return ~x[1], ~x[0]
     return np.invert(x[1]), np.invert(x[0])
 
 
 def _and(x: Pair, y: Pair) -> Pair:
-    """Return the interval of a bitwise and: a mask of upper bits keeps the order of integers that are not negative."""
+    """Return the interval of a bitwise and: of Booleans, or of integers at least 0 with a mask that clears low bits.
+
+    Such a mask keeps the order of the integers; NotImplementedError for any other.
+    """
     if x[0].dtype == bool:
         return x[0] & y[0], x[1] & y[1]
     for value, mask in ((x, y), (y, x)):
@@ -172,10 +190,10 @@ def _and(x: Pair, y: Pair) -> Pair:
 
 
 def _clears_low_bits(mask: Any) -> Any:
-    """True where a mask clears only low bits."""
-    most = np.iinfo(mask.dtype).max
-    cleared = most & ~mask
-    return (cleared & (cleared + 1)) == 0
+    """Return a mask, true where the bits that an integer mask clears are the lowest ones alone."""
+    max_integer = np.iinfo(mask.dtype).max
+    cleared_bits = max_integer & ~mask
+    return (cleared_bits & (cleared_bits + 1)) == 0
 
 
 def _or(x: Pair, y: Pair) -> Pair:
@@ -188,14 +206,17 @@ def _or(x: Pair, y: Pair) -> Pair:
 
 
 def _bits(function: Callable[..., Any], x: Pair) -> Pair:
-    """Return the interval of bits, which have the order of the numbers where these are not negative."""
+    """Return the interval of a float's bits as integers, in the order of the numbers from 0 on.
+
+    NotImplementedError where a number is negative.
+    """
     if not (x[0] >= 0).all():
         raise NotImplementedError("bits of negative numbers of several values")
     return function(x[0]), function(x[1])
 
 
 def select(condition: Pair, *cases: Pair) -> Pair:
-    """Return the interval of the selected case, or of all cases where the condition is open."""
+    """Return the interval of the case that a Boolean or an index selects, the hull of all cases where it is open."""
     if condition[0] is condition[1]:
         choose = numpy_function("select_n", ())
         low, high = (
@@ -211,8 +232,8 @@ def select(condition: Pair, *cases: Pair) -> Pair:
     is_open = may_be & ~is_surely
     if not is_open.any():
         return low, high
-    least, most = hull([if_false[0], if_true[0]])[0], hull([if_false[1], if_true[1]])[1]
-    return np.where(is_open, least, low), np.where(is_open, most, high)
+    open_low, open_high = hull([if_false[0], if_true[0]])[0], hull([if_false[1], if_true[1]])[1]
+    return np.where(is_open, open_low, low), np.where(is_open, open_high, high)
 
 
 #: Operation → its rule.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class UnknownPrimitiveError(NotImplementedError):
-    """A primitive of JAX that is none of the operations here; its name is the argument."""
+    """Raised for a primitive of JAX that is none of the operations here; its name is the argument."""
 
 
 #: Name of an operation and what else it needs, positions of its inputs and of its output. Plain: there are many.
@@ -35,7 +35,7 @@ class Operations(NamedTuple):
     n_literals: int  #: constants, the first ones, that do not depend on leaves which are folded
 
     def to_function(self) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:
-        """Return a function of the leaves of the inputs that gives (numbers, static outputs, no slopes)."""
+        """Return a function of the leaf values of the inputs → (pytree of numbers, static outputs, empty list)."""
         steps = [
             (numpy_function(name, parameters), inputs, output, dead_values)
             for (name, parameters, inputs, output), dead_values in zip(
@@ -55,10 +55,11 @@ class Operations(NamedTuple):
         return run
 
     def folded(self, leaves: Sequence[Any], open_inputs: Sequence[int], simply: bool = True) -> Operations:
-        """The function of the inputs ``open_inputs`` alone: what depends on others is computed here, of ``leaves``.
+        """Return the operations as a function of the inputs ``open_inputs`` alone, all others fixed at ``leaves``.
 
-        ``simply``: of choices by what is known only the case that holds is left, and no sum with 0 or product with 0
-        or 1, half of the rest of a model. Values stay as they are to the last bit, of slopes the order of sums changes.
+        What depends on fixed inputs alone is computed here. ``simply``: of choices by what is known only the case that
+        holds is left, and no sum with 0 or product with 0 or 1, half of the rest of a model. Values stay as they are to
+        the last bit, of slopes the order of sums changes.
         """
         values, n_initial = self.initial_values(leaves), len(leaves) + len(self.constants)
         constant_values, operations, aliases = (
@@ -100,11 +101,14 @@ class Operations(NamedTuple):
         return values + [None] * (self.n_values - len(values))
 
     def numbers(self, values: Sequence[Any]) -> Any:
-        """Return the pytree of outputs from the list of all values."""
+        """Return the pytree of outputs from the complete list of values."""
         return jax.tree.unflatten(self.structure, [values[i] for i in self.outputs])
 
     def _dead_values(self) -> list[list[int]]:
-        """Return the values without further use after each operation; arrays of them would fill the memory."""
+        """Return, for each operation, the indices of the values without further use after it.
+
+        Arrays of them would fill the memory.
+        """
         live, dead_by_operation = set(self.outputs), []
         for *_, inputs, output in reversed(self.operations):
             dead = {*inputs, output} - live
@@ -133,14 +137,14 @@ def equal_input(name: str, values: Sequence[Any]) -> int | None:
 
 
 def _equals(value: Any, number: float | None) -> bool:
-    """True where a value equals a number; -1 stands for all bits of Booleans and integers."""
+    """True for a known value that equals a number; -1 stands for all bits of Booleans and integers."""
     if value is None or number is None:
         return False
     return bool(value == (~value.dtype.type(0) if number == -1 else number))
 
 
 def _commutative(neutral: float, deciding: float | None = None) -> tuple[tuple[int, float | None, float | None], ...]:
-    """Return the neutral and deciding values of an operation whose inputs may change places."""
+    """Return (input position, neutral value, deciding value) of both inputs, which may change places."""
     return (0, neutral, deciding), (1, neutral, deciding)
 
 
@@ -153,7 +157,7 @@ _NEUTRAL: dict[str, tuple[tuple[int, float | None, float | None], ...]] = {
 
 
 def live_operations(operations: Sequence[Operation], outputs: Sequence[int]) -> list[Operation]:
-    """Return the operations that the outputs depend on, in order.
+    """Return the operations that the output values depend on, in order.
 
     Args:
         operations: all operations, in order.
@@ -171,7 +175,7 @@ def live_operations(operations: Sequence[Operation], outputs: Sequence[int]) -> 
 
 
 def lower_equations(equations: Equations, structure: Any, static: Any, precision: str) -> Operations:
-    """Convert equations to operations of this module.
+    """Convert the equations of a recorded function to operations on NumPy's numbers.
 
     Args:
         equations: recorded function of scalars.
@@ -214,7 +218,7 @@ def lower_equations(equations: Equations, structure: Any, static: Any, precision
 
 
 def name_and_parameters(equation: Equation) -> tuple[str, tuple[Any, ...]]:
-    """Return the name and parameters of an operation as plain values."""
+    """Return an equation's operation by name, and its parameters as plain values; UnknownPrimitiveError for others."""
     name, parameters = equation.primitive.name, equation.parameters
     if name in ("convert_element_type", "bitcast_convert_type"):
         return name, (np.dtype(parameters["new_dtype"]).name,)
@@ -231,7 +235,7 @@ def name_and_parameters(equation: Equation) -> tuple[str, tuple[Any, ...]]:
 
 
 def numpy_function(name: str, parameters: tuple[Any, ...]) -> Callable[..., Any]:
-    """Return the NumPy function of an operation.
+    """Return the NumPy function from input values to the output value of an operation; KeyError for unknown ones.
 
     Args:
         name: operation.
@@ -241,21 +245,24 @@ def numpy_function(name: str, parameters: tuple[Any, ...]) -> Callable[..., Any]
 
 
 def _select(condition: Any, *cases: Any) -> Any:
+    """Return the case of a Boolean (false first) or integer condition, element by element."""
     if not condition.ndim:
         return cases[int(condition)]
     return np.where(condition, cases[1], cases[0]) if condition.dtype == bool else np.choose(condition, cases)
 
 
 def _divide(a: Any, b: Any) -> Any:
+    """Return the quotient, truncated towards 0 for integers."""
     return np.divide(a, b) if a.dtype.kind == "f" else np.trunc(np.divide(a, b)).astype(a.dtype)
 
 
 def _clamp(low: Any, value: Any, high: Any) -> Any:
+    """Return the value limited to the range from ``low`` to ``high``; ``high`` wins where they cross."""
     return np.minimum(np.maximum(value, low), high)
 
 
 def _convert(dtype: str, value: Any) -> Any:
-    """Convert as XLA does: to integers by truncation, out of range to the nearest, NaN to 0."""
+    """Convert to a data type as XLA does: to integers by truncation, out of range to the nearest, NaN to 0."""
     if value.dtype.kind == "f" and np.dtype(dtype).kind in "iu":
         lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
         integer = np.trunc(value.astype(np.float64))
@@ -270,11 +277,12 @@ def _one_minus_square(value: Any) -> Any:
 
 
 def _bitcast(dtype: str, value: Any) -> Any:
+    """Return the bits of a value as another data type of the same size."""
     return value.view(dtype)
 
 
 def integer_power(exponent: int, base: Any) -> Any:
-    """Return ``base**exponent`` by squaring, as XLA does.
+    """Return ``base**exponent`` by squaring, as XLA does, in the data type of the base; 1 for exponent 0.
 
     Args:
         exponent: an integer, which may be negative.
@@ -291,7 +299,7 @@ def integer_power(exponent: int, base: Any) -> Any:
 
 
 def _round(method: int, value: Any) -> Any:
-    """Round halves to even for method 1, else away from zero."""
+    """Round to integers, halves to even for method 1, else away from zero."""
     return np.rint(value) if method else np.copysign(np.floor(np.abs(value) + value.dtype.type(0.5)), value)
 
 

@@ -24,11 +24,11 @@ _HALF = np.float32(0.5)
 
 
 def gradient(operations: Operations, by: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:
-    """Return a function of the leaves of the inputs that gives value, static outputs, and slopes of the first number.
+    """Return a function of leaf values → (pytree of numbers, static outputs, slopes of the first number by input).
 
     Args:
         operations: the operations; the first of their outputs is what is differentiated.
-        by: positions of the inputs to differentiate by.
+        by: positions of the inputs to differentiate by; the slopes have their order, 0 where there is none.
     """
     forward = [
         (numpy_function(name, parameters), inputs, output) for name, parameters, inputs, output in operations.operations
@@ -48,8 +48,8 @@ def gradient(operations: Operations, by: Sequence[int]) -> Callable[[Sequence[An
                     continue
                 operands = [values[i] for i in inputs]
                 for i, rule in rules:
-                    part = rule(slope, values[output], *operands)
-                    slopes[i] = slopes[i] + part if i in slopes else part
+                    slope_term = rule(slope, values[output], *operands)
+                    slopes[i] = slopes[i] + slope_term if i in slopes else slope_term
         none = np.zeros_like(values[target])
         return operations.numbers(values), operations.static, [slopes.get(i, none) for i in by]
 
@@ -62,7 +62,7 @@ def backward_steps(
     target: int,
     rules_of_operation: Callable[[str, tuple[Any, ...], int], Sequence[Rule | None]],
 ) -> list[BackwardStep]:
-    """Return the operations between inputs ``by`` and the differentiated value, last first.
+    """Return the backward steps between inputs ``by`` and the differentiated value, last operation first.
 
     Args:
         operations: list to differentiate.
@@ -85,7 +85,7 @@ def backward_steps(
 
 
 def _rules(name: str, parameters: tuple[Any, ...], n_inputs: int) -> Sequence[Rule | None]:
-    """Return the rule of each input of an operation, None where there is no slope."""
+    """Return the slope rule of each input of an operation, None for an input without a slope."""
     if name == "select_n":
         return [None, *(_case_rule(i) for i in range(n_inputs - 1))]
     if name == "integer_pow":
@@ -96,29 +96,34 @@ def _rules(name: str, parameters: tuple[Any, ...], n_inputs: int) -> Sequence[Ru
 
 
 def _case_rule(i: int) -> Rule:
-    """Return the rule of case ``i`` of a selection."""
+    """Return the slope rule of the case of index ``i`` of a selection."""
     return lambda g, _, which, *cases: np.where(which == i, g, np.float32(0.0))
 
 
 def _power_rule(exponent: int) -> Rule:
+    """Return the slope rule of the base of an integer power."""
     factor = np.float32(exponent)
     return lambda g, _, x: g * (factor * integer_power(exponent - 1, x)) if exponent else np.zeros_like(x)
 
 
 def _maximum_slope(g: Any, _: Any, x: Any, y: Any) -> Any:
+    """Return the slope by ``x`` of ``max(x, y)``, half of it where both are equal."""
     return g * ((x > y) + (x == y) * _HALF)
 
 
 def _minimum_slope(g: Any, _: Any, x: Any, y: Any) -> Any:
+    """Return the slope by ``x`` of ``min(x, y)``, half of it where both are equal."""
     return g * ((x < y) + (x == y) * _HALF)
 
 
 def _power_base_slope(g: Any, _: Any, x: Any, y: Any) -> Any:
+    """Return the slope by ``x`` of ``x**y``."""
     unit, zero = np.float32(1.0), np.float32(0.0)
     return g * np.where(y == zero, zero, y * np.power(x, np.where(y == zero, unit, y - unit)))
 
 
 def _power_exponent_slope(g: Any, out: Any, x: Any, y: Any) -> Any:
+    """Return the slope by ``y`` of ``x**y``, 0 for a base of 0."""
     return g * np.log(np.where(x == np.float32(0.0), np.float32(1.0), x)) * out
 
 
@@ -128,6 +133,7 @@ def _ln2(x: Any) -> Any:
 
 
 def _clamp_slope(g: Any, _: Any, low: Any, x: Any, high: Any) -> Any:
+    """Return the slope by ``x`` of a clamp: ``g`` strictly within the range, 0 elsewhere."""
     return np.where((x > low) & (x < high), g, np.float32(0.0))
 
 

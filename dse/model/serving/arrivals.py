@@ -34,7 +34,7 @@ class Arrivals(NamedTuple):
 
     @property
     def utilisation(self) -> Scalar:
-        """Rate over capacity. Above 1 the queue grows without end."""
+        """Request rate over capacity; above 1 the queue grows without end."""
         return self.rate / self.capacity
 
 
@@ -46,7 +46,9 @@ class OpenLoop(NamedTuple):
 
 
 def arrivals_in_flight(rank: Rank, ranks: Scalar, limit: Scalar) -> Arrivals:
-    """Return the requests in flight at one of ``ranks`` ranks, each of which gets the next request by chance.
+    """Return the open load of one of ``ranks`` data-parallel ranks, to which requests go at random.
+
+    That is its rate, its capacity and the mean requests in flight. Requires a request rate (AssertionError).
 
     A step with ``n`` decoding sequences takes ``S = T_0 + a n + lambda S p``: ``p`` seconds for each prompt that
     arrived. With ``n = lambda t S`` for ``t`` steps of an answer (Little's law), ``n = lambda t T_0 / (1 - lambda (p +
@@ -105,7 +107,9 @@ def arrivals_in_flight(rank: Rank, ranks: Scalar, limit: Scalar) -> Arrivals:
 def open_loop_state(
     requests: Requests, serving: Serving, state: SteadyState, arrivals: Arrivals, limit: Scalar
 ) -> OpenLoop:
-    """Return the state at a request rate: that of a constant number in flight, with a wait for one of ``limit`` slots.
+    """Return the state of a rank at a request rate, from that of a constant number in flight, and its busy share.
+
+    Requests wait for one of ``limit`` slots.
 
     The wait is that of a queue with as many servers (:func:`waiting_share`), times the mean of the squared variations
     of arrivals and answers. The engine is empty for a share ``exp(-L)`` of the time, with ``L`` requests in flight.
@@ -141,7 +145,7 @@ def open_loop_state(
 def _with_random_arrivals(
     requests: Requests, serving: Serving, state: SteadyState, decode_steps: Scalar
 ) -> SteadyState:
-    """Return the state with the waits of prompts that come by chance, beyond those of a constant number in flight.
+    """Return the state with the waits, s, of prompts that arrive at random, beyond those of constant numbers in flight.
 
     Long prompts queue: full steps compute one in ``x`` seconds, a share ``rho`` of the time, so one waits for
     ``rho x / (1 - rho)`` times the mean of the squared variations of arrivals and lengths (Kingman 1962); where a step
@@ -160,9 +164,9 @@ def _with_random_arrivals(
         decode_steps: steps of an answer after its first token.
     """
     tokens_per_step, is_separate = output_tokens_per_step(serving), serving.mixed <= 0.0
-    step = tokens_per_step * state.decode.total
+    decode_step_time = tokens_per_step * state.decode.total
     state = _with_regular_arrivals(state, tokens_per_step, is_separate)
-    x = jnp.where(is_separate, state.prompt_time, state.extra_prompt_time + step / state.prompts_per_step)
+    x = jnp.where(is_separate, state.prompt_time, state.extra_prompt_time + decode_step_time / state.prompts_per_step)
     rho = jnp.minimum(state.rate * x, 0.95)
     mean_variation = 0.5 * (state.variation + requests.length_spread**2)
     queue_wait = (
@@ -175,12 +179,14 @@ def _with_random_arrivals(
     queue_wait = jnp.where(
         is_separate, queue_wait, jnp.maximum(queue_wait, state.waiting - 0.5 * state.arrival_step_time)
     )
-    arrival_step_time = jnp.where(is_separate, step, state.arrival_step_time)
+    arrival_step_time = jnp.where(is_separate, decode_step_time, state.arrival_step_time)
     burst_wait = 0.5 * (state.variation - 1.0) * state.extra_prompt_time
     burst_wait = jnp.maximum(
         burst_wait, jnp.where(is_separate, -0.5 * state.rate * arrival_step_time * state.extra_prompt_time, 0.0)
     )
-    prompt_step_share = jnp.minimum(state.rate * state.steps_per_prompt * (step + tokens_per_step * state.prefill), 1.0)
+    prompt_step_share = jnp.minimum(
+        state.rate * state.steps_per_prompt * (decode_step_time + tokens_per_step * state.prefill), 1.0
+    )
     remaining_prompts = 1.0 - poisson_share(state.variation) * (1.0 - 0.5 * prompt_step_share)
     prompt_utilisation = jnp.minimum(state.rate * state.extra_prompt_time, 0.9)
     later_prompts = jnp.maximum(state.rate * (state.prompt + queue_wait) - remaining_prompts, 0.0) / (
@@ -204,7 +210,7 @@ def _with_random_arrivals(
 
 
 def _with_regular_arrivals(state: SteadyState, tokens_per_step: Scalar, is_separate: Scalar) -> SteadyState:
-    """Return the state with the step that arrivals of a variation ``v`` below 1 meet, and prompts that share theirs.
+    """Return the state with the step time that arrivals of a variation ``v`` below 1 meet, and their prompt time.
 
     Regular arrivals (``v = 0``), ``T`` seconds apart, meet the step of the prompt before, of ``M`` seconds, where it
     lasts: a share ``(D + M - T) / D`` of them, as it begins up to a decode step ``D`` after its arrival; otherwise a
@@ -233,5 +239,5 @@ def _with_regular_arrivals(state: SteadyState, tokens_per_step: Scalar, is_separ
 
 
 def poisson_share(variation: Scalar) -> Scalar:
-    """Return the weight of Poisson arrivals, against regular ones, for a variation ``v`` below 1: ``1 - (1 - v)^2``."""
+    """Return the weight of Poisson arrivals against regular ones: ``1 - (1 - v)^2`` of a variation ``v``, at most 1."""
     return 1.0 - jnp.maximum(1.0 - variation, 0.0) ** 2

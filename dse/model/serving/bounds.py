@@ -23,7 +23,7 @@ class PhaseBounds(NamedTuple):
 
 
 def phase_bounds(ranks: Scalar, serving: Serving, engine: Engine, phases: Phases) -> PhaseBounds:
-    """Return the bounds of a decode step and of a step with prompts, which add up to the time of the step, s.
+    """Return the times of a decode step and of a step with prompts by what bounds them, s; each adds up to its step.
 
     Args:
         ranks: data-parallel ranks whose tokens meet in the experts.
@@ -35,7 +35,7 @@ def phase_bounds(ranks: Scalar, serving: Serving, engine: Engine, phases: Phases
 
 
 def token_bounds(serving: Serving, state: SteadyState, steps: PhaseBounds) -> BoundBy:
-    """Return the time per output token by bound, s.
+    """Return the mean time per output token by what bounds it, s.
 
     Decode steps and the delay by prompts are divided like the steps they consist of.
 
@@ -52,7 +52,7 @@ def token_bounds(serving: Serving, state: SteadyState, steps: PhaseBounds) -> Bo
 
 
 def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: EnginePhase) -> BoundBy:
-    """Return the step time by bound, s.
+    """Return the time of one kind of engine step by what bounds it, s.
 
     Matrices and attention go by the roofline side of each kernel, communication is network, and host time is rest.
     """

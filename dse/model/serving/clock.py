@@ -28,7 +28,9 @@ class StageAtClock(NamedTuple):
 
 
 def stage_at_power_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> StageAtClock:
-    """Return the stage at the clock of its power limit for steps of ``batch``, unchanged without a limit.
+    """Return the stage at the clock of its power limit for steps of ``batch``, with its best nano-batches.
+
+    Without a limit that sets the clock its rates stay as they are.
 
     Args:
         stage: at its nominal clock where its accelerator has a limit.

@@ -47,7 +47,7 @@ class EnergyAndPower(NamedTuple):
 
 
 def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
-    """Return the energy per output token and power per device of one data-parallel rank at ``rate`` requests/s.
+    """Return the energy per output token, J, and power per device, W, of one rank at ``rate`` requests/s.
 
     Args:
         rank: with its requests and engine.
@@ -62,23 +62,24 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
     # Each kind of step has its own number of nano-batches.
     cut_stages = (with_mapping(stage, phase.clock.stage.design.mapping) for phase in phase_pair)
     decode, mixed = (
-        joules_of(s, experts_dp, serving, engine, p.batch) for s, p in zip(cut_stages, phase_pair, strict=True)
+        joules_of(cut_stage, experts_dp, serving, engine, phase.batch)
+        for cut_stage, phase in zip(cut_stages, phase_pair, strict=True)
     )
     (decode_power, decode_share), (mixed_power, mixed_share) = (
-        _phase_power(step, phase, stage, engine) for step, phase in zip((decode, mixed), phase_pair, strict=True)
+        _phase_power(joules, phase, stage, engine) for joules, phase in zip((decode, mixed), phase_pair, strict=True)
     )
     is_mixing = phases.mixed.batch.sequences > 0.0
     prompt_joules = mixed.excess_over(PassJoules(*(jnp.where(is_mixing, part, 0.0) for part in decode)))
     devices = tp * pp
-    cores = decode_share * volts[0] * volts[0], mixed_share * volts[1] * volts[1]
+    core_factors = decode_share * volts[0] * volts[0], mixed_share * volts[1] * volts[1]
     tokens = jnp.maximum(rate * requests.output_tokens, 1e-12)  # per second
     counts = _step_counts(phases, is_mixing, phases.busy / tokens)
     pass_counts = [devices * phases.decode.passes * steps for steps in (counts.decode_only, counts.mixed)]
-    decode_joules = _times(
-        decode, pass_counts[0] + pass_counts[1], pass_counts[0] * cores[0] + pass_counts[1] * cores[1]
+    decode_joules = _pass_joules(
+        decode, pass_counts[0] + pass_counts[1], pass_counts[0] * core_factors[0] + pass_counts[1] * core_factors[1]
     )
     prompt_passes = devices * phases.mixed.passes * counts.with_prompts
-    prefill_joules = _times(prompt_joules, prompt_passes, prompt_passes * cores[1])
+    prefill_joules = _pass_joules(prompt_joules, prompt_passes, prompt_passes * core_factors[1])
 
     device_seconds = devices / tokens  # device seconds per token
     prefill_share = counts.with_prompts * phases.mixed.time.total * tokens
@@ -120,7 +121,7 @@ class _StepCounts(NamedTuple):
 
 
 def _step_counts(phases: Phases, is_mixing: Any, seconds: Scalar) -> _StepCounts:
-    """Return the steps per output token, scaled down to the engine seconds of a token.
+    """Return the counts of steps per output token, limited to the engine seconds of a token.
 
     The request rate is accurate to a few per cent, so a busy engine may count more steps than fit into its time, and
     static batches take their first tokens from prefill steps.
@@ -134,17 +135,17 @@ def _step_counts(phases: Phases, is_mixing: Any, seconds: Scalar) -> _StepCounts
     return _StepCounts(prompt_steps, mixed_steps, jnp.minimum(phases.decode_steps - mixed_steps, remaining_steps))
 
 
-def _times(step: PassJoules, passes: Scalar, cores: Scalar) -> PassJoules:
-    """Return the energy of ``passes`` passes, with the cores' part scaled by ``cores`` to the nominal voltage."""
-    return PassJoules(cores * step.cores, passes * step.memory, passes * step.network)
+def _pass_joules(joules: PassJoules, passes: Scalar, nominal_passes: Scalar) -> PassJoules:
+    """Return the joules of ``passes`` passes; those of the cores count ``nominal_passes``, at the nominal voltage."""
+    return PassJoules(nominal_passes * joules.cores, passes * joules.memory, passes * joules.network)
 
 
-def _phase_power(step: PassJoules, phase: EnginePhase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:
-    """Return the power in W of a device that repeats a step, and the share of its cores' energy under the limit.
+def _phase_power(joules: PassJoules, phase: EnginePhase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:
+    """Return (power of a device that repeats a step, W; share of its cores' energy that the power limit leaves).
 
     As :func:`dse.model.accounts.energy.layer_power`, for one pass of a stage.
     """
     power = stage.design.system.accelerator.power
     seconds = jnp.maximum(phase.time.total / stage.design.mapping.pp, 1e-12)  # one pass
     working = working_share(phase.time, engine) * seconds
-    return layer_power(repeated_demand(step, seconds, power), working, phase.clock.ratio, power)
+    return layer_power(repeated_demand(joules, seconds, power), working, phase.clock.ratio, power)

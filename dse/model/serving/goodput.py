@@ -16,7 +16,7 @@ _LENGTH_NODES = ((-math.sqrt(3.0), 1.0 / 6.0), (0.0, 2.0 / 3.0), (math.sqrt(3.0)
 
 
 def share_in_time(requests: Requests, serving: Serving, state: SteadyState, request_time: Scalar) -> Scalar:
-    """Return the probability that a request meets its limits of TTFT and TPOT, 1 without limits.
+    """Return the probability that a request meets both its limits of TTFT and TPOT, 1 without limits.
 
     Queueing time is exponential (Kingman 1962); prefill time is proportional to the prompt length, which is normal. The
     standard deviation of TPOT is that of the share of steps with prompts, ``sqrt(f (1 - f) / steps)``, times the extra
@@ -32,7 +32,7 @@ def share_in_time(requests: Requests, serving: Serving, state: SteadyState, requ
 
 
 def _first_token_in_time(requests: Requests, state: SteadyState, request_time: Scalar) -> Scalar:
-    """Return the probability of meeting the TTFT limit, a mean over prompt lengths."""
+    """Return the probability of meeting the TTFT limit, a mean over prompt lengths, 1 without a limit."""
     limit, wait = requests.first_token_limit, jnp.maximum(state.waiting, 1e-9)
 
     def share_within(length: Scalar) -> Scalar:
@@ -44,12 +44,12 @@ def _first_token_in_time(requests: Requests, state: SteadyState, request_time: S
 
 
 def has_unbounded_ttft(requests: Requests) -> Any:
-    """Return true where TTFT is unbounded, as of offline queues, which have no mean TTFT."""
+    """Return a mask, true for offline queues, whose TTFT has no mean and no bound."""
     return requests.load == float(Load.offline)
 
 
 def _tokens_in_time(requests: Requests, serving: Serving, state: SteadyState) -> Scalar:
-    """Return the probability of meeting the TPOT limit.
+    """Return the probability of meeting the TPOT limit, 1 without a limit.
 
     A normal distribution in its logistic approximation (Camilli 1994).
     """

@@ -25,32 +25,32 @@ _FULL_ROWS = 128.0 * 64.0
 
 
 def hybrid_operators(operators: list[Operator], design: Design, layout: Layout, batch: Batch) -> list[Operator]:
-    """Return the operators of the mean block of a hybrid: attention and state-space layers, each with its share."""
+    """Return the operators of a hybrid's mean block, with shares of attention and state layers; others unchanged."""
     attends, keeps, feeds, gated = shares_of(design.workload)
     if nothing(keeps):
         return operators
     names = [operator.name for operator in operators]
     first, second = names.index("attention_residual"), names.index("ffn_residual")
     gate = linear("attention_gate", layout.tokens, layout.query_width, design.workload.hidden, layout.element, 0.0)
-    norm_and_residual = [_times(operators[i], attends + keeps) for i in (0, first)]
+    norm_and_residual = [_operator_share(operators[i], attends + keeps) for i in (0, first)]
     return [
         norm_and_residual[0],
-        *(_times(o, attends) for o in operators[1:first]),
-        _times(gate, attends * gated),
-        *(_times(o, keeps) for o in state_operators(design, layout, batch)),
+        *(_operator_share(o, attends) for o in operators[1:first]),
+        _operator_share(gate, attends * gated),
+        *(_operator_share(o, keeps) for o in state_operators(design, layout, batch)),
         norm_and_residual[1],
-        *(_times(o, feeds) for o in operators[first + 1 : second + 1]),
+        *(_operator_share(o, feeds) for o in operators[first + 1 : second + 1]),
         *operators[second + 1 :],
     ]
 
 
-def _times(operator: Operator, share: Scalar) -> Operator:
-    """Return the operator in a share of the blocks."""
+def _operator_share(operator: Operator, share: Scalar) -> Operator:
+    """Return the operator in a share of the blocks: its ``present`` times ``share``."""
     return operator._replace(present=operator.present * share)
 
 
 def state_operators(design: Design, layout: Layout, batch: Batch) -> list[Operator]:
-    """Return the operators of one state-space layer of a device, in place of attention.
+    """Return the operators of one state-space layer on a device, in place of attention.
 
     Decode reads and writes the state once per token. A prompt is computed in chunks of ``C`` tokens: ``C (N + P) H``
     FLOPs per token within the chunk, ``4 N P H`` with the state, which is written after each chunk.

@@ -10,7 +10,7 @@ from dse.types import Engine, Load, Requests, Scalar, Serving
 
 
 def output_tokens_per_step(serving: Serving) -> Scalar:
-    """Return the output tokens per sequence and step: ``(1 - a^(k + 1)) / (1 - a)`` with k drafts.
+    """Return the mean output tokens per sequence and step: ``(1 - a^(k + 1)) / (1 - a)`` with k drafts, 1 with none.
 
     Leviathan et al. 2023.
     """
@@ -19,13 +19,13 @@ def output_tokens_per_step(serving: Serving) -> Scalar:
 
 
 def ends_together(requests: Requests) -> Scalar:
-    """Return true where requests that start together end together, as in a queue with answers of one length."""
+    """Return a mask, true for offline queues with answers of one length: requests that start together end together."""
     equal_answers = (requests.load == float(Load.offline)) & (requests.longest_answer <= requests.output_tokens)
     return equal_answers if requests.answer_spread is None else equal_answers & (requests.answer_spread <= 0.0)
 
 
 def idle_rows(serving: Serving, engine: Engine, sequences: Scalar) -> Scalar:
-    """Return the rows that a decode step computes beyond its ``sequences``, up to the next captured graph.
+    """Return the rows (tokens) that a decode step computes beyond its ``sequences``, up to the next captured graph.
 
     Graphs are of powers of two, of multiples of a step ``g`` up to ``4 g``, and of the most sequences of the engine
     (``_filter_cuda_graph_batch_sizes`` of ``model_engine.py`` of TensorRT-LLM 1.0, with padding).
@@ -35,17 +35,17 @@ def idle_rows(serving: Serving, engine: Engine, sequences: Scalar) -> Scalar:
         engine: parameters of the engine.
         sequences: that decode.
     """
-    step = serving.graph_step
-    if step is None:
+    graph_step = serving.graph_step
+    if graph_step is None:
         return 0.0
-    power = jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(sequences, 1.0)) - 1e-6))
-    multiple = step * jnp.ceil(sequences / step - 1e-6)
-    size = jnp.where(multiple <= 4.0 * step, jnp.minimum(power, multiple), power)
-    return (1.0 + serving.drafts) * jnp.maximum(jnp.minimum(size, engine.most_sequences) - sequences, 0.0)
+    power_of_two = jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(sequences, 1.0)) - 1e-6))
+    multiple = graph_step * jnp.ceil(sequences / graph_step - 1e-6)
+    graph_sequences = jnp.where(multiple <= 4.0 * graph_step, jnp.minimum(power_of_two, multiple), power_of_two)
+    return (1.0 + serving.drafts) * jnp.maximum(jnp.minimum(graph_sequences, engine.most_sequences) - sequences, 0.0)
 
 
 def limit_tokens_per_sequence(serving: Serving) -> Scalar:
-    """Return the tokens that a decoding sequence takes of the limit of a step: itself and its drafts.
+    """Return the tokens of the step limit that a decoding sequence takes: itself and its drafts.
 
     0 where prompts have steps of their own.
     """
@@ -68,7 +68,9 @@ class PromptIntake(NamedTuple):
     shared_work_share: Scalar = 0.0  # share of the work of a prompt that all of them do, in its experts
 
     def delaying_prompts(self, own_delays: Scalar) -> Scalar:
-        """Return the prompts that delay a step, in steps of one rank's prompts, for ``d = own_delays`` of the own rank.
+        """Return the steps with prompts of any rank per decode step, from those of the own rank, ``d = own_delays``.
+
+        The same where prompts delay no other rank.
 
         A step waits for a prompt on any of ``R`` ranks, ``1 - (1 - d)^R``, but for its experts, whose work is the mean.
         """
@@ -79,7 +81,7 @@ class PromptIntake(NamedTuple):
 
 
 def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> PromptIntake:
-    """Return the prompt intake of engine steps.
+    """Return the prompt tokens and prompts per engine step with ``running`` requests in flight.
 
     In full steps the share of prompt tokens is that of a request; other steps carry the prompts that arrived since the
     step before, up to a chunk, or as many whole ones as fit into it. Answers in phase end together, and their prompts
@@ -120,7 +122,7 @@ def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> Prom
 
 
 def _whole_prompt_tokens(chunk: Scalar, prompt_tokens: Scalar, answer_steps: Scalar, sequence_tokens: Scalar) -> Scalar:
-    """Return the prompt tokens of a full step of whole prompts, of ``prompt_tokens`` each, with ``answer_steps`` steps.
+    """Return the mean prompt tokens of a full step that takes whole prompts only.
 
     Of ``c`` tokens ``n`` requests that decode ``q`` tokens each leave ``floor((c - n q) / p)`` prompts, as many as end
     where ``n q = max(k o, c - (k + 1) p + q)`` with ``o`` tokens of an answer and ``k = floor(c / (p + o))``: there the
@@ -135,6 +137,6 @@ def _whole_prompt_tokens(chunk: Scalar, prompt_tokens: Scalar, answer_steps: Sca
 
 
 def _mean_if_positive(mean: Scalar) -> Scalar:
-    """Return the mean of the positive values of a Poisson distribution: ``m / (1 - exp(-m))``, its series near 0."""
-    least = 1e-3
-    return jnp.where(mean > least, mean / -jnp.expm1(-jnp.maximum(mean, least)), 1.0 + 0.5 * mean)
+    """Return the mean of a Poisson variable's positive values, ``m / (1 - exp(-m))`` for its mean ``m``."""
+    series_limit = 1e-3
+    return jnp.where(mean > series_limit, mean / -jnp.expm1(-jnp.maximum(mean, series_limit)), 1.0 + 0.5 * mean)

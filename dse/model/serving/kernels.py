@@ -15,13 +15,13 @@ TILE_ROWS = 16.0
 
 
 def engine_rates(design: Design) -> Rates:
-    """Return the rates of the kernels of a pass of ``design``'s engine, without its own constants."""
+    """Return the kernel rates of a pass of ``design``'s engine, without the engine's own constants."""
     rates = isolated_rates(design.system.accelerator, design.mapping.precision, design.software)
     return attention_rates(expert_rates(rates, design), design)
 
 
 def isolated_rates(accelerator: Accelerator, precision: Scalar, software: Software | None = None) -> Rates:
-    """Return the rates of kernels measured alone, as engines have them.
+    """Return the rates of kernels measured alone, with small row tiles, as engines have them.
 
     What these have beyond a roofline (split-k, quarter tiles, output) is left out: figures unseen are no nearer with
     it, for a third more equations.
@@ -39,28 +39,28 @@ def isolated_rates(accelerator: Accelerator, precision: Scalar, software: Softwa
 
 
 def expert_rates(rates: Rates, design: Design) -> Rates:
-    """Return the rates with experts of 4-bit weights at the fp4 rate, where the device has one."""
+    """Return the rates with experts of 4-bit weights at the fp4 rate, unchanged where device or experts lack it."""
     serving, accelerator = design.mapping.serving or Serving(), design.system.accelerator
     if OperatorKind.grouped not in rates.units:
         return rates
     fp4_rate, unit = accelerator.matrix_rate.fp4, rates.units[OperatorKind.grouped]
     is_four_bit = (serving.expert_bytes > 0.0) & (serving.expert_bytes < 1.0) & (fp4_rate > 0.0)
     recipe_rate = matrix_rate(accelerator, design.mapping.precision)
-    time = unit.flop_time * jnp.where(is_four_bit, recipe_rate / jnp.maximum(fp4_rate, 1.0), 1.0)
-    return rates._replace(units={**rates.units, OperatorKind.grouped: unit._replace(flop_time=time)})
+    flop_time = unit.flop_time * jnp.where(is_four_bit, recipe_rate / jnp.maximum(fp4_rate, 1.0), 1.0)
+    return rates._replace(units={**rates.units, OperatorKind.grouped: unit._replace(flop_time=flop_time)})
 
 
 def attention_rates(rates: Rates, design: Design) -> Rates:
-    """Return the rates with attention of prompts over an 8-bit cache as the device's kernels have it alone.
+    """Return the rates with prompt attention over an 8-bit cache at its measured speed, unchanged for latent attention.
 
     Compressed keys and values are made whole in 16 bits before prompts attend to them.
     """
     attention, serving = rates.kernels.attention, design.mapping.serving or Serving()
     if attention is None or design.workload.latent is not None:
         return rates
-    share = jnp.where(serving.cache_bytes < 2.0, attention.context_fp8, 1.0)
+    time_ratio = jnp.where(serving.cache_bytes < 2.0, attention.context_fp8, 1.0)
     prompts = rates.units[OperatorKind.context]
-    prompts = prompts._replace(flop_time=prompts.flop_time * share)
-    attention = dataclasses.replace(attention, context_pair=attention.context_pair * share)
+    prompts = prompts._replace(flop_time=prompts.flop_time * time_ratio)
+    attention = dataclasses.replace(attention, context_pair=attention.context_pair * time_ratio)
     kernels = dataclasses.replace(rates.kernels, attention=attention)
     return rates._replace(units={**rates.units, OperatorKind.context: prompts}, kernels=kernels)

@@ -16,14 +16,14 @@ from dse.types import Load, Requests, Scalar
 def static_batches(
     requests: Requests, batch: Scalar, prompt: Scalar, decode: EngineStepTime, waves: Scalar
 ) -> SteadyState:
-    """Return the state under static batching: prompts, then ``OSL - 1`` decode steps, in ``waves`` batches in turn.
+    """Return the state under static batching: all prompts, then ``OSL - 1`` decode steps, ``waves`` batches in turn.
 
     Args:
         requests: lengths of the requests.
         batch: requests of a batch.
         prompt: time of the step of all prompts, s.
-        decode: time per output token.
-        waves: batches.
+        decode: time per output token by part, s.
+        waves: count of batches.
     """
     batch_time = prompt + (requests.output_tokens - 1.0) * decode.total
     return SteadyState(
@@ -48,7 +48,7 @@ def static_batches(
 
 
 def rank_steady_state(rank: Rank, ranks: Scalar, kv: KvCapacity) -> tuple[SteadyState, Phases, Scalar]:
-    """Return latencies and load of one data-parallel rank, its kinds of engine steps, and its utilisation.
+    """Return (latencies and load of one data-parallel rank, kinds of engine steps, utilisation, 1 but for open loads).
 
     Args:
         rank: the rank with its requests and engine.
@@ -114,7 +114,7 @@ def rank_steady_state(rank: Rank, ranks: Scalar, kv: KvCapacity) -> tuple[Steady
 
 
 def _drain_time(requests: Requests, steps: EngineSteps, mixed: Scalar, waves: Scalar) -> Scalar:
-    """Return the seconds added by the drain of an offline queue, where steps hold fewer and fewer sequences.
+    """Return the seconds that the drain of an offline queue adds, where steps hold fewer and fewer sequences.
 
     The fixed part of a decode step, once per token by which the longest answer exceeds the mean, and per token of the
     last of ``w`` waves that is empty: ``ceil(w) - w`` of it where requests start and end together, half of it where
@@ -127,7 +127,7 @@ def _drain_time(requests: Requests, steps: EngineSteps, mixed: Scalar, waves: Sc
 
 
 def _with_preemption(state: SteadyState, rank: Rank, kv: KvCapacity) -> SteadyState:
-    """Return the state with preemption of requests beyond the KV-cache capacity that have had their first token.
+    """Return the state with waits and preemption of requests beyond the KV-cache capacity.
 
     A prompt is admitted as soon as it fits into the cache that ``n`` answers leave free at the moment, ``m`` prompts on
     average (``sqrt(n)`` times the spread of one answer). The last request is preempted as answers grow: of ``W``
@@ -143,7 +143,7 @@ def _with_preemption(state: SteadyState, rank: Rank, kv: KvCapacity) -> SteadySt
 
 
 def _phases(rank: Rank, state: SteadyState, steps: EngineSteps, is_batch: Scalar, busy_share: Scalar) -> Phases:
-    """Return the kinds of engine steps, with their counts per output token."""
+    """Return the two kinds of engine steps, with their counts per output token."""
     requests, pp, tokens_per_step = rank.requests, rank.stage.design.mapping.pp, output_tokens_per_step(rank.serving)
     mixed_sequences = jnp.where(jnp.logical_or(is_batch, steps.separate_prefill), 0.0, state.decoding)
     decode = per_stage_batch(steps.batch._replace(sequences=state.decoding, prompt=0.0), pp)

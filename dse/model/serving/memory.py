@@ -31,16 +31,16 @@ class KvCapacity(NamedTuple):
 
     @property
     def bytes_per_sequence(self) -> Scalar:
-        """Bytes per sequence."""
+        """Bytes per sequence on the device: cache and output buffers."""
         return plus(self.cache_per_sequence, self.buffers)
 
     def engine(self, running: Scalar) -> Scalar:
-        """Return the bytes of the engine itself with ``running`` sequences."""
+        """Return the bytes of runtime and output buffers with ``running`` sequences."""
         return plus(self.runtime, times(running, self.buffers))
 
 
 def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> KvCapacity:
-    """Return the memory of an engine and its capacity for sequences.
+    """Return the memory of an engine's most loaded device, B, and its capacity for sequences, not rounded.
 
     ``(share x capacity - weights - runtime) / bytes of a sequence``.
 
@@ -57,9 +57,9 @@ def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engi
     design, layout = stage.design, stage.layout
     weights = weight_bytes(design, layout, serving)
     reserved_share = jnp.where(serving.paged > 0.0, serving.reserved_answer, 1.0)
-    answer = 0.5 * (1.0 + reserved_share) * requests.running_answer
+    answer_tokens = 0.5 * (1.0 + reserved_share) * requests.running_answer
     prefix = times(requests.prefix_share, layout.layers * cache_bytes(design, serving, requests.prompt_tokens))
-    sequence_total = layout.layers * cache_bytes(design, serving, requests.prompt_tokens + answer)
+    sequence_total = layout.layers * cache_bytes(design, serving, requests.prompt_tokens + answer_tokens)
     sequence_cache = plus(sequence_total, times(-1.0, prefix))
     prompts = _prompts_in_spread(stage, requests, serving, reserved_share, sequence_cache, prefix)
     runtime = engine.runtime_memory + extra_activation_bytes(stage, serving, engine)
@@ -71,36 +71,43 @@ def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engi
 
 
 def _prompts_in_spread(
-    stage: Stage, requests: Requests, serving: Serving, reserved_share: Scalar, sequence_cache: Scalar, prefix: Scalar
+    stage: Stage,
+    requests: Requests,
+    serving: Serving,
+    reserved_share: Scalar,
+    sequence_bytes: Scalar,
+    prefix_bytes: Scalar,
 ) -> Scalar:
-    """Return the prompts that fit into the standard deviation of an answer's cache: ``(1 - r) a / sqrt(12) / p``.
+    """Return the count of prompts in the standard deviation of an answer's cache: ``(1 - r) a / sqrt(12) / p``.
 
     The progress of answers is uniform, and with it their share of the cache ``a``. Admission needs ``p`` bytes: the
-    prompt beyond a shared ``prefix`` and the reserved share ``r`` of its answer.
+    prompt beyond a shared ``prefix_bytes`` and the reserved share ``r`` of its answer.
     """
     prompt_total = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
-    prompt = jnp.maximum(plus(prompt_total, times(-1.0, prefix)), 1.0)
-    answer = 2.0 / (1.0 + reserved_share) * (sequence_cache - prompt) * (1.0 - 1.0 / requests.output_tokens)
-    return (1.0 - reserved_share) / math.sqrt(12.0) * answer / (prompt + reserved_share * answer)
+    prompt_bytes = jnp.maximum(plus(prompt_total, times(-1.0, prefix_bytes)), 1.0)
+    answer_bytes = 2.0 / (1.0 + reserved_share) * (sequence_bytes - prompt_bytes) * (1.0 - 1.0 / requests.output_tokens)
+    return (1.0 - reserved_share) / math.sqrt(12.0) * answer_bytes / (prompt_bytes + reserved_share * answer_bytes)
 
 
 def extra_activation_bytes(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
-    """Return the activation bytes of the longest step (a chunk) beyond those within the runtime memory.
+    """Return the activation bytes on a device of the longest step (a chunk) beyond those in the runtime memory.
 
     Reserved from the start. Three vectors of the hidden size per token, which tp does not split, and the widest
     product: feed-forward, queries with keys and values, or the rows of a rank's experts with their activation inputs.
     """
     w, m, layout = stage.design.workload, stage.design.mapping, stage.layout
-    widest = jnp.maximum((1.0 + w.gated) * w.ffn_hidden, (w.n_heads + 2.0 * w.n_kv_heads) * w.head_dim) / m.tp
+    widest_columns = jnp.maximum((1.0 + w.gated) * w.ffn_hidden, (w.n_heads + 2.0 * w.n_kv_heads) * w.head_dim) / m.tp
     if w.experts is not None and m.experts is not None:
         rows = w.experts.top_k * m.experts.etp / m.tp
-        widest = jnp.maximum(widest, rows * (w.hidden + (1.0 + w.gated) * w.experts.expert_ffn / m.experts.etp))
-    token_bytes = layout.element.activation * (3.0 * w.hidden + widest)
+        widest_columns = jnp.maximum(
+            widest_columns, rows * (w.hidden + (1.0 + w.gated) * w.experts.expert_ffn / m.experts.etp)
+        )
+    token_bytes = layout.element.activation * (3.0 * w.hidden + widest_columns)
     return token_bytes * jnp.maximum(serving.chunk - engine.runtime_tokens, 0.0)
 
 
 def operator_buffer_bytes(stage: Stage, requests: Requests) -> Scalar:
-    """Return the bytes per sequence where every operator has its own output buffer and all prompts run in one step.
+    """Return the bytes per sequence on a device of output buffers, one for each operator, prompts all in one step.
 
     Per token six vectors of the hidden size (input, output, two norms, attention, layer), not split by tp; queries,
     keys and values twice, attention outputs twice, activation inputs. Per sequence the attention scores, their mask,
@@ -109,33 +116,35 @@ def operator_buffer_bytes(stage: Stage, requests: Requests) -> Scalar:
     """
     w, m, layout = stage.design.workload, stage.design.mapping, stage.layout
     act, tokens = layout.element.activation, requests.prompt_tokens
-    heads = 4.0 * layout.query_width + 4.0 * layout.kv_width
-    token_columns = 6.0 * w.hidden + heads + (1.0 + w.gated) * w.ffn_hidden / m.tp
+    head_columns = 4.0 * layout.query_width + 4.0 * layout.kv_width
+    token_columns = 6.0 * w.hidden + head_columns + (1.0 + w.gated) * w.ffn_hidden / m.tp
     return act * tokens * (token_columns + (layout.heads + 1.0) * tokens) + 8.0 * w.vocab
 
 
 def _with_far_memory(design: Design, spill: Spill, layout: Layout, kv: KvCapacity, free_bytes: Scalar) -> KvCapacity:
-    """Return the KV-cache capacity with shares of weights and cache in far memory, which is limited too.
+    """Return the capacity with shares of weights and cache in far memory, itself limited; unchanged without any.
 
     Weights are streamed through two buffers of a layer each; device memory that they free adds to ``free_bytes``.
     """
     if nothing(spill.far_weights) and nothing(spill.far_cache):
         return kv
-    buffers = jnp.minimum(2.0 / layout.layers, 1.0)
-    near_weights = kv.weights * (1.0 - spill.far_weights * (1.0 - buffers))
+    buffer_share = jnp.minimum(2.0 / layout.layers, 1.0)
+    near_weights = kv.weights * (1.0 - spill.far_weights * (1.0 - buffer_share))
     near_sequence = jnp.maximum(1.0 - spill.far_cache, 1e-6) * kv.cache_per_sequence
     far_free_bytes = far_tier(design.system).capacity - spill.far_weights * kv.weights
     far_sequences = jnp.maximum(far_free_bytes, 0.0) / jnp.maximum(spill.far_cache * kv.cache_per_sequence, 1e-6)
-    fits = jnp.minimum(
+    sequences = jnp.minimum(
         jnp.maximum(free_bytes + kv.weights - near_weights, 0.0) / plus(near_sequence, kv.buffers), far_sequences
     )
     return kv._replace(
-        weights=near_weights, cache_per_sequence=near_sequence, sequences=jnp.where(far_free_bytes < 0.0, 0.0, fits)
+        weights=near_weights,
+        cache_per_sequence=near_sequence,
+        sequences=jnp.where(far_free_bytes < 0.0, 0.0, sequences),
     )
 
 
 def far_tier(system: System) -> FarMemory:
-    """Return the far memory of a device: the system's, or its share of the host's."""
+    """Return the far memory of a device, the system's, or that of its host where the system has none."""
     return system.far or FarMemory(capacity=system.host.capacity, bandwidth=system.host.bandwidth)
 
 
@@ -164,5 +173,5 @@ def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:
     other_bytes = bytes_per_weight(serving, operand, False) * jnp.maximum(
         stage_parameters(design, layout) - end_parameters, 0.0
     )
-    drafting = jnp.minimum(serving.drafts, 1.0) / layout.layers
-    return (1.0 + drafting) * (other_bytes + expert_bytes) + jnp.maximum(operand, 2.0) * end_parameters
+    drafting_share = jnp.minimum(serving.drafts, 1.0) / layout.layers
+    return (1.0 + drafting_share) * (other_bytes + expert_bytes) + jnp.maximum(operand, 2.0) * end_parameters

@@ -23,24 +23,24 @@ class PassJoules(NamedTuple):
     network: Scalar
 
     def excess_over(self, other: PassJoules) -> PassJoules:
-        """Return the excess over another pass, at least 0."""
+        """Return the excess over another pass by part, J, each at least 0."""
         return PassJoules(*(jnp.maximum(a - b, 0.0) for a, b in zip(self, other, strict=True)))
 
 
 def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> PassJoules:
-    """Return the energy of one pass of a stage with its share of the head, J.
+    """Return the energy of one pass of a stage with its share of the head, J per device.
 
     On the device with the mean rows of experts.
     """
     design = stage.design
     work = step_work(stage, ranks, serving, batch, engine, is_mean=True)
     joules = phase_energy(stage_pass(stage, work, batch).phase, design, reread_bytes(stage, serving))
-    links = plus(joules.network, far_energy(stage, serving, batch))
-    return PassJoules(engine.kernel_energy * joules.cores, engine.kernel_energy * joules.memory, links)
+    link_joules = plus(joules.network, far_energy(stage, serving, batch))
+    return PassJoules(engine.kernel_energy * joules.cores, engine.kernel_energy * joules.memory, link_joules)
 
 
 def working_share(time: EngineStepTime, engine: Engine) -> Scalar:
-    """Return the share of a step with running core clocks: kernels, including waiting collective kernels.
+    """Return the share of a step's time with running core clocks: kernels, including waiting collective kernels.
 
     ``1 - (1 - device_share) t_host / T``.
 

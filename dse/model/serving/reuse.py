@@ -56,7 +56,7 @@ class CacheContents(NamedTuple):
     think_time: Scalar  # s
 
     def tokens_used(self, time: Scalar) -> tuple[Scalar, Scalar]:
-        """Return the tokens that were used within ``time``, and their slope.
+        """Return (tokens that were used within ``time`` seconds, their slope in tokens/s).
 
         Prefixes; contexts of sessions whose user still thinks, ``(t - 1) / 2`` turns long; and of those that have
         ended, which nobody asks for again.
@@ -73,7 +73,7 @@ class CacheContents(NamedTuple):
 
 
 def _prefixes_used(contents: CacheContents, time: Scalar) -> tuple[Scalar, Scalar]:
-    """Return the prefixes that were used within ``time``, and the slope of their number."""
+    """Return (mean count of prefixes used within ``time`` seconds, their slope in prefixes/s)."""
     prefixes: Scalar = 0.0
     slope: Scalar = 0.0
     for count, share in contents.groups:
@@ -84,7 +84,7 @@ def _prefixes_used(contents: CacheContents, time: Scalar) -> tuple[Scalar, Scala
 
 
 def popularity(reuse: Reuse) -> list[_PrefixGroup]:
-    """Return the prefixes by popularity under Zipf's law.
+    """Return groups of prefixes by popularity under Zipf's law: count, and share of the requests of each prefix.
 
     The prefix of rank ``r`` has ``r^-a / sum r^-a`` of the requests.
     """
@@ -103,9 +103,9 @@ def popularity(reuse: Reuse) -> list[_PrefixGroup]:
 
 
 def characteristic_time(contents: CacheContents, capacity: Scalar) -> Scalar:
-    """Return the seconds that an item stays after its last use, by Newton steps in logarithms.
+    """Return the seconds that an item stays after its last use in a cache of ``capacity`` tokens, up to 1e9 s.
 
-    From below, as the first one takes all requests for different ones.
+    Newton steps in logarithms, from below, as the first one takes all requests for different ones.
     """
     time = capacity / (
         contents.request_rate * (contents.prefix_tokens + 0.5 * (contents.turns + 1.0) * contents.turn_tokens)
@@ -118,7 +118,7 @@ def characteristic_time(contents: CacheContents, capacity: Scalar) -> Scalar:
 
 
 def turn_growth(requests: Requests, reuse: Reuse) -> tuple[Scalar, Scalar]:
-    """Return the new prompt tokens of a turn, and tokens that it adds to its session's context, its answer among them.
+    """Return (new prompt tokens of a turn, tokens that it adds to its session's context with its answer).
 
     The mean prompt ``P`` of ``t`` turns with a shared prefix ``s``, ``u`` new tokens and answers ``a`` is ``s + u (t +
     1) / 2 + a (t - 1) / 2``. Of answers too long for such a mean the prompts have what is left by one new token.
@@ -136,25 +136,27 @@ def turn_growth(requests: Requests, reuse: Reuse) -> tuple[Scalar, Scalar]:
 
 
 def hit_rate(contents: CacheContents, prompt: Scalar, time: Scalar) -> Scalar:
-    """Return the share of prompt tokens that are in caches with a characteristic time of ``time`` seconds.
+    """Return the share of prompt tokens in caches with a characteristic time of ``time`` seconds.
 
     Args:
         contents: of the cache.
         prompt: tokens of a prompt.
         time: characteristic time, s.
     """
-    group = sum(
+    group_share = sum(
         count * share * -jnp.expm1(-contents.request_rate * share * (time + contents.prefix_hold_time))
         for count, share in contents.groups
     )
     later_turn_share = (contents.turns - 1.0) / contents.turns
-    session = -jnp.expm1(-time / contents.think_time)
-    prefix = contents.prefix_tokens * (group + later_turn_share * session * (1.0 - group))
-    return jnp.minimum((prefix + 0.5 * (contents.turns - 1.0) * contents.turn_tokens * session) / prompt, 1.0)
+    session_share = -jnp.expm1(-time / contents.think_time)
+    prefix_tokens = contents.prefix_tokens * (group_share + later_turn_share * session_share * (1.0 - group_share))
+    return jnp.minimum(
+        (prefix_tokens + 0.5 * (contents.turns - 1.0) * contents.turn_tokens * session_share) / prompt, 1.0
+    )
 
 
 def perfect_lookups(requests: Requests, reuse: Reuse) -> Lookups:
-    """Return the lookups of caches that hold everything.
+    """Return the lookups of caches that hold everything in device memory.
 
     There the fixed point of hits and load begins, as an engine does.
 
@@ -170,7 +172,7 @@ def perfect_lookups(requests: Requests, reuse: Reuse) -> Lookups:
 
 
 def with_shared_prefixes(kv: KvCapacity, reuse: Reuse) -> KvCapacity:
-    """Return the capacity for sequences where ``n`` of them have ``sum 1 - exp(-n p)`` prefixes, not one.
+    """Return the capacity for sequences where ``n`` of them have ``sum 1 - exp(-n p)`` prefixes, not just 1.
 
     Args:
         kv: capacity for sequences with one prefix.
@@ -189,7 +191,7 @@ def with_shared_prefixes(kv: KvCapacity, reuse: Reuse) -> KvCapacity:
 
 
 def lookups(rank: Rank, reuse: Reuse, kv: KvCapacity, state: SteadyState) -> Lookups:
-    """Return the hits of the prefix caches of a rank under a load.
+    """Return the hit shares and load time, s, of the prefix caches of a rank under a load.
 
     Args:
         rank: with the requests as stated.
@@ -227,7 +229,7 @@ def lookups(rank: Rank, reuse: Reuse, kv: KvCapacity, state: SteadyState) -> Loo
 
 
 def with_lookups(rank: Rank, hits: Lookups) -> Rank:
-    """Return the rank with the prompt tokens that hit, and the wait for those that other tiers send.
+    """Return the rank with its hits as prefix share, and the time to load them added to its request time.
 
     Args:
         rank: with the requests as stated.

@@ -23,7 +23,7 @@ class StagePass(NamedTuple):
 
     @property
     def layers(self) -> Scalar:
-        """Layers of the stage, with its share of the layers that draft tokens."""
+        """Count of layers of the stage, with its share of the layers that draft tokens."""
         return self.attention.times
 
     @property
@@ -33,7 +33,7 @@ class StagePass(NamedTuple):
 
 
 def stage_pass(stage: Stage, work: StepWork, batch: Batch) -> StagePass:
-    """Return the ledger of a pass: execution counts of the operators of ``work`` and of its messages.
+    """Return the ledger of a pass of a stage: operators of ``work`` and its messages with their execution counts.
 
     Each draft runs a layer (with experts where the model has experts) and the head once more; the ``pp`` stages share
     these layers like the head, which belongs to the last stage and counts as ``1 / pp`` in each.

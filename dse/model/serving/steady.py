@@ -69,7 +69,7 @@ class Phases(NamedTuple):
 
     @property
     def violates_limit(self) -> Any:
-        """True where even the lowest clock exceeds the power limit."""
+        """Mask, true where even the lowest clock exceeds the power limit in either kind of step."""
         return self.decode.clock.violates_limit | self.mixed.clock.violates_limit
 
 
@@ -95,12 +95,12 @@ class EngineSteps(NamedTuple):
 
     @property
     def empty_decode(self) -> EngineStepTime:
-        """Decode step time extrapolated to no sequence: ``max(2 T(n / 2) - T(n), 0)``, by part."""
+        """Decode step time extrapolated to no sequence, by part, s: ``max(2 T(n / 2) - T(n), 0)``."""
         pairs = zip(self.decode, self.decode_half, strict=True)
         return EngineStepTime(*(jnp.maximum(2.0 * half - full, 0.0) for full, half in pairs))
 
     def decode_at(self, sequences: Scalar) -> EngineStepTime:
-        """Return the decode step time of ``sequences``, by part."""
+        """Return the decode step time of ``sequences``, by part, s."""
         share = sequences / self.sequences
         pairs = zip(self.decode, self.empty_decode, strict=True)
         return EngineStepTime(*(none + share * (full - none) for full, none in pairs))
@@ -116,7 +116,7 @@ class EngineSteps(NamedTuple):
 
     @property
     def prompt_increment(self) -> tuple[Scalar, Scalar]:
-        """Seconds that prompts add to a decode step, and lower limit of a step with prompts.
+        """Seconds that prompts add to a decode step, and the lower limit of a step with prompts, s.
 
         The lower limit is half of the mixed step of all sequences; a separate prefill step keeps its length.
         """
@@ -141,7 +141,7 @@ class _Iteration(NamedTuple):
 def _iterate(
     steps: EngineSteps, intake: PromptIntake, decode_time: Scalar, other_sequences: Scalar, arrivals_waiting: Scalar
 ) -> _Iteration:
-    """Return one iteration of the fixed point: step times with prompts of ``other_sequences``.
+    """Return one iteration of the fixed point: step times, s, with prompts of ``other_sequences``.
 
     Steps without prompts take ``decode_time`` seconds.
 
@@ -190,7 +190,7 @@ def _iterate(
 def continuous_batching(
     rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar
 ) -> tuple[SteadyState, EngineSteps]:
-    """Return continuous batching in steady state, and its engine steps.
+    """Return continuous batching in steady state with ``running`` requests, and its engine steps.
 
     Each finished request is replaced by a prompt: a share ``f = n ISL / (OSL q)`` of the steps carries ``q`` prompt
     tokens, up to a chunk. A prompt waits for the end of the current step and, once steps are full, for earlier
@@ -321,7 +321,7 @@ def continuous_batching(
 
 
 def engine_steps(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIntake, EngineSteps]:
-    """Return the prompt intake and engine steps with ``running`` sequences.
+    """Return the prompt intake and the engine step times with ``running`` sequences.
 
     Args:
         rank: one data-parallel rank with its requests and engine.
@@ -340,9 +340,9 @@ def engine_steps(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIn
 
 
 def prompt_coupling(rank: Rank) -> tuple[Scalar | None, Scalar]:
-    """Return the ranks whose prompts delay each other, and the share of experts in a prompt's FLOPs.
+    """Return (count of ranks whose prompts delay each other, share of experts in a prompt's FLOPs).
 
-    The first is None where prompts delay no other rank.
+    (None, 0.0) without experts, or where the engine's balance of prompts is unknown; a count of 1: no other rank.
 
     With ``prompt_balance`` all ranks take prompts in the same steps, and none waits for those of another: TensorRT-LLM
     (``enable_balance`` of ``attention_dp_config``) and SGLang hold prompts back for it. How long is not counted here.
@@ -359,12 +359,12 @@ def prompt_coupling(rank: Rank) -> tuple[Scalar | None, Scalar]:
 
 
 def _admission_interval(serving: Serving, state: _Iteration) -> Scalar:
-    """Return the seconds between the two admissions of requests around an arrival."""
+    """Return the seconds between the two admissions of requests around an arrival of a request."""
     return state.arrival_step_time + (serving.admission_steps - 1.0) * state.mean_step_time
 
 
 def _full_load_time(steps: EngineSteps, intake: PromptIntake) -> Scalar:
-    """Return the engine seconds per request at full load with mixed steps: full steps of prompts."""
+    """Return the engine seconds per request at full load, where every step is mixed and full of prompts."""
     return (
         (
             steps.decode_time(intake.saturating_sequences)
@@ -376,7 +376,7 @@ def _full_load_time(steps: EngineSteps, intake: PromptIntake) -> Scalar:
 
 
 def _opening_wait(steps: EngineSteps, rank: Rank, tokens: Scalar) -> Scalar:
-    """Return the mean queueing time in seconds where all prompts arrive together: half of their chunks."""
+    """Return the mean queueing time, s, where all prompts arrive together: half of their steps, times ``burst``."""
     chunk = jnp.maximum(jnp.minimum(rank.serving.chunk, tokens), 1.0)
     chunks = jnp.maximum(tokens / chunk - 1.0, 0.0)
     batch = Batch(0.0, 0.0, chunk, _prompt_context(rank.requests))
@@ -385,15 +385,16 @@ def _opening_wait(steps: EngineSteps, rank: Rank, tokens: Scalar) -> Scalar:
 
 
 def _prompt_context(requests: Requests) -> Scalar:
-    """Return the mean tokens that a prompt token attends to, a shared prefix included."""
+    """Return the mean count of tokens that a prompt token attends to, a shared prefix included."""
     return 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
 
 
 def _waiting_ratio(ends: Scalar, works: Scalar, backlog: Scalar) -> Scalar:
-    """Return the requests that wait for their prompt per decoding request: ``n = N / (works + delay)`` of ``N``.
+    """Return the requests that wait for their prompt per decoding request, ``delay``, at least 0.
 
-    ``N = n (works + backlog e / (1 - e))`` with the share ``e = n ends / N`` of a full step's prompts, below 1: a
-    quadratic equation, ``delay^2 - 2 h delay = ends backlog`` with ``2 h = ends - works``.
+    Of ``N`` running requests ``n = N / (works + delay)`` decode. ``N = n (works + backlog e / (1 - e))`` with the share
+    ``e = n ends / N`` of a full step's prompts, below 1: a quadratic equation, ``delay^2 - 2 h delay = ends backlog``
+    with ``2 h = ends - works``.
 
     Args:
         ends: prompts per step if all running requests decoded, over those of a full step.
@@ -409,7 +410,7 @@ def _waiting_ratio(ends: Scalar, works: Scalar, backlog: Scalar) -> Scalar:
 def _engine_steps(
     rank: Rank, running: Scalar, mixed_sequences: Scalar, prompt: Scalar, max_parts: Scalar
 ) -> EngineSteps:
-    """Return the decode steps of all running sequences and of half of them, and a step with prompts.
+    """Return the times of a decode step of all running sequences and of half of them, and of steps with prompts.
 
     Args:
         rank: one data-parallel rank with its requests and engine.

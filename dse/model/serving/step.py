@@ -34,16 +34,16 @@ class EngineStepTime(NamedTuple):
 
     @property
     def total(self) -> Scalar:
-        """Sum of the parts."""
+        """Sum of the parts, s."""
         return self.matrix + self.attention + self.communication + self.host
 
     def plus(self, other: EngineStepTime, weight: Scalar) -> EngineStepTime:
-        """Return the sum of both, ``other`` times ``weight``."""
+        """Return the sum by part of this time and ``weight`` times ``other``."""
         return EngineStepTime(*(a + weight * b for a, b in zip(self, other, strict=True)))
 
 
 def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> EngineStepTime:
-    """Return the time of one engine step by part.
+    """Return the time of one engine step through all stages by part, s.
 
     Under a pipeline the batch is split over the stages: each sequence passes all stages while they work on other
     sequences. Fewer sequences than stages leave some stages idle.
@@ -62,14 +62,14 @@ def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, b
 
 
 def per_stage_batch(batch: Batch, stages: Scalar) -> Batch:
-    """Return the part of a batch that is in one of ``stages`` at a time."""
+    """Return the batch in one of ``stages`` pipeline stages at a time, at least 1 sequence where there are any."""
     sequences = jnp.where(batch.sequences > 0.0, jnp.maximum(batch.sequences / stages, 1.0), 0.0)
     prompt, padding = (0.0 if nothing(part) else part / stages for part in (batch.prompt, batch.padding))
     return batch._replace(sequences=jnp.where(stages > 1.0, sequences, batch.sequences), prompt=prompt, padding=padding)
 
 
 def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> EngineStepTime:
-    """Return the time of one stage of an engine step, with ``1 / pp`` of the head of the last stage."""
+    """Return the time by part, s, of one stage of an engine step, with ``1 / pp`` of the head of the last stage."""
     layout, slowdown = stage.layout, engine.kernel_slowdown
     rates, ledger = with_narrow_formats(stage.rates, engine), stage_pass(stage, work, batch)
     matrices, overhead = kernels_time(ledger.other_operators, rates), ledger.layers * engine.layer_time
@@ -107,47 +107,47 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
     return step._replace(host=overhead + exposed_host_time(stage.design, engine, batch, step.total))
 
 
-def exposed_launches(engine: Engine, batch: Batch, overhead: Scalar, device: Scalar) -> Scalar:
-    """Return the time by which launches outlast the kernels of a step without a graph: ``max(r a - D, 0)``.
+def exposed_launches(engine: Engine, batch: Batch, overhead_time: Scalar, device_time: Scalar) -> Scalar:
+    """Return the seconds by which launches outlast the kernels of a step without a graph: ``max(r a - D, 0)``.
 
     A host launches the kernels of a step with prompts one by one, unless it has captured a graph of as many tokens.
     Launches of a layer take ``r`` times its overhead ``a`` in a graph, longer on a slow host.
     """
     if nothing(batch.prompt):
         return 0.0
-    launches = jnp.where(batch.tokens > engine.graph_tokens, engine.launch_ratio * overhead, 0.0)
-    return jnp.maximum(launches - device, 0.0)
+    launches = jnp.where(batch.tokens > engine.graph_tokens, engine.launch_ratio * overhead_time, 0.0)
+    return jnp.maximum(launches - device_time, 0.0)
 
 
-def exposed_host_time(design: Design, engine: Engine, batch: Batch, device: Scalar) -> Scalar:
-    """Return the host time of a step that its kernels do not hide: ``h - o min(h, device)``.
+def exposed_host_time(design: Design, engine: Engine, batch: Batch, device_time: Scalar) -> Scalar:
+    """Return the host time of a stage's step that its kernels do not hide, s: ``h - o min(h, device_time)``.
 
     The host schedules a step, prepares each sequence, and hands the inputs to every further rank of a tp group; with
     asynchronous scheduling while the device works on the step before (vLLM, SGLang, TensorRT-LLM since 2025). Engines
     are fitted to hosts with x86 processors; others take ``host_slowdown`` times as long.
     """
     per_step = engine.host_step_time + engine.rank_time * (design.mapping.tp - 1.0)
-    host = per_step / design.mapping.pp + batch.sequences * engine.sequence_time
-    host = times(value_or(design.system.host_slowdown, 1.0), host)
-    return host - engine.host_overlap * jnp.minimum(host, device)
+    host_time = per_step / design.mapping.pp + batch.sequences * engine.sequence_time
+    host_time = times(value_or(design.system.host_slowdown, 1.0), host_time)
+    return host_time - engine.host_overlap * jnp.minimum(host_time, device_time)
 
 
 def with_far_memory(stage: Stage, serving: Serving, batch: Batch, near: EngineStepTime) -> EngineStepTime:
-    """Return the step time with reads from far memory, which overlap with the kernels: ``max(kernels, far)``.
+    """Return the step time by part, s, with reads from far memory that overlap with kernels: ``max(kernels, far)``.
 
     Reads are the weights and the cache in far memory. Near-memory attention reads the cache at the rate of that memory,
     and the device skips its share.
     """
     design = stage.design
-    tier, size, spill = far_tier(design.system), far_bytes(stage, serving, batch), design.mapping.spill or NO_SPILL
-    if nothing(size.weights) and nothing(size.cache):
+    tier, far_reads, spill = far_tier(design.system), far_bytes(stage, serving, batch), design.mapping.spill or NO_SPILL
+    if nothing(far_reads.weights) and nothing(far_reads.cache):
         return near
     is_near = tier.near_bandwidth > 0.0
     rate = jnp.where(is_near, tier.near_bandwidth, tier.bandwidth)
     attention = near.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))
-    weights, cache = size.weights / tier.bandwidth, size.cache / rate
-    far_excess = jnp.maximum(weights + cache - near.matrix - attention, 0.0)
-    cache_share = cache / jnp.maximum(weights + cache, 1e-12)
+    weights_time, cache_time = far_reads.weights / tier.bandwidth, far_reads.cache / rate
+    far_excess = jnp.maximum(weights_time + cache_time - near.matrix - attention, 0.0)
+    cache_share = cache_time / jnp.maximum(weights_time + cache_time, 1e-12)
     return near._replace(
         matrix=near.matrix + (1.0 - cache_share) * far_excess, attention=attention + cache_share * far_excess
     )
@@ -161,7 +161,7 @@ class FarBytes(NamedTuple):
 
 
 def far_bytes(stage: Stage, serving: Serving, batch: Batch) -> FarBytes:
-    """Return the weights and cache in far memory, each read once."""
+    """Return the bytes of weights and cache that a stage reads from far memory per step, each once; 0 without any."""
     spill = stage.design.mapping.spill or NO_SPILL
     if spill is NO_SPILL:
         return FarBytes(0.0, 0.0)
@@ -172,12 +172,15 @@ def far_bytes(stage: Stage, serving: Serving, batch: Batch) -> FarBytes:
 
 
 def far_energy(stage: Stage, serving: Serving, batch: Batch) -> Scalar:
-    """Return the energy of reads from far memory and of its link, which near-memory attention does not use, J."""
-    size, tier = far_bytes(stage, serving, batch), far_tier(stage.design.system)
-    if nothing(size.weights) and nothing(size.cache):
+    """Return the energy of a stage's reads from far memory and of its link, J per step.
+
+    Near-memory attention does not use the link.
+    """
+    far_reads, tier = far_bytes(stage, serving, batch), far_tier(stage.design.system)
+    if nothing(far_reads.weights) and nothing(far_reads.cache):
         return 0.0
-    link_bytes = size.weights + jnp.where(tier.near_bandwidth > 0.0, 0.0, size.cache)
-    return tier.read_energy * (size.weights + size.cache) + tier.transfer_energy * link_bytes
+    link_bytes = far_reads.weights + jnp.where(tier.near_bandwidth > 0.0, 0.0, far_reads.cache)
+    return tier.read_energy * (far_reads.weights + far_reads.cache) + tier.transfer_energy * link_bytes
 
 
 #: One batch, no overlap of its parts.
@@ -185,12 +188,12 @@ SINGLE_BATCH = NanoBatches(nano_batches=1.0, step_overlap=0.0)
 
 
 def nano_batches_of(stage: Stage) -> NanoBatches:
-    """Return the nano-batches of the mapping of a stage."""
+    """Return the nano-batches of the mapping of a stage, ``SINGLE_BATCH`` for none."""
     return stage.design.mapping.nano or SINGLE_BATCH
 
 
 def reread_bytes(stage: Stage, serving: Serving) -> Scalar:
-    """Return the bytes of weights that a stage reads again: each further nano-batch reads all of them."""
+    """Return the bytes of weights that a stage reads again per step: each further nano-batch reads all of them."""
     extra_batches = nano_batches_of(stage).nano_batches - 1.0
     return 0.0 if nothing(extra_batches) else extra_batches * weight_bytes(stage.design, stage.layout, serving)
 
@@ -198,7 +201,7 @@ def reread_bytes(stage: Stage, serving: Serving) -> Scalar:
 def overlapped_step(
     stage: Stage, serving: Serving, engine: Engine, ledger: StagePass, rates: Rates, serial: EngineStepTime
 ) -> EngineStepTime:
-    """Return the step time with operators of different nano-batches side by side.
+    """Return the step time by part, s, with operators of different nano-batches side by side.
 
     ``T = S + R - o max(S + R - max(compute, memory + R, network), 0)`` for the sum ``S`` of operators and messages and
     the time ``R`` of reading the weights again. All parts of the step scale alike. Operators of one nano-batch depend
@@ -218,7 +221,7 @@ def overlapped_step(
 
 
 def with_best_nano_batches(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Stage:
-    """Return the stage with the nano-batches of its mapping if they save time at its clock, else with one batch."""
+    """Return the stage with the nano-batches of its mapping if they save time at its clock, else with 1 batch."""
     nano = nano_batches_of(stage)
     if nano is SINGLE_BATCH:
         return stage
@@ -234,43 +237,47 @@ def with_best_nano_batches(stage: Stage, ranks: Scalar, serving: Serving, engine
 
 
 def with_mapping(stage: Stage, mapping: Mapping) -> Stage:
-    """Return the stage with another mapping."""
+    """Return the stage with the mapping of its design replaced; layout and rates stay."""
     return stage._replace(design=dataclasses.replace(stage.design, mapping=mapping))
 
 
 def with_narrow_formats(rates: Rates, engine: Engine) -> Rates:
-    """Return the rates with products of 8 and 4 bits at the share of their peak that the engine reaches."""
-    size = rates.operand_bytes
-    share = jnp.where(size < 0.9, engine.narrow_rate**2, jnp.where(size < 1.9, engine.narrow_rate, 1.0))
-    narrow = (OperatorKind.matrix, OperatorKind.grouped)
+    """Return the rates with matrix products of 8 and 4 bits at the share of their peak that the engine reaches."""
+    operand_bytes = rates.operand_bytes
+    peak_share = jnp.where(
+        operand_bytes < 0.9, engine.narrow_rate**2, jnp.where(operand_bytes < 1.9, engine.narrow_rate, 1.0)
+    )
+    narrow_kinds = (OperatorKind.matrix, OperatorKind.grouped)
     units = {
-        kind: unit._replace(flop_time=unit.flop_time / share) if kind in narrow else unit
+        kind: unit._replace(flop_time=unit.flop_time / peak_share) if kind in narrow_kinds else unit
         for kind, unit in rates.units.items()
     }
     return rates._replace(units=units)
 
 
 def rates_in(engine: Engine, stage: Stage) -> Rates:
-    """Return the rates of single kernels in an engine.
+    """Return the rates of single kernels in an engine: its slow-downs, without launch floors.
 
     :func:`stage_time` counts launches per layer, not per kernel.
     """
     rates = with_narrow_formats(stage.rates, engine)
-    narrow = {OperatorKind.grouped: narrow_shard_slowdown(engine, stage, rates)}
+    added_slowdowns = {OperatorKind.grouped: narrow_shard_slowdown(engine, stage, rates)}
     units = {
-        kind: unit._replace(slowdown=engine.kernel_slowdown * (1.0 + narrow.get(kind, 0.0)), floor=0.0)
+        kind: unit._replace(slowdown=engine.kernel_slowdown * (1.0 + added_slowdowns.get(kind, 0.0)), floor=0.0)
         for kind, unit in rates.units.items()
     }
     return without_floors(rates._replace(units=units))
 
 
 def without_floors(rates: Rates) -> Rates:
-    """Return the rates of kernels in a graph, without the launch floor."""
+    """Return the rates of kernels in a graph, without the launch floor in seconds."""
     return rates._replace(kernels=dataclasses.replace(rates.kernels, kernel_floor=0.0))
 
 
 def narrow_shard_slowdown(engine: Engine, stage: Stage, rates: Rates) -> Scalar:
-    """Return the slow-down of expert kernels with narrow shards: ``(b / (f w))^2`` for ``f`` weights of ``w`` bytes.
+    """Return the added share of time of expert kernels with narrow shards: ``(b / (f w))^2``, 0 without experts.
+
+    A shard has ``f`` weights of ``w`` bytes side by side.
 
     As fused kernels alone show (aiconfigurator, H100 to B200): with 384 bytes they are as fast as with whole experts.
     """
@@ -278,12 +285,12 @@ def narrow_shard_slowdown(engine: Engine, stage: Stage, rates: Rates) -> Scalar:
     if nothing(width):
         return 0.0
     serving = stage.design.mapping.serving or Serving()
-    share = engine.narrow_expert / (width * bytes_per_weight(serving, rates.operand_bytes, True))
-    return share * share
+    width_ratio = engine.narrow_expert / (width * bytes_per_weight(serving, rates.operand_bytes, True))
+    return width_ratio * width_ratio
 
 
 def layer_message_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
-    """Return the time of the messages of a layer, s.
+    """Return the time of all messages of a layer, s.
 
     Within a scale-up domain engines use kernels of their own that read the memory of their peers: the bytes over the
     links to these, without the steps of a library. Their all-reduces are for small messages; larger ones, and engines
@@ -295,22 +302,22 @@ def layer_message_time(design: Design, engine: Engine, work: StepWork) -> Scalar
     """
     link, software = design.system.scale_up, design.software
 
-    def on_links(message: Message, library: Scalar) -> Scalar:
+    def on_links(message: Message, library_time: Scalar) -> Scalar:
         if link.links is not None:
-            return library
+            return library_time
         group, sums = message.group, message.kind is MessageKind.all_reduce
         n, reach = group.size, group.reach
         share = mesh_share(link, n) if reach is None else (reach.ring if sums else reach.exchange)
-        shared = 2.0 / n if engine.one_shot_bytes is None else 1.0
-        volume = shared * (n - 1.0) * message.size if sums else message.size
+        volume_share = 2.0 / n if engine.one_shot_bytes is None else 1.0
+        volume = volume_share * (n - 1.0) * message.size if sums else message.size
         kernel_time = message.times * volume / (link.bandwidth * link.efficiency * share)
         has_kernel = (group.domains <= 1.0) & (link.bridged <= 0.0) & (link.crowding <= 0.0)
         if sums:
-            largest = engine.own_message_bytes
+            largest_bytes = engine.own_message_bytes
             if engine.one_shot_bytes is not None:
-                largest = jnp.where(n > 2.0, jnp.minimum(engine.one_shot_bytes / n, largest), largest)
-            has_kernel = has_kernel & (message.size <= largest)
-        return jnp.where(has_kernel, kernel_time, library)
+                largest_bytes = jnp.where(n > 2.0, jnp.minimum(engine.one_shot_bytes / n, largest_bytes), largest_bytes)
+            has_kernel = has_kernel & (message.size <= largest_bytes)
+        return jnp.where(has_kernel, kernel_time, library_time)
 
     return sum(
         jnp.where(s.time > 0.0, s.message.times * engine.small_message_time + on_links(s.message, s.time), 0.0)

@@ -34,11 +34,11 @@ class Cumulants(NamedTuple):
     fourth: Scalar = 0.0  # of flat parts alone
 
     def plus(self, other: Cumulants, times: Scalar = 1.0) -> Cumulants:
-        """Return the cumulants of the sum with ``times`` an independent time."""
+        """Return the cumulants of the sum with ``times`` times an independent time."""
         return Cumulants(*(a + b * times**k for k, (a, b) in enumerate(zip(self, other, strict=True), 1)))
 
     def quantile(self, z: float) -> Scalar:
-        """Return the value below which a share ``Phi(z)`` lies.
+        """Return the time below which a share ``Phi(z)`` lies, at least 0, for ``z`` of a standard normal variable.
 
         With the skewness ``g``, the coefficient of variation ``c`` of the lognormal about its shift solves
         ``c^3 + 3 c = g``. Times beyond all use, as of a precision that the machine lacks, have no spread.
@@ -56,7 +56,10 @@ class Cumulants(NamedTuple):
 
 
 def lognormal(mean: Scalar, spread: Scalar) -> Cumulants:
-    """Return a lognormal time by its relative standard deviation ``s``: skewness ``s (3 + s^2)``."""
+    """Return the cumulants of a lognormal time by mean and relative standard deviation ``s``: skewness ``s (3 + s^2)``.
+
+    The fourth cumulant is 0.
+    """
     squared = spread * spread
     return Cumulants(mean, squared * mean**2, squared * squared * (3.0 + squared) * mean**3)
 
@@ -71,7 +74,7 @@ class Tails(NamedTuple):
     wait_fraction: Scalar  # their share
 
     def slot_wait_quantile(self, tail_share: float) -> Scalar:
-        """Return the seconds that a share ``tail_share`` of the requests wait longer for a slot.
+        """Return the wait for a slot, s, that a share ``tail_share`` of all requests exceeds, 0 where none do.
 
         The wait is exponential, as that of many servers.
         """
@@ -88,7 +91,7 @@ class OtherSequences(NamedTuple):
 def other_sequences(
     requests: Requests, state: SteadyState, answer_steps: Scalar, tokens_per_step: Scalar
 ) -> OtherSequences:
-    """Return the spread of the number of decoding sequences, constant in closed loops.
+    """Return the variance of the number of decoding sequences and their share of a step's time, 0 in closed loops.
 
     At a rate its variance is ``n / (1 - phi)``.
 
@@ -103,7 +106,7 @@ def other_sequences(
 
 
 def tails(requests: Requests, serving: Serving, state: SteadyState, request_time: Scalar) -> Tails:
-    """Return the distributions of the time to first token, the time per output token and the latency of a request.
+    """Return the cumulants of time to first token, time per output token and latency of a request, and slot waits.
 
     Args:
         requests: with their spreads.
@@ -128,7 +131,7 @@ def tails(requests: Requests, serving: Serving, state: SteadyState, request_time
 def first_token(
     requests: Requests, serving: Serving, state: SteadyState, other_decoding: OtherSequences, tokens_per_step: Scalar
 ) -> Cumulants:
-    """Return the time to the first token in the engine: rest of the running step, own step, queue of prompts.
+    """Return the cumulants of the time to the first token in the engine: running step, own step, queue of prompts.
 
     A request meets a step of ``B`` seconds, has its rest before it, uniform, and shares its own step with the others
     that arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_arrival_step_moments`. Prompt
@@ -140,9 +143,9 @@ def first_token(
     p = jnp.where(serving.mixed > 0.0, state.extra_prompt_time * jnp.minimum(state.prompts_per_step, 1.0), 0.0)
     rho = jnp.where(serving.mixed > 0.0, jnp.minimum(state.rate * state.extra_prompt_time, 0.9), 0.0)
     poisson = poisson_share(v)
-    step = tokens_per_step * (state.decode.total + jnp.where(serving.mixed > 0.0, state.prefill, 0.0))
-    step, rho = state.arrival_step_time + poisson * (step - state.arrival_step_time), rho * poisson
-    b1, b2, b3 = _arrival_step_moments(step, p, rho, (m2, m3, m4))
+    mean_step_time = tokens_per_step * (state.decode.total + jnp.where(serving.mixed > 0.0, state.prefill, 0.0))
+    mean_step_time, rho = state.arrival_step_time + poisson * (mean_step_time - state.arrival_step_time), rho * poisson
+    b1, b2, b3 = _arrival_step_moments(mean_step_time, p, rho, (m2, m3, m4))
     x1 = b1 * (0.5 + rho)
     x2 = b2 * (1.0 / 3.0 + rho + rho**2) + p * rho * m2 * b1
     x3 = b3 * (0.25 + rho + 1.5 * rho**2 + rho**3) + b2 * p * m2 * rho * (1.5 + 3.0 * rho) + p**2 * m3 * rho * b1
@@ -156,7 +159,7 @@ def first_token(
 
 
 def _prompt_waits(serving: Serving, state: SteadyState) -> Cumulants:
-    """Return the waits beyond the running step: for earlier prompts, and for those computed in the same step."""
+    """Return the cumulants of waits after the running step: for earlier prompts, and for those of the same step."""
     p, burst_wait = state.extra_prompt_time, 0.5 * jnp.maximum(state.variation - 1.0, 0.0) * state.extra_prompt_time
     queue = _queue_wait(jnp.maximum(state.wait_in_slot - 0.5 * state.arrival_step_time - burst_wait, 0.0), p)
     same_step = jnp.where(serving.mixed > 0.0, 0.0, state.rate * state.waiting)
@@ -167,7 +170,7 @@ def _prompt_waits(serving: Serving, state: SteadyState) -> Cumulants:
 def _arrival_step_moments(
     step: Scalar, p: Scalar, rho: Scalar, moments: tuple[Scalar, Scalar, Scalar]
 ) -> tuple[Scalar, Scalar, Scalar]:
-    """Return the first three moments of the step that an arrival meets: ``E[B^k] = E[S^(k + 1)] / E[S]``.
+    """Return the first three moments (s, s^2, s^3) of the step of an arrival: ``E[B^k] = E[S^(k + 1)] / E[S]``.
 
     A step of ``S`` seconds carries the prompts that arrived in the one before, ``p`` seconds each: given that one, its
     cumulants are ``p^k lambda S`` times the moments of prompt lengths, so its own follow by the law of total cumulance
@@ -190,10 +193,10 @@ def _arrival_step_moments(
 
 
 def _queue_wait(mean: Scalar, x: Scalar) -> Cumulants:
-    """Return the wait for others that take ``x`` seconds each: a geometric number of uniform rests of them (M/G/1)."""
-    count = mean / jnp.maximum(0.5 * x, 1e-12)
-    second = count * x * x / 3.0 + mean**2
-    return Cumulants(mean, second, count * x**3 / 4.0 + 0.5 * count**2 * x**3 + 2.0 * mean**3)
+    """Return the cumulants of the wait for others of ``x`` seconds: a geometric number of uniform rests (M/G/1)."""
+    mean_count = mean / jnp.maximum(0.5 * x, 1e-12)
+    variance = mean_count * x * x / 3.0 + mean**2
+    return Cumulants(mean, variance, mean_count * x**3 / 4.0 + 0.5 * mean_count**2 * x**3 + 2.0 * mean**3)
 
 
 def output_token(
@@ -203,7 +206,7 @@ def output_token(
     answer_steps: Scalar,
     tokens_per_step: Scalar,
 ) -> Cumulants:
-    """Return the time per output token of a request, the mean over its ``t`` steps.
+    """Return the cumulants of a request's time per output token, the mean over its ``t`` steps.
 
     Prompts of others: ``p^2 lambda D / ((1 - rho)^3 t)``, the variance of a busy period of ``t`` steps of ``D`` seconds
     over ``t^2``. Other sequences: the mean over an answer keeps two thirds of the variance of their number where it is
@@ -227,5 +230,5 @@ def output_token(
     sequence_variance = (
         other_decoding.variance * sequence_time * (variance_share * sequence_time + prompt_time) / (1.0 - rho) ** 2
     )
-    second = (prompt_variance + sequence_variance) / (tokens_per_step * tokens_per_step)
-    return Cumulants(state.token, second, 3.0 * second * second / state.token)
+    variance = (prompt_variance + sequence_variance) / (tokens_per_step * tokens_per_step)
+    return Cumulants(state.token, variance, 3.0 * variance * variance / state.token)

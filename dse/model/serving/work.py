@@ -78,43 +78,44 @@ class StepWork(NamedTuple):
 
 
 def stage_of(design: Design) -> Stage:
-    """Return the batch-independent part of a stage of the engine of ``design``."""
+    """Return the batch-independent part of a pipeline stage of the engine of ``design``, as a forward pass."""
     forward = forward_of(design)
     layout = with_copies(lay_out(forward), design)
     return Stage(forward, layout, engine_rates(design), exchange_of(forward, layout))
 
 
 def with_copies(layout: Layout, design: Design) -> Layout:
-    """Return the layout with redundant copies of experts."""
+    """Return the layout with redundant copies of experts added to those of each device, none for dense models."""
     serving, experts = design.mapping.serving or Serving(), layout.experts
     copies = 0.0 if nothing(experts.local) else serving.redundant_experts / experts.ep.size
     return layout._replace(experts=experts._replace(local=plus(experts.local, copies)))
 
 
 def exchange_of(design: Design, layout: Layout) -> Exchange:
-    """Return the traffic of experts: each of ``e`` ranks sends ``(e - 1) / e`` of the copies of its tokens.
+    """Return the all-to-all traffic of a layer's experts, B per token of a rank; ``NO_EXCHANGE`` for dense models.
 
-    A copy goes to every expert, at most one per rank; or to every rank or domain that has one of them, which forwards
-    it (:func:`~dse.model.work.messages.copies_sent`). Where an expert is split over ``s = etp / tp`` ranks with tokens
-    of their own, these gather each other's tokens and scatter the sums: ``(s - 1) tp`` further shares of every copy.
-    Both are one message among all ``e s`` ranks with equal bytes.
+    Each of ``e`` ranks sends ``(e - 1) / e`` of the copies of its tokens. A copy goes to every expert, at most one per
+    rank; or to every rank or domain that has one of them, which forwards it
+    (:func:`~dse.model.work.messages.copies_sent`). Where an expert is split over ``s = etp / tp`` ranks with tokens of
+    their own, these gather each other's tokens and scatter the sums: ``(s - 1) tp`` further shares of every copy. Both
+    are one message among all ``e s`` ranks with equal bytes.
     """
     m, experts, mixture = design.mapping, design.mapping.experts, design.workload.experts
     if experts is None or mixture is None:
         return NO_EXCHANGE
     sharers, ep = jnp.maximum(experts.etp / m.tp, 1.0), layout.experts.ep
-    size, domain = ep.size * sharers, stage_domain(m, design.system.scale_up.domain)
-    group = in_a_row(size, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
+    n_ranks, domain = ep.size * sharers, stage_domain(m, design.system.scale_up.domain)
+    group = in_a_row(n_ranks, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
     pairwise = jnp.minimum(mixture.top_k, ep.size)
     intra_copies, inter_copies = copies_sent(experts.all_to_all, ep, mixture, pairwise)
     reached = members_copied(experts.all_to_all, ep.size, mixture)
     copies = jnp.where(experts.all_to_all == float(AllToAll.pairwise), pairwise, reached)
-    gathered = copies * (sharers - 1.0) * m.tp / jnp.maximum(size - 1.0, 1.0)
+    gathered = copies * (sharers - 1.0) * m.tp / jnp.maximum(n_ranks - 1.0, 1.0)
     both_ways = 0.5 * (dispatch_bytes(design, layout) + layout.element.activation) * design.workload.hidden / m.tp
     return Exchange(
         group._replace(share=ep.share),
         intra_domain=both_ways * (intra_copies + gathered * (group.local - 1.0)),
-        inter_domain=both_ways * (inter_copies + gathered * (size - group.local)),
+        inter_domain=both_ways * (inter_copies + gathered * (n_ranks - group.local)),
     )
 
 
@@ -151,7 +152,7 @@ def forward_of(design: Design) -> Design:
 
 
 def width_split(tp: Scalar, ep: Scalar, etp: Scalar) -> Scalar:
-    """Return the ranks that split the width of an expert: ``max(etp, tp / ep)``.
+    """Return the count of ranks that split the width of an expert: ``max(etp, tp / ep)``.
 
     A tp group holds an expert at most once.
     """
@@ -159,7 +160,7 @@ def width_split(tp: Scalar, ep: Scalar, etp: Scalar) -> Scalar:
 
 
 def ranks_of_experts(design: Design) -> Scalar:
-    """Return the data-parallel ranks whose tokens meet in the same experts: ``ep etp / tp``, at least 1."""
+    """Return the count of data-parallel ranks whose tokens meet in the same experts: ``ep etp / tp``, at least 1."""
     experts = design.mapping.experts
     return 1.0 if experts is None else jnp.maximum(experts.ep * experts.etp / design.mapping.tp, 1.0)
 
@@ -167,7 +168,7 @@ def ranks_of_experts(design: Design) -> Scalar:
 def step_work(
     stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, engine: Engine | None = None, is_mean: bool = False
 ) -> StepWork:
-    """Return the work of one engine step of a stage.
+    """Return the operators and messages of one engine step of a stage, by kind of layer.
 
     Args:
         stage: a stage of the engine.
@@ -200,7 +201,7 @@ def step_work(
 
 
 def dense_layers(stage: Stage) -> Scalar:
-    """Return the layers of a stage without experts, 0 of dense models.
+    """Return the count of layers without experts in a stage of a mixture, 0 for dense models.
 
     The first ones, and all but one in ``moe_every`` after.
     """
@@ -210,7 +211,7 @@ def dense_layers(stage: Stage) -> Scalar:
 
 
 def with_expert_format(operator: Operator, serving: Serving, recipe: Scalar) -> Operator:
-    """Return the operator with expert weights read in a format of their own, where they have one.
+    """Return the operator with expert weights read in their own format, unchanged for other operators.
 
     4-bit checkpoints quantise experts only, and compute in the recipe's format (MXFP4 on Hopper: in bf16).
     """
@@ -223,7 +224,7 @@ def with_expert_format(operator: Operator, serving: Serving, recipe: Scalar) -> 
 
 
 def bytes_per_weight(serving: Serving, recipe: Scalar, is_expert: bool) -> Scalar:
-    """Return the bytes per weight of an expert or of another matrix, ``recipe`` where the mapping states none.
+    """Return the bytes per weight of an expert or another matrix, ``recipe`` where the mapping gives none (0).
 
     Kernels multiply narrower weights in the recipe's format (W4A16: AWQ, Lin et al. 2024; GPTQ, Frantar et al. 2023).
 
@@ -237,12 +238,12 @@ def bytes_per_weight(serving: Serving, recipe: Scalar, is_expert: bool) -> Scala
 
 
 def head_rows(batch: Batch) -> Scalar:
-    """Return the rows whose next token is sampled: one per decoding token, one per prompt."""
+    """Return the count of rows whose next token is sampled: all decoding tokens, 1 for prompts, and padding."""
     return plus(batch.sequences * (1.0 + batch.drafts) + jnp.minimum(batch.prompt, 1.0), batch.padding)
 
 
 def sampling_operators(design: Design, batch: Batch, engine: Engine | None) -> list[Operator]:
-    """Return the operators of top-p sampling, where requests ask for it.
+    """Return the operators of top-p sampling in a list, empty where no requests ask for it or without an engine.
 
     It sorts all logits of a row, whole on each device of a tp group.
 
@@ -257,7 +258,7 @@ def sampling_operators(design: Design, batch: Batch, engine: Engine | None) -> l
 
 
 def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
-    """Return the head over the rows whose next token is sampled."""
+    """Return the operator of the head over the rows whose next token is sampled."""
     rows = head_rows(batch)
     e, columns = layout.element.sixteen_bit(), jnp.maximum(layout.vocab, 1.0)
     work = matmul_work(rows, columns, design.workload.hidden, 1.0, e)
@@ -265,7 +266,7 @@ def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
 
 
 def with_active_experts(layout: Layout, design: Design, batch: Batch, ranks: Scalar, is_mean: bool = False) -> Layout:
-    """Return the layout with a batch's tokens, and the rows and active experts of the busiest or the mean rank.
+    """Return the layout with a batch's tokens, and rows and active experts of the busiest or, ``is_mean``, a mean rank.
 
     Tokens read ``q E_l`` of the ``E_l`` experts of a rank, all but :func:`idle_expert_share`, and of the
     busiest rank as many more as binomial draws of standard deviation ``sqrt(q (1 - q) E_l)`` have; copies of an expert
@@ -286,8 +287,8 @@ def with_active_experts(layout: Layout, design: Design, batch: Batch, ranks: Sca
             active_experts + largest_deviate(mapping.ep) * jnp.sqrt(active_experts * idle_share), experts.local
         )
     copies_per_expert = 1.0 + (expert_copies - mixture.n_experts) * mapping.ep / mixture.n_experts
-    busiest = jnp.maximum(mixture.imbalance, busiest_rank(design.workload, mixture.n_experts, mapping.ep))
-    rows, skew = tokens * mixture.top_k / mapping.ep, 1.0 + (busiest - 1.0) / copies_per_expert
+    busiest_over_mean = jnp.maximum(mixture.imbalance, busiest_rank(design.workload, mixture.n_experts, mapping.ep))
+    rows, skew = tokens * mixture.top_k / mapping.ep, 1.0 + (busiest_over_mean - 1.0) / copies_per_expert
     return layout._replace(
         experts=experts._replace(
             sent_rows=batch.tokens * mixture.top_k, rows=rows * skew, mean_share=1.0 / skew, local=active_experts
@@ -296,7 +297,7 @@ def with_active_experts(layout: Layout, design: Design, batch: Batch, ranks: Sca
 
 
 def idle_expert_share(tokens: Scalar, chosen_share: Scalar, workload: Workload) -> Scalar:
-    """Return the share of experts that no token goes to, where each token goes to a share ``q``.
+    """Return the share of experts that no token goes to, where each token goes to a share ``q = chosen_share``.
 
     ``(1 + t u)^(-1 / s^2)`` for ``t`` tokens.
 
@@ -306,12 +307,12 @@ def idle_expert_share(tokens: Scalar, chosen_share: Scalar, workload: Workload) 
     log_miss, requests = jnp.log1p(-jnp.minimum(chosen_share, 1.0 - 1e-6)), workload.requests
     if requests is None or nothing(requests.expert_skew):
         return jnp.exp(tokens * log_miss)
-    square = jnp.maximum(requests.expert_skew, 1e-2) ** 2
-    return jnp.exp(-jnp.log1p(tokens * jnp.expm1(-square * log_miss)) / square)
+    squared_skew = jnp.maximum(requests.expert_skew, 1e-2) ** 2
+    return jnp.exp(-jnp.log1p(tokens * jnp.expm1(-squared_skew * log_miss)) / squared_skew)
 
 
 def busiest_rank(workload: Workload, n_experts: Scalar, ep: Scalar) -> Scalar:
-    """Return the tokens of the busiest of ``ep`` ranks over the mean: ``1 + s sqrt(ep / E) m``.
+    """Return the ratio of the busiest of ``ep`` ranks' tokens to the mean: ``1 + s sqrt(ep / E) m``, at most ``ep``.
 
     Experts have unequal popularity.
 
@@ -333,7 +334,7 @@ def largest_deviate(n: Scalar) -> Scalar:
 
 
 def cache_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
-    """Return the cache bytes of ``tokens`` of one sequence per layer and device.
+    """Return the cache bytes of one sequence of ``tokens`` tokens per layer and device.
 
     A hybrid has the mean over its blocks.
 
@@ -349,7 +350,7 @@ def cache_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
 
 
 def step_bytes(design: Design, serving: Serving, batch: Batch) -> Scalar:
-    """Return the cache bytes that a layer reads and writes in a step.
+    """Return the cache bytes that a layer reads and writes in a step, per device.
 
     A hybrid has the mean over its blocks.
 
@@ -367,7 +368,7 @@ def step_bytes(design: Design, serving: Serving, batch: Batch) -> Scalar:
 
 
 def _mean_of_blocks(workload: Workload, attends: Scalar, keeps: Scalar) -> Scalar:
-    """Return the mean over the blocks of a hybrid.
+    """Return the mean of a value over the blocks of a hybrid, that of attention blocks for other models.
 
     Args:
         workload: the model.
@@ -379,30 +380,33 @@ def _mean_of_blocks(workload: Workload, attends: Scalar, keeps: Scalar) -> Scala
 
 
 def index_flops(design: Design) -> Scalar:
-    """Return 16-bit FLOPs per query and token that take the time of an indexer, whose keys may be fp8."""
+    """Return the FLOPs per query and token of an indexer, as 16-bit ones of the same time where its keys are fp8.
+
+    0 without sparse attention.
+    """
     sparse, accelerator = attention_of(design.workload).sparse, design.system.accelerator
     if nothing(sparse.sparse_layers):
         return 0.0
     fp8 = accelerator.matrix_rate.fp8
     in_fp8 = (sparse.index_bytes < 2.0) & (fp8 > 0.0)
     wide = sixteen_bit_rate(accelerator, design.mapping.precision)
-    faster = jnp.where(in_fp8, wide / jnp.maximum(fp8, 1.0), 1.0)
-    return times(2.0 * sparse.sparse_layers, sparse.index_heads * sparse.index_dim * faster)
+    time_ratio = jnp.where(in_fp8, wide / jnp.maximum(fp8, 1.0), 1.0)
+    return times(2.0 * sparse.sparse_layers, sparse.index_heads * sparse.index_dim * time_ratio)
 
 
 def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message, ...]:
-    """Return the messages of a layer's forward: sums over tp, and the all-to-all of experts.
+    """Return the messages of a layer's forward: sums over tp, then the all-to-all of experts, if any.
 
     Ranks of a tp group have the same tokens and sum the outputs of experts like a dense layer. Where tokens of other
     ranks meet in the experts, each rank sends its share of the tokens and gathers the results.
     """
     design, experts = stage.design, layout.experts
     # Share of layers in which tokens of several ranks meet in experts.
-    meeting = jnp.where(ranks > 1.0, 1.0 - dense_layers(stage) / stage.layout.layers, 0.0)
+    meeting_share = jnp.where(ranks > 1.0, 1.0 - dense_layers(stage) / stage.layout.layers, 0.0)
     # The sum after attention, that of a shared expert, and half a sum for the gather after an all-to-all. A hybrid has
     # one after each part of a block.
     dense: Scalar = 2.0
-    sums = feed_forward_of(design.workload).usual(dense, lambda: dense + meeting * (experts.gathers - 0.5))
+    sums = feed_forward_of(design.workload).usual(dense, lambda: dense + meeting_share * (experts.gathers - 0.5))
     sums = times(0.5 * shares_of(design.workload).norms, sums)
     messages = [
         m._replace(times=sums)
@@ -418,14 +422,16 @@ def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message
         group=group,
         size=layout.tokens * intra_domain,
         inter_domain=layout.tokens * inter_domain,
-        times=2.0 * meeting,
+        times=2.0 * meeting_share,
         sums=False,
     )
     return (*messages, exchange)
 
 
 def hand_over_messages(design: Design, layout: Layout) -> tuple[Message, ...]:
-    """Return the messages to the next stage: ``p`` stages have ``p - 1`` borders, few of them between domains.
+    """Return a stage's messages to the next one per pass: within a domain, between domains, and the gather after.
+
+    ``p`` stages have ``p - 1`` borders, few of them between domains.
 
     A request meets each border once; in training the slowest border sets the pace.
     """
@@ -433,11 +439,11 @@ def hand_over_messages(design: Design, layout: Layout) -> tuple[Message, ...]:
     passed, gathered = pipeline_messages(design, layout)
     stages_per_domain = jnp.maximum(jnp.floor(design.system.scale_up.domain / strides(m)[1]), 1.0)
     stage_share = 1.0 / m.pp
-    domains = stage_share * jnp.ceil(m.pp / stages_per_domain)
+    domains_per_stage = stage_share * jnp.ceil(m.pp / stages_per_domain)
     return (
-        passed._replace(group=passed.group._replace(local=2.0), times=1.0 - domains),
+        passed._replace(group=passed.group._replace(local=2.0), times=1.0 - domains_per_stage),
         passed._replace(
-            name="stage_output_across", group=passed.group._replace(local=1.0), times=domains - stage_share
+            name="stage_output_across", group=passed.group._replace(local=1.0), times=domains_per_stage - stage_share
         ),
         gathered._replace(times=gathered.times * (1.0 - stage_share)),
     )
