@@ -134,6 +134,7 @@ def _terms(equations: Equations, reason: Atom) -> list[Atom]:
 
 
 def _union(bits: Iterable[int]) -> int:
+    """Return the bits that any of these has."""
     return functools.reduce(operator.or_, bits, 0)
 
 
@@ -181,6 +182,7 @@ def score_stages(staged_program: StagedProgram, outputs: ScoreOutputs, inner: In
 
 
 def _has_effects(equations: Equations) -> bool:
+    """Return True where an equation does more than compute its outputs, such as a callback."""
     return any(equation.has_effect for equation in equations.equations)
 
 
@@ -227,7 +229,7 @@ def _table_stages(
 def run_stage(
     staged_program: StagedProgram, stage: ProgramStage, values: Sequence[Array], outputs: Sequence[Atom]
 ) -> list[Any]:
-    """Return outputs of a stage, each along its array axes.
+    """Return the values of ``outputs`` of a stage, each along its array axes.
 
     Args:
         staged_program: the program.
