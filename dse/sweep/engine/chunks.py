@@ -72,8 +72,8 @@ def score_chunk(
         grid: tables of the nest.
         start: digits of the first outer index.
         n_valid: number of outer indices, from the first, that are in the sweep; later ones count as no mapping.
-        masks: by group [first factor, second factor] (word, bit) of the mask for each inner index; None where the group
-            has no option.
+        masks: by group [first factor, second factor] (word, bit) of the mask for each inner index; None for a
+            group without a mask.
         staged_program: the program.
         stages: its stages, and the groups of its scores.
         factor_sizes: by group (size of the first factor, of the second), 1 for a factor that it does not have.

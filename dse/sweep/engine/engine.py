@@ -135,7 +135,7 @@ class SweepEngine:
     # --- how much at once -------------------------------------------------------------------------------
 
     def length(self, nest: Nest, default: int) -> int:
-        """Return the number of outer indices of a chunk, for about ``default`` scores or outputs.
+        """Return the number of outer indices of a chunk, for ``chunk`` or else about ``default`` scores or outputs.
 
         A grid that is smaller than a long chunk has short ones, and no others: programs are shared. So has a nest
         without an inner product: what lies between the operations of single designs must fit into caches. What a chunk

@@ -349,7 +349,7 @@ class Nest:
         return {path: values[index] for table, index in tables for path, values in table.items()}
 
     def mask_columns(self, axes: Sequence[int]) -> np.ndarray:
-        """Return [index along the product of axes] the column of the mask, 0 where none of them is an option."""
+        """Return [index along the product of axes] index of the mask's column, 0 where none of them is an option."""
         shape = self.axis_sizes(axes)
         digits = dict(zip(axes, np.unravel_index(np.arange(math.prod(shape)), shape) if axes else (), strict=True))
         options = [axis for axis in self.inner_options if axis in digits]

@@ -104,7 +104,7 @@ class PersistentFunction:
         self._loaded: dict[Hashable, Future[Callable[..., Any]]] = {}
 
     def __call__(self, *arguments: Any, **static: Any) -> Any:
-        """Return the function's value."""
+        """Return the function's value at these arguments, computed by its compiled program."""
         return self.compiled(*arguments, **static)(*arguments)
 
     def compiled(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
@@ -201,7 +201,7 @@ class _UncachedCompilation:
 
 @contextlib.contextmanager
 def compiling_uncached() -> Iterator[None]:
-    """Compile without JAX's cache of compilations: a program loaded from there cannot be saved again on CPUs."""
+    """Switch off JAX's cache of compilations while the context lasts: CPUs cannot save what comes from it again."""
     with _UncachedCompilation.lock:
         if not _UncachedCompilation.threads:
             _UncachedCompilation.setting = _setting("jax_enable_compilation_cache")

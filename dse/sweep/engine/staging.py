@@ -311,7 +311,10 @@ class Outputs(NamedTuple):
         return tuple(sorted({variable for variable, *_ in self.sources if variable is not None}))
 
     def from_values(self, values: Mapping[int, Any], shape: tuple[int, int, int]) -> Any:
-        """Return the outputs of a chunk [first factor, second factor, outer] of this shape from variable → values."""
+        """Return the outputs of a chunk, an ``Output`` each in the pytree ``structure``, from variable → values.
+
+        ``shape``: of the chunk, [first factor, second factor, outer].
+        """
         outputs = []
         for variable, constant, value_axes in self.sources:
             sizes = (size if value_axes & bit else 1 for size, bit in zip(shape, AXES, strict=True))

@@ -193,7 +193,7 @@ class Names:
         return tuple(map(str, self.layers["software"].labels))
 
     def mapping_defaults(self, set_paths: Container[str]) -> dict[str, Axis]:
-        """Return full path → default of the stacks, for options of the mapping that the sweep does not set.
+        """Return full path → axis with a default of the stacks, for options of the mapping that are not set.
 
         Where stacks differ each design has the default of its own (a column along the stacks), and the table of
         mappings uses the least restrictive one: copies of shards need a ZeRO stage, split sequences a divisor.
@@ -227,7 +227,7 @@ class Names:
 
     @property
     def catalog_entries(self) -> tuple[tuple[str, str], ...]:
-        """(kind, slug) of the named entries."""
+        """(kind, slug) of the catalogue entries that are named, without the name "none"."""
         pairs = ((CATALOGUE_KEYS[key][0], str(slug)) for key, axis in self.layers.items() for slug in axis.labels)
         return tuple((kind, slug) for kind, slug in pairs if slug != "none")
 

@@ -95,7 +95,7 @@ def is_none(axis: Axis) -> bool:
 
 
 def _restrict(spec: SweepSpec, axis: Axis, positions: Sequence[int]) -> SweepSpec:
-    """Return the specification at some positions of an axis and of those that move with it."""
+    """Return the specification at these positions of an axis, and of the axes that move with it."""
     name = next(
         candidate.name for candidate in spec.axes if candidate.where == axis.where
     )  # a stack moves with its machine

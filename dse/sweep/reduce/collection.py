@@ -30,7 +30,7 @@ class Collection:
             self._scores = np.empty((n_objectives, grid.n_designs), np.float32)
 
     def add(self, result: BlockResult) -> None:
-        """Add the result of the next block."""
+        """Add the result of the next block; InputError where its edges of bins differ from those before."""
         self._reduce(result)
         if self.keep.mode == "all":
             rows = slice(self._filled, self._filled + len(result.index))

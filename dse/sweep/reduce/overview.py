@@ -58,7 +58,7 @@ class Minima:
         self._first, self._waiting = 0, list[np.ndarray]()
 
     def add(self, first: int, count: int, outer_best: np.ndarray, inner_best: Sequence[np.ndarray]) -> None:
-        """Add the least scores of ``count`` outer indices: of each, and by group of each inner index.
+        """Add least scores of ``count`` outer indices: [objective, outer], and by group [objective, inner index].
 
         Chunks come one after the other; short ones wait until they are worth the reductions.
         """
@@ -193,14 +193,17 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def pilot(n_designs: int) -> np.ndarray:
-    """Return the indices of designs spread evenly over a sweep, ascending; all of a small one."""
+    """Return the ordinals, ascending, of 4,096 designs spread evenly over a sweep; of all designs of a smaller one."""
     if n_designs <= _PILOT:
         return np.arange(n_designs)
     return np.unique([(i * _GOLDEN % (1 << 64)) * n_designs >> 64 for i in range(_PILOT)])
 
 
 def edges(engine: SweepEngine, bins: int) -> np.ndarray:
-    """Return [objective, bins + 1] edges of the bins: the span of feasible designs of a pilot, rounded outwards."""
+    """Return [objective, bins + 1] edges of bins, in units of the metric: the pilot's span, rounded outwards.
+
+    The span is that of the pilot's feasible designs, or of all of them if none is.
+    """
     index = engine.grid.indices(pilot(engine.grid.n_designs))
     metrics, scores = engine.designs(index)
     feasible = metrics.feasible
@@ -209,7 +212,7 @@ def edges(engine: SweepEngine, bins: int) -> np.ndarray:
 
 
 def _bin_edges(values: np.ndarray, feasible: np.ndarray, bins: int) -> np.ndarray:
-    """Return [bin + 1] edges of equal ratios, or of equal differences where not all values are positive."""
+    """Return [bins + 1] edges of equal ratios, or of equal differences where not all values are positive."""
     finite = np.isfinite(values)
     usual = values[finite & feasible] if np.any(finite & feasible) else values[finite]
     least, most = (usual.min(), usual.max()) if len(usual) else (0.0, 1.0)

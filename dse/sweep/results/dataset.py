@@ -90,7 +90,10 @@ def single_designs(grid: Grid, result: BlockResult) -> Labelled:
 
 
 def _best_mappings(grid: Grid, result: BlockResult) -> Labelled:
-    """Return the best mapping of each point: metrics and parts of the mapping, missing if no design is feasible."""
+    """Return the results along the dimensions: metrics and mapping of the best design of each point.
+
+    Metrics are NaN, and parts of the mapping "" or 0, where no design of the point is feasible.
+    """
     dims = tuple(dimension.name for dimension in grid.dimensions)
     point, mapping = np.divmod(result.index, grid.table.n_mappings)
 

@@ -71,12 +71,12 @@ def check(file: Any, path: Path) -> int:
 
 
 def most_values(path: Path) -> int:
-    """Return the maximum number of values that a file may declare."""
+    """Return the maximum number of values that a file of this size may declare."""
     return max(FEW_VALUES, VALUES_PER_BYTE * path.stat().st_size)
 
 
 def most_letters(path: Path) -> int:
-    """Return the maximum number of characters of labels that a file may declare."""
+    """Return the maximum number of characters of labels that a file of this size may declare."""
     return max(FEW_LETTERS, LETTERS_PER_BYTE * path.stat().st_size)
 
 
@@ -151,7 +151,7 @@ def _check_type(variable: Any, where: str) -> None:
 
 
 def _check_names(group: Any, where: str) -> None:
-    """Raise InputError for a repeated dimension, and for a coordinate variable with other dimensions than its own."""
+    """Raise InputError for a repeated dimension, or a variable with a dimension's name and not that dimension alone."""
     for name, variable in group.variables.items():
         if len(set(variable.dimensions)) < len(variable.dimensions):
             raise wrong(f"{where}: {name}", f"dimensions {', '.join(variable.dimensions)}", "each of them once")

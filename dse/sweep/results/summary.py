@@ -111,7 +111,7 @@ class Summary(Cautions):
 
     @property
     def rate(self) -> float:
-        """Designs a second, compilation and writing apart."""
+        """Designs evaluated per second of the run, without compilation and writing; designs/s."""
         return (self.n_designs - self.resumed) / max(self.seconds.get("run", 0.0), 1e-9)
 
 

@@ -35,7 +35,7 @@ def work_leaves(grid: Grid) -> list[WorkLeaf]:
 
 
 def _work_leaf(grid: Grid, path: str, bases: list[Design]) -> WorkLeaf | None:
-    """Return a leaf with its values; None where no design has it, and where several dimensions move it together."""
+    """Return a leaf with its values; None where no design has it, or not all have it, or several dimensions move it."""
     swept = any(
         path in dimension.columns for member_grid in grid.structure_grids for dimension in member_grid.dimensions
     )
