@@ -60,7 +60,10 @@ _CONNECT_SECONDS, _POLL_SECONDS, _NO_WORKER_SECONDS = 15.0, 2.0, 60.0
 
 
 def evaluate_on_workers(job: Job, stack: contextlib.ExitStack) -> EvaluatedSweep:
-    """Evaluate all blocks by workers; until ``stack`` closes, an interruption reports the stored parts."""
+    """Return a sweep evaluated by Dask workers, its parts joined.
+
+    Until ``stack`` closes an interruption reports the parts that are stored.
+    """
     start = time.perf_counter()
     with stoppable(), _client(job) as client:
         connected, order = time.perf_counter(), _order(job)
@@ -92,7 +95,7 @@ def evaluate_on_workers(job: Job, stack: contextlib.ExitStack) -> EvaluatedSweep
 
 
 def _order(job: Job) -> Order:
-    """Return the description of a sweep for workers."""
+    """Return what workers need to prepare the same sweep: a new token, the specification's text, the options."""
     spec, token = job.grid.spec, f"driver.{secrets.token_hex(8)}.{os.getpid()}.tmp"
     study = None if spec.study in STUDIES.values() else spec.study
     output, chunk = Path(str(job.target)).absolute(), job.options.chunk
@@ -101,12 +104,15 @@ def _order(job: Job) -> Order:
 
 
 def _write_token(folder: Path, token: str) -> None:
-    """Write a file by which workers verify that they share this folder."""
+    """Write an empty file of this name, by which workers verify that they share this folder."""
     (folder / token).touch()
 
 
 def _worker_identity(client: Any, job: Job, order: Order) -> dict[str, str]:
-    """Return the identity of the workers' computation: their device and versions may differ from the driver's."""
+    """Return the identity of the workers' computation, attribute → text, from the first worker that answers.
+
+    Their device and versions may differ from the driver's. Raises InputError where code or catalogue do.
+    """
     if not client.nthreads():
         logging.getLogger("dse").warning("no workers yet at %s: waiting for the first", job.options.scheduler)
     future = client.submit(identity, order, pure=False)
@@ -122,7 +128,7 @@ def _worker_identity(client: Any, job: Job, order: Order) -> dict[str, str]:
 
 
 def _shards(division: Division, n_workers: int) -> list[Shard]:
-    """Return the shards of a sweep for a number of workers."""
+    """Return all shards of a sweep, 1/n to n/n, for a number of workers; n of an earlier run's parts, if any fits."""
     chunks = keeping.count_chunks(division.engine, division.job.keep)
     least = min(n_workers, chunks)
     count = min(_SHARDS_PER_WORKER * n_workers, max(chunks // _CHUNKS_PER_SHARD, least), _MAX_SHARDS)
@@ -147,7 +153,12 @@ class _Run:
         self._total = division.job.grid.n_designs
 
     def outcomes(self, shards: list[Shard]) -> list[ShareOutcome]:
-        """Return the outcomes of all shards; IncompleteError if some could not be computed."""
+        """Run all shards and return their outcomes, as they finish.
+
+        Raises:
+            IncompleteError: if some could not be computed, after all others.
+            Interrupted: when stopped.
+        """
         self._client.subscribe_topic(self._order.token, lambda event: self._news.put(event[1]))
         try:
             share_outcomes, killed = self._run_shards(shards)
@@ -165,7 +176,7 @@ class _Run:
         return share_outcomes
 
     def _run_shards(self, shards: list[Shard]) -> tuple[list[ShareOutcome], list[Shard]]:
-        """Return the outcomes of shards that run concurrently, and the shards whose workers were lost each time."""
+        """Return the outcomes of shards that run concurrently, and the shards, ascending, whose workers were lost."""
         futures = {}
         for shard in shards:
             name = f"{self._order.token}-{shard.number}-of-{shard.of}-{secrets.token_hex(2)}"
@@ -176,7 +187,8 @@ class _Run:
         while futures:
             news = self._next_event()
             if isinstance(news, list | tuple):
-                self._report(news[0], Progress(**news[1]))
+                number, fields = news
+                self._report(number, Progress(**fields))
             elif news in futures:
                 shard = futures.pop(news)
                 if _is_killed(news):
@@ -188,7 +200,10 @@ class _Run:
         return share_outcomes, sorted(killed)
 
     def _next_event(self) -> Any:
-        """Return the next event: a progress report or a finished shard."""
+        """Wait for the next event: (shard number, fields of its Progress), or the future of a finished shard.
+
+        Raises IncompleteError where the scheduler or all local workers have gone.
+        """
         idle_seconds = 0.0
         while True:
             try:
@@ -201,7 +216,7 @@ class _Run:
                     raise _disconnected(self._division.job, "all workers have died and none starts") from None
 
     def _report(self, number: int, state: Progress) -> None:
-        """Report the progress of the sweep from the last state of each shard."""
+        """Report the progress of the sweep, from shard ``number``'s new state and the last one of each other."""
         self._states[number] = state
         report, states = self._division.job.options.progress, self._states.values()
         if report:
@@ -221,6 +236,7 @@ class _Run:
             )
 
     def _n_done(self) -> int:
+        """Return the number of designs done, over all shards."""
         return sum(state.done for state in self._states.values())
 
     def _incomplete(self, n_shards: int) -> IncompleteError:
@@ -253,7 +269,10 @@ def _killer(shard: Shard, division: Division) -> IncompleteError:
 
 @contextlib.contextmanager
 def _client(job: Job) -> Iterator[Any]:
-    """Client of the requested scheduler, or of local workers that stop with it."""
+    """Yield the Dask client of the job's scheduler, or of local workers that stop with it.
+
+    Raises InputError where none answers, IncompleteError where the scheduler goes later.
+    """
     distributed, address, local = library(), job.options.scheduler, job.options.workers
     with contextlib.ExitStack() as stack:
         if isinstance(local, int):
@@ -271,11 +290,15 @@ def _client(job: Job) -> Iterator[Any]:
 
 
 def _is_killed(future: Any) -> bool:
+    """Return True for a future whose shard was given up because each of its workers died."""
     return future.status == "error" and isinstance(future.exception(), library().KilledWorker)
 
 
 def _checked(future: Any, job: Job) -> Any:
-    """Return a completed future; InputErrors are raised again, other failures become an IncompleteError."""
+    """Return a completed future that has a result or, for its ``result`` to raise, an InputError.
+
+    Raises IncompleteError where the future is lost, and InputError for all other failures.
+    """
     if future.status in ("cancelled", "lost"):
         raise _disconnected(job, "the scheduler has gone")
     error = future.exception()
@@ -290,6 +313,7 @@ def _checked(future: Any, job: Job) -> Any:
 
 
 def _disconnected(job: Job, what: str) -> IncompleteError:
+    """Return the error for workers or a scheduler that have gone; ``what``: in words."""
     return IncompleteError(
         _worker_name(job),
         what,
@@ -299,6 +323,7 @@ def _disconnected(job: Job, what: str) -> IncompleteError:
 
 
 def _worker_name(job: Job) -> str:
+    """Return the name of a job's workers in errors: those of a scheduler's address or of this machine."""
     return f"workers of {job.options.scheduler}" if job.options.scheduler else "workers of this machine"
 
 
@@ -333,13 +358,13 @@ class ShareOutcome(NamedTuple):
 
 
 def identity(order: Order) -> dict[str, str]:
-    """Return the identity of this worker's computation: device, versions and code."""
+    """Return the identity of this worker's computation, attribute → text: device, versions, code and all else."""
     with _SHARD_LOCK:
         return _job(order).identity
 
 
 def compute(order: Order, shard: Shard) -> ShareOutcome:
-    """Compute a shard; failed blocks are part of the outcome, InputErrors are raised."""
+    """Evaluate a shard into the shared store and return its outcome, failed blocks included; InputErrors are raised."""
     with _SHARD_LOCK:
         clock, earlier, failure = Stopwatch(), EarlierCounts(0, 0), None
         try:
@@ -350,7 +375,10 @@ def compute(order: Order, shard: Shard) -> ShareOutcome:
 
 
 def _division(order: Order) -> Division:
-    """Return the sweep of an order, divided into blocks; cached for all of its shards."""
+    """Return the sweep of an order, divided into blocks; cached for all of its shards.
+
+    Raises InputError where the folder of parts is not shared, or the computation is another than the order's.
+    """
     if order.token not in _DIVISIONS:
         folder = parts_folder(Path(str(order.options.output)))
         if not (folder / order.token).exists():
@@ -374,15 +402,17 @@ def _division(order: Order) -> Division:
 
 
 def _refusal(got: str, allowed: str, fix: str) -> InputError:
+    """Return an InputError whose place is this worker, by the name of its machine."""
     return InputError(f"worker on {socket.gethostname()}", got, allowed, fix)
 
 
 def _job(order: Order) -> Job:
+    """Return the job of an order: its specification, parsed from the text, with its options."""
     return prepare_job(from_text(order.text, order.file, order.options.study), order.options)
 
 
 def _reporter(token: str, shard: Shard) -> Report:
-    """Return a report of progress to the driver, some times a second."""
+    """Return a function that sends a shard's progress to the driver: every 0.2 s at most, and at the end."""
     from distributed import get_worker
 
     worker: Any = get_worker()

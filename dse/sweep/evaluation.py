@@ -86,7 +86,7 @@ class Division(NamedTuple):
         return self.store
 
     def shard_blocks(self, shard: Shard) -> list[range]:
-        """Return the blocks of a shard, divided at its ends."""
+        """Return the ranges of outer indices of a shard: blocks, the first and last cut at the shard's ends."""
         if shard.of == 1:
             return self.blocks
         ends = keeping.share_range(self.engine, self.job.keep, *shard)
@@ -94,13 +94,13 @@ class Division(NamedTuple):
         return [block_range for block_range in ranges_in_shard if block_range]
 
     def n_designs(self, blocks: list[range]) -> int:
-        """Return the number of designs of blocks."""
+        """Return the number of designs of these blocks together."""
         return sum(keeping.designs_in(self.engine, self.job.keep, block) for block in blocks)
 
     def evaluate(
         self, shard: Shard, take: Callable[[BlockResult], object], report: Report | None = None
     ) -> EarlierCounts:
-        """Evaluate a shard into the store.
+        """Evaluate a shard into the store and return how many designs an earlier run had stored.
 
         Args:
             shard: which of the blocks.
@@ -165,7 +165,7 @@ def divide_into_blocks(job: Job) -> Division:
 
 
 def stored_parts_text(blocks: list[range], store: PartStore | None) -> str:
-    """Return the text after "interrupted" on the blocks that are stored on disk."""
+    """Return the text after "interrupted": how many of these blocks are stored on disk, where, how to go on."""
     if not store:
         return "; without an output nothing is kept"
     blocks, ranges_on_disk = store.aligned_blocks(blocks), stored_ranges(store.folder).get(store.key, [])
@@ -199,7 +199,7 @@ class _BlockStorage:
     record: Manifest
 
     def save(self, block: range, part: BlockResult) -> None:
-        """Store the part of a block."""
+        """Store the part of a block, and record it in the manifest."""
         self.store.save(block, part)
         self.record.finished(block, part)
 
@@ -214,7 +214,7 @@ class _Tally:
         self._report, self._objective, self._clock = report, objective, Stopwatch()
 
     def add(self, n_designs: int, part: BlockResult, resumed: bool, redone: bool) -> None:
-        """Add a block and report progress."""
+        """Add a block of ``n_designs`` and report progress; ``resumed``, ``redone``: whether they count as such."""
         self.done += n_designs
         self.resumed += n_designs * resumed
         self.redone += n_designs * redone
@@ -234,13 +234,13 @@ class Stopwatch:
         self._start, self._compiled = time.perf_counter(), CompileClock.read()
 
     def seconds(self) -> dict[str, float]:
-        """Return the time for tracing, for compiling, and for all else, s."""
+        """Return purpose → seconds since the start: ``trace``, ``compile`` and, for all else, ``run``."""
         trace, compiled, _ = (now - start for now, start in zip(CompileClock.read(), self._compiled, strict=True))
         run = max(time.perf_counter() - self._start - trace - compiled, 0.0)
         return {"trace": trace, "compile": compiled, "run": run}
 
     def n_programs(self) -> int:
-        """Return the number of compiled programs."""
+        """Return the number of programs compiled since the start."""
         return CompileClock.read()[2] - self._compiled[2]
 
 
@@ -260,7 +260,10 @@ def write_results(
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """SIGTERM stops a sweep like Ctrl-C; no effect in commands, which handle signals, and outside the main thread."""
+    """Raise KeyboardInterrupt on SIGTERM too, as on Ctrl-C, while the context lasts.
+
+    No effect in commands, which handle signals, and outside of the main thread.
+    """
     if interruption.is_armed() or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -299,9 +302,11 @@ class Computation:
             return self._retry(block)
 
     def _from_here(self) -> Iterator[BlockResult]:
+        """Return the results of the blocks ahead, in order; each is computed when it is read."""
         return keeping.block_results(self._engine, self._keep, self._ahead)
 
     def _retry(self, block: range) -> BlockResult:
+        """Compute one block and return its part; chunks are halved where memory is short, other errors are raised."""
         while True:
             try:
                 return next(keeping.block_results(self._engine, self._keep, [block]))
@@ -310,7 +315,7 @@ class Computation:
                     raise
 
     def _shorter_chunks(self, error: Exception) -> bool:
-        """True if memory was short and chunks are half as long from now on."""
+        """Halve chunks if the error is of memory; return False for other errors, or when halved too often."""
         halved = _is_out_of_memory(error) and self._engine.halve()
         if halved:
             logging.getLogger("dse").warning("out of memory: %s; going on with chunks half as long", _first_line(error))
@@ -318,9 +323,10 @@ class Computation:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """True for Python's own error, or XLA's, which has no class of its own."""
+    """Return True for Python's MemoryError, or XLA's, which has no class of its own."""
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _first_line(error: Exception) -> str:
+    """Return the first line of an error, at most 200 characters; the name of its type where it has no text."""
     return (str(error).splitlines() or [type(error).__name__])[0][:200]

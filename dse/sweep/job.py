@@ -69,12 +69,12 @@ class Job:
 
     @functools.cached_property
     def is_target_intact(self) -> bool | None:
-        """True if the existing results are intact; None if there are none of dse."""
+        """True if the existing results are intact, False if damaged; None if there are none of dse."""
         return writing.is_intact(self.target) if self.target else None
 
     @functools.cached_property
     def finished(self) -> Summary | None:
-        """The summary of an earlier run of the same sweep, if its file exists and ``fresh`` is not set."""
+        """The summary of an intact file of the same sweep; None without one, and where ``fresh`` is set."""
         if self.options.fresh or self.target is None or not self.is_target_intact:
             return None
         attributes = writing.attributes(self.target)
@@ -153,7 +153,7 @@ def _composed(spec: SweepSpec) -> Grid:
 
 
 def _specification(spec: str | Path | SweepSpec, study: Study | None, any_option: bool) -> SweepSpec:
-    """Return a specification, read from a path if necessary, with the given study and options."""
+    """Return a specification, read from a path if necessary, with ``study`` and ``any_option`` where they are set."""
     if not isinstance(spec, SweepSpec):
         spec = read(spec, study)
     elif study:
@@ -182,7 +182,7 @@ def prepare_job(spec: str | Path | SweepSpec | Grid, options: RunOptions) -> Job
 
 
 def _check_workers(options: RunOptions) -> None:
-    """Raise InputError for two kinds of workers, or for workers without an output, whose folder they share."""
+    """Raise InputError for both kinds of workers, a wrong number, or workers without an output to share."""
     if options.workers is not None and options.scheduler is not None:
         raise InputError("workers", "both workers and a scheduler", "one of them", "a scheduler has workers of its own")
     if isinstance(options.workers, int):

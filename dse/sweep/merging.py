@@ -75,7 +75,7 @@ def merge(
 
 
 def join_parts(store: PartStore, grid: Grid, keep: Keep) -> BlockResult:
-    """Return the joined part of a sweep whose parts are complete."""
+    """Return the joined part of a sweep, read from the store; InputError where parts are missing or damaged."""
     collection = Collection(grid, keep)
     for block in _complete_blocks(store, stored_ranges(store.folder).get(store.key, []), grid.n_outer):
         part = store.load(block)
@@ -86,7 +86,7 @@ def join_parts(store: PartStore, grid: Grid, keep: Keep) -> BlockResult:
 
 
 def _key_and_header(output: Path) -> tuple[str, dict[str, Any]]:
-    """Return the key and header of the only sweep with parts next to the output."""
+    """Return the key and header of the only sweep with parts next to the output; InputError for none or several."""
     folder = parts_folder(output)
     ranges_by_key = stored_ranges(folder)
     headers = {path.name[:16]: line for path in sorted(folder.glob("*.jsonl")) for line in _headers(path)}
@@ -116,12 +116,12 @@ def _key_and_header(output: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _headers(path: Path) -> list[dict[str, Any]]:
-    """Return the headers of a manifest: one line per process that wrote it."""
+    """Return the valid headers in a manifest, as decoded from JSON: one per process that wrote it."""
     return [line for line in manifests.lines(path) if _is_header(line)]
 
 
 def _is_header(line: dict[str, Any]) -> bool:
-    """True if a line is a valid header of a sweep; a manifest may be of another program."""
+    """Return True if a line is a valid header of a sweep; a manifest may be of another program."""
     sweep, shard, blocks = line.get("sweep"), line.get("shard"), line.get("blocks")
     texts = [line.get("specification"), line.get("file"), *(sweep.values() if isinstance(sweep, dict) else [None])]
     has_identity = isinstance(sweep, dict) and {"keep", "any_option", *_IDENTITY_ATTRIBUTES} <= set(sweep)
@@ -131,7 +131,7 @@ def _is_header(line: dict[str, Any]) -> bool:
 
 
 def _difference(keys: Any, headers: dict[str, dict[str, Any]]) -> str:
-    """Return the differences between the sweeps of these keys, by their headers."""
+    """Return the text on the attributes in which the sweeps of these keys differ; empty with fewer than two headers."""
     identities = [headers[key]["sweep"] for key in keys if key in headers]
     if len(identities) < 2:
         return ""
@@ -140,7 +140,7 @@ def _difference(keys: Any, headers: dict[str, dict[str, Any]]) -> str:
 
 
 def _grid_and_keep(output: Path, header: dict[str, Any], study: Study | None) -> tuple[Grid, Keep]:
-    """Return the grid of the sweep as composed here; InputError if it differs from that of the shards."""
+    """Return the grid as composed here and what is kept; InputError if either differs from that of the shards."""
     spec = from_text(header["specification"], header["file"], study)
     grid, keep = plan(spec, header["sweep"]["keep"], any_option=header["sweep"]["any_option"] == "yes")
     identity = manifests.identity(grid, keep)
@@ -155,12 +155,15 @@ def _grid_and_keep(output: Path, header: dict[str, Any], study: Study | None) ->
 
 
 def identity_differences(local: dict[str, str], remote: dict[str, str]) -> list[str]:
-    """Return the attributes that must be equal here and where the parts were computed, but differ."""
+    """Return the names of the attributes that must be equal here and where parts were computed, but differ."""
     return [name for name in _IDENTITY_ATTRIBUTES if local[name] != remote[name]]
 
 
 def _complete_blocks(store: PartStore, blocks: list[range], n_outer: int) -> list[range]:
-    """Return the blocks that contain every index exactly once; other divisions of the same sweep may have left more."""
+    """Return blocks, ascending, that contain every index below ``n_outer`` once; InputError where none do.
+
+    Other divisions of the same sweep may have left more blocks.
+    """
     block_by_start = {
         n_outer: range(n_outer, n_outer)
     }  # index from which the rest is complete → the block that begins there
@@ -176,7 +179,7 @@ def _complete_blocks(store: PartStore, blocks: list[range], n_outer: int) -> lis
 
 
 def _gap(blocks: list[range], n_outer: int) -> range:
-    """Return the first indices that no block contains, or the gap between two divisions."""
+    """Return the first indices that no block contains; all indices where blocks of several divisions cover them."""
     reached = 0
     for block in blocks:
         if block.start > reached:
@@ -197,7 +200,7 @@ def _incomplete(store: PartStore, block: range, got: str) -> InputError:
 
 
 def _missing_shards(store: PartStore, block: range) -> str:
-    """Return the shards that have not run or not finished, by their manifests."""
+    """Return the text on shards that have not run or are incomplete in ``block``, by their manifests; may be empty."""
     range_by_shard = {
         tuple(map(int, line["shard"].split("/"))): line["blocks"]
         for path in sorted(store.folder.glob(f"{store.key}-*.jsonl"))
@@ -217,5 +220,5 @@ def _missing_shards(store: PartStore, block: range) -> str:
 
 
 def _abbreviated(names: list[str]) -> str:
-    """Return the first of many names, and their number."""
+    """Return the names as text, the first 20 of many with the number of all."""
     return ", ".join(names[:20]) + (f" … ({len(names):,} in all)" if len(names) > 20 else "")

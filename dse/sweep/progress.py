@@ -42,13 +42,13 @@ class Progress:
 
 
 def best_so_far(best: float | None, objective: str, units: str) -> str:
-    """Return the text of the best value of an objective; None: no feasible design yet."""
+    """Return the text of an objective's best value, given in SI units; None: no feasible design yet."""
     return "none feasible yet" if best is None else f"best {objective.replace('_', ' ')} {quantity(best, units)}"
 
 
 @contextlib.contextmanager
 def bar_on_standard_error() -> Iterator[Any]:
-    """Progress bars of rich with share, time left and a text per task; only the text wraps."""
+    """Yield progress bars of rich with share, time left and a text per task; only the text wraps."""
     from rich.progress import BarColumn, Progress as Bar, ProgressColumn, Task, TextColumn
     from rich.table import Column
     from rich.text import Text
@@ -76,7 +76,7 @@ def bar_on_standard_error() -> Iterator[Any]:
 
 
 def time_left(finished: bool, remaining: float | None, elapsed: float | None) -> str:
-    """Return the text of a bar on time: the time left, or the time taken at the end."""
+    """Return a bar's text on time, from seconds: the time left, empty while unknown; at the end the time taken."""
     if finished:
         return f"in {duration(elapsed or 0.0)}"
     return "" if remaining is None else f"{duration(remaining)} left"
@@ -84,7 +84,7 @@ def time_left(finished: bool, remaining: float | None, elapsed: float | None) ->
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """Progress bar on standard error with rate, time left, feasible share and best value.
+    """Show a progress bar on standard error with rate, time left, feasible share and best value.
 
     Yields:
         The function for ``progress`` of :func:`dse.run`.

@@ -115,7 +115,7 @@ def perform(
 def perform_shard(
     spec: str | Path | SweepSpec | Grid, shard: Shard, output: str | Path | None = None, **options: Any
 ) -> Summary:
-    """Evaluate one shard of a sweep; :func:`dse.sweep.merge` joins them.
+    """Evaluate one shard of a sweep and return its numbers; :func:`dse.sweep.merge` joins shards.
 
     Args:
         spec: path of a specification, or a specification; the same for all shards.
@@ -148,7 +148,7 @@ def perform_shard(
 
 
 def _evaluate_in_process(job: Job, stack: contextlib.ExitStack) -> EvaluatedSweep:
-    """Return a sweep evaluated in this process."""
+    """Return the sweep evaluated in this process: all parts, its store, seconds by purpose."""
     clock, collection = Stopwatch(), Collection(job.grid, job.keep)
     division, earlier = _evaluate(job, stack, collection.add)
     part = collection.result()
@@ -158,7 +158,11 @@ def _evaluate_in_process(job: Job, stack: contextlib.ExitStack) -> EvaluatedSwee
 def _evaluate(
     job: Job, stack: contextlib.ExitStack, take: Callable[[BlockResult], object], shard: Shard | None = None
 ) -> tuple[Division, EarlierCounts]:
-    """Evaluate all blocks or those of a shard; until ``stack`` closes, an interruption reports the stored parts."""
+    """Evaluate all blocks, or those of a shard, and call ``take`` with the part of each.
+
+    Returns the division and how many designs an earlier run had stored. Until ``stack`` closes an interruption reports
+    the stored parts.
+    """
     division = divide_into_blocks(job)
     store, blocks = division.store, division.shard_blocks(shard or Shard())
     if store and job.options.fresh:

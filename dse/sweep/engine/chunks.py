@@ -48,7 +48,7 @@ def full_chunk(
     count: int,
     sharding: NamedSharding,
 ) -> tuple[Array, ...]:
-    """Return variables of the program for ``count`` outer indices from ``start``, each along its array axes."""
+    """Return the values of ``variables`` for ``count`` outer indices from ``start``, each along its array axes."""
     values, _ = _chunk_values(grid, start, staged_program, stages.tables, count, sharding)
     return tuple(values[i] for i in variables)
 
@@ -72,8 +72,8 @@ def score_chunk(
         grid: tables of the nest.
         start: digits of the first outer index.
         n_valid: number of outer indices, from the first, that are in the sweep; later ones count as no mapping.
-        masks: by group [first factor, second factor] (word, bit) of the mask for each inner index; None where the group
-            has no option.
+        masks: by group [first factor, second factor] (word, bit) of the mask for each inner index; None for a
+            group without a mask.
         staged_program: the program.
         stages: its stages, and the groups of its scores.
         factor_sizes: by group (size of the first factor, of the second), 1 for a factor that it does not have.
@@ -102,7 +102,7 @@ def outer_chunk(
     count: int,
     sharding: NamedSharding,
 ) -> tuple[dict[tuple[int, ...], Array], Array]:
-    """Run the first stage of :func:`score_chunk`, that of the outer index.
+    """Return what the stage of the outer index, the first of :func:`score_chunk`, hands on to the others.
 
     Returns:
         Variables → their values, stacked where shape and type are the same: hundreds of arrays would take longer to
@@ -139,7 +139,7 @@ def inner_chunk(
 
 
 def _later_stage_inputs(staged_program: StagedProgram, stages: ProgramStages) -> tuple[int, ...]:
-    """Return inputs of later stages: variables of the outer index, and outputs of the first stage."""
+    """Return inputs of later stages, ascending: variables of the outer index, and outputs of the first stage."""
     later_stages = (*stages.tables[1:], *(group.stage for group in stages.groups))
     variables = {i for stage in later_stages for i in stage.inputs}
     return tuple(sorted(i for i in variables if staged_program.axes_of(i) == OUTER or i in stages.tables[0].outputs))
@@ -173,7 +173,7 @@ def _input_values(values_by_path: dict[str, Array], grid: Tables, staged_program
 def _run_stages(
     values: dict[int, Array], staged_program: StagedProgram, stages: Sequence[ProgramStage]
 ) -> dict[int, Array]:
-    """Return the values by variable, with those that the stages add."""
+    """Return variable → values: the inputs ``values``, and what the stages compute."""
     for stage in stages:
         outputs = _call_unfused(
             functools.partial(_run_stage, staged_program=staged_program, stage=stage),
@@ -184,7 +184,7 @@ def _run_stages(
 
 
 def _mask_words(grid: Tables, mask_row: Array, n_valid: Array, sharding: NamedSharding) -> Array:
-    """Return [outer, word] of the mask of mappings, 0 from outer index ``n_valid`` on."""
+    """Return [outer, word] of the mask of mappings, 32 bits a word, 0 from outer index ``n_valid`` on."""
     mask_words = grid.mask.at[mask_row].get(mode="promise_in_bounds")
     return lax.with_sharding_constraint(
         jnp.where((jnp.arange(len(mask_row)) < n_valid)[:, None], mask_words, 0), sharding
@@ -199,7 +199,7 @@ def _score_groups(
     stages: ProgramStages,
     factor_sizes: tuple[tuple[int, int], ...],
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Return scores and reasons by group from the values of variables."""
+    """Return scores and reasons by group, as :func:`score_chunk` does, from variable → values."""
     group_results = []
     for group, mask, sizes in zip(stages.groups, masks, factor_sizes, strict=True):
         evaluate_group = functools.partial(_score_group, staged_program=staged_program, group=group, factor_sizes=sizes)
@@ -210,7 +210,7 @@ def _score_groups(
 
 
 def _call_unfused(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function that XLA merges with nothing else.
+    """Return the value of a function at these arguments; XLA merges the call with nothing else.
 
     Merged, values would be looked up at every use, and what does not depend on an array axis be computed again along
     it. Compilers for processors drop barriers early, others cannot call functions.
@@ -234,7 +234,7 @@ def _run_stage(values: tuple[Array, ...], staged_program: StagedProgram, stage: 
 
 
 def _shard_outer(value: Array) -> Array:
-    """Spread an array over devices along its last axis, the outer index."""
+    """Return an array spread over devices along its last axis, the outer index."""
     return lax.with_sharding_constraint(value, device_sharding(*[None] * (value.ndim - 1), "outer"))
 
 
@@ -311,7 +311,10 @@ class ChunkPrograms:
         self.owners: Owners = tuple(owner_of_objective[k] for k in sorted(owner_of_objective))
 
     def _run(self, function: PersistentFunction, count: int, *arguments: Any, **static: Any) -> Any:
-        """Call a function; its program is looked up once for each count, since there are hundreds of arguments."""
+        """Return the value of a function at the tables and ``arguments``, for ``count`` outer indices.
+
+        Its program is looked up once for each count, since there are hundreds of arguments.
+        """
         key = function, count
         if key not in self._programs:
             keywords = dict(
@@ -334,13 +337,13 @@ class ChunkPrograms:
         return np.array(self.nest.start_digits(first), np.int32), np.int32(min(count, stop - first)), padded
 
     def values(self, first: int, count: int, stop: int) -> tuple[dict[int, Array], int]:
-        """Dispatch the variables of a chunk and return (variable → values, number of outer indices computed)."""
+        """Dispatch a chunk and return (variable → device array of its values, number of outer indices computed)."""
         start, _, padded = self.outer_range(first, count, stop)
         arrays = self._run(full_chunk, padded, start, variables=self._variables)
         return dict(zip(self._variables, arrays, strict=True)), padded
 
     def scores(self, first: int, count: int, stop: int, pivots: np.ndarray, thresholds: np.ndarray | None) -> Scores:
-        """Dispatch the scores of a chunk, see :meth:`~dse.sweep.engine.engine.SweepEngine.scores`."""
+        """Dispatch a chunk and return its scores, see :meth:`~dse.sweep.engine.engine.SweepEngine.scores`."""
         start, n_valid, padded = self.outer_range(first, count, stop)
         keywords = dict(owners=self.owners, feasible_bit=self.staged_program.program.study.feasible_bit)
         if self._has_outer_program:
@@ -386,20 +389,23 @@ class ChunkPrograms:
 
 
 def _zero_arrays(shapes: Any) -> Any:
-    """Return zero arrays of these shapes on the device, for compilation; None where there are none."""
+    """Return zero arrays of these shapes on the device, for compilation; None where ``shapes`` is None."""
     return shapes and jax.device_put(
         jax.tree.map(lambda array: np.zeros(array.shape, array.dtype), shapes), device_sharding()
     )
 
 
 def _masks_and_sizes(nest: Nest) -> tuple[tuple[Any, ...], tuple[tuple[int, int], ...]]:
-    """Return by group (word, bit) of the mask for each inner index, None without options; and the factor sizes."""
+    """Return by group (words, bits) of the mask at its inner indices, and (first, second) factor sizes.
+
+    The mask is that of one group: the first with options, or else the first; for the other it is None.
+    """
     n_first, n_second = nest.factor_sizes
     factor_sizes = ((n_first, 1), (1, n_second)) if nest.inner.separable else ((n_first, n_second),)
     has_options = [bool(set(axes) & set(nest.inner_options)) for axes in nest.groups]
     masked_group = has_options.index(True) if any(has_options) else 0
     masks = tuple(
-        tuple(part.reshape(shape) for part in mask_bits(nest, axes)) if group == masked_group else None
+        tuple(mask_index.reshape(shape) for mask_index in mask_bits(nest, axes)) if group == masked_group else None
         for group, (axes, shape) in enumerate(zip(nest.groups, factor_sizes, strict=True))
     )
     return masks, factor_sizes

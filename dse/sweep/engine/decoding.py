@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -36,7 +35,7 @@ def decode(start: Array, radices: Array, count: int) -> list[Array]:
 
 
 def _divide(total: Array, radix: Array) -> tuple[Array, Array]:
-    """Return quotient and remainder of whole numbers, the quotient at most ``LONGEST_CHUNK``.
+    """Return quotient and remainder, int32, of whole numbers; the quotient is at most ``LONGEST_CHUNK``.
 
     Processors divide many floats at once but no integers: the float quotient is off by one at most, which the
     remainder tells.
@@ -54,9 +53,10 @@ def values_at(tables: tuple[dict[str, Array], ...], digits: Sequence[Array]) -> 
 
 
 def _take_rows(column: Array, index: Array) -> Array:
-    """Return the rows of a table at these indices."""
+    """Return [index] values of a column of a table at these row numbers."""
     if len(column) > FEW_ROWS:
         return column.at[index].get(mode="promise_in_bounds")
-    rows = (column[k] for k in range(1, len(column)))
-    first = jnp.broadcast_to(column[0], index.shape)
-    return functools.reduce(lambda values, row: jnp.where(index == row[0], row[1], values), enumerate(rows, 1), first)
+    values = jnp.broadcast_to(column[0], index.shape)
+    for row_number in range(1, len(column)):
+        values = jnp.where(index == row_number, column[row_number], values)
+    return values

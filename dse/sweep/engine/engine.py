@@ -88,6 +88,7 @@ class SweepEngine:
 
     @functools.cached_property
     def _joint_nest(self) -> Nest:
+        """The nest of scores in which dimensions may be inner axes too."""
         program = dataclasses.replace(self.compiled, metrics=_SCORE_METRICS)
         return self._best_nest(program, options_only=False)
 
@@ -96,7 +97,7 @@ class SweepEngine:
         return self.full_nest if by_point else self._joint_nest
 
     def _best_nest(self, program: Program, options_only: bool) -> Nest:
-        """Return the nest in which a program takes the least work."""
+        """Return the nest in which a program costs least (:func:`~.nesting.cost_per_design`)."""
         flat_nest = Nest(self.grid)
         axis_of = {path: axis for axis, columns in enumerate(flat_nest.axes) for path in columns}
         input_axes = [
@@ -119,11 +120,12 @@ class SweepEngine:
 
     @property
     def _n_base(self) -> int:
+        """Number of leaves of the base."""
         return len(jax.tree.leaves(self.grid.base))
 
     @functools.cached_property
     def _structure(self) -> jax.tree_util.PyTreeDef:
-        """Of the inputs of programs."""
+        """Structure of the inputs of programs: (base, leaf path → value) as a pytree."""
         return jax.tree.structure((self.grid.base, dict.fromkeys(self.grid.columns, 0.0)))
 
     def _cached(self, cache_key: str, find: Callable[[], Any]) -> Any:
@@ -133,7 +135,7 @@ class SweepEngine:
     # --- how much at once -------------------------------------------------------------------------------
 
     def length(self, nest: Nest, default: int) -> int:
-        """Return the number of outer indices of a chunk, for about ``default`` scores or outputs.
+        """Return the number of outer indices of a chunk, for ``chunk`` or else about ``default`` scores or outputs.
 
         A grid that is smaller than a long chunk has short ones, and no others: programs are shared. So has a nest
         without an inner product: what lies between the operations of single designs must fit into caches. What a chunk
@@ -151,10 +153,11 @@ class SweepEngine:
         return self._lines_in(nest, self.length(nest, default))
 
     def _lines_in(self, nest: Nest, length: int) -> int:
+        """Return the number of lines whose outer indices fit into ``length``, at least 1."""
         return max(1, bisect.bisect_right(range(nest.n_lines + 1), length, key=nest.max_outer_in) - 1)
 
     def halve(self) -> bool:
-        """Halve the chunks from now on; False where they have been halved too often."""
+        """Halve the chunks from now on; return False where they have been halved too often."""
         for engine in self.structure_engines:
             engine._halvings += 1
         return self.structure_engines[0]._halvings <= _MAX_HALVINGS
@@ -164,7 +167,7 @@ class SweepEngine:
         return max(1, self.length(nest, default) >> self._halvings)
 
     def dispatch_lines(self, nest: Nest, default: int) -> int:
-        """Return the number of lines of a dispatch."""
+        """Return the number of lines of a dispatch, whose outer indices fit into it; at least 1."""
         return self._lines_in(nest, self.dispatch_length(nest, default))
 
     # --- what is computed -------------------------------------------------------------------------------
@@ -175,6 +178,7 @@ class SweepEngine:
         return self._compiled(self.program)
 
     def _compiled(self, program: Program) -> Program:
+        """Return a program with what the sweep's ranges of values decide as constants; unchanged for NumPy."""
         if self.by_numpy:
             return program
         if program not in self._decided:
@@ -189,11 +193,12 @@ class SweepEngine:
         return self._decided[program]
 
     def _stage_program(self, nest: Nest, program: Program) -> StagedProgram:
+        """Return a program with the array axes of its inputs in a nest."""
         return stage_program(program, nest, self._structure, self._n_base)
 
     @functools.cached_property
     def _outputs(self) -> tuple[ChunkPrograms, Outputs]:
-        """The stages of all outputs, and the variables that these are."""
+        """The compiled stages of all outputs, and the variables that these are."""
         staged_program = self._stage_program(self.full_nest, self.compiled)
 
         def find() -> tuple[ProgramStages, Outputs]:
@@ -223,7 +228,7 @@ class SweepEngine:
         return self._score_programs[key]
 
     def full(self, line: int, count: int) -> tuple[Any, tuple[Any, ...]]:
-        """Dispatch all outputs of ``count`` lines from ``line``.
+        """Dispatch ``count`` lines from ``line`` and return all their outputs.
 
         Args:
             line: the first line of the full nest.
@@ -250,7 +255,7 @@ class SweepEngine:
         thresholds: np.ndarray | None = None,
         stop: int | None = None,
     ) -> Scores:
-        """Dispatch the scores of a chunk, by as many objectives as the pivots have.
+        """Dispatch a chunk and return its scores by as many objectives as the pivots have.
 
         Args:
             nest: the nest of the scores.
@@ -270,7 +275,7 @@ class SweepEngine:
         return self.score_programs(nest, pivots.shape[1]).scores(first, count, stop, pivots, thresholds)
 
     def inner_scores(self, nest: Nest, chunk_scores: Scores, rows: np.ndarray) -> np.ndarray:
-        """Return [objective, row, inner] scores of the outer indices ``rows``, counted from the start of the chunk."""
+        """Return [objective, row, inner] scores of ``rows``: outer indices, counted from the chunk's start."""
         is_separable = nest.inner.separable and not self.by_numpy
         owners = self.score_programs(nest, len(chunk_scores.outer_best)).owners if is_separable else ()
         return expand_groups(chunk_scores, rows, owners, self.program.study.feasible_bit)
@@ -302,7 +307,7 @@ class GridCells:
 
     @property
     def digest(self) -> str:
-        """Digest of the values of all leaves."""
+        """SHA-256 of the values of all leaves, hexadecimal."""
         hasher = hashlib.sha256(np.array(self._base).tobytes())
         for axis in self._axes:
             for path, values in axis.items():
@@ -311,7 +316,7 @@ class GridCells:
         return hasher.hexdigest()
 
     def ranges(self) -> Ranges:
-        """Return [cell] least and largest values of the programs' inputs: of the base, then of axes by path."""
+        """Return the least and the largest value in each cell of every input: of the base, then of axes by path."""
         sizes = [max(map(len, axis.values()), default=1) for axis in self._axes]
         range_of_path = {
             path: _cell_bounds(values, starts, i, len(sizes))
@@ -329,7 +334,7 @@ class GridCells:
 
 
 def _cells_by_axis(sizes: Sequence[int]) -> list[int]:
-    """Return the number of cells along each axis: as many as allowed for degrees, then for the shortest axes."""
+    """Return the number of cells along each axis, of degrees first: as many as allowed, then for the shortest axes."""
     counts = [min(sizes[0], _MAX_ROWS)] + [1] * (len(sizes) - 1)
     remaining = _MAX_CELLS // counts[0]
     for axis in sorted(range(1, len(sizes)), key=lambda axis: sizes[axis]):
@@ -339,7 +344,7 @@ def _cells_by_axis(sizes: Sequence[int]) -> list[int]:
 
 
 def _cell_starts(columns: Mapping[str, np.ndarray], size: int, count: int) -> np.ndarray:
-    """Return the index at which each cell of an axis starts.
+    """Return [cell] the index of an axis of ``size`` values at which each of about ``count`` cells starts.
 
     Cells have equal lengths, or equal ratios where the axis has one leaf with ascending positive values.
     """
@@ -350,7 +355,7 @@ def _cell_starts(columns: Mapping[str, np.ndarray], size: int, count: int) -> np
 
 
 def _cell_bounds(values: np.ndarray, starts: np.ndarray, axis: int, n_axes: int) -> Pair:
-    """Return the least and the largest value in each cell of an axis."""
+    """Return (least, largest) value in each cell along ``axis``, arrays of length 1 along the other axes."""
     values = values.astype(np.float32)
     shape = [len(starts) if i == axis else 1 for i in range(n_axes)]
     low, high = (reduction.reduceat(values, starts).reshape(shape) for reduction in (np.minimum, np.maximum))

@@ -63,6 +63,7 @@ class Differentiated:
 
     @functools.cached_property
     def _text(self) -> str:
+        """SHA-256 of the operations and literals, hexadecimal; not of numbers that all designs share."""
         operations = self.operations
         literals = [(str(value.dtype), value.item()) for value in operations.constants[: operations.n_literals]]
         description = literals, *operations[1:4], operations.precision, self.n_differentiated
@@ -81,13 +82,19 @@ class Differentiated:
         return self._text < str(other)
 
     def __call__(self, rows: Sequence[Any], shared: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the outputs of one design, and the slopes of the first; ``shared``: constants that are no literals."""
+        """Return the outputs of one design, and the first one's slopes by the first inputs.
+
+        Args:
+            rows: numbers of the design, those first by which it is differentiated.
+            shared: constants that are no literals.
+        """
         number = jax.ShapeDtypeStruct((), self.operations.precision)
         equations, structure = recording.trace(self._forth_and_back, [number] * len(rows), [number] * len(shared))
         outputs, slopes = jax.tree.unflatten(structure, fold(equations, {})(*rows, *shared))
         return outputs, slopes
 
     def _forth_and_back(self, rows: Sequence[Any], shared: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Return the outputs and slopes, as :meth:`__call__`, computed operation by operation."""
         operations, by, target = self.operations, range(self.n_differentiated), self.operations.outputs[0]
         values: dict[int, Any] = dict(enumerate((*rows, *operations.constants[: operations.n_literals], *shared)))
         for name, parameters, inputs, output in operations.operations:
@@ -97,8 +104,8 @@ class Differentiated:
         for inputs, output, rules in backward_steps(operations, by, target, _rules):
             slope = slopes.get(output) if output in by else slopes.pop(output, None)
             for i, rule in rules if slope is not None else ():
-                part = rule(slope, values[output], *(values[k] for k in inputs))
-                slopes[i] = slopes[i] + part if i in slopes else part
+                contribution = rule(slope, values[output], *(values[k] for k in inputs))
+                slopes[i] = slopes[i] + contribution if i in slopes else contribution
         return [values[i] for i in operations.outputs], [slopes.get(i, jnp.zeros_like(values[target])) for i in by]
 
 
@@ -130,11 +137,12 @@ def _choice_slope(is_chosen: Any, is_equal: Any, chosen_slope: Any, other_slope:
 
 
 def _case_rule(i: int) -> Rule:
+    """Return the rule of case ``i`` of a selection: all of the slope where it is selected, else 0."""
     return lambda g, _, which, *cases: jnp.where(which.astype(jnp.int32) == i, g, 0.0)
 
 
 def _jax_rule(name: str, parameters: tuple[Any, ...], i: int) -> Rule:
-    """Return JAX's rule for input ``i`` of an operation."""
+    """Return the rule of input ``i`` of an operation, from ``jax.vjp``."""
 
     def rule(g: Any, _: Any, *inputs: Any) -> Any:
         def of_input(value: Any) -> Any:
@@ -192,6 +200,7 @@ def value_and_slopes(shared: Array, columns: Array, n_blocks: Array, *, target: 
 
 
 def _evaluate_blocks(shared: Array, columns: Array, n_blocks: Array, target: Differentiated) -> Array:
+    """Return what :func:`value_and_slopes` does, 0 in blocks from ``n_blocks`` on."""
     numbers, (_, blocks, designs) = tuple(shared), columns.shape
 
     def of_block(i: Array, carry: Array) -> Array:
@@ -219,7 +228,7 @@ class Gradient:
         self._programs: collections.OrderedDict[Any, Callable[..., np.ndarray]] = collections.OrderedDict()
 
     def over(self, count: int, by: Mapping[str, Any], *arguments: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Return the values [count], and by name the slope [count] of each.
+        """Return the values [count] of the first output, and name → [count] its slopes.
 
         Args:
             count: designs.
@@ -293,7 +302,7 @@ def _padded(column: Any, count: int, block_size: int) -> np.ndarray:
 
 @functools.lru_cache(maxsize=_MAX_PROGRAMS)
 def _program(target: Differentiated, n_shared: int, shape: tuple[int, ...], as_one: bool) -> Callable[..., Array]:
-    """Return the program for a number of shared values and [leaf, block, design] others, looked up once."""
+    """Return the compiled :func:`value_and_slopes` for ``n_shared`` numbers and columns of this shape."""
     precision = target.operations.precision
     shared, columns = (np.zeros(size, precision) for size in (n_shared, shape))
     return value_and_slopes.compiled(jax.device_put(shared), columns, np.int32(0), target=target, as_one=as_one)
@@ -301,6 +310,7 @@ def _program(target: Differentiated, n_shared: int, shape: tuple[int, ...], as_o
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
+    """Return a pool with a thread for each processor, the same at each call."""
     return ThreadPoolExecutor(processors())
 
 
@@ -397,7 +407,7 @@ def _gradient(objective: str | Study | Callable[[Design], Scalar]) -> Gradient:
 
 
 def _metric_of(objective: str | Study) -> tuple[Study, str]:
-    """Return the study and the name of its metric."""
+    """Return the study and the name of its metric; InputError for a name that is no smooth metric of any study."""
     if isinstance(objective, Study):
         return objective, objective.objective
     study = next((candidate for candidate in STUDIES.values() if objective in candidate.smooth), None)
@@ -408,6 +418,8 @@ def _metric_of(objective: str | Study) -> tuple[Study, str]:
 
 
 def _function_of_leaves(function: Callable[[Design], Scalar]) -> Callable[..., tuple[tuple[Scalar], None]]:
+    """Return a function of (leaf path → value, further ones, design) → ((value,), None), from one of a design."""
+
     def value(
         gradient_values: dict[str, Scalar], other_values: dict[str, Scalar], design: Design
     ) -> tuple[tuple[Scalar], None]:

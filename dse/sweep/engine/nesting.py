@@ -65,7 +65,7 @@ class Dependence(NamedTuple):
 
 
 def axis_dependence(equations: Equations, axes: Sequence[int | None], outputs: Sequence[Atom] = ()) -> Dependence:
-    """Return the axes on which the equations depend that the outputs need.
+    """Return, as sums of ``1 << axis``, the axes on which the equations depend that the outputs need.
 
     Args:
         equations: of the model.
@@ -87,15 +87,17 @@ def axis_dependence(equations: Equations, axes: Sequence[int | None], outputs: S
     return Dependence(counts, passed, frozenset(axis_bits[atom] for atom in outputs if isinstance(atom, int)))
 
 
-def work_per_design(dependence: Dependence, inner: Inner, sizes: Mapping[int, int], density: float = 1.0) -> float:
-    """Return the work of a design, in equations of the inner product.
+def cost_per_design(dependence: Dependence, inner: Inner, sizes: Mapping[int, int], density: float = 1.0) -> float:
+    """Return the estimated cost of a design, in units of one equation of the inner product.
 
-    Equations of the outer index are shared among the product, those of a factor among the other factor.
+    An equation of the outer index costs 3 and one of a factor 1, each shared among the designs that it serves; what
+    depends on no axis costs 0. A value that a factor hands to the product costs 8, and so does every inner index (of
+    each factor where they are separable, else of the product).
 
     Args:
         dependence: see :func:`axis_dependence`.
         inner: the inner axes.
-        sizes: size of each axis.
+        sizes: axis → its size.
         density: share of (outer, inner) index pairs that are designs.
     """
     first, second = _bits(inner.first), _bits(inner.second)
@@ -118,6 +120,7 @@ def work_per_design(dependence: Dependence, inner: Inner, sizes: Mapping[int, in
 
 
 def _bits(axes: Iterable[int]) -> int:
+    """Return the sum of ``1 << axis``."""
     return sum(1 << axis for axis in axes)
 
 
@@ -127,7 +130,7 @@ def choose_inner(
     unsplit_axes: Sequence[int] = (),
     density: Callable[[tuple[int, ...]], float] = lambda _: 1.0,
 ) -> Inner:
-    """Return the inner axes and factors with the least work per design; no inner axes where none saves work.
+    """Return the inner axes and factors of the least cost per design; no inner axes where none saves any.
 
     Args:
         dependence: see :func:`axis_dependence`.
@@ -137,16 +140,16 @@ def choose_inner(
     """
     weight = {axis: sum(n for axes, n in dependence.counts.items() if axes >> axis & 1) for axis in sizes}
     candidates = sorted(sizes, key=lambda axis: (weight[axis], axis))[:_MAX_CANDIDATES]
-    best, best_work = _FLAT, work_per_design(dependence, _FLAT, sizes, density(()))
+    best, best_cost = _FLAT, cost_per_design(dependence, _FLAT, sizes, density(()))
     for inner in _inner_choices(candidates, sizes, {*dependence.outputs, _bits(unsplit_axes)}):
-        min_work = work_per_design(dependence, inner, sizes)
-        if min_work < best_work and (total := min_work / density((*inner.first, *inner.second))) < best_work:
-            best, best_work = inner, total
+        min_cost = cost_per_design(dependence, inner, sizes)
+        if min_cost < best_cost and (cost := min_cost / density((*inner.first, *inner.second))) < best_cost:
+            best, best_cost = inner, cost
     return best
 
 
 def _inner_choices(candidates: list[int], sizes: Mapping[int, int], output_axes: set[int]) -> Iterator[Inner]:
-    """Yield every choice of inner axes and of their factors within the maximum sizes."""
+    """Yield every choice of inner axes and of their factors of 16 indices or more, within the maximum sizes."""
     for axes in map(sorted, _subsets(candidates)):
         length = math.prod(sizes[axis] for axis in axes)
         if length < _MIN_INNER:
@@ -163,6 +166,7 @@ def _inner_choices(candidates: list[int], sizes: Mapping[int, int], output_axes:
 
 
 def _subsets(items: list[int]) -> Iterator[tuple[int, ...]]:
+    """Return an iterator over all subsets of these items, as tuples: the empty one first, then by size."""
     return itertools.chain.from_iterable(itertools.combinations(items, n) for n in range(len(items) + 1))
 
 
@@ -185,7 +189,7 @@ class Nest:
 
     @functools.cached_property
     def axes(self) -> list[dict[str, np.ndarray]]:
-        """Leaf path → values along each axis."""
+        """By axis: leaf path → its values along the axis."""
         return [*(dimension.columns for dimension in self.grid.dimensions), *option_axes(self.grid)]
 
     @functools.cached_property
@@ -201,10 +205,11 @@ class Nest:
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The inner axes by group of scores: each factor where they are separable, else all in one group."""
+        """The inner axes by group of scores: each factor alone where they are separable, else all in one group."""
         return (self.inner.first, self.inner.second) if self.inner.separable else (self.inner_axes,)
 
     def _outer_axes(self, options: bool) -> tuple[int, ...]:
+        """Return the axes that are not inner ones: those of options, or else the dimensions."""
         n = len(self.grid.shape)
         axes = range(n, len(self.sizes)) if options else range(n)
         return tuple(axis for axis in axes if axis not in self.inner_axes)
@@ -252,7 +257,7 @@ class Nest:
 
     @functools.cached_property
     def _column_order(self) -> np.ndarray:
-        """[outer options, inner options] column of the mapping table."""
+        """[outer options, inner options] index of the mapping table's column."""
         n = len(self.grid.shape)
         columns = np.arange(self.grid.table.n_columns).reshape(self.sizes[n:])
         order = [axis - n for axis in (*self.outer_options, *self.inner_options)]
@@ -270,6 +275,7 @@ class Nest:
 
     @functools.cached_property
     def _mask_table(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """(:attr:`mask_row_digits`, :attr:`mask`), from the pairs of the mapping table."""
         distinct = np.take(self.grid.table.distinct, self._column_order, axis=1)
         row, option = np.nonzero(distinct.any(axis=-1))
         options = np.unravel_index(option, self.axis_sizes(self.outer_options)) if self.outer_options else ()
@@ -282,7 +288,7 @@ class Nest:
 
     @functools.cached_property
     def _mask_rows_before(self) -> np.ndarray:
-        """Number of mask rows before each row of degrees, and their total at the end."""
+        """[row of degrees] number of mask rows before it, and their total at the end."""
         return np.searchsorted(self.mask_row_digits[0], np.arange(self.grid.table.n_rows + 1))
 
     @functools.cached_property
@@ -318,7 +324,7 @@ class Nest:
         return n_points * self.n_mask_rows + int((twice[n_rest:] - twice[: len(twice) - n_rest]).max())
 
     def start_digits(self, outer: int) -> list[int]:
-        """Return the digits of an outer index as Python's integers, for which no size is too large."""
+        """Return the digits of an outer index, most significant first, as Python's integers of any size."""
         digits = []
         for radix in reversed(self.outer_shape):
             outer, digit = divmod(outer, radix)
@@ -328,7 +334,7 @@ class Nest:
     # --- values -----------------------------------------------------------------------------------------
 
     def outer_columns(self) -> list[dict[str, np.ndarray]]:
-        """Return by digit of the outer index: leaf path → its value for each digit."""
+        """Return by digit of the outer index: leaf path → [value of the digit] value of the leaf."""
         row, *options = self.mask_row_digits
         mapping_columns = {path: values[row] for path, values in self.grid.table.degrees.items()}
         for axis, index in zip(self.outer_options, options, strict=True):
@@ -336,14 +342,14 @@ class Nest:
         return [*(self.axes[axis] for axis in self.outer_dimensions), mapping_columns]
 
     def columns_along(self, axes: Sequence[int]) -> dict[str, np.ndarray]:
-        """Return leaf path → values along the product of axes."""
+        """Return leaf path → [index along the product of these axes] values."""
         shape = self.axis_sizes(axes)
         digits = np.unravel_index(np.arange(math.prod(shape)), shape) if axes else ()
         tables = zip((self.axes[axis] for axis in axes), digits, strict=True)
         return {path: values[index] for table, index in tables for path, values in table.items()}
 
     def mask_columns(self, axes: Sequence[int]) -> np.ndarray:
-        """Return [index along the product of axes] the column of the mask, 0 where none of them is an option."""
+        """Return [index along the product of axes] index of the mask's column, 0 where none of them is an option."""
         shape = self.axis_sizes(axes)
         digits = dict(zip(axes, np.unravel_index(np.arange(math.prod(shape)), shape) if axes else (), strict=True))
         options = [axis for axis in self.inner_options if axis in digits]

@@ -20,7 +20,7 @@ from dse.types import Design
 
 
 def evaluate_few(base: Design, values: Mapping[str, np.ndarray], *, program: Program) -> tuple[Any, tuple[Any, ...]]:
-    """Evaluate all metrics and the objectives of single designs.
+    """Return all metrics and the objectives of single designs, evaluated by NumPy.
 
     Args:
         base: the design that has every leaf not in ``values``.
@@ -50,7 +50,7 @@ def operations_of(program: Program, base: Design, values: Mapping[str, Any]) -> 
 
 
 def merge_structures(outputs_by_structure: Sequence[tuple[np.ndarray, Any]]) -> Any:
-    """Merge the outputs of several structures.
+    """Return the outputs of several structures merged, in the order of all designs.
 
     Args:
         outputs_by_structure: (indices among all designs, outputs as arrays [design]) of each structure.
@@ -65,13 +65,13 @@ def merge_structures(outputs_by_structure: Sequence[tuple[np.ndarray, Any]]) -> 
 
 
 def evaluate_outer(nest: Nest, outer: range, *, program: Program) -> tuple[Any, tuple[Any, ...]]:
-    """Evaluate all metrics and the objectives of outer indices of a nest, an ``Output`` each."""
+    """Return all metrics and the objectives of outer indices of a nest, an ``Output`` each."""
     shape = *nest.factor_sizes, len(outer)
     return jax.tree.map(lambda values: Output(values.T, shape), _outer_outputs(nest, outer, program))
 
 
 def _outer_outputs(nest: Nest, outer: range, program: Program) -> tuple[Any, tuple[Any, ...]]:
-    """Evaluate all metrics and the objectives as arrays [outer, inner]."""
+    """Return all metrics and the objectives of outer indices as arrays [outer, inner]."""
     digits = np.unravel_index(np.array(outer), nest.outer_shape)
     tables = zip(nest.outer_columns(), digits, strict=True)
     values = {path: column[index][:, None] for table, index in tables for path, column in table.items()}
@@ -82,7 +82,7 @@ def _outer_outputs(nest: Nest, outer: range, program: Program) -> tuple[Any, tup
 def score_outer(
     nest: Nest, outer: range, count: int, n_objectives: int, thresholds: np.ndarray | None, *, program: Program
 ) -> Scores:
-    """Evaluate the scores of outer indices as :meth:`~dse.sweep.engine.engine.SweepEngine.scores`, in one group.
+    """Return the scores of outer indices as :meth:`~dse.sweep.engine.engine.SweepEngine.scores`, in one group.
 
     Args:
         nest: the nest.

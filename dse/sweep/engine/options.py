@@ -39,7 +39,7 @@ class Density:
         self._densities: dict[tuple[int, ...], float] = {}
 
     def __call__(self, inner: Sequence[int]) -> float:
-        """Return the share, at most 1, for these inner axes."""
+        """Return the share for these inner axes, at most 1: a power of two, and 1 for small sweeps."""
         options = tuple(sorted(axis - self._n_dimensions + 1 for axis in inner if axis >= self._n_dimensions))
         if self._is_small:
             return 1.0

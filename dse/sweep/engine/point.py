@@ -89,6 +89,7 @@ def _select_metrics(metrics: Any, names: Container[str]) -> Any:
 
 
 def _is_atom(value: Any) -> bool:
+    """Return True for a constant, which JAX would take apart."""
     return isinstance(value, Constant)
 
 

@@ -66,6 +66,7 @@ class CompileClock:
 
     @classmethod
     def _note(cls, event: str, duration_secs: float, **_: Any) -> None:
+        """Add the duration of an event of JAX, s, to that of tracing or compiling, unless another thread compiles."""
         compiled = event.endswith("backend_compile_duration")
         cls.programs += compiled
         if threading.current_thread().name.startswith(_THREADS):
@@ -75,12 +76,13 @@ class CompileClock:
 
     @classmethod
     def _count(cls, what: str, seconds: float) -> None:
+        """Add seconds to those of ``what``: trace or compile."""
         cls.seconds[what] += seconds
 
     @classmethod
     @contextlib.contextmanager
     def loading(cls) -> Iterator[None]:
-        """Count the time as compilation."""
+        """Count the time in the context as compilation."""
         start = time.perf_counter()
         try:
             yield
@@ -102,7 +104,7 @@ class PersistentFunction:
         self._loaded: dict[Hashable, Future[Callable[..., Any]]] = {}
 
     def __call__(self, *arguments: Any, **static: Any) -> Any:
-        """Return the function's value."""
+        """Return the function's value at these arguments, computed by its compiled program."""
         return self.compiled(*arguments, **static)(*arguments)
 
     def compiled(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
@@ -114,17 +116,18 @@ class PersistentFunction:
             return program.result()
 
     def begin(self, *arguments: Any, **static: Any) -> Any:
-        """Start to compile the program for arguments like these in another thread, unless it is kept or asked for.
+        """Start to compile the program for arguments like these in another thread, unless it is there already.
 
         XLA leaves Python to others meanwhile. Returns the shapes of its value; None where nothing is compiled.
         """
         return self._program(arguments, static)[1] if self._options() else None
 
     def _is_cacheable(self, static: dict[str, Any]) -> bool:
+        """Return True where there is a cache and all static arguments are the package's own code."""
         return cache.folder() is not None and all(getattr(value, "is_cacheable", True) for value in static.values())
 
     def _program(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> tuple[Future[Callable[..., Any]], Any]:
-        """Return the program, maybe still compiling, and the shapes of its value if this call started that."""
+        """Return the program, maybe still compiling, and the shapes of its value, None if it was there already."""
         leaves, structure = jax.tree.flatten(arguments)
         shapes = tuple(map(jax.typeof, leaves))
         key = (structure, shapes, *sorted(static.items()))
@@ -145,17 +148,18 @@ class PersistentFunction:
         self.jitted.clear_cache()
 
     def _options(self) -> dict[str, Any] | None:
+        """Return the options of XLA on a processor; None without any, and on other devices."""
         return dict(self._for_processors) if self._for_processors and jax.default_backend() == "cpu" else None
 
     @property
     def _digest(self) -> str:
-        """Digest of the files besides the function's own; files outside of the model count by ``code_digest``."""
+        """Digest of the files beside the function's own; ``code_digest`` covers files outside of the model."""
         return folder_digest(folder_of(self._function))
 
     def _load_or_compile(
         self, cache_key: str | None, arguments: tuple[Any, ...], static: dict[str, Any]
     ) -> tuple[Future[Callable[..., Any]], Any]:
-        """Return the program from disk and None, or else a new one, saved there, and the shapes of its value."""
+        """Return the program from disk and None; or else a new one, saved there, and the shapes of its value."""
         with CompileClock.loading():
             serialized = cache.load(cache_key) if cache_key else None
             if serialized is not None:
@@ -178,7 +182,7 @@ class PersistentFunction:
 
 
 def _compile(lowered: Any, options: dict[str, Any] | None) -> Any:
-    """Compile what is lowered, with those of the options that this XLA has."""
+    """Return the compiled program of what is lowered, with those of the options that this XLA has."""
     try:
         return lowered.compile(options)
     except jax.errors.JaxRuntimeError:
@@ -197,7 +201,7 @@ class _UncachedCompilation:
 
 @contextlib.contextmanager
 def compiling_uncached() -> Iterator[None]:
-    """Compile without JAX's cache of compilations: a program loaded from there cannot be saved again on CPUs."""
+    """Switch off JAX's cache of compilations while the context lasts: CPUs cannot save what comes from it again."""
     with _UncachedCompilation.lock:
         if not _UncachedCompilation.threads:
             _UncachedCompilation.setting = _setting("jax_enable_compilation_cache")
@@ -213,6 +217,7 @@ def compiling_uncached() -> Iterator[None]:
 
 
 def _use_cache(enabled: bool) -> None:
+    """Switch JAX's cache of compilations on or off, and forget what it has loaded."""
     jax.config.update("jax_enable_compilation_cache", enabled)
     compilation_cache.reset_cache()
 
@@ -222,7 +227,7 @@ def persistent_jit(
     quickly: bool = False,
     options: dict[str, Any] = {},  # noqa: B006
 ) -> Callable[[Callable[..., Any]], PersistentFunction]:
-    """Decorate a function like ``jax.jit``, with its compiled programs kept on disk.
+    """Return a decorator like ``jax.jit`` that keeps the compiled programs of its function on disk.
 
     Args:
         *static: names of static keyword arguments, whose ``str`` must tell their values apart.
@@ -238,7 +243,7 @@ def persistent_value(cache_key: str, find: Callable[[], Any]) -> Any:
 
 
 def _setting(name: str) -> Any:
-    """Return a setting of JAX, which makes them attributes when it is imported."""
+    """Return the value of a setting of JAX, which makes them attributes when it is imported."""
     return getattr(jax.config, name)
 
 

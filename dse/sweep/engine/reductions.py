@@ -80,7 +80,7 @@ _INNER_AXES = (0, 1)
 
 
 def _other_groups(flags: Sequence[Array], *groups: int) -> list[Array]:
-    """Return the flags of the other groups."""
+    """Return the flags of all groups but those of these numbers."""
     return [flag for number, flag in enumerate(flags) if number not in groups]
 
 
@@ -99,7 +99,7 @@ def _inner_best(
     group_best: Sequence[Array],
     owners: Owners,
 ) -> Array:
-    """Return [objective, inner index of the group] the least scores."""
+    """Return [objective, inner index of group ``number``] the least scores along everything else."""
     minima = []
     for (group, row), best in zip(owners, group_best, strict=True):
         if group == number:
@@ -175,7 +175,7 @@ def _unpacked(packed: Array) -> list[Array]:
 
 
 def _count_per_outer(flags: Array) -> Array:
-    """Return [outer] the number of flags that are set."""
+    """Return [outer] the number of flags [first factor, second factor, outer] that are set."""
     return flags.sum(axis=_INNER_AXES, dtype=jnp.int32)
 
 
@@ -185,7 +185,7 @@ def _totals(factors: Sequence[Array]) -> Array:
 
 
 def _worse(scores: tuple[Array, ...], pivots: Array) -> Array:
-    """Return True where some pivot is better in the first objective and no worse in the others."""
+    """Return True, by design, where some pivot is better in the first objective and no worse in the others."""
     worse = jnp.bool_(False)
     for pivot in pivots:
         no_better = [score >= least for score, least in zip(scores[1:], pivot[1:], strict=True)]
@@ -194,7 +194,7 @@ def _worse(scores: tuple[Array, ...], pivots: Array) -> Array:
 
 
 def _counts(scores: Sequence[Array], reasons: Sequence[Array], feasible_bit: int) -> Array:
-    """Return the numbers of designs that are feasible, that have each reason, that are feasible without finite score.
+    """Return the numbers of designs: feasible ones, those with each reason, feasible ones without finite score.
 
     A design has a bit where some group has it: all designs less those where no group has it.
     """
@@ -210,7 +210,7 @@ def _counts(scores: Sequence[Array], reasons: Sequence[Array], feasible_bit: int
 
 
 def _tallies(scores: Array, reason: Array, feasible_bit: int) -> Array:
-    """Return [bit, outer] the number of inner indices with each bit of a reason, of mappings, of ranked designs.
+    """Return [count, outer] numbers of inner indices: with each bit (reasons, feasible), mappings, ranked.
 
     Words are added along the inner indices with a sum for each of their bits: seven become three by full adders, as in
     the population count of Harley and Seal. So the words are read once, and few are left of which bits are taken out.
@@ -245,12 +245,12 @@ def _tallies(scores: Array, reason: Array, feasible_bit: int) -> Array:
 
 
 def _full(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
-    """Return the sum and carry of three words, bit by bit."""
+    """Return (sum, carry) of three words, bit by bit: a full adder."""
     return a ^ b ^ c, a & b | c & (a ^ b)
 
 
 def _add_word(sums: tuple[Array, ...], word: Array, power: int) -> tuple[Array, ...]:
-    """Return the sums, one for each power of two, with 2^power times a word added bit by bit."""
+    """Return the bit planes ``sums``, one for each power of two, with 2^power times a word added bit by bit."""
     updated = list(sums)
     for i in range(power, len(updated)):
         updated[i], word = updated[i] ^ word, updated[i] & word
@@ -261,7 +261,7 @@ def _add_word(sums: tuple[Array, ...], word: Array, power: int) -> tuple[Array, 
 
 
 def count_on_host(reason: np.ndarray, ranked: np.ndarray, study: Study) -> np.ndarray:
-    """Return the numbers of feasible designs, of designs by reason, of feasible designs without finite objectives."""
+    """Return the numbers of designs: feasible ones, those with each reason, feasible ones without finite objectives."""
     feasible = reason == 0
     by_reason = (np.count_nonzero(reason & bit) for bit in study.reason_bits.values())
     return np.array([np.count_nonzero(feasible), *by_reason, np.count_nonzero(feasible & ~ranked)], np.int64)
@@ -301,12 +301,12 @@ def _rows(values: Values, rows: np.ndarray) -> np.ndarray:
 
 
 def padded_rows(rows: np.ndarray) -> np.ndarray:
-    """Return the rows with the last repeated up to a power of two, so that few programs gather all."""
+    """Return the rows, int32, with the last repeated up to a power of two, so that few programs gather all."""
     extra = (1 << (len(rows) - 1).bit_length()) - len(rows)
     return np.pad(rows, (0, extra), mode="edge").astype(np.int32)
 
 
 @persistent_jit()
 def gathered(values: Array, rows: Array) -> Array:
-    """Return the outer indices ``rows`` of […, outer]."""
+    """Return […, row] the values [… , outer] of the outer indices ``rows``."""
     return jnp.take(values, rows, axis=-1, mode="clip")

@@ -134,6 +134,7 @@ def _terms(equations: Equations, reason: Atom) -> list[Atom]:
 
 
 def _union(bits: Iterable[int]) -> int:
+    """Return the bits that any of these has."""
     return functools.reduce(operator.or_, bits, 0)
 
 
@@ -181,6 +182,7 @@ def score_stages(staged_program: StagedProgram, outputs: ScoreOutputs, inner: In
 
 
 def _has_effects(equations: Equations) -> bool:
+    """Return True where an equation does more than compute its outputs, such as a callback."""
     return any(equation.has_effect for equation in equations.equations)
 
 
@@ -227,7 +229,7 @@ def _table_stages(
 def run_stage(
     staged_program: StagedProgram, stage: ProgramStage, values: Sequence[Array], outputs: Sequence[Atom]
 ) -> list[Any]:
-    """Return outputs of a stage, each along its array axes.
+    """Return the values of ``outputs`` of a stage, each along its array axes.
 
     Args:
         staged_program: the program.
@@ -309,7 +311,10 @@ class Outputs(NamedTuple):
         return tuple(sorted({variable for variable, *_ in self.sources if variable is not None}))
 
     def from_values(self, values: Mapping[int, Any], shape: tuple[int, int, int]) -> Any:
-        """Return the outputs of a chunk [first factor, second factor, outer] of this shape from variable → values."""
+        """Return the outputs of a chunk, an ``Output`` each in the pytree ``structure``, from variable → values.
+
+        ``shape``: of the chunk, [first factor, second factor, outer].
+        """
         outputs = []
         for variable, constant, value_axes in self.sources:
             sizes = (size if value_axes & bit else 1 for size, bit in zip(shape, AXES, strict=True))

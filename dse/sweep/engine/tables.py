@@ -47,13 +47,13 @@ def device_tables(nest: Nest, paths: Container[str]) -> Tables:
 
 
 def mask_bits(nest: Nest, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (word of the mask, bit of the word) for each index along the product of a group's axes."""
+    """Return [index along the product of a group's axes] (word of the mask, bit of the word), int32."""
     column = nest.mask_columns(axes).astype(np.int32)
     return column // _WORD, column % _WORD
 
 
 def _pack_bits(flags: np.ndarray) -> np.ndarray:
-    """Pack flags along the last axis into 32-bit words."""
+    """Return flags packed along the last axis into 32-bit words, as int32; flag 0 is the lowest bit of word 0."""
     words = np.zeros((*flags.shape[:-1], -(-flags.shape[-1] // _WORD)), np.uint32)
     for i in range(flags.shape[-1]):
         words[..., i // _WORD] |= flags[..., i].astype(np.uint32) << np.uint32(i % _WORD)
@@ -61,10 +61,11 @@ def _pack_bits(flags: np.ndarray) -> np.ndarray:
 
 
 def _padded(column: np.ndarray) -> np.ndarray:
-    """Pad a table with its last row to a power of two rows, at least ``MIN_TABLE_ROWS`` unless it has few."""
+    """Return a table padded with its last row to a power of two rows, at least 1024 unless it has few."""
     extra = max(1 << (len(column) - 1).bit_length(), MIN_TABLE_ROWS if len(column) > FEW_ROWS else 1) - len(column)
     return np.pad(column, [(0, extra)] + [(0, 0)] * (column.ndim - 1), mode="edge")
 
 
 def _padded_columns(columns: dict[str, np.ndarray], paths: Container[str]) -> dict[str, np.ndarray]:
+    """Return the columns whose leaf is in ``paths``, padded, in float32."""
     return {path: _padded(column).astype(np.float32) for path, column in columns.items() if path in paths}

@@ -73,6 +73,7 @@ def _grid_of_part(sweep_spec: SweepSpec, spec: SweepSpec, names: Names) -> Grid:
 
 
 def _grid_of_structure(spec: SweepSpec, names: Names) -> Grid:
+    """Return the grid of a specification whose designs have one structure; InputError for all of its faults."""
     names.check()
     offer = supported_axes(_groups(spec), spec.fixed, _capabilities(names, spec), names.has_experts)
     axis_by_path = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes) if not structures.is_none(axis)}
@@ -132,7 +133,10 @@ def _grid_of_structure(spec: SweepSpec, names: Names) -> Grid:
 
 
 def _missing_note(table: mappings.MappingTable, shapes: tuple[Shape, ...], states_devices: bool) -> str:
-    """Note on listed degrees that no mapping has, with reasons; ``states_devices``: True if ``n_devices`` is stated."""
+    """Return the note on listed degrees that no mapping has, with reasons; empty if there are none.
+
+    ``states_devices``: True if the sweep or its degrees state ``n_devices``.
+    """
     if not table.missing:
         return ""
     texts = "; ".join(f"{values} ({reason})" for values, reason in table.missing)
@@ -166,7 +170,7 @@ def _mesh(spec: SweepSpec, base: Design, names: Names) -> str:
 
 
 def _check_bills(names: Names, spec: SweepSpec, base: Design, axis_by_path: Mapping[str, Axis]) -> None:
-    """InputError for an objective or constraint on ``device_cost`` of accelerators of unknown dies: it would be 0."""
+    """Raise InputError for an objective or constraint on ``device_cost`` if dies are not known: it would be 0."""
     read_names = {
         name
         for expression in (*spec.constraints, *(o.expression for o in spec.objectives))
@@ -200,7 +204,7 @@ def _check_tiers(spec: SweepSpec, parts: MappingSpec) -> None:
 
 
 def _capabilities(names: Names, spec: SweepSpec) -> dict[str, float]:
-    """Return capability → its maximum over the stacks of a sweep, from their files or the sweep."""
+    """Return capability (field of :class:`dse.types.Capabilities`) → its maximum over the stacks of a sweep."""
     values_by_path = {axis.key: axis.values for axis in (*spec.fixed.values(), *spec.axes)}
     stacks = [names.values(names.layers["software"], slug) for slug in names.stacks]
     return {
@@ -212,7 +216,7 @@ def _capabilities(names: Names, spec: SweepSpec) -> dict[str, float]:
 def _base(
     names: Names, spec: SweepSpec, parts: MappingSpec, dimensions: tuple[GridDimension, ...], assumed: dict[str, float]
 ) -> Design:
-    """The base design: values of names, defaults, fixed values; axes add the optional records of their leaves."""
+    """Return the base design: values of names, defaults, fixed values, and the first of each axis."""
     values = PLAIN_MAPPING | (PLAIN_EXPERTS if names.has_experts else {}) | names.base()
     values |= {**spec.study.neutral_values, **assumed}
     values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
@@ -226,7 +230,10 @@ def _base(
 
 
 def _groups(spec: SweepSpec) -> list[tuple[Axis, ...]]:
-    """Return the axes in their order, those that move together as one group in the place of the first."""
+    """Return the axes in their order, those that move together as one group in the place of the first.
+
+    Raises InputError for a group of axes that cannot move together.
+    """
     by_name = {axis.name: axis for axis in spec.axes}
     zipped = {name: group for group in spec.zips for name in group}
     groups = [tuple(by_name[n] for n in zipped.get(axis.name, (axis.name,))) for axis in spec.axes]
@@ -237,7 +244,7 @@ def _groups(spec: SweepSpec) -> list[tuple[Axis, ...]]:
 
 
 def _is_mapping(group: tuple[Axis, ...]) -> bool:
-    """True if a group is part of the stacked mapping dimension."""
+    """Return True if all axes of a group are parts of the mapping, the stacked dimension."""
     return all(axis.key in ALL_DEGREES + OPTIONS for axis in group)
 
 
@@ -281,14 +288,17 @@ def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> GridDi
 
 
 def _splits_hidden(base: Design, dimensions: tuple[GridDimension, ...]) -> bool:
-    """True if a stack of the sweep can split residuals along the hidden size where tp does not divide the sequence."""
+    """Return True if a stack of the sweep can split residuals by hidden size where tp does not divide the sequence."""
     path = "software.splits_hidden"
     swept = [dimension.columns[path] for dimension in dimensions if path in dimension.columns]
     return any(np.any(column) for column in swept) or (not swept and bool(base.software.splits_hidden))
 
 
 def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec) -> list[Shape]:
-    """Return every distinct combination of the sizes that the mapping must divide."""
+    """Return every distinct combination of the sizes that the mapping must divide.
+
+    Raises InputError for sizes that are no whole numbers, and for more than 100,000 combinations.
+    """
     file, unread_prefix = spec.file, spec.study.ignored_leaves
     unread_paths = [path for path in EXPERT_SHAPE_PATHS if unread_prefix and path.startswith(unread_prefix)]
     experts, serving = base.workload.experts, base.mapping.serving
@@ -349,7 +359,9 @@ class Offer(NamedTuple):
 def supported_axes(
     groups: Sequence[tuple[Axis, ...]], fixed: Mapping[str, Axis], can: Mapping[str, float], experts: bool = False
 ) -> Offer:
-    """Return the axes without values that no stack supports; an axis without supported values is not changed.
+    """Return groups of axes without values that no stack supports, and the removed values as text.
+
+    A group all of whose positions are unsupported is not changed.
 
     Args:
         groups: axes that move together; those outside the mapping are not changed.
@@ -379,7 +391,7 @@ def supported_axes(
 
 
 def _is_unsupported(axis: Axis, can: Mapping[str, float], experts: bool) -> np.ndarray:
-    """Return [position] True where no stack supports the value of a part of the mapping."""
+    """Return [position] True where no stack supports the value of a part of the mapping; False for other axes."""
     prefix, _, name = axis.key.rpartition(".")
     values: dict[str, Any] = {**_PLAIN, "experts": experts or None, name: np.array(axis.values)}
     if prefix != "mapping" or not axis.values:
@@ -394,7 +406,7 @@ def _is_unsupported(axis: Axis, can: Mapping[str, float], experts: bool) -> np.n
 
 
 def _drop_unsupported(axis: Axis, is_unsupported: np.ndarray, can: Mapping[str, float]) -> Axis:
-    """Return an axis without these positions; a rule gets an upper limit."""
+    """Return an axis without these positions; one with a rule gets the stacks' maximum as upper limit."""
     name = axis.key.rpartition(".")[2]
     if axis.rule:
         limited = name in LIMITED and can[name] < getattr(_ALL_CAPABILITIES, name)
@@ -407,11 +419,12 @@ def _drop_unsupported(axis: Axis, is_unsupported: np.ndarray, can: Mapping[str, 
 
 
 def _unsupported_text(axis: Axis, is_unsupported: np.ndarray) -> str:
-    """Return an axis and the labels of its unsupported values."""
+    """Return the text of an axis: its name, and the labels of its unsupported values."""
     return " ".join([axis.name, *(_label_text(axis.labels[index]) for index in np.flatnonzero(is_unsupported))])
 
 
 def _label_text(label: Label) -> str:
+    """Return a label as text: yes or no, a number to six digits, or a name."""
     if isinstance(label, bool):
         return "yes" if label else "no"
     return f"{label:g}" if isinstance(label, float) else str(label)

@@ -94,7 +94,7 @@ def divisors(number: int) -> list[int]:
 
 
 def _fault_reason(path: str, value: int, shape: Shape, parts: MappingSpec) -> str:
-    """Return the reason why a degree fits a shape with no values of the others; "" if it may fit."""
+    """Return the reason why a degree's value fits a shape with no values of the others; "" if it may fit."""
     devices = shape.n_devices if parts.has_n_devices and N_DEVICES not in parts.axes else 0
     fault = divisibility.fault(_name(path), value, shape.sizes)
     over_devices = path in _OVER_DEVICES and devices % value != 0
@@ -107,7 +107,7 @@ def _name(path: str) -> str:
 
 
 def _fitting_values(path: str, shape: Shape, parts: MappingSpec) -> list[int]:
-    """Return all values of a degree that may fit a shape."""
+    """Return all values of a degree that may fit a shape, ascending, up to its axis' limit."""
     rule = next(divisibility.rules_of(_name(path), Shape._fields))
     possible = {d for extra in range(rule.extra + 1) for d in divisors(shape.sizes[rule.dividend] + extra)}
     if shape.sizes.get(rule.unless):
@@ -117,7 +117,7 @@ def _fitting_values(path: str, shape: Shape, parts: MappingSpec) -> list[int]:
 
 
 def check_listed(axis: Axis, parts: MappingSpec, shapes: list[Shape]) -> None:
-    """Raise InputError for a listed degree that is no integer or fits no shape."""
+    """Raise InputError for a degree that is listed but is no integer or fits no shape."""
     if axis.rule and axis.key == N_DEVICES:
         raise InputError(axis.where, repr(axis.rule), "a list or a range", "write { from = 8, to = 4096, factor = 2 }")
     for value in axis.values if axis.where else ():
@@ -131,7 +131,10 @@ def check_listed(axis: Axis, parts: MappingSpec, shapes: list[Shape]) -> None:
 
 
 def _named_candidates(path: str, parts: MappingSpec, shape: Shape, removed: Counter[str]) -> tuple[str, np.ndarray]:
-    """Return a degree and its values that may fit a shape; ``removed`` counts the others by reason."""
+    """Return (path of a degree, its values that may fit a shape).
+
+    ``removed``, reason → number, counts the other listed values.
+    """
     axis = parts.axis(path)
     if axis.rule:
         fits = _fitting_values(path, shape, parts)
@@ -147,7 +150,7 @@ def _named_candidates(path: str, parts: MappingSpec, shape: Shape, removed: Coun
 
 
 def _cross(columns: Columns, path: str, values: np.ndarray) -> Columns:
-    """Return every row with every value; InputError above the maximum size of a table."""
+    """Return the columns of every row with every value of ``path``; InputError above the maximum size of a table."""
     length = len(next(iter(columns.values()))) if columns else 1
     check_table_size(f"degrees up to {_name(path)}", length * len(values))
     crossed = {name: np.repeat(column, len(values)) for name, column in columns.items()}
@@ -155,13 +158,13 @@ def _cross(columns: Columns, path: str, values: np.ndarray) -> Columns:
 
 
 def _select_rows(columns: Columns, valid: np.ndarray, reason: str, removed: Counter[str]) -> Columns:
-    """Return the valid rows; ``removed`` counts the others under ``reason``."""
+    """Return the columns of the valid rows; ``removed`` counts the other rows under ``reason``."""
     removed[reason] += int(np.count_nonzero(~valid))
     return {name: column[valid] for name, column in columns.items()}
 
 
 def degree_rows(parts: MappingSpec, shape: Shape, removed: Counter[str]) -> Columns:
-    """Return the valid combinations of degrees for one shape; ``removed`` counts the others by reason."""
+    """Return path → [row] of the valid combinations of degrees for one shape; ``removed`` counts others by reason."""
     columns: Columns = {}
     for path in ("mapping.tp", "mapping.cp", "mapping.pp"):
         columns = _cross(columns, *_named_candidates(path, parts, shape, removed))
@@ -183,7 +186,7 @@ def degree_rows(parts: MappingSpec, shape: Shape, removed: Counter[str]) -> Colu
 
 
 def _with_devices(columns: Columns, parts: MappingSpec, shape: Shape, removed: Counter[str]) -> Columns:
-    """Return the rows with ``dp`` and ``n_devices``: as given, or one derived from the other."""
+    """Return the columns with ``dp`` and ``n_devices``, listed or derived; ``removed`` counts what does not fit."""
 
     def model_parallel() -> np.ndarray:
         return columns["mapping.tp"] * columns["mapping.cp"] * columns["mapping.pp"]
@@ -205,7 +208,7 @@ def _with_devices(columns: Columns, parts: MappingSpec, shape: Shape, removed: C
 
 
 def _with_experts(columns: Columns, parts: MappingSpec, shape: Shape, removed: Counter[str]) -> Columns:
-    """Return the rows with the degrees of their experts, whose groups are subsets of the devices of a stage."""
+    """Return the columns with the degrees of experts, whose groups are subsets of the devices of a stage."""
     members = np.ones_like(columns["mapping.tp"])
     for path in EXPERT_DEGREES:
         columns = _cross({**columns, "members": members}, *_named_candidates(path, parts, shape, removed))
@@ -218,7 +221,7 @@ def _with_experts(columns: Columns, parts: MappingSpec, shape: Shape, removed: C
 
 
 def _apply_divisibility(columns: Columns, path: str, shape: Shape, removed: Counter[str]) -> Columns:
-    """Return the rows whose degrees so far, including ``path``, divide the sizes they split."""
+    """Return the columns of the rows whose degrees so far, ``path`` included, divide the sizes they split."""
     degrees = {_name(degree_path): column for degree_path, column in columns.items()}
     for rule in divisibility.rules_of(_name(path), Shape._fields):
         applicable = rule._replace(degrees=tuple(name for name in rule.degrees if name in degrees))
@@ -230,14 +233,14 @@ def _apply_divisibility(columns: Columns, path: str, shape: Shape, removed: Coun
 
 
 def _interleaves(columns: Columns, shape: Shape) -> np.ndarray:
-    """Return [row] True where there is one chunk per stage or a schedule that interleaves several."""
+    """Return [row] True for one chunk per stage, or for pp > 1 that divides the number of micro-batches."""
     degrees = {_name(path): column for path, column in columns.items()}
     n_micro_batches = shape.global_batch // (degrees["dp"] * degrees["micro_batch"])
     return divisibility.interleaves(degrees | {"n_micro_batches": n_micro_batches})
 
 
 def matches_zip(columns: list[np.ndarray], axes: tuple[Axis, ...]) -> np.ndarray:
-    """Return [row] True where the values of zipped axes have a common position."""
+    """Return [row] True where the values of all columns are at one position of the zipped axes."""
     valid = np.zeros(columns[0].shape, bool)
     for values in zip(*(axis.values for axis in axes), strict=True):
         valid |= np.all([column == value for column, value in zip(columns, values, strict=True)], axis=0)

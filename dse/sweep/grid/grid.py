@@ -52,7 +52,7 @@ class Member(NamedTuple):
     mappings: np.ndarray  #: [mapping of the member] its number in the table of the whole
 
     def index_in(self, sweep_grid: Grid, index: np.ndarray) -> np.ndarray:
-        """Return the indices in the whole sweep of designs of the member; they ascend as these do."""
+        """Return [design] indices in the whole sweep from indices in the member; ascending where these are."""
         point, mapping = np.divmod(index, self.grid.table.n_mappings)
         digits = np.unravel_index(point, self.grid.shape) if self.grid.shape else ()
         sweep_digits = [
@@ -63,7 +63,7 @@ class Member(NamedTuple):
         return point * sweep_grid.table.n_mappings + self.mappings[mapping]
 
     def locate(self, sweep_grid: Grid, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (rows of ``index`` whose designs belong to the member, their indices in the member)."""
+        """Return (positions in ``index``, of the sweep, whose designs belong to the member; their indices in it)."""
         point, mapping = np.divmod(index, sweep_grid.table.n_mappings)
         digits = np.unravel_index(point, sweep_grid.shape) if sweep_grid.shape else ()
         local_mapping = _inverse(self.mappings, sweep_grid.table.n_mappings)[mapping]
@@ -133,12 +133,12 @@ class Grid:
 
     @functools.cached_property
     def n_points(self) -> int:
-        """Combinations of the orthogonal dimensions."""
+        """Number of combinations of values along the orthogonal dimensions."""
         return math.prod(self.shape)
 
     @functools.cached_property
     def n_outer(self) -> int:
-        """Outer indices: points x rows of degrees, of each member after those of the one before it."""
+        """Number of outer indices, points x rows of degrees: of each member after those of the one before it."""
         return sum(grid.n_outer for grid in self.structure_grids) if self.members else self.n_points * self.table.n_rows
 
     @property
@@ -148,7 +148,7 @@ class Grid:
 
     @property
     def n_designs(self) -> int:
-        """Designs of the sweep."""
+        """Number of designs of the sweep."""
         return sum(grid.n_designs for grid in self.structure_grids) if self.members else self.n_indices
 
     @property
@@ -166,7 +166,7 @@ class Grid:
         return index
 
     def by_structure(self, index: np.ndarray) -> list[tuple[np.ndarray, Grid, np.ndarray]]:
-        """Return (rows of ``index``, grid, indices in that grid) for every structure that these designs have."""
+        """Return (positions in ``index``, grid, indices in that grid) for every structure that these designs have."""
         index = np.asarray(index, np.int64)
         if not self.members:
             return [(np.arange(len(index)), self, index)]
@@ -186,11 +186,11 @@ class Grid:
 
     @functools.cached_property
     def _mappings_before(self) -> np.ndarray:
-        """Mappings before each row of degrees, and their total at the end."""
+        """[row of degrees] number of mappings before it, and their total at the end."""
         return np.concatenate([[0], np.cumsum(self.table.distinct.sum(axis=1))])
 
     def _pairs_of(self, mapping: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (row of degrees, column of options) of mappings: only their rows are looked into."""
+        """Return (row of degrees, column of options) of mappings by number: only their rows are looked into."""
         row = np.searchsorted(self._mappings_before, mapping, side="right") - 1
         rows, row_number = np.unique(row, return_inverse=True)
         column = np.nonzero(self.table.distinct[rows])[1]
@@ -198,26 +198,26 @@ class Grid:
         return row, column[n_before[row_number] + mapping - self._mappings_before[row]]
 
     def first_design(self, outer: int) -> int:
-        """Return the number of designs before an outer index."""
+        """Return the index of the first design at an outer index: the number of designs before it."""
         point, row = divmod(outer, self.table.n_rows)
         return point * self.table.n_mappings + int(self._mappings_before[row])
 
     def design_index(self, outer: np.ndarray, column: np.ndarray) -> np.ndarray:
-        """Return the index of the designs at these outer indices and columns (each of them a mapping)."""
+        """Return [design] design indices from outer indices and columns of options, each pair a mapping."""
         point, row = np.divmod(outer.astype(np.int64), self.table.n_rows)
         rows, row_number = np.unique(row, return_inverse=True)
         mapping = self._mappings_before[row] + np.cumsum(self.table.distinct[rows], axis=1)[row_number, column] - 1
         return point * self.table.n_mappings + mapping
 
     def locate(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (digits [dimension…, row of degrees][design], column of options) of design indices."""
+        """Return ([digit, design] by dimension…, row of degrees; [design] column of options) of design indices."""
         point, mapping = np.divmod(np.asarray(index, np.int64), self.table.n_mappings)
         digits = np.unravel_index(point, self.shape) if self.shape else ()
         row, column = self._pairs_of(mapping)
         return np.stack([*digits, row]), column
 
     def values(self, index: np.ndarray) -> dict[str, np.ndarray]:
-        """Return leaf path → its value at each of these designs, for all leaves that differ from the base's.
+        """Return leaf path → [design] its values at these indices, for all leaves that differ from the base's.
 
         Of several structures all leaves, NaN where a design has none.
         """
@@ -229,6 +229,7 @@ class Grid:
         return values_by_path | {path: values[column] for path, values in self.table.options.items()}
 
     def _values_by_structure(self, index: np.ndarray) -> dict[str, np.ndarray]:
+        """Return leaf path → [design] values of all leaves, NaN where a design has none."""
         values_by_path: dict[str, np.ndarray] = {}
         for positions, grid, local in self.by_structure(index):
             base = {path: leaf(grid.base, path) for path in leaves_of(grid.base)}
@@ -237,7 +238,7 @@ class Grid:
         return values_by_path
 
     def mapping_values(self, axis: Axis, mapping: np.ndarray | None = None) -> np.ndarray:
-        """Return the value of a part of the mapping at each mapping, or at those of these numbers."""
+        """Return [mapping] values of a part of the mapping, at all mappings or at these numbers."""
         row, column = self.pairs.T if mapping is None else self._pairs_of(mapping)
         if axis.key in self.table.degrees:
             return self.table.degrees[axis.key][row]
@@ -246,7 +247,7 @@ class Grid:
         return np.full(len(row), axis.values[0])
 
     def labels(self, index: int) -> dict[str, Label]:
-        """Return the axis name → its label at a design."""
+        """Return axis name → label of the design with this index, parts of the mapping included."""
         digits, _ = self.locate(np.array([index]))
         mapping = np.array([index % self.table.n_mappings])
         label_by_axis: dict[str, Label] = {}
@@ -256,11 +257,11 @@ class Grid:
         return label_by_axis | {axis.name: part_label(axis, value) for axis, value in parts.items()}
 
     def describe(self) -> str:
-        """Return the size in one line, before anything is allocated."""
+        """Return the text of the grid's size in one line, before anything is allocated."""
         return f"{' + '.join(grid.product() for grid in self.structure_grids)} = {counted(self.n_designs, 'design')}"
 
     def product(self, continuous: Container[str] = ()) -> str:
-        """Return the product of the sizes of dimensions and of mappings as text, without ``continuous`` leaves."""
+        """Return the text of the sizes of dimensions and mappings, without dimensions of ``continuous`` leaves."""
         sizes = [
             f"{dimension.size:,} {dimension.name}"
             for dimension in self.dimensions
@@ -270,7 +271,7 @@ class Grid:
 
 
 def variable_name(axis: Axis) -> str:
-    """Return an axis' name in datasets, where a dot would be no attribute."""
+    """Return an axis' name in datasets, with underscores for dots, which would be no attributes."""
     return axis.name.replace(".", "_")
 
 
@@ -283,4 +284,5 @@ def part_label(axis: Axis, value: float) -> Label:
 
 
 def _plain_number(value: float) -> float | int:
+    """Return a whole number as an integer, another one unchanged."""
     return int(value) if value == int(value) else value

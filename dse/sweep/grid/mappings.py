@@ -78,7 +78,7 @@ class MappingTable:
 
 
 def build(parts: MappingSpec, shapes: Iterable[Shape], constraints: tuple[Expression, ...], where: str) -> MappingTable:
-    """Return the mappings that are valid for at least one of ``shapes``.
+    """Return the table of the mappings that are valid for at least one of ``shapes``.
 
     ``constraints`` read only parts of the mapping.
 
@@ -117,7 +117,7 @@ def build(parts: MappingSpec, shapes: Iterable[Shape], constraints: tuple[Expres
 def _missing(
     parts: MappingSpec, shapes: Iterable[Shape], options: Columns, constraints: tuple[Expression, ...], degrees: Columns
 ) -> tuple[tuple[str, str], ...]:
-    """Return the listed degrees that no mapping has, by axis and reason, except values that a constraint removes."""
+    """Return (axis and values, reason) of listed degrees that no mapping has, but for those a constraint removes."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for path, axis in parts.axes.items():
         for value in axis.values if path in degrees and axis.explicit and axis.where else ():
@@ -128,14 +128,20 @@ def _missing(
                     of_shape(single_value, shape, options, constraints, removed)
                 reason = max(removed, key=lambda reason: removed[reason])
                 by_reason.setdefault((axis.name, reason), []).append(f"{value:g}")
-    reported = {key: values for key, values in by_reason.items() if not key[1].startswith(_CONSTRAINT_PREFIX)}
-    return tuple((f"{name} {', '.join(values)}", reason) for (name, reason), values in reported.items())
+    return tuple(
+        (f"{name} {', '.join(values)}", reason)
+        for (name, reason), values in by_reason.items()
+        if not reason.startswith(_CONSTRAINT_PREFIX)
+    )
 
 
 def of_shape(
     parts: MappingSpec, shape: Shape, options: Columns, constraints: tuple[Expression, ...], removed: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return ([row, degree] as ``parts.degrees``, mask [row, column]) of a shape; ``removed`` counts invalid rows."""
+    """Return ([row, degree] as ``parts.degrees``, mask [row, column]) of a shape.
+
+    ``removed``, reason → number, counts invalid rows, and pairs of rows and columns.
+    """
     degrees = degree_rows(parts, shape, removed)
     check_table_size("degrees x options", len(degrees[DEGREES[0]]) * len(next(iter(options.values()))))
     rows = np.stack([degrees[path] for path in parts.degrees], axis=1)
@@ -143,7 +149,7 @@ def of_shape(
 
 
 def option_columns(parts: MappingSpec) -> Columns:
-    """Return the full product of the swept options in their listed order, the first axis slowest.
+    """Return path → [column] of the product of the swept options in their listed order, the first axis slowest.
 
     An option with one value is no column: all that depends on it would become part of the inner product. If no option
     is left, one is a single column with its value.
@@ -199,7 +205,10 @@ def _mask(
 
 
 def _evaluate_rule(rule: Rule, degrees: Columns, options: Columns, parts: MappingSpec) -> Any:
-    """Return [row, column] True where a rule holds, evaluated once for columns equal in the options it reads."""
+    """Return True where a rule holds, in an array that broadcasts to [row, column]; True alone if it always does.
+
+    It is evaluated once for columns that are equal in the options it reads.
+    """
 
     def lookup(path: str) -> Any:
         if path in degrees:
@@ -225,7 +234,7 @@ def _evaluate_rule(rule: Rule, degrees: Columns, options: Columns, parts: Mappin
 
 
 def _sequence_splits(shape: Shape, lookup: Lookup) -> np.ndarray:
-    """Return [row, column] True where tp and cp divide the sequence as required by sequence parallelism."""
+    """Return [row, column] True where tp and cp divide the sequence as sequence parallelism requires."""
     values = {name: lookup(f"mapping.{name}") for name in ("tp", "cp", "sequence_parallel")} | shape._asdict()
     return divisibility.splits_sequence(values)
 
@@ -263,13 +272,13 @@ def _shards_divide(has_experts: bool, lookup: Lookup) -> Any:
 
 
 def _recomputes_a_share(lookup: Lookup) -> Any:
-    """Return [row, column] True where recompute covers a share of the layers; without effect the largest is valid."""
+    """Return [row, column] True for full recompute, of any share; for other recompute with the largest share."""
     share = lookup("mapping.recompute_share")
     return (lookup("mapping.recompute") == float(Recompute.full)) | (share == np.max(share))
 
 
 def distinct_pairs(degrees: Columns, options: Columns, study: Study) -> np.ndarray:
-    """Return [row, column] mask with each distinct mapping once.
+    """Return [row, column] True where a column represents those that are equal in effect in its row.
 
     Columns are equal where they differ only in options without effect (:attr:`dse.doors.study.Study.idle_options`) or
     with the same effect (:attr:`dse.doors.study.Study.same_options`). The one with most of its effective options set
@@ -302,6 +311,7 @@ def _representatives(options: Columns, counts: Mapping[str, Counts]) -> np.ndarr
 
 
 def _empty_table(removed: Counter[str], where: str) -> InputError:
+    """Return the error for no mapping at all, with the numbers removed by reason."""
     counts = [f"{count:,} x {reason}" for reason, count in removed.most_common() if count > 0]
     got = "no valid mapping; removed: " + ("; ".join(counts[:8]) or "nothing, the axes are empty")
     return InputError(where, got, "one valid mapping or more", "widen the axes or change what they must divide")

@@ -34,7 +34,10 @@ _NODE = ("system.scale_up.", "system.host.", "system.host_power", "system.host_s
 
 
 def _layers(spec: SweepSpec) -> dict[str, Axis]:
-    """Return the named records of a design, swept or fixed; later ones override earlier ones."""
+    """Return key (workload, system, …) → axis of the names of a design's records; later ones override earlier ones.
+
+    Raises InputError without a workload or system.
+    """
     axis_by_key = spec.names | {axis.key: axis for axis in spec.axes if axis.key in CATALOGUE_KEYS}
     for key in ("workload", "system"):
         if key not in axis_by_key:
@@ -54,7 +57,7 @@ def _layers(spec: SweepSpec) -> dict[str, Axis]:
 
 
 def _accelerators_with_nodes(axis_by_key: dict[str, Axis], spec: SweepSpec) -> frozenset[str]:
-    """Return the accelerators that are evaluated in their own nodes.
+    """Return the slugs of the accelerators that are evaluated in their own nodes.
 
     All bring their stacks if one does, none if the stack is fixed. One whose links are not in the catalogue is
     evaluated in the node of the system, with its own stack.
@@ -65,7 +68,7 @@ def _accelerators_with_nodes(axis_by_key: dict[str, Axis], spec: SweepSpec) -> f
 
 
 def _lacks_node(slug: str) -> bool:
-    """True if a system is a bare accelerator whose links are not in the catalogue."""
+    """Return True if a system is a bare accelerator whose links are not in the catalogue."""
     entry = catalog.entry("system", slug)
     return entry.kind == "accelerator" and entry.value("node.scale_up") == catalog.NO_NETWORK
 
@@ -106,7 +109,7 @@ class Names:
         self.of_checkpoint = spec.study.name == "serving" and not set(catalog.SERVED_FORMAT) & set(self._said)
 
     def values(self, axis: Axis, slug: Label) -> Values:
-        """Return full path → value of all leaves that a name sets, without optional records that it lacks.
+        """Return full path → value, SI, of all leaves that a name sets, without optional records that it lacks.
 
         A leaf that only other names of the axis have is set to the value of its absence.
         """
@@ -126,7 +129,7 @@ class Names:
         return catalog.format_note(map(str, self.layers["workload"].labels)) if self.of_checkpoint else ""
 
     def _absent_along(self, axis: Axis) -> Values:
-        """Return path → value of absence, for leaves that some names of an axis set."""
+        """Return full path → value of absence, for leaves that some names of an axis set; empty for one name."""
         if len(axis.labels) < 2:
             return {}
         brought = itertools.chain(*(self._axis_values(axis, slug) for slug in axis.labels))
@@ -134,6 +137,7 @@ class Names:
         return {path: leaf["absent"] for path, leaf in about.items() if "absent" in leaf}
 
     def _axis_values(self, axis: Axis, slug: Label) -> Values:
+        """Return full path → value of the leaves that a name sets and no later record overrides."""
         if axis.key == "software":
             stage = next(iter(self._stages), None)  # of several see overlap_along
             values = stack_values(str(slug), axis.where, self.any_option, self.has_experts, stage)
@@ -159,7 +163,9 @@ class Names:
         }
 
     def by_structure(self, axis: Axis) -> list[list[int]]:
-        """Return the positions of an axis of names by structure: by leaves, and by number of steps of efficiencies.
+        """Return the positions of an axis of names in groups, one for each structure.
+
+        A structure is a set of leaves, with the number of steps of efficiencies.
 
         Stacks are also divided by the overlap at the ZeRO stages of the sweep, where the stage decides it for one of
         them: the table of mappings has one overlap per stage.
@@ -187,7 +193,7 @@ class Names:
         return tuple(map(str, self.layers["software"].labels))
 
     def mapping_defaults(self, set_paths: Container[str]) -> dict[str, Axis]:
-        """Return full path → default of the stacks, for options of the mapping that the sweep does not set.
+        """Return full path → axis with a default of the stacks, for options of the mapping that are not set.
 
         Where stacks differ each design has the default of its own (a column along the stacks), and the table of
         mappings uses the least restrictive one: copies of shards need a ZeRO stage, split sequences a divisor.
@@ -203,7 +209,9 @@ class Names:
         return axis_by_path
 
     def overlap_along(self, axis: Axis, set_paths: Container[str]) -> tuple[Axis, ...]:
-        """Return the overlap of data-parallel messages along an axis of ZeRO stages, where stacks decide it by stage.
+        """Return the axis of data-parallel overlap along an axis of ZeRO stages, or nothing, as a tuple.
+
+        There is one where stacks decide the overlap by stage.
 
         Empty where the sweep states the overlap, and where each stack has at all stages the overlap of its column.
         The stacks of one structure have the same one at each stage (:meth:`by_structure`).
@@ -219,9 +227,9 @@ class Names:
 
     @property
     def catalog_entries(self) -> tuple[tuple[str, str], ...]:
-        """(kind, slug) of the named entries."""
+        """(kind, slug) of the catalogue entries that are named, without the name "none"."""
         pairs = ((CATALOGUE_KEYS[key][0], str(slug)) for key, axis in self.layers.items() for slug in axis.labels)
-        return tuple(pair for pair in pairs if pair[1] != "none")
+        return tuple((kind, slug) for kind, slug in pairs if slug != "none")
 
     def base(self) -> Values:
         """Return full path → value set by the first name of every record."""
@@ -229,10 +237,12 @@ class Names:
 
     @functools.cached_property
     def _first(self) -> Values:
+        """Full path → value set by the first name of every record; later records override earlier ones."""
         brought = (self.values(axis, axis.labels[0]) for axis in self.layers.values())
         return functools.reduce(operator.or_, brought, dict[str, Any]())
 
     def _entry_values(self, axis: Axis, slug: str) -> Values:
+        """Return full path → value of a catalogue entry, with dies, price and node where the sweep needs them."""
         kind, prefix = CATALOGUE_KEYS[axis.key]
         entry_values = catalog.values(kind, slug, axis.where)
         if axis.key == "scale_out":
@@ -245,7 +255,7 @@ class Names:
         return values | _node_values(slug if slug in self.own_nodes else str(self.layers["system"].labels[0]))
 
     def node_note(self) -> str:
-        """Return the note on nodes and stacks of swept accelerators; empty if the system has its own accelerator."""
+        """Return the note on nodes and stacks of swept accelerators; empty if the sweep names no accelerator."""
         if "accelerator" not in self.layers:
             return ""
         devices, system, stacks = (self.layers[key] for key in ("accelerator", "system", "software"))
@@ -271,6 +281,7 @@ class Names:
         return f"{generated}: compare prices with those of generated chips, not of bought ones ({_TWO_KINDS})"
 
     def _node_of(self, slug: str, stacks: Axis, devices: Axis) -> str:
+        """Return the text of an accelerator with its node, links and stack in parentheses."""
         stack_by_device = dict(zip(map(str, devices.labels), map(str, stacks.labels), strict=False))
         parts = [stack_by_device[slug]] if stacks.where == devices.where else []
         if slug in self.own_nodes:
@@ -287,7 +298,7 @@ class Names:
             self._check_leaf(path, where)
 
     def has(self, path: str) -> bool:
-        """True if the designs have a leaf, or the record of an axis of names."""
+        """Return True if the designs have a leaf, or the record of an axis of names."""
         try:
             self._check_leaf(f"{CATALOGUE_KEYS[path][1]}." if path in CATALOGUE_KEYS else path, "")
         except InputError:
@@ -295,6 +306,7 @@ class Names:
         return True
 
     def _check_leaf(self, path: str, where: str) -> None:
+        """Raise InputError, for this place, if designs lack a leaf or a record (prefix that ends with a dot)."""
         models = self.layers["workload"]
         check_experts(path, self._entry_values(models, str(models.labels[0])), where)
         check_networks(path, self._first, self._said, where)
@@ -302,7 +314,7 @@ class Names:
 
 
 def _names_text(labels: Iterable[Label]) -> str:
-    """Return the distinct names after a space, for a note."""
+    """Return the distinct names, comma-separated, after a space."""
     return f" {', '.join(dict.fromkeys(map(str, labels)))}"
 
 

@@ -38,7 +38,7 @@ _NEUTRAL = 1.0
 
 
 def split_by_structure(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
-    """Return the specification divided by structure of designs, each part with its names."""
+    """Return the specification divided by structure of designs: (part, names of the part), one or more."""
     cut_parts = _cut_by_structure(spec)
     if len(cut_parts) == 1:
         return cut_parts
@@ -65,6 +65,7 @@ def _check_objectives(spec: SweepSpec, parts: list[Names]) -> None:
 
 
 def _cut_by_structure(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
+    """Return (specification, names) of each structure; leaves that a part lacks may still be in it."""
     names = Names(spec)
     for axis in names.layers.values():
         groups = names.by_structure(axis) if len(axis.labels) > 1 else []
@@ -89,12 +90,12 @@ def _cut_by_structure(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
 
 
 def is_none(axis: Axis) -> bool:
-    """True if an axis marks a part without the record of its leaf."""
+    """Return True if an axis, all of its values 0, marks a part without the record of its leaf."""
     return axis.key in RECORDS_ABSENT_AT_ZERO and bool(axis.values) and not any(axis.values)
 
 
 def _restrict(spec: SweepSpec, axis: Axis, positions: Sequence[int]) -> SweepSpec:
-    """Return the specification at some positions of an axis and of those that move with it."""
+    """Return the specification at these positions of an axis, and of the axes that move with it."""
     name = next(
         candidate.name for candidate in spec.axes if candidate.where == axis.where
     )  # a stack moves with its machine
@@ -104,7 +105,7 @@ def _restrict(spec: SweepSpec, axis: Axis, positions: Sequence[int]) -> SweepSpe
 
 
 def _take(axis: Axis, positions: Iterable[int]) -> Axis:
-    """Return an axis at the given positions."""
+    """Return an axis with the values and labels at these positions alone."""
     indices = list(positions)
     values, labels = tuple(axis.values[i] for i in indices), tuple(axis.labels[i] for i in indices)
     return dataclasses.replace(axis, values=values, labels=labels)
@@ -134,7 +135,7 @@ def _remove_leaves(spec: SweepSpec, paths: set[str]) -> SweepSpec:
 
 
 def join_grids(spec: SweepSpec, grids: list[Grid]) -> Grid:
-    """Return the grid of designs of several structures, from the grid of each."""
+    """Return the grid of the whole sweep, from the specification and the grid of each structure."""
     _check_degrees(spec, grids)
     sweep_names, groups = Names(spec), _groups(spec, grids)
     axes = _mapping_axes(spec, grids)
@@ -180,6 +181,7 @@ _NOTES = ("saturates", "trains", "unsupported_note", "tokens")
 
 
 def _distinct(collections: Iterable[Iterable[T]]) -> tuple[T, ...]:
+    """Return the distinct items of all collections, in order of appearance."""
     return tuple(dict.fromkeys(itertools.chain(*collections)))
 
 
@@ -199,7 +201,7 @@ def _check_degrees(spec: SweepSpec, grids: list[Grid]) -> None:
 
 
 def _absent(spec: SweepSpec, grids: list[Grid]) -> str:
-    """Return the note on settings that only some designs have, with the names of the others."""
+    """Return the note on settings that only some designs have, with the names of the others; empty without any."""
     parts_without: dict[str, list[str]] = {}
     for grid in grids:
         if absent_names := ", ".join(axis.name for axis in absent_axes(spec, grid.spec)):
@@ -215,7 +217,7 @@ def absent_axes(sweep_spec: SweepSpec, part: SweepSpec) -> list[Axis]:
 
 
 def part_name(sweep_spec: SweepSpec, part: SweepSpec) -> str:
-    """Return the name of a part: the labels of the axes that were divided."""
+    """Return the text that names a part: the labels of the axes that were divided."""
     part_labels, sweep_labels = (
         {
             axis.name: axis.labels
@@ -233,7 +235,7 @@ def part_name(sweep_spec: SweepSpec, part: SweepSpec) -> str:
 
 
 def _missing(spec: SweepSpec, table: MappingTable) -> str:
-    """Return the note on listed degrees that no mapping of any part has."""
+    """Return the note on listed degrees that no mapping of any part has; empty if there are none."""
     notes = []
     for axis in spec.axes:
         if axis.explicit and axis.key in table.degrees:
@@ -255,13 +257,13 @@ def _groups(spec: SweepSpec, grids: list[Grid]) -> list[tuple[Axis, ...]]:
 
 
 def _index(group: tuple[Axis, ...], grid: Grid) -> int:
-    """Return the index of the dimension of a grid with axes of a group; -1 for none."""
+    """Return the index of a grid's dimension that begins with an axis of a group; -1 for none."""
     names = {axis.name for axis in group}
     return next((i for i, dimension in enumerate(grid.dimensions) if dimension.axes[0].name in names), -1)
 
 
 def _positions(group: tuple[Axis, ...], grid: Grid, index: int) -> np.ndarray:
-    """Return the indices along a group of a grid's values of the dimension; 0 if the grid lacks the dimension."""
+    """Return [index in a grid's dimension] position along the group; [0] if the grid lacks the dimension."""
     if index < 0:
         return np.zeros(1, np.int64)
     axes = {axis.name: axis for axis in grid.dimensions[index].axes}
@@ -314,7 +316,7 @@ def _mapping_axes(spec: SweepSpec, grids: list[Grid]) -> tuple[Axis, ...]:
 
 
 def _table(paths: tuple[str, ...], options: list[Axis], grids: list[Grid]) -> tuple[MappingTable, list[np.ndarray]]:
-    """Return the mapping table of all grids, and by grid the index in it of each of its mappings."""
+    """Return the mapping table of all grids, and by grid: [its mapping] number in that table."""
     degrees = [path for path in paths if path in {*EXPERT_DEGREES, *grids[0].table.degrees}]
     varying = [axis for axis in options if _moves(axis, grids)]
     rows, row_of = _distinct_rows([_rows(degrees, grid) for grid in grids])
@@ -332,7 +334,7 @@ def _table(paths: tuple[str, ...], options: list[Axis], grids: list[Grid]) -> tu
 
 
 def _rows(degrees: list[str], grid: Grid) -> np.ndarray:
-    """Return [row, devices and degrees] of a grid; degrees that it does not have are 1."""
+    """Return [row, devices and degrees] of a grid's table; degrees that it does not have are 1."""
     degrees_by_path, ones = grid.table.degrees, np.ones(grid.table.n_rows, np.int64)
     devices = math.prod((degrees_by_path[f"mapping.{name}"] for name in ("tp", "cp", "pp", "dp")), start=ones)
     return np.stack([devices, *(degrees_by_path.get(path, ones) for path in degrees)], axis=1)
@@ -348,11 +350,11 @@ def _columns(options: list[Axis], grid: Grid) -> np.ndarray:
 
 
 def _moves(axis: Axis, grids: list[Grid]) -> bool:
-    """True if an option has several values over all grids."""
+    """Return True if an option has several values over all grids."""
     return len({value for grid in grids for value in grid.parts.axis(axis.key).values}) > 1
 
 
 def _distinct_rows(arrays: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the distinct rows of several arrays in order of appearance, and the number of each row of each array."""
+    """Return the distinct rows of several arrays, ascending, and by array: [row] its index among these."""
     distinct, number = np.unique(np.concatenate(arrays), axis=0, return_inverse=True)
     return distinct, np.split(number.reshape(-1), np.cumsum([len(array) for array in arrays])[:-1])

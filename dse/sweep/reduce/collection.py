@@ -30,7 +30,7 @@ class Collection:
             self._scores = np.empty((n_objectives, grid.n_designs), np.float32)
 
     def add(self, result: BlockResult) -> None:
-        """Add the result of the next block."""
+        """Add the result of the next block; InputError where its edges of bins differ from those before."""
         self._reduce(result)
         if self.keep.mode == "all":
             rows = slice(self._filled, self._filled + len(result.index))
@@ -41,6 +41,7 @@ class Collection:
             self._parts.append(result)
 
     def _reduce(self, result: BlockResult) -> None:
+        """Add a block's counts, histogram and minima; InputError where edges of bins differ from earlier blocks'."""
         if self._edges.size and not np.array_equal(self._edges, result.edges):
             raise InputError(
                 "output.histogram",
@@ -54,7 +55,10 @@ class Collection:
         np.minimum(self._best_scores, result.best_scores, out=self._best_scores)
 
     def result(self) -> BlockResult:
-        """Return all kept designs of the sweep, best first where designs are ranked."""
+        """Return the kept designs of the sweep: of ``top`` and ``pareto`` by first objective, else by index.
+
+        Of ``all`` they are in the order of blocks, which is not that of indices where designs have several structures.
+        """
         reduced = self._counts, self._best_scores, self._edges, self._histogram
         if self.keep.mode == "all":
             return BlockResult(self._index, self._values, self._scores, *reduced)

@@ -22,7 +22,7 @@ class Chosen(NamedTuple):
 
 
 def select_front(scores: np.ndarray, rounded: tuple[Callable[[float], float], ...], most: int) -> Chosen:
-    """Return the ends of a front, and designs between them that are as far from each other as possible.
+    """Return the best designs of a front by each objective, and others between them, far from each other.
 
     Designs that are equal in the digits that are shown count as one. A design that is equal in these in some objectives
     and worse in another is left out.
@@ -32,17 +32,22 @@ def select_front(scores: np.ndarray, rounded: tuple[Callable[[float], float], ..
         rounded: by objective, a function that rounds a number to the digits that are shown.
         most: number of designs; all ends are included even if there are more.
     """
-    rounded_scores = np.stack([_rounded(row, how) for row, how in zip(scores, rounded, strict=True)])
+    rounded_scores = np.stack([_rounded(row, rounding) for row, rounding in zip(scores, rounded, strict=True)])
     order = np.lexsort(scores[::-1])
-    on_front = pareto_front(rounded_scores, np.argsort(order))
-    on_front = on_front[np.lexsort((*scores[::-1, on_front], *rounded_scores[::-1, on_front]))]
-    rounded_scores = rounded_scores[:, on_front]
-    ends = [int(np.lexsort((*rounded_scores[::-1], row))[0]) for row in rounded_scores]
-    selection = _spread(rounded_scores, ends, most)
-    return Chosen(on_front[selection], tuple(int(np.searchsorted(selection, end)) for end in ends), len(on_front))
+    front_indices = pareto_front(rounded_scores, np.argsort(order))
+    front_indices = front_indices[np.lexsort((*scores[::-1, front_indices], *rounded_scores[::-1, front_indices]))]
+    rounded_scores = rounded_scores[:, front_indices]
+    best_indices = [int(np.lexsort((*rounded_scores[::-1], row))[0]) for row in rounded_scores]
+    selection = _spread(rounded_scores, best_indices, most)
+    return Chosen(
+        front_indices[selection],
+        tuple(int(np.searchsorted(selection, best_index)) for best_index in best_indices),
+        len(front_indices),
+    )
 
 
 def _rounded(row: np.ndarray, rounding: Callable[[float], float]) -> np.ndarray:
+    """Return the row with each value rounded; ``rounding`` is called once for equal ones."""
     distinct_values, inverse = np.unique(row, return_inverse=True)
     return np.array([rounding(value) for value in distinct_values.tolist()])[inverse.reshape(-1)]
 
@@ -52,9 +57,9 @@ def _spread(scores: np.ndarray, first: list[int], most: int) -> np.ndarray:
 
     Distances are in logarithms, as shares of what each objective spans.
     """
-    size = np.sign(scores) * np.log(np.maximum(np.abs(scores), _MIN_MAGNITUDE))
-    span = np.ptp(size, axis=1, keepdims=True)
-    coordinates = size / np.where(span > 0.0, span, 1.0)
+    signed_logs = np.sign(scores) * np.log(np.maximum(np.abs(scores), _MIN_MAGNITUDE))
+    span = np.ptp(signed_logs, axis=1, keepdims=True)
+    coordinates = signed_logs / np.where(span > 0.0, span, 1.0)
     selected = list(dict.fromkeys(first))
     distance = np.min([_distances(coordinates, index) for index in selected], axis=0)
     while len(selected) < most and distance.max() > 0.0:
@@ -64,4 +69,5 @@ def _spread(scores: np.ndarray, first: list[int], most: int) -> np.ndarray:
 
 
 def _distances(coordinates: np.ndarray, index: int) -> np.ndarray:
+    """Return [design] distances to the design ``index``, from [objective, design] coordinates."""
     return np.linalg.norm(coordinates - coordinates[:, index, None], axis=0)

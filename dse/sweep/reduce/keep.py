@@ -50,7 +50,7 @@ class BlockResult(NamedTuple):
 
 
 def block_ranges(engine: SweepEngine, keep: Keep) -> list[range]:
-    """Divide a sweep into blocks of whole lines.
+    """Return the blocks of a sweep, whole lines each, as ranges of the grid's outer indices.
 
     Args:
         engine: of the sweep.
@@ -137,19 +137,22 @@ class _SweepLines:
         return min(candidates, key=lambda line: abs(self._designs(line) - designs))
 
     def _designs(self, line: int) -> int:
+        """Return the number of designs before a line."""
         return _designs_before(self._engine, self._keep, self.outer(line))
 
 
 def _nest(engine: SweepEngine, keep: Keep) -> Nest:
+    """Return the nest in which a structure's lines are counted: of all outputs, or else of scores."""
     return engine.full_nest if _evaluates_all(keep) else engine.score_nest(by_point=keep.mode == "best")
 
 
 def _evaluates_all(keep: Keep) -> bool:
+    """Return True where all metrics of every design are computed: ``all`` and ``feasible``."""
     return keep.mode in ("all", "feasible")
 
 
 def block_results(engine: SweepEngine, keep: Keep, block_ranges: list[range]) -> Iterator[BlockResult]:
-    """Evaluate blocks and yield the result of each, in order, while the device works on the next one."""
+    """Yield the result of each block, ascending, while the device works on the next one."""
     bins, n_objectives = engine.grid.spec.histogram, len(engine.program.objectives)
     edges = overviews.edges(engine, bins) if bins and block_ranges else np.empty((n_objectives, 0), np.float32)
     offset = 0
@@ -177,7 +180,7 @@ def _to_sweep(sweep_grid: Grid, number: int, result: BlockResult) -> BlockResult
 def _member_results(
     engine: SweepEngine, keep: Keep, block_ranges: list[range], edges: np.ndarray
 ) -> Iterator[BlockResult]:
-    """Yield :func:`block_results` of designs of one structure."""
+    """Yield :func:`block_results` of blocks of one structure, in its grid's outer indices, with these edges of bins."""
     if not _evaluates_all(keep):
         yield from (_winner_result(engine, keep, block, edges) for block in block_ranges)
         return
@@ -283,7 +286,7 @@ def no_counts(study: Study) -> np.ndarray:
 
 
 def _winner_result(engine: SweepEngine, keep: Keep, block: range, edges: np.ndarray) -> BlockResult:
-    """Return the winners of a block, with all their metrics."""
+    """Return the result of a block that keeps winners, ascending by index, with all their metrics."""
     nest, objectives = _nest(engine, keep), engine.program.objectives
     length = engine.dispatch_length(nest, CHUNK_SCORES)
     winners = Winners(np.empty(0, np.int64), np.empty((len(objectives), 0), np.float32))
@@ -320,7 +323,7 @@ def _winner_result(engine: SweepEngine, keep: Keep, block: range, edges: np.ndar
 
 
 def _pivots(keep: Keep, winners: Winners) -> np.ndarray:
-    """Return [pivot, objective] scores of designs spread over the front, infinite for missing ones."""
+    """Return [pivot, objective] scores of winners spread over a front, infinite for missing ones; none otherwise."""
     pivots = np.full((_MAX_PIVOTS if keep.mode == "pareto" else 0, len(winners.scores)), np.inf, np.float32)
     if len(pivots) and len(winners.index):
         order = np.argsort(winners.scores[0])
@@ -332,47 +335,48 @@ def _pivots(keep: Keep, winners: Winners) -> np.ndarray:
 def _challengers(
     engine: SweepEngine, nest: Nest, keep: Keep, winners: Winners, chunk_scores: Scores, start: int
 ) -> Iterator[Winners]:
-    """Yield the designs of a chunk that may win, from the outer indices that the device calls candidates.
+    """Yield groups of designs of a chunk that may win, of those whose outer indices the device calls candidates.
 
-    Of a front, outer indices spread over it come first: their designs rule out most of the others.
+    Of a front each group is that of the winners so far and some more, and outer indices spread over it come first:
+    their designs rule out most of the others.
     """
     candidates = np.asarray(chunk_scores.candidates)
     outer_best = np.asarray(chunk_scores.outer_best)
     if keep.mode == "top" and len(winners.index) >= keep.count:
         candidates = candidates & (outer_best[0] <= winners.scores[0].max())
-    row = np.flatnonzero(candidates)
-    if not len(row):
+    rows = np.flatnonzero(candidates)
+    if not len(rows):
         return
     if keep.mode == "best":  # one outer index for each point and mask row, of which the best design
-        row = row[ties_of_best((start + row) // nest.n_mask_rows, outer_best[0, row])]
+        rows = rows[ties_of_best((start + rows) // nest.n_mask_rows, outer_best[0, rows])]
     if keep.mode != "pareto":
-        yield _winners_at(engine, nest, keep, winners, chunk_scores, start, row)
+        yield _winners_at(engine, nest, keep, winners, chunk_scores, start, rows)
         return
-    row = row[np.argsort(outer_best[0, row], kind="stable")]
-    while len(row):
-        row = row[~dominated(winners.scores, outer_best[:, row])]
-        if not len(row):
+    rows = rows[np.argsort(outer_best[0, rows], kind="stable")]
+    while len(rows):
+        rows = rows[~dominated(winners.scores, outer_best[:, rows])]
+        if not len(rows):
             return
-        batch = np.unique(np.linspace(0, len(row) - 1, min(_MAX_EXPANDED, len(row))).astype(int))
+        batch = np.unique(np.linspace(0, len(rows) - 1, min(_MAX_EXPANDED, len(rows))).astype(int))
         winners = best_of(
-            engine.grid, keep, winners, _winners_at(engine, nest, keep, winners, chunk_scores, start, row[batch])
+            engine.grid, keep, winners, _winners_at(engine, nest, keep, winners, chunk_scores, start, rows[batch])
         )
         yield winners
-        row = np.delete(row, batch)
+        rows = np.delete(rows, batch)
 
 
 def _winners_at(
-    engine: SweepEngine, nest: Nest, keep: Keep, winners: Winners, chunk_scores: Scores, start: int, row: np.ndarray
+    engine: SweepEngine, nest: Nest, keep: Keep, winners: Winners, chunk_scores: Scores, start: int, rows: np.ndarray
 ) -> Winners:
-    """Return the designs that may win among those of the outer indices ``row`` of a chunk."""
-    scores = engine.inner_scores(nest, chunk_scores, row)
+    """Return the designs that may win among those of the outer indices ``rows``, counted from ``start``."""
+    scores = engine.inner_scores(nest, chunk_scores, rows)
     flat_index = np.flatnonzero(_may_win(keep, winners, scores.reshape(len(scores), -1)))
     row_index, inner = np.divmod(flat_index, nest.n_inner)
-    return Winners(nest.design_index(start + row[row_index], inner), scores[:, row_index, inner])
+    return Winners(nest.design_index(start + rows[row_index], inner), scores[:, row_index, inner])
 
 
 def _may_win(keep: Keep, winners: Winners, scores: np.ndarray) -> np.ndarray:
-    """Return [design] True where the scores [objective, design] can win; ties can, because their index may be lower."""
+    """Return [design] True where scores [objective, design] can win; ties can: their index may be lower."""
     finite = np.isfinite(scores[0])
     if keep.mode == "pareto":
         finite[finite] = ~dominated(winners.scores, scores[:, finite])

@@ -40,7 +40,7 @@ def n_axis_values(grid: Grid) -> int:
 
 
 def _mapping_part(grid: Grid, axis: Axis) -> tuple[str, np.ndarray]:
-    """Return ("rows", "columns" or "all" of the table, values along these) of a part of the mapping."""
+    """Return ("rows", "columns" or "all" of the table; values along these) of a part of the mapping."""
     if axis.key in grid.table.degrees:
         return "rows", grid.table.degrees[axis.key]
     if axis.key in grid.table.options:
@@ -58,7 +58,7 @@ class Minima:
         self._first, self._waiting = 0, list[np.ndarray]()
 
     def add(self, first: int, count: int, outer_best: np.ndarray, inner_best: Sequence[np.ndarray]) -> None:
-        """Add the least scores of ``count`` outer indices: of each, and by group of each inner index.
+        """Add least scores of ``count`` outer indices: [objective, outer], and by group [objective, inner index].
 
         Chunks come one after the other; short ones wait until they are worth the reductions.
         """
@@ -71,6 +71,7 @@ class Minima:
             self._take_waiting()
 
     def _take_waiting(self) -> None:
+        """Lower the minima to those of the chunks that wait, and forget these."""
         if self._waiting:
             lower_minima(self._outer, self._nest.start_digits(self._first), np.concatenate(self._waiting, axis=1))
             self._waiting.clear()
@@ -140,7 +141,7 @@ def to_sweep_minima(sweep_grid: Grid, member: Member, best_scores: np.ndarray) -
 
 
 def lower_minima(best_scores: Sequence[np.ndarray], start: Sequence[int], values: np.ndarray) -> None:
-    """Lower ``best_scores`` [objective, value] of every digit to the minima of a run of a mixed-radix number.
+    """Lower ``best_scores`` of every digit, in place, to the minima of a run of a mixed-radix number.
 
     Args:
         best_scores: by digit, the most significant first; changed in place.
@@ -150,8 +151,8 @@ def lower_minima(best_scores: Sequence[np.ndarray], start: Sequence[int], values
     for target, first in zip(reversed(best_scores), reversed(start), strict=True):
         radix, length = target.shape[1], values.shape[1]
         if first + length <= radix:  # digits that come before it do not change along the run
-            part = target[:, first : first + length]
-            np.minimum(part, values, out=part)
+            target_slice = target[:, first : first + length]
+            np.minimum(target_slice, values, out=target_slice)
             values = values.min(axis=1, keepdims=True)
             continue
         padded = np.pad(values, [(0, 0), (first, -(first + length) % radix)], constant_values=np.inf)
@@ -160,7 +161,7 @@ def lower_minima(best_scores: Sequence[np.ndarray], start: Sequence[int], values
 
 
 def outer_and_inner_minima(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the minima of [objective, outer, inner] along the outer axis, and along the inner axis."""
+    """Return ([objective, inner], [objective, outer]) minima of [objective, outer, inner]."""
     if values.shape[2] >= _SHORT_ROW:
         return values.min(axis=1), values.min(axis=2)
     columns = [values[:, :, i] for i in range(values.shape[2])]
@@ -168,7 +169,7 @@ def outer_and_inner_minima(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _by_axis(values: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
-    """Return [objective, value] minima of each axis of a product."""
+    """Return, for each axis of a product of this shape, [objective, value] minima of [objective, index]."""
     product = values.reshape(len(values), *shape)
     axes = range(1, product.ndim)
     return [product.min(axis=tuple(other for other in axes if other != axis)) for axis in axes]
@@ -192,14 +193,17 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def pilot(n_designs: int) -> np.ndarray:
-    """Return the indices of designs spread evenly over a sweep, ascending; all of a small one."""
+    """Return the ordinals, ascending, of 4,096 designs spread evenly over a sweep; of all designs of a smaller one."""
     if n_designs <= _PILOT:
         return np.arange(n_designs)
     return np.unique([(i * _GOLDEN % (1 << 64)) * n_designs >> 64 for i in range(_PILOT)])
 
 
 def edges(engine: SweepEngine, bins: int) -> np.ndarray:
-    """Return [objective, bins + 1] edges of the bins: the span of feasible designs of a pilot, rounded outwards."""
+    """Return [objective, bins + 1] edges of bins, in units of the metric: the pilot's span, rounded outwards.
+
+    The span is that of the pilot's feasible designs, or of all of them if none is.
+    """
     index = engine.grid.indices(pilot(engine.grid.n_designs))
     metrics, scores = engine.designs(index)
     feasible = metrics.feasible
@@ -208,7 +212,7 @@ def edges(engine: SweepEngine, bins: int) -> np.ndarray:
 
 
 def _bin_edges(values: np.ndarray, feasible: np.ndarray, bins: int) -> np.ndarray:
-    """Return edges of equal ratios, or of equal differences where not all values are positive."""
+    """Return [bins + 1] edges of equal ratios, or of equal differences where not all values are positive."""
     finite = np.isfinite(values)
     usual = values[finite & feasible] if np.any(finite & feasible) else values[finite]
     least, most = (usual.min(), usual.max()) if len(usual) else (0.0, 1.0)
@@ -220,7 +224,7 @@ def _bin_edges(values: np.ndarray, feasible: np.ndarray, bins: int) -> np.ndarra
 
 
 def rounded_edge(value: float, how: np.ufunc) -> float:
-    """Round a number to three digits, few enough that all processors agree on them."""
+    """Return a number rounded by ``how`` to three digits, few enough that all processors agree on them."""
     if value == 0.0:
         return 0.0
     unit = 10.0 ** (np.floor(np.log10(abs(value))) - 2)

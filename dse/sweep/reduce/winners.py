@@ -36,7 +36,10 @@ def dominated(front: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 def best_of(grid: Grid, keep: Keep, *groups: Winners) -> Winners:
-    """Return the winners among several groups, of equals the one with the lowest index."""
+    """Return the winners among several groups, of equals the one with the lowest index; the best by score first.
+
+    Of ``best`` they are in the order of points.
+    """
     index = np.concatenate([group.index for group in groups])
     scores = np.concatenate([group.scores for group in groups], axis=1)
     if keep.mode == "top":
@@ -50,7 +53,7 @@ def best_of(grid: Grid, keep: Keep, *groups: Winners) -> Winners:
 
 
 def ties_of_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Return the indices of scores that equal the best of their group; groups ascend."""
+    """Return the indices into ``score`` of those that equal the least of their group; groups ascend."""
     if not len(group):
         return np.arange(0)
     starts = np.flatnonzero(np.diff(group, prepend=-1))
@@ -59,13 +62,13 @@ def ties_of_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
 
 
 def _first_best(group: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Return the index of the best score of each group, the first of equals, in order of the groups."""
+    """Return by group, ascending, the index into ``score`` of its least one, the first of equals."""
     order = np.lexsort((np.arange(len(group)), score, group))
     return order[np.unique(group[order], return_index=True)[1]]
 
 
 def pareto_front(scores: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Return the indices into ``index`` of the designs that no other dominates, one of equal designs.
+    """Return the indices into ``index`` of the designs that no other dominates, by first objective; one of equals.
 
     Args:
         scores: [objective, design], the smaller the better.

@@ -97,7 +97,7 @@ def cautions(
 
 
 def named_entries(grid: Grid, part_grid: Any, labels: Mapping[str, Label]) -> dict[str, str]:
-    """Return the workload, software, accelerator and system of a design of a part of a sweep."""
+    """Return key → slug of a design's workload, software, accelerator and system, those that it has."""
     kinds = ("workload", "software", "accelerator", "system")
     fixed = {axis.key: axis.labels[0] for axis in (*grid.fixed, *part_grid.fixed) if axis.key in kinds}
     return {key: str(label) for key, label in {**fixed, **labels}.items() if key in kinds}
@@ -108,7 +108,9 @@ _MAX_EVALUATED = 4096
 
 
 def unmet_notes(grid: Grid) -> tuple[str, ...]:
-    """Return a line for each constraint: number of otherwise feasible designs that violate it, and nearest value.
+    """Return how many designs can run but for the constraints, then a line for each constraint; empty without any.
+
+    A constraint's line has the number of these designs that violate it, and the nearest value.
 
     Above 4,096 designs a sample of this size is evaluated, and the lines say so.
     """
@@ -141,7 +143,7 @@ def unmet_notes(grid: Grid) -> tuple[str, ...]:
 
 
 def _unmet_line(constraint: Expression, lookup: Lookup, count: int) -> str:
-    """Return the line of one constraint; ``count``: number of otherwise feasible designs."""
+    """Return the text on one constraint; ``count``: number of otherwise feasible designs."""
     missed = count - int(np.count_nonzero(np.broadcast_to(constraint(lookup), count)))
     text = f"{constraint.text}: {missed:,} miss it"
     name, is_upper = constraint.bound or ("", False)

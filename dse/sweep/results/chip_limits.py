@@ -38,7 +38,7 @@ def chip_limits(chip: Chip | None) -> dict[str, str]:
 
 
 def limit_notes(chips: Iterable[Chip | None]) -> list[str]:
-    """A line each limit of the chips of the best designs: how many it holds, and what it leaves the first of them."""
+    """Return a line for each limit of the best designs' chips: how many it holds, what it leaves the first of them."""
     limits_by_chip = [chip_limits(chip) for chip in chips]
     first: dict[str, str] = {}
     for limits in limits_by_chip:

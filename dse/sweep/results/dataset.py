@@ -62,7 +62,7 @@ def _all_designs(grid: Grid, result: BlockResult) -> Labelled:
 
 
 def _at_indices(grid: Grid, result: BlockResult, values: np.ndarray) -> np.ndarray:
-    """Return values at every index of the product of axes, missing where there is no design."""
+    """Return values at every index of the product of axes, NaN, False or the feasible bit where there is no design."""
     if not grid.members:
         return values
     missing = {"b": False, "i": grid.spec.study.feasible_bit}.get(values.dtype.kind, np.nan)
@@ -90,7 +90,10 @@ def single_designs(grid: Grid, result: BlockResult) -> Labelled:
 
 
 def _best_mappings(grid: Grid, result: BlockResult) -> Labelled:
-    """Return the best mapping of each point: metrics and parts of the mapping, missing if no design is feasible."""
+    """Return the results along the dimensions: metrics and mapping of the best design of each point.
+
+    Metrics are NaN, and parts of the mapping "" or 0, where no design of the point is feasible.
+    """
     dims = tuple(dimension.name for dimension in grid.dimensions)
     point, mapping = np.divmod(result.index, grid.table.n_mappings)
 
@@ -114,7 +117,7 @@ def _best_mappings(grid: Grid, result: BlockResult) -> Labelled:
 
 
 def _metrics(grid: Grid, result: BlockResult) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
-    """Return (name, values, attributes) of every metric; missing for designs that cannot form a step."""
+    """Return (name, values, attributes) of every metric; NaN where it needs a step and the design cannot form one."""
     study, rows_by_name = grid.spec.study, dict(zip(grid.spec.metrics, result.values, strict=True))
     no_step = _lacks_step(rows_by_name, study)
     if no_step.any():
@@ -134,7 +137,7 @@ def _lacks_step(rows_by_name: dict[str, np.ndarray], study: Study) -> np.ndarray
 
 
 def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the values of a metric in the type of results, and its attributes."""
+    """Return the values of a metric in the type of results (bool, int32 or float32), and its attributes."""
     attrs = {"units": study.units[name], "long_name": study.long_names[name]}
     if name == "feasible":
         return values != 0, attrs | BOOLEAN
@@ -144,7 +147,7 @@ def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, 
 
 
 def _reason_flags(study: Study, extra_bits: Mapping[str, int] = MappingProxyType({})) -> dict[str, Any]:
-    """Return CF flags of ``infeasible_reason``: the model's bits, the constraints, and others."""
+    """Return the CF attributes of ``infeasible_reason``: masks and meanings of the study's bits and ``extra_bits``."""
     bits = study.reason_bits | dict(extra_bits)
     meanings = study.reason_meanings | dict.fromkeys(
         extra_bits, "no design: it has not all of these parts of a mapping"
@@ -157,6 +160,7 @@ def _reason_flags(study: Study, extra_bits: Mapping[str, int] = MappingProxyType
 
 
 def _dimension_coordinates(grid: Grid) -> dict[str, Variable]:
+    """Return variable name → labels along its dimension, of every axis but those of the mapping."""
     return {
         variable_name(axis): coordinate((dimension.name,), axis, labels(axis))
         for dimension in grid.dimensions
@@ -168,7 +172,10 @@ def _dimension_coordinates(grid: Grid) -> dict[str, Variable]:
 
 
 def overview(grid: Grid, result: BlockResult) -> Labelled:
-    """Of all designs: ``best_<objective>_by_<axis>`` along ``by_<axis>``, ``count_by_<objective>`` along ``bin``."""
+    """Return the overview of all designs, from the minima and histograms of a block's or the sweep's result.
+
+    Variables are ``best_<objective>_by_<axis>`` along ``by_<axis>`` and ``count_by_<objective>`` along ``bin``.
+    """
     variables = _best_by_axis(grid, result.best_scores) | (_histograms(grid, result) if result.edges.size else {})
     along = {name: variable for name, variable in variables.items() if name in variable.dims}
     return Labelled({name: variable for name, variable in variables.items() if name not in along}, along)
@@ -184,7 +191,7 @@ def objective_names(objectives: tuple[Objective, ...]) -> list[str]:
 
 
 def _best_by_axis(grid: Grid, best_scores: np.ndarray) -> dict[str, Variable]:
-    """Return the best value of every objective at every position of every axis."""
+    """Return variable name → the best value of an objective at each position of an axis, or the axis' labels."""
     variables: dict[str, Variable] = {}
     axes = axes_of(grid)
     minima_by_axis = np.split(best_scores, np.cumsum([len(values) for _, values in axes])[:-1], axis=1)
@@ -203,7 +210,7 @@ def _best_by_axis(grid: Grid, best_scores: np.ndarray) -> dict[str, Variable]:
 
 
 def _histograms(grid: Grid, result: BlockResult) -> dict[str, Variable]:
-    """Return the numbers of feasible designs by bin of every objective, with the edges of the bins."""
+    """Return variable name → numbers of feasible designs by bin of an objective, or edges of the bins."""
     variables: dict[str, Variable] = {}
     objectives = grid.spec.objectives
     rows = zip(objective_names(objectives), objectives, result.edges, result.histogram, strict=True)

@@ -41,7 +41,7 @@ _TEXTS_PER_READ = 1 << 16
 
 
 def check(file: Any, path: Path) -> int:
-    """Raise InputError if a file declares more or other than results can hold.
+    """Return the number of values that a file declares; InputError for more or others than results can hold.
 
     Args:
         file: the open netCDF4 dataset; netCDF does not support a second one of the same file.
@@ -71,29 +71,33 @@ def check(file: Any, path: Path) -> int:
 
 
 def most_values(path: Path) -> int:
-    """Return the maximum number of values that a file may declare."""
+    """Return the maximum number of values that a file of this size may declare."""
     return max(FEW_VALUES, VALUES_PER_BYTE * path.stat().st_size)
 
 
 def most_letters(path: Path) -> int:
-    """Return the maximum number of characters of labels that a file may declare."""
+    """Return the maximum number of characters of labels that a file of this size may declare."""
     return max(FEW_LETTERS, LETTERS_PER_BYTE * path.stat().st_size)
 
 
 def _check_size(path: Path, variables: list[Any], size_of: Callable[[Any, Path], int], what: str, most: int) -> int:
-    """Return the sum of ``size_of`` over all variables; InputError above the limit."""
-    total, largest = 0, (0, "")
+    """Return the sum of ``size_of`` over all variables; InputError above ``most``, with ``what`` for its unit."""
+    total, largest_size, largest_name = 0, 0, ""
     for variable in variables:
         size = size_of(variable, path)
-        total, largest = total + size, max(largest, (size, variable.name))
+        total += size
+        largest_size, largest_name = max((largest_size, largest_name), (size, variable.name))
         if total > most:
-            got = f"{total:,} {what} or more, {largest[0]:,} of them {largest[1]}, in {path.stat().st_size:,} bytes"
+            got = f"{total:,} {what} or more, {largest_size:,} of them {largest_name}, in {path.stat().st_size:,} bytes"
             raise wrong(str(path), got, f"{most:,} in a file of that size")
     return total
 
 
 def _values(variable: Any, path: Path) -> int:
-    """Return the number of values of a variable, or of one of its chunks if that is more."""
+    """Return the number of values of a variable, or of one of its chunks if that is more.
+
+    Raises InputError for chunks of more than 256 MiB.
+    """
     chunk, count = variable.chunking() if variable.dimensions else None, math.prod(map(int, variable.shape))
     if isinstance(chunk, list):
         chunk_values = math.prod(map(int, chunk))
@@ -106,7 +110,10 @@ def _values(variable: Any, path: Path) -> int:
 
 
 def _letters(variable: Any, path: Path) -> int:
-    """Return the number of characters of a variable's texts or flag meanings, each as long as the longest."""
+    """Return the number of characters of a variable's texts or flag meanings, each as long as the longest.
+
+    Raises InputError for a text of more than 500 characters.
+    """
     count = math.prod(map(int, variable.shape))
     if variable.dtype is not str:
         words = variable.getncattr("flag_meanings").split() if "flag_meanings" in variable.ncattrs() else []
@@ -121,7 +128,7 @@ def _letters(variable: Any, path: Path) -> int:
 
 
 def _text_batches(variable: Any) -> Iterator[list[str]]:
-    """Yield texts of a variable in pieces, the first text alone: all unwritten texts have its length."""
+    """Yield the texts of a variable in lists, the first text alone: all unwritten texts have its length."""
     shape = tuple(map(int, variable.shape))
     if not all(shape):
         return
@@ -144,7 +151,7 @@ def _check_type(variable: Any, where: str) -> None:
 
 
 def _check_names(group: Any, where: str) -> None:
-    """Raise InputError for a repeated dimension, and for a coordinate variable with other dimensions than its own."""
+    """Raise InputError for a repeated dimension, or a variable with a dimension's name and not that dimension alone."""
     for name, variable in group.variables.items():
         if len(set(variable.dimensions)) < len(variable.dimensions):
             raise wrong(f"{where}: {name}", f"dimensions {', '.join(variable.dimensions)}", "each of them once")
@@ -203,7 +210,7 @@ def check_file(attrs: Mapping[str, Any], where: str) -> None:
 
 
 def _value_text(value: Any) -> str:
-    """Return a value in an error; long texts and arrays are abbreviated."""
+    """Return the text of a value in an error; long texts and arrays are abbreviated."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 100 else f"a text of {len(value):,} letters"
     return f"{np.asarray(value).reshape(-1)[:3].tolist()} of type {np.asarray(value).dtype}"
@@ -213,19 +220,22 @@ def _value_text(value: Any) -> str:
 
 
 def _is_text(value: Any) -> bool:
+    """Return True for a text."""
     return isinstance(value, str)
 
 
 def _is_number(value: Any) -> bool:
+    """Return True for one integer or floating-point number, no array; not for truth values."""
     return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"
 
 
 def _is_at_most(letters: int) -> _Rule:
-    """Check for a text of at most this many characters."""
+    """Return the rule, check and description, for a text of at most this many characters."""
     return (lambda value: _is_text(value) and len(value) <= letters), f"a text of at most {letters:,} letters"
 
 
 def _are_integers(value: Any) -> bool:
+    """Return True for an integer or a one-dimensional array of integers."""
     return np.ndim(value) <= 1 and np.asarray(value).dtype.kind in "iu"
 
 
@@ -251,15 +261,17 @@ _ANY: _Rule = (lambda _: True, "")
 
 
 def _is_count(value: Any) -> bool:
+    """Return True for a whole number of any numeric type, 0 or more and below 2^63."""
     return _is_number(value) and bool(np.isfinite(value)) and 0 <= int(value) < _INTEGER_LIMIT and int(value) == value
 
 
 def _is_size(value: Any) -> bool:
+    """Return True for a number of 0 or more, infinity included."""
     return _is_number(value) and not np.isnan(value) and bool(value >= 0)
 
 
 def _document(is_key: Callable[[Any, Any], bool]) -> Callable[[Any], bool]:
-    """Check for a JSON object whose keys and values are valid."""
+    """Return a check for the text of a JSON object all of whose (key, value) pairs meet ``is_key``."""
 
     def is_right(value: Any) -> bool:
         document = _parsed(value)
@@ -269,7 +281,7 @@ def _document(is_key: Callable[[Any, Any], bool]) -> Callable[[Any], bool]:
 
 
 def _parsed(value: Any) -> Any:
-    """Return the content of a JSON text; None if it is invalid."""
+    """Return the content of a JSON text; None if it is invalid or no text."""
     if not isinstance(value, str):
         return None
     try:
@@ -279,18 +291,18 @@ def _parsed(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """True if a value is a number of JSON; Python accepts more."""
+    """Return True if a value is a finite number of JSON; Python accepts more."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _are_designs(value: Any) -> bool:
-    """True if a value is a text of indices of designs, separated by spaces."""
+    """Return True if a value is a text of indices of designs, separated by spaces."""
     words = value.split() if isinstance(value, str) else ["?"]
     return all(word.isascii() and word.isdecimal() and len(word) < 20 and int(word) < _INTEGER_LIMIT for word in words)
 
 
 def _are_values(value: Any) -> bool:
-    """True if a value is a text of numbers, separated by spaces."""
+    """Return True if a value is a text of numbers, separated by spaces."""
     try:
         return isinstance(value, str) and all(isinstance(float(word), float) for word in value.split())
     except ValueError:

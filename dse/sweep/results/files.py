@@ -68,7 +68,7 @@ def to_xarray(results: Labelled) -> xr.Dataset:
 
 
 def _plain(results: Labelled) -> xr.Dataset:
-    """Return labelled results as a dataset without an index of designs."""
+    """Return labelled results as a dataset of xarray without an index of mappings or designs."""
     import xarray as xr
 
     data = {name: xr.Variable(*variable) for name, variable in results.data.items()}
@@ -122,7 +122,7 @@ def open_results(path: str | Path) -> xr.Dataset:
 
 
 def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
-    """Return the overview of all designs of a sweep, stored or not.
+    """Return the overview of all designs of a sweep, kept in the results or not.
 
     Args:
         results: a dataset of :func:`dse.run` or :func:`open_results`, or the path of a results file.
@@ -159,7 +159,7 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
 
 
 def _open_dataset(path: str | Path, group: str | None = None) -> xr.Dataset:
-    """Return a results file or a group of it, as stored; InputError if it cannot be opened."""
+    """Return a results file or a group of it, as stored, lazily loaded; InputError if it cannot be opened."""
     path = Path(path)
     if not path.exists():
         near = nearest(path.name, [p.name for p in path.parent.glob("*.nc")]) if path.parent.is_dir() else []
@@ -193,7 +193,7 @@ def _open_dataset(path: str | Path, group: str | None = None) -> xr.Dataset:
 
 
 def _store(path: Path, group: str | None) -> Any:
-    """Store of xarray for an open file or a group of it."""
+    """Return xarray's store of an open file or of a group of it; InputError where the file lacks the group."""
     import xarray as xr
 
     try:
@@ -205,14 +205,14 @@ def _store(path: Path, group: str | None) -> Any:
 
 
 def _decoded(store: Any, **options: Any) -> xr.Dataset:
-    """Return a file as xarray decodes it, without dates."""
+    """Return the dataset of a store as xarray decodes it, without dates."""
     import xarray as xr
 
     return xr.open_dataset(store, decode_times=False, decode_timedelta=False, **options)
 
 
 def _check_readable(store: Any, path: Path) -> None:
-    """Read all of a small file or one without a checksum: later reads would raise errors of libraries."""
+    """Raise InputError where a variable of a file cannot be read: later reads would raise errors of libraries."""
     for name, variable in _decoded(store, cache=False).variables.items():
         try:
             _ = variable.values
@@ -221,6 +221,7 @@ def _check_readable(store: Any, path: Path) -> None:
 
 
 def _damaged(path: Path, why: str) -> InputError:
+    """Return the error for a damaged file; ``why``: in words."""
     return schema.wrong(str(path), f"a damaged file: {why}", "results as dse wrote them")
 
 
@@ -229,7 +230,7 @@ _TRUTH_WORDS = ["false", "true"]
 
 
 def _with_texts(dataset: xr.Dataset, where: str) -> xr.Dataset:
-    """Return the dataset with flags replaced by their texts."""
+    """Return the dataset with texts or truth values in place of flags; its compression moves to the encoding."""
     texts = {
         name: _from_flags(variable, f"{where}: {name}")
         for name, variable in dataset.variables.items()
@@ -242,7 +243,7 @@ def _with_texts(dataset: xr.Dataset, where: str) -> xr.Dataset:
 
 
 def _from_flags(variable: xr.Variable, where: str) -> xr.Variable:
-    """Return the texts or truth values of the codes of a variable; -1 is missing."""
+    """Return the texts, or truth values, of a variable's codes, "" for -1; InputError for others without meaning."""
     codes, words = np.atleast_1d(variable.attrs["flag_values"]), variable.attrs["flag_meanings"].split()
     order = np.argsort(codes, kind="stable")
     values = variable.values
@@ -259,7 +260,7 @@ def _from_flags(variable: xr.Variable, where: str) -> xr.Variable:
 
 
 def _indexed(dataset: xr.Dataset) -> xr.Dataset:
-    """Return the dataset with an index of all labels of its mappings or designs."""
+    """Return the dataset with one index of all labels along ``mapping`` or ``design``, where it has these."""
     import pandas as pd
     import xarray as xr
 
@@ -286,7 +287,7 @@ _NUMBERED = {"units": "1", "long_name": "number of the row"}
 
 
 def _are_numbers(label: Any) -> bool:
-    """True if a label, or the ends of a slice, are row numbers rather than parts of a mapping (a tuple).
+    """Return True if a label, or the ends of a slice, are row numbers, no parts of a mapping (a tuple).
 
     Row numbers from ``idxmin`` are floating-point.
     """
@@ -297,7 +298,7 @@ def _are_numbers(label: Any) -> bool:
 
 @functools.cache
 def _plain_levels() -> Any:
-    """Return a multi-index of xarray with plain arrays as coordinates, which can be written to a file."""
+    """Return the class of a multi-index of xarray whose coordinates are plain arrays, which files can hold."""
     import pandas as pd
     import xarray as xr
     from xarray.indexes import PandasIndex, PandasMultiIndex

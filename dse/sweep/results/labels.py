@@ -17,7 +17,7 @@ BOOLEAN = {"flag_values": np.array([0, 1], np.int8), "flag_meanings": "false tru
 
 
 def coordinate(dims: tuple[str, ...], axis: Axis, labels: Any) -> Variable:
-    """Return the labels of an axis, or of designs along it, with attributes."""
+    """Return the labels of an axis, or of designs along it, as a variable with long name, path and units."""
     labels = np.asarray(labels)
     attrs = {"long_name": axis.long_name, "path": axis.key}
     if axis.units:
@@ -35,7 +35,7 @@ def labels(axis: Axis) -> np.ndarray:
 
 
 def part_labels(axis: Axis, values: np.ndarray) -> np.ndarray:
-    """Return the labels of a part of the mapping: numbers (integers if all are whole), names or truth values."""
+    """Return [value] the labels of a part of the mapping: numbers (integers if all are), names or truth values."""
     if axis.key in ALL_DEGREES:
         return values.astype(np.int32)
     distinct_values, code = np.unique(values, return_inverse=True)

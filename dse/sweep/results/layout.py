@@ -76,7 +76,7 @@ def check(results: xr.Dataset, where: str) -> None:
 
 
 def _kinds(name: str, variable: xr.Variable, results: xr.Dataset) -> str:
-    """Return the allowed kinds of values of a variable, as NumPy's codes."""
+    """Return the allowed kinds of values of a variable, NumPy's codes in one text, a key of ``_KINDS``."""
     plain, units = name.removeprefix(FRONT), study_of_metrics(results.variables).units
     if plain == "feasible":
         return "b"
@@ -91,6 +91,7 @@ def _kinds(name: str, variable: xr.Variable, results: xr.Dataset) -> str:
 
 
 def _check_kind(variable: xr.Variable, kinds: str, where: str) -> None:
+    """Raise InputError for a variable whose kind of values is none of NumPy's codes ``kinds``."""
     if variable.dtype.kind not in kinds:
         raise wrong(where, f"values of type {variable.dtype}", _KINDS[kinds])
 
@@ -99,12 +100,13 @@ def _check_kind(variable: xr.Variable, kinds: str, where: str) -> None:
 
 
 def _metrics(results: xr.Dataset, prefix: str = "") -> Iterator[str]:
-    """Return the names of the metrics of a dataset, with the prefix."""
+    """Return an iterator over the names of the metrics of a dataset, those with the prefix, as they are there."""
     names = (f"{prefix}{name}" for name in study_of_metrics(results.variables).units)
     return (name for name in names if name in results.variables)
 
 
 def _dims_of_metrics(results: xr.Dataset) -> set[Any]:
+    """Return the names of the dimensions of all metrics, a search's front included."""
     return {dim for prefix in ("", FRONT) for name in _metrics(results, prefix) for dim in results.variables[name].dims}
 
 
@@ -145,6 +147,7 @@ def _check_search(results: xr.Dataset, where: str) -> None:
 
 
 def _dims_text(dims: tuple[Any, ...]) -> str:
+    """Return the dimensions as text for errors."""
     return f"dimensions {', '.join(map(str, dims))}" if dims else "no dimension"
 
 

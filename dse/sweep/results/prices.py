@@ -59,13 +59,13 @@ def constants(grid: Grid) -> Iterator[UnverifiedConstant]:
 
 
 def _accelerators(labels: Mapping[str, Label]) -> list[str]:
-    """Return the accelerator of a design by its labels."""
+    """Return the accelerator's slug, of a design's labels, in a list; empty where its system has none."""
     slug = str(labels.get("accelerator") or accelerator_of(str(labels["system"])))
     return [slug] if slug else []
 
 
 def _unstated(grid: Grid, slugs: list[str]) -> Unstated:
-    """Return the accelerators whose metrics need data that neither the catalogue nor the sweep states."""
+    """Return the accelerators among these whose metrics need data that neither catalogue nor sweep states."""
     said = {axis.key for axis in (*grid.spec.fixed.values(), *grid.spec.axes)}
     groups, dies = grid.spec.groups, f"{MANUFACTURE}.logic_area" in said
     by_watt, by_dies = priced.unpriced(slugs) if MONEY in groups and f"{MANUFACTURE}.price" not in said else ([], [])
@@ -75,15 +75,17 @@ def _unstated(grid: Grid, slugs: list[str]) -> Unstated:
 
 
 def _watt_price(grid: Grid) -> str:
+    """Return the text of the price of power, USD/W; the name of its leaf where an axis moves it."""
     prices = grid.base.system.prices or Prices()
     return f"{float(prices.watt_price):g} USD/W" if _is_fixed(grid, _WATT_PRICE) else "watt_price"
 
 
 def _watt_carbon(grid: Grid) -> str:
+    """Return the text of the carbon of power, kg/W; the name of its leaf where an axis moves it."""
     emissions = grid.base.system.emissions or Emissions()
     return f"{float(emissions.watt):g} kg/W" if _is_fixed(grid, _WATT) else "emissions.watt"
 
 
 def _is_fixed(grid: Grid, path: str) -> bool:
-    """True if a leaf is equal in all designs."""
+    """Return True if no axis moves a leaf: it is equal in all designs."""
     return path not in {axis.key for axis in grid.spec.axes}

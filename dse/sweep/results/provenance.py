@@ -16,7 +16,7 @@ from dse.sweep.results import prices, schema
 
 
 def provenance(grid: Grid) -> dict[str, Any]:
-    """Return the global attributes of what made the results and the data that they use."""
+    """Return name → value of the global attributes on what made the results and the data that they use."""
     sources = [source for kind, slug in grid.catalog_entries for source, _ in catalog.provenance(kind, slug)]
     return {
         schema.ATTRIBUTE: schema.VERSION,
@@ -30,7 +30,7 @@ def provenance(grid: Grid) -> dict[str, Any]:
 
 
 def _unverified(grid: Grid) -> list[str]:
-    """Constants behind the sweep that are estimates, from memory or defaults, but for leaves that it sets itself."""
+    """Return lines on constants that are estimates, from memory or defaults, but for leaves that the sweep sets."""
     set_paths = {axis.key for axis in grid.fixed} | {
         path for dimension in grid.dimensions for path in dimension.columns
     }
@@ -41,7 +41,7 @@ def _unverified(grid: Grid) -> list[str]:
 
 
 def _base_values(grid: Grid) -> dict[str, float]:
-    """Leaf path → value of the design that the axes move, as single precision holds it: the catalogue's, the spec's."""
+    """Return leaf path → value, in single precision, of the design that the axes move."""
     leaf_values = {
         path: leaf(member_grid.base, path)
         for member_grid in reversed(grid.structure_grids)
@@ -51,7 +51,7 @@ def _base_values(grid: Grid) -> dict[str, float]:
 
 
 def bibliography(entries: Iterable[tuple[str, str]]) -> str:
-    """Return BibTeX of the model's works, and of the sources of each used catalogue entry.
+    """Return the BibTeX text of the model's works, and of the sources of each used catalogue entry.
 
     Args:
         entries: (kind, slug) of catalogue entries.
@@ -61,6 +61,7 @@ def bibliography(entries: Iterable[tuple[str, str]]) -> str:
 
 
 def _entry(kind: str, slug: str) -> str:
+    """Return the BibTeX entry of the sources of a catalogue entry."""
     entry = catalog.entry(kind, slug)
     pairs = catalog.provenance(kind, slug)
     sources = "; ".join(dict.fromkeys(f"{source} ({confidence})" for source, confidence in pairs))
@@ -68,5 +69,5 @@ def _entry(kind: str, slug: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the text without characters that end a BibTeX field or start a command."""
+    """Return the text with braces and backslashes, which BibTeX reads, replaced by ``(``, ``)`` and ``/``."""
     return text.translate(str.maketrans("{}\\", "()/"))

@@ -40,7 +40,7 @@ def grid_of(results: xr.Dataset, study: Study | None = None) -> Grid:
 
 
 def check_study(results: xr.Dataset, study: Study) -> None:
-    """Raise InputError unless results hold metrics of the study of their specification."""
+    """Raise InputError unless results hold a total of the study, that of their specification."""
     if not any(name in results.variables for name in study.totals):
         raise InputError(
             "results",
@@ -51,7 +51,7 @@ def check_study(results: xr.Dataset, study: Study) -> None:
 
 
 def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design]:
-    """Return the designs of a dataset, in the order of ``rows``.
+    """Return the designs at these rows of a dataset, in the order of ``rows``.
 
     Args:
         results: of a sweep, or a selection of them with its coordinates.
@@ -74,7 +74,7 @@ def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design
 
 
 def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Container[str] = ()) -> np.ndarray:
-    """Return the indices in the sweep of designs of a dataset.
+    """Return [row] the indices in the sweep of the designs at these rows of a dataset.
 
     Args:
         results: see :func:`singles_at`.
@@ -111,7 +111,7 @@ def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Co
 
 
 def labels_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, axis: Axis) -> np.ndarray:
-    """Return the values of the labels of an axis at rows of a dataset."""
+    """Return [row] the labels of an axis at rows of a dataset; InputError where it lacks the axis."""
     name = variable_name(axis)
     if name not in results.variables:
         raise InputError("results", f"no variable {name!r}", "what dse run wrote", f"keep {name} in the dataset")
@@ -119,15 +119,20 @@ def labels_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, axis: Axis) -> 
     return at_rows(results.variables[name], first, rows)
 
 
-def at_rows(variable: xr.Variable, shape: xr.Variable | xr.DataArray, rows: np.ndarray) -> np.ndarray:
-    """Return the values of a variable at flattened positions of another one with the same or more dimensions."""
-    indices = dict(zip(shape.dims, np.unravel_index(rows, shape.shape), strict=True)) if shape.ndim else {}
+def at_rows(variable: xr.Variable, reference: xr.Variable | xr.DataArray, rows: np.ndarray) -> np.ndarray:
+    """Return [row] a variable's values at flattened positions of ``reference``, which has its dimensions or more."""
+    indices = dict(zip(reference.dims, np.unravel_index(rows, reference.shape), strict=True)) if reference.ndim else {}
     values = variable.values[tuple(indices[dim] for dim in variable.dims)]
     return np.broadcast_to(values, np.shape(rows))
 
 
 def _matching(columns: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
-    """Return for each row the first index of an axis at which all its labels are equal to those of the row."""
+    """Return [row] the first index of an axis at which all labels equal the row's; InputError where none does.
+
+    Args:
+        columns: (labels [index] of the axis, labels of the rows) for each kind of label.
+        shape: of the array of rows.
+    """
     if not columns:
         return np.zeros(shape, np.int64)
     count = len(columns[0][0])
@@ -143,6 +148,7 @@ def _matching(columns: list[tuple[np.ndarray, np.ndarray]], shape: tuple[int, ..
 
 
 def _no_such_design() -> InputError:
+    """Return the error for labels that no design of the specification has."""
     return InputError(
         "results", "a design that its specification does not have", "what dse run wrote", "run the sweep again"
     )

@@ -35,13 +35,13 @@ def version(attributes: Mapping[str, Any]) -> int:
 
 
 def cautions(attributes: Mapping[str, Any]) -> list[str]:
-    """Return the cautions on results, a line each, with characters that a terminal would obey escaped."""
+    """Return the lines of the cautions on results, with characters that a terminal would obey escaped."""
     lines = str(attributes.get(CAUTIONS, "")).splitlines()
     return [visible(line, LAYOUT) for line in lines if line.strip()]
 
 
 def check(attributes: Mapping[str, Any], where: str) -> None:
-    """Raise InputError for a file of a later version than this package's."""
+    """Raise InputError for the attributes of a file of a later version than this package's."""
     file_version = version(attributes)
     if file_version > VERSION:
         raise InputError(

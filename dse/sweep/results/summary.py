@@ -111,12 +111,12 @@ class Summary(Cautions):
 
     @property
     def rate(self) -> float:
-        """Designs a second, compilation and writing apart."""
+        """Designs evaluated per second of the run, without compilation and writing; designs/s."""
         return (self.n_designs - self.resumed) / max(self.seconds.get("run", 0.0), 1e-9)
 
 
 def of_part(grid: Grid, keep: Keep, result: BlockResult, **numbers: Any) -> Summary:
-    """Return the summary of everything that is kept of a sweep."""
+    """Return the summary of a sweep from all that is kept of it; ``numbers``: its fields that this cannot tell."""
     best = tuple(_best_designs(grid, result))
     return Summary(
         study=grid.spec.study,
@@ -138,7 +138,7 @@ def of_part(grid: Grid, keep: Keep, result: BlockResult, **numbers: Any) -> Summ
 
 
 def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **numbers: Any) -> Summary:
-    """Return the summary of a share of a sweep, of which only the numbers are known."""
+    """Return the summary of a shard of ``n_designs``, without best designs; ``numbers``: its other fields."""
     return Summary(
         study=grid.spec.study,
         n_designs=n_designs,
@@ -171,7 +171,7 @@ _REQUIRED_ATTRIBUTES = (
 
 
 def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
-    """Return the summary of a sweep whose results are in a file; InputError where the file lacks what a run writes."""
+    """Return the summary of a sweep whose results are in a file; InputError where it lacks what a run writes."""
     for name in _REQUIRED_ATTRIBUTES:
         if name not in attributes:
             raise InputError(str(target), f"no attribute {name!r}", "what dse run wrote", "run it with --fresh")
@@ -219,7 +219,7 @@ def works(grid: Grid) -> tuple[str, ...]:
 
 
 def _by_rate(study: Study, objective: str) -> bool:
-    """True if unlike workloads are ranked by the study's rate in place of its objective."""
+    """Return True if unlike workloads are ranked by the study's rate in place of its objective."""
     return bool(study.rate) and objective == study.objective
 
 
@@ -241,7 +241,11 @@ def _cautions(grid: Grid, best: Iterable[BestDesign]) -> Cautions:
 
 
 def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design, str, str, str, str]]:
-    """Designs of a sweep: labels that tell them apart, design, and names of stack, accelerator, workload, system."""
+    """Return, for each index, a design with its names: a tuple of six.
+
+    They are the labels that tell it apart (text), the design, and the names of stack, accelerator, workload and system,
+    empty where it has none.
+    """
     design_by_position: dict[int, tuple[str, Design, str, str, str, str]] = {}
     labels_by_design = [grid.labels(index) for index in indices]
     distinct_axes = [
@@ -262,19 +266,20 @@ def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design,
 
 
 def _label_text(label: Label | None) -> str:
+    """Return a label as text, a number to six digits."""
     return f"{label:g}" if isinstance(label, float) else str(label)
 
 
 def _best_designs(grid: Grid, result: BlockResult) -> Iterator[BestDesign]:
-    """Yield the best designs by the first objective, of equals the one with the lowest index first.
+    """Yield the best designs, at most ten, by the first objective, of equals the one with the lowest index first.
 
     Where designs of several workloads are kept, the best one of each: the least work would win all places.
     """
     scores, study, objective = result.scores[0], grid.spec.study, grid.spec.objectives[0]
     candidates = np.flatnonzero(np.isfinite(scores))
-    works = _work_of(grid, result.index[candidates])
-    if len(candidates) and np.ptp(works) > 0:
-        candidates = _least_of_each(works, scores[candidates], result.index[candidates], candidates)
+    workload_numbers = _work_of(grid, result.index[candidates])
+    if len(candidates) and np.ptp(workload_numbers) > 0:
+        candidates = _least_of_each(workload_numbers, scores[candidates], result.index[candidates], candidates)
         if _by_rate(study, objective.expression.text):
             scores = -result.values[grid.spec.metrics.index(study.rate)]
     if len(candidates) > _BEST_SHOWN:
@@ -288,7 +293,7 @@ def _best_designs(grid: Grid, result: BlockResult) -> Iterator[BestDesign]:
 
 
 def _work_of(grid: Grid, index: np.ndarray) -> np.ndarray:
-    """Return the number of the workload of each of these designs."""
+    """Return [design] a number of its workload, 0 for all where the axes move none."""
     sizes = [
         dimension.size if any(is_of_workload(axis.key) for axis in dimension.axes) else 1
         for dimension in grid.dimensions
@@ -300,7 +305,7 @@ def _work_of(grid: Grid, index: np.ndarray) -> np.ndarray:
 
 
 def _least_of_each(group: np.ndarray, scores: np.ndarray, index: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the row of each group with the least score, of equals the one with the lowest index."""
+    """Return [group] the item of ``rows`` with the least score, of equals the one with the lowest index."""
     least = np.full(group.max() + 1, np.inf)
     np.minimum.at(least, group, scores)
     best = np.flatnonzero(scores == least[group].astype(scores.dtype))
@@ -309,7 +314,10 @@ def _least_of_each(group: np.ndarray, scores: np.ndarray, index: np.ndarray, row
 
 
 def _read_designs(grid: Grid, target: Path, value_by_index: dict[int, float]) -> Iterator[BestDesign]:
-    """Yield these designs, by index with the objective's value, as they are in a file."""
+    """Yield the designs of index → the objective's value, with metrics from a file, 0 for metrics it lacks.
+
+    Raises InputError where the file has no such designs.
+    """
     import netCDF4
 
     try:
@@ -326,14 +334,18 @@ def _read_designs(grid: Grid, target: Path, value_by_index: dict[int, float]) ->
 
 
 def _metrics_at(grid: Grid, file: Any, indices: list[int]) -> dict[str, np.ndarray]:
-    """Return metric → values at these designs from an open file; KeyError where it lacks what a run writes."""
+    """Return metric → [design] values from an open file, in the order of ``indices``; empty without indices.
+
+    Metrics that the file lacks are left out. Raises KeyError for a metric of a wrong type or a design that is not in
+    the file, IndexError for an index beyond its last design.
+    """
     names = [name for name in grid.spec.metrics if indices and name in file.variables]
     for name, kinds in {"index": "iu", **dict.fromkeys(names, "biuf")}.items():
         if name in file.variables and np.dtype(file[name].dtype).kind not in kinds:
             raise KeyError(f"{name} of type {file[name].dtype}")
     if "index" in file.variables:
-        order = {int(index): position for position, index in enumerate(file["index"][...].reshape(-1))}
-        rows = [order[index] for index in indices]
+        row_by_index = {int(index): row for row, index in enumerate(file["index"][...].reshape(-1))}
+        rows = [row_by_index[index] for index in indices]
     elif "mapping" in file.dimensions:
         rows = indices
     else:
@@ -342,7 +354,7 @@ def _metrics_at(grid: Grid, file: Any, indices: list[int]) -> dict[str, np.ndarr
 
 
 def _capacity(grid: Grid) -> dict[str, float]:
-    """Return the usable memory of a device as an attribute; none where axes move it or a chip makes it."""
+    """Return ``memory_capacity_bytes`` → usable memory of a device; empty where axes move it or a chip makes it."""
     decides = {"system.accelerator.memory.capacity", "software.reserve", "mapping.serving.memory_share"}
     swept = any(decides & set(dimension.columns) for dimension in grid.dimensions)
     generated = grid.base.system.accelerator.chip is not None
@@ -350,7 +362,7 @@ def _capacity(grid: Grid) -> dict[str, float]:
 
 
 def attributes(grid: Grid, summary: Summary, identity: dict[str, str]) -> dict[str, Any]:
-    """Global attributes: what was run, with what, and on whose data it rests; nothing that differs from run to run."""
+    """Return the global attributes: what was run, with what, on whose data; nothing that differs between runs."""
     return {
         "title": grid.spec.title,
         CAUTIONS: "\n".join(summary.cautions),

@@ -35,7 +35,7 @@ def work_leaves(grid: Grid) -> list[WorkLeaf]:
 
 
 def _work_leaf(grid: Grid, path: str, bases: list[Design]) -> WorkLeaf | None:
-    """Return a leaf with its values; None where no design has it, and where several dimensions move it together."""
+    """Return a leaf with its values; None where no design has it, or not all have it, or several dimensions move it."""
     swept = any(
         path in dimension.columns for member_grid in grid.structure_grids for dimension in member_grid.dimensions
     )
@@ -54,7 +54,7 @@ def _work_leaf(grid: Grid, path: str, bases: list[Design]) -> WorkLeaf | None:
 
 
 def _values_along(grid: Grid, number: int, path: str, bases: list[Design]) -> list[float]:
-    """Return the values of a leaf along a dimension; none where a design lacks it or another dimension sets it too."""
+    """Return [position] values of a leaf along a dimension; empty if a design lacks it or others move it too."""
     values_by_position: list[set[float | None]] = [set() for _ in range(grid.dimensions[number].size)]
     all_positions = tuple(range(len(grid.dimensions))), tuple(np.arange(size) for size in grid.shape)
     members = [(member.grid, member.axes, member.positions) for member in grid.members] or [(grid, *all_positions)]
@@ -74,7 +74,7 @@ def _values_along(grid: Grid, number: int, path: str, bases: list[Design]) -> li
 
 
 def _number(base: Design, path: str) -> float | None:
-    """Return a leaf as single precision holds it; None where the design has none."""
+    """Return the value of a leaf in single precision; None where the design does not have it."""
     value = leaf(base, path)
     return None if value is None else float(str(np.float32(value)))
 
@@ -87,7 +87,7 @@ def _axis(path: str, values: list[float]) -> Axis:
 
 
 def work_coordinates(grid: Grid, digits: np.ndarray | None = None) -> dict[str, Variable]:
-    """Return the coordinates of the work that no axis and no fixed value of the specification has, marked as derived.
+    """Return variable name → labels of the work that no axis and no fixed value has, marked as derived.
 
     Args:
         grid: of the sweep.
@@ -111,6 +111,7 @@ def work_coordinates(grid: Grid, digits: np.ndarray | None = None) -> dict[str, 
 
 
 def _unstated(grid: Grid) -> list[WorkLeaf]:
+    """Return the leaves of the work that no axis and no fixed value of the specification has."""
     axes = (*grid.fixed, *grid.mapping_axes, *(axis for dimension in grid.dimensions for axis in dimension.axes))
     keys, names = {axis.key for axis in axes}, {variable_name(axis) for axis in axes}
     return [
@@ -121,7 +122,7 @@ def _unstated(grid: Grid) -> list[WorkLeaf]:
 
 
 def unlike_work(grid: Grid, index: int) -> dict[str, Label]:
-    """Return the leaves of the work of a design, by name, that differ between designs and that no axis states."""
+    """Return leaf name → label of a design's work, where designs differ in it and no axis has it."""
     varying = [work_leaf for work_leaf in _unstated(grid) if work_leaf.dimension is not None]
     if not varying:
         return {}
@@ -132,7 +133,7 @@ def unlike_work(grid: Grid, index: int) -> dict[str, Label]:
 
 
 def work_line(grid: Grid) -> str:
-    """Return the work that all designs of a sweep have, in one line."""
+    """Return the line on the work that all designs of a sweep have."""
     fixed = {
         work_leaf.axis.key: work_leaf.axis.labels[0] for work_leaf in work_leaves(grid) if work_leaf.dimension is None
     }

@@ -47,7 +47,10 @@ _FILTERS: dict[str, dict[str, Any]] = {
 def write(
     results: Labelled, path: Path, compression: str = "auto", force: bool = False, inputs: Iterable[str | Path] = ()
 ) -> None:
-    """Write netCDF4: the file is whole or not there. See :func:`dse.io.outputs.check_output` for what is replaced."""
+    """Write results to a netCDF4 file that is whole or not there.
+
+    See :func:`dse.io.outputs.check_output` for what is replaced. Raises OSError where the disk refuses.
+    """
     algorithm = usable(compression)
     results = dataclasses.replace(results, attrs=results.attrs | {COMPRESSION: algorithm})
     with outputs.replacing(path, force, inputs) as partial:
@@ -70,18 +73,18 @@ def write_making(path: Path, seconds: dict[str, float], force: bool = False) -> 
 
 
 def created(path: Path) -> str:
-    """Return the time at which results were made, from their note, or else the date of the file."""
+    """Return the time at which results were made, ISO 8601 in UTC, from their note or else the date of the file."""
     noted = outputs.note_of(path).get("created")
     return str(noted or datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds"))
 
 
 def is_intact(path: Path) -> bool | None:
-    """True if a results file is as it was written; None where dse has not written it, or it is not there."""
+    """Return True if a results file is as it was written, False if not; None without a file of dse."""
     return is_sealed(path) if path.is_file() else None
 
 
 def attributes(path: Path) -> dict[str, Any]:
-    """Return the global attributes of a results file, none where there is none, or one that no run can have written."""
+    """Return the global attributes of a results file; empty without a file, or for one that no run wrote."""
     try:
         with netCDF4.Dataset(path) as file:
             declared.check(file, path)
@@ -91,7 +94,7 @@ def attributes(path: Path) -> dict[str, Any]:
 
 
 def _disk_says(path: Path) -> str:
-    """Return the reason why a file cannot be written to, from a write of our own."""
+    """Return the reason, in words, why a file cannot be written to, from a write of 64 KiB to its end."""
     try:
         with path.open("ab") as file:
             file.write(b"\0" * (1 << 16))
@@ -106,7 +109,7 @@ def _disk_says(path: Path) -> str:
 
 
 def usable(compression: str) -> str:
-    """Return the compression that ``auto`` stands for here; zstd where it does not work is an InputError."""
+    """Return the name of the compression, ``auto`` resolved; InputError for zstd where it does not work."""
     if compression == "auto":
         return "zstd" if _zstd_works() else "zlib"
     if compression == "zstd" and not _zstd_works():
@@ -121,7 +124,7 @@ def usable(compression: str) -> str:
 
 @functools.cache
 def _zstd_works() -> bool:
-    """True if a variable compressed with zstd can be written here and read again."""
+    """Return True if a variable compressed with zstd can be written here and read again."""
     if not getattr(netCDF4, "__has_zstandard_support__", False):
         return False
     values = np.arange(1024, dtype=np.float32)
@@ -137,7 +140,7 @@ def _zstd_works() -> bool:
 
 
 def write_rate(results: Labelled, size: float = 5e8, repeats: int = 3) -> dict[str, float]:
-    """Return the bytes a second, before compression, at which the metrics of ``results`` are written, by compression.
+    """Return compression → rate at which the metrics of ``results`` are written, B/s before compression.
 
     They are repeated to ``size`` bytes, each time by another factor, so that no compressor sees its own history.
     """
@@ -153,6 +156,7 @@ def write_rate(results: Labelled, size: float = 5e8, repeats: int = 3) -> dict[s
 
 
 def _rate(results: Labelled, compression: str, repeats: int) -> float:
+    """Return the rate of writing results, B/s before compression: the median of ``repeats`` files."""
     seconds = []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(repeats):
@@ -182,6 +186,7 @@ def _fill(file: netCDF4.Dataset, results: Labelled, filters: dict[str, Any]) -> 
 
 
 def _put(file: netCDF4.Dataset, name: str, variable: Variable, filters: dict[str, Any]) -> None:
+    """Write a variable with its attributes into an open file or group."""
     dims, values, attrs = _on_disk(name, variable)
     if values.dtype.kind == "U":
         file_variable = file.createVariable(name, str, dims)
@@ -196,7 +201,7 @@ def _put(file: netCDF4.Dataset, name: str, variable: Variable, filters: dict[str
 
 
 def _on_disk(name: str, variable: Variable) -> Variable:
-    """Return truth values as bytes that xarray reads as such, texts along a dimension as the codes of CF flags."""
+    """Return a variable as stored: truth values as bytes, texts along dimensions as the codes of CF flags."""
     kind = variable.values.dtype.kind
     if kind == "b":
         return variable._replace(values=variable.values.view(np.int8), attrs=variable.attrs | {"dtype": "bool"})
@@ -204,7 +209,7 @@ def _on_disk(name: str, variable: Variable) -> Variable:
 
 
 def _as_flags(variable: Variable) -> Variable:
-    """Return the texts as codes, those of an enumeration as it has them; -1 stands for no text."""
+    """Return a variable's texts as int32 codes, those of an enumeration as it has them; -1 stands for no text."""
     words, position = np.unique(variable.values, return_inverse=True)
     enum = all_leaves().get(variable.attrs.get("path", ""), {}).get("enum", ())
     enum_codes = {choice_name(member): int(member) for member in enum}
@@ -215,7 +220,7 @@ def _as_flags(variable: Variable) -> Variable:
 
 
 def _chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return whole trailing dimensions up to about ``_CHUNK`` values."""
+    """Return the shape of a chunk: whole trailing dimensions, up to about 32,768 values."""
     chunk: list[int] = []
     remaining = _CHUNK
     for size in reversed(shape):

@@ -36,12 +36,12 @@ class Shard(NamedTuple):
 
 
 def identity(grid: Grid, keep: Keep) -> dict[str, str]:
-    """Return everything that the results depend on; equal identities give equal results, bit for bit."""
+    """Return name → text of all that results depend on; equal identities give equal results, bit for bit."""
     return circumstances(grid) | {"keep": str(keep), "histogram": str(grid.spec.histogram or "none")}
 
 
 def circumstances(grid: Grid) -> dict[str, str]:
-    """Return everything that the numbers of any design of a grid depend on, whatever is kept of them."""
+    """Return name → text of all that the numbers of a grid's designs depend on, whatever is kept of them."""
     study = grid.spec.study
     return {
         "specification_hash": grid.spec.hash(),
@@ -58,13 +58,13 @@ def circumstances(grid: Grid) -> dict[str, str]:
 
 
 def key(identity: dict[str, str], blocks: list[range]) -> str:
-    """Return the hash of everything that the content of a part depends on."""
+    """Return the SHA-256, hexadecimal, of everything that the content of a part depends on."""
     content = [sorted(identity.items()), len(blocks[0])]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def reasons(counts: Any, study: Study) -> dict[str, int]:
-    """Return the designs by infeasibility reason, those that occur, of the counts of a part."""
+    """Return reason → number of designs, of those that occur, from the counts of a part."""
     return {name: int(count) for name, count in zip(study.reason_bits, counts[1:-1], strict=True) if count}
 
 
@@ -79,7 +79,7 @@ class Manifest:
         self._last = time.perf_counter()
 
     def begin(self, grid: Grid, identity: dict[str, str], blocks: list[range], shard: Shard) -> None:
-        """Tell what is computed, with what and when."""
+        """Append the header: what this process computes, with what and when."""
         self._end_broken_line()
         self._study = grid.spec.study
         self._append(
@@ -97,7 +97,7 @@ class Manifest:
         self._last = time.perf_counter()
 
     def finished(self, block: range, part: BlockResult) -> None:
-        """Tell that the part of a block is on disk."""
+        """Append that the part of a block is on disk, with its seconds and counts."""
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
         counts = {"feasible": int(part.counts[0]), "infeasible_by_reason": reasons(part.counts, self._study)}
         if part.counts[-1]:
@@ -105,14 +105,16 @@ class Manifest:
         self._append({"block": [block.start, block.stop], "seconds": round(seconds, 6)} | counts)
 
     def failed(self, block: range, error: BaseException) -> None:
-        """Tell that a block could not be computed."""
+        """Append that a block could not be computed, with the error."""
         self._append({"block": [block.start, block.stop], "failure": f"{type(error).__name__}: {error}"})
 
     def _append(self, line: dict[str, Any]) -> None:
+        """Append a line of JSON with its checksum."""
         with self.path.open("ab") as file:
             file.write(json.dumps(line | {_CHECK: _checksum(line)}).encode() + b"\n")
 
     def _end_broken_line(self) -> None:
+        """End a line that a killed process has left half-written; remove what is no regular file."""
         if self.path.exists() and not self.path.is_file():
             self.path.unlink()
         if self.path.exists() and not self.path.read_bytes().endswith(b"\n"):
@@ -121,7 +123,7 @@ class Manifest:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a manifest, those that are whole and as they were written."""
+    """Return the lines of a manifest as decoded from JSON, those that are whole and as they were written."""
     records: list[dict[str, Any]] = []
     if not path.is_file():  # a pipe would be waited for
         return records
@@ -134,9 +136,10 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _checksum(line: dict[str, Any]) -> str:
-    """Return the checksum of everything else in a line."""
+    """Return the checksum of everything else in a line: 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(line).encode()).hexdigest()[:16]
 
 
 def _now() -> str:
+    """Return the time in UTC, ISO 8601 to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -41,15 +41,15 @@ class PartStore:
         self.key = key[:_KEY]
 
     def path(self, block: range) -> Path:
-        """Return the file of a block."""
+        """Return the path of the file of a block's part."""
         return self.folder / f"{self.key}-{block.start:015d}-{block.stop:015d}.npz"
 
     def has(self, block: range) -> bool:
-        """True if a part of a block is there; :meth:`load` tells whether it may be believed."""
+        """Return True if a part of a block is there; :meth:`load` tells whether it may be believed."""
         return self.path(block).is_file()
 
     def load(self, block: range) -> BlockResult | None:
-        """Return the part of a block, if it is there and as it was saved."""
+        """Return the part of a block; None unless it is there as it was saved."""
         path = self.path(block)
         try:
             if not is_sealed(path, path.name):
@@ -60,7 +60,7 @@ class PartStore:
             return None
 
     def save(self, block: range, part: BlockResult) -> None:
-        """Write the part of a block."""
+        """Write the part of a block; readers see all of it or nothing."""
         path = self.path(block)
         with atomic_file(path) as partial:
             with partial.open("wb") as file:
@@ -84,13 +84,13 @@ class PartStore:
                 file.unlink(missing_ok=True)
 
     def remove_parts(self) -> None:
-        """Remove all parts with their manifests."""
+        """Remove what dse leaves in the folder but its lock: parts, manifests, files of searches, temporary ones."""
         for file in self.folder.iterdir():
             if _FILE_NAMES.fullmatch(file.name):
                 file.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove all parts and what belongs to them, and the folder unless something else is in it."""
+        """Remove what :meth:`remove_parts` does and the lock, and the folder unless something else is in it."""
         self.remove_parts()
         (self.folder / "lock").unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -114,7 +114,7 @@ def _most_indices(candidates: list[range]) -> list[range]:
 
 
 def clear_up(output: Path | None) -> None:
-    """Remove the parts that a run has left that was killed between its results and the end.
+    """Remove the parts that a run has left that was killed between writing results and removing them.
 
     They stay where another run is at work there, or the folder refuses: results that are whole are shown all the same.
     """
@@ -125,7 +125,7 @@ def clear_up(output: Path | None) -> None:
 
 @contextlib.contextmanager
 def lock_output(output: Path, shared: bool = False) -> Iterator[None]:
-    """The folder of an output's parts, made and locked; what stands in the way is an InputError.
+    """Make and lock the folder of an output's parts while the context lasts; InputError where it cannot.
 
     Args:
         output: the file of the results.
@@ -160,12 +160,12 @@ def _sweep_up(output: Path) -> None:
 
 
 def parts_folder(output: Path) -> Path:
-    """Return the folder of an output's parts."""
+    """Return the path of the folder of an output's parts: ``<output>.parts``."""
     return output.with_name(output.name + ".parts")
 
 
 def stored_ranges(folder: Path) -> dict[str, list[range]]:
-    """Return the key → blocks of the parts in a folder, ascending."""
+    """Return key (16 digits) → blocks of the parts in a folder, ascending; not read, so maybe damaged."""
     ranges_by_key: dict[str, list[range]] = {}
     for file in sorted(folder.glob("*.npz")):
         if name := _NAME.fullmatch(file.name):
@@ -174,14 +174,14 @@ def stored_ranges(folder: Path) -> dict[str, list[range]]:
 
 
 def _cut(block: range, cuts: set[int]) -> list[range]:
-    """Return a block divided at the cuts."""
+    """Return a block divided at the cuts that are inside of it."""
     limits = sorted({block.start, block.stop} | {cut for cut in cuts if block.start < cut < block.stop})
     return [range(*pair) for pair in itertools.pairwise(limits)]
 
 
 @contextlib.contextmanager
 def _locked(path: Path, shared: bool, output: Path) -> Iterator[None]:
-    """Hold a lock that the system gives back when the process dies; where it knows none, go without."""
+    """Lock a file while the context lasts; InputError if another run has it, no lock where the system has none."""
     try:
         import fcntl
     except ImportError:
@@ -210,7 +210,7 @@ def _locked(path: Path, shared: bool, output: Path) -> Iterator[None]:
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
-    """True if the file is the one that was opened: a run that ended meanwhile has removed it."""
+    """Return True if the file is the one that was opened; if it has gone, make its folder and return False."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

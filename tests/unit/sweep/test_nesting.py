@@ -10,7 +10,7 @@ import xarray as xr
 from dse.doors import recording
 from dse.sweep import execute, plan
 from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.nesting import Dependence, Inner, Nest, axis_dependence, choose_inner, work_per_design
+from dse.sweep.engine.nesting import Dependence, Inner, Nest, axis_dependence, choose_inner, cost_per_design
 from dse.sweep.engine.options import option_axes
 from tests.unit.sweep import toy
 from tests.unit.sweep.toy import MAPPING_AXES, sweep
@@ -40,9 +40,9 @@ def dependence(counts, goals=(), passed=()):
 
 def test_work_is_shared_where_one_level_counts():
     found = dependence({(): 9, (0,): 40, (1,): 7, (0, 1): 3})
-    assert work_per_design(found, Inner(), {1: 20}) == 3 * 50
-    assert work_per_design(found, Inner((1,)), {1: 20}) == 3 * 40 / 20 + 10 + 8
-    assert work_per_design(found, Inner((1,)), {1: 20}, 0.5) == 2 * work_per_design(found, Inner((1,)), {1: 20})
+    assert cost_per_design(found, Inner(), {1: 20}) == 3 * 50
+    assert cost_per_design(found, Inner((1,)), {1: 20}) == 3 * 40 / 20 + 10 + 8
+    assert cost_per_design(found, Inner((1,)), {1: 20}, 0.5) == 2 * cost_per_design(found, Inner((1,)), {1: 20})
 
 
 def test_parts_share_what_depends_on_one_of_them():
@@ -50,7 +50,7 @@ def test_parts_share_what_depends_on_one_of_them():
     joined = dependence(counts, [(0, 1, 2)], [((0, 1), (0, 1, 2), 3), ((0, 2), (0, 2), 9)])
     sizes = {1: 10, 2: 20}
     assert (
-        work_per_design(joined, Inner((1,), (2,)), sizes)
+        cost_per_design(joined, Inner((1,), (2,)), sizes)
         == (3 * 40 + 10 * 100 + 20 * 50 + 200 * 6 + 10 * 8 * 3) / 200 + 8
     )
     assert choose_inner(joined, sizes) == Inner((1,), (2,))
