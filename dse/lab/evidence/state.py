@@ -42,7 +42,7 @@ class MeasuredState:
         self.message_factor = self._message_ratio()
 
     def _message_ratio(self) -> float:
-        """Return the time of messages between stages over the predicted one."""
+        """Return the mean time of messages sent between stages over the predicted one; 1 without such messages."""
         ratios = []
         for rank in self.ranks:
             for index, kernel_class in enumerate(rank.matched.classes):
@@ -89,9 +89,9 @@ class MeasuredState:
         return self.total() - self.total(saved)
 
     def last_rank_value(self, values: Mapping[int, float]) -> float:
-        """Return the value of the rank that ends last, or the mean where it is not among the ranks."""
+        """Return of values by ``id`` of a rank that of the rank that ends last, else their mean."""
         return values.get(id(self.last_rank), float(np.mean([*values.values()])))
 
     def stage_means(self, values: Mapping[int, Sequence[float]]) -> dict[int, float]:
-        """Return by stage the mean over its ranks."""
+        """Return stage → mean of the values of its ranks; stages without values are left out."""
         return {stage: float(np.mean(rank_values)) for stage, rank_values in values.items() if rank_values}

@@ -49,12 +49,12 @@ class RankTrace(NamedTuple):
 
     @property
     def seconds(self) -> np.ndarray:
-        """Durations [kernels]."""
+        """Duration of each kernel, s [kernels]."""
         return self.end - self.start
 
     @property
     def labels(self) -> np.ndarray:
-        """Classes of the kernels [kernels]."""
+        """Index of the class of each kernel in ``CLASSES`` [kernels]."""
         return np.array([kind.label for kind in self.kinds], np.int64)[self.kind_index]
 
     @property
@@ -74,7 +74,7 @@ def is_trace(path: str | Path) -> bool:
 
 
 def read_trace(path: str | Path) -> RankTrace | None:
-    """Read the timed steps of a trace, or None for one without kernels in them.
+    """Read the timed steps of a trace: all but the first, if several; None without steps or kernels in them.
 
     Returns:
         Kernels of the steps of one rank, in seconds.
@@ -113,6 +113,7 @@ def read_trace(path: str | Path) -> RankTrace | None:
 
 
 def _kind(event: Mapping[str, Any], category: Any, metadata: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the key of an event's kind: (name, class index, (collective, B, ranks) or None, group of ranks)."""
     name = str(event.get("name"))[:300]
     label = kernel_class(name) if "mem" not in str(category) else COPY_CLASS
     if label != MESSAGE_CLASS:
@@ -121,7 +122,7 @@ def _kind(event: Mapping[str, Any], category: Any, metadata: Mapping[str, Any]) 
 
 
 def _dims(value: Any) -> Shapes:
-    """Return the dimensions of the tensors among the inputs."""
+    """Return the dimensions of the tensors among the first eight inputs; () where not listed."""
     if not isinstance(value, list):
         return ()
     return tuple(
@@ -139,6 +140,11 @@ def _trace(
     rows: Sequence[tuple[float, float, int, int, int]],
     keys: Sequence[tuple[Any, ...]],
 ) -> RankTrace | None:
+    """Return the timed steps of a trace, all but the first if several; None without kernels in them.
+
+    ``steps``: number → (start, duration), µs; ``rows``: (start µs, duration µs, index in ``keys``, stream, operator);
+    ``keys``: of :func:`_kind`.
+    """
     numbers = sorted(steps)
     timed_steps = numbers[1:] or numbers
     start_us, end_us = min(steps[n][0] for n in timed_steps), max(sum(steps[n]) for n in timed_steps)

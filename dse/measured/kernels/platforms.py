@@ -35,7 +35,7 @@ PLATFORMS = {
 
 
 def platform(name: str) -> System:
-    """Return the system of a platform, or of an accelerator's own node."""
+    """Return the system of a platform, or of an accelerator's own node; InputError for an unknown name."""
     if name not in PLATFORMS:
         return catalog.record(types.System, name, fine=True)
     cluster = PLATFORMS[name]
