@@ -46,9 +46,9 @@ class Cells:
         return value
 
     def count(self, *columns: str, least: float = 1.0) -> float | None:
-        """Return the first of ``columns`` that is not empty as an integer up to 1e9, else raise Skip; None where all are empty.
+        """Return the first of ``columns`` that is not empty as an integer up to 1e9, else raise Skip.
 
-        Single precision holds it exactly: Skip above 1e9.
+        None where all are empty. Single precision holds such an integer exactly.
         """
         value = self.number(*columns, least=least)
         if value is not None and (value != int(value) or value > 1e9):
@@ -56,7 +56,10 @@ class Cells:
         return value
 
     def flag(self, *columns: str) -> float | None:
-        """Return the first of ``columns`` that is not empty as 0.0 or 1.0, else raise Skip; None where all are empty."""
+        """Return the first of ``columns`` that is not empty as 0.0 or 1.0, else raise Skip.
+
+        None where all are empty.
+        """
         text = self.text(*columns).lower()
         if text in ("", "nan"):
             return None

@@ -373,7 +373,7 @@ def summary(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 
 def _error_statistics(errors: np.ndarray) -> dict[str, float | None]:
-    """Return ``mape``, ``median_ape`` and ``bias``: mean and median absolute error, and mean error; None without errors."""
+    """Return ``mape``, ``median_ape`` and ``bias``, mean and median absolute and mean error; None without errors."""
     absolute_errors = np.abs(errors)
     return {
         "mape": _statistic_or_none(absolute_errors, np.mean),
@@ -431,6 +431,7 @@ def values_out_of_range(prediction: Prediction) -> list[str]:
 
 def _comparison_row(comparison: Comparison) -> dict[str, Any]:
     """Return column → text of a comparison: the row's own cells, figures, errors and remarks."""
+
     def text(value: float) -> str:
         return f"{value:.7g}" if math.isfinite(value) else ""
 

@@ -147,7 +147,7 @@ def _calculon_candidates(case: Case, lookup: Lookup) -> Candidates:
 
 
 def _skip_unknown_mixture(cells: Cells, lookup: Lookup, model: str) -> None:
-    """Raise Skip for mixtures of experts outside the catalogue, and for rows of mixtures without an expert-parallel size."""
+    """Raise Skip for mixtures of experts outside the catalogue, and for rows without an expert-parallel size."""
     slug = lookup.resolve("workload", model)
     if slug and lookup.workload(slug).experts is not None:
         if cells.count("ep") is None:

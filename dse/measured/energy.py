@@ -92,7 +92,7 @@ def predict(configurations: Sequence[tuple[Case, RelativeStudy]], _: Study) -> l
         configurations: rows that state one figure relative to another.
 
     Returns:
-        One prediction a configuration, in order: metric → ratio to the reference, and ``best_clock`` in Hz of a clock study.
+        One prediction a configuration, in order: metric → ratio to the reference; of a clock study ``best_clock``, Hz.
     """
     figures = relative_figures([study for _, study in configurations])
     return [

@@ -261,12 +261,12 @@ def _fits_probabilities(choices: Sequence[Choice], metrics: Mapping[str, np.ndar
 
 
 def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
-    """Return further variables of designs of a sweep (name → (values, attributes)): interval ends and probabilities.
+    """Return further variables of designs of a sweep, name → (values, attributes): interval ends and probabilities.
 
     ``<metric>_low`` and ``<metric>_high`` of objectives and of what tables and figures show; ``probability_best`` by
     the first objective and ``probability_feasible``, ``fits_probability`` of a study without that metric. Empty for
-    more than ``MAX_DESIGNS`` designs and without a stack; no probabilities for one design, for designs of several models
-    and for an objective without an interval.
+    more than ``MAX_DESIGNS`` designs and where one has no stack; no probabilities for one design, for designs of
+    several models and for an objective without an interval.
     """
     objective, study = grid.spec.objectives[0], grid.spec.study
     if not 0 < len(index) <= MAX_DESIGNS:

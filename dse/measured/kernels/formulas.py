@@ -94,7 +94,7 @@ def _direct(values: Sequence[Scalar], system: System) -> Scalar:
 
 
 def _exchange(values: Sequence[Scalar], device: ExchangeKernels) -> Scalar:
-    """Return the s of a dispatch or combine: combine, low latency (0 or 1), tokens, B per token, top k, nodes, cores."""
+    """Return the s of a dispatch or combine: combine, low latency (0 or 1), tokens, B a token, top k, nodes, cores."""
     is_combine, is_low_latency, tokens, token_bytes, top_k, nodes, cores = values
     normal_kernel, low_latency_kernel = (
         jax.tree.map(lambda dispatch, combine: jnp.where(is_combine > 0.0, combine, dispatch), *pair)

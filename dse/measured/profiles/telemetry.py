@@ -57,7 +57,10 @@ class Sample(NamedTuple):
 
 
 def read(lines: Iterable[str]) -> list[MeasuredRun]:
-    """Read power and clock of each device at work as a run of kind ``telemetry``, whose steps are devices."""
+    """Read power and clock of each device at work as one run of kind ``telemetry``, or [].
+
+    Its steps are devices.
+    """
     series: dict[str, dict[str, array[float]]] = {}
     names: set[str] = set()
     for sample in _samples(lines):
@@ -133,7 +136,7 @@ def _samples(lines: Iterable[str]) -> Iterator[Sample]:
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a line of CSV, of headings without their units."""
+    """Return the cells of a line of CSV, of headings without their units; [] for a line that is none."""
     try:
         cells = next(csv.reader([line], skipinitialspace=True), [])
     except csv.Error:
@@ -142,7 +145,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _values(columns: list[str], cells: list[str]) -> dict[str, float]:
-    """Return by field the number of the best column that has one."""
+    """Return field → number of the best of its columns that the log has, NaN where that is no number."""
     text_by_column = dict(zip(columns, cells, strict=False))
     values = {}
     for field, names in _COLUMNS.items():
