@@ -138,12 +138,12 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
 def _calculon_candidates(case: Case, lookup: Lookup) -> Candidates:
     """Return the one design of a row of Calculon's output, or raise Skip."""
     try:
-        parts = calculon.design_parts(case.row, lookup)
+        workload, system, software, mapping = calculon.design_parts(case.row, lookup)
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
     except (KeyError, ValueError) as error:
         raise Skip("not a row of Calculon's output", repr(error)) from None
-    return Candidates(*parts[:3], (parts[3],), {}, "calculon")
+    return Candidates(workload, system, software, (mapping,), {}, "calculon")
 
 
 def _skip_unknown_mixture(cells: Cells, lookup: Lookup, model: str) -> None:

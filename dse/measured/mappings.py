@@ -163,6 +163,7 @@ def drops_tokens(cells: Cells) -> bool:
 
 
 def _value_or_default(value: float | None, default: float) -> float:
+    """Return ``value``, or ``default`` where it is None."""
     return default if value is None else value
 
 

@@ -66,7 +66,7 @@ def metric_bound(metric: str, design: Design, bound: LatencyBounds, first_token_
     assert requests is not None
     n_later_tokens = max(float(requests.output_tokens) - 1.0, 0.0)
     request_time, token_time, prompt_time = (
-        float(x) for x in (bound.together * bound.request, bound.token, bound.prompt)
+        float(seconds) for seconds in (bound.together * bound.request, bound.token, bound.prompt)
     )
     rate = float(m.dp * requests.output_tokens / bound.request)
     return {

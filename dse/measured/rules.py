@@ -37,7 +37,7 @@ def rules(kind: str) -> tuple[RowRule, ...]:
     Args:
         kind: table of ``rules.toml``.
     """
-    return tuple(_rule(**entry) for entry in _document()[kind])
+    return tuple(_rule(**fields) for fields in _document()[kind])
 
 
 @functools.cache

@@ -156,8 +156,8 @@ def match(trace: RankTrace, device_step: DeviceStep) -> MatchedTrace:
     classes = classes_of(device_step)
     index_by_key = {kernel_class.key: i for i, kernel_class in enumerate(classes)}
     class_and_method = [_match_kind(kind, index_by_key, classes) for kind in trace.kinds]
-    class_index = np.array([entry[0] for entry in class_and_method], np.int64)[trace.kind_index]
-    methods = np.array([entry[1] for entry in class_and_method], object)[trace.kind_index]
+    class_index = np.array([index for index, _ in class_and_method], np.int64)[trace.kind_index]
+    methods = np.array([method for _, method in class_and_method], object)[trace.kind_index]
     _match_by_order(trace, device_step, index_by_key, class_index, methods)
     seconds, total_seconds = trace.seconds, max(float(trace.seconds.sum()), 1e-30)
     shares = {

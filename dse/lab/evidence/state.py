@@ -66,8 +66,8 @@ class MeasuredState:
         stages = [plan.place(Task(PassKind.forward, 0, chunk)) for chunk in range(plan.chunks)]
         chunk_scales = [scales.get(stage, untraced_scale) for stage in stages]
         scaled = [
-            [factor * value for factor, value in zip(chunk_scales, part, strict=True)]
-            for part in predicted_durations[:3]
+            [factor * value for factor, value in zip(chunk_scales, chunk_seconds, strict=True)]
+            for chunk_seconds in predicted_durations[:3]
         ]
         hidden = (
             None
@@ -92,6 +92,7 @@ class MeasuredState:
         """Return of values by ``id`` of a rank that of the rank that ends last, else their mean."""
         return values.get(id(self.last_rank), float(np.mean([*values.values()])))
 
-    def stage_means(self, values: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    @staticmethod
+    def stage_means(values: Mapping[int, Sequence[float]]) -> dict[int, float]:
         """Return stage → mean of the values of its ranks; stages without values are left out."""
         return {stage: float(np.mean(rank_values)) for stage, rank_values in values.items() if rank_values}

@@ -152,12 +152,16 @@ def _trace(
     if not timed_rows:
         return None
     kind_index: dict[tuple[int, Shapes], int] = {}
-    kind = [kind_index.setdefault((row[2], shapes_by_operator.get(row[4], ())), len(kind_index)) for row in timed_rows]
-    kinds = [
-        KernelKind(keys[key_index][0], keys[key_index][1], dims, keys[key_index][2], keys[key_index][3])
-        for key_index, dims in kind_index
+    starts_us, durations_us, key_indices, streams, operators = zip(*timed_rows, strict=True)
+    kernel_kind_indices = [
+        kind_index.setdefault((key_index, shapes_by_operator.get(operator, ())), len(kind_index))
+        for key_index, operator in zip(key_indices, operators, strict=True)
     ]
-    start = 1e-6 * (np.array([row[0] for row in timed_rows]) - start_us)
+    kinds = [
+        KernelKind(name, label, dims, message, group)
+        for (name, label, message, group), dims in ((keys[key_index], dims) for key_index, dims in kind_index)
+    ]
+    start = 1e-6 * (np.array(starts_us) - start_us)
     ranks = head.get("distributedInfo")
     rank_info: Mapping[str, Any] = ranks if isinstance(ranks, dict) else {}
     return RankTrace(
@@ -167,8 +171,8 @@ def _trace(
         len(timed_steps),
         1e-6 * (end_us - start_us) / len(timed_steps),
         kinds,
-        np.array(kind, np.int64),
-        np.array([row[3] for row in timed_rows], int),
+        np.array(kernel_kind_indices, np.int64),
+        np.array(streams, int),
         start,
-        start + 1e-6 * np.array([row[1] for row in timed_rows]),
+        start + 1e-6 * np.array(durations_us),
     )

@@ -148,12 +148,12 @@ def decide(
         np.expm1([_weighted_quantile(design_regrets, draw_weights, 0.9) for design_regrets in regrets]),
     )
     width_factors = np.exp(quantile() * deviations)
-    base = values[0]
+    base_values = values[0]
     can_run = (np.asarray(metrics["infeasible_reason"], int) & ~int(study.memory_reasons)) == 0
     columns = (
-        base,
-        base / width_factors,
-        base * width_factors,
+        base_values,
+        base_values / width_factors,
+        base_values * width_factors,
         wins,
         _fits_probabilities(choices, metrics, study),
         can_run,
@@ -161,15 +161,18 @@ def decide(
         regret_90,
     )
     verdicts = [
-        Verdict(choice.name, *(entry.item() for entry in row))
-        for choice, row in zip(choices, zip(*columns, strict=True), strict=True)
+        Verdict(choice.name, *(scalar.item() for scalar in scalars))
+        for choice, scalars in zip(choices, zip(*columns, strict=True), strict=True)
     ]
     order = np.argsort(means[0])
     outcomes = [
         ScenarioOutcome(
-            scenario.name, float(share), *_scenario_best(choices, mean, int(order[0])), [float(value) for value in row]
+            scenario.name,
+            float(share),
+            *_scenario_best(choices, mean, int(order[0])),
+            [float(value) for value in scenario_values],
         )
-        for scenario, share, mean, row in zip(all_scenarios, weights, means, values, strict=True)
+        for scenario, share, mean, scenario_values in zip(all_scenarios, weights, means, values, strict=True)
     ]
     shares = {} if evidence is not None else metric_posterior.shares(int(order[0]), int(order[min(1, len(order) - 1)]))
     unclear = {
@@ -315,7 +318,7 @@ def named_choices(grid: Any, index: Iterable[int]) -> list[Choice]:
         One choice per index.
     """
     fixed_paths = frozenset(axis.key for axis in (*grid.spec.fixed.values(), *grid.spec.axes))
-    return [Choice(*entry, fixed_paths=fixed_paths) for entry in named_designs(grid, [int(entry) for entry in index])]
+    return [Choice(*fields, fixed_paths=fixed_paths) for fields in named_designs(grid, [int(i) for i in index])]
 
 
 def _interval_ends(

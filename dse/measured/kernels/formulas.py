@@ -97,8 +97,8 @@ def _exchange(values: Sequence[Scalar], device: ExchangeKernels) -> Scalar:
     """Return the s of a dispatch or combine: combine, low latency (0 or 1), tokens, B a token, top k, nodes, cores."""
     is_combine, is_low_latency, tokens, token_bytes, top_k, nodes, cores = values
     normal_kernel, low_latency_kernel = (
-        jax.tree.map(lambda dispatch, combine: jnp.where(is_combine > 0.0, combine, dispatch), *pair)
-        for pair in ((device.dispatch, device.combine), (device.dispatch_low, device.combine_low))
+        jax.tree.map(lambda dispatch, combine: jnp.where(is_combine > 0.0, combine, dispatch), *kernels)
+        for kernels in ((device.dispatch, device.combine), (device.dispatch_low, device.combine_low))
     )
     normal_time = exchange_time(
         tokens, token_bytes, top_k, nodes, normal_kernel._replace(rate=cores * normal_kernel.rate)

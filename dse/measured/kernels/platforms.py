@@ -16,10 +16,10 @@ class Platform(NamedTuple):
     The accelerator's own scale-up network joins ``local`` devices; beyond it ``bandwidth`` is per device.
     """
 
-    accelerator: str
-    local: float
-    bandwidth: float
-    latency: float
+    accelerator: str  #: slug
+    local: float  #: devices of a node
+    bandwidth: float  #: B/s of a device between nodes
+    latency: float  #: s between nodes
 
 
 #: Name of a platform, followed by " apart" with one device per node.

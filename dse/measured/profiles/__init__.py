@@ -316,4 +316,5 @@ _CHUNKS = ("vp", "virtual_stages", "schedule")
 
 
 def _timed_steps_text(count: int) -> str:
+    """Return a number of timed steps as text."""
     return f"{count} timed step{'s' * (count != 1)}"

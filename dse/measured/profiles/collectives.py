@@ -105,14 +105,14 @@ def read(lines: Iterable[str]) -> list[MeasuredRun]:
         "",
         _COLUMNS,
         "",
-    )  # begun: a line that a message of NCCL divides
-    for number, part in enumerate(lines, 1):
-        if message := _DEBUG.search(part):
-            head = part[: message.start()]
+    )  # fragment: of a line that a message of NCCL divides
+    for number, line_text in enumerate(lines, 1):
+        if message := _DEBUG.search(line_text):
+            head = line_text[: message.start()]
             fragment += head if fragment or _ROW.match(head) else ""
             fragment = fragment[:_LINE]
             continue
-        line, fragment = fragment + part, ""
+        line, fragment = fragment + line_text, ""
         if (test_name := _TEST.search(line)) and "concluded" not in line:
             current_name = test_name[1]
             if not tests[-1].size_lines:  # older versions name a test after its devices

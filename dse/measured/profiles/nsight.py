@@ -117,8 +117,8 @@ def _cells(database: Database, tables: set[str], device: int) -> dict[str, str]:
     """Return the accelerator as the cell ``gpu``, {} where it is not known."""
     if _GPUS not in tables:
         return {}
-    row = next(database.rows(f"SELECT name FROM {_GPUS} WHERE id = {device}"), ("",))
-    slug = device_slug(str(row[0]))
+    (name,) = next(database.rows(f"SELECT name FROM {_GPUS} WHERE id = {device}"), ("",))
+    slug = device_slug(str(name))
     return {"gpu": slug} if slug else {}
 
 
@@ -167,7 +167,9 @@ class Database:
 
     def check(self, table: str, columns: Iterable[str]) -> None:
         """Raise InputError unless a table has these columns and none that is computed."""
-        hidden_by_column = {str(row[1]): int(row[6]) for row in self.rows(f'PRAGMA table_xinfo("{table}")')}
+        hidden_by_column = {
+            str(name): int(hidden) for _, name, *_, hidden in self.rows(f'PRAGMA table_xinfo("{table}")')
+        }
         where = f"{self._path}: table {table}"
         if computed := [name for name, hidden in hidden_by_column.items() if hidden]:
             raise InputError(where, f"a computed column, {computed[0]}", "columns of stored values", "export it again")

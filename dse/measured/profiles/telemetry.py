@@ -123,8 +123,8 @@ def _samples(lines: Iterable[str]) -> Iterator[Sample]:
         elif SIGNATURE.search(line):
             is_dmon = "Entity" in line
             columns = line.split("Entity", 1)[1].split() if is_dmon else _cells(line)
-        elif is_dmon and (row := _ENTITY.search(line)):
-            yield Sample(row[1], "", _values(columns, row[2].split()))
+        elif is_dmon and (entity_match := _ENTITY.search(line)):
+            yield Sample(entity_match[1], "", _values(columns, entity_match[2].split()))
         elif columns and not is_dmon and len(cells := _cells(line)) == len(columns):
             text_by_column = dict(zip(columns, cells, strict=True))
             device = next((text_by_column[name] for name in _DEVICE if name in text_by_column), "")

@@ -111,7 +111,10 @@ def model_family(model: str) -> str:
 
 
 def generation_and_vendor(accelerator: str) -> tuple[str, str]:
-    """Return (generation, vendor) of an accelerator by its slug, ("", "") for ""; the first is a word of its architecture."""
+    """Return (generation, vendor) of an accelerator by its slug, ("", "") for "".
+
+    A generation is the first word of its architecture.
+    """
     if not accelerator:
         return "", ""
     entry = catalog.entry("accelerator", accelerator)

@@ -70,14 +70,14 @@ class Posterior(NamedTuple):
     spreads: list[Spreads]  #: of each design, as drawn
 
     @property
-    def matrix(self) -> np.ndarray:
+    def effect_matrix(self) -> np.ndarray:
         """Change of the log metric by one standard deviation of each factor [designs, factors], as in ``effects``."""
         return np.stack([*self.effects.values()], axis=1) if self.effects else np.zeros((len(self.logs), 0))
 
     @property
     def deviations(self) -> np.ndarray:
         """Standard deviation of each design's log metric [designs]."""
-        return np.sqrt((self.matrix**2).sum(axis=1))
+        return np.sqrt((self.effect_matrix**2).sum(axis=1))
 
     def parts(self, index: int) -> dict[str, float]:
         """Return part → standard deviation in a design's log error: groups of leaves, levels, prices."""
