@@ -68,10 +68,10 @@ class Cells:
         return float(text in _YES)
 
     def complete(self, name: str, value: T) -> T:
-        """Return ``value`` and record it as completed."""
+        """Return ``value`` unchanged and record it as completed under ``name``."""
         self.completed[name] = f"{value:g}" if isinstance(value, float) else str(value)
         return value
 
     def search(self, name: str) -> None:
-        """Record that ``name`` is chosen among candidates."""
+        """Record under ``name`` that it is chosen among candidates, as ""."""
         self.completed[name] = ""

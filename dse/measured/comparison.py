@@ -195,7 +195,7 @@ def validate(
 
 
 def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
-    """Compare the measured figures of tables with their predictions, in order.
+    """Compare the measured figures of tables with their predictions, training steps first, else in order.
 
     A configuration counts once per kind of figure: a time before a rate before a FLOP count.
     """

@@ -317,5 +317,5 @@ def _figure_fault(value: float, unit: str, quantity: str, expected_quantity: str
 
 
 def _quantity_and_size(unit: str) -> tuple[str, float]:
-    """Return the quantity of a unit, per device or of all, and its size in SI, "" and NaN for an unknown one."""
+    """Return (quantity, size in SI) of a unit, per device or of all; ("", NaN) for an unknown one."""
     return _QUANTITY_AND_SIZE.get(re.sub(r"/(gpu|chip|device)$", "", unit.lower()), ("", math.nan))

@@ -56,7 +56,7 @@ class MeasuredState:
         return float(np.mean(ratios)) if ratios else 1.0
 
     def total(self, saved: SavedTime | None = None) -> float:
-        """Return the seconds of the step by its schedule, in the measured state or with something saved."""
+        """Return the length of the step by its schedule, s, in the measured state or with something saved."""
         saved = saved or SavedTime({})
         busy = {s: seconds - saved.passes.get(s, 0.0) for s, seconds in self.busy.items()}
         scales = {s: busy[s] / max(self.predicted[s].busy, 1e-12) for s in busy}
@@ -85,7 +85,7 @@ class MeasuredState:
         return simulate(plan, durations).makespan + self.after_passes - saved.after_passes
 
     def cause_seconds(self, saved: SavedTime) -> float:
-        """Return the seconds by which a cause lengthens the step."""
+        """Return the s by which the step is longer than without a cause, which is what it would save."""
         return self.total() - self.total(saved)
 
     def last_rank_value(self, values: Mapping[int, float]) -> float:

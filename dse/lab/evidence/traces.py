@@ -27,7 +27,7 @@ class KernelKind(NamedTuple):
     """Name, class, input shapes, message and ranks that kernels of one kind have in common."""
 
     name: str
-    label: int  #: class by its name
+    label: int  #: index of its class in ``CLASSES``, by its name
     dims: Shapes = ()
     message: tuple[str, int, int] | None = None  #: collective, B, ranks
     group: str = ""  #: ranks of a message, as the profiler writes them
@@ -43,9 +43,9 @@ class RankTrace(NamedTuple):
     step_seconds: float  #: s of a step
     kinds: list[KernelKind]
     kind_index: np.ndarray  #: index of a kernel's kind [kernels]
-    stream: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
+    stream: np.ndarray  #: number [kernels]
+    start: np.ndarray  #: s [kernels]
+    end: np.ndarray  #: s [kernels]
 
     @property
     def seconds(self) -> np.ndarray:

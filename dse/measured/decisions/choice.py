@@ -202,7 +202,7 @@ def _scenario_best(choices: Sequence[Choice], mean: np.ndarray, reference_index:
 def _scenario_values(
     scenario: Scenario, designs: Sequence[Design], metrics: Mapping[str, np.ndarray], metric: str, study: Study
 ) -> np.ndarray:
-    """Return a metric of each design in a scenario, NaN where only the scenario forbids it [designs]."""
+    """Return a metric of each design in a scenario, in SI units; NaN where only the scenario forbids it [designs]."""
     if not scenario.values:
         return np.asarray(metrics[metric], float)
     scenario_metrics = evaluate_many(apply_scenario(scenario, designs, study), study)
@@ -211,7 +211,7 @@ def _scenario_values(
 
 
 def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
-    """Return the value that a share of the weight does not exceed."""
+    """Return the least of the values that ``share`` of the weight does not exceed."""
     order = np.argsort(values)
     cumulative = np.cumsum(weights[order])
     return float(values[order][min(int(np.searchsorted(cumulative, share * cumulative[-1])), len(order) - 1)])

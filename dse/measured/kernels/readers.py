@@ -40,7 +40,7 @@ TRITON_COMPUTE, TRITON_READING = 8.5, 3.2
 
 
 def kind_of(columns: Sequence[str]) -> str:
-    """Return the reader's name for a table with these columns, "" where it has no kernels.
+    """Return the kind of a table of kernels with these columns, a key of :data:`READERS`, "" where it has no kernels.
 
     Args:
         columns: of its header.
@@ -98,7 +98,10 @@ def _timed_and_powered(kernel: Kernel, row: Row) -> list[Kernel]:
 
 
 def read_gemm(row: Row) -> list[Kernel]:
-    """Read ``system, dtype, m, n, k, latency_ms``, at the clock that a power limit sets where one is stated."""
+    """Read ``system, dtype, m, n, k, latency_ms`` as a kernel, and one of its power where measured.
+
+    It runs at the clock that a power limit sets where one is stated.
+    """
     sustained = 1.0 if row.get("power_limit_w") else 0.0
     values = (*_gemm_sizes(row), _precision(row), sustained, 1.0)
     kernel = Kernel(
@@ -118,7 +121,10 @@ def read_regimes(row: Row) -> list[Kernel]:
 
 
 def read_attention(row: Row) -> list[Kernel]:
-    """Read attention of full sequences (``step`` 0), or of one token over ``step`` cached tokens."""
+    """Read attention of full sequences (``step`` 0), or of one token over ``step`` cached tokens, as a kernel.
+
+    A second kernel has its power where measured.
+    """
     if row.get("attn_dtype") not in ("bfloat16", "float16", "bf16", "fp16", ""):
         raise Skip("unknown number format", row.get("attn_dtype"))
     if nonnegative_number(row, "beam_width", 1.0) != 1.0:
@@ -148,7 +154,10 @@ def read_attention(row: Row) -> list[Kernel]:
 
 
 def read_collective(row: Row) -> list[Kernel]:
-    """Read a library collective of ``num_gpus``, in one node unless stated, or of ``num_workers`` on a platform."""
+    """Read a library collective as one kernel.
+
+    It is of ``num_gpus``, in one node unless stated, or of ``num_workers`` on a platform.
+    """
     name = row.get("collective").replace("all_to_all", "alltoall")
     if name not in OPERATIONS:
         raise Skip("unknown collective", name)
@@ -207,7 +216,10 @@ OPERATOR_LAUNCH = {"gelu": 46e-6, "layernorm": 46e-6, "softmax": 12e-6}
 
 
 def read_operator(row: Row) -> list[Kernel]:
-    """Read an operator of a layer (``num_tokens``, ``tp``, model sizes), or isolated (``m``, ``n_or_k1``, ``n2``)."""
+    """Read an operator as one kernel.
+
+    It is of a layer (``num_tokens``, ``tp``, model sizes), or isolated (``m``, ``n_or_k1``, ``n2``).
+    """
     return _layer_operator(row) if row.get("num_tokens") else _single_operator(row)
 
 

@@ -132,7 +132,10 @@ def read(lines: Iterable[str]) -> list[MeasuredRun]:
 
 
 def _parse_line(fields: list[str], columns: tuple[str, ...], where: str) -> _SizeLine | None:
-    """Return a line of numbers under a heading, None for any other line and for sizes without a time."""
+    """Return a line of numbers under a heading, None for any other line and for sizes without a time.
+
+    Raises InputError for a heading without times or bandwidths, and a time that is not that of its bandwidth.
+    """
     if (
         len(fields) < 6
         or not fields[0].isdigit()

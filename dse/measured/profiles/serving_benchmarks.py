@@ -83,7 +83,7 @@ _BLANK = re.compile(r"\s*")
 
 
 def _number(value: Any) -> float:
-    """Return a positive number, else 0."""
+    """Return a value as a number where it is a positive one, else 0."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and 0.0 < value < 1e18 else 0.0
 

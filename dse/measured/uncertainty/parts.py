@@ -111,7 +111,7 @@ class Perturbations(NamedTuple):
 
 
 def perturb(designs: Sequence[Design], uncertainties: Sequence[Uncertainty], study: Study = TRAINING) -> Perturbations:
-    """Evaluate every design with each parameter of its spreads a spread more and less."""
+    """Return the metrics of every design as it is and with each parameter of its spreads a spread more and less."""
     from dse.measured.prediction import evaluate_batch, group_by_structure
 
     paths = list(dict.fromkeys(path for uncertainty in uncertainties for path in uncertainty.spreads))
@@ -123,9 +123,9 @@ def perturb(designs: Sequence[Design], uncertainties: Sequence[Uncertainty], stu
 
 
 def perturbed_copies(batch: Design, uncertainties: Sequence[Uncertainty], paths: Sequence[str]) -> Design:
-    """Return a batch of each design as it is, then with each parameter a spread more and less, in its bounds.
+    """Return each design of a batch as it is, then with each parameter a spread more and a spread less.
 
-    Copies of one design follow one another, 1 + 2 × paths of them.
+    Copies of one design follow one another, 1 + 2 × paths of them; values stay up to their upper bounds.
     """
     n_copies = 1 + 2 * len(paths)
     columns = {}
@@ -137,7 +137,7 @@ def perturbed_copies(batch: Design, uncertainties: Sequence[Uncertainty], paths:
 
 
 def scale_leaves(batch: Design, logs: Mapping[str, np.ndarray]) -> Design:
-    """Return copies of each design of a batch with leaves changed by logarithms, in their bounds.
+    """Return copies of each design of a batch with leaves changed by logarithms, up to their upper bounds.
 
     Args:
         batch: of designs.
