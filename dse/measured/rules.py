@@ -65,7 +65,7 @@ def unused(row: Row, table: str) -> RowRule | None:
 
 
 def skip_if_excluded(row: Row, table: str) -> None:
-    """Raise Skip for an excluded row."""
+    """Raise Skip for a row that a kind of table, or a fit, excludes; return nothing for others."""
     if rule := unused(row, table):
         raise Skip(rule.reason, rule.why)
 
