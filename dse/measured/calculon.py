@@ -24,7 +24,7 @@ PRECISIONS = {"float16": Precision.fp16, "bfloat16": Precision.bf16, "float8": P
 
 
 def number(row: Row, column: str) -> float:
-    """Return a cell as a number, or raise ValueError."""
+    """Return a cell as a number, or raise ValueError where it is none."""
     return float(row.get(column))
 
 
@@ -44,12 +44,13 @@ def check_row(row: Row) -> None:
 
 
 def _exceeds_link_time(row: Row) -> bool:
+    """Return True where exposed data-parallel communication takes longer than its whole message."""
     exposed, link = number(row, "dp_comm_exposed_time"), number(row, "dp_comm_link_time")
     return exposed > link * (1.0 + 1e-6)
 
 
 def mapping(row: Row) -> Mapping:
-    """Return Calculon's 23 execution fields as a mapping."""
+    """Return Calculon's execution fields as a mapping; KeyError for an unknown recompute or datatype."""
     tp, dp = number(row, "tensor_par"), number(row, "data_par")
     return Mapping(
         tp=tp,
@@ -81,7 +82,7 @@ def sequence_parallel(row: Row) -> SequenceParallel:
 
 
 def workload(row: Row, lookup: Lookup) -> Workload:
-    """Return the model of a row without embedding, positions and head."""
+    """Return the catalogue's model of a row without embedding, positions and head, with the row's batch."""
     return dataclasses.replace(
         lookup.workload(MODELS.get(row.get("model"), row.get("model"))),
         vocab=0.0,
@@ -94,7 +95,7 @@ def workload(row: Row, lookup: Lookup) -> Workload:
 
 
 def system(row: Row, lookup: Lookup) -> System:
-    """Return the system of a row.
+    """Return the ``calculon-…`` system of a row with its number of devices.
 
     Tensor parallelism fills a scale-up domain (network 0) or spans domains of one device (1).
     """

@@ -22,14 +22,20 @@ class Cells:
     completed: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def text(self, *columns: str) -> str:
-        """Return the first of ``columns`` that is not empty, else ""."""
+        """Return the first of ``columns`` that is not empty, else what its source states, else "".
+
+        A mean of the source is recorded as completed.
+        """
         text = self.row.get(*columns) or rules.source_value(self.row, "stated", *columns)
         if not text and (text := rules.source_value(self.row, "mean", *columns)):
             self.completed[columns[0]] = text
         return text
 
     def number(self, *columns: str, least: float = 1e-300) -> float | None:
-        """Return the first of ``columns`` that is not empty as a number, None where all are empty."""
+        """Return the first of ``columns`` that is not empty as a number of at least ``least``, else raise Skip.
+
+        None where all are empty.
+        """
         text = self.text(*columns)
         try:
             value = float(text) if text else None
@@ -40,14 +46,20 @@ class Cells:
         return value
 
     def count(self, *columns: str, least: float = 1.0) -> float | None:
-        """Return the first of ``columns`` that is not empty as an integer that single precision holds exactly."""
+        """Return the first of ``columns`` that is not empty as an integer up to 1e9, else raise Skip.
+
+        None where all are empty. Single precision holds such an integer exactly.
+        """
         value = self.number(*columns, least=least)
         if value is not None and (value != int(value) or value > 1e9):
             raise Skip("not a usable number", f"{columns[0]} = {value:g}")
         return value
 
     def flag(self, *columns: str) -> float | None:
-        """Return the first of ``columns`` that is not empty as 0 or 1, None where all are empty."""
+        """Return the first of ``columns`` that is not empty as 0.0 or 1.0, else raise Skip.
+
+        None where all are empty.
+        """
         text = self.text(*columns).lower()
         if text in ("", "nan"):
             return None
@@ -56,10 +68,10 @@ class Cells:
         return float(text in _YES)
 
     def complete(self, name: str, value: T) -> T:
-        """Return ``value`` and record it as completed."""
+        """Return ``value`` unchanged and record it as completed under ``name``."""
         self.completed[name] = f"{value:g}" if isinstance(value, float) else str(value)
         return value
 
     def search(self, name: str) -> None:
-        """Record that ``name`` is chosen among candidates."""
+        """Record under ``name`` that it is chosen among candidates, as ""."""
         self.completed[name] = ""

@@ -53,7 +53,7 @@ class PricedRow(NamedTuple):
 
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """Return one case per row with its nonzero figures."""
+    """Return one case per row with its figures, USD and mm2, without those that are zero."""
     figures = ((row, [_figure(row, name) for name in METRICS if row.get(name)]) for row in rows)
     return [
         Case((row,), tuple(figure for figure in measurements if figure.value or figure.skip), "chiplets")
@@ -62,6 +62,7 @@ def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
 
 
 def _figure(row: Row, name: str) -> Measurement:
+    """Return a figure of a row as a measurement, NaN with a skip where the cell is no number."""
     try:
         return Measurement(row, name, Meaning(name, name), float(row.get(name)))
     except ValueError:
@@ -70,13 +71,13 @@ def _figure(row: Row, name: str) -> Measurement:
 
 
 def predict(configurations: Sequence[tuple[Case, PricedRow]], _: Study) -> list[Prediction]:
-    """Return the bill of every row, in double precision.
+    """Predict the bill of every row, in double precision.
 
     Args:
-        configurations: rows of bills with their systems.
+        configurations: rows of bills with their packages and cost models.
 
     Returns:
-        One prediction a configuration, in order; SI units.
+        One prediction a configuration, in order: metric → value in USD, in mm2 for areas.
     """
     with double_precision():
         bills = [
@@ -86,6 +87,7 @@ def predict(configurations: Sequence[tuple[Case, PricedRow]], _: Study) -> list[
 
 
 def _complete(case: Case, _: Lookup) -> PricedRow:
+    """Return the package and cost model of a case, or raise Skip."""
     try:
         return _priced_row(case.row)
     except InputError as error:
@@ -95,7 +97,7 @@ def _complete(case: Case, _: Lookup) -> PricedRow:
 
 
 def _priced_row(row: Row) -> PricedRow:
-    """Return the package and cost model that a row describes, or raise Skip for an unreadable row."""
+    """Return the package and cost model that a row describes, or raise Skip, or ValueError for a bad cell."""
     model, packaging = row.get("model"), row.get("package")
     if model not in _MODELS:
         raise Skip("unknown cost model", f"{model!r}; known: {', '.join(_MODELS)}")
@@ -126,7 +128,7 @@ def _priced_row(row: Row) -> PricedRow:
 
 
 def _figures(priced_row: PricedRow) -> dict[str, Scalar]:
-    """Return the figures of a row in its units, of one unit where it states no volume."""
+    """Return metric → figure of a row, USD and mm2, per unit of its volume or of one unit where it states none."""
     package_spec, fab = priced_row
     parts = specified_parts(package_spec, fab, 0.0)
     costs: Manufacturing = manufacture(parts, package_spec, fab)

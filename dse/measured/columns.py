@@ -160,7 +160,7 @@ OUTPUT_COLUMNS = {
 
 
 def misspelt(columns: Iterable[str]) -> dict[str, str]:
-    """Return by unread column the missing column probably meant.
+    """Return column of a table of steps that is not read → the missing column probably meant; others are left out.
 
     That is its name in another tool (``mbs``) or a similar name.
 
@@ -178,6 +178,7 @@ def misspelt(columns: Iterable[str]) -> dict[str, str]:
 
 
 def _suggested_column(name: str, open_names: set[str]) -> str:
+    """Return which of ``open_names`` a name probably means, "" for none."""
     names_elsewhere = [candidate for candidate in ELSEWHERE.get(plain(name), ()) if candidate in open_names]
     similar_names = (
         nearest(name, [candidate for candidate in open_names if len(candidate) > 3], 1, _SIMILARITY)

@@ -52,7 +52,7 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """Signed relative error, as a fraction."""
+        """Signed relative error of the prediction, as a fraction."""
         return self.predicted / self.measured - 1.0
 
     @property
@@ -62,12 +62,12 @@ class Comparison:
 
     @property
     def baseline_error(self) -> float:
-        """Signed relative error of the constant-MFU baseline, as a fraction."""
+        """Signed relative error of the baseline, as a fraction."""
         return self.baseline / self.measured - 1.0
 
 
 class TablePrediction(NamedTuple):
-    """Counts of a predicted table: rows, predictions and skips."""
+    """Counts of the rows, predictions and skips of a table, and its columns that seem to be misspelt."""
 
     rows: int
     predicted: int
@@ -112,7 +112,7 @@ def predict(
 def predict_lines(
     cases_path: str | Path, output: str | Path, intervals: bool = False, force: bool = False
 ) -> tuple[TablePrediction, list[dict[str, Any]]]:
-    """Predict a table as :func:`predict` and return the lines written too.
+    """Predict a table as :func:`predict` does, write it, and return the lines written too.
 
     Args:
         cases_path: CSV file, gzipped or not.
@@ -138,7 +138,9 @@ def predict_lines(
 
 
 def coverage(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """Return by source and in total the share of measured times and rates within the 80 % intervals.
+    """Return the share of measured times and rates within the 80 % intervals, a record per source and one of all.
+
+    Records have ``source``, ``n`` and ``coverage``; none for no such figures.
 
     The calibration may have used these rows; ``dse calibrate`` reports the coverage of unseen ones.
     """
@@ -193,7 +195,7 @@ def validate(
 
 
 def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
-    """Compare the measured figures of tables with their predictions, in order.
+    """Compare the measured figures of tables with their predictions, training steps first, else in order.
 
     A configuration counts once per kind of figure: a time before a rate before a FLOP count.
     """
@@ -216,6 +218,7 @@ def compare_predictions(predictions: Iterable[Prediction]) -> list[Comparison]:
 
 
 def _compare_case(prediction: Prediction) -> list[Comparison]:
+    """Return a comparison per measured figure of a configuration, in order; further ones of a kind are duplicates."""
     figures = prediction.case.measurements
     best: dict[str, Measurement] = {}
     for m in sorted(figures, key=_rank, reverse=True):
@@ -235,11 +238,12 @@ def _compare_case(prediction: Prediction) -> list[Comparison]:
 
 
 def _rank(measurement: Measurement) -> tuple[bool, int]:
+    """Return the sort key of a figure, least for the one that counts: without a skip, then by rank."""
     return measurement.skip is not None, measurement.meaning.rank
 
 
 def metric_value(prediction: Prediction, metric: str) -> float:
-    """Return a predicted metric, NaN if the row has none.
+    """Return a predicted metric in SI units, NaN if the row has none.
 
     ``peak_memory_state``: weights, gradients, optimiser state; ``device_energy_per_step``: of a board, without hosts.
     """
@@ -251,7 +255,10 @@ def metric_value(prediction: Prediction, metric: str) -> float:
 
 
 def _measured_value(measurement: Measurement, prediction: Prediction) -> float:
-    """Return the measured figure in the metric of dse, of FLOP rates the step time behind them."""
+    """Return the measured figure as its metric of dse in SI units.
+
+    Of a FLOP rate that is the step time behind it, of a rate of sequences the tokens.
+    """
     meaning, metrics = measurement.meaning, prediction.metrics
     if meaning.flops:
         flops_ratio = metrics["hfu"] / metrics["mfu"] if meaning.flops == "hardware" else 1.0
@@ -264,7 +271,7 @@ def _measured_value(measurement: Measurement, prediction: Prediction) -> float:
 
 
 def _add_baselines(comparisons: list[Comparison]) -> list[Comparison]:
-    """Add the prediction of a constant per source, the median over its rows.
+    """Return the comparisons with the prediction of a constant per source, the median over its rows.
 
     The MFU for steps; for serving the figure over bytes by bandwidth.
     """
@@ -278,7 +285,7 @@ def _add_baselines(comparisons: list[Comparison]) -> list[Comparison]:
 
 
 def _add_serving_baselines(comparisons: list[Comparison]) -> list[Comparison]:
-    """Add the baseline of serving: bytes over bandwidth times the source's median ratio."""
+    """Return the comparisons with the baseline of serving: bytes over bandwidth times the source's median ratio."""
     serving_comparisons = [c for c in comparisons if c.skip is None and study_of(c.prediction) is SERVING]
     serving_comparisons = [c for c in serving_comparisons if c.metric in serving.METRICS]
     bandwidth_figures = {
@@ -311,11 +318,13 @@ def step_time(comparison: Comparison) -> float:
 
 
 def _measured_mfu(comparison: Comparison) -> float:
+    """Return the MFU of the measured step time, as a fraction."""
     prediction = comparison.prediction
     return prediction.metrics["model_flops"] / (step_time(comparison) * peak_rate(prediction.chosen))
 
 
 def _add_mfu_baseline(comparison: Comparison, mfu: float) -> Comparison:
+    """Return the comparison with the figure that a constant MFU predicts as its baseline."""
     rate_ratio = mfu / _measured_mfu(comparison)
     value = comparison.measured * (1.0 / rate_ratio if comparison.metric == "step_time" else rate_ratio)
     return dataclasses.replace(comparison, baseline=value)
@@ -343,7 +352,7 @@ def report(comparisons: Iterable[Comparison]) -> Report:
 
 
 def summary(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return counts and error statistics of comparisons, None for statistics without a prediction."""
+    """Return counts and relative errors of comparisons, as fractions; None for statistics without a prediction."""
     distinct_figures = [c for c in comparisons if not c.duplicate]
     errors = np.array([c.error for c in distinct_figures if c.skip is None])
     refused_errors = np.array([c.error for c in distinct_figures if c.is_refused])
@@ -364,7 +373,7 @@ def summary(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 
 def _error_statistics(errors: np.ndarray) -> dict[str, float | None]:
-    """Return mean and median absolute error, and mean error."""
+    """Return ``mape``, ``median_ape`` and ``bias``, mean and median absolute and mean error; None without errors."""
     absolute_errors = np.abs(errors)
     return {
         "mape": _statistic_or_none(absolute_errors, np.mean),
@@ -374,6 +383,7 @@ def _error_statistics(errors: np.ndarray) -> dict[str, float | None]:
 
 
 def _statistic_or_none(values: np.ndarray, statistic: Any) -> float | None:
+    """Return a statistic (values → number) of some values, None where there are none."""
     return float(statistic(values)) if len(values) else None
 
 
@@ -383,11 +393,12 @@ def _statistic_or_none(values: np.ndarray, statistic: Any) -> float | None:
 def _prediction_rows(
     predictions: Iterable[Prediction], spreads: dict[int, RowPosterior] | None
 ) -> list[tuple[int, dict[str, Any]]]:
-    """Return (line, cells) of every row of every configuration, with intervals if posteriors are given."""
+    """Return (line number, column → text) of every row of every configuration; without ``spreads`` no intervals."""
     return [(row.line, row.cells | _prediction_cells(p, spreads)) for p in predictions for row in p.case.rows]
 
 
 def _prediction_cells(prediction: Prediction, spreads: dict[int, RowPosterior] | None) -> dict[str, Any]:
+    """Return column → text of the metrics and remarks of a prediction; without ``spreads`` no intervals."""
     values: dict[str, str] = {}
     for metric in KINDS[prediction.case.kind].metrics(prediction.case):
         value = metric_value(prediction, metric) if prediction.skip is None else math.nan
@@ -400,7 +411,7 @@ def _prediction_cells(prediction: Prediction, spreads: dict[int, RowPosterior] |
 
 
 def remark_cells(prediction: Prediction, skip: Skip | None) -> dict[str, str]:
-    """Return the columns of remarks: completed values, notes, values out of range, and the reason of a skip."""
+    """Return column → text of remarks: completed values, notes, values out of range, and the reason of a skip."""
     completed = " ".join(f"{name}={value}" for name, value in prediction.completed.items() if value)
     remarks = {
         "completed": completed,
@@ -411,7 +422,7 @@ def remark_cells(prediction: Prediction, skip: Skip | None) -> dict[str, str]:
 
 
 def values_out_of_range(prediction: Prediction) -> list[str]:
-    """Return as texts the values of a predicted row out of the range of its stack's calibration."""
+    """Return texts on the values of a predicted row beyond its stack's calibration; [] without a design or stack."""
     if prediction.design is None or not prediction.stack:
         return []
     lookup = calibrated.lookup_of(prediction.design, prediction.metrics)
@@ -419,6 +430,8 @@ def values_out_of_range(prediction: Prediction) -> list[str]:
 
 
 def _comparison_row(comparison: Comparison) -> dict[str, Any]:
+    """Return column → text of a comparison: the row's own cells, figures, errors and remarks."""
+
     def text(value: float) -> str:
         return f"{value:.7g}" if math.isfinite(value) else ""
 

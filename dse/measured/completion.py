@@ -53,7 +53,7 @@ class Candidates:
 
     @property
     def designs(self) -> list[Design]:
-        """Candidate designs, in order."""
+        """Candidate designs, tier by tier in order of preference."""
         return [
             Design(workload=self.workload, system=self.system, software=tier.software, mapping=mapping)
             for tier in self.tiers.values()
@@ -67,7 +67,7 @@ class Candidates:
 
     @property
     def tiers(self) -> dict[str, pods.MappingTier]:
-        """Stack and candidate mappings by note, in order of preference."""
+        """Note → stack and candidate mappings, in order of preference."""
         return {"": pods.MappingTier(self.software, self.mappings)} | self.fallbacks
 
     @property
@@ -136,17 +136,18 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
 
 
 def _calculon_candidates(case: Case, lookup: Lookup) -> Candidates:
+    """Return the one design of a row of Calculon's output, or raise Skip."""
     try:
-        parts = calculon.design_parts(case.row, lookup)
+        workload, system, software, mapping = calculon.design_parts(case.row, lookup)
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
     except (KeyError, ValueError) as error:
         raise Skip("not a row of Calculon's output", repr(error)) from None
-    return Candidates(*parts[:3], (parts[3],), {}, "calculon")
+    return Candidates(workload, system, software, (mapping,), {}, "calculon")
 
 
 def _skip_unknown_mixture(cells: Cells, lookup: Lookup, model: str) -> None:
-    """Skip mixtures of experts outside the catalogue, and rows of mixtures without an expert-parallel size."""
+    """Raise Skip for mixtures of experts outside the catalogue, and for rows without an expert-parallel size."""
     slug = lookup.resolve("workload", model)
     if slug and lookup.workload(slug).experts is not None:
         if cells.count("ep") is None:
@@ -180,7 +181,7 @@ _REQUIRED = (
 
 
 def _skip_incomplete_row(cells: Cells) -> None:
-    """Skip a row without required values and name all of them in one reason."""
+    """Raise Skip for a row without required values, all of which one reason names."""
     missing = [(reason, columns) for reason, columns in _REQUIRED if not cells.text(*columns)]
     if len(missing) == 1:
         reason = missing[0][0]
@@ -218,13 +219,13 @@ def accelerator_slug(cells: Cells, lookup: Lookup) -> str:
 
 
 def unknown_model_skip(cells: Cells, lookup: Lookup) -> Skip:
-    """Return the reason to skip a row whose model is not in the catalogue."""
+    """Return the Skip of a row whose model is not in the catalogue, for the caller to raise."""
     name = cells.text("model", "workload")
     return Skip("unknown shape", lookup.suggestion("workload", name) if name else "no model named")
 
 
 def _remarks(cells: Cells) -> str:
-    """Return a row's note and device, which distinguish the stacks of one source."""
+    """Return as text a row's note and device, which distinguish the stacks of one source."""
     return f"{cells.text('note')} {cells.text(*DEVICE_COLUMNS)}"
 
 
@@ -249,7 +250,7 @@ _SIZE_COLUMNS = {
 
 
 def _model_sizes(cells: Cells, catalog_model: Workload | None, lookup: Lookup) -> dict[str, Any]:
-    """Return the sizes of the model and its batch from the row's columns, else from the catalogue's model."""
+    """Return field of the workload → size, from the row's columns, else from the catalogue's model; Skip if unknown."""
     sizes: dict[str, Any] = {name: cells.count(*columns) for name, columns in _SIZE_COLUMNS.items()}
     has_same_heads = catalog_model is not None and all(
         sizes[name] in (None, getattr(catalog_model, name)) for name in ("hidden", "n_heads", "n_kv_heads")
@@ -312,7 +313,7 @@ SHORT_DOCUMENT_TOKENS = 250.0
 
 
 def apply_fine_tuning(cells: Cells, workload: Workload) -> Workload:
-    """Return the workload with the adapters and the packing of a row, its remarks or its source."""
+    """Return the workload with the adapters and the packing of a row, its remarks or its source; unchanged without."""
     note, is_mlperf = cells.text("note"), bool(_MLPERF.match(cells.row.source))
     rank, document_tokens = cells.number("lora_rank"), cells.number("document_tokens")
     if rank is None and _ADAPTERS.search(note):
@@ -337,7 +338,7 @@ _HAS_MULTI_TOKEN = re.compile(r"\b(w/|with)" + _MULTI_TOKEN, re.IGNORECASE)
 
 
 def adjust_mixture(cells: Cells, workload: Workload) -> Workload:
-    """Return the workload with the first dense layers and multi-token prediction of a row or its remarks.
+    """Return a mixture with the first dense layers, imbalance and multi-token prediction of a row; others unchanged.
 
     ``first_dense``: dense layers of a model cut to fewer layers.
     """
@@ -362,7 +363,7 @@ def truncate_model(full_model: Workload, n_layers: float, workload: Workload) ->
     """Return a row's workload without multi-token prediction where ``full_model`` has more layers than the row.
 
     Models are cut to time a few layers of them. A layer that predicts a further token, with a head of its own, would be
-    a fifth of four layers that nobody asked for; one that the row states is added (:func:`mixed`).
+    a fifth of four layers that nobody asked for; one that the row states is added (:func:`adjust_mixture`).
     """
     if workload.experts is None or n_layers >= full_model.n_layers:
         return workload
@@ -370,7 +371,7 @@ def truncate_model(full_model: Workload, n_layers: float, workload: Workload) ->
 
 
 def _multi_token_count(cells: Cells, catalog_value: Scalar) -> Scalar:
-    """Return the tokens predicted beyond the next.
+    """Return the number of tokens predicted beyond the next: of the row, its remarks, else ``catalog_value``.
 
     ``catalog_value`` is that of the catalogue's model with all its layers, recorded as completed.
     """

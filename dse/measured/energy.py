@@ -68,7 +68,7 @@ def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
 
 
 def _case(rows: list[Row], reference: list[Row]) -> Case:
-    """Return a row with its relative figures and its study, or with a reason to skip it."""
+    """Return rows of a run as a case with relative figures and their study, or with a reason to skip it."""
     try:
         reader = next((r for source, r in _READERS.items() if rows[0].source.startswith(source)), None)
         if reader is None:
@@ -92,7 +92,7 @@ def predict(configurations: Sequence[tuple[Case, RelativeStudy]], _: Study) -> l
         configurations: rows that state one figure relative to another.
 
     Returns:
-        One prediction a configuration, in order; SI units.
+        One prediction a configuration, in order: metric → ratio to the reference; of a clock study ``best_clock``, Hz.
     """
     figures = relative_figures([study for _, study in configurations])
     return [
@@ -102,7 +102,7 @@ def predict(configurations: Sequence[tuple[Case, RelativeStudy]], _: Study) -> l
 
 
 def relative_figures(studies: Sequence[RelativeStudy]) -> list[dict[str, float]]:
-    """Evaluate the relative figures of each study."""
+    """Return metric → ratio to the reference of each study, by the model."""
     metrics = evaluate_many([variant for study in studies for variant in study.designs])
     return summarize_studies(studies, metrics["step_time"], metrics["device_power"])
 
@@ -110,7 +110,7 @@ def relative_figures(studies: Sequence[RelativeStudy]) -> list[dict[str, float]]
 def summarize_studies(
     studies: Sequence[RelativeStudy], step_times: np.ndarray, powers: np.ndarray
 ) -> list[dict[str, float]]:
-    """Return the relative figures of each study from time (s) and power (W) of its designs."""
+    """Return metric → ratio of each study from time (s) and power (W) of its designs, all studies in one row."""
     figures, start = [], 0
     for study in studies:
         design_times, design_powers = (values[start : start + len(study.designs)] for values in (step_times, powers))
@@ -124,7 +124,7 @@ def summarize_studies(
 
 
 def least_energy_figures(times: np.ndarray, powers: np.ndarray) -> dict[str, float]:
-    """Return time and energy at the clock of least energy over those at the highest, fastest clock."""
+    """Return ratios of time and energy, least energy over the highest clock, and ``best_clock`` in Hz."""
     energies = times * powers
     best_index = int(np.argmin(energies))
     return dict(
@@ -138,6 +138,7 @@ def least_energy_figures(times: np.ndarray, powers: np.ndarray) -> dict[str, flo
 
 
 def _group(row: Row) -> tuple[str, ...]:
+    """Return the key of the group of runs that a row is relative to."""
     return tuple(row.get(name) for name in ("source", "gpu", "model", "precision", "batch", "isl", "workload"))
 
 
@@ -150,6 +151,7 @@ def _rank(row: Row) -> float:
 
 
 def _device(row: Row) -> str:
+    """Return the accelerator of a row by its name in the catalogue, or raise Skip."""
     return _BOARDS.get(row.get("gpu")) or resolve_accelerator(row.get("gpu"))
 
 
@@ -157,7 +159,7 @@ Figures = list[tuple[Row, str, float]]
 
 
 def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[RelativeStudy, Figures]:
-    """Read a fine-tuning run under a power limit, over the run under the highest limit of its group.
+    """Read a fine-tuning run under a power limit, over the run under the highest limit of its group; else raise Skip.
 
     In fp32: epoch times on the two chips have the ratio of their fp32 rates.
     """
@@ -193,7 +195,7 @@ def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[RelativeStu
 
 
 def read_clocks(rows: list[Row], _: list[Row]) -> tuple[RelativeStudy, Figures]:
-    """Read one decoder layer, looped at every clock, as least energy over fastest."""
+    """Read one decoder layer, looped at every clock, as least energy over fastest; Skip for an unknown model."""
     row = rows[0]
     device, tokens = _device(row), positive_number(row, "isl")
     try:

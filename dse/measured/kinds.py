@@ -65,7 +65,7 @@ def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
 
 
 def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None, study: Study | None = None) -> list[Prediction]:
-    """Predict every configuration, in order, without raising.
+    """Predict every configuration, in order; one that cannot be predicted has the reason of a skip.
 
     Args:
         cases: configurations of :func:`read_cases`.
@@ -96,7 +96,7 @@ def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None, study: St
 
 
 def _configuration(case: Case, lookup: Lookup) -> Any:
-    """Return the completed configuration, or the reason of a skip."""
+    """Return what its kind's ``complete`` makes of a case, or the reason of a skip."""
     try:
         return KINDS[case.kind].complete(case, lookup)
     except Skip as skip:

@@ -69,7 +69,7 @@ class StackDefault(Protocol):
 def mappings(
     cells: Cells, workload: Workload, n_devices: float, default: StackDefault, slices: float = 1.0
 ) -> tuple[Mapping, ...]:
-    """Return the mappings that agree with a row, or raise Skip when there is none.
+    """Return the candidate mappings that agree with a row, or raise Skip when there is none.
 
     Each of several ``slices`` of devices has a copy of the ZeRO state (MaxText's dcn_data_parallelism). ``dp`` follows
     from the devices, not from the row. Sequence parallelism applies at tp > 1 only.
@@ -132,7 +132,7 @@ def mappings(
 
 
 def schedule_code(cells: Cells) -> float | None:
-    """Return the code of a row's pipeline schedule, None for 1F1B."""
+    """Return the code of a row's pipeline schedule, None for 1F1B; raise Skip for an unknown one."""
     text = cells.text("schedule").lower()
     code_by_name = {choice_name(schedule): float(schedule) for schedule in Schedule}
     if text and text.replace("_", "-") not in code_by_name:
@@ -163,11 +163,12 @@ def drops_tokens(cells: Cells) -> bool:
 
 
 def _value_or_default(value: float | None, default: float) -> float:
+    """Return ``value``, or ``default`` where it is None."""
     return default if value is None else value
 
 
 def precision_code(cells: Cells) -> float:
-    """Return the code of the matrices' precision, by default bf16."""
+    """Return the code of the matrices' precision, by default bf16; raise Skip for an unknown one."""
     text = cells.text("precision").lower().rstrip("?")
     if not text:
         cells.complete("precision", "bf16")
@@ -180,7 +181,7 @@ def precision_code(cells: Cells) -> float:
 
 
 def zero_stage(cells: Cells, default: StackDefault) -> float:
-    """Return the ZeRO stage, 3 for FSDP, or the stack's default if open."""
+    """Return the ZeRO stage 0.0 to 3.0, 3.0 for FSDP, or the stack's default if open; raise Skip for another."""
     if cells.text("zero_stage").lower() in ("fsdp", "hsdp"):
         return 3.0
     stage = cells.number("zero_stage", least=0.0)
@@ -201,7 +202,7 @@ def sequence_parallel(cells: Cells) -> float | None:
 
 
 def recompute_policies(cells: Cells, default: StackDefault) -> list[tuple[float, float]]:
-    """Return candidate recompute policies with their share of the layers, lightest first.
+    """Return candidates of (code of a recompute policy, share of the layers), lightest first.
 
     Selective recompute of a stack may be full recompute of some layers, as few as memory allows.
     """
@@ -230,7 +231,7 @@ def recompute_policies(cells: Cells, default: StackDefault) -> list[tuple[float,
 def offload_policies(
     cells: Cells, policies: list[tuple[float, float]], default: StackDefault
 ) -> list[tuple[float, float, float]]:
-    """Return recompute policies with the share of the activations on the host.
+    """Return candidates of (recompute code, share of the layers, share of the activations on the host).
 
     Where both are open, a stack with activation offload moves as little as memory allows before it recomputes layers,
     and then layer inputs.
@@ -244,7 +245,7 @@ def offload_policies(
 
 
 def tp_pp_candidates(cells: Cells, workload: Workload, n_devices: float) -> list[tuple[float, float]]:
-    """Return the candidates of (tp, pp)."""
+    """Return the candidates of (tp, pp) whose product divides the devices; Skip where the stated one does not."""
     tp, pp = cells.count("tp"), cells.count("pp")
     if tp is None:
         cells.search("tp")
@@ -279,7 +280,7 @@ def schedule_candidates(cells: Cells, workload: Workload, pp: float, dp: float) 
 
 
 def _chunk_candidates(sizes: dict[str, float]) -> list[float]:
-    """Return the chunks per stage that layers and schedule allow, or 1 where stages differ by a layer."""
+    """Return the chunks per stage that layers and schedule allow, [1.0] where stages differ by a layer."""
     rules = Infeasible.layers_not_divisible, Infeasible.interleave_not_divisible
     max_chunks = min(int(sizes["n_layers"] / sizes["pp"]) + 1, LARGEST_STAGES)
     candidates = (sizes | {"virtual_stages": float(v)} for v in range(1, max_chunks + 1))

@@ -49,14 +49,14 @@ class Lookup:
             return ""
 
     def suggestion(self, kind: str, name: str) -> str:
-        """Return an unknown name followed by similar names of the catalogue."""
+        """Return as text an unknown name, followed by up to three similar slugs of the catalogue."""
         similar_names = nearest(name, self.slug_by_name(kind), count=6)
         slugs = list(dict.fromkeys(self.slug_by_name(kind)[similar_name] for similar_name in similar_names))[:3]
         return f"{name}; did you mean {' or '.join(slugs)}?" if slugs else name
 
     @functools.cached_property
     def kernel_families(self) -> dict[object, str]:
-        """Kernel family of each accelerator by (rates, cores)."""
+        """(matrix rates, cores) → kernel family of that accelerator."""
         family_by_rates: dict[object, str] = {}
         for slug in catalog.names("accelerator"):
             device, entry = catalog.record(Accelerator, slug), self.entry("accelerator", slug)
@@ -93,7 +93,7 @@ class Lookup:
         )
 
     def slug_of_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
-        """Return the slug of the system with this accelerator (or the stack) whose ``sources`` match a source.
+        """Return the slug of the system with this accelerator (or the stack) whose ``sources`` match a source, or "".
 
         ``sources`` are prefixes; ``SOURCE | WORDS`` matches rows of SOURCE with these words in note or device.
         """
@@ -107,14 +107,14 @@ class Lookup:
         )
 
     def family_member(self, name: str) -> Workload | None:
-        """Return a workload of the same family by the first word (``llama``, ``nemotron``), dense ones first."""
+        """Return a workload of the same family by the first word (``llama``, ``nemotron``), dense first, or None."""
         members = [self.workload(slug) for slug in self.families.get(family_name(name), ())]
         dense = (w for w in members if w.experts is None and w.recurrent is None and w.sparse is None)
         return next(dense, members[0] if members else None)
 
     @functools.cached_property
     def families(self) -> dict[str, list[str]]:
-        """Workloads of each family, sorted, by the first word of their names."""
+        """First word of a name → slugs of the workloads, sorted."""
         slugs_by_family: dict[str, list[str]] = {}
         for slug in catalog.names("workload"):
             slugs_by_family.setdefault(family_name(slug), []).append(slug)
@@ -128,7 +128,7 @@ def _matches_source(prefix: str, source: str, note: str) -> bool:
 
 
 def family_name(name: str) -> str:
-    """Return the first word of a model's name, "" for none."""
+    """Return the first word of a model's name in lower case, "" for none."""
     first_word = re.match(r"[a-z]+", name.lower())
     return first_word[0] if first_word else ""
 
@@ -162,11 +162,13 @@ def resolve_accelerator(name: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _accelerator_slug(name: str) -> str:
+    """Return the slug of an accelerator by a name of it, "" where the catalogue lacks it."""
     return catalog.find("accelerator", name) or ""
 
 
 @functools.lru_cache(maxsize=1024)
 def _system_accelerator(name: str) -> str:
+    """Return the slug of a system's accelerator, "" where the catalogue lacks the system."""
     try:
         return calibrated.accelerator_of(name)
     except InputError:

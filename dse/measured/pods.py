@@ -47,7 +47,7 @@ def are_tpu_rows(rows: Iterable[Row]) -> bool:
 
 
 def read_cells(case: Case, lookup: Lookup) -> Cells:
-    """Return the cells of a configuration with empty columns filled from its name, remarks and rates."""
+    """Return the cells of a configuration with empty columns filled from its name, remarks and rates, and recorded."""
     cells, filled = Cells(case.row), dict[str, str]()
     for reader in (_chips, functools.partial(_batch_sizes, case, lookup), functools.partial(_fsdp_defaults, lookup)):
         filled |= reader(cells)
@@ -59,7 +59,7 @@ def read_cells(case: Case, lookup: Lookup) -> Cells:
 
 
 def _chips(cells: Cells) -> dict[str, str]:
-    """Return device and number of chips of a slice given as device.
+    """Return device and number of chips, column → text, of a slice given as device; {} for other devices.
 
     Names of some generations count cores.
     """
@@ -75,7 +75,9 @@ def _chips(cells: Cells) -> dict[str, str]:
 
 
 def _batch_sizes(case: Case, lookup: Lookup, cells: Cells) -> dict[str, str]:
-    """Return sequence length and batch of a row with tokens per step, tokens/s and FLOP/s per chip.
+    """Return sequence length and batch, column → text, of a row with tokens per step; {} where they do not follow.
+
+    The length is stated, or follows from tokens/s and FLOP/s per chip:
 
     ``FLOP/s / (tokens/s) = 6 (P - V h) + 12 L h s``, without the embedding, with the full square of attention
     (MaxText's convention); lengths are powers of two.
@@ -107,7 +109,9 @@ def _seq_len(case: Case, cells: Cells, lookup: Lookup) -> float | None:
 
 
 def _fsdp_defaults(lookup: Lookup, cells: Cells) -> dict[str, str]:
-    """Return MaxText's defaults: weights sharded over all chips, one micro-batch per step, full remat.
+    """Return MaxText's defaults, column → text; {} for chips with switched links and without devices or batch.
+
+    Weights are sharded over all chips, with one micro-batch per step and full remat.
 
     Tensor parallelism only for batches of less than a sequence per chip. Its tables state sequences per chip, which
     the members of a tensor-parallel group share.
@@ -136,7 +140,7 @@ def has_default_layers(model: str) -> bool:
 
 
 def squeezed_tiers(software: Software, mappings: tuple[Mapping, ...]) -> dict[str, MappingTier]:
-    """Return by note MaxText's options where state does not fit, in order of preference.
+    """Return note → MaxText's options where state does not fit, in order of preference.
 
     State sharded over all slices (dcn_fsdp_parallelism), then weights, gradients and moments in 16 bits (weight_dtype,
     as in the recipe name of Llama-3.1-70B for two sequences per chip). From memory.
@@ -155,7 +159,10 @@ def has_unswitched_links(lookup: Lookup, accelerator: str) -> bool:
 
 
 def slice_count(cells: Cells, system: System, n_devices: float) -> float:
-    """Return the slices of a system without switches: as stated, else as few pods as hold the devices."""
+    """Return the slices of a system: 1 with switches, else as stated, else as few pods as hold the devices.
+
+    Raises Skip where they do not divide the devices or are larger than a pod.
+    """
     row_slices, note_match = cells.count("slices"), _SLICES.search(cells.text("note"))
     if system.scale_up.links is None:
         return 1.0
@@ -167,7 +174,7 @@ def slice_count(cells: Cells, system: System, n_devices: float) -> float:
 
 
 def apply_slices(system: System, n_devices: float, n_slices: float) -> System:
-    """Return the system of a row's slices with ``n_devices``."""
+    """Return the system with the devices of one slice as its scale-up domain; unchanged with switches."""
     if system.scale_up.links is None:
         return system
     return dataclasses.replace(system, scale_up=dataclasses.replace(system.scale_up, domain=n_devices / n_slices))

@@ -32,7 +32,7 @@ class Prediction:
 
     @property
     def chosen(self) -> Design:
-        """Design of the predicted training step."""
+        """The chosen design; only of a configuration with one, else an AssertionError."""
         assert self.design is not None, "no design was predicted"
         return self.design
 
@@ -102,7 +102,7 @@ def evaluate_batch(stack: Design, study: Study = TRAINING) -> Any:
 
 
 def peak_rate(design: Design) -> float:
-    """Return the dense peak of all devices of a design at its precision, in FLOP/s.
+    """Return the dense peak of all devices of a design together at its precision, in FLOP/s.
 
     Args:
         design: with plain numbers as leaves.

@@ -31,7 +31,7 @@ _bound_function = ScalarFunction(lambda design: (latency_bounds(design), None), 
 
 
 def batch_latency_bounds(designs: Sequence[Design]) -> list[LatencyBounds]:
-    """Return lower bounds of latencies of every design."""
+    """Return the lower bounds of latencies, s, of every design, in order."""
     bound_by_design: dict[int, LatencyBounds] = {}
     for indices, stack in group_by_structure(designs):
         bound_arrays = _bound_function.batch_values(len(indices), stack)
@@ -42,7 +42,7 @@ def batch_latency_bounds(designs: Sequence[Design]) -> list[LatencyBounds]:
 
 
 def refuse_implausible(figures: Sequence[Measurement], design: Design, bound: LatencyBounds) -> Iterator[Measurement]:
-    """Yield the figures of a configuration, with a skip where they are better than the bound."""
+    """Yield the figures of a configuration, in order, with a skip where they are better than the bound."""
     first_token_times = [m.value for m in figures if m.meaning.metric == _TIME_TO_FIRST_TOKEN and m.skip is None]
     for m in figures:
         limit = metric_bound(m.meaning.metric, design, bound, *first_token_times[:1])
@@ -56,7 +56,7 @@ def refuse_implausible(figures: Sequence[Measurement], design: Design, bound: La
 
 
 def metric_bound(metric: str, design: Design, bound: LatencyBounds, first_token_time: float = math.inf) -> float:
-    """Return the upper bound of a rate or lower bound of a time, NaN for metrics without a bound.
+    """Return the upper bound of a rate or lower bound of a time in SI units, NaN for metrics without a bound.
 
     With ``n`` requests in flight, a request takes ``n`` times its device time (Little's law), from arrival to end, less
     the time to first token measured, ``first_token_time``, in metrics after it. The median inter-token latency may be
@@ -66,7 +66,7 @@ def metric_bound(metric: str, design: Design, bound: LatencyBounds, first_token_
     assert requests is not None
     n_later_tokens = max(float(requests.output_tokens) - 1.0, 0.0)
     request_time, token_time, prompt_time = (
-        float(x) for x in (bound.together * bound.request, bound.token, bound.prompt)
+        float(seconds) for seconds in (bound.together * bound.request, bound.token, bound.prompt)
     )
     rate = float(m.dp * requests.output_tokens / bound.request)
     return {

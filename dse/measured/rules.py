@@ -32,25 +32,27 @@ class RowRule(NamedTuple):
 
 @functools.cache
 def rules(kind: str) -> tuple[RowRule, ...]:
-    """Return the rules of a kind: ``unused``, ``corrected``, ``stated`` or ``mean``.
+    """Return the rules of a kind (``unused``, ``corrected``, ``stated``, ``mean``), in the order of the file.
 
     Args:
         kind: table of ``rules.toml``.
     """
-    return tuple(_rule(**entry) for entry in _document()[kind])
+    return tuple(_rule(**fields) for fields in _document()[kind])
 
 
 @functools.cache
 def _document() -> dict[str, Any]:
+    """Return ``rules.toml`` as kind → its entries."""
     return toml.parse(FILE.read_text(encoding="utf-8"), str(FILE))
 
 
 def _rule(where: Mapping[str, str], **fields: Any) -> RowRule:
+    """Return a rule, whose ``where`` is column → text of a regular expression."""
     return RowRule({column: re.compile(text, re.DOTALL) for column, text in where.items()}, **fields)
 
 
 def unused(row: Row, table: str) -> RowRule | None:
-    """Return the rule by which a kind of table, or a fit, excludes a row, or None.
+    """Return the first rule by which a kind of table, or a fit, excludes a row, or None.
 
     Args:
         row: of a measured table.
@@ -63,18 +65,21 @@ def unused(row: Row, table: str) -> RowRule | None:
 
 
 def skip_if_excluded(row: Row, table: str) -> None:
-    """Raise Skip for an excluded row."""
+    """Raise Skip for a row that a kind of table, or a fit, excludes; return nothing for others."""
     if rule := unused(row, table):
         raise Skip(rule.reason, rule.why)
 
 
 def corrected_row(row: Row) -> Row:
-    """Return the row with the cells corrected that its table lists otherwise than its source."""
+    """Return the row with the cells corrected that its table lists otherwise than its source; others unchanged."""
     cells = {column: text for rule in rules("corrected") if rule.matches(row) for column, text in rule.cells.items()}
     return dataclasses.replace(row, cells=row.cells | cells) if cells else row
 
 
 def source_value(row: Row, kind: str, *columns: str) -> str:
-    """Return the value stated by the source for the first of ``columns`` that it states, else ""."""
+    """Return the text that the first rule of a kind that applies to the row states for one of ``columns``, else "".
+
+    ``kind``: ``stated`` or ``mean``.
+    """
     rules_and_columns = ((rule, column) for rule in rules(kind) for column in columns if column in rule.cells)
     return next((rule.cells[column] for rule, column in rules_and_columns if rule.matches(row)), "")

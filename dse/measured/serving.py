@@ -70,7 +70,7 @@ _SEQUENCES_PER_RUN, _MAX_STRETCH = 800.0, 2.0
 
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """Return the configurations of a table in order, marked where an equal one is listed under another model."""
+    """Return the configurations of a table in order; payload True where an equal one is listed under another model."""
     rows = [rules.corrected_row(row) for row in rows]
     cases = cases_of(rows, lambda row: [measurement(row, row.get("metric"), MEANINGS)], "serving")
     has_equal_row = deepseek_r1_duplicates(cases)
@@ -99,7 +99,7 @@ def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> 
 
 
 def _prediction(case: Case, candidates: Candidates, metrics: dict[str, float], bound: LatencyBounds) -> Prediction:
-    """Predict a row, with a note where it exceeds memory and a skip where it is infeasible otherwise."""
+    """Return the prediction of a row, with a note where it exceeds memory and a skip where it cannot run otherwise."""
     reason = int(metrics["infeasible_reason"])
     other_reasons = reason & ~int(SERVING.memory_reasons)
     if other_reasons:
@@ -116,7 +116,7 @@ def _prediction(case: Case, candidates: Candidates, metrics: dict[str, float], b
 
 
 def steady_figure(figure: Measurement, design: Design) -> Measurement:
-    """Return the steady-state figure of a measurement, of which ML.ENERGY v2 has ramp and tail too.
+    """Return a measurement as the steady-state figure, where ML.ENERGY v2 has ramp and tail in it; others unchanged.
 
     With fewer sequences power is nearly equal, since each step reads all weights.
     """
@@ -128,7 +128,7 @@ def steady_figure(figure: Measurement, design: Design) -> Measurement:
 
 
 def cache_figures(design: Design, sequence_tokens: float = 0.0) -> dict[str, float]:
-    """Return the predicted room of a rank's cache: B on its most loaded device, and in tokens.
+    """Return predicted room of a rank's cache: ``cache_memory``, B on its most loaded device, and ``cache_tokens``.
 
     Engines count tokens of a sequence of ``sequence_tokens``, of which windows keep fewer, by default those of a
     request.
@@ -147,7 +147,7 @@ def cache_figures(design: Design, sequence_tokens: float = 0.0) -> dict[str, flo
 
 
 def bytes_over_bandwidth(design: Design, metric: str) -> float:
-    """Return the figure if reading weights and cache alone took time, up to one constant per source."""
+    """Return a metric's figure if reading weights and cache alone took time, up to one constant per source."""
     from dse.model import cache_bytes, stage_of, weight_bytes
 
     stage, mapping = stage_of(design), design.mapping

@@ -78,7 +78,7 @@ def has_energy(row: Row) -> bool:
 
 
 def complete_row(row: Row, lookup: Lookup, has_equal_row: bool | None = None) -> Candidates:
-    """Return the design of a row.
+    """Return the design of a row as candidates with one mapping, or raise Skip.
 
     ``has_equal_row``: True where a row of DeepSeek-R1 has an equal row of DeepSeek-V3.
 
@@ -200,7 +200,7 @@ def _apply_bench_limits(cells: Cells, design: Design) -> tuple[Mapping, Software
 
 
 def _settings(cells: Cells, runtime_share: float) -> dict[str, float]:
-    """Return what a row states of memory, cache and step.
+    """Return field → what a row states of share of memory, bytes of the cache's numbers and chunk, where it does.
 
     The share of memory is of all, or of weights and cache without the ``runtime_share``.
 
@@ -216,12 +216,12 @@ def _settings(cells: Cells, runtime_share: float) -> dict[str, float]:
 
 
 def client_slowdown(row: Row) -> float:
-    """Return the time of a request outside the engine over that of a client on a host of its own, 0 for none."""
+    """Return the time of a request outside the engine over that of a client on a host of its own, 1 by default."""
     return float(row.get("client_slowdown") or rules.source_value(row, "stated", "client_slowdown") or 1.0)
 
 
 def _inferencex_settings(cells: Cells, workload: Workload) -> dict[str, float]:
-    """Return engine settings of InferenceX (its recipes, from memory).
+    """Return field → value of engine settings of InferenceX (its recipes, from memory), {} for the engine's defaults.
 
     On B200 vLLM has an 8-bit cache for Llama-3-70B, and SGLang for DeepSeek's models: in 16 bits, 64 requests of the
     former on a device, and 256 of the latter on eight, would not fit, and none of them waited. For DeepSeek
@@ -239,6 +239,7 @@ def _inferencex_settings(cells: Cells, workload: Workload) -> dict[str, float]:
 
 
 def _system(cells: Cells, lookup: Lookup) -> Any:
+    """Return the system of a row, as named or of its accelerator, or raise Skip."""
     device, system_name = cells.text(*DEVICE_COLUMNS), cells.text("system")
     if not device and not system_name:
         raise Skip("no device stated", f"in none of the columns {', '.join(DEVICE_COLUMNS)}, system")
@@ -249,7 +250,7 @@ def _system(cells: Cells, lookup: Lookup) -> Any:
 
 
 def _stack(cells: Cells, lookup: Lookup) -> str:
-    """Return the engine: as named, else by source, else by the framework's name or its first word."""
+    """Return the slug of the engine: as named, else by source, else by the framework's name or its first word."""
     software_name, framework = cells.text("software"), cells.text("framework")
     if software_name:
         return lookup.resolve("software", software_name) or software_name
@@ -262,7 +263,7 @@ def _stack(cells: Cells, lookup: Lookup) -> str:
 
 
 def _degrees(cells: Cells) -> tuple[float, float, float, float]:
-    """Return devices, tp, pp and data-parallel ranks of attention.
+    """Return (devices, tp, pp, data-parallel ranks of attention), or raise Skip where tp pp does not divide devices.
 
     With tp and dp of 1 on several devices, only the experts are stated, and attention is split over the devices.
     """
@@ -301,7 +302,7 @@ def _experts(cells: Cells, tp: float, dp: float) -> ExpertMapping:
 
 
 def _dispatch_precision(cells: Cells) -> float:
-    """Return the format in which tokens are sent to experts.
+    """Return the code of the number format in which tokens are sent to experts.
 
     TensorRT-LLM and vLLM send 4-bit operands, others 16 bits.
 
@@ -313,7 +314,7 @@ def _dispatch_precision(cells: Cells) -> float:
 
 
 def _formats(cells: Cells, is_mixture: bool) -> tuple[float, float, float]:
-    """Return (precision, bytes per expert weight, bytes per weight), the latter two 0 without their own format.
+    """Return (precision code, bytes per expert weight, bytes per weight), the latter two 0 without their own format.
 
     4-bit checkpoints of mixtures quantise their experts; other weights of NVFP4 ones count as 8 bits, a mean over
     releases with attention in 16 bits and without.
@@ -329,7 +330,7 @@ def _formats(cells: Cells, is_mixture: bool) -> tuple[float, float, float]:
 
 
 def _requests(cells: Cells) -> Requests:
-    """Return the requests of a row by the conventions of its source."""
+    """Return the requests of a row by the conventions of its source, or raise Skip without lengths or concurrency."""
     source, batch_kind = cells.row.source, cells.text("batch_kind").lower()
     batch = cells.number("batch", "concurrency")
     prompt_tokens, output_tokens = cells.number("isl", least=0.5), cells.number("osl", least=0.5)
@@ -359,6 +360,7 @@ def _requests(cells: Cells) -> Requests:
 
 
 def _load(source: str, batch_kind: str) -> Load:
+    """Return how requests come, by the source and the words of its kind of batch."""
     if source.startswith("lmdeploy") or "waves" in batch_kind:
         return Load.waves
     if "static" in batch_kind:
@@ -370,7 +372,7 @@ def _load(source: str, batch_kind: str) -> Load:
 
 
 def deepseek_r1_duplicates(cases: Sequence[Case]) -> dict[int, bool]:
-    """Return by ``id`` of InferenceX's DeepSeek-R1 cases True where a DeepSeek-V3 case has equal figures."""
+    """Return ``id`` of InferenceX's DeepSeek-R1 case → True where a DeepSeek-V3 case has equal figures."""
     deepseek_cases = [
         c for c in cases if c.source.startswith("InferenceX") and "listed as deepseek-ai/" in c.row.get("note")
     ]
@@ -380,6 +382,7 @@ def deepseek_r1_duplicates(cases: Sequence[Case]) -> dict[int, bool]:
 
 
 def _figures_key(case: Case) -> tuple[str, ...]:
+    """Return the configuration and the figures, to four digits, by which cases are equal."""
     names = ("gpu", "n_gpus", "tp", "ep", "dp", "precision", "batch", "isl", "osl")
     figures = sorted(f"{m.name} {m.value:.4g}" for m in case.measurements)
     return (*map(case.row.get, names), *figures)
@@ -429,4 +432,5 @@ def bench_limits(design: Design, weight_bytes: float, has_uncut_prompts: bool) -
 
 
 def _round_up(value: float, step: float) -> float:
+    """Return the least multiple of ``step`` that is not below a value."""
     return step * math.ceil(value / step)

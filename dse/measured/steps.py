@@ -56,7 +56,7 @@ def predict(configurations: Sequence[tuple[Case, Candidates]], study: Study) -> 
 def _choose(
     case: Case, candidates: Candidates, designs: list[Design], metrics: dict[str, np.ndarray], study: Study
 ) -> Prediction:
-    """Predict one configuration from the metrics of its candidates."""
+    """Return the prediction of one configuration from metric → values of its candidates [designs]."""
     layers, mappings = candidates.workload.n_layers, [design.mapping for design in designs]
     reasons = metrics["infeasible_reason"].astype(int)
     is_uneven = np.array([layers % (m.pp * m.virtual_stages) != 0.0 for m in mappings])
@@ -100,7 +100,7 @@ def _choose(
 
 
 def _first_tier(candidates: Candidates, is_fitting: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return the mask of the designs that fit in the first tier with any, and its note."""
+    """Return the mask of the designs that fit in the first tier with any, and its note; all and "" where none fits."""
     start = 0
     for note, tier in candidates.tiers.items():
         stop = start + len(tier.mappings)
@@ -124,7 +124,7 @@ def _fastest(mappings: Sequence[Mapping], step_time: np.ndarray, is_fitting: np.
 
 
 def _completed(candidates: Candidates, mapping: Mapping) -> dict[str, str]:
-    """Return the completed fields with the chosen values of searched ones."""
+    """Return completed field → value, of searched ones that of the chosen mapping."""
 
     def chosen_value(name: str) -> str:
         """Return the chosen mapping's value as text."""
@@ -135,6 +135,7 @@ def _completed(candidates: Candidates, mapping: Mapping) -> dict[str, str]:
 
 
 def _reason_text(bits: int, study: Study) -> str:
+    """Return in words the reasons of bits of infeasibility, but those of memory."""
     return "; ".join(study.reason_meanings[name] for name in study.reasons_in(bits & ~int(study.memory_reasons)))
 
 

@@ -191,6 +191,7 @@ def _row(path: Path, line: int, cells: dict[str, str | None]) -> Row:
 
 
 def _source(path: Path, cells: dict[str, str]) -> str:
+    """Return the source of a line: as stated, else by its columns, else the name of the file."""
     if cells.get("source", "").strip():
         return cells["source"].strip()
     if cells.get("tensor_par_comm_type"):
@@ -200,7 +201,7 @@ def _source(path: Path, cells: dict[str, str]) -> str:
 
 
 def group_rows(rows: Iterable[Row]) -> list[list[Row]]:
-    """Group rows of one configuration.
+    """Return the rows in groups of one configuration, in order of their first rows.
 
     A group has one ``config_id``, or ids with equal descriptions and different measurements.
     """
@@ -253,7 +254,7 @@ def nonnegative_number(row: Row, column: str, default: float | None = None) -> f
 
 
 def positive_number(row: Row, column: str) -> float:
-    """Return a cell as a positive number, or raise Skip."""
+    """Return a cell as a number above 0, or raise Skip."""
     value = nonnegative_number(row, column)
     if value == 0.0:
         raise Skip("no usable number", f"{column} = {row.get(column)!r}")
@@ -266,7 +267,7 @@ def cases_of(rows: Iterable[Row], figures: Callable[[Row], Sequence[Measurement]
 
 
 def step_figures(row: Row) -> list[Measurement]:
-    """Return the measurements of a row of training steps: its ``metric``, or its columns of a wide table."""
+    """Return the measurements of a row of training steps, one or more: its ``metric``, or columns of a wide table."""
     if row.get("metric"):
         return [measurement(row, row.get("metric"), MEANINGS)]
     wide_figures = [
@@ -278,7 +279,7 @@ def step_figures(row: Row) -> list[Measurement]:
 
 
 def measurement(row: Row, name: str, meanings: Mapping[str, Meaning]) -> Measurement:
-    """Return the figure of a row of a long table, with a skip without a measured name."""
+    """Return the figure of a row of a long table, with a skip where ``name`` is empty, unknown or not compared."""
     if not name:
         return Measurement(row, "none", Meaning("none", "none"), math.nan, Skip("nothing measured"))
     return _measurement(row, name, row.get("value"), row.get("unit"), meanings)
@@ -287,6 +288,7 @@ def measurement(row: Row, name: str, meanings: Mapping[str, Meaning]) -> Measure
 def _measurement(
     row: Row, name: str, figure_text: str, unit: str, meanings: Mapping[str, Meaning] = MEANINGS
 ) -> Measurement:
+    """Return a figure in SI units of a text and its unit, NaN with a skip where it cannot be used."""
     meaning = meanings.get(name)
     if meaning is None:
         return Measurement(row, name, Meaning(name, name), math.nan, Skip("unknown metric", name))
@@ -315,5 +317,5 @@ def _figure_fault(value: float, unit: str, quantity: str, expected_quantity: str
 
 
 def _quantity_and_size(unit: str) -> tuple[str, float]:
-    """Return the quantity of a unit, per device or of all, and its size in SI, "" and NaN for an unknown one."""
+    """Return (quantity, size in SI) of a unit, per device or of all; ("", NaN) for an unknown one."""
     return _QUANTITY_AND_SIZE.get(re.sub(r"/(gpu|chip|device)$", "", unit.lower()), ("", math.nan))

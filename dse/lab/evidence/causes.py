@@ -34,23 +34,23 @@ class GapExplanation(NamedTuple):
 
     @property
     def prominent_causes(self) -> tuple[Cause, ...]:
-        """Causes that stand out, or none where most kernels are not those of the model."""
+        """Causes that stand out, largest first; empty where most kernels are not those of the model."""
         return tuple(cause for cause in self.causes if cause.named) if self.is_matched else ()
 
     @property
     def is_matched(self) -> bool:
-        """True where the kernels that ran are those of the predicted step."""
+        """True where matched kernels take at least ``MIN_MATCHED_SHARE`` of the kernels' time."""
         return sum(self.shares.values()) >= MIN_MATCHED_SHARE
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of the kernels' time by method of matching, mean over the ranks."""
+        """Method of matching → share of the kernels' time, mean over the ranks."""
         keys = dict.fromkeys(key for rank in self.ranks for key in rank.matched.shares)
         return {key: sum(rank.matched.shares[key] for rank in self.ranks) / len(self.ranks) for key in keys}
 
     @property
     def unmatched(self) -> dict[str, float]:
-        """Seconds a step of each kernel without an operator on its slowest rank, longest first."""
+        """Name of a kernel without an operator → s a step on the rank where it takes longest, longest first."""
         seconds_by_kernel: dict[str, float] = {}
         for rank in self.ranks:
             for name, seconds in rank.matched.unmatched.items():
@@ -104,13 +104,13 @@ def step_parts(explanation: GapExplanation) -> list[tuple[str, float, float]]:
 
 
 def _compute_seconds(rank: RankParts) -> float:
-    """Return the seconds a step in which a kernel computes."""
+    """Return the s a step in which some kernel other than a message runs on a rank."""
     is_compute = rank.trace.labels != MESSAGE_CLASS
     return union_length(rank.trace.start[is_compute], rank.trace.end[is_compute]) / rank.trace.n_steps
 
 
 def as_dict(explanation: GapExplanation) -> dict[str, Any]:
-    """Return the explanation as a JSON-ready dictionary.
+    """Return the explanation as a JSON-ready dictionary; ``causes`` is empty where most kernels are not matched.
 
     Args:
         explanation: the explained gap.

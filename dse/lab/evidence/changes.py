@@ -59,7 +59,7 @@ class Advice(NamedTuple):
 
 
 def advise(run_choice: Choice) -> Advice:
-    """Return the changes that shorten the step most and the best one that memory forbids.
+    """Return up to three changes that shorten the step most, by 1 % or more, and the best one that memory forbids.
 
     Args:
         run_choice: the design that ran, with its stack and names.
@@ -121,13 +121,14 @@ def _is_redundant(first: Mapping[str, float], second: Mapping[str, float]) -> bo
 
 
 def _by_short_name(move: Mapping[str, float]) -> dict[str, float]:
+    """Return short name → value of a move, which is leaf path → value."""
     return {short_name(path): value for path, value in move.items()}
 
 
 def _changes(
     run_choice: Choice, candidates: Sequence[tuple[dict[str, float], Design, float]]
 ) -> tuple[MappingChange, ...]:
-    """Return the changes with their intervals and the options of their tool."""
+    """Return each (move, design, gain) as a change with its 80 % interval and the options of its tool, in order."""
     if not candidates:
         return ()
     choices = [
@@ -161,7 +162,7 @@ def _changes(
 
 
 def _launch_line(run_choice: Choice, design: Design, tool: str) -> tuple[str, list[str]]:
-    """Return the command line of a tool and its options one by one."""
+    """Return the command line of a tool and its options one by one, "" and [] where there is none for the design."""
     if not tool:
         return "", []
     try:
@@ -172,7 +173,7 @@ def _launch_line(run_choice: Choice, design: Design, tool: str) -> tuple[str, li
 
 
 def _has_integer_sizes(design: Design, move: Mapping[str, float]) -> bool:
-    """Return True where degrees are integers, divide the devices and give integer micro-batches."""
+    """Return True where, after a move, degrees are integers that fill the devices and micro-batches are integers."""
 
     def value(name: str) -> float:
         """Return a value of the mapping after the move."""
@@ -187,7 +188,7 @@ def _has_integer_sizes(design: Design, move: Mapping[str, float]) -> bool:
 
 
 def _neighbour_moves(design: Design) -> Iterator[dict[str, float]]:
-    """Yield single moves from a mapping: a factor of two between degrees, or another choice of one option."""
+    """Yield single moves (leaf path → value): a factor of two between degrees, or another choice of one option."""
     leaf_values = {
         path: float(value)
         for path in leaves_of(design)
@@ -229,13 +230,13 @@ def _neighbour_moves(design: Design) -> Iterator[dict[str, float]]:
 
 
 def settings_of(design: Design) -> list[str]:
-    """Return ``NAME=VALUE`` of a design's mapping and batch as ``--set`` takes them.
+    """Return ``NAME=VALUE`` of a design's sequence length, batch and mapping, as ``--set`` takes them.
 
     Args:
         design: with plain numbers as leaves.
 
     Returns:
-        One text per leaf that is not at its default.
+        One text per leaf that the design has, without degrees that are 1 by default.
     """
     names = [
         "workload.seq_len",
@@ -274,7 +275,7 @@ def settings_of(design: Design) -> list[str]:
 
 
 def leaf_text(path: str, value: float) -> str:
-    """Return a leaf's value as text, by name for a choice.
+    """Return a leaf's value as text, of a choice its name.
 
     Args:
         path: of the leaf.

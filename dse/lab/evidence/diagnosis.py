@@ -48,7 +48,7 @@ class Diagnosis(NamedTuple):
         return self.interval is not None and self.interval.low <= self.measured <= self.interval.high
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the diagnosis as a JSON-ready dictionary."""
+        """Return the diagnosis without the design that ran as a JSON-ready dictionary; times in s, memory in B."""
         ends = None if self.interval is None else self.interval._asdict()
         parts = [part._asdict() for part in self.parts]
         document = self._asdict() | {"interval": ends, "parts": parts, "gap": self.gap, "within": self.is_explained}
@@ -62,10 +62,10 @@ def diagnose(cases: Sequence[Case]) -> list[Diagnosis | Skip]:
         cases: of :func:`dse.measured.read_cases`; rows of traces have columns of their parts.
 
     Returns:
-        Measured and predicted steps.
+        One diagnosis per configuration, in order, or why it was not predicted; configurations without a time left out.
 
     Raises:
-        InputError: for rows of another kind, and for rows without a time.
+        InputError: for rows of another kind, and where no configuration has a time.
     """
     if other_kinds := {case.kind for case in cases} - {steps.KIND.name}:
         raise InputError(
@@ -89,7 +89,7 @@ def diagnose(cases: Sequence[Case]) -> list[Diagnosis | Skip]:
 def _diagnosis(
     prediction: Prediction, comparisons: Sequence[Comparison], posterior_by_id: dict[int, RowPosterior]
 ) -> Diagnosis | Skip | None:
-    """Return the diagnosis of one configuration, or None without a measured time."""
+    """Return the diagnosis of one configuration, the skip of its prediction, or None without a measured time."""
     if prediction.skip is not None:
         return prediction.skip
     timed_comparison = next((c for c in comparisons if is_timed(c)), None)
@@ -122,7 +122,7 @@ def _diagnosis(
 
 
 def _run_choice(prediction: Prediction) -> Choice:
-    """Return the design of a prediction with its names in the catalogue."""
+    """Return the design of a prediction as a choice ``ran`` with its names in the catalogue."""
     row, design = prediction.case.row, jax.tree.map(float, prediction.chosen)
     model = catalog.find("workload", row.get("model")) if row.get("model") else None
     return Choice("ran", design, prediction.stack, accelerator_of(row), model or "", row.get("system"))

@@ -22,7 +22,7 @@ _STEP, _PROMINENT, _OTHER = INK, FRONT, PALE
 
 
 def gap_figure(explanation: GapExplanation, title: str = "") -> Figure:
-    """Draw the causes of a gap as a waterfall.
+    """Draw the causes of a gap as a waterfall in ms, from the predicted to the measured step.
 
     Args:
         explanation: the causes.
@@ -76,6 +76,7 @@ def write_timelines(explanation: GapExplanation, path: str | Path, force: bool =
 
 
 def _events(explanation: GapExplanation) -> Iterator[dict[str, Any]]:
+    """Yield the events of a Chrome trace: of each rank its two processes, then measured and predicted kernels."""
     for rank_index, (rank, expected) in enumerate(zip(explanation.ranks, explanation.expected, strict=True)):
         name = f"rank {rank.trace.rank}"
         for process, text in ((2 * rank_index, f"{name}, measured"), (2 * rank_index + 1, f"{name}, predicted")):
@@ -86,7 +87,7 @@ def _events(explanation: GapExplanation) -> Iterator[dict[str, Any]]:
 
 
 def _measured_events(rank: RankParts, process: int) -> Iterator[dict[str, Any]]:
-    """Yield kernels of a trace under the names of the operators that they were matched to."""
+    """Yield the kernels of a trace as events under the names of the operators that they were matched to."""
     trace, classes = rank.trace, rank.matched.classes
     for kind, class_index, stream, start, end in zip(
         trace.kind_index, rank.matched.class_index, trace.stream, trace.start, trace.end, strict=True
@@ -109,6 +110,7 @@ def _measured_events(rank: RankParts, process: int) -> Iterator[dict[str, Any]]:
 
 
 def _predicted_events(expected: DeviceStep, process: int) -> Iterator[dict[str, Any]]:
+    """Yield the kernels of a predicted step as events of a process."""
     for kernel in expected.kernels:
         args = {"pass": kernel.pass_name, "micro_batch": kernel.micro_batch}
         yield _event(kernel.label, kernel.family, process, kernel.stream, kernel.start, kernel.end, args)
@@ -117,6 +119,7 @@ def _predicted_events(expected: DeviceStep, process: int) -> Iterator[dict[str, 
 def _event(
     name: str, family: str, process: int, stream: int, start: float, end: float, args: dict[str, Any]
 ) -> dict[str, Any]:
+    """Return a kernel as a complete event of a Chrome trace, in µs; ``start`` and ``end`` in s."""
     begin, length = (round(float(seconds) * MICROSECONDS, 3) for seconds in (start, end - start))
     return {
         "ph": "X",

@@ -67,7 +67,7 @@ class CauseSearch:
         )
 
     def causes(self) -> list[Cause]:
-        """Return all causes, with the base and the rest."""
+        """Return all causes in order of the search, with the base and last the rest; their seconds sum to the gap."""
         repeated, links = self._recompute(), self._links()
         causes = [*self._rank(), *repeated, *self._kernels(), *links, *self._host(bool(repeated))]
         causes = [*self._with_waits(causes), *self._base_causes()]
@@ -77,23 +77,24 @@ class CauseSearch:
 
     @staticmethod
     def _base(ratios: list[float]) -> float:
-        """Return the common factor of all kernels, or of all messages, within ±``MAX_BASE_DEVIATION``."""
+        """Return the least of some ratios, within 1 ± ``MAX_BASE_DEVIATION``; 1 for none."""
         return min(max(min(ratios, default=1.0), 1.0 - MAX_BASE_DEVIATION), 1.0 + MAX_BASE_DEVIATION)
 
     def _stands_out(self, seconds: float) -> bool:
+        """Return True where seconds are more than ``MIN_STEP_SHARE`` of the measured step."""
         return seconds > MIN_STEP_SHARE * self.step_seconds
 
     # Ranks
 
     @staticmethod
     def _family_ratios(ranks: Sequence[RankParts]) -> dict[str, tuple[float, float]]:
-        """Return by family measured over predicted seconds of its kernels and its share of the predicted ones."""
+        """Return family → (measured over predicted seconds, share of predicted seconds), of families that ran."""
         sums = {name: np.sum([family_seconds(rank, name) for rank in ranks], axis=0) for name in FAMILIES}
         total = sum(float(predicted) for _, predicted in sums.values()) or 1.0
         return {name: (float(m / p), float(p) / total) for name, (m, p) in sums.items() if p > 0.0 and m > 0.0}
 
     def _slow_rank(self) -> tuple[int, float]:
-        """Return the index of the slowest of several ranks and its factor over the others, or -1 for none."""
+        """Return index of the slowest rank and its factor over the others, or (-1, 1.0) up to ``MIN_RANK_FACTOR``."""
         ranks = self.state.ranks
         if len(ranks) < 2:
             return -1, 1.0
@@ -120,6 +121,7 @@ class CauseSearch:
         return (slowest, factors[slowest]) if factors[slowest] > MIN_RANK_FACTOR else (-1, 1.0)
 
     def _rank(self) -> list[Cause]:
+        """Return a cause for the slow rank, [] where there is none."""
         if self.slow_rank < 0:
             return []
         rank = self.state.ranks[self.slow_rank]
@@ -146,6 +148,7 @@ class CauseSearch:
     # Kernels
 
     def _kernels(self) -> list[Cause]:
+        """Return causes of slow kernels: a lower clock if it explains products and attention, one per other family."""
         factors = {name: ratio / self.base for name, (ratio, _) in self.ratios.items()}
         causes: list[Cause] = []
         compute_bound = [
@@ -190,6 +193,10 @@ class CauseSearch:
         return causes
 
     def _is_clock(self, factors: Mapping[str, float], compute_bound: Sequence[str]) -> bool:
+        """Return True where compute-bound families are slower alike and those bound by memory hardly.
+
+        ``factors``: family → its time over that of all kernels alike.
+        """
         if (
             len(compute_bound) < 2
             or "elementwise" not in factors
@@ -205,7 +212,7 @@ class CauseSearch:
         ] - 1.0 < _MAX_MEMORY_BOUND_SHARE * (min_factor - 1.0)
 
     def _saved_by_families(self, factors: Mapping[str, float]) -> SavedTime:
-        """Return what a step saves where kernels of some families take no longer than the others."""
+        """Return what a step saves where kernels of each family are shorter by its factor (family → factor)."""
 
         def shares(rank: RankParts) -> np.ndarray:
             """Return the share of its time that each kernel of a rank saves [kernels]."""
@@ -215,7 +222,10 @@ class CauseSearch:
         return self._saved_by_shares(shares)
 
     def _saved_by_shares(self, shares_of: Callable[[RankParts], np.ndarray]) -> SavedTime:
-        """Return what a step saves where kernels are shorter by a share, less the messages then exposed."""
+        """Return what a step saves where kernels are shorter by a share, less the messages then exposed.
+
+        ``shares_of``: rank → share of its time that each kernel saves [kernels].
+        """
         passes, after_passes = dict[int, list[float]](), dict[int, float]()
         for rank in self.ranks:
             shares = shares_of(rank)
@@ -228,17 +238,20 @@ class CauseSearch:
         return SavedTime(self.state.stage_means(passes), self.state.last_rank_value(after_passes))
 
     def _net_savings(self, rank: RankParts, shares: np.ndarray, is_optimizer: np.ndarray) -> tuple[float, float]:
-        """Return the seconds a step saved in the passes and after them, less the messages then exposed."""
+        """Return the s a step saved in the passes and after them, less the messages then exposed.
+
+        ``shares``: share of its time that each kernel saves [kernels].
+        """
         saved, hidden = shares * rank.trace.seconds / rank.trace.n_steps, self._hidden_seconds(rank)
         in_passes = float(saved[~is_optimizer].sum())
         return in_passes - min(hidden[0], in_passes), float(saved[is_optimizer].sum()) - min(hidden[1], in_passes)
 
     def _hidden_seconds(self, rank: RankParts) -> list[float]:
-        """Return the seconds a step of messages that longer passes hide, in the passes and after them."""
+        """Return the s a step of messages that longer passes hide: [in the passes, after them]."""
         return [max(float(seconds), 0.0) for seconds in self._expected_exposed(rank) - exposed_sums(rank)]
 
     def _expected_exposed(self, rank: RankParts) -> np.ndarray:
-        """Return exposed seconds a step of measured messages behind predicted kernels, in and after passes."""
+        """Return exposed s a step of measured messages behind predicted kernels, in and after passes [2]."""
         predicted = self.state.predicted[rank.stage]
         exposed_seconds = exposed_sums(predicted)
         is_exposed = exposed_seconds > 1e-7
@@ -258,7 +271,7 @@ class CauseSearch:
         return np.asarray(exposed_seconds)
 
     def _worst(self, family: str) -> str:
-        """Return as text the operators of a family that lose most."""
+        """Return as text up to three operators of a family that lose most, with measured and expected time."""
         seconds_by_name: dict[str, tuple[float, float]] = {}
         rank = self.ranks[0]
         for index, kernel_class in enumerate(rank.matched.classes):
@@ -270,7 +283,7 @@ class CauseSearch:
         return ", ".join(f"{name} {_ms(seconds)} instead of {_ms(expected)}" for name, (seconds, expected) in worst)
 
     def _recompute(self) -> list[Cause]:
-        """Return a cause for forwards beyond those that the mapping asks for."""
+        """Return a cause for forwards beyond those of the mapping, [] where they take hardly any of the time."""
         extra_and_total, repeated_by_stage = [0.0, 0.0], dict[int, list[float]]()
         has_slow_links = any(ratio > MIN_LINK_FACTOR for ratio in self._level_ratios().values())
         for rank in self.ranks:
@@ -313,6 +326,7 @@ class CauseSearch:
     # Messages
 
     def _links(self) -> list[Cause]:
+        """Return a cause per network whose messages are slower than predicted, as far as it stands out."""
         levels = self._level_ratios()
         base = self._base([*levels.values()]) if len(levels) > 1 else 1.0
         causes = []
@@ -325,7 +339,7 @@ class CauseSearch:
         return causes
 
     def _level_ratios(self) -> dict[str, float]:
-        """Return by network the time of its messages on the wire over the predicted one."""
+        """Return network → time of its messages on the wire over the predicted one."""
         sums: dict[str, list[float]] = {}
         for rank in self.ranks:
             for index, kernel_class in enumerate(rank.matched.classes):
@@ -338,6 +352,10 @@ class CauseSearch:
         return {level: seconds / expected for level, (seconds, expected) in sums.items() if expected}
 
     def _saved_by_link(self, level: str, base: float, ratio: float) -> SavedTime:
+        """Return what a step saves where messages of a network take ``base`` times the predicted time.
+
+        ``ratio``: by which messages between stages become shorter, if they are of this network.
+        """
         passes, after_passes, message_factor = dict[int, list[float]](), dict[int, float](), 1.0
         for rank in self.ranks:
             extra_seconds, is_after_passes = np.zeros(len(rank.wire)), np.zeros(len(rank.wire), bool)
@@ -359,6 +377,7 @@ class CauseSearch:
         return SavedTime(self.state.stage_means(passes), self.state.last_rank_value(after_passes), message_factor)
 
     def _messages_of(self, level: str) -> str:
+        """Return as text up to three names of messages of a network, and how many more there are."""
         names = dict.fromkeys(
             kernel_class.name
             for rank in self.ranks
@@ -371,7 +390,10 @@ class CauseSearch:
     # The host and the schedule
 
     def _host(self, subtract_launches: bool = False) -> list[Cause]:
-        """Return a cause for time without a kernel, less launch gaps where ``subtract_launches``."""
+        """Return a cause for time without a kernel beyond the predicted one, [] where there is hardly any.
+
+        ``subtract_launches``: leave out short gaps, which another cause has.
+        """
         gaps = dict[int, list[float]]()
         for rank in self.state.ranks:
             predicted_idle = self.state.predicted[rank.stage].idle
@@ -391,11 +413,12 @@ class CauseSearch:
 
     @staticmethod
     def _longest_gap(rank: RankParts) -> str:
+        """Return as text, after a comma, the longest gap between kernels of a rank; "" without gaps."""
         gaps = kernel_gaps(rank)
         return f", at most {_ms(float(gaps.max()))} at once" if len(gaps) else ""
 
     def _with_waits(self, causes: list[Cause]) -> list[Cause]:
-        """Add to the causes what stages wait for each other longer than their schedule has.
+        """Return the causes with what stages wait for each other longer than their schedule has.
 
         Where as many messages are received as predicted, that belongs to slow messages between stages, or to a host
         that stalls single passes, if either is found; else to the order of the passes.
@@ -409,6 +432,7 @@ class CauseSearch:
         return [merged if cause is owner else cause for cause in causes]
 
     def _order(self) -> list[Cause]:
+        """Return a cause for waits between stages that no pass explains, [] for one stage or where it is small."""
         if len(self.state.step.plan.orders) == 1:
             return []
         seconds = self.step_seconds - self.state.total()
@@ -428,7 +452,7 @@ class CauseSearch:
         )
 
     def _received_text(self) -> str:
-        """Return a remark on messages from other stages where there are not as many as predicted."""
+        """Return a remark on messages from other stages where there are not as many as predicted, else ""."""
         rank = self.state.ranks[0]
         for index, kernel_class in enumerate(rank.matched.classes):
             if kernel_class.key == ("recv",) and round(rank.matched.launches(index)) != kernel_class.n_kernels:
@@ -439,7 +463,7 @@ class CauseSearch:
         return ""
 
     def _base_causes(self) -> list[Cause]:
-        """Return a cause for what all kernels differ by."""
+        """Return one cause for what all kernels differ by."""
         factors = dict.fromkeys(self.ratios, self.base)
         seconds = self.state.cause_seconds(self._saved_by_families(factors))
         text = f"all families of kernels at {100.0 * (self.base - 1.0):+.1f} % of the catalogue"
@@ -447,7 +471,7 @@ class CauseSearch:
 
 
 def _repeated_shares(rank: RankParts) -> np.ndarray:
-    """Return the share of each forward kernel that is beyond the predicted number [kernels]."""
+    """Return the share of each forward kernel that is beyond the predicted number, 0 for other kernels [kernels]."""
     counts = [(kernel_class, rank.matched.launches(index)) for index, kernel_class in enumerate(rank.matched.classes)]
     computes = ("matrix", "attention", "elementwise")
     shares = [
@@ -469,8 +493,10 @@ _FAMILY_NAMES = {
 
 
 def _percent(factor: float) -> str:
+    """Return as text by how many % a factor exceeds 1."""
     return f"{100.0 * (factor - 1.0):.1f} %"
 
 
 def _ms(seconds: float) -> str:
+    """Return seconds as text in ms."""
     return f"{1e3 * seconds if abs(seconds) >= 1e-6 else 0.0:.4g} ms"  # below the resolution of a profiler

@@ -83,11 +83,11 @@ class MatchedTrace(NamedTuple):
     unmatched: dict[str, float]  #: name → s a step, longest first
 
     def launches(self, index: int) -> float:
-        """Return the number of kernels of a class a step."""
+        """Return the number of kernels a step of a class, by its index."""
         return float((self.class_index == index).sum()) / self.trace.n_steps
 
     def seconds(self, index: int) -> float:
-        """Return the seconds of the kernels of a class a step."""
+        """Return the s a step of the kernels of a class, by its index."""
         return float(self.trace.seconds[self.class_index == index].sum()) / self.trace.n_steps
 
 
@@ -100,6 +100,7 @@ def classes_of(device_step: DeviceStep) -> list[KernelClass]:
 
 
 def _kernel_class(key: tuple[Any, ...], kernels: list[TraceKernel]) -> KernelClass:
+    """Return the class of predicted kernels with one key; shape and message are those of the first."""
     first = kernels[0]
     names = dict.fromkeys(kernel.label for kernel in kernels)
     work, message = first.shape, first.message
@@ -117,7 +118,7 @@ def _kernel_class(key: tuple[Any, ...], kernels: list[TraceKernel]) -> KernelCla
 
 
 def key_of(kernel: TraceKernel) -> tuple[Any, ...]:
-    """Return what a trace can tell of a predicted kernel."""
+    """Return what a trace can tell of a predicted kernel: a tuple that begins with a word for its kind."""
     work, is_forward = kernel.shape, kernel.pass_name in (FORWARD, RECOMPUTE)
     if kernel.family == "wait":
         return ("recv",) if kernel.peer else ("norm",)
@@ -134,26 +135,29 @@ def key_of(kernel: TraceKernel) -> tuple[Any, ...]:
 
 
 def _is_product(kernel: TraceKernel) -> bool:
+    """Return True for an attention kernel that is a matrix product of its own."""
     return kernel.label in ("attention_scores", "attention_context")
 
 
 def _product_key(batch: int, rows: int, columns: int, depth: int) -> tuple[Any, ...]:
+    """Return the key of a matrix product, the same with rows and columns exchanged."""
     return "product", batch, min(rows, columns), max(rows, columns), depth
 
 
 def _sort(name: str) -> str:
+    """Return the sort of an element-wise operator, or its name where no word of a sort is in it."""
     if name in _SORT_OF:
         return _SORT_OF[name]
     return next((sort for sort, pattern in SORTS.items() if pattern.search(name)), name)
 
 
 def match(trace: RankTrace, device_step: DeviceStep) -> MatchedTrace:
-    """Match a trace to the predicted step of its stage."""
+    """Return the trace with each kernel matched to a class of the predicted step of its stage."""
     classes = classes_of(device_step)
     index_by_key = {kernel_class.key: i for i, kernel_class in enumerate(classes)}
     class_and_method = [_match_kind(kind, index_by_key, classes) for kind in trace.kinds]
-    class_index = np.array([entry[0] for entry in class_and_method], np.int64)[trace.kind_index]
-    methods = np.array([entry[1] for entry in class_and_method], object)[trace.kind_index]
+    class_index = np.array([index for index, _ in class_and_method], np.int64)[trace.kind_index]
+    methods = np.array([method for _, method in class_and_method], object)[trace.kind_index]
     _match_by_order(trace, device_step, index_by_key, class_index, methods)
     seconds, total_seconds = trace.seconds, max(float(trace.seconds.sum()), 1e-30)
     shares = {
@@ -170,7 +174,7 @@ def match(trace: RankTrace, device_step: DeviceStep) -> MatchedTrace:
 def _match_kind(
     kind: KernelKind, index_by_key: Mapping[tuple[Any, ...], int], classes: list[KernelClass]
 ) -> tuple[int, str]:
-    """Return the class index of a kind of kernels, -1 for none, and the method of matching."""
+    """Return the class index of a kind of kernels, -1 for none, and the method of matching, "" for none."""
     if kind.label == MESSAGE_CLASS:
         return _match_message(kind, index_by_key, classes)
     if kind.label == COPY_CLASS:
@@ -198,7 +202,7 @@ _ATTENTION, _GEMM = 1, 2
 
 
 def _product_of(dims: tuple[tuple[int, ...], ...]) -> tuple[Any, ...] | None:
-    """Return the shape of the product of the first two inputs that can be multiplied, or None."""
+    """Return the key of the product of the first two inputs that can be multiplied, None where none can."""
     for first, second in itertools.pairwise(dims):
         if len(first) == len(second) == 2 and first[1] == second[0]:
             return _product_key(1, first[0], second[1], first[1])
@@ -213,6 +217,7 @@ def _product_of(dims: tuple[tuple[int, ...], ...]) -> tuple[Any, ...] | None:
 def _match_message(
     kind: KernelKind, index_by_key: Mapping[tuple[Any, ...], int], classes: list[KernelClass]
 ) -> tuple[int, str]:
+    """Return the class index of a collective, -1 for none, and the method of matching, "" for none."""
     collective, n_bytes, ranks = kind.message or ("", 0, 0)
     name = _KINDS.get(collective.lower(), "")
     if name == "recv":
@@ -230,6 +235,7 @@ def _match_message(
 
 
 def _is_same_size(first: float, second: float) -> bool:
+    """Return True where two numbers of bytes differ by at most 10 %."""
     return max(first, second) <= _BYTES * max(min(first, second), 1.0)
 
 
@@ -240,7 +246,7 @@ def _match_by_order(
     class_index: np.ndarray,
     methods: np.ndarray,
 ) -> None:
-    """Match products without shapes one by one, in place, where their number is the predicted one."""
+    """Match products without shapes in order where as many are predicted: fill ``class_index`` and ``methods``."""
     labels = trace.labels
     shapeless = np.array([kind.label == _GEMM and not kind.dims for kind in trace.kinds], bool)[trace.kind_index]
     positions = np.flatnonzero(shapeless & (class_index < 0) & (labels == _GEMM))
@@ -251,4 +257,5 @@ def _match_by_order(
 
 
 def _products(device_step: DeviceStep) -> Iterable[TraceKernel]:
+    """Yield the predicted kernels that are matrix products, in order."""
     return (kernel for kernel in device_step.kernels if key_of(kernel)[0] == "product")

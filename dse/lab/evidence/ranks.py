@@ -42,7 +42,7 @@ class RankParts(NamedTuple):
 
 
 def rank_parts(matched: MatchedTrace, stage: int) -> RankParts:
-    """Split the step of a rank into passes, exposed messages of layers, of stages and of replicas, and gaps."""
+    """Return a rank's step split into passes, exposed messages of layers, of stages and of replicas, and gaps."""
     trace, classes = matched.trace, matched.classes
     class_index, start, end = matched.class_index, trace.start, trace.end
     families = np.array([kernel_class.family for kernel_class in classes] + [""], object)[class_index]
@@ -78,7 +78,7 @@ def rank_parts(matched: MatchedTrace, stage: int) -> RankParts:
 
 
 def _pass_spans(trace: RankTrace, class_index: np.ndarray, is_optimizer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return start and end of the passes of each step, before its optimiser."""
+    """Return starts and ends, s, of the passes of each step before its optimiser [steps]; empty without kernels."""
     compute_indices = np.flatnonzero((trace.labels != MESSAGE_CLASS) & (class_index >= 0) & ~is_optimizer)
     if not len(compute_indices):
         return np.zeros(0), np.zeros(0)
@@ -90,7 +90,7 @@ def _pass_spans(trace: RankTrace, class_index: np.ndarray, is_optimizer: np.ndar
 
 
 def _uncovered(start: np.ndarray, end: np.ndarray, cover_start: np.ndarray, cover_end: np.ndarray) -> np.ndarray:
-    """Return the seconds of each interval outside the union of the cover's intervals."""
+    """Return the seconds of each interval outside the union of the cover's intervals [intervals]."""
     if not len(cover_start):
         return np.asarray(end - start)
     order = np.argsort(cover_start, kind="stable")
@@ -143,7 +143,7 @@ def measured_parts(trace: RankTrace, device_step: DeviceStep) -> RankParts:
 
 
 def remove_waits(ranks: list[RankParts]) -> list[RankParts]:
-    """Set the wire time of a message that several ranks send together to their shortest kernel.
+    """Return the ranks with the wire time of a message of several ranks set to their shortest kernel.
 
     The rank with the shortest kernel came last and waited for none.
     """
@@ -169,7 +169,7 @@ def remove_waits(ranks: list[RankParts]) -> list[RankParts]:
 
 
 def count_tails_as_waits(ranks: list[RankParts]) -> list[RankParts]:
-    """Count time after a rank's last kernel, beyond that of the rank that ends last, as waits instead of gaps."""
+    """Return the ranks with time after the last kernel, beyond that of the last rank, as waits and not as gaps."""
     tails = [max(rank.trace.n_steps * rank.trace.step_seconds - float(rank.trace.end.max()), 0.0) for rank in ranks]
     adjusted = []
     for rank, tail in zip(ranks, tails, strict=True):
@@ -179,7 +179,7 @@ def count_tails_as_waits(ranks: list[RankParts]) -> list[RankParts]:
 
 
 def exposed_sums(rank: RankParts) -> np.ndarray:
-    """Return the seconds a step of exposed messages in the passes and after them [2]."""
+    """Return the s a step of exposed messages: in the passes, and after them [2]."""
     is_after_passes = np.array([kernel_class.is_after_passes for kernel_class in rank.matched.classes] + [False])[
         rank.matched.class_index
     ]
@@ -191,19 +191,19 @@ def exposed_sums(rank: RankParts) -> np.ndarray:
 
 
 def short_gap_seconds(rank: RankParts, max_seconds: float) -> float:
-    """Return the seconds a step without a kernel in gaps of at most ``max_seconds``."""
+    """Return the s a step without a kernel in gaps of at most ``max_seconds``."""
     gaps = kernel_gaps(rank)
     return float(gaps[gaps <= max_seconds].sum()) / rank.trace.n_steps
 
 
 def kernel_gaps(rank: RankParts) -> np.ndarray:
-    """Return the gaps between kernels, s."""
+    """Return the lengths of gaps between kernels above 0.1 µs, in all steps, s [gaps]."""
     gaps = np.maximum(rank.trace.start[1:] - np.maximum.accumulate(rank.trace.end)[:-1], 0.0)
     return np.asarray(gaps[gaps > 1e-7])
 
 
 def paid_delays(rank: RankParts, extra_seconds: np.ndarray) -> np.ndarray:
-    """Return the exposed seconds that longer messages cost.
+    """Return the exposed seconds that longer messages cost, negative where they are shorter [kernels].
 
     A delay is handed on to the next message in a row until nothing hides it.
 
@@ -225,7 +225,7 @@ def paid_delays(rank: RankParts, extra_seconds: np.ndarray) -> np.ndarray:
 
 
 def family_seconds(rank: RankParts, family: str) -> tuple[float, float]:
-    """Return measured and predicted seconds a step of the kernels of a family that ran."""
+    """Return (measured, predicted) s a step of the kernels of a family, predicted for as many as ran."""
     measured = expected = 0.0
     for index, kernel_class in enumerate(rank.matched.classes):
         if kernel_class.family == family:
@@ -235,7 +235,7 @@ def family_seconds(rank: RankParts, family: str) -> tuple[float, float]:
 
 
 def steady_ratio(ranks: list[RankParts], family: str) -> float:
-    """Return the geometric mean over launches of measured over predicted time of a family's kernels."""
+    """Return the geometric mean over launches of measured over predicted time of a family's kernels; 1 if none ran."""
     logs = weights = 0.0
     for rank in ranks:
         for index, kernel_class in enumerate(rank.matched.classes):

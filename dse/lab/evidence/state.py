@@ -42,7 +42,7 @@ class MeasuredState:
         self.message_factor = self._message_ratio()
 
     def _message_ratio(self) -> float:
-        """Return the time of messages between stages over the predicted one."""
+        """Return the mean time of messages sent between stages over the predicted one; 1 without such messages."""
         ratios = []
         for rank in self.ranks:
             for index, kernel_class in enumerate(rank.matched.classes):
@@ -56,7 +56,7 @@ class MeasuredState:
         return float(np.mean(ratios)) if ratios else 1.0
 
     def total(self, saved: SavedTime | None = None) -> float:
-        """Return the seconds of the step by its schedule, in the measured state or with something saved."""
+        """Return the length of the step by its schedule, s, in the measured state or with something saved."""
         saved = saved or SavedTime({})
         busy = {s: seconds - saved.passes.get(s, 0.0) for s, seconds in self.busy.items()}
         scales = {s: busy[s] / max(self.predicted[s].busy, 1e-12) for s in busy}
@@ -66,8 +66,8 @@ class MeasuredState:
         stages = [plan.place(Task(PassKind.forward, 0, chunk)) for chunk in range(plan.chunks)]
         chunk_scales = [scales.get(stage, untraced_scale) for stage in stages]
         scaled = [
-            [factor * value for factor, value in zip(chunk_scales, part, strict=True)]
-            for part in predicted_durations[:3]
+            [factor * value for factor, value in zip(chunk_scales, chunk_seconds, strict=True)]
+            for chunk_seconds in predicted_durations[:3]
         ]
         hidden = (
             None
@@ -85,13 +85,14 @@ class MeasuredState:
         return simulate(plan, durations).makespan + self.after_passes - saved.after_passes
 
     def cause_seconds(self, saved: SavedTime) -> float:
-        """Return the seconds by which a cause lengthens the step."""
+        """Return the s by which the step is longer than without a cause, which is what it would save."""
         return self.total() - self.total(saved)
 
     def last_rank_value(self, values: Mapping[int, float]) -> float:
-        """Return the value of the rank that ends last, or the mean where it is not among the ranks."""
+        """Return of values by ``id`` of a rank that of the rank that ends last, else their mean."""
         return values.get(id(self.last_rank), float(np.mean([*values.values()])))
 
-    def stage_means(self, values: Mapping[int, Sequence[float]]) -> dict[int, float]:
-        """Return by stage the mean over its ranks."""
+    @staticmethod
+    def stage_means(values: Mapping[int, Sequence[float]]) -> dict[int, float]:
+        """Return stage → mean of the values of its ranks; stages without values are left out."""
         return {stage: float(np.mean(rank_values)) for stage, rank_values in values.items() if rank_values}

@@ -27,7 +27,7 @@ class KernelKind(NamedTuple):
     """Name, class, input shapes, message and ranks that kernels of one kind have in common."""
 
     name: str
-    label: int  #: class by its name
+    label: int  #: index of its class in ``CLASSES``, by its name
     dims: Shapes = ()
     message: tuple[str, int, int] | None = None  #: collective, B, ranks
     group: str = ""  #: ranks of a message, as the profiler writes them
@@ -43,18 +43,18 @@ class RankTrace(NamedTuple):
     step_seconds: float  #: s of a step
     kinds: list[KernelKind]
     kind_index: np.ndarray  #: index of a kernel's kind [kernels]
-    stream: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
+    stream: np.ndarray  #: number [kernels]
+    start: np.ndarray  #: s [kernels]
+    end: np.ndarray  #: s [kernels]
 
     @property
     def seconds(self) -> np.ndarray:
-        """Durations [kernels]."""
+        """Duration of each kernel, s [kernels]."""
         return self.end - self.start
 
     @property
     def labels(self) -> np.ndarray:
-        """Classes of the kernels [kernels]."""
+        """Index of the class of each kernel in ``CLASSES`` [kernels]."""
         return np.array([kind.label for kind in self.kinds], np.int64)[self.kind_index]
 
     @property
@@ -74,7 +74,7 @@ def is_trace(path: str | Path) -> bool:
 
 
 def read_trace(path: str | Path) -> RankTrace | None:
-    """Read the timed steps of a trace, or None for one without kernels in them.
+    """Read the timed steps of a trace: all but the first, if several; None without steps or kernels in them.
 
     Returns:
         Kernels of the steps of one rank, in seconds.
@@ -113,6 +113,7 @@ def read_trace(path: str | Path) -> RankTrace | None:
 
 
 def _kind(event: Mapping[str, Any], category: Any, metadata: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the key of an event's kind: (name, class index, (collective, B, ranks) or None, group of ranks)."""
     name = str(event.get("name"))[:300]
     label = kernel_class(name) if "mem" not in str(category) else COPY_CLASS
     if label != MESSAGE_CLASS:
@@ -121,7 +122,7 @@ def _kind(event: Mapping[str, Any], category: Any, metadata: Mapping[str, Any]) 
 
 
 def _dims(value: Any) -> Shapes:
-    """Return the dimensions of the tensors among the inputs."""
+    """Return the dimensions of the tensors among the first eight inputs; () where not listed."""
     if not isinstance(value, list):
         return ()
     return tuple(
@@ -139,6 +140,11 @@ def _trace(
     rows: Sequence[tuple[float, float, int, int, int]],
     keys: Sequence[tuple[Any, ...]],
 ) -> RankTrace | None:
+    """Return the timed steps of a trace, all but the first if several; None without kernels in them.
+
+    ``steps``: number → (start, duration), µs; ``rows``: (start µs, duration µs, index in ``keys``, stream, operator);
+    ``keys``: of :func:`_kind`.
+    """
     numbers = sorted(steps)
     timed_steps = numbers[1:] or numbers
     start_us, end_us = min(steps[n][0] for n in timed_steps), max(sum(steps[n]) for n in timed_steps)
@@ -146,12 +152,16 @@ def _trace(
     if not timed_rows:
         return None
     kind_index: dict[tuple[int, Shapes], int] = {}
-    kind = [kind_index.setdefault((row[2], shapes_by_operator.get(row[4], ())), len(kind_index)) for row in timed_rows]
-    kinds = [
-        KernelKind(keys[key_index][0], keys[key_index][1], dims, keys[key_index][2], keys[key_index][3])
-        for key_index, dims in kind_index
+    starts_us, durations_us, key_indices, streams, operators = zip(*timed_rows, strict=True)
+    kernel_kind_indices = [
+        kind_index.setdefault((key_index, shapes_by_operator.get(operator, ())), len(kind_index))
+        for key_index, operator in zip(key_indices, operators, strict=True)
     ]
-    start = 1e-6 * (np.array([row[0] for row in timed_rows]) - start_us)
+    kinds = [
+        KernelKind(name, label, dims, message, group)
+        for (name, label, message, group), dims in ((keys[key_index], dims) for key_index, dims in kind_index)
+    ]
+    start = 1e-6 * (np.array(starts_us) - start_us)
     ranks = head.get("distributedInfo")
     rank_info: Mapping[str, Any] = ranks if isinstance(ranks, dict) else {}
     return RankTrace(
@@ -161,8 +171,8 @@ def _trace(
         len(timed_steps),
         1e-6 * (end_us - start_us) / len(timed_steps),
         kinds,
-        np.array(kind, np.int64),
-        np.array([row[3] for row in timed_rows], int),
+        np.array(kernel_kind_indices, np.int64),
+        np.array(streams, int),
         start,
-        start + 1e-6 * np.array([row[1] for row in timed_rows]),
+        start + 1e-6 * np.array(durations_us),
     )

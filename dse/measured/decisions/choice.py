@@ -53,7 +53,7 @@ class Verdict(NamedTuple):
 
 
 class ScenarioOutcome(NamedTuple):
-    """The best design in a scenario and its lead."""
+    """The best design in a scenario and its relative lead over the best as stated."""
 
     scenario: str
     weight: float  #: share of all
@@ -148,12 +148,12 @@ def decide(
         np.expm1([_weighted_quantile(design_regrets, draw_weights, 0.9) for design_regrets in regrets]),
     )
     width_factors = np.exp(quantile() * deviations)
-    base = values[0]
+    base_values = values[0]
     can_run = (np.asarray(metrics["infeasible_reason"], int) & ~int(study.memory_reasons)) == 0
     columns = (
-        base,
-        base / width_factors,
-        base * width_factors,
+        base_values,
+        base_values / width_factors,
+        base_values * width_factors,
         wins,
         _fits_probabilities(choices, metrics, study),
         can_run,
@@ -161,15 +161,18 @@ def decide(
         regret_90,
     )
     verdicts = [
-        Verdict(choice.name, *(entry.item() for entry in row))
-        for choice, row in zip(choices, zip(*columns, strict=True), strict=True)
+        Verdict(choice.name, *(scalar.item() for scalar in scalars))
+        for choice, scalars in zip(choices, zip(*columns, strict=True), strict=True)
     ]
     order = np.argsort(means[0])
     outcomes = [
         ScenarioOutcome(
-            scenario.name, float(share), *_scenario_best(choices, mean, int(order[0])), [float(value) for value in row]
+            scenario.name,
+            float(share),
+            *_scenario_best(choices, mean, int(order[0])),
+            [float(value) for value in scenario_values],
         )
-        for scenario, share, mean, row in zip(all_scenarios, weights, means, values, strict=True)
+        for scenario, share, mean, scenario_values in zip(all_scenarios, weights, means, values, strict=True)
     ]
     shares = {} if evidence is not None else metric_posterior.shares(int(order[0]), int(order[min(1, len(order) - 1)]))
     unclear = {
@@ -180,13 +183,16 @@ def decide(
 
 
 def _feasible_weights(weights: np.ndarray, has_design: np.ndarray) -> np.ndarray:
-    """Return the weights of the scenarios in which some design can run, with sum 1."""
+    """Return the weights of the scenarios in which some design can run, with sum 1; all weights where none can."""
     feasible = weights * has_design
     return feasible / feasible.sum() if feasible.sum() else weights
 
 
 def _scenario_best(choices: Sequence[Choice], mean: np.ndarray, reference_index: int) -> tuple[str, float]:
-    """Return the best of a scenario and its lead over the best as stated, or "" and NaN where none can run."""
+    """Return the name of a scenario's best and its relative lead over the best as stated, or ("", NaN) if none can run.
+
+    ``mean``: log of the metric, less is better [designs].
+    """
     if not np.isfinite(mean).any():
         return "", math.nan
     best_index = int(mean.argmin())
@@ -196,7 +202,7 @@ def _scenario_best(choices: Sequence[Choice], mean: np.ndarray, reference_index:
 def _scenario_values(
     scenario: Scenario, designs: Sequence[Design], metrics: Mapping[str, np.ndarray], metric: str, study: Study
 ) -> np.ndarray:
-    """Return a metric of each design in a scenario, NaN where only the scenario forbids it [designs]."""
+    """Return a metric of each design in a scenario, in SI units; NaN where only the scenario forbids it [designs]."""
     if not scenario.values:
         return np.asarray(metrics[metric], float)
     scenario_metrics = evaluate_many(apply_scenario(scenario, designs, study), study)
@@ -205,14 +211,14 @@ def _scenario_values(
 
 
 def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
-    """Return the value that a share of the weight does not exceed."""
+    """Return the least of the values that ``share`` of the weight does not exceed."""
     order = np.argsort(values)
     cumulative = np.cumsum(weights[order])
     return float(values[order][min(int(np.searchsorted(cumulative, share * cumulative[-1])), len(order) - 1)])
 
 
 def _tied_in_expected_regret(choices: Sequence[Choice], regrets: np.ndarray, draw_weights: np.ndarray) -> list[str]:
-    """Return the designs whose expected log regret is within two standard errors of the least one."""
+    """Return names of further designs whose expected log regret is within two standard errors of the least."""
     expected = regrets @ draw_weights
     best_index = int(expected.argmin())
     if not math.isfinite(expected[best_index]):
@@ -230,7 +236,7 @@ def _tied_in_expected_regret(choices: Sequence[Choice], regrets: np.ndarray, dra
 def _tied_in_regret_90(
     choices: Sequence[Choice], regrets: np.ndarray, draw_weights: np.ndarray, regret_90: np.ndarray, digit: float = 5e-4
 ) -> list[str]:
-    """Return the designs whose 90 % regret is within a standard error of the least one or printed as it is."""
+    """Return names of further designs whose 90 % regret is within a standard error of the least or printed as it is."""
     best_index, error = int(regret_90.argmin()), math.sqrt(0.9 * 0.1 / DRAWS)
     if not math.isfinite(regret_90[best_index]):
         return []
@@ -258,12 +264,12 @@ def _fits_probabilities(choices: Sequence[Choice], metrics: Mapping[str, np.ndar
 
 
 def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
-    """Return further variables of designs of a sweep: ends of 80 % intervals and probabilities.
+    """Return further variables of designs of a sweep, name → (values, attributes): interval ends and probabilities.
 
     ``<metric>_low`` and ``<metric>_high`` of objectives and of what tables and figures show; ``probability_best`` by
     the first objective and ``probability_feasible``, ``fits_probability`` of a study without that metric. Empty for
-    more than ``MAX_DESIGNS`` designs; no probabilities for designs of several models and an objective without an
-    interval.
+    more than ``MAX_DESIGNS`` designs and where one has no stack; no probabilities for one design, for designs of
+    several models and for an objective without an interval.
     """
     objective, study = grid.spec.objectives[0], grid.spec.study
     if not 0 < len(index) <= MAX_DESIGNS:
@@ -312,13 +318,13 @@ def named_choices(grid: Any, index: Iterable[int]) -> list[Choice]:
         One choice per index.
     """
     fixed_paths = frozenset(axis.key for axis in (*grid.spec.fixed.values(), *grid.spec.axes))
-    return [Choice(*entry, fixed_paths=fixed_paths) for entry in named_designs(grid, [int(entry) for entry in index])]
+    return [Choice(*fields, fixed_paths=fixed_paths) for fields in named_designs(grid, [int(i) for i in index])]
 
 
 def _interval_ends(
     intervals: Mapping[str, list[MetricInterval | None]], study: Study
 ) -> Iterator[tuple[str, tuple[np.ndarray, dict[str, str]]]]:
-    """Yield the ends of the 80 % intervals of metrics, with units and long names."""
+    """Yield (variable, (values, units and long name)) of the ends of the 80 % intervals of metrics."""
     for metric, metric_intervals in intervals.items():
         for end, text in (("low", "lower"), ("high", "upper")):
             values = np.array([getattr(bounds, end) if bounds else np.nan for bounds in metric_intervals], np.float32)
@@ -329,7 +335,7 @@ def _interval_ends(
 def intervals_of(
     choices: Sequence[Choice], metrics: Sequence[str], study: Study
 ) -> dict[str, list[MetricInterval | None]]:
-    """Return the 80 % intervals of many designs by metric, without metrics that have none.
+    """Return metric → 80 % interval of each of many designs, without metrics that have none.
 
     Args:
         choices: designs of one study.
@@ -343,6 +349,7 @@ def intervals_of(
 
 
 def _intervals(posterior_by_metric: Mapping[str, Posterior]) -> dict[str, list[MetricInterval | None]]:
+    """Return metric → 80 % interval of each design, None without; metrics without any interval are left out."""
     intervals: dict[str, list[MetricInterval | None]] = {}
     for name, metric_posterior in posterior_by_metric.items():
         pairs = zip(np.exp(metric_posterior.logs), metric_posterior.deviations, strict=True)

@@ -109,20 +109,17 @@ def _is_time_or_rate(c: Comparison) -> bool:
 
 
 def figure_of_row(c: Comparison) -> tuple[str, float]:
-    """Return the metric that a compared row tells of and its measured value.
+    """Return (metric, measured value in SI units) that a compared row tells of: of training the step time.
 
     Args:
         c: a comparison without a skip.
-
-    Returns:
-        Metric and value in SI units, of training the step time.
     """
     study = KINDS[c.prediction.case.kind].study
     return (c.metric, c.measured) if study.residuals else (study.objective, step_time(c))
 
 
 def read_evidence(tables: Sequence[str | Path], study: Study) -> Evidence:
-    """Read tables of measured rows as evidence.
+    """Read tables of measured rows as evidence, with the logarithms of their figures.
 
     Args:
         tables: CSV files.
@@ -155,7 +152,7 @@ def gain_of(effects: np.ndarray, noise: np.ndarray) -> np.ndarray:
 
 
 def condition(prior: Posterior, evidence: Evidence) -> PosteriorUpdate:
-    """Return what measured rows change of a posterior of designs."""
+    """Return the change of a posterior of designs by measured rows."""
     matches = [
         next((i for i, choice in enumerate(prior.choices) if _takes_same_time(choice, row)), None)
         for row in evidence.choices
@@ -171,7 +168,7 @@ def condition(prior: Posterior, evidence: Evidence) -> PosteriorUpdate:
     keys = list(dict.fromkeys([*prior.effects, *(key for row_effects in effects for key in row_effects)]))
     row_matrix = np.array([[row_effects.get(key, 0.0) for key in keys] for row_effects in effects])
     design_matrix = np.zeros((len(prior.logs), len(keys)))
-    design_matrix[:, : len(prior.effects)] = prior.matrix
+    design_matrix[:, : len(prior.effects)] = prior.effect_matrix
     gain = gain_of(row_matrix, np.full(len(errors), RUN_DEVIATION))
     reduced_matrix = design_matrix @ (np.eye(len(keys)) - gain @ row_matrix)
     noise = RUN_DEVIATION * np.array([normal_draws(f"run {j}") for j in range(len(errors))])
@@ -188,7 +185,7 @@ def condition(prior: Posterior, evidence: Evidence) -> PosteriorUpdate:
 
 
 def _takes_same_time(first: Choice, second: Choice) -> bool:
-    """Return True where two designs are equal in all but records of money, carbon and failures."""
+    """Return True where stack, chip and all leaves are equal but records of money, carbon and failures."""
     if (first.stack, first.accelerator) != (second.stack, second.accelerator):
         return False
     first_values, second_values = dict(_timed_leaves(first.design)), dict(_timed_leaves(second.design))
@@ -198,6 +195,7 @@ def _takes_same_time(first: Choice, second: Choice) -> bool:
 
 
 def _timed_leaves(design: Design) -> Iterator[tuple[str, float]]:
+    """Yield (key path, value) of the leaves of a design that a time may depend on."""
     for path, value in jax.tree_util.tree_leaves_with_path(design):
         if not (name := jax.tree_util.keystr(path)).startswith(_TIMELESS_RECORDS):
             yield name, float(value)

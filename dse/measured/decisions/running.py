@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def judge(grid: Grid, index: np.ndarray) -> Mapping[str, tuple[np.ndarray, dict[str, str]]]:
-    """Return intervals and probabilities of designs of a sweep (:func:`dse.measured.decisions.choice.judge`).
+    """Return further variables of designs of a sweep (:func:`dse.measured.decisions.choice.judge`).
 
     What computes them is imported when it is first asked for: sweeps without ``top:K`` do without.
     """

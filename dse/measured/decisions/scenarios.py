@@ -38,7 +38,7 @@ class Scenario(NamedTuple):
 
 
 def read_scenarios(path: Path) -> list[Scenario]:
-    """Read scenarios of a TOML file, one table of leaf values and ``weight`` each."""
+    """Read the scenarios of a TOML file, one table of leaf values and ``weight`` each; InputError for other content."""
     scenarios = []
     for name, values in toml.parse(inputs.text(path, "a TOML file"), str(path)).items():
         if not isinstance(values, dict):
@@ -89,7 +89,9 @@ def add_base(scenarios: Sequence[Scenario]) -> list[Scenario]:
 
 
 def apply_scenario(scenario: Scenario, designs: Sequence[Design], study: Study) -> list[Design]:
-    """Return the designs in a scenario, unchanged where they have none of its leaves.
+    """Return the designs with the values of a scenario, and with default records of money, emissions and failures.
+
+    A leaf changes in designs that have it. A scenario without values returns the designs as they are.
 
     Raises:
         InputError: for a name that is no leaf, a value out of bounds, and a leaf that no design has.
@@ -112,6 +114,7 @@ def apply_scenario(scenario: Scenario, designs: Sequence[Design], study: Study) 
 
 
 def _with_leaf(design: Design, path: str, text: Any, where: str) -> Design:
+    """Return the design with a leaf set or changed by a scenario's text; itself where it lacks the leaf's record."""
     fields = path.split(".")
     for end in range(1, len(fields)):
         if leaf(design, ".".join(fields[:end])) is None:
@@ -132,7 +135,7 @@ def _with_leaf(design: Design, path: str, text: Any, where: str) -> Design:
 
 
 def _number(text: Any, units: str, where: str) -> float:
-    """Return an absolute value in SI units, or raise InputError for what looks like a change."""
+    """Return an absolute value as a number in SI units, or raise InputError for what looks like a change."""
     if isinstance(text, str) and re.match(r"[+x]|.*%$", text.strip()):
         magnitude = text.strip().strip("+x% ")
         raise InputError(where, repr(text), "VALUE, +SHARE % or x FACTOR", f"write '+{magnitude} %' or '{magnitude}'")

@@ -33,7 +33,7 @@ def kernel_cases(columns: Sequence[str], rows: list[Row]) -> list[Case]:
 
 
 def _group_by_run(kernels: list[Kernel]) -> list[list[Kernel]]:
-    """Group kernels of a row by run, with time and power of one run together."""
+    """Return the kernels of a row by run, with time and power of one run together."""
     runs: list[list[Kernel]] = []
     for kernel in kernels:
         if runs and kernel.metric not in {run_kernel.metric for run_kernel in runs[-1]}:
@@ -44,6 +44,7 @@ def _group_by_run(kernels: list[Kernel]) -> list[list[Kernel]]:
 
 
 def _case(row: Row, kernels: list[Kernel] | Skip) -> Case:
+    """Return a row as a case with the measured time or power of its kernels, or with the reason to skip it."""
     kernel_list = [] if isinstance(kernels, Skip) else kernels
     value_by_metric = {kernel.metric: kernel.measured for kernel in kernel_list} or {TIME: float("nan")}
     figures = (Measurement(row, name, Meaning(name, name), value) for name, value in value_by_metric.items())
@@ -51,12 +52,13 @@ def _case(row: Row, kernels: list[Kernel] | Skip) -> Case:
 
 
 def _predict(configurations: Sequence[tuple[Case, list[Kernel]]], _: Study) -> list[Prediction]:
-    """Predict time, and power where measured, of every case."""
+    """Predict time in s, and power in W where measured, of every case, in order."""
     values = iter(predict([kernel for _, kernels in configurations for kernel in kernels]))
     return [_prediction(case, {kernel.metric: next(values) for kernel in kernels}) for case, kernels in configurations]
 
 
 def _prediction(case: Case, values: dict[str, float | Skip]) -> Prediction:
+    """Return a prediction of a case from metric → value, or the first skip among the values."""
     skip = next((value for value in values.values() if isinstance(value, Skip)), None)
     metrics = {name: value for name, value in values.items() if not isinstance(value, Skip)}
     return Prediction(case, skip=skip) if skip else Prediction(case, metrics=metrics)

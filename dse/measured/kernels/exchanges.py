@@ -67,7 +67,7 @@ EXCHANGE_KERNELS = _INTRA_NODE | {
 
 
 def exchange_kernels(name: str) -> ExchangeKernels:
-    """Return the exchange kernels of a chip, or raise Skip where none were measured."""
+    """Return the exchange kernels of a chip by its slug (+ ``INTER_NODE_SUFFIX``), or raise Skip if unmeasured."""
     if name not in EXCHANGE_KERNELS:
         raise Skip("no such kernels measured on this chip", name)
     return EXCHANGE_KERNELS[name]

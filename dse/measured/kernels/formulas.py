@@ -41,11 +41,12 @@ def gemm_of(sizes: Sequence[Scalar], device: Accelerator) -> Gemm:
 def attention_of(
     sizes: Sequence[Scalar], compute_stretch: Scalar = 1.0, reading_stretch: Scalar = 1.0
 ) -> AttentionKernel:
-    """Return an attention call from ``sizes`` as in :class:`AttentionKernel`, up to ``context``."""
+    """Return an attention call from ``sizes``, the fields of :class:`AttentionKernel` up to ``context``."""
     return AttentionKernel._make((*sizes, SOFTMAX.forward, compute_stretch, reading_stretch))
 
 
 def _gemm(values: Sequence[Scalar], device: Accelerator) -> Scalar:
+    """Return the s of a GEMM: rows, columns, depth, precision, sustained (0 or 1), factor of the time."""
     *sizes, is_sustained, stretch = values
     gemm = gemm_of(sizes, device)
     sustained_time = kernel_power.sustained_gemm_time(gemm, device)
@@ -53,25 +54,30 @@ def _gemm(values: Sequence[Scalar], device: Accelerator) -> Scalar:
 
 
 def _gemm_power(values: Sequence[Scalar], device: Accelerator) -> Scalar:
+    """Return the W of a repeated GEMM: rows, columns, depth, precision, then unused values."""
     return kernel_power.gemm_power(gemm_of(values[:4], device), device)
 
 
 def _attention(values: Sequence[Scalar], device: Accelerator) -> Scalar:
+    """Return the s of an attention call: its sizes, then factors of compute and reading time."""
     *sizes, compute_stretch, reading_stretch = values
     return attention_time(attention_of(sizes, compute_stretch, reading_stretch), device)
 
 
 def _attention_power(values: Sequence[Scalar], device: Accelerator) -> Scalar:
+    """Return the W of a repeated attention call: its sizes, then factors of compute and reading time."""
     *sizes, compute_stretch, reading_stretch = values
     return kernel_power.attention_power(attention_of(sizes, compute_stretch, reading_stretch), device)
 
 
 def _vector(values: Sequence[Scalar], device: Accelerator) -> Scalar:
+    """Return the s of an element-wise kernel: bytes, B/s per core, least s."""
     n_bytes, core_rate, floor = values
     return elementwise_time(n_bytes, core_rate, floor, device)
 
 
 def _collective(values: Sequence[Scalar], system: System) -> Scalar:
+    """Return the s of a collective: operation, bytes, members, of them in a node, launch s."""
     operation, n_bytes, members, local, launch = values
     return collective_time(operation, n_bytes, _group(members, local, system), launch, system)
 
@@ -82,15 +88,17 @@ def _group(members: Scalar, local: Scalar, system: System) -> Group:
 
 
 def _direct(values: Sequence[Scalar], system: System) -> Scalar:
+    """Return the s of a framework's all-reduce: bytes, members, eager (0 or 1), lean (0 or 1)."""
     n_bytes, members, eager, lean = values
     return direct_time(n_bytes, members, eager, lean, system)
 
 
 def _exchange(values: Sequence[Scalar], device: ExchangeKernels) -> Scalar:
+    """Return the s of a dispatch or combine: combine, low latency (0 or 1), tokens, B a token, top k, nodes, cores."""
     is_combine, is_low_latency, tokens, token_bytes, top_k, nodes, cores = values
     normal_kernel, low_latency_kernel = (
-        jax.tree.map(lambda dispatch, combine: jnp.where(is_combine > 0.0, combine, dispatch), *pair)
-        for pair in ((device.dispatch, device.combine), (device.dispatch_low, device.combine_low))
+        jax.tree.map(lambda dispatch, combine: jnp.where(is_combine > 0.0, combine, dispatch), *kernels)
+        for kernels in ((device.dispatch, device.combine), (device.dispatch_low, device.combine_low))
     )
     normal_time = exchange_time(
         tokens, token_bytes, top_k, nodes, normal_kernel._replace(rate=cores * normal_kernel.rate)
@@ -121,10 +129,10 @@ _compiled_times = functools.partial(jax.jit, static_argnames="kind")(times_or_po
 
 
 def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
-    """Predict time in s, or power in W, of every kernel, in order, or the reason of a skip.
+    """Predict time in s, or power in W, of every kernel.
 
     Returns:
-        One prediction a kernel, in order; SI units.
+        One number a kernel, in order, or the reason of a skip.
     """
     groups: dict[tuple[str, str], list[int]] = {}
     for index, kernel in enumerate(kernels):
@@ -141,7 +149,7 @@ def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
 
 
 def _predict_batch(kind: str, name: str, values: Sequence[tuple[float, ...]]) -> list[float | Skip]:
-    """Predict kernels of one kind on one device, padded so that few programs serve every table."""
+    """Return s or W of kernels of one kind on one device, or a Skip each; padded so that few programs serve all."""
     device = device_of(kind, name)
     rows = np.asarray(values, np.float32)
     n_padded_rows = max(256, 1 << (len(rows) - 1).bit_length())
@@ -162,14 +170,11 @@ def _predict_batch(kind: str, name: str, values: Sequence[tuple[float, ...]]) ->
 
 @functools.cache
 def device_of(kind: str, name: str) -> Any:
-    """Return the accelerator, or for collectives the system, that a table names.
+    """Return what the formula of a kind runs on: a system for collectives, exchange kernels, else an accelerator.
 
     Args:
-        kind: of the kernels.
-        name: as tables write it.
-
-    Returns:
-        A record of the catalogue.
+        kind: of the kernels, a key of :data:`FORMULAS`.
+        name: slug of an accelerator, or of collectives also a platform.
 
     Raises:
         Skip: for an unknown name.

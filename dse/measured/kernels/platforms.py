@@ -16,10 +16,10 @@ class Platform(NamedTuple):
     The accelerator's own scale-up network joins ``local`` devices; beyond it ``bandwidth`` is per device.
     """
 
-    accelerator: str
-    local: float
-    bandwidth: float
-    latency: float
+    accelerator: str  #: slug
+    local: float  #: devices of a node
+    bandwidth: float  #: B/s of a device between nodes
+    latency: float  #: s between nodes
 
 
 #: Name of a platform, followed by " apart" with one device per node.
@@ -35,7 +35,7 @@ PLATFORMS = {
 
 
 def platform(name: str) -> System:
-    """Return the system of a platform, or of an accelerator's own node."""
+    """Return the system of a platform, or of an accelerator's own node; InputError for an unknown name."""
     if name not in PLATFORMS:
         return catalog.record(types.System, name, fine=True)
     cluster = PLATFORMS[name]

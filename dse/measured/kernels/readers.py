@@ -40,7 +40,7 @@ TRITON_COMPUTE, TRITON_READING = 8.5, 3.2
 
 
 def kind_of(columns: Sequence[str]) -> str:
-    """Return the reader's name for a table with these columns, "" where it has no kernels.
+    """Return the kind of a table of kernels with these columns, a key of :data:`READERS`, "" where it has no kernels.
 
     Args:
         columns: of its header.
@@ -71,6 +71,7 @@ def read(row: Row, kind: str) -> list[Kernel]:
 
 
 def _seconds(row: Row, column: str) -> float:
+    """Return a cell in ms as seconds above 0, or raise Skip."""
     value = 1e-3 * nonnegative_number(row, column)
     if value <= 0.0:
         raise Skip("no usable measured value", column)
@@ -78,6 +79,7 @@ def _seconds(row: Row, column: str) -> float:
 
 
 def _precision(row: Row, column: str = "dtype") -> float:
+    """Return the code of the number format in a cell, or raise Skip."""
     text = row.get(column)
     if text not in PRECISIONS:
         raise Skip("unknown number format", text)
@@ -85,6 +87,7 @@ def _precision(row: Row, column: str = "dtype") -> float:
 
 
 def _gemm_sizes(row: Row) -> tuple[float, float, float]:
+    """Return rows, columns and depth of the cells ``m``, ``n``, ``k``, or raise Skip."""
     return nonnegative_number(row, "m"), nonnegative_number(row, "n"), nonnegative_number(row, "k")
 
 
@@ -95,7 +98,10 @@ def _timed_and_powered(kernel: Kernel, row: Row) -> list[Kernel]:
 
 
 def read_gemm(row: Row) -> list[Kernel]:
-    """Read ``system, dtype, m, n, k, latency_ms``, at the clock that a power limit sets where one is stated."""
+    """Read ``system, dtype, m, n, k, latency_ms`` as a kernel, and one of its power where measured.
+
+    It runs at the clock that a power limit sets where one is stated.
+    """
     sustained = 1.0 if row.get("power_limit_w") else 0.0
     values = (*_gemm_sizes(row), _precision(row), sustained, 1.0)
     kernel = Kernel(
@@ -105,7 +111,7 @@ def read_gemm(row: Row) -> list[Kernel]:
 
 
 def read_regimes(row: Row) -> list[Kernel]:
-    """Read one shape in two regimes: at the clock of the power limit, and in short runs."""
+    """Read one GEMM as two kernels: at the clock of the power limit, and in short runs."""
     device, sizes, precision = resolve_accelerator(row.get("system")), _gemm_sizes(row), _precision(row)
     columns = {"latency_sustained_ms": 1.0, "latency_burst_ms": 0.0}
     return [
@@ -115,7 +121,10 @@ def read_regimes(row: Row) -> list[Kernel]:
 
 
 def read_attention(row: Row) -> list[Kernel]:
-    """Read attention of full sequences (``step`` 0), or of one token over ``step`` cached tokens."""
+    """Read attention of full sequences (``step`` 0), or of one token over ``step`` cached tokens, as a kernel.
+
+    A second kernel has its power where measured.
+    """
     if row.get("attn_dtype") not in ("bfloat16", "float16", "bf16", "fp16", ""):
         raise Skip("unknown number format", row.get("attn_dtype"))
     if nonnegative_number(row, "beam_width", 1.0) != 1.0:
@@ -145,7 +154,10 @@ def read_attention(row: Row) -> list[Kernel]:
 
 
 def read_collective(row: Row) -> list[Kernel]:
-    """Read a library collective of ``num_gpus``, in one node unless stated, or of ``num_workers`` on a platform."""
+    """Read a library collective as one kernel.
+
+    It is of ``num_gpus``, in one node unless stated, or of ``num_workers`` on a platform.
+    """
     name = row.get("collective").replace("all_to_all", "alltoall")
     if name not in OPERATIONS:
         raise Skip("unknown collective", name)
@@ -159,7 +171,7 @@ def read_collective(row: Row) -> list[Kernel]:
 
 
 def _platform_kernel(row: Row, operation: float, name: str) -> Kernel:
-    """Return a collective of ``num_workers`` devices, ``devices_per_node`` of them in a node."""
+    """Return the kernel of a collective of ``num_workers`` devices, ``devices_per_node`` of them in a node."""
     members, local = nonnegative_number(row, "num_workers"), nonnegative_number(row, "devices_per_node")
     one_per_node = f"{row.get('platform')} apart"
     device = one_per_node if local == 1.0 and one_per_node in PLATFORMS else row.get("platform")
@@ -170,7 +182,7 @@ def _platform_kernel(row: Row, operation: float, name: str) -> Kernel:
 
 
 def read_direct(row: Row) -> list[Kernel]:
-    """Read a framework's all-reduce, in a graph or in single launches (``…_eager``)."""
+    """Read a framework's all-reduce as one kernel, in a graph or in single launches (``…_eager``)."""
     eager = 1.0 if "eager" in row.get("kernel_source") else 0.0
     lean = 1.0 if "trtllm" in row.get("kernel_source").lower() else 0.0
     values = (nonnegative_number(row, "bytes"), nonnegative_number(row, "num_gpus"), eager, lean)
@@ -204,11 +216,15 @@ OPERATOR_LAUNCH = {"gelu": 46e-6, "layernorm": 46e-6, "softmax": 12e-6}
 
 
 def read_operator(row: Row) -> list[Kernel]:
-    """Read an operator of a layer (``num_tokens``, ``tp``, model sizes), or isolated (``m``, ``n_or_k1``, ``n2``)."""
+    """Read an operator as one kernel.
+
+    It is of a layer (``num_tokens``, ``tp``, model sizes), or isolated (``m``, ``n_or_k1``, ``n2``).
+    """
     return _layer_operator(row) if row.get("num_tokens") else _single_operator(row)
 
 
 def _layer_operator(row: Row) -> list[Kernel]:
+    """Return the GEMM or element-wise kernel of an operator of a layer, or raise Skip."""
     device, op, seconds = resolve_accelerator(row.get("gpu")), row.get("op"), _seconds(row, "median_ms")
     tokens, tp = nonnegative_number(row, "num_tokens"), nonnegative_number(row, "tp")
     hidden, heads, kv_heads = (
@@ -240,6 +256,7 @@ def _layer_operator(row: Row) -> list[Kernel]:
 
 
 def _single_operator(row: Row) -> list[Kernel]:
+    """Return the collective, GEMM or element-wise kernel of an isolated operator, or raise Skip."""
     op, name = row.get("op"), row.get("device")
     if op.startswith("allreduce") and "x" in name:
         device, members = name.split("x")
@@ -262,7 +279,7 @@ DISPATCH_BYTES, COMBINE_BYTES = 1.0 + 4.0 / 128.0, 2.0
 
 
 def read_exchange(row: Row) -> list[Kernel]:
-    """Read dispatch and combine of tokens, by the kernels for many (``normal``) or few tokens (``ll``)."""
+    """Read dispatch and combine of tokens as two kernels, those for many (``normal``) or few tokens (``ll``)."""
     nodes, is_low_latency = nonnegative_number(row, "node_num"), row.get("mode") == "ll"
     device = resolve_accelerator(row.get("system")) + (INTER_NODE_SUFFIX if nodes > 1.0 else "")
     tokens, top_k, hidden = (nonnegative_number(row, name) for name in ("num_token", "num_topk", "hidden_size"))
@@ -285,7 +302,7 @@ def read_exchange(row: Row) -> list[Kernel]:
 
 
 def read_experts(row: Row) -> list[Kernel]:
-    """Skip fused expert layers."""
+    """Raise Skip: fused expert layers are not modelled."""
     raise Skip("kernels of mixtures of experts are not modelled yet")
 
 

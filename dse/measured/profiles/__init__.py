@@ -43,7 +43,7 @@ from dse.tools import read_arguments
 
 
 class Format(NamedTuple):
-    """Signature of the lines of a tool's log, and its reader."""
+    """Signature of the lines of a tool's log, and the reader of all its lines."""
 
     signature: re.Pattern[str]
     read: Callable[[Iterable[str]], MeasuredRun | list[MeasuredRun]]
@@ -129,7 +129,7 @@ def read(paths: Sequence[str | Path], overrides: Mapping[str, str] | None = None
 
 
 def file_runs(path: Path) -> list[MeasuredRun]:
-    """Return the runs of one file, each with figures, or raise InputError where it has none."""
+    """Return the runs of one file, or raise InputError where it has none or no steps after the warm-up."""
     start = next(read_blocks(path, 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(nsight.SIGNATURE):
         runs = [nsight.read(path)]
@@ -166,7 +166,7 @@ _RANKS = {name: re.compile(rf"--{name}[ =](\d+)") for name in ("nnodes", "nproc[
 
 
 def _log_runs(path: Path) -> list[MeasuredRun]:
-    """Return the runs of a log, whose lines count more than the command line before them."""
+    """Return the runs of a log, whose lines count more than the command line before them, or raise InputError."""
     command_cells, command = dict[str, str](), ""
     for line in itertools.islice(read_lines(path), _HEAD):
         log_format = next((candidate for candidate in LOGS.values() if candidate.signature.search(line)), None)
@@ -192,7 +192,7 @@ _COMMAND, _HEAD = 1 << 15, 1_000_000
 
 
 def _command_cells(command: str) -> dict[str, str]:
-    """Return the cells that a command line of a tool states, none for any other line."""
+    """Return column → text that a command line of a tool states, {} for any other line."""
     tool = next((name for name, pattern in _COMMANDS.items() if pattern.search(command)), "")
     try:
         settings = read_arguments(tool, command).settings if tool else {}
@@ -215,6 +215,7 @@ COLUMNS = frozenset(
 
 
 def _check_column(name: str) -> str:
+    """Return the name of a column that may be stated, or raise InputError for an unknown one."""
     if name not in COLUMNS:
         raise unknown_name("--set", name, COLUMNS, "columns of measured tables")
     return name
@@ -225,7 +226,7 @@ _COLLECTIVE_COLUMNS = {"n_gpus": "num_gpus", "num_gpus": "num_gpus", "collective
 
 
 def _override_cells(run: MeasuredRun, overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return the cells with those stated for all runs, which replace device and shape of the file."""
+    """Return the cells of a run with those stated for all runs, which replace device and shape of the file."""
     if run.kind == "collectives":
         collective_cells = {
             _COLLECTIVE_COLUMNS[name]: value for name, value in overrides.items() if name in _COLLECTIVE_COLUMNS
@@ -242,7 +243,7 @@ def _override_cells(run: MeasuredRun, overrides: Mapping[str, str]) -> dict[str,
 
 
 def _missing_model(run: MeasuredRun) -> dict[str, str]:
-    """Return the option for a model that is not in the catalogue or whose shape columns do not tell all."""
+    """Return what is missing → option, for a model unknown to the catalogue or of unusual shape; drop ``shape``."""
     model, option = run.cells.get("model", ""), "-w MODEL"
     has_unusual_shape = run.cells.pop("shape", "") or float(run.cells.get("n_experts") or 1.0) > 1.0
     if run.kind == "collectives" or (model and catalog.find("workload", model)):
@@ -253,6 +254,7 @@ def _missing_model(run: MeasuredRun) -> dict[str, str]:
 
 
 def _rows(run: MeasuredRun, run_index: int) -> list[dict[str, str]]:
+    """Return a run as rows, column → text: one per figure, one in all of collectives."""
     common_cells = {"source": f"profile {run.tool}", "url_or_repo_path": " ".join(run.files)[:1000]}
     if run.kind == "collectives":
         return [common_cells | run.cells]
@@ -266,6 +268,7 @@ def _rows(run: MeasuredRun, run_index: int) -> list[dict[str, str]]:
 
 
 def _notes(run: MeasuredRun, overrides: Mapping[str, str]) -> Iterable[str]:
+    """Yield remarks on a run: its timed steps, ranks, own note, and cells that the command replaces."""
     if run.kind == "steps":
         n_steps = len(run.steps) - run.warm_up
         yield f"{run.files[0]}: median of {_timed_steps_text(n_steps)} of {run.tool}, after {run.warm_up} of warm-up"
@@ -288,7 +291,7 @@ def _is_same_entry(column: str, first: str, second: str) -> bool:
 
 
 def _open_columns_note(kind: str, runs: Sequence[MeasuredRun]) -> str:
-    """Return a remark on columns that some run leaves open."""
+    """Return a remark on columns that some run leaves open, "" for none."""
     names = [name for name in _OPEN_COLUMNS[kind] if any(not run.cells.get(name) for run in runs)]
     if not names:
         return ""
@@ -296,7 +299,7 @@ def _open_columns_note(kind: str, runs: Sequence[MeasuredRun]) -> str:
 
 
 def _complete_chunks(runs: Sequence[MeasuredRun]) -> str:
-    """Set pipelines whose files say nothing of chunks to one chunk, and return a remark on it."""
+    """Set ``vp`` to 1 in runs of steps that say nothing of chunks, and return a remark, "" without a pipeline."""
     open_runs = [run for run in runs if run.kind == "steps" and not any(run.cells.get(name) for name in _CHUNKS)]
     for run in open_runs:
         run.cells["vp"] = "1"
@@ -313,4 +316,5 @@ _CHUNKS = ("vp", "virtual_stages", "schedule")
 
 
 def _timed_steps_text(count: int) -> str:
+    """Return a number of timed steps as text."""
     return f"{count} timed step{'s' * (count != 1)}"

@@ -20,7 +20,7 @@ _SECONDS = {"s": 1.0, "ms": 1e-3}
 
 
 def attach_logs(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
-    """Return the runs with what other files tell of them.
+    """Return the runs of steps, serving and collectives with what logs of power and of engines tell of them.
 
     Logs of power and clocks, of all nodes, belong to the one run that is given with them; what a log of an engine's
     start states fills the open cells of results of that engine, and its memory counts with the first of these.
@@ -44,7 +44,7 @@ def attach_logs(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
 
 
 def _add_power(run: MeasuredRun, logs: Sequence[MeasuredRun]) -> None:
-    """Add mean power and clocks of the devices to a run, and from its time the energy."""
+    """Add to a run, in place, power and clocks of its devices, and from its time or rate the energy."""
     devices = [{figure.metric: figure.value for figure in figures} for log in logs for figures in log.steps.values()]
     mean_power = statistics.fmean(device["device_power"] for device in devices)
     slowest = min(devices, key=lambda device: device.get("sm_clock", float("inf")))
@@ -78,7 +78,7 @@ _IDLE = {"isl": "1", "osl": "1", "batch": "1", "batch_kind": "concurrency"}
 
 
 def _attach_engine_starts(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
-    """Return results with what the one log of their engine's start states, and other logs as runs."""
+    """Return results with what the one log of their engine's start states; logs without such results as runs."""
     engines, tool_runs = [run for run in runs if run.kind == "engine"], [run for run in runs if run.kind != "engine"]
     results = [run for run in tool_runs if run.kind == "serving"]
     matching_results = [

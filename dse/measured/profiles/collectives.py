@@ -62,7 +62,7 @@ class _Test:
     size_lines: dict[tuple[int, str, str], _SizeLine] = dataclasses.field(default_factory=dict)
 
     def runs(self) -> list[MeasuredRun]:
-        """Return one run per measured size."""
+        """Return one run per measured size, or raise InputError for a test that is no collective of the tables."""
         cells, devices = {"src": "nccl-tests"}, {device_slug(device) for _, device in self.ranks.values()}
         n_ranks = 0 if self.has_repeated_ranks else len(self.ranks)
         if n_ranks:
@@ -105,14 +105,14 @@ def read(lines: Iterable[str]) -> list[MeasuredRun]:
         "",
         _COLUMNS,
         "",
-    )  # begun: a line that a message of NCCL divides
-    for number, part in enumerate(lines, 1):
-        if message := _DEBUG.search(part):
-            head = part[: message.start()]
+    )  # fragment: of a line that a message of NCCL divides
+    for number, line_text in enumerate(lines, 1):
+        if message := _DEBUG.search(line_text):
+            head = line_text[: message.start()]
             fragment += head if fragment or _ROW.match(head) else ""
             fragment = fragment[:_LINE]
             continue
-        line, fragment = fragment + part, ""
+        line, fragment = fragment + line_text, ""
         if (test_name := _TEST.search(line)) and "concluded" not in line:
             current_name = test_name[1]
             if not tests[-1].size_lines:  # older versions name a test after its devices
@@ -132,7 +132,10 @@ def read(lines: Iterable[str]) -> list[MeasuredRun]:
 
 
 def _parse_line(fields: list[str], columns: tuple[str, ...], where: str) -> _SizeLine | None:
-    """Return a line of numbers under a heading, None for any other line and for sizes without a time."""
+    """Return a line of numbers under a heading, None for any other line and for sizes without a time.
+
+    Raises InputError for a heading without times or bandwidths, and a time that is not that of its bandwidth.
+    """
     if (
         len(fields) < 6
         or not fields[0].isdigit()
@@ -160,7 +163,7 @@ def _parse_line(fields: list[str], columns: tuple[str, ...], where: str) -> _Siz
 
 
 def _is_consistent(size: Decimal, microseconds: Decimal, bandwidth: Decimal) -> bool:
-    """Return True where a bandwidth in GB/s is that of a size and a time, up to half a unit of the last digits."""
+    """Return True where a bandwidth in GB/s is that of a size in B and a time, within 2 % and printed digits."""
     half_time, half_bandwidth = _half_digit(microseconds), _half_digit(bandwidth)
     if microseconds < 0:
         return False
@@ -175,7 +178,7 @@ def _half_digit(printed: Decimal) -> Decimal:
 
 
 def _reduction_name(size_lines: list[_SizeLine], n_ranks: int) -> str:
-    """Return the reduction that the bandwidths are of, by the largest size, "" where it may be several."""
+    """Return the reduction that the bandwidths of the largest size are of, "" where it may be several."""
     if not size_lines or n_ranks < 3:
         return ""
     largest = max(size_lines, key=lambda line: line.size)

@@ -84,7 +84,10 @@ _SETTINGS = re.compile(r"LLM engine .*config: |non-default args: |server_args=|m
 
 
 def read(lines: Iterable[str]) -> list[MeasuredRun]:
-    """Read the engine of a log as a run of kind ``engine`` (:mod:`dse.measured.profiles.attached`)."""
+    """Read the engine of a log as one run of kind ``engine``, [] for a log without figures of memory.
+
+    It is for :mod:`dse.measured.profiles.attached`.
+    """
     run, arguments = MeasuredRun("", "engine", {}, warm_up=0), dict[str, str]()
     fewest_tokens, block_tokens = float("inf"), _USUAL_BLOCK
     for line in lines:
@@ -111,6 +114,7 @@ def read(lines: Iterable[str]) -> list[MeasuredRun]:
 
 
 def _figures(line: str) -> list[Figure]:
+    """Return the figures of memory in a line, GiB."""
     figures = []
     for name, patterns in _GIB.items():
         for pattern, scale in patterns:
@@ -123,6 +127,7 @@ def _figures(line: str) -> list[Figure]:
 
 
 def _figure(name: str, number: str, scale: float) -> Figure:
+    """Return a figure in GiB of a printed number times ``scale``, 0 where it is no number."""
     try:
         return Figure(name, float(number) * scale, "GiB")
     except ValueError:
@@ -130,7 +135,7 @@ def _figure(name: str, number: str, scale: float) -> Figure:
 
 
 def _cells(tool: str, arguments: dict[str, str]) -> dict[str, str]:
-    """Return the cells of the arguments that were printed."""
+    """Return column → text of the arguments that were printed."""
     options = {option: arguments[name] for name, option in _OPTIONS.items() if arguments.get(name, "None") != "None"}
     if arguments.get("enable_dp_attention") == "True":
         options["--enable-dp-attention"] = ""

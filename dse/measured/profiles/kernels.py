@@ -30,7 +30,7 @@ _LABELS = (*CLASSES, COPIES, _OTHER_KERNELS)
 
 
 class KernelTimes:
-    """Starts, ends and classes of kernels, 17 bytes each, and sums of collectives."""
+    """Starts and ends (µs) and class indices of kernels, 17 bytes each, and (count, µs) of collectives."""
 
     def __init__(self) -> None:
         self.start, self.end, self.label = array("d"), array("d"), array("B")
@@ -39,7 +39,7 @@ class KernelTimes:
     def add(
         self, label: int, start_us: float, duration_us: float, collective: tuple[str, int, int] | None = None
     ) -> None:
-        """Add one kernel of a class, and of a collective its (name, bytes, ranks)."""
+        """Add one kernel by the index of its class, and of a collective its (name, bytes, ranks)."""
         self.start.append(start_us)
         self.end.append(start_us + duration_us)
         self.label.append(label)
@@ -51,7 +51,7 @@ class KernelTimes:
 
 @functools.lru_cache(maxsize=10_000)
 def kernel_class(name: str) -> int:
-    """Return the index of the class of a kernel by its name."""
+    """Return the index of the class of a kernel by its name, that of other kernels where no word is in it."""
     return next(
         (i for i, pattern in enumerate(CLASSES.values()) if pattern.search(name)), _LABELS.index(_OTHER_KERNELS)
     )
@@ -69,7 +69,9 @@ def profiled_run(
     kernels: KernelTimes,
     mark_hint: str,
 ) -> MeasuredRun:
-    """Return the run of a profile of ``steps`` (number → start and duration, µs).
+    """Return the run of a profile with its step times, ms by class of kernels, and a note; InputError without steps.
+
+    ``steps``: number → (start, duration), µs.
 
     ``mark_hint`` says how to mark steps where there are none.
 
@@ -92,13 +94,13 @@ def profiled_run(
 
 
 def check_kernel_count(path: Path, kernels: KernelTimes) -> None:
-    """Raise InputError for a profile of too many kernels."""
+    """Raise InputError for a profile of ``MAX_KERNELS`` kernels, before one more is added."""
     if len(kernels.start) >= MAX_KERNELS:
         raise InputError(str(path), f"more than {MAX_KERNELS:,} kernels", ALLOWED, "profile fewer steps")
 
 
 def _parts(kernels: KernelTimes, window: tuple[float, float], n_steps: int) -> dict[str, float]:
-    """Return by class the ms a step of its kernels in the window.
+    """Return class → ms a step of its kernels in the window (start and end, µs).
 
     And with overlaps counted once, so that they sum to the step: ``compute``, communication that it does not hide
     (``exposed_nccl``), and ``gap`` without a kernel.
@@ -126,7 +128,7 @@ def _parts(kernels: KernelTimes, window: tuple[float, float], n_steps: int) -> d
 
 
 def union_length(start: np.ndarray, end: np.ndarray) -> float:
-    """Return the length of the union of intervals."""
+    """Return the length of the union of intervals, in their unit."""
     if not len(start):
         return 0.0
     order = np.argsort(start, kind="stable")

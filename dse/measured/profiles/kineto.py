@@ -30,7 +30,7 @@ STEP = re.compile(r"ProfilerStep#([0-9]{1,15})")
 
 
 def collective_of(name: str, args: Any) -> tuple[str, int, int]:
-    """Return (collective, bytes, ranks) of a kernel by NCCL's metadata, else its name, with 0 where not stated."""
+    """Return (collective, bytes, ranks) of a kernel by NCCL's metadata, else its name; 0 where not stated."""
     metadata = args if isinstance(args, dict) else {}
     name_match = _COLLECTIVE.search(name)
     kind = str(metadata.get("Collective name") or (name_match and (name_match[1] or name_match[2])) or "unknown").strip(
@@ -42,7 +42,7 @@ def collective_of(name: str, args: Any) -> tuple[str, int, int]:
 
 
 def positive_int(value: Any) -> int:
-    """Return a positive integer of a trace, 0 for anything else."""
+    """Return a value of a trace that is a positive integer, 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 50 else 0
 
 
@@ -71,7 +71,7 @@ def read(path: Path) -> MeasuredRun:
 
 
 def _dse_trace_run(path: Path, other_data: Mapping[str, Any]) -> MeasuredRun:
-    """Return the design that ``dse trace`` wrote with its step."""
+    """Return the run of a design that ``dse trace`` wrote, with its step time; InputError where that is missing."""
     numeric_leaves = {name: value for name, value in other_data["leaves"].items() if isinstance(value, int | float)}
     leaves = {name: float(value) for name, value in numeric_leaves.items() if abs(value) < 1e30}
     try:
@@ -90,7 +90,7 @@ def _dse_trace_run(path: Path, other_data: Mapping[str, Any]) -> MeasuredRun:
 
 
 def _cells(head: Mapping[str, Any]) -> dict[str, str]:
-    """Return device and ranks of the head of a trace."""
+    """Return device and ranks, column → text, of the head of a trace."""
     cells, devices, ranks = dict[str, str](), head.get("deviceProperties"), head.get("distributedInfo")
     first = devices[0] if isinstance(devices, list) and devices else None
     if isinstance(first, dict) and (slug := device_slug(str(first.get("name", "")))):
@@ -104,6 +104,7 @@ def _cells(head: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_trace(path: Path) -> _Trace:
+    """Return head, steps and kernels of a trace, read in one pass."""
     trace = _Trace({}, {}, KernelTimes())
     for event in events(path, trace.head):
         start_us, duration_us = event_us(event.get("ts")), event_us(event.get("dur"))
@@ -121,13 +122,13 @@ def _read_trace(path: Path) -> _Trace:
 
 
 def event_us(value: Any) -> float | None:
-    """Return a time of an event in µs, None for what is no time."""
+    """Return a time or duration of an event as µs, None for what is none."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and 0.0 <= value < 1e18 else None
 
 
 def events(path: Path, head: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the events of a trace and fill ``head`` with what stands before them."""
+    """Yield the events of a trace and fill ``head`` with what stands before them; InputError for a damaged one."""
     source, decoder = (
         (block.decode("utf-8", "replace") for block in read_blocks(path, LIMIT, 4 << 20)),
         json.JSONDecoder(),
@@ -160,7 +161,7 @@ def events(path: Path, head: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _skip_separators(buffer: str, position: int) -> int:
-    """Return the position after blanks and commas."""
+    """Return the position in ``buffer`` after blanks and commas."""
     separators = _SEPARATORS.match(buffer, position)
     return separators.end() if separators else position
 
@@ -169,7 +170,7 @@ _SEPARATORS = re.compile(r"[\s,]*")
 
 
 def _parse_head(head_text: str) -> dict[str, Any]:
-    """Return the keys before the events, none where these are no JSON."""
+    """Return the keys before the events, {} where these are no JSON object."""
     try:
         document = json.loads(head_text.rstrip().rstrip(",") + "}")
     except (ValueError, RecursionError):
@@ -178,4 +179,5 @@ def _parse_head(head_text: str) -> dict[str, Any]:
 
 
 def _damaged_trace(path: Path, got: str) -> InputError:
+    """Return the error for a trace that is damaged, for the caller to raise."""
     return InputError(str(path), got, ALLOWED, "export the trace again: it is damaged or cut")

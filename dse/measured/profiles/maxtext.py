@@ -30,7 +30,7 @@ _DERIVED = {
 
 
 def read(lines: Iterable[str]) -> MeasuredRun:
-    """Read the run of a log."""
+    """Read the run of a log: time and FLOP rate of each step, peak memory and configuration."""
     run, parameters = MeasuredRun("maxtext", "steps", {}), dict[str, str]()
     for line in lines:
         line_figures = matched_numbers(line, _FIGURES)
@@ -50,7 +50,7 @@ def read(lines: Iterable[str]) -> MeasuredRun:
 
 
 def _cells(parameters: dict[str, str]) -> dict[str, str]:
-    """Return the cells of the configuration's parameters."""
+    """Return column → text of the configuration's parameters (name → text)."""
     options = {
         name: {"True": "true"}.get(value, value) for name, value in parameters.items() if value not in ("False", "")
     }
@@ -75,6 +75,7 @@ def _cells(parameters: dict[str, str]) -> dict[str, str]:
 
 
 def _number(value: str) -> float:
+    """Return a text as a number, 0 where it is none."""
     try:
         return float(value)
     except ValueError:

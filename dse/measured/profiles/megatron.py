@@ -53,7 +53,7 @@ _NO = ("False", "None", "false", "null", "none", "~")
 
 
 def read(lines: Iterable[str]) -> MeasuredRun:
-    """Read the run of a log."""
+    """Read the run of a log: time and FLOP rate of each step at the last batch size, peak memory and arguments."""
     run, arguments, last_figures = MeasuredRun("megatron-lm", "steps", {}), dict[str, str](), dict[str, float]()
     batches: dict[int, float] = {}
     for line in lines:
@@ -77,6 +77,7 @@ def read(lines: Iterable[str]) -> MeasuredRun:
 
 
 def _add_step(run: MeasuredRun, step: int, line_figures: dict[str, float]) -> None:
+    """Add the figures of a line of an interval to a step, that of the slower rank where it has some."""
     if "s" in line_figures:
         run.tool = "nemo"
     figures = [Figure("iteration_time", line_figures[unit], unit) for unit in ("ms", "s") if unit in line_figures][:1]
@@ -88,7 +89,7 @@ def _add_step(run: MeasuredRun, step: int, line_figures: dict[str, float]) -> No
 
 
 def _cells(arguments: dict[str, str], last_figures: dict[str, float]) -> dict[str, str]:
-    """Return the cells of the arguments, off where they are printed as off."""
+    """Return column → text of the arguments (name → text) and of the last figures, off where printed as off."""
     options = {
         _OPTIONS.get(name, "--" + name.replace("_", "-")): _option_text(value)
         for name, value in arguments.items()
@@ -117,7 +118,7 @@ def _cells(arguments: dict[str, str], last_figures: dict[str, float]) -> dict[st
 
 
 def _option_text(value: str) -> str:
-    """Return the values of an option: "" for a switch, words of a list, formats by their short names."""
+    """Return the text of an option: "" for a switch, words of a list, formats by their short names."""
     if value in ("True", "true"):
         return ""
     value = re.sub(

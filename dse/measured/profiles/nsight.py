@@ -57,6 +57,7 @@ def read(path: Path) -> MeasuredRun:
 
 
 def _run(path: Path, database: Database, tables: set[str]) -> MeasuredRun:
+    """Return the run of an export's first process and device."""
     first = f"SELECT {_PROCESS.format('globalPid')}, deviceId FROM {_KERNELS} ORDER BY 1, 2 LIMIT 1"
     process, device = next(database.rows(first), (0, 0))
     kernel_filter, kernels = (
@@ -89,7 +90,7 @@ def _run(path: Path, database: Database, tables: set[str]) -> MeasuredRun:
 
 
 def _names(path: Path, database: Database, kernel_filter: str) -> dict[Any, str]:
-    """Return names of kernels and steps by number, or raise InputError for a duplicate, which would multiply rows."""
+    """Return id → name of kernels and steps, or raise InputError for an id twice or too many names."""
     query = f"SELECT DISTINCT demangledName FROM {_KERNELS} WHERE {kernel_filter} AND typeof(demangledName) = 'integer'"
     kernel_name_ids = {number for (number,) in database.rows(f"{query} LIMIT {_MAX_NAMES + 1}")}
     if len(kernel_name_ids) > _MAX_NAMES:
@@ -105,7 +106,7 @@ def _names(path: Path, database: Database, kernel_filter: str) -> dict[Any, str]
 
 
 def _spans(database: Database, query: str) -> Iterator[tuple[float, float, Any]]:
-    """Yield (start, end, name) of the rows of a query, µs."""
+    """Yield (start, end, name) of the rows of a query, in µs; rows with other times are left out."""
     for start, end, name in database.rows(query):
         start_us, end_us = 1e-3 * float(start), 1e-3 * float(end)
         if 0.0 <= start_us <= end_us < 1e18:
@@ -113,10 +114,11 @@ def _spans(database: Database, query: str) -> Iterator[tuple[float, float, Any]]
 
 
 def _cells(database: Database, tables: set[str], device: int) -> dict[str, str]:
+    """Return the accelerator as the cell ``gpu``, {} where it is not known."""
     if _GPUS not in tables:
         return {}
-    row = next(database.rows(f"SELECT name FROM {_GPUS} WHERE id = {device}"), ("",))
-    slug = device_slug(str(row[0]))
+    (name,) = next(database.rows(f"SELECT name FROM {_GPUS} WHERE id = {device}"), ("",))
+    slug = device_slug(str(name))
     return {"gpu": slug} if slug else {}
 
 
@@ -146,7 +148,7 @@ class Database:
         self._connection.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
 
     def tables(self) -> set[str]:
-        """Return the names of its tables, without views and virtual ones."""
+        """Return the names of its tables, without views and virtual ones, and allow instructions by the file's size."""
         self.rows("PRAGMA trusted_schema = OFF")
         definitions = self.rows("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
         names = {str(name) for name, sql in definitions if _TABLE.match(str(sql))}
@@ -154,7 +156,7 @@ class Database:
         return names
 
     def _count(self) -> bool:
-        """Return True to interrupt SQLite."""
+        """Count instructions; return True to interrupt SQLite where none are left."""
         self._left -= _COUNT_INTERVAL
         return self._left < 0
 
@@ -165,7 +167,9 @@ class Database:
 
     def check(self, table: str, columns: Iterable[str]) -> None:
         """Raise InputError unless a table has these columns and none that is computed."""
-        hidden_by_column = {str(row[1]): int(row[6]) for row in self.rows(f'PRAGMA table_xinfo("{table}")')}
+        hidden_by_column = {
+            str(name): int(hidden) for _, name, *_, hidden in self.rows(f'PRAGMA table_xinfo("{table}")')
+        }
         where = f"{self._path}: table {table}"
         if computed := [name for name, hidden in hidden_by_column.items() if hidden]:
             raise InputError(where, f"a computed column, {computed[0]}", "columns of stored values", "export it again")
@@ -173,7 +177,7 @@ class Database:
             raise InputError(where, f"no column {', '.join(missing)}", self._allowed, "export it with a newer version")
 
     def rows(self, query: str) -> Iterator[Any]:
-        """Return the rows of a query."""
+        """Return the rows of an SQL query as tuples."""
         return self._connection.execute(query)
 
     def close(self) -> None:

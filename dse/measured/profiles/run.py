@@ -55,7 +55,7 @@ class MeasuredRun:
     shares: dict[str, str] = dataclasses.field(default_factory=dict)  #: column → ms a step, of parts of a step
 
     def figures(self) -> list[Figure]:
-        """Return medians over the steps after the warm-up, and peaks."""
+        """Return the median of each figure over the steps after the warm-up, and peaks."""
         measured_steps = [self.steps[step] for step in sorted(self.steps)][self.warm_up :]
         by_name: dict[tuple[str, str], list[float]] = {}
         for figure in (figure for step in measured_steps for figure in step):
@@ -71,7 +71,7 @@ class MeasuredRun:
 
 
 def merge_ranks(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
-    """Merge runs of steps with equal cells, whose files are ranks of which the slowest has the time of a step.
+    """Return the runs with those of steps with equal cells merged: ranks, of which the slowest has the time of a step.
 
     Other runs that are equal in all count once.
     """
@@ -89,7 +89,7 @@ def merge_ranks(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
 
 
 def slower_rank(first: list[Figure], second: list[Figure]) -> list[Figure]:
-    """Return of the figures of a step by two ranks those of the slower one."""
+    """Return the figures of a step by that of two ranks which is slower, by the first figure: a time or a rate."""
     if not first or not second or first[0].metric != second[0].metric:
         return first or second
     return max(first, second, key=lambda figures: figures[0].value * (1.0 if "time" in figures[0].metric else -1.0))
@@ -99,7 +99,7 @@ def slower_rank(first: list[Figure], second: list[Figure]) -> list[Figure]:
 
 
 def open_file(path: Path, limit: int) -> IO[bytes]:
-    """Open a regular file of at most ``limit`` bytes, unpacked where its name ends in ``.gz``."""
+    """Open a regular file of at most ``limit`` bytes, unpacked where its name ends in ``.gz``, or raise InputError."""
     try:
         path = inputs.check_input(path, limit, ALLOWED)
         return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
@@ -122,6 +122,7 @@ def read_blocks(path: Path, limit: int, size: int = 1 << 20) -> Iterator[bytes]:
 
 
 def _block(file: IO[bytes], path: Path, size: int) -> bytes:
+    """Return up to ``size`` bytes of a file, b"" at its end; InputError for a damaged one."""
     try:
         return file.read(size)
     except (OSError, EOFError, zlib.error) as error:
@@ -169,7 +170,7 @@ _CHOICES = {
 
 
 def design_cells(values: Mapping[str, float]) -> dict[str, str]:
-    """Return cells of a table for leaves of a design, without those that have no column or are open (-1)."""
+    """Return column → text for leaves of a design (path → value), without those without a column or open (-1)."""
     cells = {column: number_text(values[path]) for path, column in _NUMBERS.items() if values.get(path, -1.0) >= 0.0}
     for path, (column, choices) in _CHOICES.items():
         if path in values:
@@ -178,12 +179,12 @@ def design_cells(values: Mapping[str, float]) -> dict[str, str]:
 
 
 def number_text(value: float) -> str:
-    """Return a number as a cell."""
+    """Return a number as text with up to 15 digits."""
     return f"{value:.15g}"
 
 
 def matched_numbers(line: str, patterns: Mapping[str, re.Pattern[str]]) -> dict[str, float]:
-    """Return by name the numbers whose patterns match a line."""
+    """Return name → positive number that its pattern's first group matches in a line; others are left out."""
     values: dict[str, float] = {}
     for name, pattern in patterns.items():
         if match := pattern.search(line):

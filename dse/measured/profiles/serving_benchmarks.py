@@ -58,11 +58,12 @@ def read(path: Path) -> list[MeasuredRun]:
 
 
 def _foreign_file(path: Path, got: str) -> InputError:
+    """Return the error for a file of no such tool, for the caller to raise."""
     return InputError(str(path), got, ALLOWED, "give the file that the tool wrote, whole")
 
 
 def _documents(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON documents of a file."""
+    """Yield the JSON objects of a file, or raise InputError for other content."""
     decoder, content = (
         json.JSONDecoder(),
         b"".join(read_blocks(path, inputs.MAX_TABLE_BYTES)).decode("utf-8-sig", "replace").rstrip(),
@@ -82,13 +83,13 @@ _BLANK = re.compile(r"\s*")
 
 
 def _number(value: Any) -> float:
-    """Return a positive number, else 0."""
+    """Return a value as a number where it is a positive one, else 0."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and 0.0 < value < 1e18 else 0.0
 
 
 def _client_run(result: Mapping[str, Any]) -> MeasuredRun | None:
-    """Return the run of a result of vLLM's or SGLang's client, which have the same keys."""
+    """Return the run of a result of vLLM's or SGLang's client, which have the same keys; None if nothing finished."""
     n_finished = _number(result.get("completed"))
     if not n_finished:
         return None
@@ -127,12 +128,13 @@ def _client_run(result: Mapping[str, Any]) -> MeasuredRun | None:
 
 
 def _add_output_rate(run: MeasuredRun, value: Any) -> None:
+    """Add a rate of output tokens per second to a run, where it is a positive number."""
     if rate := _number(value):
         run.peak(Figure("output_throughput_total", rate, "token/s"))
 
 
 def _metadata_cells(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return cells of keys that are a number or a name, by the names of any tool."""
+    """Return column → text of keys that are a number or a name, by the names of any tool."""
     cells = {}
     for key, value in result.items():
         column = next(
@@ -144,7 +146,7 @@ def _metadata_cells(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _server_cells(info: Any) -> dict[str, str]:
-    """Return cells of the arguments of SGLang's server."""
+    """Return column → text of the arguments of SGLang's server, {} where there are none."""
     if not isinstance(info, dict):
         return {}
     arguments = {
@@ -167,7 +169,10 @@ def _server_cells(info: Any) -> dict[str, str]:
 
 
 def _genai_perf_run(result: Mapping[str, Any]) -> MeasuredRun | None:
-    """Return the run of a result of GenAI-Perf, whose inter-token latency is a time per output token."""
+    """Return the run of a result of GenAI-Perf, None where no times or rates can be read.
+
+    Its inter-token latency is a time per output token.
+    """
     run = MeasuredRun("genai-perf", "serving", {})
     names = {"time_to_first_token": "ttft_mean", "inter_token_latency": "tpot_mean", "request_latency": "latency_total"}
     scales = {"ms": 1.0, "ns": 1e-6, "us": 1e-3, "s": 1e3, "sec": 1e3}
@@ -197,7 +202,7 @@ def _genai_perf_run(result: Mapping[str, Any]) -> MeasuredRun | None:
 
 
 def _mean(result: Mapping[str, Any], key: str) -> tuple[float, str]:
-    """Return the mean of a metric and its unit."""
+    """Return the mean of a metric, 0 where there is none, and its unit."""
     statistics = result.get(key)
     if not isinstance(statistics, dict):
         return 0.0, ""
@@ -210,7 +215,7 @@ def _mean(result: Mapping[str, Any], key: str) -> tuple[float, str]:
 
 
 def _nested_items(config: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of nested tables."""
+    """Yield (key, value) of nested tables, down to ``depth`` levels below the first."""
     for name, value in config.items():
         yield name, value
         if isinstance(value, dict) and depth:

@@ -57,7 +57,10 @@ class Sample(NamedTuple):
 
 
 def read(lines: Iterable[str]) -> list[MeasuredRun]:
-    """Read power and clock of each device at work as a run of kind ``telemetry``, whose steps are devices."""
+    """Read power and clock of each device at work as one run of kind ``telemetry``, or [].
+
+    Its steps are devices.
+    """
     series: dict[str, dict[str, array[float]]] = {}
     names: set[str] = set()
     for sample in _samples(lines):
@@ -120,8 +123,8 @@ def _samples(lines: Iterable[str]) -> Iterator[Sample]:
         elif SIGNATURE.search(line):
             is_dmon = "Entity" in line
             columns = line.split("Entity", 1)[1].split() if is_dmon else _cells(line)
-        elif is_dmon and (row := _ENTITY.search(line)):
-            yield Sample(row[1], "", _values(columns, row[2].split()))
+        elif is_dmon and (entity_match := _ENTITY.search(line)):
+            yield Sample(entity_match[1], "", _values(columns, entity_match[2].split()))
         elif columns and not is_dmon and len(cells := _cells(line)) == len(columns):
             text_by_column = dict(zip(columns, cells, strict=True))
             device = next((text_by_column[name] for name in _DEVICE if name in text_by_column), "")
@@ -133,7 +136,7 @@ def _samples(lines: Iterable[str]) -> Iterator[Sample]:
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a line of CSV, of headings without their units."""
+    """Return the cells of a line of CSV, of headings without their units; [] for a line that is none."""
     try:
         cells = next(csv.reader([line], skipinitialspace=True), [])
     except csv.Error:
@@ -142,7 +145,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _values(columns: list[str], cells: list[str]) -> dict[str, float]:
-    """Return by field the number of the best column that has one."""
+    """Return field → number of the best of its columns that the log has, NaN where that is no number."""
     text_by_column = dict(zip(columns, cells, strict=False))
     values = {}
     for field, names in _COLUMNS.items():

@@ -28,7 +28,7 @@ _RECOMPUTE = re.compile(r"Applied (full|selective)\w* activation checkpointing",
 
 
 def read(lines: Iterable[str]) -> MeasuredRun:
-    """Read the run of a log."""
+    """Read the run of a log: token rate and MFU of each step, peak memory and configuration."""
     run, degrees = MeasuredRun("torchtitan", "steps", {"software": "torchtitan"}), dict[str, int]()
     is_started = is_compiled = False
     for line in lines:
@@ -60,7 +60,7 @@ def read(lines: Iterable[str]) -> MeasuredRun:
 
 
 def _add_line_cells(cells: dict[str, str], line: str) -> None:
-    """Add what a line states of the model, the device, recompute and number formats."""
+    """Add to ``cells`` what a line states of the model, the device, recompute and number formats."""
     if (device := _DEVICE.search(line)) and (slug := device_slug(device[1])):
         cells["gpu"] = slug
     if "device mesh" not in line and (model := _MODEL.search(line)):
@@ -74,13 +74,14 @@ def _add_line_cells(cells: dict[str, str], line: str) -> None:
 
 
 def _mesh_degrees(line: str) -> dict[str, int]:
-    """Return the degrees of ``Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]``."""
+    """Return name → degree of ``Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]``, {} for other lines."""
     if not (mesh_match := _MESH.search(line)):
         return {}
     return dict(zip(re.findall(r"\w+", mesh_match[1]), map(int, re.findall(r"\d+", mesh_match[2])), strict=False))
 
 
 def _cells(degrees: dict[str, int]) -> dict[str, str]:
+    """Return column → text of the degrees (name → ranks)."""
     sizes = {name: degrees.get(name, 1) for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp")}
     cells = {name: str(sizes[name]) for name in ("tp", "pp", "cp")} | {"n_gpus": str(math.prod(sizes.values()))}
     cells["zero_stage"] = "3" if sizes["dp_shard"] > 1 else "0"

@@ -72,12 +72,12 @@ class _Lanes:
             self.streams |= bool(lane.process == self.first and self.first and _STREAM.match(name))
 
     def lane_of(self, event: dict[str, Any]) -> _Lane:
-        """Return the lane of an event."""
+        """Return the lane of an event, without names where it has none."""
         return self.lanes.get(self.thread_key(event), _Lane("", ""))
 
     @staticmethod
     def thread_key(event: dict[str, Any]) -> tuple[Any, Any]:
-        """Return process and thread of an event."""
+        """Return (process, thread) of an event, None for one without."""
         process, thread = (value if isinstance(value := event.get(key), int | str) else None for key in ("pid", "tid"))
         return process, thread
 
@@ -116,13 +116,13 @@ def read(path: Path) -> MeasuredRun:
 
 
 def _span(event: dict[str, Any]) -> tuple[float, float] | None:
-    """Return start and duration of a complete event, µs."""
+    """Return (start, duration) of a complete event in µs, None for others and for no duration."""
     start, duration = event_us(event.get("ts")), event_us(event.get("dur"))
     return (start, duration) if event.get("ph") == "X" and start is not None and duration else None
 
 
 def _label(name: str, arguments: dict[str, Any]) -> int | None:
-    """Return the class index of an operator, None for one that only contains others."""
+    """Return the index of the class of an operator, None for one that only contains others."""
     operator = str(arguments.get("hlo_op", name))[:1000]
     if _CONTAINERS.fullmatch(operator) and not _COLLECTIVES.search(name):
         return None
@@ -131,7 +131,7 @@ def _label(name: str, arguments: dict[str, Any]) -> int | None:
 
 @functools.lru_cache(maxsize=10_000)
 def _operator_class(name: str, operator: str, category: str) -> int:
-    """Return the class index of an operator by its kernel, its name in HLO and its category."""
+    """Return the index of the class of an operator by its kernel, its name in HLO and its category."""
     labels = list(CLASSES)
     if any(_COLLECTIVES.search(text) for text in (category, operator)):
         return labels.index("nccl")

@@ -60,7 +60,10 @@ class PriceSensitivity(NamedTuple):
 
 
 def add_money_records(design: Design, study: Study, device_price: float | None = None) -> Design:
-    """Return the design with default records of money, carbon and failures where it has none, and its price."""
+    """Return the design with default records of money, emissions and, in training, failures where it has none.
+
+    ``device_price``: price of its accelerator in USD, set in it where that is not a generated one.
+    """
     system = design.system
     accelerator = dataclasses.replace(system.accelerator, made=system.accelerator.made or Manufacture())
     is_training = study.name == "training"
@@ -80,7 +83,7 @@ def add_money_records(design: Design, study: Study, device_price: float | None =
 
 
 def price_spreads(design: Design, kind: str, accelerator: str, fixed_paths: Collection[str] = ()) -> dict[str, float]:
-    """Return by leaf path the standard deviation of its logarithm.
+    """Return leaf path → standard deviation of the logarithm of a price, emission factor or time between failures.
 
     Args:
         design: with all records of money (:func:`add_money_records`).
@@ -116,13 +119,13 @@ def _has_record(design: Design, path: str) -> bool:
 
 
 def _confidence(leaf_info: Mapping[str, Any]) -> str:
-    """Return the confidence of a default by the words of its source."""
+    """Return the confidence of a default by the words of its source: ``estimate`` or ``paper``."""
     source = leaf_info.get("source", "")
     return "estimate" if not source or "estimate" in f"{source} {leaf_info['long_name']}" else "paper"
 
 
 def _device_price_spread(table: Mapping[str, Any], accelerator: str) -> float:
-    """Return the spread of an accelerator's price: by its file's confidence, else that of the rule in its place."""
+    """Return the log standard deviation of an accelerator's price, by its file's confidence or the rule for it."""
     if not accelerator:
         return float(table["device"]["watts"])
     price_record = catalog.manufacture(accelerator)
@@ -139,7 +142,7 @@ def price_sensitivities(
     study: Study,
     fixed_paths: Sequence[Collection[str]] = (),
 ) -> list[dict[str, PriceSensitivity]]:
-    """Return by design what each metric of money, carbon and runs depends on.
+    """Return of each design metric → what it depends on, for metrics of money, carbon and runs.
 
     One call of the model evaluates all prices.
 
@@ -189,14 +192,14 @@ def price_sensitivities(
 
 
 def part_name(path: str, metric: str) -> str:
-    """Return the part of a metric's log error that a price, emission factor or time between failures belongs to."""
+    """Return the name of the part of a metric's log error that a leaf's price, factor or time belongs to."""
     return "device price" if path in (DEVICE, MARGIN) else METRICS[metric]
 
 
 def time_and_energy_parts(
     sensitivity: PriceSensitivity, metric: str, design: Design, stack: str, levels: Levels, study: Study
 ) -> dict[str, float]:
-    """Return the parts of a metric's log error by time and energy [standard deviations].
+    """Return part → standard deviation of a metric's log error by time and energy.
 
     Of a rate of requests that is given, what is served does not vary with time.
     """

@@ -73,7 +73,7 @@ class MeasuredPlaces(NamedTuple):
 
     @classmethod
     def from_places(cls, places: Iterable[Place]) -> MeasuredPlaces:
-        """Return the measured places with their families and kinds."""
+        """Return the measured places, each once, with their families and kinds."""
         rows = tuple(dict.fromkeys(places))
         return cls(rows, frozenset(row.family for row in rows), frozenset(row.kind for row in rows))
 
@@ -89,7 +89,7 @@ def framework_of(stack: str) -> str:
 
 
 def architecture_kind(workload: Workload) -> str:
-    """Return the kind of attention and feed-forward of a model."""
+    """Return the kind of a model: ``recurrent``, ``sparse``, ``dense``, ``mixture`` or ``latent mixture``."""
     if workload.recurrent is not None:
         return "recurrent"
     if workload.sparse is not None:
@@ -98,7 +98,7 @@ def architecture_kind(workload: Workload) -> str:
 
 
 def model_family(model: str) -> str:
-    """Return the first word of a model's name, "" for none.
+    """Return the first word of a model's name in lower case, without its owner; "" for none.
 
     Args:
         model: its name.
@@ -111,7 +111,10 @@ def model_family(model: str) -> str:
 
 
 def generation_and_vendor(accelerator: str) -> tuple[str, str]:
-    """Return (generation, vendor) of an accelerator, where a generation is the architecture's first word."""
+    """Return (generation, vendor) of an accelerator by its slug, ("", "") for "".
+
+    A generation is the first word of its architecture.
+    """
     if not accelerator:
         return "", ""
     entry = catalog.entry("accelerator", accelerator)
@@ -131,7 +134,7 @@ def place_of(stack: str, accelerator: str, workload: Workload, model: str) -> Pl
 
 
 def distance_levels(place: Place, places: MeasuredPlaces, is_new_source: bool = False) -> Levels:
-    """Return the levels at which a place differs from measured ones.
+    """Return the levels at which a place differs from measured ones: of hardware, software and model up to one each.
 
     Hardware and experts differ by rows of its stack, if it has any.
 
@@ -146,6 +149,7 @@ def distance_levels(place: Place, places: MeasuredPlaces, is_new_source: bool = 
 
 
 def _hardware_levels(place: Place, rows: Collection[Place]) -> Levels:
+    """Return the outermost level of hardware at which a place differs from rows, () where its chip is in them."""
     if not place.chip or any(row.chip == place.chip for row in rows):
         return ()
     if any(row.generation == place.generation for row in rows):
@@ -154,6 +158,7 @@ def _hardware_levels(place: Place, rows: Collection[Place]) -> Levels:
 
 
 def _model_levels(place: Place, rows: Collection[Place], places: MeasuredPlaces) -> Levels:
+    """Return the outermost level of the model at which a place differs from measured ones, () for none."""
     if place.kind not in places.kinds or place.has_experts not in {row.has_experts for row in rows}:
         return ("kind",)
     families = places.families | {row.family for row in rows}
@@ -171,6 +176,7 @@ def measured_places(serves: bool) -> MeasuredPlaces:
 
 @functools.lru_cache(maxsize=8)
 def _read_measured_places(serves: bool, *stamps: tuple[int, int]) -> MeasuredPlaces:
+    """Return the places of measured rows of stacks, cached until a file's stamp changes."""
     stacks = [slug for slug in catalog.names("software") if bool(catalog.serving_defaults(slug)) == serves]
     rows = [row for stack in stacks for row in _rows_of(stack)]
     model_names = _table()["serving" if serves else "training"]
@@ -208,7 +214,7 @@ def design_levels(
 
 
 def parts(figure: str, stack: str, level_names: Levels) -> dict[str, float]:
-    """Return the standard deviation of each part of a figure's log error: ``home``, then levels.
+    """Return part → standard deviation in a figure's log error: ``home``, levels that have a width, ``level``.
 
     Args:
         figure: ``step``, ``power`` or a kind of residuals of serving.
@@ -227,7 +233,10 @@ def parts(figure: str, stack: str, level_names: Levels) -> dict[str, float]:
 
 
 def memory_parts(stack: str, spread: float) -> dict[str, float]:
-    """Return the parts of peak memory's log error: ``spread``, at home where its framework has measured peaks."""
+    """Return part → standard deviation in peak memory's log error.
+
+    It is ``spread``, at ``home`` where the framework of the stack has measured peaks, else at ``framework``.
+    """
     return {"home" if framework_of(stack) in _table()["memory"]["frameworks"] else "framework": spread}
 
 
@@ -268,9 +277,10 @@ def degrees_of_freedom() -> float:
 
 
 def _table() -> Mapping[str, Any]:
-    """Return ``intervals.toml`` of the catalogue."""
+    """Return the content of ``intervals.toml`` of the catalogue."""
     return parse(_file())
 
 
 def _file() -> Path:
+    """Return the path of ``intervals.toml`` of the catalogue."""
     return catalog.catalog_root() / "intervals.toml"

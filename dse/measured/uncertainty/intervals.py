@@ -29,7 +29,7 @@ class DesignIntervals(NamedTuple):
     parts: dict[str, dict[str, float]]  #: metric → part → standard deviation of its log error
 
     def reasons(self, metric: str, count: int = 3) -> dict[str, float]:
-        """Return the parts of a metric with the largest shares of its variance, largest first."""
+        """Return part → share of a metric's variance, of its ``count`` largest parts in order; {} without interval."""
         squares = {name: part**2 for name, part in self.parts.get(metric, {}).items() if part}
         total = sum(squares.values())
         return {name: square / total for name, square in sorted(squares.items(), key=lambda item: -item[1])[:count]}

@@ -70,9 +70,7 @@ def collective_time(kind: MessageKind, n_bytes: float, members: float) -> Callab
 def perturbed_times(
     base: Design, spreads: Spreads, time_functions: Sequence[Callable[[System], Scalar]]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the logarithms of times on a design's system and their changes by factor.
-
-    A change is that of one standard deviation of the factor.
+    """Return logs of times on a design's system [kernels], and factor → their change by a standard deviation [kernels].
 
     Args:
         base: the design.

@@ -50,7 +50,7 @@ class MetricInterval(NamedTuple):
 
 
 def uncertainty_of(software: str, levels: Levels = ()) -> Uncertainty:
-    """Return the uncertainty of step times with a stack, by its current file, at some levels of distance."""
+    """Return the spreads and the residual of log step times with a stack, by its current file, at some levels."""
     entry = catalog.entry("software", software)
     paths = _software_leaves()
     spreads = {paths[name]: value.spread for name, value in entry.values.items() if value.spread and name in paths}
@@ -59,12 +59,12 @@ def uncertainty_of(software: str, levels: Levels = ()) -> Uncertainty:
 
 @functools.cache
 def _software_leaves() -> dict[str, str]:
-    """Return by leaf of the software its path."""
+    """Return name of a leaf of the software → its path."""
     return {path.rpartition(".")[2]: path for path in leaves() if path.startswith("software.")}
 
 
 def quantile(share: float = COVERAGE) -> float:
-    """Return the standard deviations to either side that cover ``share`` of a normal distribution.
+    """Return the number of standard deviations to either side that cover ``share`` of a normal distribution.
 
     Args:
         share: probability of the interval.
@@ -79,14 +79,14 @@ def deviations(designs: Sequence[Design], uncertainties: Sequence[Uncertainty]) 
 
 
 class LogChange(NamedTuple):
-    """Change of each design's log metric with a parameter a spread more, and a spread less [designs]."""
+    """Change of each design's log metric with a parameter a standard deviation more, and one less [designs]."""
 
     up: np.ndarray
     down: np.ndarray
 
     @property
     def slope(self) -> np.ndarray:
-        """Change by one spread, to first order."""
+        """Change by one standard deviation, to first order [designs]."""
         return (self.up - self.down) / 2.0
 
 
@@ -98,7 +98,7 @@ class Perturbations(NamedTuple):
     parts: list[tuple[list[int], Any]]  #: designs of one structure, and their metrics
 
     def log_changes(self, metric: str) -> dict[str, LogChange]:
-        """Return by parameter its change of a metric's logarithm."""
+        """Return path of a parameter → its change of a metric's logarithm; 0 where that is not finite."""
         changes_by_path = {path: LogChange(np.zeros(self.n_designs), np.zeros(self.n_designs)) for path in self.paths}
         for indices, metrics in self.parts:
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -111,7 +111,7 @@ class Perturbations(NamedTuple):
 
 
 def perturb(designs: Sequence[Design], uncertainties: Sequence[Uncertainty], study: Study = TRAINING) -> Perturbations:
-    """Evaluate every design with each parameter of its spreads a spread more and less."""
+    """Return the metrics of every design as it is and with each parameter of its spreads a spread more and less."""
     from dse.measured.prediction import evaluate_batch, group_by_structure
 
     paths = list(dict.fromkeys(path for uncertainty in uncertainties for path in uncertainty.spreads))
@@ -123,7 +123,10 @@ def perturb(designs: Sequence[Design], uncertainties: Sequence[Uncertainty], stu
 
 
 def perturbed_copies(batch: Design, uncertainties: Sequence[Uncertainty], paths: Sequence[str]) -> Design:
-    """Return each design of a batch as it is, then with each parameter a spread more and less, in its bounds."""
+    """Return each design of a batch as it is, then with each parameter a spread more and a spread less.
+
+    Copies of one design follow one another, 1 + 2 × paths of them; values stay up to their upper bounds.
+    """
     n_copies = 1 + 2 * len(paths)
     columns = {}
     for index, path in enumerate(paths):
@@ -134,7 +137,7 @@ def perturbed_copies(batch: Design, uncertainties: Sequence[Uncertainty], paths:
 
 
 def scale_leaves(batch: Design, logs: Mapping[str, np.ndarray]) -> Design:
-    """Return copies of each design of a batch with leaves changed by logarithms, in their bounds.
+    """Return copies of each design of a batch with leaves changed by logarithms, up to their upper bounds.
 
     Args:
         batch: of designs.
@@ -164,7 +167,7 @@ _ENERGIES = ("energy_per_step",)
 
 
 def figure_of(metric: str, study: Study) -> str | None:
-    """Return the kind of figure of a metric, None for one without an interval.
+    """Return the kind of figure of a metric (``step``, ``memory``, …), None for one without an interval.
 
     Args:
         metric: its name.
@@ -185,7 +188,7 @@ def figure_of(metric: str, study: Study) -> str | None:
 def parts_of(
     metric: str, design: Design, stack: str, levels: Levels, study: Study, step_deviation: float = 0.0
 ) -> dict[str, float]:
-    """Return the standard deviation of each part of a metric's log error, none for one without an interval.
+    """Return part → standard deviation in a metric's log error, {} for one without an interval.
 
     Args:
         metric: its name.
@@ -222,7 +225,7 @@ class ReducedParts(NamedTuple):
     removed_variance: dict[str, float]  #: level or ``home`` → variance that leaves have taken from it
 
     def common_share(self, part: str, share: float) -> float:
-        """Return the share of what remains of a part that designs have in common.
+        """Return the share of what remains of a part's variance that designs have in common.
 
         ``share``: that of the part before leaves were subtracted.
         """
@@ -270,19 +273,19 @@ def subtract_leaf_variance(parts: Mapping[str, float], leaf_deviations: Mapping[
 
 
 def _subtract_variance(deviations: dict[str, float], levels: Sequence[str], variance: float) -> None:
-    """Subtract a variance from levels, of each the same share."""
+    """Subtract a variance from levels in place, of each the same share and not below zero."""
     level_variance = sum(deviations[level] ** 2 for level in levels)
     for level in levels:
         deviations[level] *= math.sqrt(max(1.0 - variance / level_variance, 0.0)) if level_variance else 0.0
 
 
 def half_width(error_parts: Mapping[str, float], share: float = COVERAGE) -> float:
-    """Return the half-width of the interval of a log error of these parts."""
+    """Return the half-width of the interval of a logarithm with an error of these parts (part → standard deviation)."""
     return quantile(share) * math.hypot(*error_parts.values())
 
 
 def interval(value: float, error_parts: Mapping[str, float]) -> MetricInterval | None:
-    """Return the interval of a metric of these parts, None for one without any."""
+    """Return the 80 % interval of a metric of these parts (part → standard deviation), None for one without any."""
     if not error_parts:
         return None
     factor = math.exp(half_width(error_parts))

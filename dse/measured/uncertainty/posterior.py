@@ -70,17 +70,17 @@ class Posterior(NamedTuple):
     spreads: list[Spreads]  #: of each design, as drawn
 
     @property
-    def matrix(self) -> np.ndarray:
-        """Effects [designs, factors], in the order of ``effects``."""
+    def effect_matrix(self) -> np.ndarray:
+        """Change of the log metric by one standard deviation of each factor [designs, factors], as in ``effects``."""
         return np.stack([*self.effects.values()], axis=1) if self.effects else np.zeros((len(self.logs), 0))
 
     @property
     def deviations(self) -> np.ndarray:
-        """Standard deviation of each design's log metric."""
-        return np.sqrt((self.matrix**2).sum(axis=1))
+        """Standard deviation of each design's log metric [designs]."""
+        return np.sqrt((self.effect_matrix**2).sum(axis=1))
 
     def parts(self, index: int) -> dict[str, float]:
-        """Return the standard deviation of each part of a design's log error: groups of leaves, levels, prices."""
+        """Return part → standard deviation in a design's log error: groups of leaves, levels, prices."""
         squares = dict[str, float]()
         for key, effect in self.effects.items():
             name = self.names[key]
@@ -92,7 +92,10 @@ class Posterior(NamedTuple):
         return {name: math.sqrt(square) for name, square in squares.items() if square}
 
     def shares(self, first: int, second: int) -> dict[str, float]:
-        """Return by leaf or part its share of the variance of two designs' difference, largest first."""
+        """Return leaf or part → share of the variance of two designs' log difference, largest first.
+
+        ``first`` and ``second`` are indices of designs.
+        """
         squares = dict[str, float]()
         for key, effect in self.effects.items():
             squares[self.names[key]] = squares.get(self.names[key], 0.0) + float(effect[first] - effect[second]) ** 2
@@ -117,7 +120,7 @@ class Posterior(NamedTuple):
         return log_metrics
 
     def _fill_model_draws(self, log_metrics: np.ndarray, design_range: range) -> None:
-        """Fill the rows of some designs in place."""
+        """Fill in place the rows of ``log_metrics`` of some designs."""
         from dse.measured.prediction import evaluate_batch, group_by_structure
 
         for positions, batch in group_by_structure([self.choices[i].design for i in design_range]):
@@ -147,7 +150,7 @@ def posterior(choices: Sequence[Choice], metric: str, study: Study) -> Posterior
 
 
 def posteriors(choices: Sequence[Choice], metrics: Sequence[str], study: Study) -> dict[str, Posterior]:
-    """Return by metric its posterior, of all from one call of the model.
+    """Return metric → its posterior, of all from one call of the model.
 
     Args:
         choices: designs of one study.
@@ -187,6 +190,7 @@ def _metric_posterior(
     perturbations: uncertainty.Perturbations,
     sensitivities: Sequence[bills.PriceSensitivity | None],
 ) -> Posterior:
+    """Return the posterior of one metric from perturbed evaluations and, of each design, its sensitivity to prices."""
     changes = perturbations.log_changes(metric)
     effects: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
@@ -236,7 +240,7 @@ def reduce_parts(
     slopes: Mapping[str, float],
     sensitivity: bills.PriceSensitivity | None = None,
 ) -> ReducedParts:
-    """Return the parts of a design's log error after its leaves.
+    """Return the parts of a design's log error after the variance of its leaves was subtracted.
 
     ``slopes``: leaf → change of the log metric by its spread.
     """
@@ -253,6 +257,7 @@ def reduce_parts(
 
 
 def _logs(perturbations: uncertainty.Perturbations, metric: str, n_designs: int) -> np.ndarray:
+    """Return the log of a metric of each design as it is [designs]."""
     logs, n_copies = np.zeros(n_designs), 1 + 2 * len(perturbations.paths)
     for indices, metrics in perturbations.parts:
         with np.errstate(divide="ignore"):
@@ -261,7 +266,7 @@ def _logs(perturbations: uncertainty.Perturbations, metric: str, n_designs: int)
 
 
 def shared_key(part: str, choice: Choice) -> str:
-    """Return the key of the factor that designs alike in a part share.
+    """Return the key of the factor that designs alike in a part share, in ``effects`` of a posterior.
 
     Args:
         part: of a log error.
@@ -271,7 +276,7 @@ def shared_key(part: str, choice: Choice) -> str:
 
 
 def _shared_attributes(part: str, choice: Choice) -> tuple[str, ...]:
-    """Return what designs have in common that are alike in a part."""
+    """Return the names (chip, stack, kind or family) by which designs are alike in a part."""
     place = distance.place_of(choice.stack, choice.accelerator, choice.design.workload, choice.model)
     if part in distance.HARDWARE or part in ("announced", "board"):
         return (place.chip,)
@@ -281,18 +286,18 @@ def _shared_attributes(part: str, choice: Choice) -> tuple[str, ...]:
 
 
 def _model_key(choice: Choice) -> tuple[Any, ...]:
-    """Return the key of a model on a stack and a chip."""
+    """Return what tells a model on a stack and a chip from others."""
     w = choice.design.workload
     return choice.stack, choice.accelerator, choice.model, float(w.hidden), float(w.n_layers)
 
 
 def _leaf_draws(factors: Sequence[Factor]) -> np.ndarray:
-    """Return draws of a leaf's logarithm [draws]."""
+    """Return draws of a leaf's logarithm around its value [draws]."""
     return sum((factor.deviation * normal_draws(factor.key) for factor in factors), np.zeros(DRAWS))
 
 
 def factor_draws(key: str) -> np.ndarray:
-    """Return draws of a factor as :meth:`Posterior.draws` has them [draws]."""
+    """Return draws of a factor, in standard deviations, as :meth:`Posterior.draws` has them [draws]."""
     return normal_draws(key) * _tail_factors() if key.startswith(_PART) else normal_draws(key)
 
 
@@ -308,7 +313,7 @@ def normal_quantiles(count: int) -> np.ndarray:
 
 @functools.lru_cache(maxsize=4096)
 def normal_draws(key: str) -> np.ndarray:
-    """Return normal draws, the same for equal keys: equally probable values in a permuted order [draws].
+    """Return standard normal draws, the same for equal keys: equally probable values in a permuted order [draws].
 
     (A Latin hypercube; McKay, Beckman and Conover, Technometrics 21, 1979.)
     """
@@ -317,7 +322,10 @@ def normal_draws(key: str) -> np.ndarray:
 
 @functools.lru_cache(maxsize=1)
 def _tail_factors() -> np.ndarray:
-    """Return factors common to all errors of a draw, which make normal draws those of Student's t, as wide at 80 %."""
+    """Return factors, common to all errors of a draw, that make normal draws those of Student's t [draws].
+
+    The 80 % interval stays as wide.
+    """
     rng, freedom = np.random.default_rng(0), distance.degrees_of_freedom()
     normals = rng.standard_normal(100_000)
     factors = np.sqrt(freedom / rng.chisquare(freedom, 100_000))

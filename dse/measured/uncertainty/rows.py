@@ -25,7 +25,7 @@ _DESIGNS_PER_BATCH = 200
 
 
 def row_posteriors(predictions: Iterable[Prediction]) -> dict[int, RowPosterior]:
-    """Return by ``id`` of each prediction with a stack its place in the posteriors."""
+    """Return ``id`` of a prediction → its place in the posteriors, without predictions without a design or stack."""
     stack_predictions = [p for p in predictions if p.skip is None and p.design is not None and p.stack]
     lookup, posterior_by_id = Lookup(), dict[int, RowPosterior]()
     for study in dict.fromkeys(map(study_of, stack_predictions), None):
@@ -38,7 +38,7 @@ def row_posteriors(predictions: Iterable[Prediction]) -> dict[int, RowPosterior]
 
 
 def _posteriors(choices: Sequence[Choice], study: Study) -> dict[str, Posterior]:
-    """Return by kind of figure the posterior of a metric of it."""
+    """Return kind of figure → posterior of one metric of it."""
     metrics = dict[str, str]()
     for name in study.residuals or ("step_time", "energy_per_step"):
         metrics.setdefault(uncertainty.figure_of(name, study) or "", name)
@@ -60,7 +60,7 @@ def choice_of(prediction: Prediction, name: str) -> Choice:
 
 
 def _choice_at_distance(prediction: Prediction, lookup: Lookup) -> Choice:
-    """Return the design of a predicted row at the distance of the row's source."""
+    """Return the design of a predicted row as a choice at the distance of the row's source."""
     choice = choice_of(prediction, "")
     is_new = not lookup.is_measured(choice.stack, prediction.case.row.source)
     levels = distance.design_levels(choice.stack, choice.accelerator, choice.design, choice.model, is_new)
@@ -68,7 +68,7 @@ def _choice_at_distance(prediction: Prediction, lookup: Lookup) -> Choice:
 
 
 def prediction_parts(prediction: Prediction, metric: str, posterior_by_id: dict[int, RowPosterior]) -> dict[str, float]:
-    """Return the parts of a metric's log error (:meth:`Posterior.parts`), none without a stack or interval."""
+    """Return part → standard deviation in a metric's log error, {} without a stack or interval."""
     figure = uncertainty.figure_of(metric, study_of(prediction))
     if (row_posterior := posterior_by_id.get(id(prediction))) is None or figure is None:
         return {}
@@ -76,5 +76,5 @@ def prediction_parts(prediction: Prediction, metric: str, posterior_by_id: dict[
 
 
 def study_of(prediction: Prediction) -> Study:
-    """Return the study of a row."""
+    """Return the study of the kind of table that a prediction is of."""
     return KINDS[prediction.case.kind].study

@@ -51,7 +51,7 @@ _EXACT = (
 
 
 def group_of(path: str) -> str:
-    """Return the group of a leaf.
+    """Return the group of a leaf of software or system by its path.
 
     >>> group_of("system.accelerator.kernels.matrix_efficiency"), group_of("software.host_time")
     ('kernels', 'parameters')
@@ -60,7 +60,7 @@ def group_of(path: str) -> str:
 
 
 def total_deviation(factors: Iterable[Factor]) -> float:
-    """Return the standard deviation of a leaf's logarithm.
+    """Return the standard deviation of a leaf's logarithm, that of its independent factors together.
 
     Args:
         factors: of the leaf.
@@ -83,7 +83,7 @@ def present_spreads(design: Design, spreads: Spreads) -> Spreads:
 
 
 def spreads_of(stack: str, accelerator: str = "", system: str = "") -> Spreads:
-    """Return the spreads of the leaves that a stack, an accelerator and a system's networks bring into a design.
+    """Return leaf path → factors, of leaves that a stack, an accelerator and a system's networks bring into a design.
 
     Args:
         stack: by its name in the catalogue.
@@ -106,7 +106,7 @@ def spreads_of(stack: str, accelerator: str = "", system: str = "") -> Spreads:
 
 
 def _stack_spreads(stack: str) -> Iterator[tuple[str, tuple[Factor, ...]]]:
-    """Yield what was fitted of a stack, under a common key where it shares it with others."""
+    """Yield (leaf path, factors) of what was fitted of a stack, with a common key where it shares it with others."""
     entry = catalog.entry("software", stack)
     owner_by_source = {
         "shared by all stacks": "all stacks",
@@ -121,7 +121,7 @@ def _stack_spreads(stack: str) -> Iterator[tuple[str, tuple[Factor, ...]]]:
 
 
 def _deviation(path: str, value: catalog.Sourced) -> float:
-    """Return the stated spread of a value, else the width of its confidence."""
+    """Return the log standard deviation of a value: as stated, else by its confidence; 0 where it is sure."""
     if value.spread:
         return value.spread
     leaf_info = all_leaves().get(path, {})
@@ -132,7 +132,7 @@ def _deviation(path: str, value: catalog.Sourced) -> float:
 
 
 def _chip_spreads(accelerator: str) -> Spreads:
-    """Return the spreads of an accelerator's leaves: its own, and those of its kernel files."""
+    """Return leaf path → factors of an accelerator's leaves: its own, and those of its kernel files."""
     entry, chip_entry = catalog.entry("accelerator", accelerator), file_entry("accelerator", accelerator)
     files = list(_kernel_files(str(entry.value("kernels.family", "generic"))))
     is_measured = any(accelerator in value.source for value in files[0].values.values())
@@ -176,13 +176,13 @@ def _kernel_files(slug: str) -> Iterator[Entry]:
 
 
 def _scatter(names: Sequence[str], files: Sequence[Entry]) -> float:
-    """Return the scatter of a value among the measured chips of the innermost family that states one."""
+    """Return the log scatter of a value among the measured chips of the innermost family that states one, else 0."""
     file_spreads = (file.values[name].spread for file in files for name in names if name in file.values)
     return next((spread for spread in file_spreads if spread), 0.0)
 
 
 def _network_spreads(entry: Entry) -> Spreads:
-    """Return the spreads of both networks of a system, or of an accelerator's usual node."""
+    """Return leaf path → factors of both networks of a system, or of an accelerator's usual node."""
     prefix = "node." if entry.kind == "accelerator" else ""
     spreads: dict[str, tuple[Factor, ...]] = {}
     for level in ("scale_up", "scale_out"):
