@@ -129,7 +129,7 @@ def validate(
 
 
 def _row(line: dict[str, Any]) -> dict[str, Any]:
-    """Convert a line of the table to JSON: predictions as numbers, empty cells as null."""
+    """Return a line of the table for JSON: predictions as numbers, empty cells as None, other cells as texts."""
     return {
         name: float(text) if name.startswith("pred_") and name != "pred_note" and text else text or None
         for name, text in line.items()
@@ -163,7 +163,7 @@ _ERRORS = {
 
 
 def _print_refused(rows: list[dict[str, Any]]) -> None:
-    """Print figures better than a perfect roofline with their errors, which are in no other statistic."""
+    """Print number and errors by source and metric of predictions better than a roofline, which other rows lack."""
     refused_rows = [row for row in rows if row["refused"]["n"]]
     if not refused_rows:
         return
@@ -197,5 +197,5 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _error_cells(row: dict[str, Any]) -> list[str]:
-    """Return the cells of numbers and errors of a row."""
+    """Return the cells of a row of errors: numbers of rows and of predictions, then each of ``_ERRORS`` in per cent."""
     return [str(row["n"]), str(row["predicted"]), *(show.percent(row[name]) for name in _ERRORS.values())]

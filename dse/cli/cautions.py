@@ -60,7 +60,7 @@ def design_cautions(
 
 
 def power_limit_cautions(design: Design, system: str, set_leaves: frozenset[str]) -> list[str]:
-    """Return cautions on a power limit that is not stated, or that leaves times unchanged."""
+    """Return in a list the text on a power limit that is not stated or leaves times unchanged, empty for neither."""
     from dse.designs import accelerator_of, catalog
     from dse.designs.records import LIMIT_AS_SOLD
 
@@ -74,7 +74,7 @@ def power_limit_cautions(design: Design, system: str, set_leaves: frozenset[str]
 
 
 def mesh_cautions(design: Design, system: str, set_leaves: frozenset[str]) -> list[str]:
-    """Return the caution on a full mesh of another size than built."""
+    """Return in a list the text on a full mesh of another size than built, empty for none."""
     from dse.designs import catalog
     from dse.designs.leaves import mesh_note
 
@@ -87,14 +87,14 @@ def mesh_cautions(design: Design, system: str, set_leaves: frozenset[str]) -> li
 
 
 def token_cautions(set_leaves: frozenset[str]) -> list[str]:
-    """Return the caution on assumed run tokens of adapters."""
+    """Return in a list the text on assumed run tokens of adapters, empty for none."""
     from dse.designs.records import tokens_note
 
     return [*filter(None, [tokens_note(set_leaves)])]
 
 
 def chip_cautions(design: Design) -> list[str]:
-    """Return cautions on a memory faster than its feed, and on a generated chip limited by area or power."""
+    """Return texts on a memory faster than its feed and on a chip limited by area or power, empty for none."""
     from dse.designs.leaves import saturation_note
     from dse.sweep.results.chip_limits import chip_limits
 

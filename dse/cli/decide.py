@@ -200,7 +200,7 @@ def more_is_better(metric: str, study: Study) -> bool:
 
 
 def _shown_rows(decision: Decision) -> list[int]:
-    """Return the indices of the best designs at the mean, and of the robust choices, best first."""
+    """Return the indices of the verdicts to print, best mean first: the first ``_TOP``, and best or robust choices."""
     order = sorted(
         range(len(decision.verdicts)), key=lambda i: decision.verdicts[i].value, reverse=decision.higher_is_better
     )
@@ -329,7 +329,7 @@ def _choice_text(verdict: Verdict | None, scope: str, ties: list[str], short: di
 
 
 def _sentences(decision: Decision, short: dict[str, str]) -> list[str]:
-    """Return ties, robust choices and main sources of the difference, a line each."""
+    """Return the lines below the table of a decision: best designs, ties, what flips it, sources of the difference."""
     from dse.designs import all_leaves
     from dse.measured.uncertainty.distance import PART_DESCRIPTIONS
 

@@ -95,7 +95,7 @@ def _verdict(difference: Difference) -> str:
 
 
 def _entries(entries: dict[str, Pair]) -> dict[str, Pair]:
-    """Replace digests of entries by words."""
+    """Return catalogue entry → a word for each side ("used", "another file", "–") in place of its digests."""
     words = {(True, True): ("as it was", "another file"), (True, False): ("used", "–"), (False, True): ("–", "used")}
     return {name: words[pair[0] is not None, pair[1] is not None] for name, pair in entries.items()}
 

@@ -201,7 +201,7 @@ def _intervals(
 
 
 def _document(interval_set: DesignIntervals) -> dict[str, Any]:
-    """Convert intervals and their sources to JSON-ready values."""
+    """Return JSON-ready ``intervals`` (metric → [low, high]) and ``interval_parts`` (metric → source → share)."""
     return {
         "intervals": {name: list(ends) for name, ends in interval_set.bounds.items()},
         "interval_parts": {name: interval_set.reasons(name) for name in interval_set.bounds},
@@ -226,7 +226,7 @@ def leaf_values(design: Design) -> dict[str, float]:
 
 
 def design_line(workload: str, system: str, software: str, design: Design, study: Study) -> str:
-    """Describe a design in two lines, with derived and default values."""
+    """Return two lines on a design: model, system, stack and precision; devices, degrees and settings of its study."""
     from dse.designs import catalog
     from dse.types import Precision, choice_name
 
@@ -303,7 +303,7 @@ def _print(explanation: Explanation, interval_set: DesignIntervals, design: Desi
 
 
 def _pace(explanation: Explanation) -> str:
-    """Describe whether device or host sets the pace of a layer."""
+    """Return a clause on what sets the pace of a layer: the device, or the host, with the share of the step waited."""
     if not explanation.host_bound:
         return "the device sets the pace"
     waits = show.percent(explanation.metrics["step_time_host"] / explanation.metrics["step_time"])
@@ -311,7 +311,7 @@ def _pace(explanation: Explanation) -> str:
 
 
 def _no_step_note(explanation: Explanation, design: Design) -> str:
-    """Return the note on an impossible step, with the supported precisions if that is the reason."""
+    """Return a sentence on a step that is not possible, with the supported precisions if the precision is why."""
     from dse.types import Infeasible
 
     fix = "change the values named above"

@@ -152,7 +152,7 @@ def _load(requests: Requests) -> str:
 
 
 def _comments(design: Design, tool: str, missing_options: list[str]) -> Iterator[str]:
-    """Yield the comments on a launch line: load of the client, and values without an option of the tool."""
+    """Yield the comments of a launch line: load, acceptance of drafts, values for which the tool has no option."""
     requests = design.workload.requests
     if requests is not None:
         answer = show.counted(requests.output_tokens, "output token")
@@ -165,7 +165,7 @@ def _comments(design: Design, tool: str, missing_options: list[str]) -> Iterator
 
 
 def _settings_by_path(settings: list[str], serving: bool) -> dict[str, str]:
-    """Return path → text of ``--set``, the last one of several for a leaf."""
+    """Return full path → text of ``NAME=VALUE`` by leaf, the last of several, without names that are no leaves."""
     from dse.designs import leaf_path
 
     pairs = (text.partition("=") for text in settings)

@@ -58,7 +58,7 @@ def plan_intervals(
 
 
 def fleet_intervals(fleet: Fleet, demand: ServiceDemand) -> dict[str, PlanInterval]:
-    """Evaluate the intervals of a fleet's times and cost, of the first token by its first workers, else by its last."""
+    """Evaluate metric → 80 % interval of times to first token and per token (s) and cost (USD/h) of a fleet."""
     (first, token), (prompts, answers) = demand.metrics, (fleet.workers[0], fleet.workers[-1])
     values = {first: fleet.first_token, token: fleet.token, "cost_per_device_hour": fleet.hourly}
     designs = [_worker(workers, fleet, demand) for workers in (prompts, answers)]
@@ -68,7 +68,7 @@ def fleet_intervals(fleet: Fleet, demand: ServiceDemand) -> dict[str, PlanInterv
 
 
 def cheapest_probabilities(fleets: Sequence[Fleet], demand: ServiceDemand) -> list[float]:
-    """Return the probability of each fleet to be the cheapest, at as many workers as its throughput asks for."""
+    """Return for each fleet the probability to be the cheapest, its workers as many as its throughput requires."""
     plans = [
         [
             (
@@ -83,7 +83,7 @@ def cheapest_probabilities(fleets: Sequence[Fleet], demand: ServiceDemand) -> li
 
 
 def _worker(workers: WorkerGroup, fleet: Fleet, demand: ServiceDemand, at_rate: bool = True) -> Choice:
-    """Build the design of one of the workers of a fleet, at its load."""
+    """Build the design of a worker, at its share of the rate or, without ``at_rate``, at its requests in flight."""
     settings = worker_settings(workers, demand, at_rate) | ROLES[workers.role]
     return choice_of(demand.workload, fleet.accelerator, fleet.software, "serving", workers.devices, **settings)
 

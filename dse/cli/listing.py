@@ -47,7 +47,7 @@ def listing(kind: str, pattern: str = "", studies: Sequence[Study] = (TRAINING,)
 
 
 def _matching_rows(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple[str, ...], ...]:
-    """Select matching rows, those with a matching name first."""
+    """Return the rows that match a pattern in lower case, matching names first; with ``*`` or ``?`` by name alone."""
     if any(sign in pattern for sign in "*?"):
         return tuple(row for row in rows if fnmatch.filter(row[0].lower().split(", "), pattern))
     name_matches = sorted((row for row in rows if pattern in row[0].lower()), key=lambda row: row[0].lower() != pattern)

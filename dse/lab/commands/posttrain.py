@@ -120,7 +120,7 @@ def posttrain(
 
 
 def _parse_settings(settings: list[str] | None, option: str, kind: str) -> dict[str, Any]:
-    """Parse a pool's settings to name → value, whole numbers as integers."""
+    """Return name → value of a pool's settings ``NAME=VALUE``, integers for whole numbers."""
     from dse.doors import STUDIES
 
     values = settings_of(settings, STUDIES[kind], option, "state it by --rollout")
@@ -130,7 +130,7 @@ def _parse_settings(settings: list[str] | None, option: str, kind: str) -> dict[
 
 
 def _rows(rl_plan: RlPlan) -> list[dict[str, Any]]:
-    """Convert the best plan of each mode to JSON-ready values."""
+    """Return the best plan of each mode as column → JSON-ready value, empty without plans."""
     if not rl_plan.best:
         return []
     columns = {
@@ -140,7 +140,7 @@ def _rows(rl_plan: RlPlan) -> list[dict[str, Any]]:
 
 
 def _mapping(row: dict[str, Any], pool: str) -> str:
-    """Format the degrees above 1 of a pool, and the recompute of the trainer."""
+    """Format the degrees above 1 of a pool, and the recompute of the trainer, "1 device" for none."""
     degrees = [
         f"{name} {row[key]:g}"
         for name in ("tp", "cp", "pp", "ep", "dp")
@@ -152,7 +152,7 @@ def _mapping(row: dict[str, Any], pool: str) -> str:
 
 
 def _print(rl_plan: RlPlan) -> None:
-    """Print the best plan of each mode."""
+    """Print the best plan of each mode, its seconds by part, and why others are not planned."""
     from dse.lab.rl import PARTS
 
     out, demand = show.console(), rl_plan.demand
@@ -214,12 +214,12 @@ def _print(rl_plan: RlPlan) -> None:
 
 
 def _mode(row: dict[str, Any], staleness: int) -> str:
-    """Format a mode."""
+    """Format the mode of a row, with the staleness (steps) where it is "async"."""
     return f"async, staleness {staleness}" if row["mode"] == "async" else str(row["mode"])
 
 
 def _bound(row: dict[str, Any]) -> str:
-    """Describe what bounds the best step."""
+    """Return a clause on what bounds a step: a pool where it is "async", else the longest part."""
     if row["mode"] == "async":
         idle = {"rollout engines": row["rollout_idle"], "trainer": row["training_idle"]}
         bound, other = sorted(idle, key=lambda name: idle[name])

@@ -131,7 +131,7 @@ def simulate(
 
 
 def _read_trace(path: Path, request: EvaluateRequest, count: int | None) -> tuple[RequestList, str, EvaluateRequest]:
-    """Read a trace: its requests, a line for the heading, and the design with their means."""
+    """Read a trace to its requests, a line for the heading, and the design with these requests' means."""
     from dse.lab.simulator import as_requests, read
 
     set_leaves = {name.rpartition(".")[2] for name in request.set_leaves if name.startswith(_OF_REQUESTS)}
@@ -161,7 +161,7 @@ def _read_trace(path: Path, request: EvaluateRequest, count: int | None) -> tupl
 
 
 def _memory_error(design: Design, closed_form: dict[str, float]) -> InputError | None:
-    """Return the InputError of a design without memory for a cache, or None for others."""
+    """Return the InputError of a design without memory for a cache, None for others."""
     from dse.doors import SERVING
 
     if not int(closed_form["infeasible_reason"]) & int(SERVING.memory_reasons):
@@ -175,7 +175,7 @@ def _memory_error(design: Design, closed_form: dict[str, float]) -> InputError |
 
 
 def _closed_form_figures(closed_form: dict[str, float]) -> dict[str, float]:
-    """Return the printed figures of the closed forms, infinite latencies above capacity."""
+    """Return name → value of the printed figures of the closed forms, infinite latencies above capacity."""
     endless = ("time_to_first_token", "request_latency") if closed_form["utilisation"] > 1.0 else ()
     return {
         name: math.inf if endless and name.endswith(endless) else value
@@ -185,7 +185,7 @@ def _closed_form_figures(closed_form: dict[str, float]) -> dict[str, float]:
 
 
 def _overload(figures: dict[str, Any], closed_form: dict[str, float]) -> str:
-    """Describe an overload or a growing queue, or "" for neither."""
+    """Return a line on an overload or a growing queue, "" for neither."""
     from dse.lab.simulator import queue_grows
 
     if "waiting_at_end" not in figures:
@@ -214,7 +214,7 @@ def _check_outputs(output: Path | None, timeline: Path | None, trace: Path | Non
 
 
 def _is_shared(name: str) -> bool:
-    """True if a metric of the closed forms is one of the printed figures."""
+    """Return True if a metric of the closed forms is one of the printed figures."""
     name = name.removeprefix("mean_")
     return name.endswith(tuple(_LATENCIES.values())) or name in _SHARED
 
@@ -227,7 +227,7 @@ def _print(
     wall_seconds: float,
     count: int,
 ) -> None:
-    """Print the figures of a simulation."""
+    """Print the figures of a simulation, next to those of the closed forms where there are any."""
     out = show.console()
     print(design)
     for text in notes:
@@ -259,7 +259,7 @@ def _print(
 
 
 def _seconds(value: float | None) -> str:
-    """Format seconds, "" for None."""
+    """Format seconds, "" for None, "no end" where infinite."""
     return "" if value is None else show.seconds(value) if math.isfinite(value) else "no end"
 
 

@@ -62,7 +62,7 @@ def shares(results: xr.Dataset) -> Figure:
 
 
 def draw_shares(grid: Machines) -> Figure:
-    """Draw the parts of the step time of a grid as shares along each axis."""
+    """Draw the parts of the step time of a grid as shares in per cent along each axis."""
     with style():
         columns = _in_two_columns(grid)
         tallest = max(sum(_height(grid, name) for name in column) for column in columns)
@@ -90,7 +90,7 @@ def draw_shares(grid: Machines) -> Figure:
 
 
 def _in_two_columns(grid: Machines) -> list[list[str]]:
-    """Divide the axes into two columns of similar height, or one for a single axis."""
+    """Return the names of the axes in two columns of similar height, or one for a single axis."""
     columns: list[list[str]] = [[], []]
     for name in sorted(grid.axes, key=lambda name: -grid.points.sizes[name]):
         min(columns, key=lambda column: sum(_height(grid, other) for other in column)).append(name)
@@ -103,24 +103,24 @@ def _labels(grid: Machines, name: str) -> list[str]:
 
 
 def _height(grid: Machines, name: str) -> float:
-    """Return the inches of a panel."""
+    """Return the height in inches of the panel of an axis."""
     lines = max(text.count("\n") + 1 for text in _labels(grid, name))
     above = _LINE * _title(grid, name).count("\n")
     return _FRAME + above + (_BAR + _LINE * lines) * min(grid.points.sizes[name], _MOST_BARS)
 
 
 def _title(grid: Machines, name: str) -> str:
-    """Return the title of a panel."""
+    """Return the title of the panel of an axis, wrapped."""
     return textwrap.fill(grid.heading(name), _LETTERS)
 
 
 def bar_positions(grid: Machines, name: str) -> list[int]:
-    """Return the drawn positions of an axis."""
+    """Return the indices along an axis that have a bar, the best machine's among them."""
     return spread_positions(grid.points.sizes[name], _MOST_BARS, grid.best_position[name])
 
 
 def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
-    """Return part of the step time → its share at each position of an axis."""
+    """Return part of the step time → its share (0 to 1) at each position of an axis, 0 where nothing fits."""
     line, total = grid.slice_along(name), grid.study.totals[0]
     parts: dict[str, np.ndarray] = {}
     for variable in map(str, line.data_vars):
@@ -132,7 +132,7 @@ def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
 
 
 def _visible_parts(grid: Machines) -> list[str]:
-    """Return the parts of a visible share along some axis, compute first."""
+    """Return the names of the parts of a visible share along some axis, compute first."""
     shares_of = [(_parts(grid, name), bar_positions(grid, name)) for name in grid.axes]
     visible = {
         part: None
@@ -144,12 +144,12 @@ def _visible_parts(grid: Machines) -> list[str]:
 
 
 def _part_style(part: str) -> PlottedPart:
-    """Return the style of a part."""
+    """Return label and style of a part, of both passes together for "compute"."""
     return _COMPUTE if part == "compute" else part_style(part)
 
 
 def _legend(figure: Figure, part_names: list[str]) -> dict[str, Any]:
-    """Return label → its bars, in stacking order."""
+    """Return label → handle of its bars, in stacking order."""
     bar_by_label = {
         text: bar for axes in figure.axes for bar, text in zip(*axes.get_legend_handles_labels(), strict=True)
     }

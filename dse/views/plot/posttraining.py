@@ -72,7 +72,7 @@ def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
 
 
 def _share(best: xr.Dataset, mode: str, pool: str, part: str) -> float:
-    """Return the seconds of a part on a pool of a mode, those of weights on both pools."""
+    """Return the seconds of a part of a mode's step on one of its pools ("": both), 0 where it is another pool's."""
     is_rollout_part = part in ("rollout", "reward", "weights")
     busy = not pool or part == "weights" or is_rollout_part == (pool == "rollout")
     return float(best[f"step_time_{part}"].values[best.mode.values == mode][0]) if busy else 0.0

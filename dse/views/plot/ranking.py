@@ -30,7 +30,7 @@ class Ranking(NamedTuple):
 
 
 def ranking(results: xr.Dataset, per_workload: bool = False) -> Ranking:
-    """Rank the designs of results by the first objective of their specification.
+    """Return scores of the designs of results, the best lowest, by the first objective of their specification.
 
     Unlike workloads are ranked by the study's rate in place of its default objective, which the least work would win.
     Without a valid specification, and without the terms of its objective, the study's default objective ranks.
@@ -60,7 +60,7 @@ def ranking_variables(results: xr.Dataset) -> list[str]:
 
 
 def worst_shown(scores: np.ndarray, factor: float) -> float:
-    """Return the score that is worse than the best by a factor.
+    """Return the score that is worse than the best by a factor, infinite where the best is 0.
 
     >>> worst_shown(np.array([30.0, 10.0]), 2.0), worst_shown(np.array([-3.0, -10.0]), 2.0)
     (20.0, -5.0)
@@ -95,7 +95,7 @@ def objectives_of(results: xr.Dataset) -> tuple[Objective, ...]:
 
 @functools.lru_cache(maxsize=8)
 def _objectives(text: str, of_search: bool) -> tuple[Objective, ...]:
-    """Parse the objectives of a specification."""
+    """Return the objectives of the text of a specification in TOML, of a search or of a sweep."""
     file = "specification of the results"
     if of_search:
         from dse.spec import search
@@ -115,12 +115,12 @@ def _first(results: xr.Dataset) -> Objective | None:
 
 
 def _variables(results: xr.Dataset) -> dict[str, str]:
-    """Return path of a leaf, or metric → name of its variable."""
+    """Return path of a leaf, or name of a metric → name of its variable in the results."""
     return {str(values.attrs.get("path", name)): str(name) for name, values in results.variables.items()}
 
 
 def expression_values(results: xr.Dataset, expression: Expression, template: xr.DataArray) -> np.ndarray | None:
-    """Evaluate an expression at all designs, as a flat array, or return None where results lack one of its names.
+    """Evaluate an expression at all designs [design], None where results lack one of its names.
 
     Names of an enumeration count as its codes, as in the evaluation of a sweep.
 
@@ -151,7 +151,7 @@ def _codes(path: str, values: np.ndarray) -> np.ndarray:
 
 
 def _base_design(results: xr.Dataset) -> dict[str, float]:
-    """Return path → value of the leaves that no axis varies."""
+    """Return full path → value of the leaves that no axis varies, empty where absent or invalid."""
     try:
         leaves = json.loads(str(results.attrs.get("base_design", "{}")))
     except (ValueError, RecursionError):
@@ -160,7 +160,7 @@ def _base_design(results: xr.Dataset) -> dict[str, float]:
 
 
 def _words(text: str) -> str:
-    """Return a name with spaces."""
+    """Return a name with spaces for underscores."""
     return text.replace("_", " ")
 
 
@@ -182,10 +182,10 @@ def flat_values(results: xr.Dataset, name: str, template: xr.DataArray) -> np.nd
 
 
 def is_work(coordinate: xr.DataArray) -> bool:
-    """True for an axis that changes the workload rather than the system."""
+    """Return True for an axis of a leaf of the workload."""
     return is_of_workload(str(coordinate.attrs.get("path", "")))
 
 
 def has_unlike_work(results: xr.Dataset, dims: Iterable[Any]) -> bool:
-    """True if designs along these dimensions have different workloads."""
+    """Return True if designs along these dimensions have different workloads."""
     return any(is_work(values) for values in results.coords.values() if values.dims and set(values.dims) <= set(dims))

@@ -97,7 +97,7 @@ def device_step(
 
 
 def family_of(operator: OperatorKernels) -> str:
-    """Return the family of the kernels of an operator."""
+    """Return the family of the kernels of an operator: ``elementwise``, ``attention`` or ``matrix``."""
     if operator.kind is OperatorKind.vector:
         return "elementwise"
     return "attention" if operator.core else "matrix"
@@ -123,7 +123,7 @@ class _Device:
         self.passes: dict[Task, list[_PassKernel]] = {}
 
     def kernels(self) -> Iterator[TraceKernel]:
-        """Yield all kernels of the device."""
+        """Yield all kernels and messages of the device in the step, not in order of time."""
         last = 0.0
         for event in (e for e in self.step.timeline.events if e.device == self.stage):
             start = event.start + event.received
@@ -148,14 +148,14 @@ class _Device:
     def _wait_kernel(
         self, label: str, stream: int, start: float, end: float, micro_batch: int = -1, peer: int = 0
     ) -> TraceKernel:
-        """Return a wait from ``start`` to ``end`` as a kernel."""
+        """Return a wait from ``start`` to ``end`` (s) as a kernel, with the message where a ``peer`` sends one."""
         message = next((m for m in self.ledger.messages if m.scope is Scope.stage_boundary), None)
         return TraceKernel(
             label, "wait", "", stream, start, end - start, micro_batch, None, message if peer else None, peer
         )
 
     def _input_source(self, event: Event) -> tuple[int, int]:
-        """Return the stages from here to that of a slot's input (0: none) and the number of its message."""
+        """Return (stages from here to the source of a slot's input, number of its message), zeros for none."""
         for task in event.slot:
             is_backward = task.kind is not PassKind.forward
             chunk = task.chunk + (1 if is_backward else -1)
@@ -167,12 +167,12 @@ class _Device:
         return 0, 0
 
     def _message_number(self, source: Task) -> int:
-        """Return the number of the message with the output of a pass."""
+        """Return the number of the message with the output of a pass, unique in the step."""
         chunks = self.step.plan.chunks
         return 2 * (source.micro_batch * chunks + source.chunk) + (source.kind is not PassKind.forward)
 
     def _sent_messages(self, event: Event) -> Iterator[TraceKernel]:
-        """Yield the messages of a slot to other stages."""
+        """Yield the messages of a slot to other stages, a stream's one after the other."""
         message = next((m for m in self.ledger.messages if m.scope is Scope.stage_boundary), None)
         for task in event.slot if message and self.step.message else ():
             is_forward = task.kind is PassKind.forward
@@ -200,7 +200,7 @@ class _Device:
     # Passes
 
     def _scheduled_kernels(self, event: Event, start: float) -> Iterator[TraceKernel]:
-        """Yield the kernels of a slot with their start times, stretched or with gaps where the slot is longer."""
+        """Yield the kernels of a slot from ``start`` (s), stretched or with gaps where the slot is longer."""
         parts = [(part, task.micro_batch) for task in event.slot for part in self._pass_kernels(task)]
         length = event.end - start
         nominal = sum(part.exposed if part.kernel.message else part.kernel.seconds for part, _ in parts)
@@ -226,14 +226,14 @@ class _Device:
             yield TraceKernel("offload", "copy", "", COPIES, start, excess, event.slot[0].micro_batch)
 
     def _pass_kernels(self, task: Task) -> list[_PassKernel]:
-        """Return kernels and messages of a pass, equal for every micro-batch."""
+        """Return kernels and messages of a pass, without start times, equal for every micro-batch."""
         key = task._replace(micro_batch=0)
         if key not in self.passes:
             self.passes[key] = [*self._build_pass(key)]
         return self.passes[key]
 
     def _build_pass(self, task: Task) -> Iterator[_PassKernel]:
-        """Yield kernels and messages of a pass."""
+        """Yield kernels and messages of a pass in order, without start times."""
         count, micro_batch = round(self.step.layers[task.chunk]), task.micro_batch
         is_first, is_last = task.chunk == 0, task.chunk == self.step.plan.chunks - 1
         dense = min(self.dense, count) if is_first else 0
@@ -294,7 +294,7 @@ class _Device:
     def _operator_kernel(
         self, operator: OperatorKernels, pass_index: int, micro_batch: int, share: float, of_pass: str
     ) -> _PassKernel | None:
-        """Return the kernel of a pass of an operator, or None where it has none."""
+        """Return the kernel of a pass of an operator, ``share`` of its time; None where it has none."""
         work = operator.kernels[pass_index]
         if work is None or not share:
             return None
@@ -304,7 +304,7 @@ class _Device:
         )
 
     def _small_kernels(self, micro_batch: int, share: float, of_pass: str) -> _PassKernel:
-        """Return the small kernels of a layer as one kernel."""
+        """Return the small kernels of a layer as one kernel, of ``share`` of a forward's time."""
         seconds = share * self.ledger.small_kernel_seconds
         return _PassKernel(TraceKernel("small kernels", "elementwise", of_pass, COMPUTE, 0.0, seconds, micro_batch))
 
@@ -332,7 +332,7 @@ class _Device:
             yield from (_PassKernel(kernel, exposed) for _ in range(count))
 
     def _exposed_share(self, message: MessageTimes, is_forward: bool) -> float:
-        """Return exposed seconds over seconds on the wire, of a layer's messages of a dimension in a pass."""
+        """Return exposed over wire seconds of a layer's messages of a dimension in a pass, 0 without any."""
         kinds = {Dimension.tensor: "tensor", Dimension.context: "context", Dimension.expert: "experts"}
         exposed = self.step.exposed[kinds[message.dimension]][0 if is_forward else 1]
         messages = [m for m in self.ledger.messages if m.scope in _LAYER and m.dimension is message.dimension]
@@ -349,7 +349,7 @@ class _Device:
     # After the last pass
 
     def _data_parallel(self, end: float) -> Iterator[TraceKernel]:
-        """Yield the messages between replicas one after the other, the last of which are exposed."""
+        """Yield the messages between replicas one by one; those after ``end`` (s) of the passes are exposed."""
         scopes = (Scope.weights, Scope.expert_weights, Scope.tied_embedding)
         messages = [m for m in self.ledger.messages if m.scope in scopes and m.seconds > 0.0]
         wire_seconds = sum(m.seconds for m in messages)

@@ -35,7 +35,7 @@ class Durations(NamedTuple):
         }[task.kind]
 
     def saved(self, slot: Slot) -> float:
-        """Return the seconds saved by the passes of a slot in parallel."""
+        """Return the seconds that a pair of passes in one slot saves, 0 for a single pass."""
         if self.hidden is None or len(slot) == 1:
             return 0.0
         return sum(self.hidden[task.chunk] for task in slot) / len(slot)
@@ -62,11 +62,11 @@ class Timeline(NamedTuple):
         return max(event.end for event in self.events)
 
     def busy(self, device: int) -> float:
-        """Return the seconds in which a device works."""
+        """Return the seconds of the slots of a device, waits for their messages included."""
         return sum(event.end - event.start for event in self.events if event.device == device)
 
     def in_flight(self, device: int, sizes: Sequence[float] | None = None) -> float:
-        """Return the peak number of chunks of activations on a device, or the peak of the sum of their ``sizes``."""
+        """Return the peak number of chunks of activations on a device, or the peak sum of ``sizes`` by chunk."""
         size_in_flight = most = 0.0
         for event in (e for e in self.events if e.device == device):
             for task in event.slot:
@@ -153,7 +153,7 @@ class _TimelineRun:
         return Timeline(sorted(self.events, key=lambda event: (event.start, event.device)))
 
     def _decide(self, now: float, device: int, fills_gap: bool) -> None:
-        """Start what a device runs at a time, or wake it later."""
+        """Start what a device runs at ``now`` (s), or wake it later."""
         waiting, order = self.deferred[device], self.pending[device]
         if not order:
             if waiting:
@@ -174,18 +174,18 @@ class _TimelineRun:
             heapq.heappush(self.wakes, (ready, 0, device))
 
     def _fits_gap(self, now: float, ready: float | None, length: float) -> bool:
-        """True if a weight gradient fits a gap, or delays the next slot by less than half of its length."""
+        """Return True if ``length`` s fit before ``ready`` or delay it by less than half; ``eager`` if unknown."""
         if ready is None:
             return self.eager
         return now + length - ready < 0.5 * length
 
     def _is_memory_full(self, slot: Slot, device: int) -> bool:
-        """True if a forward would exceed the schedule's limit of chunks of activations."""
+        """Return True if a forward would exceed the schedule's limit of chunks of activations."""
         forward = any(task.kind is PassKind.forward for task in slot)
         return self.plan.most is not None and forward and self.chunks_in_flight[device] >= self.plan.most
 
     def _arrival(self, slot: Slot, device: int) -> tuple[float | None, int]:
-        """Return when the inputs of a slot arrive (None: unknown) and how many come from other devices."""
+        """Return (s when the inputs of a slot arrive, None if unknown; how many come from other devices)."""
         latest, messages = 0.0, 0
         for task in slot:
             source = _input(task, self.plan.chunks)
@@ -199,7 +199,7 @@ class _TimelineRun:
         return latest, messages
 
     def _start(self, now: float, device: int, slot: Slot, messages: int) -> None:
-        """Start a slot on a device."""
+        """Start a slot on a device at ``now`` (s), and wake those that wait for its outputs."""
         received = messages * self.durations.receive
         end = now + received + sum(map(self.durations.seconds, slot)) - self.durations.saved(slot)
         self.free_from[device] = end
@@ -216,7 +216,7 @@ class _TimelineRun:
         heapq.heappush(self.wakes, (end, 0, device))
 
     def _wake_next(self, task: Task, device: int, end: float) -> None:
-        """Wake the device that waits for the output of a pass."""
+        """Wake the device that waits for the output of a pass when that arrives; none waits for an end's."""
         chunk = task.chunk + (1 if task.kind is PassKind.forward else -1)
         if 0 <= chunk < self.plan.chunks:
             other = self.plan.place(task._replace(chunk=chunk))
@@ -224,12 +224,12 @@ class _TimelineRun:
 
 
 def _output(task: Task) -> tuple[bool, int, int]:
-    """Return the key of the output of a pass: activations, or gradients."""
+    """Return the key of the output of a pass: (whether activations, micro-batch, chunk)."""
     return task.kind is PassKind.forward, task.micro_batch, task.chunk
 
 
 def _input(task: Task, chunks: int) -> Task | None:
-    """Return the pass whose output another pass waits for, or None for the first chunk's forward."""
+    """Return the pass whose output a pass waits for, None for the first chunk's forward."""
     if task.kind is PassKind.forward:
         return task._replace(chunk=task.chunk - 1) if task.chunk else None
     if task.kind is PassKind.weight_gradient:
