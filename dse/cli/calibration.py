@@ -13,7 +13,7 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 
 def _show_columns(requested: bool) -> None:
-    """Print the columns, and exit."""
+    """Print the columns of the tables and exit, where they are requested."""
     if requested:
         _print_columns()
         raise typer.Exit
@@ -21,6 +21,7 @@ def _show_columns(requested: bool) -> None:
 
 @report_errors
 def _print_columns() -> None:
+    """Print name, meaning and default of the columns that tables have, and of those that are written."""
     from dse.measured import OUTPUT_COLUMNS, SERVING_COLUMNS, STEP_COLUMNS
 
     out = show.console()
@@ -137,7 +138,7 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_skipped(skipped: dict[str, int]) -> None:
-    """Print the numbers of skipped rows by reason."""
+    """Print the numbers of skipped rows by reason, most frequent first; nothing for none."""
     if not skipped:
         return
     out = show.console()
@@ -179,7 +180,7 @@ def _print_refused(rows: list[dict[str, Any]]) -> None:
 
 
 def _print(report: dict[str, Any]) -> None:
-    """Print the report of a comparison."""
+    """Print the report of a comparison: errors, refused figures, skipped rows, coverage of the intervals."""
     rows = [[row["source"], row["metric"], *_error_cells(row)] for row in report["rows"]]
     rows += [["all", metric, *_error_cells(row)] for metric, row in report["all"].items()]
     out = show.console()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def range_cautions(design: Design, software: str, system: str, metrics: Mapping[str, float]) -> list[str]:
-    """Return the values of a design outside the rows that its stack was fitted to.
+    """Return a text for each value of a design outside the rows that its stack was fitted to, empty within them.
 
     Args:
         design: with plain numbers as leaves.
@@ -28,7 +28,7 @@ def range_cautions(design: Design, software: str, system: str, metrics: Mapping[
 def all_cautions(
     design: Design, names: tuple[str, str, str], set_leaves: frozenset[str], metrics: Mapping[str, float], study: Study
 ) -> list[str]:
-    """Return all cautions on a design but those on its range of calibration.
+    """Return the texts of all cautions on a design but those of :func:`chip_cautions` and :func:`range_cautions`.
 
     Args:
         design: with plain numbers as leaves.
@@ -49,7 +49,7 @@ def all_cautions(
 def design_cautions(
     design: Design, workload: str, system: str, software: str, metrics: Mapping[str, float], study: Study
 ) -> list[str]:
-    """Return cautions on vendor, context, kind of stack and unused devices of a design."""
+    """Return the texts of cautions on vendor, context, kind of stack and unused devices of a design, empty for none."""
     from dse.designs import accelerator_of, lookup_of
     from dse.designs.calibrated import context_note, training_stack_note, vendor_note
 
@@ -104,7 +104,7 @@ def chip_cautions(design: Design) -> list[str]:
 
 
 def _unused_devices_note(design: Design) -> str:
-    """Describe the unused devices of the last node or rack, or "" where all are used."""
+    """Return a text on the unused devices of the last node or rack and what they cost, "" where all are used."""
     devices, domain = float(design.system.n_devices), float(design.system.scale_up.domain)
     unused = -devices % domain
     if devices < domain or not unused:

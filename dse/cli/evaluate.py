@@ -129,7 +129,7 @@ def design_of(
     to_serve: str = "add --serving",
     tool: str = "",
 ) -> EvaluateRequest:
-    """Build the design of the options.
+    """Build the design that the options state, with its stack and the leaves that they set.
 
     Args:
         workload: name in the catalogue.
@@ -179,7 +179,7 @@ def _intervals(
     enabled: bool,
     set_leaves: frozenset[str],
 ) -> DesignIntervals:
-    """Evaluate the 80 % intervals of headline metrics, none where not ``enabled``."""
+    """Evaluate the 80 % intervals of the headline metrics and totals of a design, empty where not ``enabled``."""
     from dse.designs import accelerator_of
     from dse.designs.catalog import resolve
     from dse.measured.uncertainty.intervals import DesignIntervals, intervals
@@ -209,7 +209,7 @@ def _document(interval_set: DesignIntervals) -> dict[str, Any]:
 
 
 def _interval_note(interval_set: DesignIntervals, study: Study) -> str:
-    """Describe the sources of the first interval, in one line."""
+    """Return a line with the shares of each source in the variance of the first interval, "" without intervals."""
     from dse.measured.uncertainty.distance import PART_DESCRIPTIONS
 
     name = next(iter(interval_set.bounds), "")
@@ -218,7 +218,7 @@ def _interval_note(interval_set: DesignIntervals, study: Study) -> str:
 
 
 def leaf_values(design: Design) -> dict[str, float]:
-    """Return path → value of the leaves of a design."""
+    """Return full path → number of the leaves that a design has, choices by their number; absent ones are left out."""
     from dse.designs import leaf, leaves_of
 
     values = {path: leaf(design, path) for path in leaves_of(design)}
@@ -245,7 +245,7 @@ def design_line(workload: str, system: str, software: str, design: Design, study
 
 
 def _shape(design: Design) -> str:
-    """Describe the axes of the slice of a torus, or "" for other links."""
+    """Return the lengths of the axes of a torus slice in brackets, as `` (4 x 4 a slice)``, "" for other links."""
     from dse.model.links import axis_edges, slice_size
     from dse.types import Topology
 
@@ -258,7 +258,7 @@ def _shape(design: Design) -> str:
 
 
 def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
-    """Print the reasons of infeasibility."""
+    """Print that a design cannot run, and each reason with its numbers."""
     from dse.types import Infeasible
 
     out.print(Text("cannot run", "bold red"))
@@ -268,7 +268,7 @@ def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
 
 
 def _print(explanation: Explanation, interval_set: DesignIntervals, design: Design, study: Study) -> None:
-    """Print an explanation."""
+    """Print an explanation: reasons, metrics, totals by part, operators, phases, layer, elasticities."""
     out, bounds = show.console(), interval_set.bounds
     metric = explanation.elasticity_of.replace("_", " ")
     if explanation.reasons:
@@ -321,7 +321,7 @@ def _no_step_note(explanation: Explanation, design: Design) -> str:
 
 
 def _precisions(design: Design) -> list[str]:
-    """Return the names of the precisions of the matrix units of a design's accelerator."""
+    """Return the names of the precisions that the matrix units of a design's accelerator support."""
     from dse.model import generated
     from dse.model.machine.rates import unsupported
     from dse.types import Precision, choice_name
@@ -338,7 +338,7 @@ def _print_total(
     study: Study,
     bounds: dict[str, MetricInterval],
 ) -> None:
-    """Print a total and its parts, for memory with the capacity."""
+    """Print a total with its interval, for memory with the capacity, then the table of its parts."""
     units, value = study.units[total], explanation.metrics[total]
     format_by_unit = {"s": show.span if value > _DAYS * _DAY else show.seconds, "B": show.gib}
     text = format_by_unit.get(units, lambda number: show.quantity(number, units))
@@ -349,7 +349,7 @@ def _print_total(
 
 
 def _headline(explanation: Explanation, bounds: dict[str, MetricInterval], study: Study) -> list[list[str]]:
-    """Return the rows of the main metrics."""
+    """Return the rows of the main metrics: name, value and, where there are intervals, its 80 % interval."""
     rows = []
     for name in study.headline(explanation.metrics):
 
@@ -362,7 +362,7 @@ def _headline(explanation: Explanation, bounds: dict[str, MetricInterval], study
 
 
 def _print_waterfall(out: Console, parts: list[Share], text: Callable[[float], str]) -> None:
-    """Print the parts of a total."""
+    """Print a table of the parts that are not 0: value, share, bar."""
     rows = [
         [part.name.replace("_", " "), text(part.value), show.percent(part.share), "█" * round(40 * part.share)]
         for part in parts
@@ -372,7 +372,7 @@ def _print_waterfall(out: Console, parts: list[Share], text: Callable[[float], s
 
 
 def _print_phases(out: Console, phases: dict[str, list[Share]]) -> None:
-    """Print one line per kind of step."""
+    """Print a table of kind of engine step → time, and the share of each bound in it."""
     names = [part.name for part in next(iter(phases.values()))]
     rows = [
         [name, show.seconds(sum(p.value for p in parts)), *(show.percent(p.share) for p in parts)]
@@ -382,7 +382,7 @@ def _print_phases(out: Console, phases: dict[str, list[Share]]) -> None:
 
 
 def _print_operators(out: Console, operators: list[OperatorRow]) -> None:
-    """Print the operators with their bounds."""
+    """Print a table of operators: time and bound of each pass, FLOP, traffic in bytes, FLOP/B."""
     has_backward = any(o.backward_time for o in operators)
     rows = [
         [
@@ -404,7 +404,7 @@ def _print_operators(out: Console, operators: list[OperatorRow]) -> None:
 
 
 def _print_elasticities(out: Console, explanation: Explanation, metric: str) -> None:
-    """Print the largest elasticities."""
+    """Print a table of the first ``_TOP`` elasticities of a metric, in the order of the explanation."""
     rows = [
         [
             e.parameter,

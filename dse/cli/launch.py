@@ -140,7 +140,7 @@ def launch(
 
 
 def _load(requests: Requests) -> str:
-    """Describe the load that a client makes."""
+    """Return a text of the load that a client makes: a rate, all at once, or the requests in flight."""
     from dse.types import Load, choice_name
 
     load = Load(int(requests.load))
@@ -181,7 +181,7 @@ _NO_LEAVES = ("n_devices", "software")
 
 
 def _argument_remarks(tool_arguments: ArgumentValues, setting_texts: dict[str, str]) -> Iterator[str]:
-    """Yield remarks on ignored arguments: overridden by ``--set``, of other tools, or not read."""
+    """Yield remarks on arguments of a tool that do not count: overridden by ``--set``, of other tools, or not read."""
     from dse.designs import leaf_path, leaf_value
 
     for name, value in tool_arguments.settings.items():
@@ -195,7 +195,7 @@ def _argument_remarks(tool_arguments: ArgumentValues, setting_texts: dict[str, s
 
 
 def _number(text: str) -> Any:
-    """Convert a text to a number if it is one."""
+    """Convert a text to a float, or return it as it is if it is no number."""
     try:
         return float(text)
     except ValueError:
@@ -203,7 +203,7 @@ def _number(text: str) -> Any:
 
 
 def _value(path: str, value: float) -> str:
-    """Format a leaf's value, by name for a choice."""
+    """Format the value of a leaf without its unit, a choice by name."""
     from dse.designs import all_leaves
     from dse.types import choice_name
 
@@ -212,7 +212,7 @@ def _value(path: str, value: float) -> str:
 
 
 def _setting(path: str, value: float) -> str:
-    """Format a leaf's value for ``--set``, with its unit."""
+    """Format the value of a leaf as ``--set`` reads it, with its unit."""
     from dse.designs import all_leaves
 
     units = all_leaves()[path]["units"]
@@ -220,7 +220,7 @@ def _setting(path: str, value: float) -> str:
 
 
 def _text(file: Path) -> str:
-    """Read a file of arguments."""
+    """Return the text of a file of options as on a command line; raise an InputError where it cannot be read."""
     from dse.io import inputs
 
     return inputs.text(file, "a text of options, as on a command line")

@@ -25,7 +25,7 @@ class PlanInterval(NamedTuple):
     deviation: float  #: standard deviation of its logarithm
 
     def probability_below(self, limit: float) -> float:
-        """Return the probability that the figure does not exceed a limit."""
+        """Return the probability that the figure does not exceed a limit, 1 for an infinite limit."""
         if not math.isfinite(limit):
             return 1.0
         middle = 0.5 * (math.log(self.low) + math.log(self.high))
@@ -41,7 +41,7 @@ def plan_intervals(
     n_devices: int = 1,
     **settings: Any,
 ) -> dict[str, PlanInterval]:
-    """Evaluate the intervals of planned metrics of a design, without metrics that have none.
+    """Evaluate metric → 80 % interval of a design's planned metrics; those without an interval are left out.
 
     Args:
         workload: model, by its name in the catalogue.
@@ -89,7 +89,7 @@ def _worker(workers: WorkerGroup, fleet: Fleet, demand: ServiceDemand, at_rate: 
 
 
 def choice_of(workload: str, accelerator: str, software: str, kind: str, n_devices: int = 1, **settings: Any) -> Choice:
-    """Build a design by names of the catalogue, for decisions, with the arguments of :func:`plan_intervals`."""
+    """Build a design from names of the catalogue, for decisions, with the arguments of :func:`plan_intervals`."""
     serves = kind == "serving"
     stack = software or catalog.default_software(accelerator, serving=serves, workload=workload)
     complete_design = STUDIES[kind].complete(design(workload, accelerator, stack, n_devices, kind=kind, **settings))
@@ -100,7 +100,7 @@ def choice_of(workload: str, accelerator: str, software: str, kind: str, n_devic
 
 
 def least_cost_probabilities(plans: Sequence[Sequence[tuple[Choice, float]]], metric: str, kind: str) -> list[float]:
-    """Return the probability of each plan to cost the least.
+    """Return for each plan the probability to cost the least, [1.0] for a single one.
 
     What plans have in common (chip, stack, prices) cancels (:mod:`dse.measured.uncertainty.posterior`).
 
@@ -118,7 +118,7 @@ def least_cost_probabilities(plans: Sequence[Sequence[tuple[Choice, float]]], me
 
 
 def _plan_interval(ends: MetricInterval | None, value: float) -> PlanInterval:
-    """Scale an interval to a planned value."""
+    """Return the interval around ``value`` with the relative width of the interval ``ends``."""
     assert ends is not None, "a metric with an interval"
     factor = math.sqrt(ends.high / ends.low)
     return PlanInterval(value / factor, value * factor, math.log(factor) / quantile())
