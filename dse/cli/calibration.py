@@ -82,7 +82,7 @@ def predict(
         suggestions = (f"{name} (did you mean {suggestion}?)" for name, suggestion in summary.misspelt.items())
         show.note(f"columns that are not read: {', '.join(suggestions)}")
     if as_json:
-        show.document({"rows": [_row(line) for line in lines], "all": summary.counts, "output": str(output)})
+        show.document({"rows": [_line_document(line) for line in lines], "all": summary.counts, "output": str(output)})
     else:
         print(f"{summary.predicted:,} of {show.counted(summary.rows, 'row')} predicted: {output}")
         _print_skipped(summary.skipped)
@@ -129,7 +129,7 @@ def validate(
     return 0 if any(row["predicted"] for row in report["rows"]) else NOTHING_FEASIBLE
 
 
-def _row(line: dict[str, Any]) -> dict[str, Any]:
+def _line_document(line: dict[str, Any]) -> dict[str, Any]:
     """Return a line of the table for JSON: predictions as numbers, empty cells as None, other cells as texts."""
     return {
         name: float(text) if name.startswith("pred_") and name != "pred_note" and text else text or None

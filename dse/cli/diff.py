@@ -84,10 +84,10 @@ def _print(out: Console, first: Path, second: Path, difference: Difference) -> N
     _print_feasibility(out, difference)
     _print_winners(out, difference)
     out.print()
-    out.print(Text(_verdict(difference), "bold"), soft_wrap=True)
+    out.print(Text(_verdict_text(difference), "bold"), soft_wrap=True)
 
 
-def _verdict(difference: Difference) -> str:
+def _verdict_text(difference: Difference) -> str:
     """Summarise a difference in one line: the same, or the number of changed metrics."""
     if difference.same:
         return "the same designs with the same numbers"
@@ -133,7 +133,7 @@ def _print_designs(out: Console, difference: Difference) -> None:
     )
     for side, count, examples in zip("AB", difference.only_count, difference.only, strict=True):
         if count:
-            out.print(Text(f"{count:,} in {side} alone, such as {_labels(examples[0])}"), soft_wrap=True)
+            out.print(Text(f"{count:,} in {side} alone, such as {_labels_text(examples[0])}"), soft_wrap=True)
     if any(difference.unmatched):
         counts = f"{difference.unmatched[0]:,} of A and {difference.unmatched[1]:,} of B"
         out.print(Text(f"{counts} cannot be distinguished by the labels of both", "yellow"), soft_wrap=True)
@@ -148,7 +148,7 @@ def _print_designs(out: Console, difference: Difference) -> None:
             out.print(Text(f"metrics in {side} alone: {', '.join(names)}"), soft_wrap=True)
 
 
-def _labels(labels: dict[str, Any]) -> str:
+def _labels_text(labels: dict[str, Any]) -> str:
     """Format the labels of a design in one line: axis → value as ``tp 8, pp 4``."""
     return ", ".join(f"{SHORT.get(name, name)} {show.setting(value)}" for name, value in labels.items())
 
@@ -177,7 +177,7 @@ def _print_metrics(out: Console, difference: Difference) -> None:
 def _metric_row(change: MetricChange) -> list[str]:
     """Return the cells of a changed metric: name, largest and median change, designs, labels of the largest."""
     median = "" if math.isnan(change.median) else _change_text(change.median)
-    return [change.metric, _change_text(change.largest), median, f"{change.changed:,}", _labels(change.at)]
+    return [change.metric, _change_text(change.largest), median, f"{change.changed:,}", _labels_text(change.at)]
 
 
 def _print_feasibility(out: Console, difference: Difference) -> None:
@@ -198,17 +198,17 @@ def _print_winners(out: Console, difference: Difference) -> None:
     if not difference.winner_changed and not difference.metrics:
         return
     title = "the best design is the same" if not difference.winner_changed else "another design is the best"
-    show.heading(out, f"{title}, by {_objective(difference)}")
+    show.heading(out, f"{title}, by {_objective_text(difference)}")
     winner_by_side = [("A and B", difference.winners[0])] if not difference.winner_changed else [*winners.items()]
     for side, winner in winner_by_side:
         out.print(
-            Text(f"best of {side}: {'none can run' if winner is None else _labels(winner.labels)}"), soft_wrap=True
+            Text(f"best of {side}: {'none can run' if winner is None else _labels_text(winner.labels)}"), soft_wrap=True
         )
         if winner is not None:
             _print_winner(out, winner)
 
 
-def _objective(difference: Difference) -> str:
+def _objective_text(difference: Difference) -> str:
     """Return the name of the objective, or both with their sides where they differ."""
     first, second = difference.objective
     return first if first == second else f"{first} in A, {second} in B"

@@ -241,10 +241,10 @@ def design_line(workload: str, system: str, software: str, design: Design, study
     split = " x ".join(f"{name} {getattr(m, name):g}" for name in degrees)
     first = "{} on {}, {}, {}".format(*names)
     devices = "device" if design.system.n_devices == 1 else "devices"
-    return f"{first}\n{design.system.n_devices:g} {devices}{_shape(design)} = {split}; {study.settings(design)}\n"
+    return f"{first}\n{design.system.n_devices:g} {devices}{_torus_text(design)} = {split}; {study.settings(design)}\n"
 
 
-def _shape(design: Design) -> str:
+def _torus_text(design: Design) -> str:
     """Return the lengths of the axes of a torus slice in brackets, as `` (4 x 4 a slice)``, "" for other links."""
     from dse.model.links import axis_edges, slice_size
     from dse.types import Topology
@@ -280,7 +280,7 @@ def _print(explanation: Explanation, interval_set: DesignIntervals, design: Desi
     if explanation.caution:
         out.print(Text(explanation.caution, "yellow"), soft_wrap=True)
     columns = ["metric", "value", *(["80 % interval"] if bounds else [])]
-    show.print_table(out, columns, _headline(explanation, bounds, study), left=["metric"], prose=["metric"])
+    show.print_table(out, columns, _headline_rows(explanation, bounds, study), left=["metric"], prose=["metric"])
     if interval_note := _interval_note(interval_set, study):
         out.print(Text(interval_note), soft_wrap=True)
     for total, parts in explanation.waterfalls.items():
@@ -296,13 +296,13 @@ def _print(explanation: Explanation, interval_set: DesignIntervals, design: Desi
         _print_phases(out, explanation.phases)
     if explanation.layer:
         layer = ", ".join(f"{p.name.replace('_', ' ')} {show.seconds(p.value)}" for p in explanation.layer if p.value)
-        bound = _pace(explanation)
+        bound = _pace_text(explanation)
         out.print(Text(f"Per layer and micro-batch: {layer}; {bound}."), soft_wrap=True)
     show.heading(out, f"elasticities of {metric}: d ln({metric}) / d ln(parameter)")
     _print_elasticities(out, explanation, metric)
 
 
-def _pace(explanation: Explanation) -> str:
+def _pace_text(explanation: Explanation) -> str:
     """Return a clause on what sets the pace of a layer: the device, or the host, with the share of the step waited."""
     if not explanation.host_bound:
         return "the device sets the pace"
@@ -316,11 +316,11 @@ def _no_step_note(explanation: Explanation, design: Design) -> str:
 
     fix = "change the values named above"
     if any(reason.name == Infeasible.precision_unsupported.name for reason in explanation.reasons):
-        fix = f"set precision to one of {', '.join(_precisions(design))}"
+        fix = f"set precision to one of {', '.join(_precision_names(design))}"
     return f"This step is not possible, so it has no time, rate or utilisation: {fix}."
 
 
-def _precisions(design: Design) -> list[str]:
+def _precision_names(design: Design) -> list[str]:
     """Return the names of the precisions that the matrix units of a design's accelerator support."""
     from dse.model import generated
     from dse.model.machine.rates import unsupported
@@ -348,7 +348,7 @@ def _print_total(
     _print_waterfall(out, parts, text)
 
 
-def _headline(explanation: Explanation, bounds: dict[str, MetricInterval], study: Study) -> list[list[str]]:
+def _headline_rows(explanation: Explanation, bounds: dict[str, MetricInterval], study: Study) -> list[list[str]]:
     """Return the rows of the main metrics: name, value and, where there are intervals, its 80 % interval."""
     rows = []
     for name in study.headline(explanation.metrics):

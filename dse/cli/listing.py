@@ -64,7 +64,7 @@ def _leaves(_: Sequence[Study]) -> Listing:
     """Return the table of all leaves of a design."""
     title = "leaves of a design: for --set, dse.design, [workload] [system] [mapping] [software], [axes], expressions"
     rows = (
-        (short_name(path), _units(metadata), metadata["long_name"], _allowed(metadata), _default(path, metadata), path)
+        (short_name(path), _units(metadata), metadata["long_name"], _allowed_text(metadata), _default_text(path, metadata), path)
         for path, metadata in all_leaves().items()
     )
     return Listing(title, ("name", "unit", "meaning", "allowed", "default", "path"), tuple(rows))
@@ -100,7 +100,7 @@ def _axes(_: Sequence[Study]) -> Listing:
     )
     rules = " or ".join(f'"{rule}"' for rule in RULES)
     leaves = (
-        (short_name(path), _units(metadata), metadata["long_name"], _values(metadata, path in ALL_DEGREES[1:], rules))
+        (short_name(path), _units(metadata), metadata["long_name"], _axis_values_text(metadata, path in ALL_DEGREES[1:], rules))
         for path, metadata in all_leaves().items()
     )
     return Listing("axes of sweeps and searches: for [axes]", ("name", "unit", "meaning", "values"), (*names, *leaves))
@@ -150,7 +150,7 @@ def _units(metadata: dict[str, Any]) -> str:
     return "" if "enum" in metadata else _unit(metadata["units"])
 
 
-def _allowed(metadata: dict[str, Any]) -> str:
+def _allowed_text(metadata: dict[str, Any]) -> str:
     """Return a text of the allowed values of a leaf: names of choices, or bounds."""
     if "enum" in metadata:
         return ", ".join(map(choice_name, metadata["enum"]))
@@ -158,7 +158,7 @@ def _allowed(metadata: dict[str, Any]) -> str:
     return "yes or no" if bounds.is_integer and bounds.high == 1.0 else str(bounds)
 
 
-def _default(path: str, metadata: dict[str, Any]) -> str:
+def _default_text(path: str, metadata: dict[str, Any]) -> str:
     """Return a text of the default of a leaf: its value, or where it comes from."""
     option = path.removeprefix("mapping.")
     if path in ("system.n_devices", "mapping.dp"):
@@ -182,7 +182,7 @@ def _part_of(name: str, study: Study) -> str:
     return next((total for total in study.totals if name in study.parts(total)), "")
 
 
-def _values(metadata: dict[str, Any], is_degree: bool, rules: str) -> str:
+def _axis_values_text(metadata: dict[str, Any], is_degree: bool, rules: str) -> str:
     """Return a text of what may be the values of an axis of a leaf."""
     if "enum" in metadata:
         return "a list of names"

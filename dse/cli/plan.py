@@ -240,7 +240,7 @@ def _print(service_plan: ServicePlan, intervals: Sequence[dict[str, PlanInterval
     columns = ["accelerator", "USD/h", "cheapest", "devices", "workers", "mapping", "in flight", "TTFT", "TPOT",
                "utilisation", f"margin: {', '.join([*limited, 'rate'])}", f"chance: {', '.join(limited)}"]  # fmt: skip
     rows = [
-        [*_row(fleet, service_plan, share), _probabilities_text(intervals_of_fleet, demand.limits)]
+        [*_fleet_cells(fleet, service_plan, share), _probabilities_text(intervals_of_fleet, demand.limits)]
         for fleet, intervals_of_fleet, share in zip(service_plan.fleets, intervals, cheapest, strict=True)
     ]
     _print_table(columns, rows, service_plan.fleets, service_plan.without, service_plan.changes)
@@ -256,10 +256,10 @@ def _print(service_plan: ServicePlan, intervals: Sequence[dict[str, PlanInterval
     if service_plan.fleets:
         show.heading(out, "launch")
         for workers in service_plan.fleets[0].workers:
-            out.print(Text(_launch(workers, service_plan.fleets[0], demand)), soft_wrap=True)
+            out.print(Text(_launch_command(workers, service_plan.fleets[0], demand)), soft_wrap=True)
 
 
-def _launch(workers: WorkerGroup, fleet: Fleet, demand: ServiceDemand) -> str:
+def _launch_command(workers: WorkerGroup, fleet: Fleet, demand: ServiceDemand) -> str:
     """Return the command ``dse launch …`` for a worker of a fleet, for vLLM where no tool has the stack's name.
 
     With the load of one of them, so that ``dse evaluate --serving`` of its settings has the times of the plan.
@@ -319,10 +319,10 @@ def _print_table(
             out.print(Text(text), soft_wrap=True)
 
 
-def _row(fleet: Fleet, service_plan: ServicePlan, cheapest: float) -> list[str]:
+def _fleet_cells(fleet: Fleet, service_plan: ServicePlan, cheapest: float) -> list[str]:
     """Return the cells of a fleet, but for the probabilities of its limits."""
     margins = ", ".join(f"{100.0 * share:.0f} %" for share in fleet.margins(service_plan.demand).values())
-    mapping_text = "; ".join(f"{workers.role} {_degrees(workers.degrees)}".strip() for workers in fleet.workers)
+    mapping_text = "; ".join(f"{workers.role} {_degrees_text(workers.degrees)}".strip() for workers in fleet.workers)
 
     def per_role(text: Callable[[WorkerGroup], str]) -> str:
         return " + ".join(map(text, fleet.workers))
@@ -342,7 +342,7 @@ def _row(fleet: Fleet, service_plan: ServicePlan, cheapest: float) -> list[str]:
     ]
 
 
-def _degrees(degrees: dict[str, int]) -> str:
+def _degrees_text(degrees: dict[str, int]) -> str:
     """Format the degrees above 1 as ``tp 8 x pp 2``, "1 device" for none."""
     return " x ".join(f"{name} {value}" for name, value in degrees.items() if value > 1) or "1 device"
 
@@ -412,7 +412,7 @@ def _finite(value: float, text: str, option: str) -> float:
     return value
 
 
-def _tokens(count: float) -> str:
+def _tokens_text(count: float) -> str:
     """Format tokens in trillions or billions."""
     return f"{count / 1e12:g}T tokens" if count >= 1e12 else f"{count / 1e9:g}B tokens"
 
@@ -443,7 +443,7 @@ def _print_runs(run_plan: RunPlan, intervals: Sequence[dict[str, PlanInterval]])
     limits += [f"under {show.digits(demand.budget)} USD"] if math.isfinite(demand.budget) else []
     out.print(
         Text(
-            f"{demand.workload}: {_tokens(demand.tokens or 0.0)} {' and '.join(limits)}, "
+            f"{demand.workload}: {_tokens_text(demand.tokens or 0.0)} {' and '.join(limits)}, "
             f"{show.counted(demand.global_batch or 1, 'sequence')} ({run_plan.batch_tokens / 1e6:.3g}M tokens) "
             "per step; "
             f"up to {demand.max_devices:,} devices, in powers of two; "

@@ -89,7 +89,7 @@ def pools(
                 "together": [_match_document(pair, matched) for pair in matched.together],
                 "pools": [_match_document(pair, matched) for pair in matched.pools],
                 "workers": [_fleet_row(fleet, matched) for fleet in matched.fleets],
-                "interval_factors": _factors(matched),
+                "interval_factors": _interval_factors(matched),
             }
         )
         return 0 if matched.pools else NOTHING_FEASIBLE
@@ -198,7 +198,7 @@ def _print_fleets(matched: MatchedPools) -> None:
                     second,
                     str(fleet.devices),
                     show.seconds(fleet.first_token),
-                    _seconds(fleet.waits[0]),
+                    _wait_text(fleet.waits[0]),
                     show.seconds(fleet.token),
                     show.digits(fleet.rate),
                     show.digits(fleet.rate * matched.output_tokens / fleet.devices),
@@ -210,7 +210,7 @@ def _print_fleets(matched: MatchedPools) -> None:
         out.print(f"{len(rows)} of {len(matched.fleets)}: -o has all")
 
 
-def _seconds(wait: float) -> str:
+def _wait_text(wait: float) -> str:
     """Format a wait in seconds, "0 s" below a microsecond."""
     return show.seconds(wait) if wait > 1e-6 else "0 s"
 
@@ -252,7 +252,7 @@ def _print_lines(matched: MatchedPools, tool: str, fleet: PoolFleet) -> None:
 def _match_document(pair: Match, matched: MatchedPools) -> dict[str, Any]:
     """Return the JSON-ready dictionary of a matched pair of pools, with its gains over engines that do both."""
     names = ("prefill", "decode") if pair.decode else ("together",)
-    document: dict[str, Any] = {name: _design(part) for name, part in zip(names, pair.parts, strict=True)}
+    document: dict[str, Any] = {name: _pool_document(part) for name, part in zip(names, pair.parts, strict=True)}
     gains = {other.prefill.accelerator: pair.gain(other) for other in matched.together}
     return document | {
         "prefill_share_of_devices": pair.share,
@@ -269,7 +269,7 @@ def _match_document(pair: Match, matched: MatchedPools) -> dict[str, Any]:
     }
 
 
-def _design(part: PoolCandidate) -> dict[str, Any]:
+def _pool_document(part: PoolCandidate) -> dict[str, Any]:
     """Return the JSON-ready dictionary of a pool: accelerator, labels, requests/s, devices."""
     labels = {name: value.item() if hasattr(value, "item") else value for name, value in part.labels.items()}
     return {"accelerator": part.accelerator, **labels, "requests_per_second": part.rate, "n_devices": part.devices}
@@ -285,11 +285,11 @@ def _print(matched: MatchedPools) -> None:
     baselines = [pair.prefill.accelerator for pair in matched.together]
     columns += [f"x {name} at equal {'price, power, both' if has_prices else 'power'}" for name in baselines]
     names = _PoolNames.from_pools(matched)
-    rows = [_row(pair, matched, has_prices, names) for pair in (*matched.together, *matched.pools)]
+    rows = [_match_cells(pair, matched, has_prices, names) for pair in (*matched.together, *matched.pools)]
     show.print_table(out, columns, rows, left=columns[:2], keys=2)
     if not matched.pools:
         out.print("no pair of pools meets the constraints")
-    for name, factors in _factors(matched).items():
+    for name, factors in _interval_factors(matched).items():
         out.print(
             Text(f"80 % intervals of {name}: {', '.join(f'{word} ÷× {f:.2f}' for word, f in factors.items())}"),
             soft_wrap=True,
@@ -300,7 +300,7 @@ def _print(matched: MatchedPools) -> None:
 _WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token", "requests/s": "requests_per_second"}
 
 
-def _factors(matched: MatchedPools) -> dict[str, dict[str, float]]:
+def _interval_factors(matched: MatchedPools) -> dict[str, dict[str, float]]:
     """Return accelerator → "TTFT" etc. → upper end of the 80 % interval over the value; empty without a workload."""
     from dse.cli.limits import plan_intervals
 
@@ -315,7 +315,7 @@ def _factors(matched: MatchedPools) -> dict[str, dict[str, float]]:
     return factors_by_accelerator
 
 
-def _row(pair: Match, matched: MatchedPools, has_prices: bool, names: _PoolNames) -> list[str]:
+def _match_cells(pair: Match, matched: MatchedPools, has_prices: bool, names: _PoolNames) -> list[str]:
     """Return the cells of a matched pair: pools, share of prefill, latencies, rate, power, price, gains."""
     second = "the same" if pair.decode is None else names.name(pair.decode)
     cells = [names.name(pair.prefill), second, f"{100.0 * pair.share:.0f}",

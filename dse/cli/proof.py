@@ -30,14 +30,14 @@ def check_range(name: str, value: float | None, low: float, most: float, fix: st
 def print_proof(out: Console, proof: Proof, problem: Problem) -> None:
     """Print what is proven, by how many blocks, and the best design where the proof has one."""
     show.heading(out, "proof")
-    lines = [statement(proof, problem), _counts(proof), "counts and minima by axis are those of dse run alone"]
+    lines = [statement(proof, problem), _work_text(proof), "counts and minima by axis are those of dse run alone"]
     if proof.leaves:
-        lines.insert(1, f"best: {', '.join(_leaf(path, value) for path, value in proof.leaves.items())}")
+        lines.insert(1, f"best: {', '.join(_leaf_text(path, value) for path, value in proof.leaves.items())}")
     for line in lines:
         out.print(Text(line), soft_wrap=True)
 
 
-def _leaf(path: str, value: float) -> str:
+def _leaf_text(path: str, value: float) -> str:
     """Format a leaf as its short name and its value with unit, a choice by name."""
     from dse.designs import all_leaves
 
@@ -63,7 +63,7 @@ def statement(proof: Proof, problem: Problem) -> str:
     return f"no design {space} is better than {names} {best} by more than {percent}{stopped}"
 
 
-def _counts(proof: Proof) -> str:
+def _work_text(proof: Proof) -> str:
     """Return a line on the work of a proof: blocks by kind, evaluated designs, time."""
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in proof.blocks.items() if count)
     return f"blocks: {kinds}; {show.counted(proof.designs, 'design')} evaluated; {show.seconds(proof.seconds)}"

@@ -247,10 +247,10 @@ def show_best(out: Console, summary: Summary, chances: Mapping[int, float] = Map
     axes, common_values = _axes(summary.best)
     if common_values:
         out.print(Text("same for all: " + ", ".join(common_values)), soft_wrap=True)
-    columns = [*axes, *_objective(summary), *_metrics(summary)]
+    columns = [*axes, *_objective_columns(summary), *_metric_columns(summary)]
     if all(design.index in chances for design in summary.best):
         columns.append(("best %", [f"{100 * chances[design.index]:.0f}" for design in summary.best]))
-    shares = _shares(summary)
+    shares = _share_columns(summary)
     while shares and _width(out, _table([*columns, *shares])) > out.width:
         shares.pop()
     table = _table([*columns, *shares])
@@ -292,7 +292,7 @@ def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
     return columns, common_values
 
 
-def _objective(summary: Summary) -> list[Column]:
+def _objective_columns(summary: Summary) -> list[Column]:
     """Return the column of the objective, none where a usual column has it."""
     from dse.spec.expression import written_units
 
@@ -313,7 +313,7 @@ _STYLES: dict[str, Callable[[float], str]] = {
 }
 
 
-def _metrics(summary: Summary) -> list[Column]:
+def _metric_columns(summary: Summary) -> list[Column]:
     """Return the columns of the metrics that the study has in tables."""
     return [
         (heading, [_STYLES[style](design.metrics[metric]) for design in summary.best])
@@ -321,7 +321,7 @@ def _metrics(summary: Summary) -> list[Column]:
     ]
 
 
-def _shares(summary: Summary) -> list[Column]:
+def _share_columns(summary: Summary) -> list[Column]:
     """Return the columns of shares of the time in per cent, without parts below 0.05 % in all designs."""
     breakdown = summary.study.time_columns
     shares_by_heading = {

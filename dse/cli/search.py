@@ -298,12 +298,12 @@ def _gap_cells(gaps: list[float | None]) -> list[str]:
 
 def _print_best(out: Console, outcome: SearchOutcome, study: Study) -> None:
     """Print gap (or violation), objectives, axes and methods of the best designs; equally printed ones are one row."""
-    names, is_infeasible = _axes(outcome.designs[0].labels), not outcome.any_feasible
+    names, is_infeasible = _axis_names(outcome.designs[0].labels), not outcome.any_feasible
     methods_by_cells: dict[tuple[str, ...], list[str]] = {}
     for design in outcome.designs:
         gap = "infeasible" if design.gap is None else f"{100 * design.gap:.3f}"
         cells = (
-            *_values(outcome, design.objectives, study),
+            *_value_texts(outcome, design.objectives, study),
             f"{design.violation:.3g}" if is_infeasible else gap,
             *(label(name, design.labels[name]) for name in names),
         )
@@ -325,7 +325,7 @@ def _print_fronts(out: Console, outcome: SearchOutcome, study: Study) -> None:
     """Print by method the size, hypervolume and best values of its front, with evaluations and time."""
     rows = []
     for method, method_front in outcome.fronts.items():
-        best = _values(outcome, method_front.best, study)
+        best = _value_texts(outcome, method_front.best, study)
         volume = "–" if method_front.hypervolume is None else f"{100 * method_front.hypervolume:.2f}"
         rows.append(
             [
@@ -345,9 +345,9 @@ def _print_fronts(out: Console, outcome: SearchOutcome, study: Study) -> None:
 def _print_front(out: Console, outcome: SearchOutcome, study: Study) -> None:
     """Print the designs of the front in the order of the outcome, with what each is best by."""
     rows = []
-    names = _axes(outcome.front[0].labels)
+    names = _axis_names(outcome.front[0].labels)
     for number, design in enumerate(outcome.front, start=1):
-        values = _values(outcome, design.objectives, study)
+        values = _value_texts(outcome, design.objectives, study)
         axes = [label(name, design.labels[name]) for name in names]
         rows.append([str(number), ", ".join(design.best_in), *values, *axes, ", ".join(design.methods)])
     columns = ["", "best by", *outcome.objectives, *(SHORT.get(name, name) for name in names), "found by"]
@@ -362,12 +362,12 @@ def _front_size_text(outcome: SearchOutcome) -> str:
     return f"{text}; {len(outcome.front):,} are shown" if len(outcome.front) < outcome.front_distinct else text
 
 
-def _axes(labels: dict[str, Any]) -> list[str]:
+def _axis_names(labels: dict[str, Any]) -> list[str]:
     """Return the names of the axes in the order of the columns: others first, then those of ``SHORT``."""
     return [*(name for name in labels if name not in SHORT), *(name for name in SHORT if name in labels)]
 
 
-def _values(outcome: SearchOutcome, values: Sequence[float], study: Study) -> list[str]:
+def _value_texts(outcome: SearchOutcome, values: Sequence[float], study: Study) -> list[str]:
     """Format the values of the objectives with their units, one text each."""
     from dse.spec.expression import written_units
 

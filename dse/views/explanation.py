@@ -329,12 +329,12 @@ def _operator_row(section: str, name: str, kind: OperatorKind, kernels: _Operato
         flops=flops,
         bytes=traffic,
         intensity=flops / traffic if traffic else 0.0,
-        forward_bound=_bound(kernels.forward_bound),
-        backward_bound=_bound(kernels.backward_bound),
+        forward_bound=_bound_name(kernels.forward_bound),
+        backward_bound=_bound_name(kernels.backward_bound),
     )
 
 
-def _bound(bound: tuple[Scalar, ...]) -> str:
+def _bound_name(bound: tuple[Scalar, ...]) -> str:
     """Return what bounds most of a pass's time: "kernel floor", "compute", "memory" or "die links"."""
     compute, memory, floor, _ = bound
     return "kernel floor" if floor else "compute" if compute else "memory" if memory else "die links"

@@ -202,9 +202,9 @@ def _print_parts(diagnosis: Diagnosis, explanation: GapExplanation | None) -> No
                 ["–", show.seconds(predicted), "–"]
                 if measured is None
                 else [
-                    show.seconds(_visible(measured)),
-                    show.seconds(_visible(predicted)),
-                    _signed(measured - predicted),
+                    show.seconds(_visible_seconds(measured)),
+                    show.seconds(_visible_seconds(predicted)),
+                    _signed_text(measured - predicted),
                 ]
             ),
         ]
@@ -216,7 +216,7 @@ def _print_parts(diagnosis: Diagnosis, explanation: GapExplanation | None) -> No
                 "step",
                 show.seconds(explanation.measured),
                 show.seconds(explanation.predicted),
-                _signed(explanation.measured - explanation.predicted),
+                _signed_text(explanation.measured - explanation.predicted),
             ]
         )
         heads[0] = f"part, rank {explanation.ranks[0].trace.rank}"
@@ -247,14 +247,14 @@ def _print_causes(explanation: GapExplanation) -> None:
         )
         return
     rows = [
-        [cause.name, _signed(cause.seconds), show.percent(abs(cause.seconds) / explanation.measured), cause.evidence]
+        [cause.name, _signed_text(cause.seconds), show.percent(abs(cause.seconds) / explanation.measured), cause.evidence]
         for cause in explanation.causes
-        if cause.named or _visible(cause.seconds)
+        if cause.named or _visible_seconds(cause.seconds)
     ]
     rows.append(
         [
             "measured beyond predicted",
-            _signed(explanation.measured - explanation.predicted),
+            _signed_text(explanation.measured - explanation.predicted),
             show.percent(abs(explanation.measured / explanation.predicted - 1.0)),
             "",
         ]
@@ -321,7 +321,7 @@ def _command(diagnosis: Diagnosis, design: Any) -> str:
     return f"dse launch -w {run.model} -s {run.system} --software {run.stack} --for {tool.name} {values}"
 
 
-def _visible(seconds: float) -> float:
+def _visible_seconds(seconds: float) -> float:
     """Return seconds as they are, 0 below the resolution of a profiler."""
     return seconds if abs(seconds) >= _RESOLUTION else 0.0
 
@@ -330,9 +330,9 @@ def _visible(seconds: float) -> float:
 _RESOLUTION = 1e-6
 
 
-def _signed(seconds: float) -> str:
+def _signed_text(seconds: float) -> str:
     """Format seconds with a sign, "0 s" below the resolution of a profiler."""
-    if not _visible(seconds):
+    if not _visible_seconds(seconds):
         return "0 s"
     return f"{'-' if seconds < 0.0 else '+'}{show.seconds(abs(seconds))}"
 

@@ -142,10 +142,10 @@ def _print(
     for i, step in enumerate(steps, 1):
         show.heading(out, f"{i}. {step.candidate.name}")
         print(step.candidate.line)
-        print(_csv(step.candidate.row))
+        print(_csv_text(step.candidate.row))
 
 
-def _csv(row: Mapping[str, str]) -> str:
+def _csv_text(row: Mapping[str, str]) -> str:
     """Return column → text as CSV: a line of the columns and one of the cells."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -104,7 +104,7 @@ def simulate(
     caution_texts = cautions.all_cautions(
         request.design, (workload, system, request.stack), request.set_leaves, closed_form, SERVING
     )
-    overload = list(filter(None, [_overload(figures, closed_form)]))
+    overload = list(filter(None, [_overload_text(figures, closed_form)]))
     if as_json:
         show.document(
             {
@@ -184,7 +184,7 @@ def _closed_form_figures(closed_form: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _overload(figures: dict[str, Any], closed_form: dict[str, float]) -> str:
+def _overload_text(figures: dict[str, Any], closed_form: dict[str, float]) -> str:
     """Return a line on an overload or a growing queue, "" for neither."""
     from dse.lab.simulator import queue_grows
 
@@ -238,7 +238,7 @@ def _print(
         rows.append([heading, *(show.seconds(figures[f"{column}_{name}"]) for column in columns[1:])])
         closed_values = [closed_figures.get(name), *(closed_figures.get(f"{column}_{name}") for column in columns[2:])]
         if closed_figures:
-            rows.append(["  closed form", *map(_seconds, closed_values)])
+            rows.append(["  closed form", *map(_seconds_text, closed_values)])
     show.print_table(out, columns, rows, left=[""])
     rate = f"{figures['requests_per_second']:,.3g} requests/s, {figures['output_tokens_per_second']:,.1f} tokens/s"
     hits = f"{100 * figures['cache_hit_rate']:.1f} % of prompt tokens found in it"
@@ -258,7 +258,7 @@ def _print(
     print(f"simulated in {wall_seconds:.2f} s: {60 * count / max(wall_seconds, 1e-9):,.0f} requests a minute")
 
 
-def _seconds(value: float | None) -> str:
+def _seconds_text(value: float | None) -> str:
     """Format seconds, "" for None, "no end" where infinite."""
     return "" if value is None else show.seconds(value) if math.isfinite(value) else "no end"
 

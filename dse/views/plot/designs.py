@@ -85,7 +85,7 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
     time, ranked = values_of(total), ranking(results)
     scores = ranked.scores.values.ravel()
     is_finite = np.isfinite([time, scores, memory]).all(axis=0) & (time >= 0.0)
-    point_text = ", ".join(pair(name, _at_point(results[name])) for name in point if name in results.coords)
+    point_text = ", ".join(pair(name, _point_text(results[name])) for name in point if name in results.coords)
     return Columns(
         study=study,
         time=time,
@@ -199,7 +199,7 @@ def nothing_feasible() -> InputError:
     )
 
 
-def _at_point(coordinate: xr.DataArray) -> str:
+def _point_text(coordinate: xr.DataArray) -> str:
     """Format the value of an axis that has a single position."""
     return setting(coordinate.item(), str(coordinate.attrs.get("units", "1")))
 

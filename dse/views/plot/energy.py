@@ -98,12 +98,12 @@ def energy(results: xr.Dataset) -> Figure:
             handlelength=1.2,
             borderaxespad=0.0,
         )
-        set_title(figure, grid.title, *_front_ends(grid, front), _work(all_machines))
+        set_title(figure, grid.title, *_front_ends(grid, front), _work_text(all_machines))
         small_print(figure, all_machines.cautions)
         return freeze_layout(figure, 3.2)
 
 
-def _work(grid: Machines) -> str:
+def _work_text(grid: Machines) -> str:
     """Return a text on the workload of all machines, "" where the results have one."""
     workload_text = grid.fixed_values_text(*grid.with_best_work().axes)
     return f"all at {workload_text}" if workload_text else ""

@@ -65,12 +65,12 @@ def draw_shares(grid: Machines) -> Figure:
     """Draw the parts of the step time of a grid as shares in per cent along each axis."""
     with style():
         columns = _in_two_columns(grid)
-        tallest = max(sum(_height(grid, name) for name in column) for column in columns)
+        tallest = max(sum(_panel_height(grid, name) for name in column) for column in columns)
         figure = new_figure(width=PAGE if len(columns) > 1 else COLUMN, height=tallest)
         part_names = _visible_parts(grid)
         column_grid = figure.add_gridspec(1, len(columns))
         for position, column in enumerate(columns):
-            heights = [_height(grid, name) for name in column]
+            heights = [_panel_height(grid, name) for name in column]
             spare = tallest - sum(heights)
             row_grid = column_grid[position].subgridspec(
                 len(column) + (spare > 0), 1, height_ratios=[*heights, spare][: len(column) + (spare > 0)]
@@ -81,7 +81,7 @@ def draw_shares(grid: Machines) -> Figure:
                 if row == len(column) - 1:
                     axes.set_xlabel(f"share of the {grid.study.totals[0].replace('_', ' ')} (%)")
         figure.set_layout_engine("constrained", w_pad=0.1)
-        handles = _legend(figure, part_names)
+        handles = _bar_handles(figure, part_names)
         legend_below(figure, list(handles.values()), list(handles))
         best = f"One axis at a time, from the best machine by {grid.objective} (bold): {grid.fixed_values_text()}"
         set_title(figure, grid.title, best)
@@ -93,7 +93,7 @@ def _in_two_columns(grid: Machines) -> list[list[str]]:
     """Return the names of the axes in two columns of similar height, or one for a single axis."""
     columns: list[list[str]] = [[], []]
     for name in sorted(grid.axes, key=lambda name: -grid.points.sizes[name]):
-        min(columns, key=lambda column: sum(_height(grid, other) for other in column)).append(name)
+        min(columns, key=lambda column: sum(_panel_height(grid, other) for other in column)).append(name)
     return [column for column in columns if column]
 
 
@@ -102,7 +102,7 @@ def _labels(grid: Machines, name: str) -> list[str]:
     return [wrap_label(text, COLUMN - _BARS) for text in grid.labels(name)]
 
 
-def _height(grid: Machines, name: str) -> float:
+def _panel_height(grid: Machines, name: str) -> float:
     """Return the height in inches of the panel of an axis."""
     lines = max(text.count("\n") + 1 for text in _labels(grid, name))
     above = _LINE * _title(grid, name).count("\n")
@@ -119,7 +119,7 @@ def bar_positions(grid: Machines, name: str) -> list[int]:
     return spread_positions(grid.points.sizes[name], _MOST_BARS, grid.best_position[name])
 
 
-def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
+def _part_shares(grid: Machines, name: str) -> dict[str, np.ndarray]:
     """Return part of the step time → its share (0 to 1) at each position of an axis, 0 where nothing fits."""
     line, total = grid.slice_along(name), grid.study.totals[0]
     parts: dict[str, np.ndarray] = {}
@@ -133,7 +133,7 @@ def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
 
 def _visible_parts(grid: Machines) -> list[str]:
     """Return the names of the parts of a visible share along some axis, compute first."""
-    shares_of = [(_parts(grid, name), bar_positions(grid, name)) for name in grid.axes]
+    shares_of = [(_part_shares(grid, name), bar_positions(grid, name)) for name in grid.axes]
     visible = {
         part: None
         for parts, positions in shares_of
@@ -148,7 +148,7 @@ def _part_style(part: str) -> PlottedPart:
     return _COMPUTE if part == "compute" else part_style(part)
 
 
-def _legend(figure: Figure, part_names: list[str]) -> dict[str, Any]:
+def _bar_handles(figure: Figure, part_names: list[str]) -> dict[str, Any]:
     """Return label → handle of its bars, in stacking order."""
     bar_by_label = {
         text: bar for axes in figure.axes for bar, text in zip(*axes.get_legend_handles_labels(), strict=True)
@@ -161,7 +161,7 @@ def _draw(axes: Axes, grid: Machines, name: str, part_names: list[str]) -> None:
     """Draw the bars of one axis."""
     line, best = grid.slice_along(name), grid.best_position[name]
     places = bar_positions(grid, name)
-    parts, positions = _parts(grid, name), np.arange(len(places))
+    parts, positions = _part_shares(grid, name), np.arange(len(places))
     bar_starts = np.zeros(len(places))
     parts["other"] = sum((share for part, share in parts.items() if part not in part_names), np.zeros(line.sizes[name]))
     for part in [*part_names, "other"]:

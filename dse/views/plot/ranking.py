@@ -41,20 +41,20 @@ def ranking(results: xr.Dataset, per_workload: bool = False) -> Ranking:
     """
     study = study_of_metrics(results)
     template = results[study.totals[0]]
-    first = _first(results)
+    first = _first_objective(results)
     text = first.expression.text if first else study.objective
     unlike = not per_workload and text == study.objective and has_unlike_work(results, template.dims)
     if unlike and study.rate in results:
-        return Ranking(_words(study.rate), _as_template(-flat_values(results, study.rate, template), template))
+        return Ranking(_spaced_name(study.rate), _as_template(-flat_values(results, study.rate, template), template))
     values = expression_values(results, first.expression, template) if first else None
     if first is None or values is None:
-        return Ranking(_words(study.objective), _as_template(flat_values(results, study.objective, template), template))
-    return Ranking(_words(text), _as_template(first.sign * values, template))
+        return Ranking(_spaced_name(study.objective), _as_template(flat_values(results, study.objective, template), template))
+    return Ranking(_spaced_name(text), _as_template(first.sign * values, template))
 
 
 def ranking_variables(results: xr.Dataset) -> list[str]:
     """Return the data variables of results that their ranking reads."""
-    first, names = _first(results), _variables(results)
+    first, names = _first_objective(results), _variable_names(results)
     read = [names[name] for name in first.expression.names if name in names] if first else []
     return [name for name in dict.fromkeys([*read, study_of_metrics(results).objective]) if name in results.data_vars]
 
@@ -106,7 +106,7 @@ def _objectives(text: str, of_search: bool) -> tuple[Objective, ...]:
     return sweep.from_text(text, file).objectives
 
 
-def _first(results: xr.Dataset) -> Objective | None:
+def _first_objective(results: xr.Dataset) -> Objective | None:
     """Return the first objective of results, or None where they have no valid specification."""
     try:
         return next(iter(objectives_of(results)), None)
@@ -114,7 +114,7 @@ def _first(results: xr.Dataset) -> Objective | None:
         return None
 
 
-def _variables(results: xr.Dataset) -> dict[str, str]:
+def _variable_names(results: xr.Dataset) -> dict[str, str]:
     """Return path of a leaf, or name of a metric → name of its variable in the results."""
     return {str(values.attrs.get("path", name)): str(name) for name, values in results.variables.items()}
 
@@ -129,7 +129,7 @@ def expression_values(results: xr.Dataset, expression: Expression, template: xr.
         expression: of leaves and metrics.
         template: array along all dimensions of the designs, which sets their order.
     """
-    names, fixed = _variables(results), {**PLAIN_EXPERTS, **_base_design(results)}
+    names, fixed = _variable_names(results), {**PLAIN_EXPERTS, **_base_design(results)}
     if not set(expression.names) <= {*names, *fixed}:
         return None
 
@@ -159,7 +159,7 @@ def _base_design(results: xr.Dataset) -> dict[str, float]:
     return leaves if isinstance(leaves, dict) else {}
 
 
-def _words(text: str) -> str:
+def _spaced_name(text: str) -> str:
     """Return a name with spaces for underscores."""
     return text.replace("_", " ")
 

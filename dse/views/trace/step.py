@@ -70,7 +70,7 @@ def schedule_step(design: Design, most: int = MOST_PASSES) -> ScheduledStep:
             "a smaller global_batch shows the same pattern: a few micro-batches a stage",
         )
     order = pipeline_orders(schedule, stages, chunks, n)
-    layers = _layers(times, order.chunks)
+    layers = _chunk_layers(times, order.chunks)
     durations = _durations(times, order, layers)
     return ScheduledStep(
         plan=order,
@@ -114,7 +114,7 @@ def _stage_times(design: Design) -> tuple[Any, Any]:
     return _program()(jax.tree.map(float, design))
 
 
-def _layers(times: Any, chunks: int) -> list[float]:
+def _chunk_layers(times: Any, chunks: int) -> list[float]:
     """Return the number of layers of each chunk along the model, fewer at both ends where these lack some."""
     layers = [float(times.chunk_layers)] * chunks
     layers[0] -= float(times.first_lacks)
