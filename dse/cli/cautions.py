@@ -106,10 +106,10 @@ def chip_cautions(design: Design) -> list[str]:
 def _unused_devices_note(design: Design) -> str:
     """Return a text on the unused devices of the last node or rack and what they cost, "" where all are used."""
     devices, domain = float(design.system.n_devices), float(design.system.scale_up.domain)
-    unused = -devices % domain
-    if devices < domain or not unused:
+    unused_devices = -devices % domain
+    if devices < domain or not unused_devices:
         return ""
     return (
-        f"{devices:,.0f} devices leave {unused:.0f} of the last node or rack of {domain:.0f} unused: bought whole, "
-        f"they cost {100.0 * unused / devices:.2g} % more than stands here"
+        f"{devices:,.0f} devices leave {unused_devices:.0f} of the last node or rack of {domain:.0f} unused: "
+        f"bought whole, they cost {100.0 * unused_devices / devices:.2g} % more than stands here"
     )

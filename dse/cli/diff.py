@@ -97,7 +97,7 @@ def _verdict_text(difference: Difference) -> str:
 def _entries(entries: dict[str, Pair]) -> dict[str, Pair]:
     """Return catalogue entry → a word for each side ("used", "another file", "–") in place of its digests."""
     words = {(True, True): ("as it was", "another file"), (True, False): ("used", "–"), (False, True): ("–", "used")}
-    return {name: words[pair[0] is not None, pair[1] is not None] for name, pair in entries.items()}
+    return {name: words[first is not None, second is not None] for name, (first, second) in entries.items()}
 
 
 def _print_pairs(out: Console, title: str, pairs: dict[str, Pair]) -> None:

@@ -156,7 +156,8 @@ def _comments(design: Design, tool: str, missing_options: list[str]) -> Iterator
     requests = design.workload.requests
     if requests is not None:
         answer = show.counted(requests.output_tokens, "output token")
-        yield (f"load of the design: {_load_text(requests)}, {requests.prompt_tokens:g} prompt and {answer} (of the client)")
+        load = _load_text(requests)
+        yield f"load of the design: {load}, {requests.prompt_tokens:g} prompt and {answer} (of the client)"
     serving = design.mapping.serving
     if requests is not None and serving is not None and serving.drafts:
         yield f"acceptance of the design: {serving.acceptance:g} per draft token (of model and draft)"

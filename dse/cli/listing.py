@@ -64,7 +64,14 @@ def _leaves(_: Sequence[Study]) -> Listing:
     """Return the table of all leaves of a design."""
     title = "leaves of a design: for --set, dse.design, [workload] [system] [mapping] [software], [axes], expressions"
     rows = (
-        (short_name(path), _units(metadata), metadata["long_name"], _allowed_text(metadata), _default_text(path, metadata), path)
+        (
+            short_name(path),
+            _units(metadata),
+            metadata["long_name"],
+            _allowed_text(metadata),
+            _default_text(path, metadata),
+            path,
+        )
         for path, metadata in all_leaves().items()
     )
     return Listing(title, ("name", "unit", "meaning", "allowed", "default", "path"), tuple(rows))
@@ -100,7 +107,12 @@ def _axes(_: Sequence[Study]) -> Listing:
     )
     rules = " or ".join(f'"{rule}"' for rule in RULES)
     leaves = (
-        (short_name(path), _units(metadata), metadata["long_name"], _axis_values_text(metadata, path in ALL_DEGREES[1:], rules))
+        (
+            short_name(path),
+            _units(metadata),
+            metadata["long_name"],
+            _axis_values_text(metadata, path in ALL_DEGREES[1:], rules),
+        )
         for path, metadata in all_leaves().items()
     )
     return Listing("axes of sweeps and searches: for [axes]", ("name", "unit", "meaning", "values"), (*names, *leaves))

@@ -282,8 +282,8 @@ def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
     ending_counts = Counter(name.rpartition(".")[2] for name in values)
     columns, common_values = [], []
     for name in [*(n for n in values if n not in SHORT), *(n for n in SHORT if n in values)]:
-        end = name.rpartition(".")[2]
-        heading = SHORT.get(name, end if ending_counts[end] == 1 else name)
+        last_word = name.rpartition(".")[2]
+        heading = SHORT.get(name, last_word if ending_counts[last_word] == 1 else name)
         cells = [label(name, (design.labels | design.work)[name]) for design in best]
         if len(best) > 1 and len(set(cells)) == 1:
             common_values.append(f"{heading} {cells[0]}")

@@ -289,10 +289,10 @@ def _print_methods(out: Console, outcome: SearchOutcome) -> None:
 
 def _gap_cells(gaps: list[float | None]) -> list[str]:
     """Format least, median and greatest gap of seeds in per cent; None (infeasible) is infinite, a dash in print."""
-    sorted_gaps = sorted(math.inf if gap is None else gap for gap in gaps)
+    ascending_gaps = sorted(math.inf if gap is None else gap for gap in gaps)
     return [
         "–" if math.isinf(gap) else f"{100 * gap:.3f}"
-        for gap in (sorted_gaps[0], statistics.median(sorted_gaps), sorted_gaps[-1])
+        for gap in (ascending_gaps[0], statistics.median(ascending_gaps), ascending_gaps[-1])
     ]
 
 

@@ -52,12 +52,12 @@ def reader_gone() -> int:
 
     Neither 0 nor 1: a script under ``pipefail`` must not take unread output for an answer.
     """
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    null_file = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BrokenPipeError:
-            os.dup2(nowhere, stream.fileno())
+            os.dup2(null_file, stream.fileno())
     return BROKEN_PIPE
 
 

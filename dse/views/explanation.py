@@ -162,12 +162,13 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
         study = STUDIES[study]
     metric = study.objective if metric is None else metric
     if foreign := metric_of_other_study(metric, study):
-        option = f"{'add' if foreign[1].name == 'serving' else 'leave out'} --serving"
+        foreign_metric, foreign_study = foreign
+        option = f"{'add' if foreign_study.name == 'serving' else 'leave out'} --serving"
         raise InputError(
             "explain.metric",
-            f"{foreign[0]}, a metric of {foreign[1].name}",
+            f"{foreign_metric}, a metric of {foreign_study.name}",
             f"metrics of {study.name}",
-            f'{option}; in Python study="{foreign[1].name}"',
+            f'{option}; in Python study="{foreign_study.name}"',
         )
     if metric not in study.smooth:
         raise unknown_name("explain.metric", metric, study.smooth, "metrics")

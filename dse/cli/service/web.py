@@ -90,8 +90,8 @@ class _RequestGuard:
         self, request: fastapi.Request, following: Callable[..., Awaitable[fastapi.Response]]
     ) -> fastapi.Response:
         length = request.headers.get("content-length", "")
-        origin = request.headers.get("origin", "").removeprefix("http://").rpartition(":")
-        if any(origin) and (origin[0] or origin[2]) not in HOSTS:
+        host, colon, end = request.headers.get("origin", "").removeprefix("http://").rpartition(":")
+        if (colon or end) and (host or end) not in HOSTS:
             return _problem(403, "Origin", request.headers["origin"], "programs of this machine", "call from there")
         if not self._admits(request):
             return _problem(

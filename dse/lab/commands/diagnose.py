@@ -247,7 +247,12 @@ def _print_causes(explanation: GapExplanation) -> None:
         )
         return
     rows = [
-        [cause.name, _signed_text(cause.seconds), show.percent(abs(cause.seconds) / explanation.measured), cause.evidence]
+        [
+            cause.name,
+            _signed_text(cause.seconds),
+            show.percent(abs(cause.seconds) / explanation.measured),
+            cause.evidence,
+        ]
         for cause in explanation.causes
         if cause.named or _visible_seconds(cause.seconds)
     ]

@@ -113,7 +113,13 @@ def posttrain(
 
         plot.save(plot.posttraining(rl_plan.best, rl_plan.splits), figure, force)
     if as_json:
-        show.document({"demand": rl_plan.demand._asdict(), "modes": _plan_documents(rl_plan), "without": rl_plan.without})
+        show.document(
+            {
+                "demand": rl_plan.demand._asdict(),
+                "modes": _plan_documents(rl_plan),
+                "without": rl_plan.without,
+            }
+        )
     else:
         _print(rl_plan)
     return 0 if rl_plan.best else NOTHING_FEASIBLE

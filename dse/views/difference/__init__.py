@@ -243,52 +243,54 @@ def _short(path: str) -> str:
 
 
 def _metric_change(
-    name: str, sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray], tolerance: float
+    name: str, sides: tuple[Side, Side], rows_by_side: tuple[np.ndarray, np.ndarray], tolerance: float
 ) -> MetricChange | None:
     """Return the change of a metric over the common designs, by row on each side; None if within ``tolerance``."""
-    first, second = (side.column(name)[rows].astype(float) for side, rows in zip(sides, places, strict=True))
+    first, second = (side.column(name)[rows].astype(float) for side, rows in zip(sides, rows_by_side, strict=True))
     is_finite = np.isfinite(first) & np.isfinite(second)
-    relative = np.full(len(first), np.nan)
-    np.divide(second - first, np.abs(first), out=relative, where=is_finite & (first != 0.0))
+    relative_change = np.full(len(first), np.nan)
+    np.divide(second - first, np.abs(first), out=relative_change, where=is_finite & (first != 0.0))
     is_incomparable = (~is_finite & ~((np.isnan(first) & np.isnan(second)) | (first == second))) | (
         is_finite & (first == 0.0) & (second != 0.0)
     )
-    sizes = np.nan_to_num(np.abs(relative))
-    changed = int(np.count_nonzero((sizes > tolerance) | is_incomparable))
+    change_sizes = np.nan_to_num(np.abs(relative_change))
+    changed = int(np.count_nonzero((change_sizes > tolerance) | is_incomparable))
     if not changed:
         return None
-    largest_row = int(np.argmax(sizes)) if sizes.max(initial=0.0) > tolerance else int(np.argmax(is_incomparable))
-    with_value = relative[is_finite & (first != 0.0)]
+    largest_row = (
+        int(np.argmax(change_sizes)) if change_sizes.max(initial=0.0) > tolerance else int(np.argmax(is_incomparable))
+    )
+    changes_from_value = relative_change[is_finite & (first != 0.0)]
     return MetricChange(
         metric=name,
         units=str(sides[0].results[name].attrs.get("units", "1")),
         changed=changed,
-        largest=float(relative[largest_row]),
-        median=float(np.median(with_value)) if len(with_value) else float("nan"),
+        largest=float(relative_change[largest_row]),
+        median=float(np.median(changes_from_value)) if len(changes_from_value) else float("nan"),
         from_zero=int(np.count_nonzero(is_incomparable)),
-        at=sides[0].labels(int(places[0][largest_row])),
+        at=sides[0].labels(int(rows_by_side[0][largest_row])),
     )
 
 
-def _feasibility(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray]) -> dict[str, dict[str, Any]]:
+def _feasibility(sides: tuple[Side, Side], rows_by_side: tuple[np.ndarray, np.ndarray]) -> dict[str, dict[str, Any]]:
     """Count the common designs feasible on one side only, and the reasons of the other side by name."""
-    first, second = (side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, places, strict=True))
+    first, second = (side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, rows_by_side, strict=True))
     gained, lost = ~first & second, first & ~second
     return {
-        "became_feasible": {"count": int(gained.sum()), "reasons": sides[0].reasons(places[0][gained])},
-        "became_infeasible": {"count": int(lost.sum()), "reasons": sides[1].reasons(places[1][lost])},
+        "became_feasible": {"count": int(gained.sum()), "reasons": sides[0].reasons(rows_by_side[0][gained])},
+        "became_infeasible": {"count": int(lost.sum()), "reasons": sides[1].reasons(rows_by_side[1][lost])},
     }
 
 
-def _other_mappings(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray]) -> int:
+def _other_mappings(sides: tuple[Side, Side], rows_by_side: tuple[np.ndarray, np.ndarray]) -> int:
     """Count the common points that are feasible on both sides with different best mappings."""
     shared = [name for name in sides[0].parts if name in sides[1].parts]
     if not shared:
         return 0
-    is_feasible = [side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, places, strict=True)]
-    is_other = np.zeros(len(places[0]), bool)
+    is_feasible = [side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, rows_by_side, strict=True)]
+    is_other = np.zeros(len(rows_by_side[0]), bool)
     for name in shared:
-        first, second = (side.column(name)[rows] for side, rows in zip(sides, places, strict=True))
+        first, second = (side.column(name)[rows] for side, rows in zip(sides, rows_by_side, strict=True))
         is_other |= first != second
     return int(np.count_nonzero(is_other & is_feasible[0] & is_feasible[1]))
 
@@ -305,10 +307,12 @@ def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, winner_side: int)
         for side in (0, 1)
     ]
     labels = sides[winner_side].labels(row)
-    for i, (side, place) in enumerate(zip(sides, rows, strict=True)):
-        if place is not None and side.parts and side.labels(place) != labels:
+    for i, (side, side_row) in enumerate(zip(sides, rows, strict=True)):
+        if side_row is not None and side.parts and side.labels(side_row) != labels:
             rows[i] = None  # this point has another best mapping there
-    summaries = [_summary(side, place, sides[winner_side].objective) for side, place in zip(sides, rows, strict=True)]
+    summaries = [
+        _summary(side, side_row, sides[winner_side].objective) for side, side_row in zip(sides, rows, strict=True)
+    ]
     names = [
         name for name in summaries[winner_side]["parts"] if any(summary["parts"].get(name) for summary in summaries)
     ]

@@ -233,10 +233,10 @@ def best_point(results: xr.Dataset) -> dict[str, int]:
     """Return axis → index of the best feasible design along the axes other than the mapping, empty without any."""
     if results.sizes.get("mapping", 1) == 1:
         return {}
-    orthogonal = [str(d) for d in results[study_of_metrics(results).totals[0]].dims if d != "mapping"]
-    if not orthogonal:
+    other_axes = [str(d) for d in results[study_of_metrics(results).totals[0]].dims if d != "mapping"]
+    if not other_axes:
         return {}
     scores = ranking(results).scores.where(results.feasible)
     if not bool(scores.notnull().any()):
-        return dict.fromkeys(orthogonal, 0)
-    return {str(d): int(i) for d, i in scores.argmin(...).items() if d in orthogonal}
+        return dict.fromkeys(other_axes, 0)
+    return {str(d): int(i) for d, i in scores.argmin(...).items() if d in other_axes}

@@ -230,7 +230,7 @@ def _label_penalty(
 ) -> float:
     """Return the penalty of a label's box in pixels: names and frame first, then covered points and nearness."""
     x0, y0, x1, y1 = box
-    names = sum(x0 < b[2] and b[0] < x1 and y0 < b[3] and b[1] < y1 for b in label_boxes)
+    label_count = sum(x0 < right and left < x1 and y0 < top and bottom < y1 for left, bottom, right, top in label_boxes)
     overhang = sum(max(excess, 0.0) for excess in (frame.x0 - x0, x1 - frame.x1, frame.y0 - y0, y1 - frame.y1))
     gap = 0.25 * (y1 - y0)
     is_covered = (
@@ -240,5 +240,5 @@ def _label_penalty(
         & (curve_points[:, 1] < y1)
     )
     distances = np.maximum(np.maximum([x0, y0] - other_points, other_points - [x1, y1]), 0.0)
-    near = float(np.exp(-np.hypot(*distances.T).min(initial=np.inf) / (y1 - y0)))
-    return 1e6 * names + 1e3 * overhang + float(is_covered.sum()) + near
+    nearness = float(np.exp(-np.hypot(*distances.T).min(initial=np.inf) / (y1 - y0)))
+    return 1e6 * label_count + 1e3 * overhang + float(is_covered.sum()) + nearness

@@ -160,19 +160,24 @@ def _bar_handles(figure: Figure, part_names: list[str]) -> dict[str, Any]:
 def _draw(axes: Axes, grid: Machines, name: str, part_names: list[str]) -> None:
     """Draw the bars of one axis."""
     line, best = grid.slice_along(name), grid.best_position[name]
-    places = bar_positions(grid, name)
-    parts, positions = _part_shares(grid, name), np.arange(len(places))
-    bar_starts = np.zeros(len(places))
+    bar_indices = bar_positions(grid, name)
+    parts, positions = _part_shares(grid, name), np.arange(len(bar_indices))
+    bar_starts = np.zeros(len(bar_indices))
     parts["other"] = sum((share for part, share in parts.items() if part not in part_names), np.zeros(line.sizes[name]))
     for part in [*part_names, "other"]:
         part_style = _part_style(part)
-        width = 100.0 * parts[part][places]
-        hidden = part == "other" and width.max() <= 100.0 * _LEAST_SHARE  # from the legend
+        width = 100.0 * parts[part][bar_indices]
+        is_hidden = part == "other" and width.max() <= 100.0 * _LEAST_SHARE  # from the legend
         axes.barh(
-            positions, width, left=bar_starts, height=0.78, label="_" if hidden else part_style.label, **part_style.fill
+            positions,
+            width,
+            left=bar_starts,
+            height=0.78,
+            label="_" if is_hidden else part_style.label,
+            **part_style.fill,
         )
         bar_starts += width
-    times = line[grid.study.totals[0]].values[places]
+    times = line[grid.study.totals[0]].values[bar_indices]
     for row, time in enumerate(times.tolist()):
         text = seconds(time) if np.isfinite(time) else "nothing fits"
         axes.annotate(
@@ -184,9 +189,9 @@ def _draw(axes: Axes, grid: Machines, name: str, part_names: list[str]) -> None:
             color=PALE if not np.isfinite(time) else None,
         )
     texts = _labels(grid, name)
-    axes.set_yticks(positions, [texts[place] for place in places])
-    axes.get_yticklabels()[places.index(best)].set_fontweight("bold")
-    axes.set(xlim=(0, 100), ylim=(len(places) - 0.4, -0.6))
+    axes.set_yticks(positions, [texts[place] for place in bar_indices])
+    axes.get_yticklabels()[bar_indices.index(best)].set_fontweight("bold")
+    axes.set(xlim=(0, 100), ylim=(len(bar_indices) - 0.4, -0.6))
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_title(_title(grid, name), fontweight="bold", loc="left", pad=3)

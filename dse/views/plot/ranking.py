@@ -48,7 +48,8 @@ def ranking(results: xr.Dataset, per_workload: bool = False) -> Ranking:
         return Ranking(_spaced_name(study.rate), _as_template(-flat_values(results, study.rate, template), template))
     values = expression_values(results, first.expression, template) if first else None
     if first is None or values is None:
-        return Ranking(_spaced_name(study.objective), _as_template(flat_values(results, study.objective, template), template))
+        default_values = flat_values(results, study.objective, template)
+        return Ranking(_spaced_name(study.objective), _as_template(default_values, template))
     return Ranking(_spaced_name(text), _as_template(first.sign * values, template))
 
 

@@ -35,8 +35,8 @@ def rank_place(design: Design, rank: int = 0) -> RankPlace:
         rank: rank among all devices, from 0.
     """
     m = design.mapping
-    of_stage = round(float(m.tp * m.cp * m.dp))
-    return RankPlace(rank, round(of_stage * float(m.pp)), rank // of_stage, of_stage)
+    ranks_per_stage = round(float(m.tp * m.cp * m.dp))
+    return RankPlace(rank, round(ranks_per_stage * float(m.pp)), rank // ranks_per_stage, ranks_per_stage)
 
 
 class MessageTarget(NamedTuple):

@@ -162,8 +162,8 @@ class _Device:
             if task.kind is PassKind.weight_gradient or not 0 <= chunk < self.step.plan.chunks:
                 continue
             source = task._replace(chunk=chunk)
-            if other := self.step.plan.place(source) - self.stage:
-                return other, self._message_number(source)
+            if stage_offset := self.step.plan.place(source) - self.stage:
+                return stage_offset, self._message_number(source)
         return 0, 0
 
     def _message_number(self, source: Task) -> int:
@@ -179,7 +179,7 @@ class _Device:
             chunk = task.chunk + (1 if is_forward else -1)
             if task.kind is PassKind.weight_gradient or not 0 <= chunk < self.step.plan.chunks:
                 continue
-            if other := self.step.plan.place(task._replace(chunk=chunk)) - self.stage:
+            if stage_offset := self.step.plan.place(task._replace(chunk=chunk)) - self.stage:
                 stream = OUTPUTS if is_forward else GRADIENTS
                 start = max(event.end, self.stream_end.get(stream, 0.0))
                 self.stream_end[stream] = start + self.step.message
@@ -193,7 +193,7 @@ class _Device:
                     task.micro_batch,
                     None,
                     message,
-                    other,
+                    stage_offset,
                     self._message_number(task),
                 )
 
@@ -202,28 +202,33 @@ class _Device:
     def _scheduled_kernels(self, event: Event, start: float) -> Iterator[TraceKernel]:
         """Yield the kernels of a slot from ``start`` (s), stretched or with gaps where the slot is longer."""
         parts = [(part, task.micro_batch) for task in event.slot for part in self._pass_kernels(task)]
-        length = event.end - start
-        nominal = sum(part.exposed if part.kernel.message else part.kernel.seconds for part, _ in parts)
-        excess = length - nominal
-        scale = length / nominal if nominal and (excess < _ROUNDING * length) else 1.0
-        gaps = 0.0 if scale != 1.0 or self.copies else excess / max(len(parts), 1)
+        slot_seconds = event.end - start
+        nominal_seconds = sum(part.exposed if part.kernel.message else part.kernel.seconds for part, _ in parts)
+        excess_seconds = slot_seconds - nominal_seconds
+        scale = (
+            slot_seconds / nominal_seconds if nominal_seconds and (excess_seconds < _ROUNDING * slot_seconds) else 1.0
+        )
+        gap_seconds = 0.0 if scale != 1.0 or self.copies else excess_seconds / max(len(parts), 1)
         excess_wait = 0.0  # waited longer for messages in a row, for which later ones are waited for less
         for (kernel, exposed), micro_batch in parts:
             if kernel.message is None:
                 yield kernel._replace(start=start, seconds=scale * kernel.seconds, micro_batch=micro_batch)
                 start += scale * kernel.seconds
             else:
-                seconds, waits = max(scale * kernel.seconds, scale * exposed), max(scale * exposed - excess_wait, 0.0)
-                begin = max(start + waits - seconds, self.stream_end.get(kernel.stream, 0.0), event.start)
+                seconds, wait_seconds = (
+                    max(scale * kernel.seconds, scale * exposed),
+                    max(scale * exposed - excess_wait, 0.0),
+                )
+                begin = max(start + wait_seconds - seconds, self.stream_end.get(kernel.stream, 0.0), event.start)
                 self.stream_end[kernel.stream] = begin + seconds
                 yield kernel._replace(start=begin, seconds=seconds, micro_batch=micro_batch)
-                waits = max(begin + seconds - start, waits)
-                excess_wait += waits - scale * exposed
-                start += waits
-            gap_used = min(max(excess_wait, 0.0), gaps)  # what is left is taken from gaps
-            excess_wait, start = excess_wait - gap_used, start + gaps - gap_used
-        if self.copies and scale == 1.0 and excess > 0.0:
-            yield TraceKernel("offload", "copy", "", COPIES, start, excess, event.slot[0].micro_batch)
+                wait_seconds = max(begin + seconds - start, wait_seconds)
+                excess_wait += wait_seconds - scale * exposed
+                start += wait_seconds
+            gap_used = min(max(excess_wait, 0.0), gap_seconds)  # what is left is taken from gaps
+            excess_wait, start = excess_wait - gap_used, start + gap_seconds - gap_used
+        if self.copies and scale == 1.0 and excess_seconds > 0.0:
+            yield TraceKernel("offload", "copy", "", COPIES, start, excess_seconds, event.slot[0].micro_batch)
 
     def _pass_kernels(self, task: Task) -> list[_PassKernel]:
         """Return kernels and messages of a pass, without start times, equal for every micro-batch."""
@@ -325,16 +330,26 @@ class _Device:
                 continue
             count = max(round(m.number), 1)
             seconds = executions * m.seconds / count
-            exposed = seconds * (self._exposed_share(m, is_forward and of_pass != RECOMPUTE) if in_layer else 1.0)
-            kernel = TraceKernel(
-                m.name, "message", of_pass, STREAMS[m.dimension], 0.0, max(seconds, exposed), micro_batch, None, m
+            exposed_seconds = seconds * (
+                self._exposed_share(m, is_forward and of_pass != RECOMPUTE) if in_layer else 1.0
             )
-            yield from (_PassKernel(kernel, exposed) for _ in range(count))
+            kernel = TraceKernel(
+                m.name,
+                "message",
+                of_pass,
+                STREAMS[m.dimension],
+                0.0,
+                max(seconds, exposed_seconds),
+                micro_batch,
+                None,
+                m,
+            )
+            yield from (_PassKernel(kernel, exposed_seconds) for _ in range(count))
 
     def _exposed_share(self, message: MessageTimes, is_forward: bool) -> float:
         """Return exposed over wire seconds of a layer's messages of a dimension in a pass, 0 without any."""
         kinds = {Dimension.tensor: "tensor", Dimension.context: "context", Dimension.expert: "experts"}
-        exposed = self.step.exposed[kinds[message.dimension]][0 if is_forward else 1]
+        exposed_seconds = self.step.exposed[kinds[message.dimension]][0 if is_forward else 1]
         messages = [m for m in self.ledger.messages if m.scope in _LAYER and m.dimension is message.dimension]
         if is_forward:
             wire_seconds = sum(m.seconds for m in messages if m.window in _AHEAD)
@@ -344,7 +359,7 @@ class _Device:
                 m.seconds * (max(m.repeated, recompute_share * bool(m.repeated)) if m.window in _AHEAD else 1.0)
                 for m in messages
             )
-        return exposed / wire_seconds if wire_seconds else 0.0
+        return exposed_seconds / wire_seconds if wire_seconds else 0.0
 
     # After the last pass
 

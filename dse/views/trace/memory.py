@@ -63,7 +63,7 @@ def _device_uses(
     step: ScheduledStep, device: int, parts: dict[str, float], bytes_per_layer: float
 ) -> Iterator[MemoryUse]:
     """Yield the memory of a device at 0 s and after each change: activations grow and shrink, other parts stay."""
-    changes = sorted(_changes(step, device), key=lambda change: (change[0], change[1]))
+    changes = sorted(_changes(step, device), key=lambda change: change[:2])
     peak_count = max((n for _, n, _ in _running_totals(changes)), default=0)
     for time, count, layers in [(0.0, 0, 0.0), *_running_totals(changes)]:
         changing_parts = {_OF_LAYERS: bytes_per_layer * layers, _OF_ENDS: parts[_OF_ENDS] * count / max(peak_count, 1)}

@@ -155,9 +155,9 @@ def _is_sent(task: Task, device: int, step: ScheduledStep) -> bool:
     """Return True if the output of a pass goes to another device."""
     if task.kind is PassKind.weight_gradient:
         return False
-    following = task.chunk + (1 if task.kind is PassKind.forward else -1)
-    other = step.plan.place(task._replace(chunk=following)) if 0 <= following < step.plan.chunks else device
-    return other != device
+    next_chunk = task.chunk + (1 if task.kind is PassKind.forward else -1)
+    next_device = step.plan.place(task._replace(chunk=next_chunk)) if 0 <= next_chunk < step.plan.chunks else device
+    return next_device != device
 
 
 def _end_events(step: ScheduledStep, devices: Iterable[int]) -> Iterator[dict[str, Any]]:

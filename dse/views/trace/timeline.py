@@ -67,16 +67,16 @@ class Timeline(NamedTuple):
 
     def in_flight(self, device: int, sizes: Sequence[float] | None = None) -> float:
         """Return the peak number of chunks of activations on a device, or the peak sum of ``sizes`` by chunk."""
-        size_in_flight = most = 0.0
+        size_in_flight = peak_size = 0.0
         for event in (e for e in self.events if e.device == device):
             for task in event.slot:
                 size = 1.0 if sizes is None else sizes[task.chunk]
                 size_in_flight += size if task.kind is PassKind.forward else 0.0
-            most = max(most, size_in_flight)
+            peak_size = max(peak_size, size_in_flight)
             for task in event.slot:
                 size = 1.0 if sizes is None else sizes[task.chunk]
                 size_in_flight -= size if task.kind in (PassKind.backward, PassKind.weight_gradient) else 0.0
-        return most
+        return peak_size
 
     def critical_path(self, chunks: int) -> list[Event]:
         """Return the slots that determine the end of the step, first to last.
@@ -160,12 +160,12 @@ class _TimelineRun:
                 self._start(now, device, (waiting.popleft(),), 0)
             return
         slot = order[0]
-        ready, messages = self._arrival(slot, device)
+        ready, message_count = self._arrival(slot, device)
         if waiting and self._is_memory_full(slot, device):
             self._start(now, device, (waiting.popleft(),), 0)
         elif ready is not None and ready <= now * (1.0 + _ROUNDING):
             order.popleft()
-            self._start(now, device, slot, messages)
+            self._start(now, device, slot, message_count)
         elif waiting and not fills_gap:
             heapq.heappush(self.wakes, (now, 1, device))  # after all slots that start now
         elif waiting and self._fits_gap(now, ready, self.durations.seconds(waiting[0])):
@@ -186,7 +186,7 @@ class _TimelineRun:
 
     def _arrival(self, slot: Slot, device: int) -> tuple[float | None, int]:
         """Return (s when the inputs of a slot arrive, None if unknown; how many come from other devices)."""
-        latest, messages = 0.0, 0
+        latest, message_count = 0.0, 0
         for task in slot:
             source = _input(task, self.plan.chunks)
             if source is None:
@@ -194,19 +194,19 @@ class _TimelineRun:
             if _output(source) not in self.output_times:
                 return None, 0
             is_foreign = self.plan.place(source) != device
-            messages += is_foreign
+            message_count += is_foreign
             latest = max(latest, self.output_times[_output(source)] + is_foreign * self.durations.latency)
-        return latest, messages
+        return latest, message_count
 
-    def _start(self, now: float, device: int, slot: Slot, messages: int) -> None:
+    def _start(self, now: float, device: int, slot: Slot, message_count: int) -> None:
         """Start a slot on a device at ``now`` (s), and wake those that wait for its outputs."""
-        received = messages * self.durations.receive
+        received = message_count * self.durations.receive
         end = now + received + sum(map(self.durations.seconds, slot)) - self.durations.saved(slot)
         self.free_from[device] = end
         self.events.append(Event(device, slot, now, end, received))
         for task in slot:
-            ends = task.kind in (PassKind.backward, PassKind.weight_gradient)
-            self.chunks_in_flight[device] += (task.kind is PassKind.forward) - ends
+            frees_activations = task.kind in (PassKind.backward, PassKind.weight_gradient)
+            self.chunks_in_flight[device] += (task.kind is PassKind.forward) - frees_activations
             if task.kind is PassKind.weight_gradient:
                 continue
             self.output_times[_output(task)] = end
@@ -219,8 +219,8 @@ class _TimelineRun:
         """Wake the device that waits for the output of a pass when that arrives; none waits for an end's."""
         chunk = task.chunk + (1 if task.kind is PassKind.forward else -1)
         if 0 <= chunk < self.plan.chunks:
-            other = self.plan.place(task._replace(chunk=chunk))
-            heapq.heappush(self.wakes, (end + (other != device) * self.durations.latency, 0, other))
+            next_device = self.plan.place(task._replace(chunk=chunk))
+            heapq.heappush(self.wakes, (end + (next_device != device) * self.durations.latency, 0, next_device))
 
 
 def _output(task: Task) -> tuple[bool, int, int]:
