@@ -208,7 +208,7 @@ def infeasibility_reasons(design: Design, study: Study = TRAINING) -> list[Reaso
 
 
 def _as_floats(numbers: Mapping[str, Scalar]) -> dict[str, float]:
-    """Convert NumPy numbers to Python numbers."""
+    """Return name → Python float of numbers by name."""
     return {name: float(value) for name, value in numbers.items()}
 
 

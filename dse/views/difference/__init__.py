@@ -111,7 +111,7 @@ class Difference:
 
 
 def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Difference:
-    """Compare two results files design by design.
+    """Compare two results files design by design, matched by their labels.
 
     Args:
         first: file of ``dse run`` or ``dse search``, or one written from it by xarray.
@@ -273,7 +273,7 @@ def _metric_change(
 
 
 def _feasibility(sides: tuple[Side, Side], rows_by_side: tuple[np.ndarray, np.ndarray]) -> dict[str, dict[str, Any]]:
-    """Count the common designs feasible on one side only, and the reasons of the other side by name."""
+    """Return ``became_feasible`` and ``became_infeasible`` → number and reasons of common designs."""
     first, second = (side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, rows_by_side, strict=True))
     gained, lost = ~first & second, first & ~second
     return {

@@ -166,12 +166,12 @@ def _spaced_name(text: str) -> str:
 
 
 def _as_template(values: np.ndarray, template: xr.DataArray) -> xr.DataArray:
-    """Reshape flat values to the dimensions and labels of another array."""
+    """Return flat values [design] with the dimensions and labels of another array."""
     return xr.DataArray(values.reshape(template.shape), template.coords, template.dims)
 
 
 def flat_values(results: xr.Dataset, name: str, template: xr.DataArray) -> np.ndarray:
-    """Broadcast a variable to every design, as a flat array [design].
+    """Return a variable at every design, as a flat array [design].
 
     Args:
         results: dataset of a results file.

@@ -374,7 +374,7 @@ def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _escape(figure: Figure) -> None:
-    """Escape control codes in all texts, which come from users."""
+    """Escape control codes in all texts of a figure, which come from users, in place."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
