@@ -216,7 +216,7 @@ class _TimelineRun:
         heapq.heappush(self.wakes, (end, 0, device))
 
     def _wake_next(self, task: Task, device: int, end: float) -> None:
-        """Wake the device of the next pass when the output (from ``end``, s) of a pass arrives; no chunk, none."""
+        """Wake the device of the next pass when the output of a pass arrives; a pass at the model's end has none."""
         chunk = task.chunk + (1 if task.kind is PassKind.forward else -1)
         if 0 <= chunk < self.plan.chunks:
             next_device = self.plan.place(task._replace(chunk=chunk))
