@@ -49,6 +49,7 @@ app = typer.Typer(
 
 
 def _show_version(requested: bool) -> None:
+    """Print the version and exit, where it is requested."""
     if requested:
         typer.echo(f"dse {dse.__version__}")
         raise typer.Exit

@@ -13,7 +13,7 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 
 def _show_columns(requested: bool) -> None:
-    """Print the columns, and exit."""
+    """Print the columns of the tables and exit, where they are requested."""
     if requested:
         _print_columns()
         raise typer.Exit
@@ -21,6 +21,7 @@ def _show_columns(requested: bool) -> None:
 
 @report_errors
 def _print_columns() -> None:
+    """Print name, meaning and default of the columns that tables have, and of those that are written."""
     from dse.measured import OUTPUT_COLUMNS, SERVING_COLUMNS, STEP_COLUMNS
 
     out = show.console()
@@ -81,7 +82,7 @@ def predict(
         suggestions = (f"{name} (did you mean {suggestion}?)" for name, suggestion in summary.misspelt.items())
         show.note(f"columns that are not read: {', '.join(suggestions)}")
     if as_json:
-        show.document({"rows": [_row(line) for line in lines], "all": summary.counts, "output": str(output)})
+        show.document({"rows": [_line_document(line) for line in lines], "all": summary.counts, "output": str(output)})
     else:
         print(f"{summary.predicted:,} of {show.counted(summary.rows, 'row')} predicted: {output}")
         _print_skipped(summary.skipped)
@@ -128,8 +129,8 @@ def validate(
     return 0 if any(row["predicted"] for row in report["rows"]) else NOTHING_FEASIBLE
 
 
-def _row(line: dict[str, Any]) -> dict[str, Any]:
-    """Convert a line of the table to JSON: predictions as numbers, empty cells as null."""
+def _line_document(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line of the table for JSON: predictions as numbers, empty cells as None, other cells as texts."""
     return {
         name: float(text) if name.startswith("pred_") and name != "pred_note" and text else text or None
         for name, text in line.items()
@@ -137,7 +138,7 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_skipped(skipped: dict[str, int]) -> None:
-    """Print the numbers of skipped rows by reason."""
+    """Print the numbers of skipped rows by reason, most frequent first; nothing for none."""
     if not skipped:
         return
     out = show.console()
@@ -163,7 +164,7 @@ _ERRORS = {
 
 
 def _print_refused(rows: list[dict[str, Any]]) -> None:
-    """Print figures better than a perfect roofline with their errors, which are in no other statistic."""
+    """Print number and errors by source and metric of predictions better than a roofline, which other rows lack."""
     refused_rows = [row for row in rows if row["refused"]["n"]]
     if not refused_rows:
         return
@@ -179,7 +180,7 @@ def _print_refused(rows: list[dict[str, Any]]) -> None:
 
 
 def _print(report: dict[str, Any]) -> None:
-    """Print the report of a comparison."""
+    """Print the report of a comparison: errors, refused figures, skipped rows, coverage of the intervals."""
     rows = [[row["source"], row["metric"], *_error_cells(row)] for row in report["rows"]]
     rows += [["all", metric, *_error_cells(row)] for metric, row in report["all"].items()]
     out = show.console()
@@ -197,5 +198,5 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _error_cells(row: dict[str, Any]) -> list[str]:
-    """Return the cells of numbers and errors of a row."""
+    """Return the cells of a row of errors: numbers of rows and of predictions, then each of ``_ERRORS`` in per cent."""
     return [str(row["n"]), str(row["predicted"]), *(show.percent(row[name]) for name in _ERRORS.values())]

@@ -108,7 +108,7 @@ def from_config(
 
 
 def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
-    """Return the entries of a name, of one kind or of all."""
+    """Return the catalogue entries with a name, of one kind or of all; raise an InputError for none."""
     from dse.designs import catalog
 
     entries, all_names = [], []
@@ -126,7 +126,7 @@ def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
 
 
 def _as_dict(entry: Entry) -> dict[str, Any]:
-    """Convert an entry to JSON-ready values."""
+    """Return the JSON-ready dictionary of an entry, each value with its source."""
     values = {field: dataclasses.asdict(value) for field, value in entry.values.items()}
     return {
         "kind": entry.kind,
@@ -139,7 +139,7 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
 
 
 def _print(entry: Entry) -> None:
-    """Print an entry with its sources."""
+    """Print an entry: its values, and their sources as numbered footnotes."""
     out = show.console()
     out.print(Text(f"{entry.slug} ({entry.kind}): {entry.name}", "bold"))
     if entry.aliases:

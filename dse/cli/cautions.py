@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def range_cautions(design: Design, software: str, system: str, metrics: Mapping[str, float]) -> list[str]:
-    """Return the values of a design outside the rows that its stack was fitted to.
+    """Return a text for each value of a design outside the rows that its stack was fitted to, empty within them.
 
     Args:
         design: with plain numbers as leaves.
@@ -28,7 +28,7 @@ def range_cautions(design: Design, software: str, system: str, metrics: Mapping[
 def all_cautions(
     design: Design, names: tuple[str, str, str], set_leaves: frozenset[str], metrics: Mapping[str, float], study: Study
 ) -> list[str]:
-    """Return all cautions on a design but those on its range of calibration.
+    """Return the texts of all cautions on a design but those of :func:`chip_cautions` and :func:`range_cautions`.
 
     Args:
         design: with plain numbers as leaves.
@@ -49,7 +49,7 @@ def all_cautions(
 def design_cautions(
     design: Design, workload: str, system: str, software: str, metrics: Mapping[str, float], study: Study
 ) -> list[str]:
-    """Return cautions on vendor, context, kind of stack and unused devices of a design."""
+    """Return the texts of cautions on vendor, context, kind of stack and unused devices of a design, empty for none."""
     from dse.designs import accelerator_of, lookup_of
     from dse.designs.calibrated import context_note, training_stack_note, vendor_note
 
@@ -60,7 +60,7 @@ def design_cautions(
 
 
 def power_limit_cautions(design: Design, system: str, set_leaves: frozenset[str]) -> list[str]:
-    """Return cautions on a power limit that is not stated, or that leaves times unchanged."""
+    """Return in a list the text on a power limit that is not stated or leaves times unchanged, empty for neither."""
     from dse.designs import accelerator_of, catalog
     from dse.designs.records import LIMIT_AS_SOLD
 
@@ -74,7 +74,7 @@ def power_limit_cautions(design: Design, system: str, set_leaves: frozenset[str]
 
 
 def mesh_cautions(design: Design, system: str, set_leaves: frozenset[str]) -> list[str]:
-    """Return the caution on a full mesh of another size than built."""
+    """Return in a list the text on a full mesh of another size than built, empty for none."""
     from dse.designs import catalog
     from dse.designs.leaves import mesh_note
 
@@ -87,14 +87,14 @@ def mesh_cautions(design: Design, system: str, set_leaves: frozenset[str]) -> li
 
 
 def token_cautions(set_leaves: frozenset[str]) -> list[str]:
-    """Return the caution on assumed run tokens of adapters."""
+    """Return in a list the text on assumed run tokens of adapters, empty for none."""
     from dse.designs.records import tokens_note
 
     return [*filter(None, [tokens_note(set_leaves)])]
 
 
 def chip_cautions(design: Design) -> list[str]:
-    """Return cautions on a memory faster than its feed, and on a generated chip limited by area or power."""
+    """Return texts on a memory faster than its feed and on a chip limited by area or power, empty for none."""
     from dse.designs.leaves import saturation_note
     from dse.sweep.results.chip_limits import chip_limits
 
@@ -104,12 +104,12 @@ def chip_cautions(design: Design) -> list[str]:
 
 
 def _unused_devices_note(design: Design) -> str:
-    """Describe the unused devices of the last node or rack, or "" where all are used."""
+    """Return a text on the unused devices of the last node or rack and what they cost, "" where all are used."""
     devices, domain = float(design.system.n_devices), float(design.system.scale_up.domain)
-    unused = -devices % domain
-    if devices < domain or not unused:
+    unused_devices = -devices % domain
+    if devices < domain or not unused_devices:
         return ""
     return (
-        f"{devices:,.0f} devices leave {unused:.0f} of the last node or rack of {domain:.0f} unused: bought whole, "
-        f"they cost {100.0 * unused / devices:.2g} % more than stands here"
+        f"{devices:,.0f} devices leave {unused_devices:.0f} of the last node or rack of {domain:.0f} unused: "
+        f"bought whole, they cost {100.0 * unused_devices / devices:.2g} % more than stands here"
     )

@@ -80,7 +80,7 @@ def decide(
 def choices_of(
     texts: list[str], workload: str | None, system: str | None, settings: list[str], any_option: bool, serving: bool
 ) -> tuple[Study, list[Choice], str]:
-    """Return study, designs and metric of the arguments of a decision.
+    """Return the study, the designs and the name of the metric to decide by, from the arguments of a decision.
 
     Args:
         texts: designs, or one results file.
@@ -109,7 +109,7 @@ def choices_of(
 def _choice(
     text: str, workload: str | None, system: str | None, settings: list[str], any_option: bool, study: Study
 ) -> Choice:
-    """Build the design of one argument: a system, values, or both."""
+    """Build the design of one argument: a system, ``NAME=VALUE``, or several of these with commas between."""
     from dse.designs import accelerator_of, catalog
     from dse.measured.decisions.choice import Choice
 
@@ -145,7 +145,7 @@ def _choice(
 
 
 def choices_in_results(path: Path) -> tuple[Study, list[Choice], str]:
-    """Return study, designs (best first) and metric to decide by of a results file.
+    """Return the study, the designs (best first) and the name of the metric to decide by, from a results file.
 
     That is the first objective; the study's for one without an interval.
     """
@@ -167,7 +167,7 @@ def choices_in_results(path: Path) -> tuple[Study, list[Choice], str]:
 
 
 def _indices(results: Any, grid: Any) -> list[int]:
-    """Return the indices of stored designs, else of the best that the file names, best first."""
+    """Return the sweep's indices of the feasible stored designs, else of the best that the file names, best first."""
     import numpy as np
 
     objective, keep = grid.spec.objectives[0], str(results.attrs.get("keep", ""))
@@ -182,7 +182,7 @@ def _indices(results: Any, grid: Any) -> list[int]:
 
 
 def more_is_better(metric: str, study: Study) -> bool:
-    """True if a higher value of a metric is better.
+    """Return True if a higher value of a metric is better, by its name.
 
     Args:
         metric: name of the metric.
@@ -200,7 +200,7 @@ def more_is_better(metric: str, study: Study) -> bool:
 
 
 def _shown_rows(decision: Decision) -> list[int]:
-    """Return the indices of the best designs at the mean, and of the robust choices, best first."""
+    """Return the indices of the verdicts to print, best mean first: the first ``_TOP``, and best or robust choices."""
     order = sorted(
         range(len(decision.verdicts)), key=lambda i: decision.verdicts[i].value, reverse=decision.higher_is_better
     )
@@ -213,7 +213,7 @@ def _shown_rows(decision: Decision) -> list[int]:
 
 
 def _document(decision: Decision) -> dict[str, Any]:
-    """Convert a decision to JSON-ready values."""
+    """Return the JSON-ready dictionary of a decision: a text or probability by name of the design."""
     rows = _shown_rows(decision)
     names = [verdict.name for verdict in decision.verdicts]
     return {
@@ -238,17 +238,17 @@ def _document(decision: Decision) -> dict[str, Any]:
 
 
 def _verdict_name(verdict: Verdict | None) -> str | None:
-    """Return the name of a design, or None without one."""
+    """Return the name of the design of a verdict, None without one."""
     return verdict.name if verdict else None
 
 
 def _loss_text(regret: float) -> str:
-    """Format an expected loss, infinite for a design that cannot run."""
+    """Format an expected loss, a share, in per cent: "cannot run" for an infinite one."""
     return show.percent(regret) if regret < float("inf") else "cannot run"
 
 
 def _print(out: Console, decision: Decision, study: Study) -> None:
-    """Print the table of a decision and its sentences."""
+    """Print the table of a decision, by design and by scenario, and its sentences."""
     direction = "more" if decision.higher_is_better else "less"
     count, short, shown_rows = len(decision.verdicts), _short_names(decision), _shown_rows(decision)
     has_numbers = short[decision.best.name] != decision.best.name
@@ -309,7 +309,7 @@ _LONGEST = 40
 
 
 def _short_names(decision: Decision) -> dict[str, str]:
-    """Return name of a design → name in sentences, a number by rank where some name is long."""
+    """Return name of a design → its name in sentences: itself, or ``design RANK`` for all where some name is long."""
     names = [verdict.name for verdict in decision.verdicts]
     if max(map(len, names)) <= _LONGEST:
         return dict(zip(names, names, strict=True))
@@ -318,18 +318,18 @@ def _short_names(decision: Decision) -> dict[str, str]:
 
 
 def _tie_note(names: list[str], short: dict[str, str]) -> str:
-    """Return the names of designs that tie, as the end of a sentence."""
+    """Return the end of a sentence that names designs that tie, "" for none."""
     rest_note = f" and {len(names) - _PARTS:,} more" if len(names) > _PARTS else ""
     return f", a tie with {', '.join(short[name] for name in names[:_PARTS])}{rest_note}" if names else ""
 
 
 def _choice_text(verdict: Verdict | None, scope: str, ties: list[str], short: dict[str, str]) -> str:
-    """Return the name of a chosen design with its ties."""
+    """Return the short name of a chosen design with its ties, or that no design can run in ``scope``."""
     return short[verdict.name] + _tie_note(ties, short) if verdict else f"none, no design can run in {scope}"
 
 
 def _sentences(decision: Decision, short: dict[str, str]) -> list[str]:
-    """Return ties, robust choices and main sources of the difference, a line each."""
+    """Return the lines below the table of a decision: best designs, ties, what flips it, sources of the difference."""
     from dse.designs import all_leaves
     from dse.measured.uncertainty.distance import PART_DESCRIPTIONS
 

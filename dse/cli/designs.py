@@ -22,7 +22,7 @@ SHORT = {
 
 
 def print_reasons(out: Console, reasons: dict[str, int], study: Study) -> None:
-    """Print the number of designs by reason."""
+    """Print number of infeasible designs and meaning of each reason, most frequent first."""
     counted = sorted(reasons.items(), key=lambda item: -item[1])
     rows = [[f"{count:,}", study.reason_meanings[name]] for name, count in counted]
     reason_heading = "reason of infeasibility (a design may have several)"
@@ -30,7 +30,7 @@ def print_reasons(out: Console, reasons: dict[str, int], study: Study) -> None:
 
 
 def label(name: str, value: Any) -> str:
-    """Format the value of an axis, with units."""
+    """Format the value of an axis, with the unit of its leaf for a number."""
     from dse.designs import all_leaves, leaf_path
 
     if isinstance(value, bool | str):

@@ -65,12 +65,12 @@ def diff(
 
 
 def _as_dict(difference: Difference) -> dict[str, Any]:
-    """Convert a difference to JSON-ready values."""
+    """Return the JSON-ready dictionary of a difference, with ``winner_changed``."""
     return dataclasses.asdict(difference) | {"winner_changed": difference.winner_changed}
 
 
 def _print(out: Console, first: Path, second: Path, difference: Difference) -> None:
-    """Print a difference."""
+    """Print a difference, section by section, and its summary."""
     out.print(Text(f"A  {first}\nB  {second}"), soft_wrap=True)
     for title, pairs in (
         ("computed with", difference.circumstances),
@@ -84,24 +84,24 @@ def _print(out: Console, first: Path, second: Path, difference: Difference) -> N
     _print_feasibility(out, difference)
     _print_winners(out, difference)
     out.print()
-    out.print(Text(_verdict(difference), "bold"), soft_wrap=True)
+    out.print(Text(_verdict_text(difference), "bold"), soft_wrap=True)
 
 
-def _verdict(difference: Difference) -> str:
-    """Summarise a difference in one line."""
+def _verdict_text(difference: Difference) -> str:
+    """Summarise a difference in one line: the same, or the number of changed metrics."""
     if difference.same:
         return "the same designs with the same numbers"
     return f"not the same: {len(difference.metrics)} of {show.counted(difference.compared, 'metric')} changed"
 
 
 def _entries(entries: dict[str, Pair]) -> dict[str, Pair]:
-    """Replace digests of entries by words."""
+    """Return catalogue entry → a word for each side ("used", "another file", "–") in place of its digests."""
     words = {(True, True): ("as it was", "another file"), (True, False): ("used", "–"), (False, True): ("–", "used")}
-    return {name: words[pair[0] is not None, pair[1] is not None] for name, pair in entries.items()}
+    return {name: words[first is not None, second is not None] for name, (first, second) in entries.items()}
 
 
 def _print_pairs(out: Console, title: str, pairs: dict[str, Pair]) -> None:
-    """Print name, first and second value of each pair."""
+    """Print a table of name, first and second value of the first ``_MAX_ROWS`` pairs; nothing for none."""
     if not pairs:
         return
     show.heading(out, title)
@@ -111,13 +111,13 @@ def _print_pairs(out: Console, title: str, pairs: dict[str, Pair]) -> None:
 
 
 def _print_hidden_count(out: Console, count: int, suffix: str) -> None:
-    """Print the number of rows that the table leaves out."""
+    """Print how many of ``count`` rows the table leaves out, nothing where it has all."""
     if count > _MAX_ROWS:
         out.print(Text(f"… {count - _MAX_ROWS:,} more{suffix}: --json has them all"))
 
 
 def _short_text(value: Any) -> str:
-    """Shorten a value of the specification."""
+    """Format a value of the specification in at most about ``_LONGEST`` characters, "–" for None."""
     text = "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
     if _DIGEST.fullmatch(text):
         return text[:_DIGITS]
@@ -125,7 +125,7 @@ def _short_text(value: Any) -> str:
 
 
 def _print_designs(out: Console, difference: Difference) -> None:
-    """Print the numbers of designs of both sides, and designs of one side only."""
+    """Print numbers of designs, those on one side only, and what the comparison had to assume."""
     from dse.views.difference import ROUNDING
 
     show.heading(
@@ -133,7 +133,7 @@ def _print_designs(out: Console, difference: Difference) -> None:
     )
     for side, count, examples in zip("AB", difference.only_count, difference.only, strict=True):
         if count:
-            out.print(Text(f"{count:,} in {side} alone, such as {_labels(examples[0])}"), soft_wrap=True)
+            out.print(Text(f"{count:,} in {side} alone, such as {_labels_text(examples[0])}"), soft_wrap=True)
     if any(difference.unmatched):
         counts = f"{difference.unmatched[0]:,} of A and {difference.unmatched[1]:,} of B"
         out.print(Text(f"{counts} cannot be distinguished by the labels of both", "yellow"), soft_wrap=True)
@@ -148,13 +148,13 @@ def _print_designs(out: Console, difference: Difference) -> None:
             out.print(Text(f"metrics in {side} alone: {', '.join(names)}"), soft_wrap=True)
 
 
-def _labels(labels: dict[str, Any]) -> str:
-    """Format the labels of a design in one line."""
+def _labels_text(labels: dict[str, Any]) -> str:
+    """Format the labels of a design in one line: axis → value as ``tp 8, pp 4``."""
     return ", ".join(f"{SHORT.get(name, name)} {show.setting(value)}" for name, value in labels.items())
 
 
 def _change_text(value: float) -> str:
-    """Format a relative change."""
+    """Format a relative change (0.1 is 10 % more): in per cent, as a factor from 1000 %, in words where not finite."""
     if not math.isfinite(value):
         return "from 0 or none"
     if abs(value) >= 10.0:
@@ -163,7 +163,7 @@ def _change_text(value: float) -> str:
 
 
 def _print_metrics(out: Console, difference: Difference) -> None:
-    """Print the changed metrics."""
+    """Print a table of the changed metrics, nothing for none."""
     if not difference.metrics:
         return
     compared = show.counted(difference.compared, "metric")
@@ -175,13 +175,13 @@ def _print_metrics(out: Console, difference: Difference) -> None:
 
 
 def _metric_row(change: MetricChange) -> list[str]:
-    """Return the cells of a changed metric."""
+    """Return the cells of a changed metric: name, largest and median change, designs, labels of the largest."""
     median = "" if math.isnan(change.median) else _change_text(change.median)
-    return [change.metric, _change_text(change.largest), median, f"{change.changed:,}", _labels(change.at)]
+    return [change.metric, _change_text(change.largest), median, f"{change.changed:,}", _labels_text(change.at)]
 
 
 def _print_feasibility(out: Console, difference: Difference) -> None:
-    """Print designs that became feasible or infeasible."""
+    """Print how many designs became feasible or infeasible, and their reasons by number."""
     meanings = {"became_feasible": "can run in B and not in A", "became_infeasible": "can run in A and not in B"}
     for name, words in meanings.items():
         change = difference.feasibility[name]
@@ -191,31 +191,31 @@ def _print_feasibility(out: Console, difference: Difference) -> None:
 
 
 def _print_winners(out: Console, difference: Difference) -> None:
-    """Print the best designs of both sides."""
+    """Print the best designs of both sides, or one where it is the same; nothing where it did not change at all."""
     winners = dict(zip("AB", difference.winners, strict=True))
     if not any(winners.values()):
         return
     if not difference.winner_changed and not difference.metrics:
         return
     title = "the best design is the same" if not difference.winner_changed else "another design is the best"
-    show.heading(out, f"{title}, by {_objective(difference)}")
+    show.heading(out, f"{title}, by {_objective_text(difference)}")
     winner_by_side = [("A and B", difference.winners[0])] if not difference.winner_changed else [*winners.items()]
     for side, winner in winner_by_side:
         out.print(
-            Text(f"best of {side}: {'none can run' if winner is None else _labels(winner.labels)}"), soft_wrap=True
+            Text(f"best of {side}: {'none can run' if winner is None else _labels_text(winner.labels)}"), soft_wrap=True
         )
         if winner is not None:
             _print_winner(out, winner)
 
 
-def _objective(difference: Difference) -> str:
-    """Return the objective, or both where they differ."""
+def _objective_text(difference: Difference) -> str:
+    """Return the name of the objective, or both with their sides where they differ."""
     first, second = difference.objective
     return first if first == second else f"{first} in A, {second} in B"
 
 
 def _print_winner(out: Console, winner: Winner) -> None:
-    """Print where the objective of a design changed, by part, the largest change first."""
+    """Print on which sides a best design cannot run, and its objective by part on both, the largest change first."""
     for side, feasible, reasons in zip("AB", winner.feasible, winner.reasons, strict=True):
         if feasible is None:
             out.print(Text(f"  not among the designs of {side}"))
@@ -231,6 +231,6 @@ def _print_winner(out: Console, winner: Winner) -> None:
 
 
 def _change_cells(pair: Pair) -> list[str]:
-    """Return the cells of a value on both sides and of its change."""
+    """Return the cells of a pair of numbers: both, and the relative change."""
     first, second = pair
     return [f"{first:.6g}", f"{second:.6g}", _change_text(second / first - 1.0 if first else math.inf)]

@@ -129,7 +129,7 @@ def design_of(
     to_serve: str = "add --serving",
     tool: str = "",
 ) -> EvaluateRequest:
-    """Build the design of the options.
+    """Build the design that the options state, with its stack and the leaves that they set.
 
     Args:
         workload: name in the catalogue.
@@ -179,7 +179,7 @@ def _intervals(
     enabled: bool,
     set_leaves: frozenset[str],
 ) -> DesignIntervals:
-    """Evaluate the 80 % intervals of headline metrics, none where not ``enabled``."""
+    """Evaluate the 80 % intervals of the headline metrics and totals of a design, empty where not ``enabled``."""
     from dse.designs import accelerator_of
     from dse.designs.catalog import resolve
     from dse.measured.uncertainty.intervals import DesignIntervals, intervals
@@ -201,7 +201,7 @@ def _intervals(
 
 
 def _document(interval_set: DesignIntervals) -> dict[str, Any]:
-    """Convert intervals and their sources to JSON-ready values."""
+    """Return JSON-ready ``intervals`` (metric → [low, high]) and ``interval_parts`` (metric → source → share)."""
     return {
         "intervals": {name: list(ends) for name, ends in interval_set.bounds.items()},
         "interval_parts": {name: interval_set.reasons(name) for name in interval_set.bounds},
@@ -209,7 +209,7 @@ def _document(interval_set: DesignIntervals) -> dict[str, Any]:
 
 
 def _interval_note(interval_set: DesignIntervals, study: Study) -> str:
-    """Describe the sources of the first interval, in one line."""
+    """Return a line with the shares of each source in the variance of the first interval, "" without intervals."""
     from dse.measured.uncertainty.distance import PART_DESCRIPTIONS
 
     name = next(iter(interval_set.bounds), "")
@@ -218,7 +218,7 @@ def _interval_note(interval_set: DesignIntervals, study: Study) -> str:
 
 
 def leaf_values(design: Design) -> dict[str, float]:
-    """Return path → value of the leaves of a design."""
+    """Return full path → number of the leaves that a design has, choices by their number; absent ones are left out."""
     from dse.designs import leaf, leaves_of
 
     values = {path: leaf(design, path) for path in leaves_of(design)}
@@ -226,7 +226,7 @@ def leaf_values(design: Design) -> dict[str, float]:
 
 
 def design_line(workload: str, system: str, software: str, design: Design, study: Study) -> str:
-    """Describe a design in two lines, with derived and default values."""
+    """Return two lines on a design: model, system, stack and precision; devices, degrees and settings of its study."""
     from dse.designs import catalog
     from dse.types import Precision, choice_name
 
@@ -241,11 +241,11 @@ def design_line(workload: str, system: str, software: str, design: Design, study
     split = " x ".join(f"{name} {getattr(m, name):g}" for name in degrees)
     first = "{} on {}, {}, {}".format(*names)
     devices = "device" if design.system.n_devices == 1 else "devices"
-    return f"{first}\n{design.system.n_devices:g} {devices}{_shape(design)} = {split}; {study.settings(design)}\n"
+    return f"{first}\n{design.system.n_devices:g} {devices}{_torus_text(design)} = {split}; {study.settings(design)}\n"
 
 
-def _shape(design: Design) -> str:
-    """Describe the axes of the slice of a torus, or "" for other links."""
+def _torus_text(design: Design) -> str:
+    """Return the lengths of the axes of a torus slice in brackets, as `` (4 x 4 a slice)``, "" for other links."""
     from dse.model.links import axis_edges, slice_size
     from dse.types import Topology
 
@@ -258,7 +258,7 @@ def _shape(design: Design) -> str:
 
 
 def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
-    """Print the reasons of infeasibility."""
+    """Print that a design cannot run, and each reason with its numbers."""
     from dse.types import Infeasible
 
     out.print(Text("cannot run", "bold red"))
@@ -268,7 +268,7 @@ def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
 
 
 def _print(explanation: Explanation, interval_set: DesignIntervals, design: Design, study: Study) -> None:
-    """Print an explanation."""
+    """Print an explanation: reasons, metrics, totals by part, operators, phases, layer, elasticities."""
     out, bounds = show.console(), interval_set.bounds
     metric = explanation.elasticity_of.replace("_", " ")
     if explanation.reasons:
@@ -280,7 +280,7 @@ def _print(explanation: Explanation, interval_set: DesignIntervals, design: Desi
     if explanation.caution:
         out.print(Text(explanation.caution, "yellow"), soft_wrap=True)
     columns = ["metric", "value", *(["80 % interval"] if bounds else [])]
-    show.print_table(out, columns, _headline(explanation, bounds, study), left=["metric"], prose=["metric"])
+    show.print_table(out, columns, _headline_rows(explanation, bounds, study), left=["metric"], prose=["metric"])
     if interval_note := _interval_note(interval_set, study):
         out.print(Text(interval_note), soft_wrap=True)
     for total, parts in explanation.waterfalls.items():
@@ -296,14 +296,14 @@ def _print(explanation: Explanation, interval_set: DesignIntervals, design: Desi
         _print_phases(out, explanation.phases)
     if explanation.layer:
         layer = ", ".join(f"{p.name.replace('_', ' ')} {show.seconds(p.value)}" for p in explanation.layer if p.value)
-        bound = _pace(explanation)
+        bound = _pace_text(explanation)
         out.print(Text(f"Per layer and micro-batch: {layer}; {bound}."), soft_wrap=True)
     show.heading(out, f"elasticities of {metric}: d ln({metric}) / d ln(parameter)")
     _print_elasticities(out, explanation, metric)
 
 
-def _pace(explanation: Explanation) -> str:
-    """Describe whether device or host sets the pace of a layer."""
+def _pace_text(explanation: Explanation) -> str:
+    """Return a clause on what sets the pace of a layer: the device, or the host, with the share of the step waited."""
     if not explanation.host_bound:
         return "the device sets the pace"
     waits = show.percent(explanation.metrics["step_time_host"] / explanation.metrics["step_time"])
@@ -311,17 +311,17 @@ def _pace(explanation: Explanation) -> str:
 
 
 def _no_step_note(explanation: Explanation, design: Design) -> str:
-    """Return the note on an impossible step, with the supported precisions if that is the reason."""
+    """Return a sentence on a step that is not possible, with the supported precisions if the precision is why."""
     from dse.types import Infeasible
 
     fix = "change the values named above"
     if any(reason.name == Infeasible.precision_unsupported.name for reason in explanation.reasons):
-        fix = f"set precision to one of {', '.join(_precisions(design))}"
+        fix = f"set precision to one of {', '.join(_precision_names(design))}"
     return f"This step is not possible, so it has no time, rate or utilisation: {fix}."
 
 
-def _precisions(design: Design) -> list[str]:
-    """Return the names of the precisions of the matrix units of a design's accelerator."""
+def _precision_names(design: Design) -> list[str]:
+    """Return the names of the precisions that the matrix units of a design's accelerator support."""
     from dse.model import generated
     from dse.model.machine.rates import unsupported
     from dse.types import Precision, choice_name
@@ -338,7 +338,7 @@ def _print_total(
     study: Study,
     bounds: dict[str, MetricInterval],
 ) -> None:
-    """Print a total and its parts, for memory with the capacity."""
+    """Print a total with its interval, for memory with the capacity, then the table of its parts."""
     units, value = study.units[total], explanation.metrics[total]
     format_by_unit = {"s": show.span if value > _DAYS * _DAY else show.seconds, "B": show.gib}
     text = format_by_unit.get(units, lambda number: show.quantity(number, units))
@@ -348,8 +348,8 @@ def _print_total(
     _print_waterfall(out, parts, text)
 
 
-def _headline(explanation: Explanation, bounds: dict[str, MetricInterval], study: Study) -> list[list[str]]:
-    """Return the rows of the main metrics."""
+def _headline_rows(explanation: Explanation, bounds: dict[str, MetricInterval], study: Study) -> list[list[str]]:
+    """Return the rows of the main metrics: name, value and, where there are intervals, its 80 % interval."""
     rows = []
     for name in study.headline(explanation.metrics):
 
@@ -362,7 +362,7 @@ def _headline(explanation: Explanation, bounds: dict[str, MetricInterval], study
 
 
 def _print_waterfall(out: Console, parts: list[Share], text: Callable[[float], str]) -> None:
-    """Print the parts of a total."""
+    """Print a table of the parts that are not 0: value, share, bar."""
     rows = [
         [part.name.replace("_", " "), text(part.value), show.percent(part.share), "█" * round(40 * part.share)]
         for part in parts
@@ -372,7 +372,7 @@ def _print_waterfall(out: Console, parts: list[Share], text: Callable[[float], s
 
 
 def _print_phases(out: Console, phases: dict[str, list[Share]]) -> None:
-    """Print one line per kind of step."""
+    """Print a table of kind of engine step → time, and the share of each bound in it."""
     names = [part.name for part in next(iter(phases.values()))]
     rows = [
         [name, show.seconds(sum(p.value for p in parts)), *(show.percent(p.share) for p in parts)]
@@ -382,7 +382,7 @@ def _print_phases(out: Console, phases: dict[str, list[Share]]) -> None:
 
 
 def _print_operators(out: Console, operators: list[OperatorRow]) -> None:
-    """Print the operators with their bounds."""
+    """Print a table of operators: time and bound of each pass, FLOP, traffic in bytes, FLOP/B."""
     has_backward = any(o.backward_time for o in operators)
     rows = [
         [
@@ -404,7 +404,7 @@ def _print_operators(out: Console, operators: list[OperatorRow]) -> None:
 
 
 def _print_elasticities(out: Console, explanation: Explanation, metric: str) -> None:
-    """Print the largest elasticities."""
+    """Print a table of the first ``_TOP`` elasticities of a metric, in the order of the explanation."""
     rows = [
         [
             e.parameter,

@@ -78,7 +78,7 @@ def launch(
     def apply_arguments(tool_arguments: ArgumentValues) -> tuple[list[str], EvaluateRequest]:
         paths = {name: leaf_path(name) for name in tool_arguments.settings}
         read_settings = [
-            f"{name}={_setting(paths[name], value)}"
+            f"{name}={_setting_text(paths[name], value)}"
             for name, value in tool_arguments.settings.items()
             if paths[name] not in setting_texts
         ]
@@ -119,7 +119,7 @@ def launch(
         return status
     if read_settings:
         show.note("stated: " + " ".join(f"--set {text}" for text in read_settings))
-    missing_options = [f"{short_name(path)} = {_value(path, value)}" for path, value in line.unsupported.items()]
+    missing_options = [f"{short_name(path)} = {_value_text(path, value)}" for path, value in line.unsupported.items()]
     if takes_comments:
         for comment in (
             *_comments(request.design, f"{tool_info.name} {tool_info.version}", missing_options),
@@ -139,8 +139,8 @@ def launch(
     return status
 
 
-def _load(requests: Requests) -> str:
-    """Describe the load that a client makes."""
+def _load_text(requests: Requests) -> str:
+    """Return a text of the load that a client makes: a rate, all at once, or the requests in flight."""
     from dse.types import Load, choice_name
 
     load = Load(int(requests.load))
@@ -152,11 +152,12 @@ def _load(requests: Requests) -> str:
 
 
 def _comments(design: Design, tool: str, missing_options: list[str]) -> Iterator[str]:
-    """Yield the comments on a launch line: load of the client, and values without an option of the tool."""
+    """Yield the comments of a launch line: load, acceptance of drafts, values for which the tool has no option."""
     requests = design.workload.requests
     if requests is not None:
         answer = show.counted(requests.output_tokens, "output token")
-        yield (f"load of the design: {_load(requests)}, {requests.prompt_tokens:g} prompt and {answer} (of the client)")
+        load = _load_text(requests)
+        yield f"load of the design: {load}, {requests.prompt_tokens:g} prompt and {answer} (of the client)"
     serving = design.mapping.serving
     if requests is not None and serving is not None and serving.drafts:
         yield f"acceptance of the design: {serving.acceptance:g} per draft token (of model and draft)"
@@ -165,7 +166,7 @@ def _comments(design: Design, tool: str, missing_options: list[str]) -> Iterator
 
 
 def _settings_by_path(settings: list[str], serving: bool) -> dict[str, str]:
-    """Return path → text of ``--set``, the last one of several for a leaf."""
+    """Return full path → text of ``NAME=VALUE`` by leaf, the last of several, without names that are no leaves."""
     from dse.designs import leaf_path
 
     pairs = (text.partition("=") for text in settings)
@@ -181,13 +182,13 @@ _NO_LEAVES = ("n_devices", "software")
 
 
 def _argument_remarks(tool_arguments: ArgumentValues, setting_texts: dict[str, str]) -> Iterator[str]:
-    """Yield remarks on ignored arguments: overridden by ``--set``, of other tools, or not read."""
+    """Yield remarks on arguments of a tool that do not count: overridden by ``--set``, of other tools, or not read."""
     from dse.designs import leaf_path, leaf_value
 
     for name, value in tool_arguments.settings.items():
         setting_text = setting_texts.get(path := leaf_path(name))
         if setting_text is not None and leaf_value(path, _number(setting_text), "--set") != value:
-            yield f"{name}: the arguments state {_value(path, value)}, --set {setting_text}, which counts"
+            yield f"{name}: the arguments state {_value_text(path, value)}, --set {setting_text}, which counts"
     for option, name in tool_arguments.foreign_options.items():
         yield f"{option} is passed over: it says nothing here; of other tools it is {name}"
     if tool_arguments.unread:
@@ -195,15 +196,15 @@ def _argument_remarks(tool_arguments: ArgumentValues, setting_texts: dict[str, s
 
 
 def _number(text: str) -> Any:
-    """Convert a text to a number if it is one."""
+    """Convert a text to a float, or return it as it is if it is no number."""
     try:
         return float(text)
     except ValueError:
         return text
 
 
-def _value(path: str, value: float) -> str:
-    """Format a leaf's value, by name for a choice."""
+def _value_text(path: str, value: float) -> str:
+    """Format the value of a leaf without its unit, a choice by name."""
     from dse.designs import all_leaves
     from dse.types import choice_name
 
@@ -211,16 +212,16 @@ def _value(path: str, value: float) -> str:
     return choice_name(enum(int(value))) if enum else f"{value:.12g}"
 
 
-def _setting(path: str, value: float) -> str:
-    """Format a leaf's value for ``--set``, with its unit."""
+def _setting_text(path: str, value: float) -> str:
+    """Format the value of a leaf as ``--set`` reads it, with its unit."""
     from dse.designs import all_leaves
 
     units = all_leaves()[path]["units"]
-    return _value(path, value) + ("" if units == "1" else units)
+    return _value_text(path, value) + ("" if units == "1" else units)
 
 
 def _text(file: Path) -> str:
-    """Read a file of arguments."""
+    """Return the text of a file of options as on a command line; raise an InputError where it cannot be read."""
     from dse.io import inputs
 
     return inputs.text(file, "a text of options, as on a command line")

@@ -25,7 +25,7 @@ class PlanInterval(NamedTuple):
     deviation: float  #: standard deviation of its logarithm
 
     def probability_below(self, limit: float) -> float:
-        """Return the probability that the figure does not exceed a limit."""
+        """Return the probability that the figure does not exceed a limit, 1 for an infinite limit."""
         if not math.isfinite(limit):
             return 1.0
         middle = 0.5 * (math.log(self.low) + math.log(self.high))
@@ -41,7 +41,7 @@ def plan_intervals(
     n_devices: int = 1,
     **settings: Any,
 ) -> dict[str, PlanInterval]:
-    """Evaluate the intervals of planned metrics of a design, without metrics that have none.
+    """Evaluate metric → 80 % interval of a design's planned metrics; those without an interval are left out.
 
     Args:
         workload: model, by its name in the catalogue.
@@ -58,7 +58,7 @@ def plan_intervals(
 
 
 def fleet_intervals(fleet: Fleet, demand: ServiceDemand) -> dict[str, PlanInterval]:
-    """Evaluate the intervals of a fleet's times and cost, of the first token by its first workers, else by its last."""
+    """Evaluate metric → 80 % interval of times to first token and per token (s) and cost (USD/h) of a fleet."""
     (first, token), (prompts, answers) = demand.metrics, (fleet.workers[0], fleet.workers[-1])
     values = {first: fleet.first_token, token: fleet.token, "cost_per_device_hour": fleet.hourly}
     designs = [_worker(workers, fleet, demand) for workers in (prompts, answers)]
@@ -68,7 +68,7 @@ def fleet_intervals(fleet: Fleet, demand: ServiceDemand) -> dict[str, PlanInterv
 
 
 def cheapest_probabilities(fleets: Sequence[Fleet], demand: ServiceDemand) -> list[float]:
-    """Return the probability of each fleet to be the cheapest, at as many workers as its throughput asks for."""
+    """Return for each fleet the probability to be the cheapest, its workers as many as its throughput requires."""
     plans = [
         [
             (
@@ -83,13 +83,13 @@ def cheapest_probabilities(fleets: Sequence[Fleet], demand: ServiceDemand) -> li
 
 
 def _worker(workers: WorkerGroup, fleet: Fleet, demand: ServiceDemand, at_rate: bool = True) -> Choice:
-    """Build the design of one of the workers of a fleet, at its load."""
+    """Build the design of a worker, at its share of the rate or, without ``at_rate``, at its requests in flight."""
     settings = worker_settings(workers, demand, at_rate) | ROLES[workers.role]
     return choice_of(demand.workload, fleet.accelerator, fleet.software, "serving", workers.devices, **settings)
 
 
 def choice_of(workload: str, accelerator: str, software: str, kind: str, n_devices: int = 1, **settings: Any) -> Choice:
-    """Build a design by names of the catalogue, for decisions, with the arguments of :func:`plan_intervals`."""
+    """Build a design from names of the catalogue, for decisions, with the arguments of :func:`plan_intervals`."""
     serves = kind == "serving"
     stack = software or catalog.default_software(accelerator, serving=serves, workload=workload)
     complete_design = STUDIES[kind].complete(design(workload, accelerator, stack, n_devices, kind=kind, **settings))
@@ -100,7 +100,7 @@ def choice_of(workload: str, accelerator: str, software: str, kind: str, n_devic
 
 
 def least_cost_probabilities(plans: Sequence[Sequence[tuple[Choice, float]]], metric: str, kind: str) -> list[float]:
-    """Return the probability of each plan to cost the least.
+    """Return for each plan the probability to cost the least, [1.0] for a single one.
 
     What plans have in common (chip, stack, prices) cancels (:mod:`dse.measured.uncertainty.posterior`).
 
@@ -118,7 +118,7 @@ def least_cost_probabilities(plans: Sequence[Sequence[tuple[Choice, float]]], me
 
 
 def _plan_interval(ends: MetricInterval | None, value: float) -> PlanInterval:
-    """Scale an interval to a planned value."""
+    """Return the interval around ``value`` with the relative width of the interval ``ends``."""
     assert ends is not None, "a metric with an interval"
     factor = math.sqrt(ends.high / ends.low)
     return PlanInterval(value / factor, value * factor, math.log(factor) / quantile())

@@ -47,7 +47,7 @@ def listing(kind: str, pattern: str = "", studies: Sequence[Study] = (TRAINING,)
 
 
 def _matching_rows(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple[str, ...], ...]:
-    """Select matching rows, those with a matching name first."""
+    """Return the rows that match a pattern in lower case, matching names first; with ``*`` or ``?`` by name alone."""
     if any(sign in pattern for sign in "*?"):
         return tuple(row for row in rows if fnmatch.filter(row[0].lower().split(", "), pattern))
     name_matches = sorted((row for row in rows if pattern in row[0].lower()), key=lambda row: row[0].lower() != pattern)
@@ -61,17 +61,24 @@ def _matching_rows(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple
 
 
 def _leaves(_: Sequence[Study]) -> Listing:
-    """List the leaves of a design."""
+    """Return the table of all leaves of a design."""
     title = "leaves of a design: for --set, dse.design, [workload] [system] [mapping] [software], [axes], expressions"
     rows = (
-        (short_name(path), _units(metadata), metadata["long_name"], _allowed(metadata), _default(path, metadata), path)
+        (
+            short_name(path),
+            _units(metadata),
+            metadata["long_name"],
+            _allowed_text(metadata),
+            _default_text(path, metadata),
+            path,
+        )
         for path, metadata in all_leaves().items()
     )
     return Listing(title, ("name", "unit", "meaning", "allowed", "default", "path"), tuple(rows))
 
 
 def _metrics(studies: Sequence[Study]) -> Listing:
-    """List the metrics of studies."""
+    """Return the table of the metrics of the studies, with a column of studies if there are several."""
     names = " and ".join(study.name for study in studies)
     title = f"metrics of {names}: for [objective], [constraints], --metric; variables of results"
     columns = ("name", "unit", "meaning", "part of", *(("of",) if len(studies) > 1 else ()))
@@ -80,7 +87,7 @@ def _metrics(studies: Sequence[Study]) -> Listing:
 
 
 def _study_rows(studies: Sequence[Study], cells: Callable[[str, Study], tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Return (name, unit, cells, studies) of every metric, once for equal ones of several studies."""
+    """Return (name, unit, *cells, studies joined by commas) per metric; equal rows of several studies are one."""
     studies_by_row: dict[tuple[str, ...], list[str]] = {}
     for study in studies:
         for name, units in study.units.items():
@@ -89,7 +96,7 @@ def _study_rows(studies: Sequence[Study], cells: Callable[[str, Study], tuple[st
 
 
 def _axes(_: Sequence[Study]) -> Listing:
-    """List the axes of sweeps and searches."""
+    """Return the table of the axes of sweeps and searches: keys of the catalogue, then leaves."""
     from dse.spec.axes import RULES
     from dse.spec.space import CATALOGUE_KEYS
     from dse.sweep.grid.degrees import ALL_DEGREES
@@ -100,14 +107,19 @@ def _axes(_: Sequence[Study]) -> Listing:
     )
     rules = " or ".join(f'"{rule}"' for rule in RULES)
     leaves = (
-        (short_name(path), _units(metadata), metadata["long_name"], _values(metadata, path in ALL_DEGREES[1:], rules))
+        (
+            short_name(path),
+            _units(metadata),
+            metadata["long_name"],
+            _axis_values_text(metadata, path in ALL_DEGREES[1:], rules),
+        )
         for path, metadata in all_leaves().items()
     )
     return Listing("axes of sweeps and searches: for [axes]", ("name", "unit", "meaning", "values"), (*names, *leaves))
 
 
 def _constraints(studies: Sequence[Study]) -> Listing:
-    """List the names of expressions."""
+    """Return the table of the names of expressions: metrics of the studies, then leaves."""
     title = (
         "names of expressions, for [constraints] and [objective]: with + - * / < <= > >= == != and or not; a string "
         "compared with a name takes its unit or choice: peak_memory <= '70 GiB', recompute == 'full'"
@@ -120,7 +132,7 @@ def _constraints(studies: Sequence[Study]) -> Listing:
 
 
 def _columns(_: Sequence[Study]) -> Listing:
-    """List the columns of tables."""
+    """Return the table of columns of the tables that are read or written."""
     from dse.measured import OUTPUT_COLUMNS, SERVING_COLUMNS, STEP_COLUMNS
 
     title = "columns of tables of training steps, and of serving: read by dse predict and dse validate, or written"
@@ -141,25 +153,25 @@ KINDS = {"leaves": _leaves, "metrics": _metrics, "axes": _axes, "constraints": _
 
 
 def _unit(units: str) -> str:
-    """Return a unit as printed."""
+    """Return a unit as printed: "" for "1", "1/s" for "s-1"."""
     return {"1": "", "s-1": "1/s"}.get(units, units)
 
 
 def _units(metadata: dict[str, Any]) -> str:
-    """Return the unit of a leaf, or "" for a choice."""
+    """Return the unit of a leaf as printed, "" for a choice or a pure number."""
     return "" if "enum" in metadata else _unit(metadata["units"])
 
 
-def _allowed(metadata: dict[str, Any]) -> str:
-    """Describe the allowed values of a leaf."""
+def _allowed_text(metadata: dict[str, Any]) -> str:
+    """Return a text of the allowed values of a leaf: names of choices, or bounds."""
     if "enum" in metadata:
         return ", ".join(map(choice_name, metadata["enum"]))
     bounds = metadata["bounds"]
     return "yes or no" if bounds.is_integer and bounds.high == 1.0 else str(bounds)
 
 
-def _default(path: str, metadata: dict[str, Any]) -> str:
-    """Describe the default of a leaf."""
+def _default_text(path: str, metadata: dict[str, Any]) -> str:
+    """Return a text of the default of a leaf: its value, or where it comes from."""
     option = path.removeprefix("mapping.")
     if path in ("system.n_devices", "mapping.dp"):
         return {"system.n_devices": "tp cp pp dp", "mapping.dp": "from n_devices"}[path]
@@ -182,8 +194,8 @@ def _part_of(name: str, study: Study) -> str:
     return next((total for total in study.totals if name in study.parts(total)), "")
 
 
-def _values(metadata: dict[str, Any], is_degree: bool, rules: str) -> str:
-    """Describe the values of an axis of a leaf."""
+def _axis_values_text(metadata: dict[str, Any], is_degree: bool, rules: str) -> str:
+    """Return a text of what may be the values of an axis of a leaf."""
     if "enum" in metadata:
         return "a list of names"
     return "a list, a range" + (f", {rules}" if is_degree else "")

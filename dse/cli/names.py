@@ -65,7 +65,7 @@ def names(
 
 
 def _suggestion(kind: str, pattern: str, studies: Sequence[Study]) -> str:
-    """Suggest another name for a pattern without a match."""
+    """Return a clause for a pattern without a match: a near name of this kind, one of another, or how to list them."""
     from dse.cli.listing import listing
     from dse.errors import ELSEWHERE, nearest, plain
 
@@ -86,7 +86,7 @@ def _suggestion(kind: str, pattern: str, studies: Sequence[Study]) -> str:
 
 
 def other_names(word: str) -> str:
-    """Return the command that lists other names like ``word``, or "" for none."""
+    """Return the line that says how to list the kind of catalogue entry ``word`` names, "" where it names none."""
     from dse.designs.catalog import kinds
     from dse.errors import plain
 
@@ -96,7 +96,7 @@ def other_names(word: str) -> str:
 
 
 def _overview(studies: Sequence[Study], as_json: bool) -> int:
-    """Print the number of names of each kind, their use, and the commands that list them."""
+    """Print number and use of the names of each kind, and the commands that list them; return exit status 0."""
     from dse.cli.listing import listing
 
     tables = {kind: listing(kind, studies=studies) for kind in NameKind}

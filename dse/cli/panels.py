@@ -23,7 +23,7 @@ class Registration(NamedTuple):
 
 
 def with_plugins(core: Mapping[str, Mapping[str, Command]]) -> dict[str, dict[str, Command]]:
-    """Panel → name → command: those of the core, then those of entry points by name.
+    """Return panel → name → command: those of the core, then those of entry points by name.
 
     A command that cannot be loaded, or whose name is one of the core, is left out with a line on stderr: no
     distribution can take the others away.
@@ -36,7 +36,7 @@ def with_plugins(core: Mapping[str, Mapping[str, Command]]) -> dict[str, dict[st
 
 
 def _plugin_registrations(names: set[str]) -> Iterator[tuple[str, Registration]]:
-    """Yield name and registration of the commands of entry points."""
+    """Yield (name, registration) of the commands of entry points; invalid ones are left out with a note."""
     entries = plugins.plugins(plugins.COMMANDS)
     if not any(map(plugins.is_builtin, entries.values())):
         show.note("commands of the lab (page, calibrate, …) are missing: install the package again")
@@ -53,7 +53,7 @@ def _plugin_registrations(names: set[str]) -> Iterator[tuple[str, Registration]]
 
 
 def _is_registration(registration: object) -> bool:
-    """True for a valid registration."""
+    """Return True for a Registration of a text and of a function or group."""
     return (
         isinstance(registration, Registration)
         and isinstance(registration.panel, str)

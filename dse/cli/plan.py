@@ -99,7 +99,7 @@ def plan(
 
 
 def _check_options(options: dict[str, Any], other_options: dict[str, Any], got: str, scope: str, fix: str) -> None:
-    """Raise an InputError for options of the other kind of plan."""
+    """Raise an InputError where options of the other kind of plan are stated."""
     if foreign_options := [name for name, value in other_options.items() if value is not None]:
         raise InputError("dse plan", f"{', '.join(foreign_options)} {scope}, {got}", ", ".join(options), fix)
 
@@ -113,7 +113,7 @@ def _plan_service(
     max_devices: int,
     as_json: bool,
 ) -> int:
-    """Plan a service and print it."""
+    """Plan a service, print it, and return the exit status (1 without a fleet)."""
     from dse.cli.limits import cheapest_probabilities, fleet_intervals
     from dse.designs import catalog
     from dse.fleet import ServiceDemand, provision
@@ -137,7 +137,7 @@ def _plan_service(
 
 
 def _limit(text: str | None, option: str) -> tuple[float, str]:
-    """Parse seconds and statistic of a limit: ``1s``, ``p95=1s``, infinite for none."""
+    """Parse a limit to (seconds, statistic): ``1s`` is a mean, ``p95=1s`` has its statistic, None is infinite."""
     from dse.designs import catalog
     from dse.fleet import STATISTICS
 
@@ -150,12 +150,12 @@ def _limit(text: str | None, option: str) -> tuple[float, str]:
 
 
 def _interval_document(intervals: dict[str, PlanInterval]) -> dict[str, Any]:
-    """Convert 80 % intervals to JSON-ready values."""
+    """Return JSON-ready ``intervals``: metric → [low, high]."""
     return {"intervals": {name: [interval.low, interval.high] for name, interval in intervals.items()}}
 
 
 def _probabilities_text(intervals: dict[str, PlanInterval], limits: dict[str, float]) -> str:
-    """Format the probabilities that limits are kept."""
+    """Format the probability in per cent that each limit is kept, without limits on metrics that have no interval."""
     return ", ".join(
         f"{100.0 * intervals[name].probability_below(limit):.0f} %"
         for name, limit in limits.items()
@@ -166,7 +166,7 @@ def _probabilities_text(intervals: dict[str, PlanInterval], limits: dict[str, fl
 def _document(
     service_plan: ServicePlan, intervals: Sequence[dict[str, PlanInterval]], cheapest: Sequence[float]
 ) -> dict[str, Any]:
-    """Convert a plan of a service to JSON-ready values."""
+    """Return the JSON-ready dictionary of a plan of a service."""
     limits = service_plan.demand.limits
     fleets = [
         fleet._asdict()
@@ -191,7 +191,7 @@ def _document(
 
 
 def _workers_document(fleet: Fleet) -> dict[str, Any]:
-    """Convert the workers of a fleet to JSON-ready values."""
+    """Return the JSON-ready workers of a fleet; of replicas, those of its only group also as single keys."""
     document = {
         "kind": fleet.kind,
         "total_devices": fleet.devices,
@@ -214,7 +214,7 @@ _WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token"}
 
 
 def _print(service_plan: ServicePlan, intervals: Sequence[dict[str, PlanInterval]], cheapest: Sequence[float]) -> None:
-    """Print a plan of a service."""
+    """Print a plan of a service: demand, table of fleets, intervals, launch commands of the cheapest."""
     out, demand = show.console(), service_plan.demand
     words = {
         metric: word
@@ -240,7 +240,7 @@ def _print(service_plan: ServicePlan, intervals: Sequence[dict[str, PlanInterval
     columns = ["accelerator", "USD/h", "cheapest", "devices", "workers", "mapping", "in flight", "TTFT", "TPOT",
                "utilisation", f"margin: {', '.join([*limited, 'rate'])}", f"chance: {', '.join(limited)}"]  # fmt: skip
     rows = [
-        [*_row(fleet, service_plan, share), _probabilities_text(intervals_of_fleet, demand.limits)]
+        [*_fleet_cells(fleet, service_plan, share), _probabilities_text(intervals_of_fleet, demand.limits)]
         for fleet, intervals_of_fleet, share in zip(service_plan.fleets, intervals, cheapest, strict=True)
     ]
     _print_table(columns, rows, service_plan.fleets, service_plan.without, service_plan.changes)
@@ -256,11 +256,11 @@ def _print(service_plan: ServicePlan, intervals: Sequence[dict[str, PlanInterval
     if service_plan.fleets:
         show.heading(out, "launch")
         for workers in service_plan.fleets[0].workers:
-            out.print(Text(_launch(workers, service_plan.fleets[0], demand)), soft_wrap=True)
+            out.print(Text(_launch_command(workers, service_plan.fleets[0], demand)), soft_wrap=True)
 
 
-def _launch(workers: WorkerGroup, fleet: Fleet, demand: ServiceDemand) -> str:
-    """Return the command that starts one of the workers of a fleet, by vLLM where no tool has the stack's name.
+def _launch_command(workers: WorkerGroup, fleet: Fleet, demand: ServiceDemand) -> str:
+    """Return the command ``dse launch …`` for a worker of a fleet, for vLLM where no tool has the stack's name.
 
     With the load of one of them, so that ``dse evaluate --serving`` of its settings has the times of the plan.
     """
@@ -283,7 +283,7 @@ def _print_intervals(
     intervals: Sequence[dict[str, PlanInterval]],
     formats: dict[str, tuple[str, Callable[[float], str]]],
 ) -> None:
-    """Print the 80 % intervals of each accelerator, a line each."""
+    """Print a line for each name: the 80 % intervals of the metrics of ``formats`` (metric → (word, formatter))."""
     out = show.console()
     if names:
         show.heading(out, "80 % intervals")
@@ -303,7 +303,7 @@ def _print_table(
     excluded: dict[str, str],
     changes: list[str],
 ) -> None:
-    """Print the table of a plan, its cautions, excluded accelerators, and what would change it."""
+    """Print the table of a plan, cautions on its entries, why accelerators are excluded, and what would change it."""
     out = show.console()
     if rows:
         show.print_table(out, columns, rows, left=["accelerator", "mapping"], prose=[])
@@ -319,10 +319,10 @@ def _print_table(
             out.print(Text(text), soft_wrap=True)
 
 
-def _row(fleet: Fleet, service_plan: ServicePlan, cheapest: float) -> list[str]:
-    """Return the cells of a fleet."""
+def _fleet_cells(fleet: Fleet, service_plan: ServicePlan, cheapest: float) -> list[str]:
+    """Return the cells of a fleet, but for the probabilities of its limits."""
     margins = ", ".join(f"{100.0 * share:.0f} %" for share in fleet.margins(service_plan.demand).values())
-    mapping_text = "; ".join(f"{workers.role} {_degrees(workers.degrees)}".strip() for workers in fleet.workers)
+    mapping_text = "; ".join(f"{workers.role} {_degrees_text(workers.degrees)}".strip() for workers in fleet.workers)
 
     def per_role(text: Callable[[WorkerGroup], str]) -> str:
         return " + ".join(map(text, fleet.workers))
@@ -342,8 +342,8 @@ def _row(fleet: Fleet, service_plan: ServicePlan, cheapest: float) -> list[str]:
     ]
 
 
-def _degrees(degrees: dict[str, int]) -> str:
-    """Format the degrees above 1."""
+def _degrees_text(degrees: dict[str, int]) -> str:
+    """Format the degrees above 1 as ``tp 8 x pp 2``, "1 device" for none."""
     return " x ".join(f"{name} {value}" for name, value in degrees.items() if value > 1) or "1 device"
 
 
@@ -355,7 +355,7 @@ def _plan_training(
     max_devices: int,
     as_json: bool,
 ) -> int:
-    """Plan a training run and print it."""
+    """Plan a training run, print it, and return the exit status (1 without a cluster)."""
     from dse.designs import catalog
     from dse.fleet import RunDemand, plan_run
 
@@ -385,7 +385,7 @@ def _plan_training(
 
 
 def _seconds(text: str) -> float:
-    """Parse a time in seconds, minutes, hours, days, weeks or years."""
+    """Parse a time to seconds: units of catalogue quantities, and d, w or y for days, weeks or years."""
     from dse.designs import catalog
 
     number, unit = text.strip()[:-1], text.strip()[-1:].lower()
@@ -395,7 +395,7 @@ def _seconds(text: str) -> float:
 
 
 def _count(text: str, option: str, example: str) -> float:
-    """Parse a number with k, M, B or T behind it, and USD or $ around it."""
+    """Parse a number with k, M, B or T behind it and USD or $ around it; raise an InputError for another text."""
     word = text.strip().removesuffix("USD").strip().removeprefix("$").lower()
     factors = _FACTORS | {"t": 1e12}
     factor = factors.get(word[-1:], 1.0)
@@ -406,19 +406,19 @@ def _count(text: str, option: str, example: str) -> float:
 
 
 def _finite(value: float, text: str, option: str) -> float:
-    """Return a finite number, or raise an InputError."""
+    """Return a finite number as it is; raise an InputError for another."""
     if not math.isfinite(value):
         raise InputError(option, repr(text), "a finite number", "check the number, or leave it out")
     return value
 
 
-def _tokens(count: float) -> str:
+def _tokens_text(count: float) -> str:
     """Format tokens in trillions or billions."""
     return f"{count / 1e12:g}T tokens" if count >= 1e12 else f"{count / 1e9:g}B tokens"
 
 
 def _cluster_intervals(cluster: Cluster, run_plan: RunPlan) -> dict[str, PlanInterval]:
-    """Evaluate the intervals of time and cost of a run."""
+    """Evaluate metric → 80 % interval of a run's time with failures (s) and cost (USD)."""
     from dse.cli.limits import plan_intervals
 
     demand = run_plan.demand
@@ -437,13 +437,13 @@ def _cluster_intervals(cluster: Cluster, run_plan: RunPlan) -> dict[str, PlanInt
 
 
 def _print_runs(run_plan: RunPlan, intervals: Sequence[dict[str, PlanInterval]]) -> None:
-    """Print a plan of a training run."""
+    """Print a plan of a training run: demand, table of clusters, intervals."""
     out, demand = show.console(), run_plan.demand
     limits = [f"in {show.duration(demand.seconds)}"] if math.isfinite(demand.seconds) else []
     limits += [f"under {show.digits(demand.budget)} USD"] if math.isfinite(demand.budget) else []
     out.print(
         Text(
-            f"{demand.workload}: {_tokens(demand.tokens or 0.0)} {' and '.join(limits)}, "
+            f"{demand.workload}: {_tokens_text(demand.tokens or 0.0)} {' and '.join(limits)}, "
             f"{show.counted(demand.global_batch or 1, 'sequence')} ({run_plan.batch_tokens / 1e6:.3g}M tokens) "
             "per step; "
             f"up to {demand.max_devices:,} devices, in powers of two; "

@@ -108,7 +108,7 @@ def _collectives(
     devices: list[int] | None,
     force: bool,
 ) -> Path:
-    """Draw collectives, or raise an InputError where the arguments ask for another figure."""
+    """Draw collectives to a file and return its path; raise an InputError where the arguments are of another figure."""
     from dse.views import plot as figures
 
     if results is not None:

@@ -89,7 +89,7 @@ def pools(
                 "together": [_match_document(pair, matched) for pair in matched.together],
                 "pools": [_match_document(pair, matched) for pair in matched.pools],
                 "workers": [_fleet_row(fleet, matched) for fleet in matched.fleets],
-                "interval_factors": _factors(matched),
+                "interval_factors": _interval_factors(matched),
             }
         )
         return 0 if matched.pools else NOTHING_FEASIBLE
@@ -102,7 +102,7 @@ def pools(
 
 
 def _fleet_row(fleet: PoolFleet, matched: MatchedPools) -> dict[str, Any]:
-    """Return a fleet as columns of a file, in SI units."""
+    """Return column → value of a fleet for a CSV file, in SI units."""
     names, row = _PoolNames.from_pools(matched), dict[str, Any]()
     is_together = fleet.match.decode is None
     for role, part, count, headroom, wait in zip(
@@ -132,7 +132,7 @@ def _fleet_row(fleet: PoolFleet, matched: MatchedPools) -> dict[str, Any]:
 
 
 def _write(matched: MatchedPools, path: Path, force: bool) -> None:
-    """Write the fleets, a line each."""
+    """Write the fleets to a CSV file, a line each."""
     rows = [_fleet_row(fleet, matched) for fleet in matched.fleets]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with replacing(path, force) as partial, partial.open("w", encoding="utf-8", newline="") as file:
@@ -142,7 +142,7 @@ def _write(matched: MatchedPools, path: Path, force: bool) -> None:
 
 
 def _select_fleet(matched: MatchedPools, pick: int | None, tool: str) -> PoolFleet:
-    """Return the fleet of a number in the list, or with the most requests/s, if the tool can launch it."""
+    """Return fleet number ``pick`` (from 1), else that of most requests/s; raise where the tool cannot launch it."""
     from dse.tools.runs import engine_degrees, engine_fault
 
     assert matched.designs is not None, "fleets have designs"
@@ -160,7 +160,7 @@ _ROWS = 8
 
 
 def _print_fleets(matched: MatchedPools) -> None:
-    """Print both fronts of fleets, thinned evenly."""
+    """Print a table of at most ``_ROWS`` fleets of each front (pools, engines that do both), evenly thinned."""
     out, specification, names = show.console(), matched.spec, _PoolNames.from_pools(matched)
     assert specification is not None, "fleets have a specification"
     device_text = ", ".join(f"{count:,} {name}".rstrip() for name, count in specification.devices.items())
@@ -198,7 +198,7 @@ def _print_fleets(matched: MatchedPools) -> None:
                     second,
                     str(fleet.devices),
                     show.seconds(fleet.first_token),
-                    _seconds(fleet.waits[0]),
+                    _wait_text(fleet.waits[0]),
                     show.seconds(fleet.token),
                     show.digits(fleet.rate),
                     show.digits(fleet.rate * matched.output_tokens / fleet.devices),
@@ -210,13 +210,13 @@ def _print_fleets(matched: MatchedPools) -> None:
         out.print(f"{len(rows)} of {len(matched.fleets)}: -o has all")
 
 
-def _seconds(wait: float) -> str:
-    """Format a wait."""
+def _wait_text(wait: float) -> str:
+    """Format a wait in seconds, "0 s" below a microsecond."""
     return show.seconds(wait) if wait > 1e-6 else "0 s"
 
 
 def _print_lines(matched: MatchedPools, tool: str, fleet: PoolFleet) -> None:
-    """Print the launch lines of every role, of the router and of the benchmark."""
+    """Print the launch lines of every role, of the router and of the benchmark, as shell text."""
     from dse.designs import replace
     from dse.doors import STUDIES
     from dse.tools import benchmark_lines, launch, router
@@ -250,9 +250,9 @@ def _print_lines(matched: MatchedPools, tool: str, fleet: PoolFleet) -> None:
 
 
 def _match_document(pair: Match, matched: MatchedPools) -> dict[str, Any]:
-    """Convert a matched pair of pools to JSON-ready values."""
+    """Return the JSON-ready dictionary of a matched pair of pools, with its gains over engines that do both."""
     names = ("prefill", "decode") if pair.decode else ("together",)
-    document: dict[str, Any] = {name: _design(part) for name, part in zip(names, pair.parts, strict=True)}
+    document: dict[str, Any] = {name: _pool_document(part) for name, part in zip(names, pair.parts, strict=True)}
     gains = {other.prefill.accelerator: pair.gain(other) for other in matched.together}
     return document | {
         "prefill_share_of_devices": pair.share,
@@ -269,14 +269,14 @@ def _match_document(pair: Match, matched: MatchedPools) -> dict[str, Any]:
     }
 
 
-def _design(part: PoolCandidate) -> dict[str, Any]:
-    """Convert a pool to JSON-ready values."""
+def _pool_document(part: PoolCandidate) -> dict[str, Any]:
+    """Return the JSON-ready dictionary of a pool: accelerator, labels, requests/s, devices."""
     labels = {name: value.item() if hasattr(value, "item") else value for name, value in part.labels.items()}
     return {"accelerator": part.accelerator, **labels, "requests_per_second": part.rate, "n_devices": part.devices}
 
 
 def _print(matched: MatchedPools) -> None:
-    """Print the matched pools."""
+    """Print the table of matched pools, and the factors of their 80 % intervals."""
     out = show.console()
     out.print(Text(matched.title))
     columns = ["prefill", "decode", "% prefill", "TTFT", "TPOT", "requests/s per device", "W per request/s"]
@@ -285,11 +285,11 @@ def _print(matched: MatchedPools) -> None:
     baselines = [pair.prefill.accelerator for pair in matched.together]
     columns += [f"x {name} at equal {'price, power, both' if has_prices else 'power'}" for name in baselines]
     names = _PoolNames.from_pools(matched)
-    rows = [_row(pair, matched, has_prices, names) for pair in (*matched.together, *matched.pools)]
+    rows = [_match_cells(pair, matched, has_prices, names) for pair in (*matched.together, *matched.pools)]
     show.print_table(out, columns, rows, left=columns[:2], keys=2)
     if not matched.pools:
         out.print("no pair of pools meets the constraints")
-    for name, factors in _factors(matched).items():
+    for name, factors in _interval_factors(matched).items():
         out.print(
             Text(f"80 % intervals of {name}: {', '.join(f'{word} ÷× {f:.2f}' for word, f in factors.items())}"),
             soft_wrap=True,
@@ -300,8 +300,8 @@ def _print(matched: MatchedPools) -> None:
 _WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token", "requests/s": "requests_per_second"}
 
 
-def _factors(matched: MatchedPools) -> dict[str, dict[str, float]]:
-    """Return accelerator → word → factor of the 80 % interval to either side."""
+def _interval_factors(matched: MatchedPools) -> dict[str, dict[str, float]]:
+    """Return accelerator → "TTFT" etc. → upper end of the 80 % interval over the value; empty without a workload."""
     from dse.cli.limits import plan_intervals
 
     parts = {part.accelerator: part for pair in (*matched.together, *matched.pools) for part in pair.parts}
@@ -315,8 +315,8 @@ def _factors(matched: MatchedPools) -> dict[str, dict[str, float]]:
     return factors_by_accelerator
 
 
-def _row(pair: Match, matched: MatchedPools, has_prices: bool, names: _PoolNames) -> list[str]:
-    """Return the cells of a matched pair of pools."""
+def _match_cells(pair: Match, matched: MatchedPools, has_prices: bool, names: _PoolNames) -> list[str]:
+    """Return the cells of a matched pair: pools, share of prefill, latencies, rate, power, price, gains."""
     second = "the same" if pair.decode is None else names.name(pair.decode)
     cells = [names.name(pair.prefill), second, f"{100.0 * pair.share:.0f}",
              show.seconds(pair.first_token), show.seconds(pair.token), show.digits(pair.rate),

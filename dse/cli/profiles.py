@@ -55,7 +55,7 @@ class RunCells(NamedTuple):
     settings: list[str] | None
 
     def cells(self) -> dict[str, str]:
-        """Return column → text, or raise an InputError for an unknown name."""
+        """Return column → text of a table's row; raise an InputError for an unknown column or catalogue name."""
         from dse import types
         from dse.designs import catalog
         from dse.measured.profiles import COLUMNS
@@ -79,7 +79,7 @@ class RunCells(NamedTuple):
 def tables(
     paths: list[Path], profile: bool, run_cells: RunCells, rows: Path | None, output: Path | None, force: bool
 ) -> Iterator[list[Path]]:
-    """Provide the tables of a command: ``paths``, or with ``profile`` temporary files with the rows of these."""
+    """Yield the tables to read: ``paths``, or with ``profile`` temporary CSV files of their rows, one per kind."""
     from dse.io import outputs
 
     if not profile:
@@ -119,7 +119,7 @@ def tables(
 
 
 def _missing_values_error(profile_rows: Rows, rows: Path | None) -> InputError:
-    """Return one error for all values that the files leave out, with the option that states each."""
+    """Return the InputError that names all values that the files lack, with the option that states each."""
     rows_note = f", or fill in {rows}, which is written, and give that without --profile" if rows else ""
     return InputError(
         "--profile",

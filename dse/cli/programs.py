@@ -74,7 +74,7 @@ def mcp(seconds: Seconds = 60.0) -> None:
 
 
 def _check(*packages: str) -> None:
-    """Raise an InputError for packages that are not installed."""
+    """Raise an InputError where one of the packages is not installed."""
     if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
         raise InputError(
             "dse", f"{' and '.join(missing)} not installed", "an installation with the extra api", install_extra("api")

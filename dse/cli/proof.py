@@ -22,23 +22,23 @@ _INVALID = 1
 
 
 def check_range(name: str, value: float | None, low: float, most: float, fix: str) -> None:
-    """Raise an InputError for an option outside a range, ends included."""
+    """Raise an InputError for a value of option ``name`` outside ``low`` to ``most`` (included); None passes."""
     if value is not None and not low <= value <= most:
         raise InputError(name, f"{value:g}", f"{low:g} to {most:g}", fix)
 
 
 def print_proof(out: Console, proof: Proof, problem: Problem) -> None:
-    """Print what is proven, of how many blocks, and the best design where the proof has one."""
+    """Print what is proven, by how many blocks, and the best design where the proof has one."""
     show.heading(out, "proof")
-    lines = [statement(proof, problem), _counts(proof), "counts and minima by axis are those of dse run alone"]
+    lines = [statement(proof, problem), _work_text(proof), "counts and minima by axis are those of dse run alone"]
     if proof.leaves:
-        lines.insert(1, f"best: {', '.join(_leaf(path, value) for path, value in proof.leaves.items())}")
+        lines.insert(1, f"best: {', '.join(_leaf_text(path, value) for path, value in proof.leaves.items())}")
     for line in lines:
         out.print(Text(line), soft_wrap=True)
 
 
-def _leaf(path: str, value: float) -> str:
-    """Format a leaf with its value."""
+def _leaf_text(path: str, value: float) -> str:
+    """Format a leaf as its short name and its value with unit, a choice by name."""
     from dse.designs import all_leaves
 
     parts, metadata = path.split("."), all_leaves()[path]
@@ -48,7 +48,7 @@ def _leaf(path: str, value: float) -> str:
 
 
 def statement(proof: Proof, problem: Problem) -> str:
-    """Describe in a sentence what is proven of the space."""
+    """Return a sentence on what is proven of the space, with the gap in per cent."""
     space = "of the space" if problem.space.paths else f"of the {show.counted(problem.space.n_designs, 'design')}"
     if proof.nothing_runs:
         return f"no design {space} can run"
@@ -63,14 +63,14 @@ def statement(proof: Proof, problem: Problem) -> str:
     return f"no design {space} is better than {names} {best} by more than {percent}{stopped}"
 
 
-def _counts(proof: Proof) -> str:
-    """Describe the work of a proof."""
+def _work_text(proof: Proof) -> str:
+    """Return a line on the work of a proof: blocks by kind, evaluated designs, time."""
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in proof.blocks.items() if count)
     return f"blocks: {kinds}; {show.counted(proof.designs, 'design')} evaluated; {show.seconds(proof.seconds)}"
 
 
 def print_check(problem: Problem, file: Path, as_json: bool) -> int:
-    """Check a certificate, print the result and return the exit status."""
+    """Check the certificate in ``file``, print the result, and return the exit status (1 where it is not valid)."""
     from dse.optimizers.proofs import prover
 
     verdict = prover().check(problem, file)

@@ -107,7 +107,7 @@ def run(
 
 
 def finish(summary: Summary, import_seconds: float, figure: bool, as_json: bool, force: bool = False) -> int:
-    """Print the results of a sweep, draw, print the paths of outputs, and return the exit status.
+    """Print the results of a sweep, draw figures, print the paths of outputs, and return the exit status.
 
     The results are printed even if a figure fails.
     """
@@ -128,7 +128,7 @@ def finish(summary: Summary, import_seconds: float, figure: bool, as_json: bool,
 
 
 def best_probabilities(summary: Summary) -> dict[int, float]:
-    """Return index of a best design → probability to be the best, of results that store it."""
+    """Return index of a stored design in the sweep → probability that it is the best; empty where not stored."""
     if summary.output is None or not summary.keep.startswith("top") or summary.shard:
         return {}
     import netCDF4  # xarray would take half a second
@@ -141,7 +141,7 @@ def best_probabilities(summary: Summary) -> dict[int, float]:
 
 
 def draw_figures(results: Path, force: bool) -> list[Path]:
-    """Draw the figures of results, or note why they cannot be drawn."""
+    """Draw the figures of results and return their paths; without matplotlib note it and return none."""
     if missing := missing_requirement():
         show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
         return []
@@ -149,7 +149,7 @@ def draw_figures(results: Path, force: bool) -> list[Path]:
 
 
 def _shard(text: str) -> tuple[int, int]:
-    """Parse ``i/n``."""
+    """Parse ``i/n`` to (i, n), both from 1; raise an InputError for another text."""
     number, slash, total = text.partition("/")
     is_valid = (
         slash and text.isascii() and number.isdecimal() and total.isdecimal() and len(total) <= len(str(MOST_SHARDS))
@@ -161,7 +161,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def summary_document(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> dict[str, Any]:
-    """Convert results and outputs of a run to JSON-ready values."""
+    """Return the JSON-ready dictionary of the summary of a run, with timings in seconds and paths of figures."""
     probability_by_index = best_probabilities(summary)
     best = [
         dataclasses.asdict(design)
@@ -186,7 +186,7 @@ _SPLIT = ("import", "start", "trace", "compile", "run", "write", "figure")
 
 
 def _print(summary: Summary, probability_by_index: dict[int, float]) -> None:
-    """Print the best designs, and reasons of infeasibility."""
+    """Print the best designs, the share of feasible ones, and the others by reason."""
     out = show.console()
     if summary.best:
         show_best(out, summary, probability_by_index)
@@ -201,7 +201,7 @@ def _print(summary: Summary, probability_by_index: dict[int, float]) -> None:
 
 
 def _print_end(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> None:
-    """Print timings and paths of outputs."""
+    """Print timings, where the designs come from, and the paths of outputs."""
     out = show.console()
     out.print()
     split = ", ".join(f"{name} {seconds[name]:.2f} s" for name in _SPLIT if name in seconds)
@@ -214,7 +214,7 @@ def _print_end(summary: Summary, seconds: dict[str, float], figures: list[Path])
 
 
 def _origin_text(summary: Summary) -> str:
-    """Describe how many designs this run computed, and where the others come from."""
+    """Return a clause on how many designs this run computed and at which rate, or where they come from."""
     if summary.damaged:
         return f", all computed again: {summary.output} was damaged, {summary.rate:,.0f} designs/s"
     if summary.finished:
@@ -247,10 +247,10 @@ def show_best(out: Console, summary: Summary, chances: Mapping[int, float] = Map
     axes, common_values = _axes(summary.best)
     if common_values:
         out.print(Text("same for all: " + ", ".join(common_values)), soft_wrap=True)
-    columns = [*axes, *_objective(summary), *_metrics(summary)]
+    columns = [*axes, *_objective_columns(summary), *_metric_columns(summary)]
     if all(design.index in chances for design in summary.best):
         columns.append(("best %", [f"{100 * chances[design.index]:.0f}" for design in summary.best]))
-    shares = _shares(summary)
+    shares = _share_columns(summary)
     while shares and _width(out, _table([*columns, *shares])) > out.width:
         shares.pop()
     table = _table([*columns, *shares])
@@ -258,7 +258,7 @@ def show_best(out: Console, summary: Summary, chances: Mapping[int, float] = Map
 
 
 def _ranking_text(summary: Summary) -> str:
-    """Describe what the rows of the table are."""
+    """Return the end of a heading that says what the rows of the table are, "" where they are simply the best."""
     if summary.ranking:
         return f"; {summary.ranking}"
     if summary.keep != "best" or not summary.points:
@@ -267,23 +267,23 @@ def _ranking_text(summary: Summary) -> str:
 
 
 def _table(columns: Sequence[Column]) -> Table:
-    """Build a table of columns."""
+    """Build a table of columns, each a heading and its cells."""
     return show.table([heading for heading, _ in columns], zip(*(cells for _, cells in columns), strict=True))
 
 
 def _width(out: Console, table: Table) -> int:
-    """Return the width of a table in terminal columns."""
+    """Return the width in characters that a table needs without wrapping."""
     return out.measure(table, options=out.options.update(max_width=10_000)).maximum
 
 
 def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
-    """Return the axes that distinguish the designs, as columns, and the common values of the others."""
+    """Return the axes that differ between the designs as columns, and ``heading value`` texts of those that do not."""
     values = best[0].labels | best[0].work
     ending_counts = Counter(name.rpartition(".")[2] for name in values)
     columns, common_values = [], []
     for name in [*(n for n in values if n not in SHORT), *(n for n in SHORT if n in values)]:
-        end = name.rpartition(".")[2]
-        heading = SHORT.get(name, end if ending_counts[end] == 1 else name)
+        last_word = name.rpartition(".")[2]
+        heading = SHORT.get(name, last_word if ending_counts[last_word] == 1 else name)
         cells = [label(name, (design.labels | design.work)[name]) for design in best]
         if len(best) > 1 and len(set(cells)) == 1:
             common_values.append(f"{heading} {cells[0]}")
@@ -292,8 +292,8 @@ def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
     return columns, common_values
 
 
-def _objective(summary: Summary) -> list[Column]:
-    """Return the column of the objective, unless a usual column has it."""
+def _objective_columns(summary: Summary) -> list[Column]:
+    """Return the column of the objective, none where a usual column has it."""
     from dse.spec.expression import written_units
 
     text, study = summary.objective, summary.study
@@ -313,16 +313,16 @@ _STYLES: dict[str, Callable[[float], str]] = {
 }
 
 
-def _metrics(summary: Summary) -> list[Column]:
-    """Return the columns of metrics."""
+def _metric_columns(summary: Summary) -> list[Column]:
+    """Return the columns of the metrics that the study has in tables."""
     return [
         (heading, [_STYLES[style](design.metrics[metric]) for design in summary.best])
         for heading, metric, style in summary.study.table_columns
     ]
 
 
-def _shares(summary: Summary) -> list[Column]:
-    """Return the columns of shares of the time in per cent, without negligible parts."""
+def _share_columns(summary: Summary) -> list[Column]:
+    """Return the columns of shares of the time in per cent, without parts below 0.05 % in all designs."""
     breakdown = summary.study.time_columns
     shares_by_heading = {
         heading: [_share(design, parts, summary) for design in summary.best] for heading, parts in breakdown.items()
@@ -335,5 +335,5 @@ def _shares(summary: Summary) -> list[Column]:
 
 
 def _share(design: BestDesign, parts: tuple[str, ...], summary: Summary) -> float:
-    """Return the share of parts in the time of a design."""
+    """Return the share (0 to 1) of the sum of some parts in the total time of a design."""
     return sum(design.metrics[part] for part in parts) / design.metrics[summary.study.totals[0]]

@@ -114,7 +114,7 @@ def search(
 
 
 def _finish(outcome: SearchOutcome, problem: Problem, figure: bool, as_json: bool, force: bool) -> int:
-    """Print the results, draw, print the paths of outputs, and return the exit status."""
+    """Print the results, draw figures, print the paths of outputs, and return the exit status."""
     figures: list[Path] = []
     if not as_json:
         _print(outcome, problem)
@@ -133,7 +133,7 @@ def _finish(outcome: SearchOutcome, problem: Problem, figure: bool, as_json: boo
 
 
 def size(problem: Problem) -> str:
-    """Describe the size of the space, and the time of its enumeration."""
+    """Return a text on the number of designs of the space and, where it is small, the time of its enumeration."""
     from dse.sweep.job import ENUMERATION_RATE
 
     space, grid = problem.space, problem.grid
@@ -154,7 +154,7 @@ def size(problem: Problem) -> str:
 
 
 def _as_dict(outcome: SearchOutcome, problem: Problem) -> dict[str, Any]:
-    """Convert an outcome to JSON-ready values."""
+    """Return the JSON-ready dictionary of an outcome."""
     document = dataclasses.asdict(outcome) | {"output": str(outcome.output), "any_feasible": outcome.any_feasible}
     document |= {"caution": outcome.caution, "cautions": list(outcome.cautions)}
     document["size"] = outcome.size if math.isfinite(outcome.size) else "infinite"
@@ -172,7 +172,7 @@ def _as_dict(outcome: SearchOutcome, problem: Problem) -> dict[str, Any]:
 
 
 def _print(outcome: SearchOutcome, problem: Problem) -> None:
-    """Print an outcome."""
+    """Print an outcome: tables by method and of best designs, a front or a chip, then proof, cautions and reasons."""
     out = show.console()
     objectives = [text.replace("_", " ") for text in outcome.objectives]
     seeds = f"over {show.counted(len(problem.spec.seeds), 'seed')}"
@@ -216,7 +216,7 @@ def _print(outcome: SearchOutcome, problem: Problem) -> None:
 
 
 def _print_chip(out: Console, chip: DescentChip) -> None:
-    """Print a chip, its best mappings, what it is short of, and its active limits."""
+    """Print the tables of a chip: leaves, best mapping by workload, elasticities; then its active limits."""
     hardware = [[row.name, show.setting(row.value, row.units)] for row in chip.hardware]
     if chip.cost is not None:
         hardware.append(["cost of making one", f"{chip.cost:,.0f} USD"])
@@ -245,7 +245,7 @@ def _print_chip(out: Console, chip: DescentChip) -> None:
 
 
 def _stack_rounding_note(chip: DescentChip) -> str:
-    """Describe the losses of whole numbers of memory stacks against the continuous size."""
+    """Return a line on what whole numbers of memory stacks lose against the continuous size, in per cent."""
     losses = {entry["stacks"]: entry["loss"] for entry in chip.whole_stacks}
     loss_texts = [
         f"{n:.0f} {'is infeasible' if loss is None else f'loses {100 * loss:.2f} %'}" for n, loss in losses.items()
@@ -268,7 +268,7 @@ def _print_files(files: list[Path]) -> None:
 
 
 def _print_methods(out: Console, outcome: SearchOutcome) -> None:
-    """Print the results of each method's seeds, before and after the polish, with evaluations and time."""
+    """Print by method the gaps of its seeds before and after the polish, with evaluations and time."""
     rows = []
     for method, count in outcome.evaluations.items():
         designs = [design for design in outcome.designs if design.method == method]
@@ -288,22 +288,22 @@ def _print_methods(out: Console, outcome: SearchOutcome) -> None:
 
 
 def _gap_cells(gaps: list[float | None]) -> list[str]:
-    """Format least, median and greatest gap, infinite for infeasible designs."""
-    sorted_gaps = sorted(math.inf if gap is None else gap for gap in gaps)
+    """Format least, median and greatest gap of seeds in per cent; None (infeasible) is infinite, a dash in print."""
+    ascending_gaps = sorted(math.inf if gap is None else gap for gap in gaps)
     return [
         "–" if math.isinf(gap) else f"{100 * gap:.3f}"
-        for gap in (sorted_gaps[0], statistics.median(sorted_gaps), sorted_gaps[-1])
+        for gap in (ascending_gaps[0], statistics.median(ascending_gaps), ascending_gaps[-1])
     ]
 
 
 def _print_best(out: Console, outcome: SearchOutcome, study: Study) -> None:
-    """Print objectives, axes and methods of the best designs, equally printed ones once."""
-    names, is_infeasible = _axes(outcome.designs[0].labels), not outcome.any_feasible
+    """Print gap (or violation), objectives, axes and methods of the best designs; equally printed ones are one row."""
+    names, is_infeasible = _axis_names(outcome.designs[0].labels), not outcome.any_feasible
     methods_by_cells: dict[tuple[str, ...], list[str]] = {}
     for design in outcome.designs:
         gap = "infeasible" if design.gap is None else f"{100 * design.gap:.3f}"
         cells = (
-            *_values(outcome, design.objectives, study),
+            *_value_texts(outcome, design.objectives, study),
             f"{design.violation:.3g}" if is_infeasible else gap,
             *(label(name, design.labels[name]) for name in names),
         )
@@ -322,10 +322,10 @@ def _print_best(out: Console, outcome: SearchOutcome, study: Study) -> None:
 
 
 def _print_fronts(out: Console, outcome: SearchOutcome, study: Study) -> None:
-    """Print the progress of each method with several objectives, with evaluations and time."""
+    """Print by method the size, hypervolume and best values of its front, with evaluations and time."""
     rows = []
     for method, method_front in outcome.fronts.items():
-        best = _values(outcome, method_front.best, study)
+        best = _value_texts(outcome, method_front.best, study)
         volume = "–" if method_front.hypervolume is None else f"{100 * method_front.hypervolume:.2f}"
         rows.append(
             [
@@ -343,11 +343,11 @@ def _print_fronts(out: Console, outcome: SearchOutcome, study: Study) -> None:
 
 
 def _print_front(out: Console, outcome: SearchOutcome, study: Study) -> None:
-    """Print designs of the front along its first objective."""
+    """Print the designs of the front in the order of the outcome, with what each is best by."""
     rows = []
-    names = _axes(outcome.front[0].labels)
+    names = _axis_names(outcome.front[0].labels)
     for number, design in enumerate(outcome.front, start=1):
-        values = _values(outcome, design.objectives, study)
+        values = _value_texts(outcome, design.objectives, study)
         axes = [label(name, design.labels[name]) for name in names]
         rows.append([str(number), ", ".join(design.best_in), *values, *axes, ", ".join(design.methods)])
     columns = ["", "best by", *outcome.objectives, *(SHORT.get(name, name) for name in names), "found by"]
@@ -355,20 +355,20 @@ def _print_front(out: Console, outcome: SearchOutcome, study: Study) -> None:
 
 
 def _front_size_text(outcome: SearchOutcome) -> str:
-    """Describe the number of designs of the front, and of those in the table."""
+    """Return a line on the number of designs of the front, and how many of them the table has."""
     text = f"{show.counted(outcome.front_size, 'design')} on the Pareto front of {', '.join(outcome.objectives)}"
     if outcome.front_distinct < outcome.front_size:
         text += f", {outcome.front_distinct:,} of them printed differently"
     return f"{text}; {len(outcome.front):,} are shown" if len(outcome.front) < outcome.front_distinct else text
 
 
-def _axes(labels: dict[str, Any]) -> list[str]:
-    """Return the names of the axes in order of the columns."""
+def _axis_names(labels: dict[str, Any]) -> list[str]:
+    """Return the names of the axes in the order of the columns: others first, then those of ``SHORT``."""
     return [*(name for name in labels if name not in SHORT), *(name for name in SHORT if name in labels)]
 
 
-def _values(outcome: SearchOutcome, values: Sequence[float], study: Study) -> list[str]:
-    """Format the values of the objectives with their units."""
+def _value_texts(outcome: SearchOutcome, values: Sequence[float], study: Study) -> list[str]:
+    """Format the values of the objectives with their units, one text each."""
     from dse.spec.expression import written_units
 
     return [show.quantity(v, written_units(text, study)) for text, v in zip(outcome.objectives, values, strict=False)]

@@ -29,7 +29,7 @@ _NEXT_SETTING = re.compile(r"\s*[,;\s]\s*(?=([A-Za-z_][\w.]*)\s*=)")
 def split_setting(
     text: str, option: str, form: str = "NAME=VALUE", is_name: Callable[[str], bool] = lambda name: True
 ) -> tuple[str, str]:
-    """Split ``NAME=VALUE``.
+    """Split ``NAME=VALUE`` to (name, value), both without blanks around.
 
     Args:
         text: what the option states.
@@ -52,7 +52,7 @@ def split_setting(
 
 
 def check_one_per_option(command: str, words: Sequence[str], options: Sequence[str]) -> None:
-    """Raise an InputError where a second NAME=VALUE follows an option: ``--set tp=8 pp=2``.
+    """Raise an InputError where a second NAME=VALUE follows an option (``--set tp=8 pp=2``) and is no file.
 
     Args:
         command: name of the command, for errors.
@@ -74,7 +74,7 @@ def check_one_per_option(command: str, words: Sequence[str], options: Sequence[s
 
 
 def _several_settings_error(where: str, got: str, option: str, settings: Sequence[str]) -> InputError:
-    """Return the InputError for several settings of one option."""
+    """Return the InputError for several settings of one option, whose fix repeats the option."""
     pairs = [[part.strip(",; ") for part in setting.split("=", 1)] for setting in settings]
     repeated = " ".join(f"{option} {shlex.quote('='.join(pair))}" for pair in pairs)
     return InputError(where, got, f"{option} with one NAME=VALUE", f"repeat {option}: {repeated}")
@@ -83,7 +83,7 @@ def _several_settings_error(where: str, got: str, option: str, settings: Sequenc
 def settings_of(
     texts: list[str] | None, study: Study, option: str = "--set", to_serve: str = "add --serving"
 ) -> dict[str, Any]:
-    """Parse settings ``NAME=VALUE`` to values by name.
+    """Parse texts ``NAME=VALUE`` to name as written → value.
 
     Args:
         texts: what the option states.
@@ -132,12 +132,12 @@ def settings_of(
 
 
 def raise_duplicate(option: str, name: str, first: str, second: str) -> NoReturn:
-    """Raise an InputError for a value that is stated twice."""
+    """Raise the InputError of a value that is stated twice."""
     raise InputError(option, f"{name} twice: {first}, {second}", "each value once", "remove one of them")
 
 
 def _value(path: str, text: str) -> Any:
-    """Parse a number or a truth value, else return the text."""
+    """Parse the value of a leaf: a truth value (``yes`` too where it is no choice), a float, else the text as it is."""
     from dse.designs import all_leaves
 
     words = {"true": True, "false": False}

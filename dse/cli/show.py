@@ -35,11 +35,12 @@ class _Console(TerminalConsole):
     """A console that raises BrokenPipeError where the reader has closed the output."""
 
     def on_broken_pipe(self) -> None:
+        """Raise the BrokenPipeError that rich would turn into an exit."""
         raise BrokenPipeError
 
 
 def console(stderr: bool = False) -> Console:
-    """Return the output console, with lines as long as the tables for files and pipes."""
+    """Return the console of standard output or error: as wide as the terminal, of a fixed width for files and pipes."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _FILE_WIDTH
     return _Console(stderr=stderr, width=width, soft_wrap=False)
@@ -58,7 +59,7 @@ def document(value: Any, indent: int | None = 2, default: Callable[[Any], Any] |
 
 
 def _finite(value: Any) -> Any:
-    """Replace values that are not finite by None."""
+    """Return a copy of JSON values with keys as texts, tuples as lists, and None for floats that are not finite."""
     if isinstance(value, dict):
         return {str(key): _finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -67,7 +68,7 @@ def _finite(value: Any) -> Any:
 
 
 def error(problem: InputError) -> None:
-    """Print the four parts of an InputError, one per line."""
+    """Print the four parts of an InputError on standard error, one per line."""
     out = console(stderr=True)
     out.print(Text("error", "bold red"))
     for part in ("where", "got", "allowed", "fix"):
@@ -80,7 +81,7 @@ def note(text: str) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = ()) -> Table:
-    """Build a plain table, right-aligned except for the columns in ``left``."""
+    """Build a rich table without borders, right-aligned except for the columns in ``left``."""
     rich_table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     for name in columns:
         rich_table.add_column(Text(name), justify="left" if name in left else "right", no_wrap=name not in left)
@@ -126,7 +127,7 @@ def print_table(
 def _split_columns(
     columns: Sequence[str], widths: Sequence[int], width: int, keys: int, spare: Sequence[str]
 ) -> list[list[int]]:
-    """Return the column indices of each part of a table that is too wide."""
+    """Return for each table to print the indices of its columns, ``keys`` first; ``spare`` ones go where too wide."""
     indices = list(range(len(columns)))
     for name in reversed(spare):
         if sum(widths[i] + _GAP for i in indices) > width + _GAP:
@@ -140,7 +141,7 @@ def _split_columns(
 
 
 def print_unwrapped(out: Console, rich_table: Table, width: int) -> None:
-    """Print a table of this width without wrapping its cells."""
+    """Print a table of ``width`` characters without wrapping its cells, on a terminal of any width."""
     console_width = out.width
     out.width = max(console_width, width)
     out.print(rich_table, crop=False)

@@ -23,7 +23,7 @@ INTERRUPTED = 130
 
 
 def report_errors(command: Callable[..., int | None]) -> Callable[..., None]:
-    """Wrap a command that returns its exit status (None: 0) to print its errors.
+    """Wrap a command that returns its exit status (None: 0) to print its errors and exit with the status.
 
     Args:
         command: function of the command.
@@ -39,7 +39,7 @@ def report_errors(command: Callable[..., int | None]) -> Callable[..., None]:
 
 
 def _status(command: Callable[[], int | None]) -> int:
-    """Run a command and return its exit status."""
+    """Run a command, print its errors and return its exit status, that of a closed pipe included."""
     warnings.showwarning = _show_warning
     try:
         return _reported_status(command)
@@ -52,17 +52,17 @@ def reader_gone() -> int:
 
     Neither 0 nor 1: a script under ``pipefail`` must not take unread output for an answer.
     """
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    null_file = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BrokenPipeError:
-            os.dup2(nowhere, stream.fileno())
+            os.dup2(null_file, stream.fileno())
     return BROKEN_PIPE
 
 
 def _reported_status(command: Callable[[], int | None]) -> int:
-    """Run a command, print its errors and return its exit status."""
+    """Run a command, print its errors and return its exit status; BrokenPipeError and faults of dse are raised."""
     try:
         status = command() or 0
         sys.stdout.flush()
@@ -106,7 +106,7 @@ def _show_warning(
 
 
 def _unwritable_output(error: OSError) -> int:
-    """Return the exit status where standard output cannot be written, as on a full disk."""
+    """Print that standard output cannot be written, as on a full disk, and return the exit status."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     show.error(InputError("standard output", error.strerror or str(error), "space to print to", "free some space"))
     return BAD_INPUT

@@ -24,7 +24,7 @@ CHROME = "chrome"
 
 
 def _check_format(name: str) -> str:
-    """Raise an InputError for a format that nothing writes."""
+    """Return the name of a format; raise an InputError for one that nothing writes."""
     formats = [CHROME, *plugins.plugins(plugins.EXCHANGE)]
     if name not in formats:
         raise unknown_name("dse trace --format", name, formats, "names")
@@ -106,7 +106,7 @@ def trace(
 
 
 def _print_reasons(design: Design) -> None:
-    """Print why a design cannot run, whose trace shows what a step would be."""
+    """Print on standard error why a design cannot run, a line per reason; nothing for one that can."""
     from dse.doors import TRAINING, evaluate
 
     metrics = evaluate(design)

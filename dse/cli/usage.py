@@ -51,7 +51,7 @@ class Commands(TyperGroup):
     """Commands of ``dse``, whose errors state what is allowed and a fix."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options before the command, and answer ``dse`` alone immediately.
+        """Return the remaining arguments after the options before the command; ``dse`` alone prints its page and exits.
 
         Typer would import pydantic to read absent options, a third of the time of the page.
         """
@@ -73,7 +73,7 @@ class Commands(TyperGroup):
                 formatter.write_dl(rows)
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **options: Any) -> Any:  # type: ignore[override]
-        """Run the command line and by default exit the process."""
+        """Run the command line and exit the process with its status; without ``standalone_mode`` return instead."""
         if not standalone_mode:
             return super().main(args, standalone_mode=False, **options)
         try:
@@ -83,7 +83,7 @@ class Commands(TyperGroup):
             sys.exit(reader_gone())
 
     def _status(self, args: Any, **options: Any) -> int:
-        """Run the command line and return its exit status."""
+        """Run the command line, print an error of it, and return its exit status."""
         try:
             status = super().main(args, standalone_mode=False, **options)
         except InputError as error:
@@ -106,7 +106,7 @@ class Command(TyperCommand):
     """A command of ``dse``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments, with an InputError for ``--set tp=8 pp=2``, whose second value would be an argument."""
+        """Return the remaining arguments; raise an InputError for ``--set tp=8 pp=2``, where one would be ``pp=2``."""
         if not _TAKES_SETTINGS & {param.name for param in self.params}:
             options = [name for param in self.params if "=VALUE" in (param.metavar or "") for name in param.opts]
             check_one_per_option(ctx.command_path, args, options)
@@ -118,7 +118,7 @@ _TAKES_SETTINGS = {"designs"}
 
 
 def usage_error(error: Any) -> InputError:
-    """Return the InputError of an invalid command line."""
+    """Return the InputError of an invalid command line, from the exception of typer."""
     context = error.ctx
     if context is None:
         return InputError("dse", error.format_message(), "dse [OPTIONS] COMMAND [ARGS]…", "dse --help shows them all")
@@ -141,7 +141,7 @@ _NAMED_BY = {"workload": "dse catalog list workload", "system": "dse catalog lis
 
 
 def _suggestions(unknown_option: str, options: set[str]) -> list[str]:
-    """Suggest options for an unknown one: those of other commands, ``--set`` of a leaf, or the nearest."""
+    """Return options like an unknown one: those of another name for it, ``--set`` of a leaf, or the nearest."""
     options = {option for option in options if option.startswith("--")}
     dse_names = ELSEWHERE.get(plain(unknown_option), ())
     if matches := sorted(option for option in options if plain(option) in set(map(plain, dse_names))):
@@ -166,7 +166,7 @@ _ALLOWED_BY_ERROR = {
 
 
 def _value_error(error: Any) -> InputError | None:
-    """Return the InputError of an invalid value of an option or an argument, or None for other errors."""
+    """Return the InputError of an invalid value of an option or argument, None for other usage errors."""
     error_list = getattr(error.__cause__, "errors", None)
     if error_list is None or getattr(error, "param", None) is None:
         return None

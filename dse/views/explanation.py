@@ -162,12 +162,13 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
         study = STUDIES[study]
     metric = study.objective if metric is None else metric
     if foreign := metric_of_other_study(metric, study):
-        option = f"{'add' if foreign[1].name == 'serving' else 'leave out'} --serving"
+        foreign_metric, foreign_study = foreign
+        option = f"{'add' if foreign_study.name == 'serving' else 'leave out'} --serving"
         raise InputError(
             "explain.metric",
-            f"{foreign[0]}, a metric of {foreign[1].name}",
+            f"{foreign_metric}, a metric of {foreign_study.name}",
             f"metrics of {study.name}",
-            f'{option}; in Python study="{foreign[1].name}"',
+            f'{option}; in Python study="{foreign_study.name}"',
         )
     if metric not in study.smooth:
         raise unknown_name("explain.metric", metric, study.smooth, "metrics")
@@ -207,7 +208,7 @@ def infeasibility_reasons(design: Design, study: Study = TRAINING) -> list[Reaso
 
 
 def _as_floats(numbers: Mapping[str, Scalar]) -> dict[str, float]:
-    """Convert NumPy numbers to Python numbers."""
+    """Return name → Python float of numbers by name."""
     return {name: float(value) for name, value in numbers.items()}
 
 
@@ -240,7 +241,7 @@ _OperatorName = tuple[str, str, OperatorKind]
 
 @functools.cache
 def _number_function(study: Study, metric: str) -> ScalarFunction:
-    """Return the scalar program of :func:`design_numbers` for a study and a metric."""
+    """Return the compiled program of :func:`design_numbers`, by path → value and base design, and its gradient."""
     program_key = f"explanation {study.name} {metric}" if study.is_builtin else None
     return ScalarFunction(functools.partial(design_numbers, study, metric), program_key)
 
@@ -248,7 +249,7 @@ def _number_function(study: Study, metric: str) -> ScalarFunction:
 def design_numbers(
     study: Study, metric: str, values: dict[str, Scalar], base_design: Design
 ) -> tuple[tuple[Scalar, DesignNumbers], list[_OperatorName]]:
-    """Return the logarithm of a metric and all numbers of a design, as a pure function to be traced.
+    """Return the natural logarithm of a metric and all numbers of a design, as a pure function to be traced.
 
     The model is imported here, which a cached explanation does not need.
 
@@ -286,12 +287,12 @@ def design_numbers(
 
 
 def _parts(metrics: dict[str, float], total: str, study: Study) -> list[Share]:
-    """Return the parts of a total."""
+    """Return the parts of a total, by names without that of the total, with their shares."""
     return _shares({name.removeprefix(f"{total}_"): metrics[name] for name in study.parts(total)})
 
 
 def _shares(parts: dict[str, float]) -> list[Share]:
-    """Return parts with their shares of the sum."""
+    """Return parts with their shares (0 to 1) of the sum, shares of 0 where the sum is 0."""
     total = sum(parts.values())
     return [Share(name, value, value / total if total else 0.0) for name, value in parts.items()]
 
@@ -300,7 +301,7 @@ def _shares(parts: dict[str, float]) -> list[Share]:
 
 
 def _operator_numbers(operator: Operator, rates: Rates) -> _OperatorNumbers:
-    """Evaluate seconds, work and bound of an operator."""
+    """Evaluate seconds, FLOPs, bytes and bounds of the forward and the backward of an operator."""
     from dse.model.accounts.bounds import kernel_bound
     from dse.model.machine.roofline import operator_times
 
@@ -329,13 +330,13 @@ def _operator_row(section: str, name: str, kind: OperatorKind, kernels: _Operato
         flops=flops,
         bytes=traffic,
         intensity=flops / traffic if traffic else 0.0,
-        forward_bound=_bound(kernels.forward_bound),
-        backward_bound=_bound(kernels.backward_bound),
+        forward_bound=_bound_name(kernels.forward_bound),
+        backward_bound=_bound_name(kernels.backward_bound),
     )
 
 
-def _bound(bound: tuple[Scalar, ...]) -> str:
-    """Return the name of what bounds most of a pass's time."""
+def _bound_name(bound: tuple[Scalar, ...]) -> str:
+    """Return what bounds most of a pass's time: "kernel floor", "compute", "memory" or "die links"."""
     compute, memory, floor, _ = bound
     return "kernel floor" if floor else "compute" if compute else "memory" if memory else "die links"
 
@@ -344,7 +345,7 @@ def _bound(bound: tuple[Scalar, ...]) -> str:
 
 
 def continuous_leaves(design: Design) -> tuple[str, ...]:
-    """Return the paths of the real-valued leaves of a design's system and software.
+    """Return the full paths of the real-valued leaves of a design's system and software.
 
     Args:
         design: any design; its values do not matter.
@@ -359,7 +360,7 @@ def continuous_leaves(design: Design) -> tuple[str, ...]:
 
 
 def _check_finite(metrics: dict[str, float]) -> None:
-    """Raise an InputError where a metric overflows single precision."""
+    """Raise an InputError where a metric is not finite, as it overflows single precision."""
     overflowing = [name for name, value in metrics.items() if not math.isfinite(value)]
     if overflowing:
         raise InputError(
@@ -396,13 +397,13 @@ def elasticities(design: Design, metric: str | None = None, study: Study = TRAIN
 
 
 def _continuous_values(design: Design) -> dict[str, Scalar]:
-    """Return path → value of the continuous leaves of a design."""
+    """Return full path → value of the continuous leaves that a design has."""
     present = {path: leaf(design, path) for path in continuous_leaves(design)}
     return {path: value for path, value in present.items() if value is not None}
 
 
 def _elasticities(design: Design, slopes: dict[str, Scalar]) -> list[Elasticity]:
-    """Convert slopes of the log of a metric by leaf to elasticities, without zeros."""
+    """Convert full path → slope of the log of a metric to elasticities, largest first, those below 1e-6 left out."""
     values = {path: float(leaf(design, path)) for path in slopes}
     nonzero = [
         Elasticity(short_name(path), value, all_leaves()[path]["units"], value * float(slopes[path]))
@@ -416,7 +417,7 @@ def _elasticities(design: Design, slopes: dict[str, Scalar]) -> list[Elasticity]
 
 
 def reasons(design: Design, metrics: dict[str, float], study: Study = TRAINING) -> list[Reason]:
-    """Return the reasons of infeasibility of a design that is evaluated, empty when it is feasible.
+    """Return the reasons of infeasibility in the metrics of a design, with numbers, empty when it is feasible.
 
     Args:
         design: the design, with its generated accelerator.

@@ -16,7 +16,7 @@ _MACHINE_KINDS = ("shares", "energy", "clock", "bounds")
 
 
 def missing_requirement() -> InputError | None:
-    """Return the InputError of a missing matplotlib, or None where figures can be drawn."""
+    """Return the InputError of a missing matplotlib, None where it is installed."""
     if importlib.util.find_spec("matplotlib"):
         return None
     fix = f"{install_extra('plot')}, or --no-figure"
@@ -47,7 +47,7 @@ def check(results: Path, force: bool, machines: bool, front: bool = False) -> No
 
 
 def draw(results: Path, force: bool = False) -> list[Path]:
-    """Draw the figures that suit a results file next to it, and return their paths.
+    """Draw the figures that suit a results file next to it, in every format, and return their paths.
 
     What draws is imported here, since it takes as long as all else of a small sweep: results are printed before.
     """
@@ -63,5 +63,5 @@ def draw(results: Path, force: bool = False) -> list[Path]:
 
 
 def figure_path(results: Path, kind: str, ending: str) -> Path:
-    """Return the path of a kind of figure next to its results."""
+    """Return the path of a kind of figure next to its results: ``NAME_KIND.ENDING``, of a breakdown ``NAME.ENDING``."""
     return results.with_name(results.stem + ("" if kind == "breakdown" else f"_{kind}") + ending)

@@ -40,7 +40,7 @@ class Operation:
 
     @functools.cached_property
     def request(self) -> type[pydantic.BaseModel]:
-        """Pydantic model of its requests."""
+        """Pydantic model of its requests: a field per option; parameters that are paths or fixed are left out."""
         function = inspect.unwrap(self.command)
         hints = typing.get_type_hints(function, include_extras=True)
         fields: dict[str, Any] = {}
@@ -59,7 +59,7 @@ class Operation:
         return model
 
     def arguments(self, request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-        """Arguments of the command for a request, whose documents are written to a folder of the process.
+        """Return the arguments of the command for a request, writing its documents to files in ``folder``.
 
         Raises:
             InputError: for what the schema does not allow, and for texts that name files.
@@ -83,7 +83,7 @@ class Operation:
 
 
 def refuse_files(value: Any, where: str) -> None:
-    """Raise an InputError for a text that may name a file of this machine or is too long, at any depth."""
+    """Raise an InputError where a text, at any depth, may name a file or is too long, or a list has too many items."""
     if isinstance(value, str):
         if value.strip().startswith(_PATHS) or ".." in value:
             raise InputError(where, repr(value[:200]), "names of the catalogue and values", "send no paths of files")
@@ -101,7 +101,7 @@ def refuse_files(value: Any, where: str) -> None:
 
 
 def _toml(document: Mapping[str, Any], path: Path, where: str) -> Path:
-    """Write a specification to a file."""
+    """Write a specification as TOML to a file and return its path; raise an InputError for what TOML cannot say."""
     import tomlkit
 
     try:
@@ -112,7 +112,7 @@ def _toml(document: Mapping[str, Any], path: Path, where: str) -> Path:
 
 
 def _csv(rows: list[dict[str, Any]], path: Path, where: str) -> Path:
-    """Write rows to a table."""
+    """Write rows (column → value) as CSV to a file and return its path; raise an InputError for no columns."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if not columns:
         raise InputError(where, "no rows", "one row or more", "send objects: column → value")
@@ -134,12 +134,12 @@ _DOCUMENTS: dict[str, tuple[Any, Callable[..., Path]]] = {"toml": (_Specificatio
 
 
 def _is_path(hint: Any) -> bool:
-    """True for a type with a path in it."""
+    """Return True for a type annotation that is or contains ``Path``."""
     return hint is Path or any(_is_path(inner) for inner in typing.get_args(hint))
 
 
 def _plain(hint: Any) -> Any:
-    """Return the type of a parameter without annotations of the command line, lists bounded."""
+    """Return the type of a parameter without its typer annotation, with a length limit for a list."""
     plain = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
     if any(typing.get_origin(inner) is list or inner is list for inner in (plain, *typing.get_args(plain))):
         return Annotated[plain, pydantic.Field(max_length=MOST_ITEMS)]
@@ -147,7 +147,7 @@ def _plain(hint: Any) -> Any:
 
 
 def _help_and_name(hint: Any, name: str) -> tuple[str, str]:
-    """Return the help of a parameter, and its name as an option: ``set`` of ``--set``."""
+    """Return (help, field name) of a parameter; the name is that of its long option: ``set`` of ``--set``."""
     info = next((item for item in typing.get_args(hint)[1:] if isinstance(item, typer.models.ParameterInfo)), None)
     # In annotations typer takes the first declaration for the default.
     declarations = (getattr(info, "default", None), *(getattr(info, "param_decls", None) or ()))

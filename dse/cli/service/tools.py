@@ -23,7 +23,7 @@ _ABOUT = (
 
 
 def server(worker: Worker) -> Server[Any]:
-    """Build the server of tools, whose answers are those of a worker."""
+    """Build the MCP server with a tool per operation, which a worker answers."""
     tools = [
         types.Tool(
             name=operation.name,
@@ -46,7 +46,7 @@ def server(worker: Worker) -> Server[Any]:
 
 
 def serve(worker: Worker) -> None:
-    """Answer on standard input and output until they are closed."""
+    """Answer MCP requests on standard input and output until these are closed, then end the worker."""
 
     async def answer() -> None:
         mcp_server = server(worker)

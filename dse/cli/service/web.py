@@ -36,7 +36,7 @@ _STYLE = "body{font:1rem/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:
 
 
 def application(workers: WorkerPool, token: str = "") -> fastapi.FastAPI:
-    """Build the HTTP application, whose answers are those of workers.
+    """Build the HTTP application with a POST path per operation, which the workers answer.
 
     Args:
         workers: processes that answer.
@@ -66,7 +66,7 @@ def application(workers: WorkerPool, token: str = "") -> fastapi.FastAPI:
 
 
 def _add(app: fastapi.FastAPI, operation: Operation, workers: WorkerPool, threads: anyio.CapacityLimiter) -> None:
-    """Add the path of an operation."""
+    """Add the POST path of an operation to the application."""
 
     async def call(request: Any) -> JSONResponse:
         body = request.model_dump(by_alias=True, exclude_unset=True, mode="json")
@@ -81,7 +81,7 @@ def _add(app: fastapi.FastAPI, operation: Operation, workers: WorkerPool, thread
 
 
 class _RequestGuard:
-    """Refuses requests without the token, from other pages, and with large, slow or invalid bodies."""
+    """Middleware that answers with an error to requests without the token, from other pages, or with bad bodies."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
@@ -90,8 +90,8 @@ class _RequestGuard:
         self, request: fastapi.Request, following: Callable[..., Awaitable[fastapi.Response]]
     ) -> fastapi.Response:
         length = request.headers.get("content-length", "")
-        origin = request.headers.get("origin", "").removeprefix("http://").rpartition(":")
-        if any(origin) and (origin[0] or origin[2]) not in HOSTS:
+        host, colon, end = request.headers.get("origin", "").removeprefix("http://").rpartition(":")
+        if (colon or end) and (host or end) not in HOSTS:
             return _problem(403, "Origin", request.headers["origin"], "programs of this machine", "call from there")
         if not self._admits(request):
             return _problem(
@@ -123,14 +123,14 @@ class _RequestGuard:
         return await following(request)
 
     def _admits(self, request: fastapi.Request) -> bool:
-        """True for a request with the token."""
+        """Return True for a request with the token, and for any where none is set."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         sent_token = token.strip().encode() if scheme.lower() == "bearer" else b""
         return not self._token or hmac.compare_digest(sent_token, self._token)
 
 
 def _check(body: bytes, where: str) -> None:
-    """Raise an InputError for JSON nested too deep or with numbers too long."""
+    """Raise an InputError for JSON with too many levels or digits, or no UTF-8; other invalid JSON passes."""
     try:
         toml.check(json.loads(body), f"{where}: body")
     except json.JSONDecodeError:  # said with its place by what follows, as is another type of content
@@ -156,18 +156,18 @@ class TimedProtocol(H11Protocol):
     """HTTP of a connection that is closed if the head of a request takes longer than ``READING``."""
 
     def connection_made(self, transport: Any) -> None:
-        """A client connects."""
+        """Start the clock of a new connection."""
         super().connection_made(transport)
         self._waits_since = self.loop.time()
         self.loop.call_later(READING, self._close_if_slow)
 
     def on_response_complete(self) -> None:
-        """An answer is written: the next request may begin."""
+        """Restart the clock when an answer is written: the next request may begin."""
         self._waits_since = self.loop.time()
         super().on_response_complete()
 
     def _close_if_slow(self) -> None:
-        """Close the connection if the next request is late."""
+        """Close the connection if the head of its next request is late, else look again later."""
         if self.transport.is_closing():
             return
         is_answering = self.cycle is not None and not self.cycle.response_complete
@@ -194,12 +194,12 @@ async def _validation_problem(request: fastapi.Request, error: Any) -> fastapi.R
 def _problem(
     code: int, where: str, got: str, allowed: str, fix: str, headers: dict[str, str] | None = None
 ) -> JSONResponse:
-    """Return an error response in four parts."""
+    """Return the JSON response of an error in four parts, with an HTTP status code."""
     return JSONResponse(refusal(2, where, got, allowed, fix), code, headers)
 
 
 def _page() -> str:
-    """Return the HTML page of operations and fields of their requests."""
+    """Return the HTML text of the page of operations and fields of their requests."""
     parts = []
     for operation in OPERATIONS.values():
         schema = operation.request.model_json_schema()

@@ -35,7 +35,7 @@ FAILED = 3
 
 
 def answer(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer a request.
+    """Answer a request in this process: run its command and return a JSON-ready dictionary.
 
     Args:
         name: of an operation.
@@ -63,7 +63,7 @@ def answer(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _PathRemover:
-    """Removes temporary paths from a text: a document of a request has the name of its field."""
+    """Function that removes temporary paths from a text: a document is named as its field."""
 
     def __init__(self, name: str) -> None:
         documents = OPERATIONS[name].documents if name in OPERATIONS else {}
@@ -79,12 +79,12 @@ class _PathRemover:
 
 
 def refusal(status: int, where: str, got: str, allowed: str, fix: str) -> dict[str, Any]:
-    """Return an answer that is an error in four parts."""
+    """Return the answer (``status``, ``error``) of an error in four parts."""
     return {"status": status, "error": {"where": where, "got": got, "allowed": allowed, "fix": fix}}
 
 
 def _run(name: str, request: Mapping[str, Any], folder: Path) -> int:
-    """Run the command of a request and return its exit status."""
+    """Run the command of a request and return its exit status; raise an InputError for an unknown operation."""
     if name not in OPERATIONS:
         raise unknown_name("request", name, OPERATIONS, "operations")
     operation = OPERATIONS[name]
@@ -96,7 +96,7 @@ def _run(name: str, request: Mapping[str, Any], folder: Path) -> int:
 
 
 def _check_size(arguments: Mapping[str, Any]) -> None:
-    """Raise an InputError for a sweep that takes minutes, before anything is evaluated."""
+    """Raise an InputError for a sweep of more than ``MOST_DESIGNS`` designs, before any is evaluated."""
     from dse.sweep import plan
 
     grid, _ = plan(arguments["sweep"], arguments.get("keep"), any_option=arguments.get("any_option", False))
@@ -116,7 +116,7 @@ class Worker:
         self._pipe: Connection | None = None
 
     def ask(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Run :func:`answer` in the process."""
+        """Return what :func:`answer` returns in the process; a refusal where it takes too long or dies."""
         try:
             payload = json.dumps([name, request]).encode()
         except (RecursionError, ValueError) as error:
@@ -135,7 +135,7 @@ class Worker:
             return refusal(FAILED, name, *problem)
 
     def _connection(self) -> Connection:
-        """Return the pipe of the process, started if it does not run."""
+        """Return the pipe to the process, which is started if it does not run."""
         if self._pipe is None or self._process is None or not self._process.is_alive():
             context = multiprocessing.get_context("spawn")
             self._pipe, child_pipe = context.Pipe()
@@ -145,7 +145,7 @@ class Worker:
         return self._pipe
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process; the next request starts another."""
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -166,7 +166,7 @@ class WorkerPool:
             self._idle.put(worker)
 
     def ask(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Run :func:`answer` by the first free worker, or refuse at once where too many requests wait."""
+        """Return the answer of the first free worker; at once a refusal with ``retry_after`` s if too many wait."""
         if not self._free.acquire(blocking=False):
             got = f"{self.places} requests before it, of which {len(self._workers)} are answered"
             refusal_document = refusal(FAILED, name, got, "a place to wait", f"ask again after {RETRY} s")
@@ -181,13 +181,13 @@ class WorkerPool:
             self._free.release()
 
     def close(self) -> None:
-        """End all processes."""
+        """Kill all processes."""
         for worker in self._workers:
             worker.close()
 
 
 def _serve(pipe: Connection) -> None:
-    """Answer requests until the other end of the pipe is closed."""
+    """Run in the process: answer requests from the pipe until its other end is closed."""
     from dse.io import fuse_outputs
 
     with contextlib.suppress(ImportError, OSError, ValueError):
@@ -209,7 +209,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def with_basis(name: str, request: Mapping[str, Any], document: Any) -> Any:
-    """Add ``basis`` to a document of one design: label of its predictions, reasons, and sources of the fit.
+    """Return the document of one design with ``basis`` added: label of its predictions, reasons, sources of the fit.
 
     ``fitted``: within the rows that the stack was fitted to. ``extrapolated``: beyond them, for each reason given.
     ``uncalibrated``: nobody has fitted the stack. Money and carbon are ``estimated``: prices are not fitted. Values of

@@ -111,7 +111,7 @@ def print_fit(summary: Errors, paths: Iterable[Path]) -> None:
 
 
 def _fit_stack(cases: list[Path], folder: Path, name: str, catalog: Path | None, force: bool) -> None:
-    """Fit a stack of the user's own and print its numbers."""
+    """Fit a stack of the user's own to runs, write it to ``folder``, and print its numbers."""
     from dse.lab.fits import own
 
     if catalog is not None:
@@ -142,7 +142,7 @@ def _fit_stack(cases: list[Path], folder: Path, name: str, catalog: Path | None,
 
 
 def _change_cells(path: str, *numbers: float) -> list[str]:
-    """Return the cells of a parameter: values and spreads before and after."""
+    """Return the cells of a parameter: name, values before and after, spreads before and after in per cent."""
     from dse.designs import all_leaves
 
     old_value, new_value, *spreads = numbers
@@ -158,7 +158,7 @@ def _name(path: str) -> str:
 
 
 def _add(cases: list[Path], output: Path, catalog: Path | None, force: bool) -> None:
-    """Update the catalogue by rows, and print what changed."""
+    """Update the folder ``catalog`` by rows, write what changed to the TOML file ``output``, and print it."""
     from dse.lab.fits import adding
 
     if catalog is None:
@@ -205,7 +205,7 @@ _FAR = 4.0
 
 
 def _is_far(change: Update) -> bool:
-    """True if a value moved further than its spread makes likely."""
+    """Return True if the log of a value moved by more than ``_FAR`` spreads; False for values of 0 or less."""
     if change.before <= 0.0 or change.after <= 0.0:
         return False
     return abs(math.log(change.after / change.before)) > _FAR * max(change.spread_before, 0.02)

@@ -109,7 +109,7 @@ def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path
 
 
 def _explain_step(diagnosis: Diagnosis, files: Sequence[Path], is_only: bool) -> GapExplanation | None:
-    """Explain a step by its traces, or None without any."""
+    """Explain a step by its traces; None without any, and with a note where they cannot be explained."""
     from dse.lab.evidence import explain, is_trace, read_trace
 
     trace_files = [path for path in dict.fromkeys(files) if is_only or str(path) in diagnosis.source.split()]
@@ -124,7 +124,7 @@ def _explain_step(diagnosis: Diagnosis, files: Sequence[Path], is_only: bool) ->
 
 
 def _advice(diagnosis: Diagnosis) -> Advice:
-    """Search the changes that shorten a step most."""
+    """Return the changes of the design that shorten a step most."""
     from dse.lab.evidence import advise
 
     return advise(diagnosis.ran)
@@ -133,7 +133,7 @@ def _advice(diagnosis: Diagnosis) -> Advice:
 def _write(
     explained: GapExplanation, diagnosis: Diagnosis, output: Path | None, trace: Path | None, force: bool
 ) -> None:
-    """Write the figure and the timelines of an explained step."""
+    """Write the figure and the timelines of an explained step, each where its path is not None."""
     if output is not None:
         from dse.lab.evidence import gap_figure
         from dse.views.plot import save
@@ -149,7 +149,7 @@ def _write(
 
 
 def _document(diagnosis: Diagnosis, explanation: GapExplanation | None, advice: Advice | None) -> dict[str, Any]:
-    """Convert a diagnosis to JSON-ready values."""
+    """Return the JSON-ready dictionary of a diagnosis with its explanation and advice, where there are any."""
     from dse.lab.evidence import as_dict
 
     document = diagnosis.as_dict() | ({"trace": as_dict(explanation)} if explanation else {})
@@ -165,7 +165,7 @@ def _document(diagnosis: Diagnosis, explanation: GapExplanation | None, advice: 
 
 
 def _print(diagnosis: Diagnosis, explanation: GapExplanation | None) -> None:
-    """Print a diagnosis."""
+    """Print a diagnosis: step times in seconds, parts, memory, causes."""
     ends, ratio = diagnosis.interval, diagnosis.measured / diagnosis.predicted
     interval_text = f" (80 %: {show.seconds(ends.low)} to {show.seconds(ends.high)})" if ends else ""
     differs = f"{show.percent(abs(ratio - 1.0))} {'longer' if ratio >= 1.0 else 'shorter'} than predicted"
@@ -186,7 +186,7 @@ def _print(diagnosis: Diagnosis, explanation: GapExplanation | None) -> None:
 
 
 def _print_parts(diagnosis: Diagnosis, explanation: GapExplanation | None) -> None:
-    """Print the measured and predicted parts of a step."""
+    """Print a table of measured and predicted seconds by part of a step."""
     from dse.lab.evidence import step_parts
 
     heads = ["part", "measured", "predicted", "longer by"]
@@ -202,9 +202,9 @@ def _print_parts(diagnosis: Diagnosis, explanation: GapExplanation | None) -> No
                 ["–", show.seconds(predicted), "–"]
                 if measured is None
                 else [
-                    show.seconds(_visible(measured)),
-                    show.seconds(_visible(predicted)),
-                    _signed(measured - predicted),
+                    show.seconds(_visible_seconds(measured)),
+                    show.seconds(_visible_seconds(predicted)),
+                    _signed_text(measured - predicted),
                 ]
             ),
         ]
@@ -216,7 +216,7 @@ def _print_parts(diagnosis: Diagnosis, explanation: GapExplanation | None) -> No
                 "step",
                 show.seconds(explanation.measured),
                 show.seconds(explanation.predicted),
-                _signed(explanation.measured - explanation.predicted),
+                _signed_text(explanation.measured - explanation.predicted),
             ]
         )
         heads[0] = f"part, rank {explanation.ranks[0].trace.rank}"
@@ -224,7 +224,7 @@ def _print_parts(diagnosis: Diagnosis, explanation: GapExplanation | None) -> No
 
 
 def _print_causes(explanation: GapExplanation) -> None:
-    """Print how much was matched, and the causes of the gap."""
+    """Print how much was matched, and the causes of the gap, or that too little was matched."""
     match_shares = ", ".join(
         f"{show.percent(share)} by {how}" for how, share in explanation.shares.items() if share > 5e-4
     )
@@ -247,14 +247,19 @@ def _print_causes(explanation: GapExplanation) -> None:
         )
         return
     rows = [
-        [cause.name, _signed(cause.seconds), show.percent(abs(cause.seconds) / explanation.measured), cause.evidence]
+        [
+            cause.name,
+            _signed_text(cause.seconds),
+            show.percent(abs(cause.seconds) / explanation.measured),
+            cause.evidence,
+        ]
         for cause in explanation.causes
-        if cause.named or _visible(cause.seconds)
+        if cause.named or _visible_seconds(cause.seconds)
     ]
     rows.append(
         [
             "measured beyond predicted",
-            _signed(explanation.measured - explanation.predicted),
+            _signed_text(explanation.measured - explanation.predicted),
             show.percent(abs(explanation.measured / explanation.predicted - 1.0)),
             "",
         ]
@@ -274,12 +279,12 @@ _NAME = 48
 
 
 def _short_kernel_name(name: str) -> str:
-    """Shorten the name of a kernel."""
+    """Return the name of a kernel in at most ``_NAME`` characters."""
     return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 
 def _print_advice(diagnosis: Diagnosis, advice: Advice) -> None:
-    """Print the changes that shorten the step most."""
+    """Print the changes that shorten the step most, each with its options and launch command."""
     from dse.designs import leaf_path
     from dse.lab.evidence import leaf_text
 
@@ -304,12 +309,12 @@ def _print_advice(diagnosis: Diagnosis, advice: Advice) -> None:
 
 
 def _percent_range(low: float, high: float) -> str:
-    """Format the ends of a gain, of which the lower may be a loss."""
+    """Format the ends of a gain (shares) in per cent; the lower one may be a loss."""
     return f"{100.0 * low:.1f} to {100.0 * high:.1f} %"
 
 
 def _command(diagnosis: Diagnosis, design: Any) -> str:
-    """Return the command that writes a design's launch line; "" without names of model, system or tool."""
+    """Return the command ``dse launch …`` of a design, "" without the name of a model, system or tool."""
     from dse.lab.evidence import settings_of
     from dse.tools.runs import stack_tool
 
@@ -321,8 +326,8 @@ def _command(diagnosis: Diagnosis, design: Any) -> str:
     return f"dse launch -w {run.model} -s {run.system} --software {run.stack} --for {tool.name} {values}"
 
 
-def _visible(seconds: float) -> float:
-    """Return seconds, 0 below the resolution of a profiler."""
+def _visible_seconds(seconds: float) -> float:
+    """Return seconds as they are, 0 below the resolution of a profiler."""
     return seconds if abs(seconds) >= _RESOLUTION else 0.0
 
 
@@ -330,9 +335,9 @@ def _visible(seconds: float) -> float:
 _RESOLUTION = 1e-6
 
 
-def _signed(seconds: float) -> str:
-    """Format seconds with a sign."""
-    if not _visible(seconds):
+def _signed_text(seconds: float) -> str:
+    """Format seconds with a sign, "0 s" below the resolution of a profiler."""
+    if not _visible_seconds(seconds):
         return "0 s"
     return f"{'-' if seconds < 0.0 else '+'}{show.seconds(abs(seconds))}"
 

@@ -87,7 +87,7 @@ def _document(
     belief: Belief,
     steps: Sequence[RankedMeasurement],
 ) -> dict[str, Any]:
-    """Convert a ranking of measurements to JSON-ready values."""
+    """Return the JSON-ready dictionary of a ranking of measurements."""
     return {
         "study": study,
         "metric": metric,
@@ -118,7 +118,7 @@ def _print(
     steps: Sequence[RankedMeasurement],
     count: int,
 ) -> None:
-    """Print a ranking of measurements."""
+    """Print a ranking of measurements out of ``count``, each with the line that runs it and its CSV row."""
     out = show.console()
     out.print(
         Text(
@@ -142,11 +142,11 @@ def _print(
     for i, step in enumerate(steps, 1):
         show.heading(out, f"{i}. {step.candidate.name}")
         print(step.candidate.line)
-        print(_csv(step.candidate.row))
+        print(_csv_text(step.candidate.row))
 
 
-def _csv(row: Mapping[str, str]) -> str:
-    """Format a header and a row, with an empty measured value."""
+def _csv_text(row: Mapping[str, str]) -> str:
+    """Return column → text as CSV: a line of the columns and one of the cells."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([list(row), list(row.values())])

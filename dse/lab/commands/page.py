@@ -90,7 +90,7 @@ def _start(
     any_option: bool,
     serving: bool,
 ) -> Start:
-    """Build the design of the options, with the words that evaluate it."""
+    """Build the design of the options, with the names and words by which the page evaluates it."""
     from dse.cli.evaluate import design_of
     from dse.designs import accelerator_of, short_name
     from dse.doors import STUDIES
@@ -108,7 +108,7 @@ def _start(
 
 
 def write(results: Path | None, start: Start | None, live: bool, points: int, path: Path, force: bool) -> None:
-    """Write a page and print its path and size."""
+    """Write an HTML page of results or of one design, and print its path and size."""
     from dse.io import counted, outputs
     from dse.lab import page as pages
 

@@ -113,14 +113,20 @@ def posttrain(
 
         plot.save(plot.posttraining(rl_plan.best, rl_plan.splits), figure, force)
     if as_json:
-        show.document({"demand": rl_plan.demand._asdict(), "modes": _rows(rl_plan), "without": rl_plan.without})
+        show.document(
+            {
+                "demand": rl_plan.demand._asdict(),
+                "modes": _plan_documents(rl_plan),
+                "without": rl_plan.without,
+            }
+        )
     else:
         _print(rl_plan)
     return 0 if rl_plan.best else NOTHING_FEASIBLE
 
 
 def _parse_settings(settings: list[str] | None, option: str, kind: str) -> dict[str, Any]:
-    """Parse a pool's settings to name → value, whole numbers as integers."""
+    """Return name → value of a pool's settings ``NAME=VALUE``, integers for whole numbers."""
     from dse.doors import STUDIES
 
     values = settings_of(settings, STUDIES[kind], option, "state it by --rollout")
@@ -129,8 +135,8 @@ def _parse_settings(settings: list[str] | None, option: str, kind: str) -> dict[
     }
 
 
-def _rows(rl_plan: RlPlan) -> list[dict[str, Any]]:
-    """Convert the best plan of each mode to JSON-ready values."""
+def _plan_documents(rl_plan: RlPlan) -> list[dict[str, Any]]:
+    """Return the best plan of each mode as column → JSON-ready value, empty without plans."""
     if not rl_plan.best:
         return []
     columns = {
@@ -139,8 +145,8 @@ def _rows(rl_plan: RlPlan) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _mapping(row: dict[str, Any], pool: str) -> str:
-    """Format the degrees above 1 of a pool, and the recompute of the trainer."""
+def _mapping_text(row: dict[str, Any], pool: str) -> str:
+    """Format the degrees above 1 of a pool, and the recompute of the trainer, "1 device" for none."""
     degrees = [
         f"{name} {row[key]:g}"
         for name in ("tp", "cp", "pp", "ep", "dp")
@@ -152,7 +158,7 @@ def _mapping(row: dict[str, Any], pool: str) -> str:
 
 
 def _print(rl_plan: RlPlan) -> None:
-    """Print the best plan of each mode."""
+    """Print the best plan of each mode, its seconds by part, and why others are not planned."""
     from dse.lab.rl import PARTS
 
     out, demand = show.console(), rl_plan.demand
@@ -164,7 +170,7 @@ def _print(rl_plan: RlPlan) -> None:
         ),
         soft_wrap=True,
     )
-    rows = _rows(rl_plan)
+    rows = _plan_documents(rl_plan)
     if rows:
         columns = ["mode", "rollout engines", "trainer", "step", "tok/s/dev", "dev-h", "USD"]
         show.print_table(
@@ -172,10 +178,10 @@ def _print(rl_plan: RlPlan) -> None:
             columns,
             [
                 [
-                    _mode(row, demand.staleness),
+                    _mode_text(row, demand.staleness),
                     f"{row['rollout_replicas']:g} of {row['rollout_devices'] / row['rollout_replicas']:g}: "
-                    f"{_mapping(row, 'rollout')}",
-                    f"{row['training_devices']:g}: {_mapping(row, 'training')}",
+                    f"{_mapping_text(row, 'rollout')}",
+                    f"{row['training_devices']:g}: {_mapping_text(row, 'training')}",
                     show.seconds(row["step_time"]),
                     show.digits(row["tokens_per_second_per_device"]),
                     show.digits(row["device_hours"]),
@@ -194,7 +200,7 @@ def _print(rl_plan: RlPlan) -> None:
             columns,
             [
                 [
-                    _mode(row, demand.staleness),
+                    _mode_text(row, demand.staleness),
                     *(show.seconds(row[f"step_time_{part}"]) for part in parts),
                     *(f"{100.0 * row[f'{pool}_idle'] / row['step_time']:.0f}" for pool in ("rollout", "training")),
                 ]
@@ -204,22 +210,22 @@ def _print(rl_plan: RlPlan) -> None:
             keys=1,
         )
         best = min(rows, key=lambda row: row["step_time"])
-        out.print(Text(f"\n{_mode(best, demand.staleness)} is the fastest: {_bound(best)}"), soft_wrap=True)
+        out.print(Text(f"\n{_mode_text(best, demand.staleness)} is the fastest: {_bound_text(best)}"), soft_wrap=True)
     for row in rows:
         if row["training_stage_options"]:
-            text = f"{_mode(row, demand.staleness)}: pp {row['training_pp']:g} by {row['training_stage_options']}"
+            text = f"{_mode_text(row, demand.staleness)}: pp {row['training_pp']:g} by {row['training_stage_options']}"
             out.print(Text(text), soft_wrap=True)
     for name, reason in rl_plan.without.items():
         out.print(Text(f"{name}: {reason}", "yellow"), soft_wrap=True)
 
 
-def _mode(row: dict[str, Any], staleness: int) -> str:
-    """Format a mode."""
+def _mode_text(row: dict[str, Any], staleness: int) -> str:
+    """Format the mode of a row, with the staleness (steps) where it is "async"."""
     return f"async, staleness {staleness}" if row["mode"] == "async" else str(row["mode"])
 
 
-def _bound(row: dict[str, Any]) -> str:
-    """Describe what bounds the best step."""
+def _bound_text(row: dict[str, Any]) -> str:
+    """Return a clause on what bounds a step: a pool where it is "async", else the longest part."""
     if row["mode"] == "async":
         idle = {"rollout engines": row["rollout_idle"], "trainer": row["training_idle"]}
         bound, other = sorted(idle, key=lambda name: idle[name])

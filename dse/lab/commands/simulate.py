@@ -104,7 +104,7 @@ def simulate(
     caution_texts = cautions.all_cautions(
         request.design, (workload, system, request.stack), request.set_leaves, closed_form, SERVING
     )
-    overload = list(filter(None, [_overload(figures, closed_form)]))
+    overload = list(filter(None, [_overload_text(figures, closed_form)]))
     if as_json:
         show.document(
             {
@@ -131,7 +131,7 @@ def simulate(
 
 
 def _read_trace(path: Path, request: EvaluateRequest, count: int | None) -> tuple[RequestList, str, EvaluateRequest]:
-    """Read a trace: its requests, a line for the heading, and the design with their means."""
+    """Read a trace to its requests, a line for the heading, and the design with these requests' means."""
     from dse.lab.simulator import as_requests, read
 
     set_leaves = {name.rpartition(".")[2] for name in request.set_leaves if name.startswith(_OF_REQUESTS)}
@@ -161,7 +161,7 @@ def _read_trace(path: Path, request: EvaluateRequest, count: int | None) -> tupl
 
 
 def _memory_error(design: Design, closed_form: dict[str, float]) -> InputError | None:
-    """Return the InputError of a design without memory for a cache, or None for others."""
+    """Return the InputError of a design without memory for a cache, None for others."""
     from dse.doors import SERVING
 
     if not int(closed_form["infeasible_reason"]) & int(SERVING.memory_reasons):
@@ -175,7 +175,7 @@ def _memory_error(design: Design, closed_form: dict[str, float]) -> InputError |
 
 
 def _closed_form_figures(closed_form: dict[str, float]) -> dict[str, float]:
-    """Return the printed figures of the closed forms, infinite latencies above capacity."""
+    """Return name → value of the printed figures of the closed forms, infinite latencies above capacity."""
     endless = ("time_to_first_token", "request_latency") if closed_form["utilisation"] > 1.0 else ()
     return {
         name: math.inf if endless and name.endswith(endless) else value
@@ -184,8 +184,8 @@ def _closed_form_figures(closed_form: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _overload(figures: dict[str, Any], closed_form: dict[str, float]) -> str:
-    """Describe an overload or a growing queue, or "" for neither."""
+def _overload_text(figures: dict[str, Any], closed_form: dict[str, float]) -> str:
+    """Return a line on an overload or a growing queue, "" for neither."""
     from dse.lab.simulator import queue_grows
 
     if "waiting_at_end" not in figures:
@@ -214,7 +214,7 @@ def _check_outputs(output: Path | None, timeline: Path | None, trace: Path | Non
 
 
 def _is_shared(name: str) -> bool:
-    """True if a metric of the closed forms is one of the printed figures."""
+    """Return True if a metric of the closed forms is one of the printed figures."""
     name = name.removeprefix("mean_")
     return name.endswith(tuple(_LATENCIES.values())) or name in _SHARED
 
@@ -227,7 +227,7 @@ def _print(
     wall_seconds: float,
     count: int,
 ) -> None:
-    """Print the figures of a simulation."""
+    """Print the figures of a simulation, next to those of the closed forms where there are any."""
     out = show.console()
     print(design)
     for text in notes:
@@ -238,7 +238,7 @@ def _print(
         rows.append([heading, *(show.seconds(figures[f"{column}_{name}"]) for column in columns[1:])])
         closed_values = [closed_figures.get(name), *(closed_figures.get(f"{column}_{name}") for column in columns[2:])]
         if closed_figures:
-            rows.append(["  closed form", *map(_seconds, closed_values)])
+            rows.append(["  closed form", *map(_seconds_text, closed_values)])
     show.print_table(out, columns, rows, left=[""])
     rate = f"{figures['requests_per_second']:,.3g} requests/s, {figures['output_tokens_per_second']:,.1f} tokens/s"
     hits = f"{100 * figures['cache_hit_rate']:.1f} % of prompt tokens found in it"
@@ -258,8 +258,8 @@ def _print(
     print(f"simulated in {wall_seconds:.2f} s: {60 * count / max(wall_seconds, 1e-9):,.0f} requests a minute")
 
 
-def _seconds(value: float | None) -> str:
-    """Format seconds, "" for None."""
+def _seconds_text(value: float | None) -> str:
+    """Format seconds, "" for None, "no end" where infinite."""
     return "" if value is None else show.seconds(value) if math.isfinite(value) else "no end"
 
 

@@ -105,13 +105,13 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """True if both results have the same designs with the same numbers."""
+        """True if both results have the same designs with the same numbers, up to the tolerance, and the same best."""
         counts = (*self.only_count, *self.unmatched, len(self.metrics), self.mappings, *map(len, self.only_metrics))
         return not (any(counts) or self.winner_changed or any(entry["count"] for entry in self.feasibility.values()))
 
 
 def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Difference:
-    """Compare two results files design by design.
+    """Compare two results files design by design, matched by their labels.
 
     Args:
         first: file of ``dse run`` or ``dse search``, or one written from it by xarray.
@@ -142,13 +142,13 @@ def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Di
 
 
 def _read(path: str | Path) -> Side:
-    """Load the results of a file into memory and close it."""
+    """Return the results of a file, in memory and the file closed."""
     with open_results(path) as results:
         return Side(str(path), results.load())
 
 
 def _difference(sides: tuple[Side, Side], tolerance: float) -> Difference:
-    """Compare two loaded results."""
+    """Compare two loaded results; a part that one side lacks is first added on the other to what includes it."""
     included = _included_parts(sides)
     for part in included:
         sides[1 - part.side].add_up(part.part, part.within)
@@ -190,7 +190,7 @@ def _included_parts(sides: tuple[Side, Side]) -> tuple[IncludedPart, ...]:
 
 
 def _sort_key(change: MetricChange) -> tuple[bool, float]:
-    """Return the key that sorts changes by size, those without a relative change last."""
+    """Return the key that sorts changes by absolute size, those without a relative change as infinite."""
     return bool(change.from_zero) and not np.isfinite(change.largest), abs(np.nan_to_num(change.largest))
 
 
@@ -208,25 +208,25 @@ def _pairs(sides: list[dict[str, Any]]) -> dict[str, Pair]:
 
 
 def _circumstances(side: Side) -> dict[str, Any]:
-    """Return the attributes on how a file was computed."""
+    """Return attribute → text on how a file was computed, with catalogue digest and schema."""
     values = {name: str(side.attrs[name]) for name in CIRCUMSTANCES if name in side.attrs}
     return values | {"catalog_digest": str(side.attrs.get("catalog_digest", "")), "dse_schema": version(side.attrs)}
 
 
 def _specification(side: Side) -> dict[str, Any]:
-    """Return the specification by dotted key, without title and output."""
+    """Return dotted key → value of the specification, without title and output."""
     entries = {key: value for key, value in side.document.items() if key not in ("title", "output")}
     return dict(flat(entries))
 
 
 def _entries(sides: tuple[Side, Side]) -> dict[str, Pair]:
-    """Return the digests of catalogue entries that differ, if both sides state theirs."""
+    """Return catalogue entry → digests on both sides where they differ, empty unless both files state them."""
     catalog_entries = [side.json_attribute("catalog_entries") for side in sides]
     return _pairs(catalog_entries) if all(catalog_entries) else {}
 
 
 def _values(sides: tuple[Side, Side]) -> dict[str, Pair]:
-    """Return the leaves without an axis that differ, if both sides state them."""
+    """Return short name of a leaf without an axis → values on both sides, where both state it and they differ."""
     base_designs = [side.json_attribute("base_design") for side in sides]
     varied = [side.results[name] for side in sides for name in (*side.keys, *side.parts)]
     varied_paths = {values.attrs.get("path") for values in varied if values.dims}
@@ -235,7 +235,7 @@ def _values(sides: tuple[Side, Side]) -> dict[str, Pair]:
 
 
 def _short(path: str) -> str:
-    """Return the short name of a leaf's path."""
+    """Return the short name of a leaf's path, another path as it is."""
     return short_name(path) if path in all_leaves() else path
 
 
@@ -243,58 +243,60 @@ def _short(path: str) -> str:
 
 
 def _metric_change(
-    name: str, sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray], tolerance: float
+    name: str, sides: tuple[Side, Side], rows_by_side: tuple[np.ndarray, np.ndarray], tolerance: float
 ) -> MetricChange | None:
-    """Compare a metric over the common designs, or None where it does not change."""
-    first, second = (side.column(name)[rows].astype(float) for side, rows in zip(sides, places, strict=True))
+    """Return the change of a metric over the common designs, by row on each side; None if within ``tolerance``."""
+    first, second = (side.column(name)[rows].astype(float) for side, rows in zip(sides, rows_by_side, strict=True))
     is_finite = np.isfinite(first) & np.isfinite(second)
-    relative = np.full(len(first), np.nan)
-    np.divide(second - first, np.abs(first), out=relative, where=is_finite & (first != 0.0))
+    relative_change = np.full(len(first), np.nan)
+    np.divide(second - first, np.abs(first), out=relative_change, where=is_finite & (first != 0.0))
     is_incomparable = (~is_finite & ~((np.isnan(first) & np.isnan(second)) | (first == second))) | (
         is_finite & (first == 0.0) & (second != 0.0)
     )
-    sizes = np.nan_to_num(np.abs(relative))
-    changed = int(np.count_nonzero((sizes > tolerance) | is_incomparable))
+    change_sizes = np.nan_to_num(np.abs(relative_change))
+    changed = int(np.count_nonzero((change_sizes > tolerance) | is_incomparable))
     if not changed:
         return None
-    largest_row = int(np.argmax(sizes)) if sizes.max(initial=0.0) > tolerance else int(np.argmax(is_incomparable))
-    with_value = relative[is_finite & (first != 0.0)]
+    largest_row = (
+        int(np.argmax(change_sizes)) if change_sizes.max(initial=0.0) > tolerance else int(np.argmax(is_incomparable))
+    )
+    changes_from_value = relative_change[is_finite & (first != 0.0)]
     return MetricChange(
         metric=name,
         units=str(sides[0].results[name].attrs.get("units", "1")),
         changed=changed,
-        largest=float(relative[largest_row]),
-        median=float(np.median(with_value)) if len(with_value) else float("nan"),
+        largest=float(relative_change[largest_row]),
+        median=float(np.median(changes_from_value)) if len(changes_from_value) else float("nan"),
         from_zero=int(np.count_nonzero(is_incomparable)),
-        at=sides[0].labels(int(places[0][largest_row])),
+        at=sides[0].labels(int(rows_by_side[0][largest_row])),
     )
 
 
-def _feasibility(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray]) -> dict[str, dict[str, Any]]:
-    """Count the designs that are feasible on one side only, with the reasons of the other."""
-    first, second = (side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, places, strict=True))
+def _feasibility(sides: tuple[Side, Side], rows_by_side: tuple[np.ndarray, np.ndarray]) -> dict[str, dict[str, Any]]:
+    """Return ``became_feasible`` and ``became_infeasible`` → number and reasons of common designs."""
+    first, second = (side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, rows_by_side, strict=True))
     gained, lost = ~first & second, first & ~second
     return {
-        "became_feasible": {"count": int(gained.sum()), "reasons": sides[0].reasons(places[0][gained])},
-        "became_infeasible": {"count": int(lost.sum()), "reasons": sides[1].reasons(places[1][lost])},
+        "became_feasible": {"count": int(gained.sum()), "reasons": sides[0].reasons(rows_by_side[0][gained])},
+        "became_infeasible": {"count": int(lost.sum()), "reasons": sides[1].reasons(rows_by_side[1][lost])},
     }
 
 
-def _other_mappings(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray]) -> int:
-    """Count the points that are feasible on both sides with different best mappings."""
+def _other_mappings(sides: tuple[Side, Side], rows_by_side: tuple[np.ndarray, np.ndarray]) -> int:
+    """Count the common points that are feasible on both sides with different best mappings."""
     shared = [name for name in sides[0].parts if name in sides[1].parts]
     if not shared:
         return 0
-    is_feasible = [side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, places, strict=True)]
-    is_other = np.zeros(len(places[0]), bool)
+    is_feasible = [side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, rows_by_side, strict=True)]
+    is_other = np.zeros(len(rows_by_side[0]), bool)
     for name in shared:
-        first, second = (side.column(name)[rows] for side, rows in zip(sides, places, strict=True))
+        first, second = (side.column(name)[rows] for side, rows in zip(sides, rows_by_side, strict=True))
         is_other |= first != second
     return int(np.count_nonzero(is_other & is_feasible[0] & is_feasible[1]))
 
 
 def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, winner_side: int) -> Winner | None:
-    """Look up the best design of one side on both sides."""
+    """Return the best design of side ``winner_side`` with its values on both sides, None where it has no best."""
     row = sides[winner_side].best
     if row is None:
         return None
@@ -305,10 +307,12 @@ def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, winner_side: int)
         for side in (0, 1)
     ]
     labels = sides[winner_side].labels(row)
-    for i, (side, place) in enumerate(zip(sides, rows, strict=True)):
-        if place is not None and side.parts and side.labels(place) != labels:
+    for i, (side, side_row) in enumerate(zip(sides, rows, strict=True)):
+        if side_row is not None and side.parts and side.labels(side_row) != labels:
             rows[i] = None  # this point has another best mapping there
-    summaries = [_summary(side, place, sides[winner_side].objective) for side, place in zip(sides, rows, strict=True)]
+    summaries = [
+        _summary(side, side_row, sides[winner_side].objective) for side, side_row in zip(sides, rows, strict=True)
+    ]
     names = [
         name for name in summaries[winner_side]["parts"] if any(summary["parts"].get(name) for summary in summaries)
     ]
@@ -322,7 +326,7 @@ def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, winner_side: int)
 
 
 def _summary(side: Side, row: int | None, objective: str) -> dict[str, Any]:
-    """Return objective, feasibility and parts of a design on one side."""
+    """Return objective, feasibility, reasons (names) and parts of the design in a row; None and empty without a row."""
     if row is None:
         return {"objective": None, "feasible": None, "reasons": [], "parts": {}}
     total = total_of(side.study, objective)

@@ -26,7 +26,7 @@ class MatchedDesigns:
 
 
 def match(sides: tuple[Side, Side]) -> MatchedDesigns:
-    """Match the rows of two sides by their labels.
+    """Return the rows of two sides that are the same design, matched by their labels, and the others.
 
     A label absent on one side has the common value of its designs there. A label with one value on each side, as a
     changed bandwidth, is a difference of the specifications and does not take part. Nor does a label that follows from
@@ -55,13 +55,13 @@ def match(sides: tuple[Side, Side]) -> MatchedDesigns:
 
 
 def _is_distinguishing(columns: list[np.ndarray | None]) -> bool:
-    """True if a label is present on both sides and has several values on one of them."""
+    """Return True if a label is on both sides (none None) and has several values on one of them."""
     present = [column for column in columns if column is not None]
     return len(present) == len(columns) and not all((column == column[:1]).all() for column in present)
 
 
 def _join(tables: list[pd.DataFrame], common: list[str], unmatched: tuple[int, int]) -> MatchedDesigns:
-    """Join the tables of labels of both sides."""
+    """Join tables of labels with a column ``row``: rows in both, in one only, with the counts ``unmatched``."""
     import pandas as pd
 
     first, second = (table[common].assign(**{f"row_{i}": table["row"]}) for i, table in enumerate(tables))
@@ -79,7 +79,7 @@ def _join(tables: list[pd.DataFrame], common: list[str], unmatched: tuple[int, i
 
 
 def _label_column(side: Side, name: str, other: Side) -> np.ndarray | None:
-    """Return a label of every row, or the common value of all designs where only the other side has the label."""
+    """Return a label of every row; of a leaf that only the other side varies, its fixed value; None where unknown."""
     if name in side.keys or name in side.derived:
         values = side.column(name)
         return values.astype(float) if values.dtype.kind in "fiub" else values.astype(str)

@@ -41,12 +41,12 @@ class Side:
         return study_of_metrics(self.results.data_vars)
 
     def column(self, name: str) -> np.ndarray:
-        """Return a variable by row."""
+        """Return a variable by row [row], broadcast along the dimensions that it lacks."""
         return self.results[name].broadcast_like(self.template).transpose(*self.template.dims).values.reshape(-1)
 
     @functools.cached_property
     def keys(self) -> list[str]:
-        """Names of the labels that identify designs, without derived ones."""
+        """Names of the labels that identify designs, without those that follow from others."""
         return [name for name in self._label_names() if name not in self.derived]
 
     @functools.cached_property
@@ -55,18 +55,18 @@ class Side:
         return {name for name in self._label_names() if DERIVED in self.results[name].attrs}
 
     def _label_names(self) -> list[str]:
-        """Return the names of all coordinates of designs."""
+        """Return the names of all coordinates of designs, without indices."""
         coords = self.results.coords.items()
         return [str(n) for n, v in coords if n not in _INDEX_COORDINATES and set(v.dims) <= set(self.template.dims)]
 
     def _design_variables(self) -> list[str]:
-        """Return the names of the variables with a value per row."""
+        """Return the names of the variables along all dimensions of designs."""
         dims = set(self.template.dims)
         return [str(name) for name, values in self.results.data_vars.items() if set(values.dims) == dims]
 
     @functools.cached_property
     def metrics(self) -> list[str]:
-        """Names of the compared metrics."""
+        """Names of the numeric variables per design, without feasibility and parts of mappings."""
         other_names = {"feasible", "infeasible_reason", *self.parts}
         return [
             name
@@ -76,11 +76,11 @@ class Side:
 
     @functools.cached_property
     def parts(self) -> list[str]:
-        """Names of the parts of the best mapping of each point."""
+        """Names of the leaves of the best mapping that are stored per point."""
         return [name for name in self._design_variables() if "path" in self.results[name].attrs]
 
     def is_undivided(self, name: str) -> bool:
-        """True if an earlier version wrote this part, which is described in other words than by the study now."""
+        """Return True if an earlier version wrote this part: its description is not the study's of now."""
         return str(self.results[name].attrs.get("long_name", "")) != self.study.long_names[name]
 
     def add_up(self, part: str, total: str) -> None:
@@ -90,15 +90,15 @@ class Side:
         self.__dict__.pop("metrics", None)  # the names before the sum, if they were read
 
     def metrics_not_in(self, other: Side) -> list[str]:
-        """Return the names of metrics that the other side lacks."""
+        """Return the names of metrics that the other side lacks, in order of the alphabet."""
         return sorted(set(self.metrics) - set(other.metrics))
 
     def first_labels(self, rows: np.ndarray) -> list[dict[str, Any]]:
-        """Return the labels of the first of these rows."""
+        """Return label → value of the first ``_MAX_LISTED`` of these rows, a dictionary each."""
         return [self.labels(int(row)) for row in rows[:_MAX_LISTED]]
 
     def labels(self, row: int) -> dict[str, Any]:
-        """Return the labels of a row, parts of its mapping included."""
+        """Return label → value of a row: of the axes that vary, and of the parts of its mapping."""
         varied = [name for name in self.keys if self.results[name].dims]
         indices = np.unravel_index(row, self.template.shape)
         index_by_dim = dict(zip(self.template.dims, indices, strict=True))
@@ -126,7 +126,7 @@ class Side:
 
     @property
     def objective(self) -> str:
-        """Objective that ranks the designs."""
+        """Name of the metric that ranks the designs."""
         return str(self.attrs.get("objective", "")) or self.study.objective
 
     @functools.cached_property
@@ -139,7 +139,7 @@ class Side:
         return None if best_designs or self.objective not in self.metrics else self._best_of_all()
 
     def _rows_of(self, index: int) -> np.ndarray:
-        """Return the rows of a design by its index in the sweep."""
+        """Return the rows of a design by its index in the sweep, empty where it is not stored."""
         if "index" in self.results.coords:
             return np.flatnonzero(self.column("index") == index)
         if "mapping" not in self.template.dims:
@@ -154,7 +154,7 @@ class Side:
         return int(np.argmin(values)) if np.isfinite(values).any() else None
 
     def reasons(self, rows: np.ndarray) -> dict[str, int]:
-        """Count these rows by reason of infeasibility."""
+        """Return reason of infeasibility → number of these rows, without zeros; empty where not stored."""
         if "infeasible_reason" not in self.results:
             return {}
         flags = self.results["infeasible_reason"].attrs

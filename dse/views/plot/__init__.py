@@ -52,12 +52,12 @@ KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
 
 
 def _is_compared(results: xr.Dataset) -> bool:
-    """True if designs are on several accelerators or systems."""
+    """Return True if designs are on several accelerators or systems."""
     return any(name in results and results[name].dims for name in ("accelerator", "system"))
 
 
 def suited(results: xr.Dataset) -> list[str]:
-    """Return the kinds of figures that suit a dataset.
+    """Return the names of the kinds of figures that suit a dataset.
 
     The breakdown; for a sweep or a search with a front the front; for a grid of machines those of its axes.
 

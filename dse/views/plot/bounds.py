@@ -58,7 +58,7 @@ def bounds(results: xr.Dataset) -> Figure:
 
 
 def _machine_bounds(results: xr.Dataset) -> Figure:
-    """Draw the bounds along each axis, as :func:`dse.views.plot.shares`."""
+    """Draw shares of the bounds along each axis, as :func:`dse.views.plot.shares` does for parts."""
     grid = machines(results)
     time, total = grid.time, grid.study.totals[0]
     row_numbers = np.arange(time.size).reshape(time.shape)
@@ -80,7 +80,7 @@ def _machine_bounds(results: xr.Dataset) -> Figure:
 
 
 def _mapping_bounds(results: xr.Dataset) -> Figure:
-    """Draw the bounds of the best mapping of each (tp, pp), as :func:`dse.views.plot.breakdown`."""
+    """Draw the bounds of the best mapping of each (tp, pp), as :func:`dse.views.plot.breakdown` does for parts."""
     columns, title = designs.columns(results)
     rows, _ = best_by_group(columns, factor=2.0, bars=16, missing=0)
     title = "\n".join(filter(None, (title, ranking_note(columns, len(rows)))))
@@ -89,7 +89,7 @@ def _mapping_bounds(results: xr.Dataset) -> Figure:
 
 
 def _seconds_by_bound(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
-    """Evaluate bound → seconds [``count`` designs], NaN outside of ``rows``."""
+    """Evaluate ``bound_by_NAME`` → seconds [``count`` designs], NaN outside of the design indices ``rows``."""
     from dse.sweep.results.rebuilding import grid_of, singles_at
 
     grid = grid_of(results)
@@ -118,7 +118,7 @@ def _seconds_by_bound(results: xr.Dataset, rows: np.ndarray, count: int) -> dict
 
 @functools.cache
 def _bounds_of(study: Study) -> Callable[[Design], Any]:
-    """Return the function from a design to its bounds, without compilation, as a figure has few designs."""
+    """Return the function from a design to (its seconds by bound, None), uncompiled, as a figure has few designs."""
     from dse.doors import ScalarFunction
 
     def bounds_of(design: Design) -> tuple[Any, None]:

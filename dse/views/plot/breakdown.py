@@ -88,7 +88,7 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
 
 
 def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int]) -> Figure:
-    """Draw a bar of parts for each of ``rows``, and hatched bars below for those that do not fit."""
+    """Draw a bar of parts for each of ``rows``, and hatched bars below for the rows ``unfit`` without enough memory."""
     all_rows = [*rows, *unfit]
     table, common_values = _table(columns, all_rows)
     with style():
@@ -117,7 +117,7 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
 
 
 def best_by_group(columns: Columns, factor: float, bars: int, missing: int) -> tuple[list[int], list[int]]:
-    """Return the best row of each group, and of groups where nothing fits the row with the least memory."""
+    """Return the best rows of the groups, best first, and the rows of least memory of groups where nothing fits."""
     if not columns.feasible.any():
         raise designs.nothing_feasible()
     limit = worst_shown(columns.scores[columns.feasible], factor)
@@ -128,7 +128,7 @@ def best_by_group(columns: Columns, factor: float, bars: int, missing: int) -> t
 
 
 def ranking_note(columns: Columns, bar_count: int) -> str:
-    """Return a note on what ranks the bars, "" where all are drawn by the ranked time."""
+    """Return a note on hidden groups and what ranks the bars, "" where all are drawn by the ranked time."""
     groups = _best_rows(columns, columns.feasible, columns.scores)
     names = [name for place, name in enumerate(columns.group_headings) if len({group[place] for group in groups}) > 1]
     is_time_ranked = columns.objective == columns.study.totals[0].replace("_", " ")
@@ -137,7 +137,7 @@ def ranking_note(columns: Columns, bar_count: int) -> str:
 
 
 def _best_rows(columns: Columns, candidates: np.ndarray, scores: np.ndarray) -> dict[tuple, int]:
-    """Return group → its candidate row with the lowest score, ascending, with equally printed groups as one."""
+    """Return group (texts) → its candidate row of lowest score, ascending by score."""
     rows = np.flatnonzero(candidates)
     rows = rows[np.argsort(scores[rows], kind="stable")]
     keys = [_display_texts(columns.labels[name][rows], columns.units[name]) for name in columns.group_headings]
@@ -148,21 +148,21 @@ def _best_rows(columns: Columns, candidates: np.ndarray, scores: np.ndarray) -> 
 
 
 def _display_texts(values: np.ndarray, units: str) -> list[str]:
-    """Format values as in the adjacent table."""
+    """Format values [row] as in the adjacent table."""
     distinct, places = np.unique(values, return_inverse=True)
     texts = settings(distinct.tolist(), units)
     return [texts[place] for place in places.reshape(-1).tolist()]
 
 
 def _table(columns: Columns, rows: list[int]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return heading → cell of each row, and the values common to all rows in words."""
+    """Return heading → cell of each row, without columns of equal cells, and ``heading value`` texts of these."""
     table = {title: settings(values[rows].tolist(), columns.units[title]) for title, values in columns.labels.items()}
     same = [title for title, cells in table.items() if len(rows) > 1 and len(set(cells)) == 1]
     return {t: c for t, c in table.items() if t not in same}, [pair(title, table[title][0]) for title in same]
 
 
 def _fit_table(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, list[str]], list[float]]:
-    """Wrap the widest cells to make room for the bars, and return the table with its column widths in inches."""
+    """Return the table with its widest cells wrapped to make room for the bars, and its column widths in inches."""
     letters = {title: max(map(len, [title, *cells])) for title, cells in table.items()}
     min_letters = {
         title: min(_WORD, max(len(word) + 1 for text in (title, *cells) for word in re.split(r"[\s-]", text)))
@@ -186,7 +186,7 @@ class _Wrapper(textwrap.TextWrapper):
 
 
 def wrap_letters(text: str, letters: int) -> str:
-    """Wrap a text to lines of at most ``letters``."""
+    """Wrap a text to lines of at most ``letters`` characters."""
     return _Wrapper(letters).fill(text)
 
 
@@ -194,7 +194,7 @@ def wrap_letters(text: str, letters: int) -> str:
 
 
 def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]) -> None:
-    """Write a small table of mappings next to the bars.
+    """Write the table of mappings left of the bars, nothing for an empty one.
 
     Without columns where no mappings differ at the printed digits.
     """
@@ -217,7 +217,7 @@ def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]
 
 
 def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int], inches: float) -> None:
-    """Draw the bars of time on a panel of ``inches`` width."""
+    """Draw the bars of time in parts, on a panel of ``inches`` width, with totals and intervals."""
     scale, units = scale_of(columns.time[rows].min(), "s")
     positions = np.arange(len(rows))
     bar_starts = np.zeros(len(rows))
@@ -261,7 +261,7 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
 
 
 def _whisker(axes: Axes, columns: Columns, quantity: str, row: int, position: int, scale: float) -> float:
-    """Draw the 80 % interval of a row and return its upper end, 0 where the results have none."""
+    """Draw the 80 % interval of a row, scaled, and return its upper end, 0 where the results have none."""
     names = [f"{quantity}_{end}" for end in ("low", "high")]
     low, high = (
         columns.interval_ends[name][row] * scale if name in columns.interval_ends else np.nan for name in names
@@ -284,7 +284,7 @@ def _whisker(axes: Axes, columns: Columns, quantity: str, row: int, position: in
 def _second_metric_texts(
     columns: Columns, rows: list[int], figure: Figure | SubFigure, inches: float
 ) -> tuple[list[str], str]:
-    """Return the second metric next to each bar, and a heading if the first bar has no room for its name."""
+    """Return a text of the second metric per bar, and a heading ("" if the first bar has room for the name)."""
     metric = columns.study.secondary_metric
     if metric is None:
         return [""] * len(rows), ""
@@ -297,7 +297,7 @@ def _second_metric_texts(
 
 
 def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]) -> None:
-    """Draw the bars of peak memory and the line of the capacity."""
+    """Draw the bars of peak memory in GiB and the line of the capacity."""
     all_rows = [*rows, *unfit]
     memory_gib = columns.memory[all_rows] / GIB
     capacity_gib = (columns.capacity or columns.memory[rows].max()) / GIB
@@ -333,6 +333,6 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
 
 
 def sort_by_legend(parts: dict[str, Any]) -> dict[str, Any]:
-    """Sort parts in the order of the legend, unknown ones last."""
+    """Return name of a part → value in the order of the legend, unknown parts last."""
     order = {**SERVING_PARTS, **PARTS}
     return {n: parts[n] for n in (*order, *(n for n in parts if n not in order)) if n in parts}

@@ -49,14 +49,14 @@ _HIGHEST = 1.6
 
 
 def clock_axis(results: xr.Dataset) -> str | None:
-    """Return the name of the axis that is a clock, with at least three positions."""
+    """Return the name of the first axis that is a clock with three positions or more, None without one."""
     return next(
         (n for n in axes_of(results) if results.sizes[n] > 2 and n in results.coords and _is_clock(results[n])), None
     )
 
 
 def _is_clock(coordinate: xr.DataArray) -> bool:
-    """True for an axis of a leaf that sets a clock."""
+    """Return True for an axis of a leaf that sets a clock."""
     return coordinate.attrs.get("path") in _CLOCKS
 
 
@@ -144,7 +144,7 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, line_axis: str | N
 
 
 def _inner_minimum(values: np.ndarray) -> int | None:
-    """Return the position of a line's minimum if it falls and rises."""
+    """Return the index of the minimum of a line that falls and rises, None for other lines."""
     finite = np.flatnonzero(np.isfinite(values))
     if not len(finite):
         return None
@@ -153,7 +153,7 @@ def _inner_minimum(values: np.ndarray) -> int | None:
 
 
 def _relative_lines(values: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Divide lines that are far apart by their last finite value, and return whether it did."""
+    """Return lines [line, clock], divided by their last finite value if far from each other, and whether they were."""
     middles = [float(np.median(row[np.isfinite(row)])) for row in values if np.isfinite(row).any()]
     if not middles or max(middles) <= _MAX_RATIO * min(middles):
         return values, False

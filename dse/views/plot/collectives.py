@@ -43,7 +43,7 @@ _ROW, _LABEL_GAP = 2.1, 0.09
 
 
 def topologies() -> dict[str, System]:
-    """Return label of a topology → a system of the catalogue with it, and a tree of two levels tapered 4:1."""
+    """Return label of a topology → a system of the catalogue with it; the tree is of two levels, tapered 4:1."""
     systems = {label: catalog.record(System, name) for label, name in _TOPOLOGIES.items()}
     tree = systems[_TREE]
     return systems | {_TREE: dataclasses.replace(tree, scale_out=dataclasses.replace(tree.scale_out, pods=_LEAVES))}

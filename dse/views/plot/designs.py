@@ -61,7 +61,7 @@ class Columns(NamedTuple):
 
 
 def columns(results: xr.Dataset) -> tuple[Columns, str]:
-    """Return the designs of a dataset as columns, those of the best point where it is a grid, and a title."""
+    """Return the designs of a dataset as columns, of a grid those of the best point, and the title of a figure."""
     results = single_designs(results)
     study = check_results(results)
     point, work = best_point(results), work_of(results)
@@ -85,7 +85,7 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
     time, ranked = values_of(total), ranking(results)
     scores = ranked.scores.values.ravel()
     is_finite = np.isfinite([time, scores, memory]).all(axis=0) & (time >= 0.0)
-    point_text = ", ".join(pair(name, _at_point(results[name])) for name in point if name in results.coords)
+    point_text = ", ".join(pair(name, _point_text(results[name])) for name in point if name in results.coords)
     return Columns(
         study=study,
         time=time,
@@ -111,7 +111,7 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
 
 
 def work_of(results: xr.Dataset) -> str:
-    """Describe in one line what each step or request of all designs works on."""
+    """Return a line on what each step or request of all designs works on."""
     fixed = {
         str(values.attrs["path"]): values.values.item()
         for values in results.variables.values()
@@ -121,14 +121,14 @@ def work_of(results: xr.Dataset) -> str:
 
 
 def full_title(results: xr.Dataset, point_text: str = "", work: str | None = None) -> str:
-    """Return the title of results with the drawn point, and the common workload in a line below."""
+    """Return the title of results with ``point_text`` in brackets, and the common workload in a line below."""
     title = str(results.attrs.get("title", ""))
     lines = (f"{title} ({point_text})" if point_text else title, work_of(results) if work is None else work)
     return "\n".join(filter(None, lines))
 
 
 def interval_distances(results: xr.Dataset, name: str, rows: np.ndarray, factor: float = 1.0) -> np.ndarray | None:
-    """Return the distances of a metric from the ends of its 80 % interval [2, rows], or None where results lack it."""
+    """Return the distances of a metric to its 80 % interval's ends [2, rows], times ``factor``; None where absent."""
     ends = [f"{name}_{end}" for end in ("low", "high")]
     if not set(ends) <= set(results.variables):
         return None
@@ -138,7 +138,7 @@ def interval_distances(results: xr.Dataset, name: str, rows: np.ndarray, factor:
 
 
 def is_search(results: xr.Dataset) -> bool:
-    """True if a search wrote these results, with best designs by method and seed.
+    """Return True if a search wrote these results, with best designs by method and seed.
 
     Args:
         results: dataset of a results file.
@@ -147,7 +147,7 @@ def is_search(results: xr.Dataset) -> bool:
 
 
 def single_designs(results: xr.Dataset) -> xr.Dataset:
-    """Return the results of a search as a dataset along ``design``: its front, else the best of all methods.
+    """Return the results of a search along ``design``: its front, else the best of each seed, equal ones once.
 
     Args:
         results: dataset of a results file; that of a sweep is returned unchanged.
@@ -168,7 +168,7 @@ def single_designs(results: xr.Dataset) -> xr.Dataset:
 
 
 def check_results(results: xr.Dataset, *extra: str) -> Study:
-    """Check that results have the variables that figures need.
+    """Return the study of results; raise where they lack a variable that figures need.
 
     Args:
         results: dataset of a results file.
@@ -199,13 +199,13 @@ def nothing_feasible() -> InputError:
     )
 
 
-def _at_point(coordinate: xr.DataArray) -> str:
-    """Format the value of an axis with one remaining point."""
+def _point_text(coordinate: xr.DataArray) -> str:
+    """Format the value of an axis that has a single position."""
     return setting(coordinate.item(), str(coordinate.attrs.get("units", "1")))
 
 
 def capacity(memory: np.ndarray, reason: np.ndarray | None) -> float:
-    """Estimate the memory capacity in bytes between the largest design that fits and the smallest that does not.
+    """Return the memory capacity in bytes, between the largest design that fits and the smallest that does not.
 
     0 where these are more than 2 % apart.
     """
@@ -230,13 +230,13 @@ def front(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def best_point(results: xr.Dataset) -> dict[str, int]:
-    """Return the position of the best feasible design along the axes other than the mapping."""
+    """Return axis → index of the best feasible design along the axes other than the mapping, empty without any."""
     if results.sizes.get("mapping", 1) == 1:
         return {}
-    orthogonal = [str(d) for d in results[study_of_metrics(results).totals[0]].dims if d != "mapping"]
-    if not orthogonal:
+    other_axes = [str(d) for d in results[study_of_metrics(results).totals[0]].dims if d != "mapping"]
+    if not other_axes:
         return {}
     scores = ranking(results).scores.where(results.feasible)
     if not bool(scores.notnull().any()):
-        return dict.fromkeys(orthogonal, 0)
-    return {str(d): int(i) for d, i in scores.argmin(...).items() if d in orthogonal}
+        return dict.fromkeys(other_axes, 0)
+    return {str(d): int(i) for d, i in scores.argmin(...).items() if d in other_axes}

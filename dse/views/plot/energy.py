@@ -98,13 +98,13 @@ def energy(results: xr.Dataset) -> Figure:
             handlelength=1.2,
             borderaxespad=0.0,
         )
-        set_title(figure, grid.title, *_front_ends(grid, front), _work(all_machines))
+        set_title(figure, grid.title, *_front_ends(grid, front), _work_text(all_machines))
         small_print(figure, all_machines.cautions)
         return freeze_layout(figure, 3.2)
 
 
-def _work(grid: Machines) -> str:
-    """Describe the workload of all machines, where the results have several."""
+def _work_text(grid: Machines) -> str:
+    """Return a text on the workload of all machines, "" where the results have one."""
     workload_text = grid.fixed_values_text(*grid.with_best_work().axes)
     return f"all at {workload_text}" if workload_text else ""
 
@@ -125,7 +125,7 @@ def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.n
 
 
 def _front_ends(grid: Machines, front: np.ndarray) -> list[str]:
-    """Describe both ends of the front."""
+    """Return a line on the machine at each end of the front of flat indices ``front``, or one where it is a point."""
     template = grid.time
     names = [str(d) for d in template.dims]
     ends = [dict(zip(names, map(int, np.unravel_index(int(i), template.shape)), strict=True)) for i in front[[0, -1]]]

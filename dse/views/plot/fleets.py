@@ -30,7 +30,7 @@ def fleets(found: MatchedPools) -> Figure:
     style_by_kind = series([*kinds])
     with style():
         figure = new_figure(width=COLUMN, height=2 * _HEIGHT)
-        axes = figure.subplots(2, 1, sharex=True)
+        throughput_axes, latency_axes = figure.subplots(2, 1, sharex=True)
         for name, does_both in kinds.items():
             kind_fleets = [fleet for fleet in found.fleets if (fleet.match.decode is None) is does_both]
             if not kind_fleets:
@@ -42,14 +42,14 @@ def fleets(found: MatchedPools) -> Figure:
                 for i in range(len(kind_fleets))
                 if not ((per_user >= per_user[i]) & (per_device > per_device[i])).any()
             ]
-            axes[0].plot(
+            throughput_axes.plot(
                 per_user[best], per_device[best], label=name, markersize=3.2, linewidth=1.3, **style_by_kind[name]
             )
             first = [kind_fleets[i].first_token for i in best]
-            axes[1].plot(per_user[best], first, markersize=3.2, linewidth=1.3, **style_by_kind[name])
-        axes[0].set(ylabel="output tokens/s per device", ylim=(0.0, None))
-        axes[1].set(xlabel="output tokens/s per user", ylabel="time to first token, s", ylim=(0.0, None))
-        legend_below(figure, *axes[0].get_legend_handles_labels())
+            latency_axes.plot(per_user[best], first, markersize=3.2, linewidth=1.3, **style_by_kind[name])
+        throughput_axes.set(ylabel="output tokens/s per device", ylim=(0.0, None))
+        latency_axes.set(xlabel="output tokens/s per user", ylabel="time to first token, s", ylim=(0.0, None))
+        legend_below(figure, *throughput_axes.get_legend_handles_labels())
         set_title(figure, found.title)
         freeze_layout(figure, 2 * _HEIGHT)
     return figure

@@ -37,14 +37,14 @@ class Machines(NamedTuple):
         return self.points.isel({name: place for name, place in self.best_position.items() if name not in axes})
 
     def with_best_work(self) -> Machines:
-        """Return the machines with the workload of the best one."""
+        """Return the machines with the workload of the best one, without axes of the workload."""
         fixed = {name: self.best_position[name] for name in self.axes if designs.is_work(self.points[name])}
         free_axes = tuple(name for name in self.axes if name not in fixed)
         position = {name: place for name, place in self.best_position.items() if name not in fixed}
         return self._replace(points=self.points.isel(fixed), axes=free_axes, best_position=position)
 
     def fixed_values_text(self, *axes: str) -> str:
-        """Describe the values of the best machine along all axes but these."""
+        """Return a text of the values of the best machine along all axes but these, "" for none."""
         names = (name for name in self.axes if name not in axes)
         return ", ".join(
             pair(axis, text[self.best_position[name]])
@@ -53,7 +53,7 @@ class Machines(NamedTuple):
         )
 
     def tied_axes(self, name: str) -> list[str]:
-        """Return the names of axes tied to ``name``."""
+        """Return the names of the axes that vary along the dimension ``name``, itself left out."""
         return [str(n) for n, values in self.points.coords.items() if values.dims == (name,) and n != name]
 
     def heading(self, name: str) -> str:
@@ -65,7 +65,7 @@ class Machines(NamedTuple):
         return list(map(", ".join, zip(*self._distinct_labels(name).values(), strict=True)))
 
     def _distinct_labels(self, name: str) -> dict[str, list[str]]:
-        """Return axis → values as texts along an axis and along tied axes that distinguish equal ones."""
+        """Return axis → values as texts, of an axis and of tied axes that distinguish equal ones."""
         labels_by_axis = {name: labels(self.points[name])}
         for other in self.tied_axes(name):
             extended = labels_by_axis | {other: labels(self.points[other])}
@@ -74,7 +74,7 @@ class Machines(NamedTuple):
         return labels_by_axis
 
     def most_influential_axis(self, metric: str, except_for: tuple[str, ...] = ()) -> str | None:
-        """Return the axis along which the mean logarithm of a metric varies most."""
+        """Return the axis along which the mean logarithm of a metric has the widest span, None without axes."""
         logarithm = xr.apply_ufunc(np.log, self.points[metric].where(self.points[metric] > 0))
 
         def span(name: str) -> float:
@@ -85,7 +85,7 @@ class Machines(NamedTuple):
 
 
 def axes_of(results: xr.Dataset) -> tuple[str, ...]:
-    """Return the axes with several positions, other than the mapping, none where single designs were stored."""
+    """Return the names of axes with several positions, without the mapping; none for single designs and searches."""
     total = study_of_metrics(results).totals[0]
     if total not in results or "design" in results[total].dims or designs.is_search(results):
         return ()
@@ -93,7 +93,7 @@ def axes_of(results: xr.Dataset) -> tuple[str, ...]:
 
 
 def machines(results: xr.Dataset) -> Machines:
-    """Return the best mapping of each machine of a dataset."""
+    """Return the machines of a dataset with their best mappings; raise for no axes or nothing feasible."""
     study = designs.check_results(results)
     axes = axes_of(results)
     if not axes:
@@ -121,7 +121,7 @@ def machines(results: xr.Dataset) -> Machines:
 
 
 def best_mappings(results: xr.Dataset) -> xr.Dataset:
-    """Select the best feasible mapping per point, with its parts as variables."""
+    """Return the results with the best feasible mapping per point, its leaves as variables."""
     if "mapping" not in results[study_of_metrics(results).totals[0]].dims:
         return results
     plain = results.reset_index("mapping") if "mapping" in results.indexes else results
@@ -131,7 +131,7 @@ def best_mappings(results: xr.Dataset) -> xr.Dataset:
 
 
 def spread_positions(count: int, most: int, fixed: int) -> list[int]:
-    """Return at most ``most`` evenly spread positions of ``count``, with ``fixed`` in place of its neighbour."""
+    """Return at most ``most`` evenly spread indices below ``count``, with ``fixed`` in place of its neighbour."""
     if count <= most:
         return list(range(count))
     places = np.unique(np.linspace(0, count - 1, most).round().astype(int))
@@ -140,5 +140,5 @@ def spread_positions(count: int, most: int, fixed: int) -> list[int]:
 
 
 def _distinct_count(texts: Mapping[str, list[str]]) -> int:
-    """Count the different combinations of values."""
+    """Return the number of different combinations of the texts of several axes (axis → texts)."""
     return len(set(zip(*texts.values(), strict=True)))

@@ -107,7 +107,7 @@ def interactivity(results: xr.Dataset, scale: str = "linear") -> Figure:
 
 
 def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
-    """Return workload in words → Pareto fronts of its accelerators.
+    """Return workload in words → Pareto fronts (tokens/s per user and per device) of its accelerators.
 
     Args:
         results: as of :func:`interactivity`.
@@ -137,7 +137,7 @@ def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
 
 
 def _workload_texts(singles: xr.Dataset, template: xr.DataArray, fits: np.ndarray) -> list[str]:
-    """Describe the workload of each feasible design, by the values that differ and without the load."""
+    """Return a text on the workload of each feasible design: values that differ, without the load."""
     names = [
         str(name)
         for name, values in singles.variables.items()
@@ -165,7 +165,7 @@ def _workload_texts(singles: xr.Dataset, template: xr.DataArray, fits: np.ndarra
 def _draw(
     axes: Axes, work: str, curves: list[Curve], style_by_accelerator: Any, scale: str, results: xr.Dataset
 ) -> None:
-    """Draw one panel."""
+    """Draw the curves of one workload on one panel."""
     for curve in curves:
         line_style = style_by_accelerator[curve.accelerator]
         axes.plot(curve.per_user, curve.per_device, markersize=3.2, linewidth=1.3, **line_style)
@@ -182,7 +182,7 @@ def _draw(
 
 
 def _short_names(chips: Iterable[str]) -> dict[str, str]:
-    """Return name → its first part where that identifies it: ``h200`` of ``h200-sxm-141gb``."""
+    """Return name → its first part where that has a digit and no other name shares it (``h200``), else itself."""
     first = {name: name.partition("-")[0] for name in chips}
     counts = Counter(first.values())
     return {name: part if counts[part] == 1 and any(map(str.isdigit, part)) else name for name, part in first.items()}
@@ -228,9 +228,9 @@ def _curve_pixels(axes: Axes, curve: Curve, steps: int = 40) -> np.ndarray:
 def _label_penalty(
     box: Box, curve_points: np.ndarray, other_points: np.ndarray, label_boxes: Sequence[Box], frame: Any
 ) -> float:
-    """Return the penalty of a label's place, by what it covers and what is near."""
+    """Return the penalty of a label's box in pixels: names and frame first, then covered points and nearness."""
     x0, y0, x1, y1 = box
-    names = sum(x0 < b[2] and b[0] < x1 and y0 < b[3] and b[1] < y1 for b in label_boxes)
+    label_count = sum(x0 < right and left < x1 and y0 < top and bottom < y1 for left, bottom, right, top in label_boxes)
     overhang = sum(max(excess, 0.0) for excess in (frame.x0 - x0, x1 - frame.x1, frame.y0 - y0, y1 - frame.y1))
     gap = 0.25 * (y1 - y0)
     is_covered = (
@@ -240,5 +240,5 @@ def _label_penalty(
         & (curve_points[:, 1] < y1)
     )
     distances = np.maximum(np.maximum([x0, y0] - other_points, other_points - [x1, y1]), 0.0)
-    near = float(np.exp(-np.hypot(*distances.T).min(initial=np.inf) / (y1 - y0)))
-    return 1e6 * names + 1e3 * overhang + float(is_covered.sum()) + near
+    nearness = float(np.exp(-np.hypot(*distances.T).min(initial=np.inf) / (y1 - y0)))
+    return 1e6 * label_count + 1e3 * overhang + float(is_covered.sum()) + nearness

@@ -62,15 +62,15 @@ def shares(results: xr.Dataset) -> Figure:
 
 
 def draw_shares(grid: Machines) -> Figure:
-    """Draw the parts of the step time of a grid as shares along each axis."""
+    """Draw the parts of the step time of a grid as shares in per cent along each axis."""
     with style():
         columns = _in_two_columns(grid)
-        tallest = max(sum(_height(grid, name) for name in column) for column in columns)
+        tallest = max(sum(_panel_height(grid, name) for name in column) for column in columns)
         figure = new_figure(width=PAGE if len(columns) > 1 else COLUMN, height=tallest)
         part_names = _visible_parts(grid)
         column_grid = figure.add_gridspec(1, len(columns))
         for position, column in enumerate(columns):
-            heights = [_height(grid, name) for name in column]
+            heights = [_panel_height(grid, name) for name in column]
             spare = tallest - sum(heights)
             row_grid = column_grid[position].subgridspec(
                 len(column) + (spare > 0), 1, height_ratios=[*heights, spare][: len(column) + (spare > 0)]
@@ -81,7 +81,7 @@ def draw_shares(grid: Machines) -> Figure:
                 if row == len(column) - 1:
                     axes.set_xlabel(f"share of the {grid.study.totals[0].replace('_', ' ')} (%)")
         figure.set_layout_engine("constrained", w_pad=0.1)
-        handles = _legend(figure, part_names)
+        handles = _bar_handles(figure, part_names)
         legend_below(figure, list(handles.values()), list(handles))
         best = f"One axis at a time, from the best machine by {grid.objective} (bold): {grid.fixed_values_text()}"
         set_title(figure, grid.title, best)
@@ -90,10 +90,10 @@ def draw_shares(grid: Machines) -> Figure:
 
 
 def _in_two_columns(grid: Machines) -> list[list[str]]:
-    """Divide the axes into two columns of similar height, or one for a single axis."""
+    """Return the names of the axes in two columns of similar height, or one for a single axis."""
     columns: list[list[str]] = [[], []]
     for name in sorted(grid.axes, key=lambda name: -grid.points.sizes[name]):
-        min(columns, key=lambda column: sum(_height(grid, other) for other in column)).append(name)
+        min(columns, key=lambda column: sum(_panel_height(grid, other) for other in column)).append(name)
     return [column for column in columns if column]
 
 
@@ -102,25 +102,25 @@ def _labels(grid: Machines, name: str) -> list[str]:
     return [wrap_label(text, COLUMN - _BARS) for text in grid.labels(name)]
 
 
-def _height(grid: Machines, name: str) -> float:
-    """Return the inches of a panel."""
+def _panel_height(grid: Machines, name: str) -> float:
+    """Return the height in inches of the panel of an axis."""
     lines = max(text.count("\n") + 1 for text in _labels(grid, name))
     above = _LINE * _title(grid, name).count("\n")
     return _FRAME + above + (_BAR + _LINE * lines) * min(grid.points.sizes[name], _MOST_BARS)
 
 
 def _title(grid: Machines, name: str) -> str:
-    """Return the title of a panel."""
+    """Return the title of the panel of an axis, wrapped."""
     return textwrap.fill(grid.heading(name), _LETTERS)
 
 
 def bar_positions(grid: Machines, name: str) -> list[int]:
-    """Return the drawn positions of an axis."""
+    """Return the indices along an axis that have a bar, the best machine's among them."""
     return spread_positions(grid.points.sizes[name], _MOST_BARS, grid.best_position[name])
 
 
-def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
-    """Return part of the step time → its share at each position of an axis."""
+def _part_shares(grid: Machines, name: str) -> dict[str, np.ndarray]:
+    """Return part of the step time → its share (0 to 1) at each position of an axis, 0 where nothing fits."""
     line, total = grid.slice_along(name), grid.study.totals[0]
     parts: dict[str, np.ndarray] = {}
     for variable in map(str, line.data_vars):
@@ -132,8 +132,8 @@ def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
 
 
 def _visible_parts(grid: Machines) -> list[str]:
-    """Return the parts of a visible share along some axis, compute first."""
-    shares_of = [(_parts(grid, name), bar_positions(grid, name)) for name in grid.axes]
+    """Return the names of the parts of a visible share along some axis, compute first."""
+    shares_of = [(_part_shares(grid, name), bar_positions(grid, name)) for name in grid.axes]
     visible = {
         part: None
         for parts, positions in shares_of
@@ -144,12 +144,12 @@ def _visible_parts(grid: Machines) -> list[str]:
 
 
 def _part_style(part: str) -> PlottedPart:
-    """Return the style of a part."""
+    """Return label and style of a part, of both passes together for "compute"."""
     return _COMPUTE if part == "compute" else part_style(part)
 
 
-def _legend(figure: Figure, part_names: list[str]) -> dict[str, Any]:
-    """Return label → its bars, in stacking order."""
+def _bar_handles(figure: Figure, part_names: list[str]) -> dict[str, Any]:
+    """Return label → handle of its bars, in stacking order."""
     bar_by_label = {
         text: bar for axes in figure.axes for bar, text in zip(*axes.get_legend_handles_labels(), strict=True)
     }
@@ -160,19 +160,24 @@ def _legend(figure: Figure, part_names: list[str]) -> dict[str, Any]:
 def _draw(axes: Axes, grid: Machines, name: str, part_names: list[str]) -> None:
     """Draw the bars of one axis."""
     line, best = grid.slice_along(name), grid.best_position[name]
-    places = bar_positions(grid, name)
-    parts, positions = _parts(grid, name), np.arange(len(places))
-    bar_starts = np.zeros(len(places))
+    bar_indices = bar_positions(grid, name)
+    parts, positions = _part_shares(grid, name), np.arange(len(bar_indices))
+    bar_starts = np.zeros(len(bar_indices))
     parts["other"] = sum((share for part, share in parts.items() if part not in part_names), np.zeros(line.sizes[name]))
     for part in [*part_names, "other"]:
         part_style = _part_style(part)
-        width = 100.0 * parts[part][places]
-        hidden = part == "other" and width.max() <= 100.0 * _LEAST_SHARE  # from the legend
+        width = 100.0 * parts[part][bar_indices]
+        is_hidden = part == "other" and width.max() <= 100.0 * _LEAST_SHARE  # from the legend
         axes.barh(
-            positions, width, left=bar_starts, height=0.78, label="_" if hidden else part_style.label, **part_style.fill
+            positions,
+            width,
+            left=bar_starts,
+            height=0.78,
+            label="_" if is_hidden else part_style.label,
+            **part_style.fill,
         )
         bar_starts += width
-    times = line[grid.study.totals[0]].values[places]
+    times = line[grid.study.totals[0]].values[bar_indices]
     for row, time in enumerate(times.tolist()):
         text = seconds(time) if np.isfinite(time) else "nothing fits"
         axes.annotate(
@@ -184,9 +189,9 @@ def _draw(axes: Axes, grid: Machines, name: str, part_names: list[str]) -> None:
             color=PALE if not np.isfinite(time) else None,
         )
     texts = _labels(grid, name)
-    axes.set_yticks(positions, [texts[place] for place in places])
-    axes.get_yticklabels()[places.index(best)].set_fontweight("bold")
-    axes.set(xlim=(0, 100), ylim=(len(places) - 0.4, -0.6))
+    axes.set_yticks(positions, [texts[place] for place in bar_indices])
+    axes.get_yticklabels()[bar_indices.index(best)].set_fontweight("bold")
+    axes.set(xlim=(0, 100), ylim=(len(bar_indices) - 0.4, -0.6))
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_title(_title(grid, name), fontweight="bold", loc="left", pad=3)

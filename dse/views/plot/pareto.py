@@ -85,7 +85,7 @@ class PlottedObjective(NamedTuple):
 
 
 def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] | None:
-    """Return the designs of a front of at least two objectives, with their values, or None without one."""
+    """Return the designs of a stored front and its objectives with their values; None for fewer than two."""
     is_search_result = designs.is_search(results)
     if SPECIFICATION not in results.attrs or not (is_search_result or str(results.attrs.get("keep", "")) == "pareto"):
         return None
@@ -106,20 +106,20 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] |
 
 
 def representatives(objectives: list[PlottedObjective], most: int) -> np.ndarray:
-    """Return at most ``most`` positions of a front: its ends and some between, along its first objective."""
+    """Return at most ``most`` indices of designs of a front: its ends and some between, along its first objective."""
     scores = np.stack([objective.sign * objective.values for objective in objectives])
     return select_front(scores, (_three_digits,) * len(objectives), most).positions
 
 
 def _three_digits(value: float) -> float:
-    """Round to three significant digits."""
+    """Return a number rounded to three significant digits."""
     return float(f"{value:.3g}")
 
 
 def _objective(
     expression: Expression, values: np.ndarray, sign: float, variable_by_path: dict[str, xr.Variable]
 ) -> PlottedObjective:
-    """Scale the values of an objective to the units of its label."""
+    """Return an objective with its values [design] in the units of its label."""
     factor, units = scale(float(np.nanmedian(values)), expression.units)
     attributes = variable_by_path[expression.text].attrs if expression.text in variable_by_path else {}
     label = axis_label(xr.DataArray(values, name=expression.text, attrs=attributes), units)
@@ -157,7 +157,7 @@ def _front_figure(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Fi
 
 
 def has_trade_off(results: xr.Dataset) -> bool:
-    """True for several feasible designs of a study with a trade-off of two metrics."""
+    """Return True for several feasible designs, not of a search, of a study with a trade-off of two metrics."""
     trade = study_of_metrics(results).front_axes
     if trade is None or not all(name in results for name in (*trade, "feasible")) or designs.is_search(results):
         return False
@@ -234,7 +234,7 @@ def _draw_intervals(axes: Axes, x: np.ndarray, y: np.ndarray, front: np.ndarray,
 
 
 def rate_label(variable: xr.DataArray) -> str:
-    """Return name and unit of a rate: ``output tokens/s per user``."""
+    """Return name and unit of a rate for an axis: ``output tokens/s per user``."""
     words = str(variable.name).replace("_per_second", "/s").replace("_", " ")
     return words if "/s" in words else axis_label(variable, str(variable.attrs.get("units", "")).removeprefix("1"))
 
@@ -242,7 +242,7 @@ def rate_label(variable: xr.DataArray) -> str:
 def _distinguishing_label(
     singles: xr.Dataset, template: xr.DataArray, fits: np.ndarray
 ) -> tuple[str, dict[str, np.ndarray]]:
-    """Return the first label that differs between designs, with its value → indices of designs."""
+    """Return the first label that differs between designs and its value → indices; ("", all) without one."""
     for name in ("accelerator", "system", "workload", "precision", "tp"):
         if name in singles and singles[name].dims:
             values = designs.flat_values(singles, name, template)[fits]
@@ -257,7 +257,7 @@ def _distinguishing_label(
 
 
 def _time_memory_figure(results: xr.Dataset, points: int) -> Figure:
-    """Draw step time against peak memory, with the front."""
+    """Draw step time against peak memory in GiB, with the front."""
     columns, title = designs.columns(results)
     fits = np.flatnonzero(columns.feasible)
     if not len(fits):
@@ -322,5 +322,5 @@ def _time_memory_figure(results: xr.Dataset, points: int) -> Figure:
 
 
 def _subsample(indices: np.ndarray, most: int) -> np.ndarray:
-    """Select at most ``most`` indices, evenly."""
+    """Return at most ``most`` of the indices, evenly thinned."""
     return indices[:: math.ceil(len(indices) / most) or 1]

@@ -45,7 +45,7 @@ def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
         ]
         bar_starts = np.zeros(len(bars))
         for part, colour in _COLOURS.items():
-            values = np.array([_share(best, mode, pool, part) for mode, pool in bars])
+            values = np.array([_part_seconds(best, mode, pool, part) for mode, pool in bars])
             if values.any():
                 top.barh(range(len(bars)), values, left=bar_starts, color=colour, label=part.replace("_", "-"))
                 bar_starts += values
@@ -71,8 +71,8 @@ def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
     return figure
 
 
-def _share(best: xr.Dataset, mode: str, pool: str, part: str) -> float:
-    """Return the seconds of a part on a pool of a mode, those of weights on both pools."""
+def _part_seconds(best: xr.Dataset, mode: str, pool: str, part: str) -> float:
+    """Return the seconds of a part of a mode's step on one of its pools ("": both), 0 where it is another pool's."""
     is_rollout_part = part in ("rollout", "reward", "weights")
     busy = not pool or part == "weights" or is_rollout_part == (pool == "rollout")
     return float(best[f"step_time_{part}"].values[best.mode.values == mode][0]) if busy else 0.0

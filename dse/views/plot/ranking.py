@@ -30,7 +30,7 @@ class Ranking(NamedTuple):
 
 
 def ranking(results: xr.Dataset, per_workload: bool = False) -> Ranking:
-    """Rank the designs of results by the first objective of their specification.
+    """Return scores of the designs of results, the best lowest, by the first objective of their specification.
 
     Unlike workloads are ranked by the study's rate in place of its default objective, which the least work would win.
     Without a valid specification, and without the terms of its objective, the study's default objective ranks.
@@ -41,26 +41,27 @@ def ranking(results: xr.Dataset, per_workload: bool = False) -> Ranking:
     """
     study = study_of_metrics(results)
     template = results[study.totals[0]]
-    first = _first(results)
+    first = _first_objective(results)
     text = first.expression.text if first else study.objective
     unlike = not per_workload and text == study.objective and has_unlike_work(results, template.dims)
     if unlike and study.rate in results:
-        return Ranking(_words(study.rate), _as_template(-flat_values(results, study.rate, template), template))
+        return Ranking(_spaced_name(study.rate), _as_template(-flat_values(results, study.rate, template), template))
     values = expression_values(results, first.expression, template) if first else None
     if first is None or values is None:
-        return Ranking(_words(study.objective), _as_template(flat_values(results, study.objective, template), template))
-    return Ranking(_words(text), _as_template(first.sign * values, template))
+        default_values = flat_values(results, study.objective, template)
+        return Ranking(_spaced_name(study.objective), _as_template(default_values, template))
+    return Ranking(_spaced_name(text), _as_template(first.sign * values, template))
 
 
 def ranking_variables(results: xr.Dataset) -> list[str]:
     """Return the data variables of results that their ranking reads."""
-    first, names = _first(results), _variables(results)
+    first, names = _first_objective(results), _variable_names(results)
     read = [names[name] for name in first.expression.names if name in names] if first else []
     return [name for name in dict.fromkeys([*read, study_of_metrics(results).objective]) if name in results.data_vars]
 
 
 def worst_shown(scores: np.ndarray, factor: float) -> float:
-    """Return the score that is worse than the best by a factor.
+    """Return the score that is worse than the best by a factor, infinite where the best is 0.
 
     >>> worst_shown(np.array([30.0, 10.0]), 2.0), worst_shown(np.array([-3.0, -10.0]), 2.0)
     (20.0, -5.0)
@@ -95,7 +96,7 @@ def objectives_of(results: xr.Dataset) -> tuple[Objective, ...]:
 
 @functools.lru_cache(maxsize=8)
 def _objectives(text: str, of_search: bool) -> tuple[Objective, ...]:
-    """Parse the objectives of a specification."""
+    """Return the objectives of the text of a specification in TOML, of a search or of a sweep."""
     file = "specification of the results"
     if of_search:
         from dse.spec import search
@@ -106,7 +107,7 @@ def _objectives(text: str, of_search: bool) -> tuple[Objective, ...]:
     return sweep.from_text(text, file).objectives
 
 
-def _first(results: xr.Dataset) -> Objective | None:
+def _first_objective(results: xr.Dataset) -> Objective | None:
     """Return the first objective of results, or None where they have no valid specification."""
     try:
         return next(iter(objectives_of(results)), None)
@@ -114,13 +115,13 @@ def _first(results: xr.Dataset) -> Objective | None:
         return None
 
 
-def _variables(results: xr.Dataset) -> dict[str, str]:
-    """Return path of a leaf, or metric → name of its variable."""
+def _variable_names(results: xr.Dataset) -> dict[str, str]:
+    """Return path of a leaf, or name of a metric → name of its variable in the results."""
     return {str(values.attrs.get("path", name)): str(name) for name, values in results.variables.items()}
 
 
 def expression_values(results: xr.Dataset, expression: Expression, template: xr.DataArray) -> np.ndarray | None:
-    """Evaluate an expression at all designs, as a flat array, or return None where results lack one of its names.
+    """Evaluate an expression at all designs [design], None where results lack one of its names.
 
     Names of an enumeration count as its codes, as in the evaluation of a sweep.
 
@@ -129,7 +130,7 @@ def expression_values(results: xr.Dataset, expression: Expression, template: xr.
         expression: of leaves and metrics.
         template: array along all dimensions of the designs, which sets their order.
     """
-    names, fixed = _variables(results), {**PLAIN_EXPERTS, **_base_design(results)}
+    names, fixed = _variable_names(results), {**PLAIN_EXPERTS, **_base_design(results)}
     if not set(expression.names) <= {*names, *fixed}:
         return None
 
@@ -151,7 +152,7 @@ def _codes(path: str, values: np.ndarray) -> np.ndarray:
 
 
 def _base_design(results: xr.Dataset) -> dict[str, float]:
-    """Return path → value of the leaves that no axis varies."""
+    """Return full path → value of the leaves that no axis varies, empty where absent or invalid."""
     try:
         leaves = json.loads(str(results.attrs.get("base_design", "{}")))
     except (ValueError, RecursionError):
@@ -159,18 +160,18 @@ def _base_design(results: xr.Dataset) -> dict[str, float]:
     return leaves if isinstance(leaves, dict) else {}
 
 
-def _words(text: str) -> str:
-    """Return a name with spaces."""
+def _spaced_name(text: str) -> str:
+    """Return a name with spaces for underscores."""
     return text.replace("_", " ")
 
 
 def _as_template(values: np.ndarray, template: xr.DataArray) -> xr.DataArray:
-    """Reshape flat values to the dimensions and labels of another array."""
+    """Return flat values [design] with the dimensions and labels of another array."""
     return xr.DataArray(values.reshape(template.shape), template.coords, template.dims)
 
 
 def flat_values(results: xr.Dataset, name: str, template: xr.DataArray) -> np.ndarray:
-    """Broadcast a variable to every design, as a flat array [design].
+    """Return a variable at every design, as a flat array [design].
 
     Args:
         results: dataset of a results file.
@@ -182,10 +183,10 @@ def flat_values(results: xr.Dataset, name: str, template: xr.DataArray) -> np.nd
 
 
 def is_work(coordinate: xr.DataArray) -> bool:
-    """True for an axis that changes the workload rather than the system."""
+    """Return True for an axis of a leaf of the workload."""
     return is_of_workload(str(coordinate.attrs.get("path", "")))
 
 
 def has_unlike_work(results: xr.Dataset, dims: Iterable[Any]) -> bool:
-    """True if designs along these dimensions have different workloads."""
+    """Return True if designs along these dimensions have different workloads."""
     return any(is_work(values) for values in results.coords.values() if values.dims and set(values.dims) <= set(dims))

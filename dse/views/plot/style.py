@@ -38,7 +38,7 @@ class PlottedPart(NamedTuple):
 
     @property
     def fill(self) -> dict[str, Any]:
-        """Style for bars of matplotlib."""
+        """Return the keywords of the style for bars of matplotlib."""
         return {"facecolor": self.colour, "hatch": self.hatch, "edgecolor": "white", "linewidth": 0.0}
 
 
@@ -145,7 +145,7 @@ _MARGIN, _HANDLE_GAP = 0.06, 0.8
 
 
 def labels(coordinate: xr.DataArray) -> list[str]:
-    """Format the values of an axis with units."""
+    """Return the values of an axis as texts with units."""
     return settings(coordinate.values.tolist(), str(coordinate.attrs.get("units", "1")))
 
 
@@ -164,19 +164,19 @@ def heading(name: str) -> str:
 
 
 def pair(name: str, text: str) -> str:
-    """Join the heading of an axis and a value by non-breaking spaces."""
+    """Return the heading of axis ``name`` and a value, joined by non-breaking spaces."""
     return f"{heading(name)} {text}".replace(" ", "\u00a0")
 
 
 def axis_label(variable: xr.DataArray, units: str) -> str:
-    """Return long name and units of a variable."""
+    """Return the long name of a variable with its units in brackets, without these where ""."""
     units = counted_units(str(variable.name), units)
     words = str(variable.attrs.get("long_name", str(variable.name).replace("_", " "))).removesuffix(" (catalogue name)")
     return f"{words} ({units})" if units else words
 
 
 def wrap_label(text: str, inches: float = 2.6) -> str:
-    """Wrap a label to lines that fit next to or above a panel of this width."""
+    """Return a label wrapped to lines that fit next to or above a panel of this width."""
     return textwrap.fill(text, int(_LETTERS_AN_INCH * inches))
 
 
@@ -219,7 +219,7 @@ def set_title(figure: Figure, *texts: str) -> None:
 
 
 def small_print(figure: Figure, texts: Iterable[str]) -> None:
-    """Write texts below everything else, for which :func:`freeze_layout` makes room."""
+    """Write texts in small letters below everything else, for which :func:`freeze_layout` makes room."""
     inches = figure.get_figwidth() - 2.0 * _MARGIN
     lines = [line for text in texts for line in _wrap_to_width(figure, text, inches, _SMALL)]
     if len(lines) > _MOST_SMALL:
@@ -232,7 +232,7 @@ def small_print(figure: Figure, texts: Iterable[str]) -> None:
 
 
 def _wrap_to_width(figure: Figure, text: str, inches: float, size: float) -> list[str]:
-    """Wrap a text to lines as full as this width allows."""
+    """Return the lines of a text, as full as this width allows."""
     lines = [""]
     for word in text.split():
         candidate = f"{lines[-1]} {word}".lstrip()
@@ -244,7 +244,7 @@ def _wrap_to_width(figure: Figure, text: str, inches: float, size: float) -> lis
 
 
 def _make_room(figure: Figure) -> None:
-    """Raise everything but the small print of a figure above it, and the figure's height with it."""
+    """Make a figure higher by its small print, and move everything else above that."""
     texts = [text for text in figure.texts if text.get_gid() == _SMALL_PRINT]
     if not texts:
         return
@@ -263,7 +263,7 @@ def _make_room(figure: Figure) -> None:
 
 
 def _balance(figure: Figure, text: str, inches: float) -> str:
-    """Wrap a text to the fewest lines of this width, of similar length."""
+    """Return a text wrapped to the fewest lines of this width, of similar length."""
     letters = max(int(_MOST_LETTERS_AN_INCH * inches), 1)
 
     def fill(letters: int) -> str:
@@ -280,7 +280,7 @@ def _balance(figure: Figure, text: str, inches: float) -> str:
 def legend_below(
     figure: Figure, handles: Sequence[Any], labels: Sequence[str], most: int = 4, **legend_options: Any
 ) -> Legend:
-    """Draw a legend below the panels, in as many columns as fit, with rows of similar length."""
+    """Draw and return a legend below the panels, in at most ``most`` columns, with rows of similar length."""
     length, spacing = legend_options.setdefault("handlelength", 1.1), legend_options.setdefault("columnspacing", 1.6)
     widths = [text_width(figure, label, SIZE) + SIZE / 72.0 * (length + _HANDLE_GAP) for label in labels]
 
@@ -301,7 +301,7 @@ def legend_below(
 
 
 def _text_height(figure: Figure) -> float:
-    """Return the inches of a figure's title and of the legends below its panels."""
+    """Return the height in inches of a figure's title and of the legends below its panels."""
     title = figure.get_suptitle()
     rows = sum(
         math.ceil(len(legend.get_texts()) / legend._ncols) + bool(legend.get_title().get_text())  # type: ignore[attr-defined]
@@ -311,7 +311,7 @@ def _text_height(figure: Figure) -> float:
 
 
 def freeze_layout(figure: Figure, panels: float | None = None) -> Figure:
-    """Compute the layout of a figure once and freeze it.
+    """Compute the layout of a figure once, freeze it, and return the figure.
 
     Args:
         figure: with its title and legends.
@@ -328,7 +328,7 @@ def freeze_layout(figure: Figure, panels: float | None = None) -> Figure:
 
 
 def shades(count: int) -> list[Any]:
-    """Return ``count`` colours of an ordered axis, dark to light.
+    """Return ``count`` colours (red, green, blue from 0 to 1) of an ordered axis, dark to light.
 
     With many, :func:`dash` and :func:`marker` distinguish neighbours.
 
@@ -361,7 +361,7 @@ def marker(position: int) -> str:
 
 
 def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return colour, dashes and marker of each name of a figure.
+    """Return name → matplotlib keywords of its line: colour, dashes and marker.
 
     >>> series(["h100", "b200"])["b200"]["marker"]
     '^'
@@ -374,7 +374,7 @@ def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _escape(figure: Figure) -> None:
-    """Escape control codes in all texts, which come from users."""
+    """Escape control codes in all texts of a figure, which come from users, in place."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -391,7 +391,7 @@ def text_width(figure: Figure | SubFigure, text: str, size: float) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _line_width(line: str, size: float, dpi: float, _fonts: tuple[str, ...]) -> float:
-    """Return the inches of a line in the font that all figures have."""
+    """Return the width in inches of a line in the font that all figures have."""
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties
 
@@ -420,7 +420,7 @@ _METADATA: dict[str, dict[str, str | None]] = {
 
 
 def save(figure: Figure, path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
-    """Write a figure, equal bytes for equal results.
+    """Write a figure to a file, equal bytes for equal results, and return the path.
 
     Args:
         figure: the figure.

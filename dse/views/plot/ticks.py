@@ -47,7 +47,7 @@ def tick_text(value: float) -> str:
 
 @functools.cache
 def _plain_locator() -> type:
-    """Return the class of locators, whose base is matplotlib's."""
+    """Return the class of locators of plain ticks; its base, matplotlib's, is imported here."""
     from matplotlib.ticker import Locator
 
     class PlainLocator(Locator):
@@ -65,7 +65,7 @@ def _plain_locator() -> type:
 
 
 def _ticks(axis: Axis, low: float, high: float) -> np.ndarray:
-    """Return the ticks between two ends that leave the shortest gap and fit."""
+    """Return the values of the ticks between two ends that leave the shortest gap and whose numbers fit."""
     candidates = [values for values in _candidates(low, high) if 2 <= len(values) <= _MOST]
     if fitting := [values for values in candidates if _fits(axis, values, low, high)]:
         return min(fitting, key=lambda values: (_longest_gap(values, low, high), len(values)))
@@ -73,7 +73,7 @@ def _ticks(axis: Axis, low: float, high: float) -> np.ndarray:
 
 
 def _fits(axis: Axis, values: np.ndarray, low: float, high: float) -> bool:
-    """True if all numbers fit side by side."""
+    """Return True if the numbers of all ticks fit side by side on a logarithmic axis."""
     axes = axis.axes
     box, is_x = axes.get_window_extent(), axis is axes.xaxis
     inches = (box.width if is_x else box.height) / axes.figure.dpi
@@ -86,7 +86,7 @@ def _fits(axis: Axis, values: np.ndarray, low: float, high: float) -> bool:
 
 
 def _candidates(low: float, high: float) -> Iterator[np.ndarray]:
-    """Yield candidate ticks: the same per decade, every few decades, or in even steps."""
+    """Yield arrays of candidate ticks: the same per decade, every few decades, or in even steps."""
     from matplotlib.ticker import MaxNLocator
 
     if not 0.0 < low < high:
@@ -101,12 +101,12 @@ def _candidates(low: float, high: float) -> Iterator[np.ndarray]:
 
 
 def _longest_gap(values: np.ndarray, low: float, high: float) -> float:
-    """Return the longest gap without a number, as a share of the axis."""
+    """Return the longest gap without a number, as a share of the logarithmic axis in hundredths."""
     places = np.log(np.concatenate([[low], values, [high]]) / low) / np.log(high / low)
     return round(float(np.diff(places).max()), 2)
 
 
 def _in_range(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Select the values between two ends."""
+    """Return the positive values between two ends, ends included."""
     slack = 1e-9 * (high - low)
     return values[(values >= low - slack) & (values <= high + slack) & (values > 0.0)]

@@ -17,13 +17,13 @@ class RankPlace(NamedTuple):
     ranks_per_stage: int  #: ranks of a stage
 
     def group(self, members: int, stride: int) -> list[int]:
-        """Return the ranks of the group of ``members`` of the stage that are ``stride`` ranks from each other."""
+        """Return the ranks of the group of ``members`` of the stage, ``stride`` ranks apart, that the rank is in."""
         first, stage_rank = self.stage * self.ranks_per_stage, self.rank - self.stage * self.ranks_per_stage
         start = stage_rank // (members * stride) * (members * stride) + stage_rank % stride
         return [first + start + i * stride for i in range(members)]
 
     def neighbour(self, stages: int) -> int:
-        """Return the rank at the same place ``stages`` stages further."""
+        """Return the rank at the same place of the stage ``stages`` further, whether or not there is one."""
         return self.rank + stages * self.ranks_per_stage
 
 
@@ -35,8 +35,8 @@ def rank_place(design: Design, rank: int = 0) -> RankPlace:
         rank: rank among all devices, from 0.
     """
     m = design.mapping
-    of_stage = round(float(m.tp * m.cp * m.dp))
-    return RankPlace(rank, round(of_stage * float(m.pp)), rank // of_stage, of_stage)
+    ranks_per_stage = round(float(m.tp * m.cp * m.dp))
+    return RankPlace(rank, round(ranks_per_stage * float(m.pp)), rank // ranks_per_stage, ranks_per_stage)
 
 
 class MessageTarget(NamedTuple):
@@ -48,13 +48,13 @@ class MessageTarget(NamedTuple):
     rank_offset: int | None = None  #: ranks from here to a single one
 
     def members(self, place: RankPlace) -> list[int]:
-        """Return the ranks of the group that a rank is in, none for a single receiver."""
+        """Return the ranks of the group that a rank is in, its mirror included; empty for a single receiver."""
         ranks = place.group(self.size, self.stride) if self.size else []
         return sorted((*ranks, *(rank + self.mirror for rank in ranks))) if self.mirror else ranks
 
 
 def message_group(message: MessageTimes, design: Design, stage: int) -> MessageTarget:
-    """Return the group of a message of a stage.
+    """Return the receivers of a message of a stage, as a group.
 
     Gradients of weights that two stages hold (DualPipe) go to a group over both.
 
@@ -74,7 +74,7 @@ def message_group(message: MessageTimes, design: Design, stage: int) -> MessageT
 
 
 def _stride(message: MessageTimes, design: Design) -> int:
-    """Return the ranks between neighbours of the group of a message: tp is innermost, then cp, then dp."""
+    """Return the distance in ranks of neighbours of the group of a message: tp is innermost, then cp, then dp."""
     m, experts = design.mapping, design.mapping.experts
     if message.name.endswith("copies_all_reduce"):  # whole shards apart
         return round(float(m.tp * m.cp * m.dp) / message.ranks)

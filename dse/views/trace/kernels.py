@@ -97,7 +97,7 @@ def device_step(
 
 
 def family_of(operator: OperatorKernels) -> str:
-    """Return the family of the kernels of an operator."""
+    """Return the family of the kernels of an operator: ``elementwise``, ``attention`` or ``matrix``."""
     if operator.kind is OperatorKind.vector:
         return "elementwise"
     return "attention" if operator.core else "matrix"
@@ -123,7 +123,7 @@ class _Device:
         self.passes: dict[Task, list[_PassKernel]] = {}
 
     def kernels(self) -> Iterator[TraceKernel]:
-        """Yield all kernels of the device."""
+        """Yield all kernels and messages of the device in the step, not in order of time."""
         last = 0.0
         for event in (e for e in self.step.timeline.events if e.device == self.stage):
             start = event.start + event.received
@@ -148,38 +148,38 @@ class _Device:
     def _wait_kernel(
         self, label: str, stream: int, start: float, end: float, micro_batch: int = -1, peer: int = 0
     ) -> TraceKernel:
-        """Return a wait from ``start`` to ``end`` as a kernel."""
+        """Return a wait from ``start`` to ``end`` (s) as a kernel, with the message where a ``peer`` sends one."""
         message = next((m for m in self.ledger.messages if m.scope is Scope.stage_boundary), None)
         return TraceKernel(
             label, "wait", "", stream, start, end - start, micro_batch, None, message if peer else None, peer
         )
 
     def _input_source(self, event: Event) -> tuple[int, int]:
-        """Return the stages from here to that of a slot's input (0: none) and the number of its message."""
+        """Return (stages from here to the source of a slot's input, number of its message), zeros for none."""
         for task in event.slot:
             is_backward = task.kind is not PassKind.forward
             chunk = task.chunk + (1 if is_backward else -1)
             if task.kind is PassKind.weight_gradient or not 0 <= chunk < self.step.plan.chunks:
                 continue
             source = task._replace(chunk=chunk)
-            if other := self.step.plan.place(source) - self.stage:
-                return other, self._message_number(source)
+            if stage_offset := self.step.plan.place(source) - self.stage:
+                return stage_offset, self._message_number(source)
         return 0, 0
 
     def _message_number(self, source: Task) -> int:
-        """Return the number of the message with the output of a pass."""
+        """Return the number of the message with the output of a pass, unique in the step."""
         chunks = self.step.plan.chunks
         return 2 * (source.micro_batch * chunks + source.chunk) + (source.kind is not PassKind.forward)
 
     def _sent_messages(self, event: Event) -> Iterator[TraceKernel]:
-        """Yield the messages of a slot to other stages."""
+        """Yield the messages of a slot to other stages, a stream's one after the other."""
         message = next((m for m in self.ledger.messages if m.scope is Scope.stage_boundary), None)
         for task in event.slot if message and self.step.message else ():
             is_forward = task.kind is PassKind.forward
             chunk = task.chunk + (1 if is_forward else -1)
             if task.kind is PassKind.weight_gradient or not 0 <= chunk < self.step.plan.chunks:
                 continue
-            if other := self.step.plan.place(task._replace(chunk=chunk)) - self.stage:
+            if stage_offset := self.step.plan.place(task._replace(chunk=chunk)) - self.stage:
                 stream = OUTPUTS if is_forward else GRADIENTS
                 start = max(event.end, self.stream_end.get(stream, 0.0))
                 self.stream_end[stream] = start + self.step.message
@@ -193,47 +193,52 @@ class _Device:
                     task.micro_batch,
                     None,
                     message,
-                    other,
+                    stage_offset,
                     self._message_number(task),
                 )
 
     # Passes
 
     def _scheduled_kernels(self, event: Event, start: float) -> Iterator[TraceKernel]:
-        """Yield the kernels of a slot with their start times, stretched or with gaps where the slot is longer."""
+        """Yield the kernels of a slot from ``start`` (s), stretched or with gaps where the slot is longer."""
         parts = [(part, task.micro_batch) for task in event.slot for part in self._pass_kernels(task)]
-        length = event.end - start
-        nominal = sum(part.exposed if part.kernel.message else part.kernel.seconds for part, _ in parts)
-        excess = length - nominal
-        scale = length / nominal if nominal and (excess < _ROUNDING * length) else 1.0
-        gaps = 0.0 if scale != 1.0 or self.copies else excess / max(len(parts), 1)
+        slot_seconds = event.end - start
+        nominal_seconds = sum(part.exposed if part.kernel.message else part.kernel.seconds for part, _ in parts)
+        excess_seconds = slot_seconds - nominal_seconds
+        scale = (
+            slot_seconds / nominal_seconds if nominal_seconds and (excess_seconds < _ROUNDING * slot_seconds) else 1.0
+        )
+        gap_seconds = 0.0 if scale != 1.0 or self.copies else excess_seconds / max(len(parts), 1)
         excess_wait = 0.0  # waited longer for messages in a row, for which later ones are waited for less
         for (kernel, exposed), micro_batch in parts:
             if kernel.message is None:
                 yield kernel._replace(start=start, seconds=scale * kernel.seconds, micro_batch=micro_batch)
                 start += scale * kernel.seconds
             else:
-                seconds, waits = max(scale * kernel.seconds, scale * exposed), max(scale * exposed - excess_wait, 0.0)
-                begin = max(start + waits - seconds, self.stream_end.get(kernel.stream, 0.0), event.start)
+                seconds, wait_seconds = (
+                    max(scale * kernel.seconds, scale * exposed),
+                    max(scale * exposed - excess_wait, 0.0),
+                )
+                begin = max(start + wait_seconds - seconds, self.stream_end.get(kernel.stream, 0.0), event.start)
                 self.stream_end[kernel.stream] = begin + seconds
                 yield kernel._replace(start=begin, seconds=seconds, micro_batch=micro_batch)
-                waits = max(begin + seconds - start, waits)
-                excess_wait += waits - scale * exposed
-                start += waits
-            gap_used = min(max(excess_wait, 0.0), gaps)  # what is left is taken from gaps
-            excess_wait, start = excess_wait - gap_used, start + gaps - gap_used
-        if self.copies and scale == 1.0 and excess > 0.0:
-            yield TraceKernel("offload", "copy", "", COPIES, start, excess, event.slot[0].micro_batch)
+                wait_seconds = max(begin + seconds - start, wait_seconds)
+                excess_wait += wait_seconds - scale * exposed
+                start += wait_seconds
+            gap_used = min(max(excess_wait, 0.0), gap_seconds)  # what is left is taken from gaps
+            excess_wait, start = excess_wait - gap_used, start + gap_seconds - gap_used
+        if self.copies and scale == 1.0 and excess_seconds > 0.0:
+            yield TraceKernel("offload", "copy", "", COPIES, start, excess_seconds, event.slot[0].micro_batch)
 
     def _pass_kernels(self, task: Task) -> list[_PassKernel]:
-        """Return kernels and messages of a pass, equal for every micro-batch."""
+        """Return kernels and messages of a pass, without start times, equal for every micro-batch."""
         key = task._replace(micro_batch=0)
         if key not in self.passes:
             self.passes[key] = [*self._build_pass(key)]
         return self.passes[key]
 
     def _build_pass(self, task: Task) -> Iterator[_PassKernel]:
-        """Yield kernels and messages of a pass."""
+        """Yield kernels and messages of a pass in order, without start times."""
         count, micro_batch = round(self.step.layers[task.chunk]), task.micro_batch
         is_first, is_last = task.chunk == 0, task.chunk == self.step.plan.chunks - 1
         dense = min(self.dense, count) if is_first else 0
@@ -294,7 +299,7 @@ class _Device:
     def _operator_kernel(
         self, operator: OperatorKernels, pass_index: int, micro_batch: int, share: float, of_pass: str
     ) -> _PassKernel | None:
-        """Return the kernel of a pass of an operator, or None where it has none."""
+        """Return the kernel of a pass of an operator, ``share`` of its time; None where it has none."""
         work = operator.kernels[pass_index]
         if work is None or not share:
             return None
@@ -304,7 +309,7 @@ class _Device:
         )
 
     def _small_kernels(self, micro_batch: int, share: float, of_pass: str) -> _PassKernel:
-        """Return the small kernels of a layer as one kernel."""
+        """Return the small kernels of a layer as one kernel, of ``share`` of a forward's time."""
         seconds = share * self.ledger.small_kernel_seconds
         return _PassKernel(TraceKernel("small kernels", "elementwise", of_pass, COMPUTE, 0.0, seconds, micro_batch))
 
@@ -325,16 +330,26 @@ class _Device:
                 continue
             count = max(round(m.number), 1)
             seconds = executions * m.seconds / count
-            exposed = seconds * (self._exposed_share(m, is_forward and of_pass != RECOMPUTE) if in_layer else 1.0)
-            kernel = TraceKernel(
-                m.name, "message", of_pass, STREAMS[m.dimension], 0.0, max(seconds, exposed), micro_batch, None, m
+            exposed_seconds = seconds * (
+                self._exposed_share(m, is_forward and of_pass != RECOMPUTE) if in_layer else 1.0
             )
-            yield from (_PassKernel(kernel, exposed) for _ in range(count))
+            kernel = TraceKernel(
+                m.name,
+                "message",
+                of_pass,
+                STREAMS[m.dimension],
+                0.0,
+                max(seconds, exposed_seconds),
+                micro_batch,
+                None,
+                m,
+            )
+            yield from (_PassKernel(kernel, exposed_seconds) for _ in range(count))
 
     def _exposed_share(self, message: MessageTimes, is_forward: bool) -> float:
-        """Return exposed seconds over seconds on the wire, of a layer's messages of a dimension in a pass."""
+        """Return exposed over wire seconds of a layer's messages of a dimension in a pass, 0 without any."""
         kinds = {Dimension.tensor: "tensor", Dimension.context: "context", Dimension.expert: "experts"}
-        exposed = self.step.exposed[kinds[message.dimension]][0 if is_forward else 1]
+        exposed_seconds = self.step.exposed[kinds[message.dimension]][0 if is_forward else 1]
         messages = [m for m in self.ledger.messages if m.scope in _LAYER and m.dimension is message.dimension]
         if is_forward:
             wire_seconds = sum(m.seconds for m in messages if m.window in _AHEAD)
@@ -344,12 +359,12 @@ class _Device:
                 m.seconds * (max(m.repeated, recompute_share * bool(m.repeated)) if m.window in _AHEAD else 1.0)
                 for m in messages
             )
-        return exposed / wire_seconds if wire_seconds else 0.0
+        return exposed_seconds / wire_seconds if wire_seconds else 0.0
 
     # After the last pass
 
     def _data_parallel(self, end: float) -> Iterator[TraceKernel]:
-        """Yield the messages between replicas one after the other, the last of which are exposed."""
+        """Yield the messages between replicas one by one; those after ``end`` (s) of the passes are exposed."""
         scopes = (Scope.weights, Scope.expert_weights, Scope.tied_embedding)
         messages = [m for m in self.ledger.messages if m.scope in scopes and m.seconds > 0.0]
         wire_seconds = sum(m.seconds for m in messages)

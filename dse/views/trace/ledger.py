@@ -78,12 +78,12 @@ class StepLedger(NamedTuple):
     small_kernel_repeats: float  #: share of them that the backward repeats
 
     def section_operators(self, section: str) -> list[OperatorKernels]:
-        """Return the operators of a section that take time."""
+        """Return the operators of a section whose forward takes time."""
         return [operator for operator in self.operators if operator.section == section and operator.kernels[0]]
 
 
 def step_ledger(design: Design) -> StepLedger:
-    """Evaluate the kernels and messages of a design, at the clock of its step.
+    """Evaluate the kernels and messages of a training step of a design, at the clock of its step.
 
     Args:
         design: with plain numbers as leaves.
@@ -108,7 +108,7 @@ def step_ledger(design: Design) -> StepLedger:
 
 
 def _operator(identity: Any, pass_numbers: Any, recompute_share: Any) -> OperatorKernels:
-    """Convert traced numbers of an operator to its kernels."""
+    """Return an operator with its kernels as plain numbers, None for passes without time."""
     kernels = tuple(
         None if numbers is None or not float(numbers[0]) else KernelWork(*map(float, numbers))
         for numbers in pass_numbers
@@ -119,11 +119,12 @@ def _operator(identity: Any, pass_numbers: Any, recompute_share: Any) -> Operato
 
 @functools.cache
 def _program() -> ScalarFunction:
+    """Return the compiled program of :func:`_numbers`."""
     return ScalarFunction(_numbers, "step ledger")
 
 
 def _numbers(design: Design) -> tuple[dict[str, Any], tuple[Any, Any]]:
-    """Evaluate all numbers of a step and their names, as a function to be traced."""
+    """Return (numbers of kernels and messages of a step, their names and kinds), as a function to be traced."""
     design = technology.generated(design)
     layout = lay_out(design)
     work = training_work(design, layout)
@@ -160,7 +161,7 @@ def _numbers(design: Design) -> tuple[dict[str, Any], tuple[Any, Any]]:
 
 
 def _kernels(operator: Operator, rates: Rates, backward_share: Scalar) -> list[tuple[Scalar, ...] | None]:
-    """Evaluate the kernel of each pass of an operator."""
+    """Return the numbers of the kernel of each pass (forward, input and weight gradient), None without work."""
     works = operator.forward, operator.input_gradient, operator.weight_gradient
     seconds = operator_times(operator, rates)
     return [
@@ -172,14 +173,14 @@ def _kernels(operator: Operator, rates: Rates, backward_share: Scalar) -> list[t
 
 
 def _kernel(kind: OperatorKind, work: Work, rates: Rates, seconds: Scalar, backward: bool) -> tuple[Scalar, ...]:
-    """Return seconds, products, bound and work of a kernel."""
+    """Return seconds, rows, columns, depth, batch, 1 if compute-bound (else 0), FLOPs and bytes of a kernel."""
     compute_time, memory_time = roofline_terms(kind, work, rates, backward)
     bound = jnp.where(compute_time > memory_time, 1.0, 0.0)
     return seconds, work.rows, work.columns, work.depth, work.batch, bound, work.flops, work.bytes
 
 
 def _repeated(operator: Operator, recompute: Recomputed) -> Scalar:
-    """Return the recomputed share of a forward (:func:`dse.model.work.ledger.recomputed`), but for full recompute."""
+    """Return the share of a forward that the backward repeats, without full recompute."""
     core_share = recompute.core if operator.core else 0.0
     level_share = recompute.levels.get(operator.recomputed_from, 0.0) if operator.recomputed_from else 0.0
     return plus(core_share, times(recompute.operators, 1.0 - operator.retained_share), level_share)

@@ -36,6 +36,8 @@ class MemoryUse(NamedTuple):
 
 @functools.cache
 def _program() -> Callable[[Design], tuple[Any, Any]]:
+    """Return the program from a design to (memory by part, layers in flight) of first, second and last stage."""
+
     def numbers(design: Design) -> tuple[Any, None]:
         from dse.doors.evaluation import stage_memories
 
@@ -45,7 +47,7 @@ def _program() -> Callable[[Design], tuple[Any, Any]]:
 
 
 def memory_uses(step: ScheduledStep, design: Design) -> Iterator[MemoryUse]:
-    """Yield the memory of each device in order of time, device by device."""
+    """Yield the memory of each device whenever it changes, in order of time, device by device."""
     stages = _program()(jax.tree.map(float, design))[0]
     devices = len(step.plan.orders)
     ends = (0, devices - 1) if design.mapping.schedule == float(Schedule.dualpipe) else (0,)
@@ -60,8 +62,8 @@ def memory_uses(step: ScheduledStep, design: Design) -> Iterator[MemoryUse]:
 def _device_uses(
     step: ScheduledStep, device: int, parts: dict[str, float], bytes_per_layer: float
 ) -> Iterator[MemoryUse]:
-    """Yield the memory of a device, whose activations grow with forwards and shrink with backwards."""
-    changes = sorted(_changes(step, device), key=lambda change: (change[0], change[1]))
+    """Yield the memory of a device at 0 s and after each change: activations grow and shrink, other parts stay."""
+    changes = sorted(_changes(step, device), key=lambda change: change[:2])
     peak_count = max((n for _, n, _ in _running_totals(changes)), default=0)
     for time, count, layers in [(0.0, 0, 0.0), *_running_totals(changes)]:
         changing_parts = {_OF_LAYERS: bytes_per_layer * layers, _OF_ENDS: parts[_OF_ENDS] * count / max(peak_count, 1)}
@@ -69,7 +71,7 @@ def _device_uses(
 
 
 def _changes(step: ScheduledStep, device: int) -> Iterator[tuple[float, int, float]]:
-    """Yield (time, change of chunks in flight, change of their layers) of a device."""
+    """Yield (time in s, change of chunks in flight, change of their layers) of a device."""
     for event in (event for event in step.timeline.events if event.device == device):
         for task in event.slot:
             if task.kind is PassKind.forward:
@@ -79,7 +81,7 @@ def _changes(step: ScheduledStep, device: int) -> Iterator[tuple[float, int, flo
 
 
 def _running_totals(changes: list[tuple[float, int, float]]) -> Iterator[tuple[float, int, float]]:
-    """Yield (time, chunks, layers) in flight after each change."""
+    """Yield (time in s, chunks, layers) in flight after each change."""
     count, layers = 0, 0.0
     for time, chunk_change, layer_change in changes:
         count, layers = count + chunk_change, layers + layer_change

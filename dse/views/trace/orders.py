@@ -41,7 +41,7 @@ class PipelineOrders(NamedTuple):
     mirrored_from: int | None = None  # first micro-batch that goes from the last device to the first
 
     def place(self, task: Task) -> int:
-        """Return the device of a pass."""
+        """Return the index of the device that runs a pass."""
         devices = len(self.orders)
         lap, offset = divmod(task.chunk, devices)
         if self.folds and lap % 2 == 1:
@@ -103,7 +103,7 @@ def _one_forward_one_backward(
 
 
 def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> Iterator[Slot]:
-    """Yield Megatron-LM's interleaved order (Narayanan et al. 2021, figure 4)."""
+    """Yield the slots of Megatron-LM's interleaved order of a stage (Narayanan et al. 2021, figure 4)."""
     total = micro_batches * chunks
     warm_up = min(2 * (stages - stage - 1) + (chunks - 1) * stages, total)
 
@@ -133,14 +133,17 @@ class _Folded:
         self._deferred: list[Task] = []
 
     def _next_task(self, kind: PassKind, side: int) -> Task:
+        """Return the next pass of a kind in a direction (0 or 1), micro-batch by micro-batch."""
         micro_batch = self._pass_counts[kind, side]
         self._pass_counts[kind, side] += 1
         return Task(kind, micro_batch, self.chunks[side])
 
     def forward(self, side: int) -> None:
+        """Append the next forward of a direction (0 or 1)."""
         self.slots.append((self._next_task(PassKind.forward, side),))
 
     def backward(self, side: int, split: bool = False) -> None:
+        """Append the next backward of a direction; ``split`` defers its weight gradient."""
         task = self._next_task(PassKind.backward, side)
         if split:
             self._deferred.append(task._replace(kind=PassKind.weight_gradient))
@@ -148,14 +151,16 @@ class _Folded:
         self.slots.append((task,))
 
     def weight_gradient(self) -> None:
+        """Append the first weight gradient of those deferred."""
         self.slots.append((self._deferred.pop(0),))
 
     def pair(self, forward: int, backward: int) -> None:
+        """Append one slot of the next forward and the next backward, of these two directions."""
         self.slots.append((self._next_task(PassKind.forward, forward), self._next_task(PassKind.backward, backward)))
 
 
 def dualpipev(stages: int, micro_batches: int, device: int, chunks: tuple[int, int]) -> list[Slot]:
-    """Return DualPipeV's order of a device in eight steps (deepseek-ai/DualPipe, ``dualpipev.py``)."""
+    """Return the slots of DualPipeV's order of a device in eight steps (deepseek-ai/DualPipe, ``dualpipev.py``)."""
     order, inner = _Folded(chunks), stages - device - 1
     for _ in range(2 * inner):
         order.forward(0)
@@ -192,7 +197,7 @@ def dualpipev(stages: int, micro_batches: int, device: int, chunks: tuple[int, i
 
 
 def dualpipe(stages: int, micro_batches: int, device: int) -> list[Slot]:
-    """Return DualPipe's order of a device (DeepSeek-V3 report 2024, figure 5), with micro-batches from either end.
+    """Return the slots of DualPipe's order of a device (DeepSeek-V3 report 2024, figure 5), half from either end.
 
     Micro-batches of the second half go from the last device to the first. Chunks are numbered along the model, so a
     device has its own number for the first half and its mirror's for the second.
@@ -209,7 +214,7 @@ def dualpipe(stages: int, micro_batches: int, device: int) -> list[Slot]:
 
 
 def zero_bubble(stages: int, micro_batches: int, device: int) -> list[Slot]:
-    """Return ZB-V's order of a device: DualPipeV's passes one by one, with ``2 p`` chunks of activations.
+    """Return the slots of ZB-V's order of a device: DualPipeV's passes one by one, for ``2 p`` chunks in flight.
 
     Weight gradients are not included: they fill gaps.
     """

@@ -36,12 +36,12 @@ _COLOURS = {
 def write(
     step: ScheduledStep, about: Mapping[str, Any], path: str | Path, force: bool = False, uses: Iterable[MemoryUse] = ()
 ) -> None:
-    """Write the trace of a step and its memory, with ``about`` as metadata (:func:`dse.io.chrome_trace.write`)."""
+    """Write the Chrome trace of a step and its memory as JSON, with ``about`` as metadata."""
     chrome_trace.write(itertools.chain(events(step), counters(uses)), about, path, force)
 
 
 def counters(uses: Iterable[MemoryUse]) -> Iterator[dict[str, Any]]:
-    """Yield counters of memory in GB: constant parts once per device, activations and the total as they change."""
+    """Yield counter events in GB: constant parts once per device, activations and the total as they change."""
     device = -1
     for use in uses:
         header = {"ph": "C", "pid": use.device, "tid": 0, "ts": round(use.time * MICROSECONDS, 3)}
@@ -55,12 +55,12 @@ def counters(uses: Iterable[MemoryUse]) -> Iterator[dict[str, Any]]:
 
 
 def _gigabytes(size: float) -> float:
-    """Convert bytes to GB of seven digits."""
+    """Convert bytes to GB (1e9), rounded to seven digits."""
     return float(f"{1e-9 * size:.7g}")
 
 
 def events(step: ScheduledStep) -> Iterator[dict[str, Any]]:
-    """Yield the events of a trace, names of stages and lanes first."""
+    """Yield the events of a Chrome trace as JSON-ready dictionaries, names of stages and lanes first."""
     devices = range(len(step.plan.orders))
     lanes = {_COMPUTE, *(lane for kind, lane in _MESSAGE_LANES.items() if any(step.exposed[kind]))}
     lanes |= {_INPUTS, _OUTPUTS, _GRADIENTS} if step.message and len(devices) > 1 else set()
@@ -80,12 +80,12 @@ def events(step: ScheduledStep) -> Iterator[dict[str, Any]]:
 
 
 def _metadata_event(event_name: str, device: int, lane: int, name: str) -> dict[str, Any]:
-    """Return an event that names a stage or a lane."""
+    """Return the event that names a stage (device) or a lane of it."""
     return {"ph": "M", "name": event_name, "pid": device, "tid": lane, "args": {"name": name}}
 
 
 def _complete_event(name: str, device: int, lane: str, start: float, seconds: float, **extra: Any) -> dict[str, Any]:
-    """Return an event with start and duration, from seconds."""
+    """Return an event of a lane with start and duration in microseconds, from seconds."""
     return {
         "ph": "X",
         "name": name,
@@ -99,7 +99,7 @@ def _complete_event(name: str, device: int, lane: str, start: float, seconds: fl
 
 
 def _slot_events(event: Event, step: ScheduledStep) -> Iterator[dict[str, Any]]:
-    """Yield a pass, or a pair of them, with its messages and the wait before it."""
+    """Yield the events of a pass, or a pair of them, with its messages and the wait before it."""
     start, slot = event.start + event.received, event.slot
     if event.received:
         yield _complete_event("wait for message", event.device, _INPUTS, event.start, event.received)
@@ -121,7 +121,7 @@ def _slot_events(event: Event, step: ScheduledStep) -> Iterator[dict[str, Any]]:
 
 
 def _send_events(event: Event, step: ScheduledStep, lane_end: dict[tuple[int, str], float]) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a slot to other stages, one after the other."""
+    """Yield the events of messages of a slot to other stages; ``lane_end`` (seconds) is updated."""
     for task in event.slot:
         if step.message and _is_sent(task, event.device, step):
             lane = _OUTPUTS if task.kind is PassKind.forward else _GRADIENTS
@@ -131,7 +131,7 @@ def _send_events(event: Event, step: ScheduledStep, lane_end: dict[tuple[int, st
 
 
 def _message_events(event: Event, step: ScheduledStep) -> Iterator[dict[str, Any]]:
-    """Yield the messages of the layers of a slot, drawn at its end."""
+    """Yield the events of exposed or hidden messages of a slot's layers, drawn at its end."""
     end, is_pair = event.end, len(event.slot) > 1
     for kind in MESSAGES:
         seconds = sum(_exposed_seconds(task, step.exposed[kind], step) for task in event.slot)
@@ -144,7 +144,7 @@ def _message_events(event: Event, step: ScheduledStep) -> Iterator[dict[str, Any
 
 
 def _exposed_seconds(task: Task, seconds: tuple[float, float], step: ScheduledStep) -> float:
-    """Return the exposed message seconds of a pass, 0 for a deferred weight gradient."""
+    """Return the message seconds of a pass from (forward, backward) seconds per layer, 0 for a weight gradient."""
     layers = step.layers[task.chunk]
     if task.kind is PassKind.weight_gradient:
         return 0.0
@@ -152,16 +152,16 @@ def _exposed_seconds(task: Task, seconds: tuple[float, float], step: ScheduledSt
 
 
 def _is_sent(task: Task, device: int, step: ScheduledStep) -> bool:
-    """True if the output of a pass goes to another device."""
+    """Return True if the output of a pass goes to another device."""
     if task.kind is PassKind.weight_gradient:
         return False
-    following = task.chunk + (1 if task.kind is PassKind.forward else -1)
-    other = step.plan.place(task._replace(chunk=following)) if 0 <= following < step.plan.chunks else device
-    return other != device
+    next_chunk = task.chunk + (1 if task.kind is PassKind.forward else -1)
+    next_device = step.plan.place(task._replace(chunk=next_chunk)) if 0 <= next_chunk < step.plan.chunks else device
+    return next_device != device
 
 
 def _end_events(step: ScheduledStep, devices: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """Yield the events after the last pass: exposed reduction, and optimiser."""
+    """Yield the events after the last pass of each device: exposed reduction, and optimiser."""
     end_s = step.timeline.makespan
     for device in devices:
         if step.data_parallel:

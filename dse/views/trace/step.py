@@ -70,7 +70,7 @@ def schedule_step(design: Design, most: int = MOST_PASSES) -> ScheduledStep:
             "a smaller global_batch shows the same pattern: a few micro-batches a stage",
         )
     order = pipeline_orders(schedule, stages, chunks, n)
-    layers = _layers(times, order.chunks)
+    layers = _chunk_layers(times, order.chunks)
     durations = _durations(times, order, layers)
     return ScheduledStep(
         plan=order,
@@ -99,6 +99,8 @@ def _check_schedule(design: Design) -> None:
 
 @functools.cache
 def _program() -> Callable[[Design], tuple[Any, Any]]:
+    """Return the program from a design to the times of its stages."""
+
     def numbers(design: Design) -> tuple[Any, None]:
         from dse.doors.evaluation import stages
 
@@ -108,12 +110,12 @@ def _program() -> Callable[[Design], tuple[Any, Any]]:
 
 
 def _stage_times(design: Design) -> tuple[Any, Any]:
-    """Evaluate the times of the stages of a design."""
+    """Return (times of the passes of a design in s and its layers, None)."""
     return _program()(jax.tree.map(float, design))
 
 
-def _layers(times: Any, chunks: int) -> list[float]:
-    """Return the layers of each chunk along the model."""
+def _chunk_layers(times: Any, chunks: int) -> list[float]:
+    """Return the number of layers of each chunk along the model, fewer at both ends where these lack some."""
     layers = [float(times.chunk_layers)] * chunks
     layers[0] -= float(times.first_lacks)
     layers[-1] -= float(times.last_lacks)
@@ -121,7 +123,7 @@ def _layers(times: Any, chunks: int) -> list[float]:
 
 
 def _durations(times: Any, order: PipelineOrders, layers: list[float]) -> Durations:
-    """Return the seconds of the passes of each chunk, stretched where the host launches slower than they run."""
+    """Return the seconds of the passes of each chunk, stretched where the host launches slower than these run."""
     parts: list[list[float]] = []
     for chunk, count in enumerate(layers):
         dense = min(float(times.dense_layers), count) if chunk == 0 else 0.0

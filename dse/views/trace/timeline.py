@@ -35,7 +35,7 @@ class Durations(NamedTuple):
         }[task.kind]
 
     def saved(self, slot: Slot) -> float:
-        """Return the seconds saved by the passes of a slot in parallel."""
+        """Return the seconds that a pair of passes in one slot saves, 0 for a single pass."""
         if self.hidden is None or len(slot) == 1:
             return 0.0
         return sum(self.hidden[task.chunk] for task in slot) / len(slot)
@@ -62,21 +62,21 @@ class Timeline(NamedTuple):
         return max(event.end for event in self.events)
 
     def busy(self, device: int) -> float:
-        """Return the seconds in which a device works."""
+        """Return the seconds of the slots of a device, waits for their messages included."""
         return sum(event.end - event.start for event in self.events if event.device == device)
 
     def in_flight(self, device: int, sizes: Sequence[float] | None = None) -> float:
-        """Return the peak number of chunks of activations on a device, or the peak of the sum of their ``sizes``."""
-        size_in_flight = most = 0.0
+        """Return the peak number of chunks of activations on a device, or the peak sum of ``sizes`` by chunk."""
+        size_in_flight = peak_size = 0.0
         for event in (e for e in self.events if e.device == device):
             for task in event.slot:
                 size = 1.0 if sizes is None else sizes[task.chunk]
                 size_in_flight += size if task.kind is PassKind.forward else 0.0
-            most = max(most, size_in_flight)
+            peak_size = max(peak_size, size_in_flight)
             for task in event.slot:
                 size = 1.0 if sizes is None else sizes[task.chunk]
                 size_in_flight -= size if task.kind in (PassKind.backward, PassKind.weight_gradient) else 0.0
-        return most
+        return peak_size
 
     def critical_path(self, chunks: int) -> list[Event]:
         """Return the slots that determine the end of the step, first to last.
@@ -153,19 +153,19 @@ class _TimelineRun:
         return Timeline(sorted(self.events, key=lambda event: (event.start, event.device)))
 
     def _decide(self, now: float, device: int, fills_gap: bool) -> None:
-        """Start what a device runs at a time, or wake it later."""
+        """Start what a device runs at ``now`` (s), or wake it later."""
         waiting, order = self.deferred[device], self.pending[device]
         if not order:
             if waiting:
                 self._start(now, device, (waiting.popleft(),), 0)
             return
         slot = order[0]
-        ready, messages = self._arrival(slot, device)
+        ready, message_count = self._arrival(slot, device)
         if waiting and self._is_memory_full(slot, device):
             self._start(now, device, (waiting.popleft(),), 0)
         elif ready is not None and ready <= now * (1.0 + _ROUNDING):
             order.popleft()
-            self._start(now, device, slot, messages)
+            self._start(now, device, slot, message_count)
         elif waiting and not fills_gap:
             heapq.heappush(self.wakes, (now, 1, device))  # after all slots that start now
         elif waiting and self._fits_gap(now, ready, self.durations.seconds(waiting[0])):
@@ -174,19 +174,19 @@ class _TimelineRun:
             heapq.heappush(self.wakes, (ready, 0, device))
 
     def _fits_gap(self, now: float, ready: float | None, length: float) -> bool:
-        """True if a weight gradient fits a gap, or delays the next slot by less than half of its length."""
+        """Return True if ``length`` s fit before ``ready`` or delay it by less than half; ``eager`` if unknown."""
         if ready is None:
             return self.eager
         return now + length - ready < 0.5 * length
 
     def _is_memory_full(self, slot: Slot, device: int) -> bool:
-        """True if a forward would exceed the schedule's limit of chunks of activations."""
+        """Return True if a forward would exceed the schedule's limit of chunks of activations."""
         forward = any(task.kind is PassKind.forward for task in slot)
         return self.plan.most is not None and forward and self.chunks_in_flight[device] >= self.plan.most
 
     def _arrival(self, slot: Slot, device: int) -> tuple[float | None, int]:
-        """Return when the inputs of a slot arrive (None: unknown) and how many come from other devices."""
-        latest, messages = 0.0, 0
+        """Return (s when the inputs of a slot arrive, None if unknown; how many come from other devices)."""
+        latest, message_count = 0.0, 0
         for task in slot:
             source = _input(task, self.plan.chunks)
             if source is None:
@@ -194,19 +194,19 @@ class _TimelineRun:
             if _output(source) not in self.output_times:
                 return None, 0
             is_foreign = self.plan.place(source) != device
-            messages += is_foreign
+            message_count += is_foreign
             latest = max(latest, self.output_times[_output(source)] + is_foreign * self.durations.latency)
-        return latest, messages
+        return latest, message_count
 
-    def _start(self, now: float, device: int, slot: Slot, messages: int) -> None:
-        """Start a slot on a device."""
-        received = messages * self.durations.receive
+    def _start(self, now: float, device: int, slot: Slot, message_count: int) -> None:
+        """Start a slot on a device at ``now`` (s), and wake those that wait for its outputs."""
+        received = message_count * self.durations.receive
         end = now + received + sum(map(self.durations.seconds, slot)) - self.durations.saved(slot)
         self.free_from[device] = end
         self.events.append(Event(device, slot, now, end, received))
         for task in slot:
-            ends = task.kind in (PassKind.backward, PassKind.weight_gradient)
-            self.chunks_in_flight[device] += (task.kind is PassKind.forward) - ends
+            frees_activations = task.kind in (PassKind.backward, PassKind.weight_gradient)
+            self.chunks_in_flight[device] += (task.kind is PassKind.forward) - frees_activations
             if task.kind is PassKind.weight_gradient:
                 continue
             self.output_times[_output(task)] = end
@@ -216,20 +216,20 @@ class _TimelineRun:
         heapq.heappush(self.wakes, (end, 0, device))
 
     def _wake_next(self, task: Task, device: int, end: float) -> None:
-        """Wake the device that waits for the output of a pass."""
+        """Wake the device of the next pass when the output of a pass arrives; a pass at the model's end has none."""
         chunk = task.chunk + (1 if task.kind is PassKind.forward else -1)
         if 0 <= chunk < self.plan.chunks:
-            other = self.plan.place(task._replace(chunk=chunk))
-            heapq.heappush(self.wakes, (end + (other != device) * self.durations.latency, 0, other))
+            next_device = self.plan.place(task._replace(chunk=chunk))
+            heapq.heappush(self.wakes, (end + (next_device != device) * self.durations.latency, 0, next_device))
 
 
 def _output(task: Task) -> tuple[bool, int, int]:
-    """Return the key of the output of a pass: activations, or gradients."""
+    """Return the key of the output of a pass: (whether activations, micro-batch, chunk)."""
     return task.kind is PassKind.forward, task.micro_batch, task.chunk
 
 
 def _input(task: Task, chunks: int) -> Task | None:
-    """Return the pass whose output another pass waits for, or None for the first chunk's forward."""
+    """Return the pass whose output a pass waits for, None for the first chunk's forward."""
     if task.kind is PassKind.forward:
         return task._replace(chunk=task.chunk - 1) if task.chunk else None
     if task.kind is PassKind.weight_gradient:

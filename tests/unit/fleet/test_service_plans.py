@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import dse
 from dse.cli import app
 from dse.cli.limits import fleet_intervals, plan_intervals
-from dse.cli.plan import _launch
+from dse.cli.plan import _launch_command
 from dse.fleet import pooled, service
 from dse.fleet.demand import ServiceDemand, worker_settings
 from dse.fleet.service import provision
@@ -203,7 +203,7 @@ def test_lines_that_start_a_plan(plan, kind):
     """The load of a worker, its stack, and room for longer requests than the mean one: 4 (2000 + 300), in blocks."""
     fleet = of_kind(plan, kind)[0]
     for workers in fleet.workers:
-        words = _launch(workers, fleet, DEMAND).split()[2:]
+        words = _launch_command(workers, fleet, DEMAND).split()[2:]
         started = CliRunner().invoke(app, ["launch", *words])
         assert started.exit_code == 0 and "--max-model-len 9216" in started.stdout
         assert words[6:8] == ["--software", fleet.software]
