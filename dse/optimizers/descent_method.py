@@ -28,7 +28,7 @@ from dse.spec.codesign import DESCENT
 
 
 def search(task: Problem, progress: Callable[[SearchProgress], None] | None = None) -> MethodResult:
-    """Return the chip that a descent finds within the budget of the specification.
+    """Return the result of a descent within the budget of the specification: the chip it finds.
 
     Raises:
         InputError: where no hardware runs every workload.
@@ -51,7 +51,7 @@ def search(task: Problem, progress: Callable[[SearchProgress], None] | None = No
 
 
 def check_budget(task: Problem, where: str) -> None:
-    """Raise InputError for fewer evaluations than one step takes."""
+    """Raise InputError where the evaluations are fewer than one step takes; unlimited ones always pass."""
     problem, evaluations = task.descent, task.spec.evaluations
     assert problem is not None
     starts = problem.schedule.starts
@@ -68,7 +68,7 @@ def check_budget(task: Problem, where: str) -> None:
 def _progress_callback(
     task: Problem, progress: Callable[[SearchProgress], None]
 ) -> Callable[[int, int, int, float], None]:
-    """Return the callback that reports the progress of a descent after each of its steps."""
+    """Return the callback (step, steps, evaluations, best) that reports progress after each step."""
     start_time, (objective, *_) = time.perf_counter(), task.program.objectives
 
     def report(step: int, steps: int, evaluations: int, best: float) -> None:
@@ -117,7 +117,7 @@ def _result(task: Problem, trace: Trace, solved: DescentSolution) -> MethodResul
 
 
 def _points(task: Problem, solved: DescentSolution) -> Point[np.ndarray]:
-    """Return the workloads [workload] on the chip, each with its best mapping, as points of the space."""
+    """Return the workloads [workload] on the chip, each with its best mapping, as points of the search space."""
     grid, space = task.grid, task.space
     row, column = np.divmod(np.array(solved.mappings), grid.table.n_columns)
     n = len(row)

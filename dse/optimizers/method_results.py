@@ -43,18 +43,18 @@ class MethodResult(NamedTuple):
 
     @property
     def evaluations(self) -> int:
-        """Of each seed, the polish apart."""
+        """Number of evaluations of each seed, those of the polish not counted."""
         return self.progressed.steps * self.batch
 
     @property
     def all_evaluations(self) -> int:
-        """Of all seeds, with the polish."""
+        """Number of evaluations of all seeds, the polish included."""
         seeds = len(self.polish_evaluations)
         return self.evaluations * seeds + int(self.polish_evaluations.sum()) + self.end_evaluations
 
 
 def no_progress(task: Problem) -> MethodProgress:
-    """Return the progress of a method before its first step."""
+    """Return the progress of a method before its first step: empty history and front."""
     n, m, space = len(task.spec.seeds), task.n_objectives, task.space
     history = {name: np.zeros((0, n), np.float32) for name in ("violation", "value")}
     history |= {"objectives": np.zeros((0, n, m), np.float32), "feasible": np.zeros((0, n), np.int32)}
@@ -100,7 +100,7 @@ def proof_result(task: Problem, points: Point[np.ndarray], designs: int) -> Meth
 
 
 def best_as_document(task: Problem, best: Best) -> dict[str, Any]:
-    """Return objectives, feasibility and axes of the best design of all seeds."""
+    """Return ``objectives``, ``can_run`` and ``axes`` (name → label) of the best design of all seeds, for JSON."""
     best_index = int(np.lexsort((best.value, best.evaluation.violation))[0])
     columns = axis_columns(task, jax.tree.map(lambda array: array[best_index : best_index + 1], best.point))
     values = zip(task.program.objectives, best.evaluation.objectives[best_index].tolist(), strict=True)
@@ -112,12 +112,12 @@ def best_as_document(task: Problem, best: Best) -> dict[str, Any]:
 
 
 def best_points(method_results: list[MethodResult]) -> Point:
-    """Return the best design of each seed of each method, [method x seed]."""
+    """Return the polished best design of each seed of each method as points [method x seed]."""
     return jax.tree.map(lambda *arrays: np.concatenate(arrays), *(result.polished.point for result in method_results))
 
 
 def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray]]:
-    """Return (axis, its label at each point) of points [design] for all axes: dimensions, continuous, mapping.
+    """Return (axis, its labels [design]) at points [design] for all axes: dimensions, continuous, mapping.
 
     Args:
         problem: the space.

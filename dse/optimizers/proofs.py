@@ -88,7 +88,7 @@ class ProverProtocol(Protocol):
         """
 
     def check(self, problem: Problem, file: Path) -> CertificateCheck:
-        """Check a certificate by other means than it was computed by."""
+        """Return the result of checking a certificate by other means than it was computed by."""
 
 
 def prover() -> ProverProtocol:

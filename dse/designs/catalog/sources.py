@@ -15,7 +15,7 @@ from dse.errors import InputError
 
 
 def reachable_entries(named: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
-    """Return kind and slug of entries, and of all entries that these name.
+    """Return (kind, slug) of entries, and of all entries that these name, directly or not.
 
     Args:
         named: (kind, name) of the entries.
@@ -38,7 +38,7 @@ def reachable_entries(named: Iterable[tuple[str, str]], folder: Folder = None) -
 
 
 def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, str]]:
-    """Return the sources of the values of an entry, and of the entries that it names.
+    """Return distinct (source, confidence) of the values of an entry, and of the entries that it names.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
@@ -79,7 +79,7 @@ def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedCo
 
 
 def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
-    """Return the SHA-256 of the catalogue files behind (kind, name) pairs.
+    """Return the SHA-256 (hexadecimal) of the catalogue files behind (kind, name) pairs.
 
     Args:
         named: the pairs, by default all entries. Entries that an entry names (a system's accelerator, networks and
@@ -99,7 +99,7 @@ def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None
 
 
 def digests(named: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str, str]:
-    """Return the start of the SHA-256 of each catalogue file behind (kind, name) pairs.
+    """Return ``kind/slug`` → start of the SHA-256 of each catalogue file behind (kind, name) pairs.
 
     Args:
         named: the pairs; entries that an entry names are included.
@@ -118,11 +118,12 @@ def digests(named: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str
 
 
 def _everything(folder: Folder) -> list[tuple[str, str]]:
+    """Return (kind, slug) of every entry."""
     return [(kind, slug) for kind in kinds() for slug in paths(kind, folder)]
 
 
 def check(folder: Folder = None) -> list[str]:
-    """Return all faults of the catalogue.
+    """Return sentences on all faults of the catalogue, empty for none.
 
     Args:
         folder: a catalogue to search first.

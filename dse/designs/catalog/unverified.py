@@ -43,7 +43,7 @@ def unverified_of(entry: Entry, folder: Folder = None) -> list[UnverifiedConstan
 
 
 def _entry_constants(entry: Entry) -> Iterator[UnverifiedConstant]:
-    """Yield the unverified values of an entry that are leaves of a design."""
+    """Yield the unverified values and plain defaults of an entry's constants."""
     name = f"{entry.kind}/{entry.slug}"
     for field, default in _constant_defaults(entry).items():
         value = entry.values.get(field)
@@ -55,7 +55,10 @@ def _entry_constants(entry: Entry) -> Iterator[UnverifiedConstant]:
 
 
 def _constant_defaults(entry: Entry) -> dict[str, Any]:
-    """Return field → default or None of the numbers of an entry, without those that a generated chip replaces."""
+    """Return field → default (None without one) of the constants of an entry.
+
+    Those that a generated chip replaces are left out.
+    """
     if entry.kind not in RECORDS or entry.kind == "system":
         return dict.fromkeys(entry.values)
     fields = {field: metadata.get("default") for field, metadata in leaves(RECORDS[entry.kind]).items()}

@@ -57,16 +57,16 @@ class Hardware:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Full paths of the variables: shares, then positive leaves."""
+        """Full paths of the variables: shares, then the bounded leaves."""
         return (*(path for simplex in self.simplices for path in simplex), *self.bounds)
 
     @property
     def dimensions(self) -> int:
-        """Degrees of freedom: a simplex of n shares has n - 1."""
+        """Number of degrees of freedom: a simplex of n shares has n - 1."""
         return len(self.bounds) + sum(len(simplex) - 1 for simplex in self.simplices)
 
     def leaves(self, coordinates: Coordinates) -> Leaves:
-        """Return the values of the variables in SI units, by full path."""
+        """Return full path → value in SI units of the variables at a point."""
         values: Leaves = {path: jnp.exp(coordinates[path]) for path in self.bounds}
         for simplex, total in zip(self.simplices, self.totals, strict=True):
             largest = coordinates[simplex[0]]
@@ -79,7 +79,7 @@ class Hardware:
         return values
 
     def cost(self, coordinates: Mapping[str, Scalar]) -> Scalar:
-        """Return the USD of making the accelerator, 0 where no budget of money is given."""
+        """Return the USD of making one accelerator, 0 where no budget of money is given."""
         if self.priced_accelerator is None:
             return jnp.zeros_like(next(iter(coordinates.values())))
         values = {path: jnp.asarray(value) for path, value in self.fixed.items()}
@@ -90,11 +90,11 @@ class Hardware:
 
     @property
     def billed_paths(self) -> tuple[str, ...]:
-        """Full paths of the variables that a bill counts."""
+        """Full paths of the bounded leaves that a bill counts."""
         return tuple(path for path in self.bounds if path in _BILLED_LEAVES or path.startswith(_BILLED_RECORDS))
 
     def project(self, coordinates: Coordinates) -> Coordinates:
-        """Return the nearest coordinates within bounds and budget: boxes, and half-spaces of the linearised price.
+        """Return coordinates moved within bounds and budget: boxes, and half-spaces of the linearised price.
 
         The bill is nearly convex in the logarithms, so that each half-space holds every chip that can be paid.
         """
@@ -161,7 +161,7 @@ class Hardware:
         return texts
 
     def random(self, seed: int, count: int) -> dict[str, np.ndarray]:
-        """Return coordinates [point] of random points within the budgets.
+        """Return full path → coordinates [point] of ``count`` random points within bounds and budget.
 
         Positive leaves are spread evenly in their logarithm, shares over the whole simplex (Dirichlet of
         parameter 1).
@@ -178,12 +178,12 @@ class Hardware:
 
     @property
     def _box(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Bounds of the logarithms, inset by a margin for rounding."""
+        """Path → least, and path → largest logarithm of the bounded leaves, inset by a margin for rounding."""
         low = {path: math.log(low) + _SPARE for path, (low, _) in self.bounds.items()}
         return low, {path: math.log(high) - _SPARE for path, (_, high) in self.bounds.items()}
 
     def _boxed(self, coordinates: Coordinates) -> Coordinates:
-        """Return the coordinates within the bounds of the positive leaves."""
+        """Return all coordinates, those of the bounded leaves clipped to their bounds."""
         bounded = {path: coordinates[path] for path in self.bounds}
         return coordinates | optax.projections.projection_box(bounded, *self._box)
 
