@@ -57,9 +57,8 @@ def unpriced(slugs: Iterable[str]) -> tuple[list[str], list[str]]:
     """
     manufactures = {slug: catalog.manufacture(slug) for slug in _sold_accelerators(slugs)}
     unpriced_slugs = [slug for slug, manufacture in manufactures.items() if not manufacture["price"]]
-    return [s for s in unpriced_slugs if not manufactures[s]["logic_area"]], [
-        s for s in unpriced_slugs if manufactures[s]["logic_area"]
-    ]
+    without_area = [slug for slug in unpriced_slugs if not manufactures[slug]["logic_area"]]
+    return without_area, [slug for slug in unpriced_slugs if manufactures[slug]["logic_area"]]
 
 
 def without_dies(slugs: Iterable[str]) -> list[str]:
@@ -73,4 +72,4 @@ def without_dies(slugs: Iterable[str]) -> list[str]:
 
 def _sold_accelerators(slugs: Iterable[str]) -> list[str]:
     """Return the slugs of accelerators that are not generated, without repetitions."""
-    return [s for s in dict.fromkeys(slugs) if catalog.entry("accelerator", s).value("chip.node") is None]
+    return [slug for slug in dict.fromkeys(slugs) if catalog.entry("accelerator", slug).value("chip.node") is None]

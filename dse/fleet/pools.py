@@ -153,7 +153,11 @@ def fleet_fronts(
         else candidates_by_pool["prefill"]
     )
     decode = front(candidates_by_pool["decode"], (*WORKER, "token", "cache"))
-    pairs = [Match(p, d, transfer_time(p, d, pools_spec.transfer)) for p in prefill for d in decode]
+    pairs = [
+        Match(sender, receiver, transfer_time(sender, receiver, pools_spec.transfer))
+        for sender in prefill
+        for receiver in decode
+    ]
     pools = list(fleets(pairs, pools_spec.devices, pools_spec.utilisation, later))
     if limits:
         pools = [fleet for fleet in pools if limits.keeps(fleet.match.prefill.row, np.array([fleet.first_token]))[0]]

@@ -104,10 +104,10 @@ def plan_run(demand: RunDemand) -> RunPlan:
         raise InputError("--max-devices", str(demand.max_devices), f"{_MIN_DEVICES} or more", "a node has as many")
     slugs = dict.fromkeys(catalog.resolve("accelerator", name, "--on") for name in demand.accelerators)
     model = catalog.values("workload", demand.workload)
-    batch, tokens = demand.global_batch or model.get("global_batch"), demand.tokens or model.get("run_tokens")
+    global_batch, tokens = demand.global_batch or model.get("global_batch"), demand.tokens or model.get("run_tokens")
     if tokens is None:
         raise InputError("--tokens", f"none, and none in the file of {demand.workload}", "tokens of the run", "add it")
-    demand = demand._replace(accelerators=tuple(slugs), global_batch=int(batch or _BATCH), tokens=float(tokens))
+    demand = demand._replace(accelerators=tuple(slugs), global_batch=int(global_batch or _BATCH), tokens=float(tokens))
     runs = {slug: _runs(demand, slug) for slug in demand.accelerators}
     results = {slug: _cheapest(runs[slug], demand, slug) for slug in demand.accelerators}
     clusters = sorted(
@@ -115,8 +115,8 @@ def plan_run(demand: RunDemand) -> RunPlan:
         key=lambda cluster: _criterion(cluster, demand),
     )
     without = {slug: reason for slug, reason in results.items() if isinstance(reason, str)}
-    tokens_of_batch = float(batch or _BATCH) * float(model["seq_len"])
-    return RunPlan(demand, clusters, without, list(_changes(runs, demand, clusters)), tokens_of_batch)
+    batch_tokens = float(global_batch or _BATCH) * float(model["seq_len"])
+    return RunPlan(demand, clusters, without, list(_changes(runs, demand, clusters)), batch_tokens)
 
 
 def _criterion(cluster: Cluster, demand: RunDemand) -> float:

@@ -130,7 +130,7 @@ def replacing(path: str | Path, force: bool = False, inputs: Iterable[str | Path
 
 @contextlib.contextmanager
 def disk_errors(path: str | Path | None) -> Iterator[None]:
-    """Turn errors of writing in this context into InputErrors."""
+    """Raise InputError for each OSError of this context, as an error of writing ``path``."""
     try:
         yield
     except OSError as error:

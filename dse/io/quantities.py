@@ -99,7 +99,7 @@ def _mass(kilograms: float) -> tuple[float, str]:
 
 def _prefix(size: float) -> tuple[float, str]:
     """Return (power of ten, SI prefix): the largest up to a positive number, else the smallest there is."""
-    return next((p for p in _PREFIXES if size >= 0.9999 * p[0]), _PREFIXES[-1])
+    return next(((power, prefix) for power, prefix in _PREFIXES if size >= 0.9999 * power), _PREFIXES[-1])
 
 
 def capacity_scale(value: float) -> tuple[float, str]:

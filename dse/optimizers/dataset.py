@@ -100,8 +100,10 @@ def _descent_variables(problem: Problem, trace: Trace, chip: DescentChip) -> dic
         attrs = {"units": study.units[name], "long_name": study.long_names[name]}
         data[name] = Variable(("workload",), np.array([row.metrics[name] for row in chip.workloads]), attrs)
     for name in chip.workloads[0].mapping:
-        parts = np.array([row.mapping[name] for row in chip.workloads])
-        data[f"mapping_{name}"] = Variable(("workload",), parts, {"long_name": f"{name} of the best mapping"})
+        labels_by_workload = np.array([row.mapping[name] for row in chip.workloads])
+        data[f"mapping_{name}"] = Variable(
+            ("workload",), labels_by_workload, {"long_name": f"{name} of the best mapping"}
+        )
     return data
 
 
@@ -157,7 +159,7 @@ def _history_variables(problem: Problem, method_results: list[MethodResult]) -> 
     longest = max(result.progressed.steps for result in method_results)
     objectives = problem.program.objectives
     evaluations = np.zeros((len(method_results), longest), np.int64)
-    violation, share, *best = (
+    violation, feasible_share, *best = (
         np.full((len(method_results), len(problem.spec.seeds), longest), np.nan, np.float32)
         for _ in range(2 + len(objectives))
     )
@@ -170,7 +172,7 @@ def _history_variables(problem: Problem, method_results: list[MethodResult]) -> 
             values = np.where(np.isfinite(best_so_far[:, :, index]), objective.sign * best_so_far[:, :, index], np.nan)
             best[index][i, :, :steps] = values.T
         violation[i, :, :steps] = history["violation"].T
-        share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / cumulative_evaluations[:, None]).T
+        feasible_share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / cumulative_evaluations[:, None]).T
     dims, no_units = ("searcher", "seed", "step"), {"units": "1"}
     best_variables = {
         "best_objective" + (f"_{index + 1}" if index else ""): Variable(
@@ -187,7 +189,9 @@ def _history_variables(problem: Problem, method_results: list[MethodResult]) -> 
         "best_violation": Variable(
             dims, violation, no_units | {"long_name": "least violation so far, 0 when feasible"}
         ),
-        "feasible_share": Variable(dims, share, no_units | {"long_name": "feasible share of the evaluations so far"}),
+        "feasible_share": Variable(
+            dims, feasible_share, no_units | {"long_name": "feasible share of the evaluations so far"}
+        ),
     }
 
 
@@ -279,4 +283,4 @@ def _proof_attributes(proof: Proof | None) -> dict[str, Any]:
     if proof is None:
         return {}
     attributes = {"gap": proof.gap, "bound": proof.bound, "certificate": proof.certificate and proof.certificate.name}
-    return {f"proof_{name}": value for name, value in attributes.items() if value is not None}
+    return {f"proof_{name}": attribute for name, attribute in attributes.items() if attribute is not None}

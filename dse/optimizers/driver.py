@@ -103,11 +103,11 @@ class Run:
 
 def no_best(problem: Problem) -> Best:
     """Return an infinitely bad design [seed], from which each seed starts."""
-    space, n = problem.space, len(problem.spec.seeds)
-    point = Point(np.zeros((n, len(space.sizes)), np.int32), np.zeros((n, len(space.paths)), np.float32))
-    worst = np.full(n, np.inf, np.float32)
-    objectives = np.full((n, problem.n_objectives), np.inf, np.float32)
-    return Best(point, Evaluation(objectives, worst, np.zeros(n, np.int32)), worst)
+    space, n_seeds = problem.space, len(problem.spec.seeds)
+    point = Point(np.zeros((n_seeds, len(space.sizes)), np.int32), np.zeros((n_seeds, len(space.paths)), np.float32))
+    worst = np.full(n_seeds, np.inf, np.float32)
+    objectives = np.full((n_seeds, problem.n_objectives), np.inf, np.float32)
+    return Best(point, Evaluation(objectives, worst, np.zeros(n_seeds, np.int32)), worst)
 
 
 def update_best(best: Best, batch: PointBatch, weights: np.ndarray, bits: tuple[int, ...]) -> tuple[Best, HistoryRow]:
@@ -263,7 +263,7 @@ class Driver:
         return [np.asarray(leaf) for leaf in jax.tree.leaves((self.best, (self.state, self._proposal)))]
 
     def restore(self, arrays: list[np.ndarray], tell_history: tuple[np.ndarray, ...] | None) -> None:
-        """Go on from the arrays of :meth:`state_arrays`."""
+        """Set best, state and proposal to the arrays of :meth:`state_arrays`; ``tell_history`` is not used."""
         structure = jax.tree.structure((self.best, (self.state, self._proposal)))
         self.best, device = jax.tree.unflatten(structure, arrays)
         self.state, self._proposal = jax.tree.map(jnp.asarray, device)

@@ -103,7 +103,7 @@ class Evaluator:
         _register_program(program)
 
     def __call__(self, values: Values, count: int) -> Evaluation:
-        """Evaluate the first ``count`` designs, whose values are padded to ``size`` or a multiple of it.
+        """Return the evaluation of the first ``count`` designs, ``values`` padded to a multiple of ``size``.
 
         Returns:
             Arrays as long as those of ``values``, of which the rest means nothing.
@@ -118,7 +118,7 @@ class Evaluator:
         return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *evaluations)
 
     def _evaluate_batch(self, values: Values, count: int) -> Evaluation:
-        """Evaluate the first ``count`` of ``size`` designs; the rest of the result means nothing."""
+        """Return the evaluation [size] of the first ``count`` of ``size`` designs; the rest means nothing."""
         count = min(count, self.size)
         if self.by_numpy:
             outputs = evaluation_by_numpy(self.program).batch_values(count, *_on_host((self._base, values), count))
@@ -141,7 +141,9 @@ class Evaluator:
 
     @contextlib.contextmanager
     def compiling_in_background(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
-        """Compile in other threads within the context, as the model takes as long as the methods themselves.
+        """Compile the programs for batches of ``size`` in other threads within the context.
+
+        The model takes as long as the methods themselves.
 
         A failure here occurs again where the program is needed, and is reported there.
 
@@ -195,7 +197,7 @@ class StructuresEvaluator:
         self.size, self.is_short = evaluators[0].size, evaluators[0].is_short
 
     def __call__(self, values: Values, count: int) -> Evaluation:
-        """Evaluate designs as :meth:`Evaluator.__call__` does."""
+        """Return the evaluation of designs as :meth:`Evaluator.__call__` does."""
         return self._evaluate(values, None, count)[0]
 
     def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:

@@ -76,10 +76,10 @@ class SearchOutcome(Cautions):
 
 def with_metrics(problem: Problem, method_results: list[MethodResult]) -> list[MethodResult]:
     """Return the results with name → metrics [seed] of their best designs filled in."""
-    n = len(method_results[0].seeds)
+    n_seeds = len(method_results[0].seeds)
     metrics = problem.metrics(best_points(method_results))
     return [
-        result._replace(metrics={name: column[i * n : (i + 1) * n] for name, column in metrics.items()})
+        result._replace(metrics={name: column[i * n_seeds : (i + 1) * n_seeds] for name, column in metrics.items()})
         for i, result in enumerate(method_results)
     ]
 
@@ -155,7 +155,7 @@ def _best_of_seeds(problem: Problem, method_results: list[MethodResult]) -> tupl
                 metrics={name: float(values[i]) for name, values in result.metrics.items()},
             )
             designs.append(((design.violation, float(best.value[i])), design))
-    return tuple(design for _, design in sorted(designs, key=lambda pair: pair[0]))
+    return tuple(design for _, design in sorted(designs, key=lambda rank_and_design: rank_and_design[0]))
 
 
 def _feasible_designs(
@@ -181,10 +181,9 @@ def _gap(best: Best, seed: int, best_objective: float | None) -> float | None:
 
 
 def verify(problem: Problem, best: Best) -> None:
-    """Check the search's objectives and feasibility of each design [seed] against the model by NumPy.
+    """Raise MismatchError where the model by NumPy contradicts objectives or feasibility of the designs [seed].
 
-    Raises:
-        MismatchError: for a difference that rounding does not explain.
+    Differences that rounding explains are none.
     """
     metrics, objectives = problem.evaluate_by_numpy(best.point)
     for position, objective in enumerate(problem.program.objectives):

@@ -75,12 +75,12 @@ def polish_ends(problem: Problem, front: ParetoFront) -> PolishResult:
 
 def _local_optimum(problem: Problem, best: Best, weights: np.ndarray, fronts: list[ParetoFront]) -> tuple[Best, int]:
     """Return the local optimum of one seed and its evaluations; of several objectives append fronts to ``fronts``."""
-    n = problem.space.n_directions
+    n_directions = problem.space.n_directions
     steps = _STEPS if problem.space.paths else _STEPS[:1]
     evaluations, step_index = 0, 0
     for _ in range(_MOST_ROUNDS):
         in_pairs = step_index == len(steps)
-        if in_pairs and n**2 > MOST_PAIRS:
+        if in_pairs and n_directions**2 > MOST_PAIRS:
             break
         step = np.float32(_PAIR_STEP if in_pairs else steps[step_index])
         points, values = _neighbourhood(problem.space, best.point, step, in_pairs=in_pairs, size=problem.evaluator.size)

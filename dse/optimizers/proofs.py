@@ -73,7 +73,7 @@ class ProverProtocol(Protocol):
         output: Path | None,
         force: bool,
     ) -> tuple[Proof, Point | None]:
-        """Prove bounds from known designs on.
+        """Return a proof of bounds from known designs on, and the best designs at its end.
 
         Args:
             task: the space and the objectives.

@@ -89,7 +89,7 @@ def run(spec: str | Path | SearchSpec, output: str | Path | bool | None = None, 
 def execute(
     spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[xr.Dataset, SearchOutcome]:
-    """Search and write the results as :func:`run` does, and return the outcome.
+    """Return the dataset of :func:`run` and the outcome of a search, whose results are written.
 
     Args:
         spec: path of a specification, or one that was read.
@@ -144,7 +144,7 @@ def plan(
 
 
 def perform(task: Problem, options: SearchOptions) -> tuple[Labelled | None, SearchOutcome]:
-    """Search as :func:`execute` does, without xarray.
+    """Return data and outcome of a search as :func:`execute` does, without xarray.
 
     Args:
         task: a problem of :func:`plan`.

@@ -335,6 +335,13 @@ def _names(
     grid: Grid, tree: _Tree, options: list[dict[str, np.ndarray]], intervals: tuple[Interval, ...]
 ) -> tuple[str, ...]:
     """Return the names of the discrete coordinates, then of the continuous axes."""
-    last = [path.rpartition(".")[2] for path in (grid.parts.degrees[i] for i in tree.levels)]
-    chosen = ["+".join(path.rpartition(".")[2] for path in axis) for axis in options]
-    return (*(d.name for d in grid.dimensions), *last, *chosen, *(i.name for i in intervals))
+    degree_names = [
+        path.rpartition(".")[2] for path in (grid.parts.degrees[degree_index] for degree_index in tree.levels)
+    ]
+    option_names = ["+".join(path.rpartition(".")[2] for path in axis) for axis in options]
+    return (
+        *(dimension.name for dimension in grid.dimensions),
+        *degree_names,
+        *option_names,
+        *(interval.name for interval in intervals),
+    )

@@ -239,7 +239,7 @@ def _dynamo(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> s
     """Return the YAML of a DynamoGraphDeployment with a frontend and a worker."""
     nodes, devices_per_host = hosts(leaf)
     package, model = {"vllm": ("dynamo.vllm", "--model"), "sglang": ("dynamo.sglang", "--model-path")}[tool.name]
-    engine_pairs = [pair for pair in pairs if pair[0] not in _ROLE_OPTIONS]
+    engine_pairs = [(option, value) for option, value in pairs if option not in _ROLE_OPTIONS]
     role_pairs = [("--disaggregation-mode", role)] if role else []
     worker: _Nested = {
         "componentType": "worker",

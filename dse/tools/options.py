@@ -52,11 +52,13 @@ class NumberOption(_LeafOption):
     default: float | None = None
     unit: float = 1.0
 
-    def write(self, leaf: Lookup) -> Pairs:  # noqa: D102
+    def write(self, leaf: Lookup) -> Pairs:
+        """Return the option, empty for an absent leaf and at the tool's default."""
         value = leaf(self.path)
         return [] if value is None or value == self.default else [(self.name, number(value / self.unit))]
 
-    def read(self, options: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:
+        """Return path → value in SI units; ValueError for a text that is no number."""
         return {self.path: float(options[self.name]) * self.unit} if self.name in options else {}
 
 
@@ -71,13 +73,15 @@ class SwitchOption(_LeafOption):
     value: str = ""  #: value of the option, if it is not a mere flag
     opposite: str = ""  #: option for ``off``, where that is not the tool's default
 
-    def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
+    def write(self, leaf: Lookup) -> Pairs | None:
+        """Return the option, or ``opposite`` at ``off``; None for a value that is neither ``on`` nor ``off``."""
         leaf_value = leaf(self.path)
         if leaf_value is None or leaf_value == self.off:
             return [] if leaf_value is None or not self.opposite else [(self.opposite, "")]
         return [(self.name, self.value)] if leaf_value == self.on else None
 
-    def read(self, options: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:
+        """Return path → ``on`` or ``off`` by the last of the two options, empty for none and for "false"."""
         last_name = next((name for name in list(options)[::-1] if name in (self.name, self.opposite)), "")
         if self.opposite and last_name == self.opposite:
             return {self.path: self.off}
@@ -92,13 +96,15 @@ class ChoiceOption(_LeafOption):
     path: str
     options_by_value: Mapping[float, Sequence[tuple[str, str]]]
 
-    def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
+    def write(self, leaf: Lookup) -> Pairs | None:
+        """Return the options of the leaf's value, None for a value without an entry."""
         value = leaf(self.path)
         if value is None:
             return []
         return list(self.options_by_value[value]) if value in self.options_by_value else None
 
-    def read(self, options: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:
+        """Return path → value of the most options that are all present, empty for none."""
         matching = [
             (len(pairs), value)
             for value, pairs in self.options_by_value.items()
@@ -162,7 +168,8 @@ class ByteDependentOption(_LeafOption):
 class OffloadedWeights(ByteDependentOption):
     """Option for the offloaded weights of a device in GiB; the leaf is their share."""
 
-    def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
+    def write(self, leaf: Lookup) -> Pairs | None:
+        """Return the option with GiB of weights, empty for none, None for a device with far memory."""
         share = leaf(self.path)
         if not share:
             return []
@@ -195,7 +202,8 @@ class MemoryShare(ByteDependentOption):
 
     is_of_free_memory: bool
 
-    def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
+    def write(self, leaf: Lookup) -> Pairs | None:
+        """Return the option with the tool's share, None where that is not above 0 and at most 1."""
         share = leaf(self.path)
         if share is None:
             return []

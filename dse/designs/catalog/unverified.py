@@ -36,9 +36,11 @@ class UnverifiedConstant:
 
 def unverified_of(entry: Entry, folder: Folder = None) -> list[UnverifiedConstant]:
     """Return the unverified constants of an entry, and of the devices and networks that it names."""
-    parts = [pair for pair in dict.fromkeys(referenced_entries(entry, folder)) if pair[0] in _PARTS]
+    parts = [(kind, slug) for kind, slug in dict.fromkeys(referenced_entries(entry, folder)) if kind in _PARTS]
     return [
-        constant for part in (entry, *(load(*pair, folder) for pair in parts)) for constant in _entry_constants(part)
+        constant
+        for part_entry in (entry, *(load(*pair, folder) for pair in parts))
+        for constant in _entry_constants(part_entry)
     ]
 
 

@@ -124,9 +124,9 @@ def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = (
         active=[_with_short_name(text) for text in problem.hardware.active_limits(coordinates)],
         workloads=workloads,
         elasticities=[
-            dataclasses.replace(row, leaf=short_name(row.leaf))
-            for row in descent.elasticities(problem, coordinates)
-            if abs(row.elasticity) > 1e-4 or abs(row.remapped or 0.0) > 1e-4
+            dataclasses.replace(elasticity, leaf=short_name(elasticity.leaf))
+            for elasticity in descent.elasticities(problem, coordinates)
+            if abs(elasticity.elasticity) > 1e-4 or abs(elasticity.remapped or 0.0) > 1e-4
         ],
         starts=[float(best) ** sign for best in trace.objective.min(axis=0)],
         evaluations=int(trace.evaluations[-1]),
@@ -165,7 +165,12 @@ def _names(problem: DescentProblem) -> list[str]:
     if not grid.shape:
         return [str(grid.spec.names["workload"].labels[0])]
     digits = np.stack(np.unravel_index(np.arange(grid.n_points), grid.shape), axis=1)
-    return [" ".join(str(d.axes[0].labels[i]) for d, i in zip(grid.dimensions, row, strict=True)) for row in digits]
+    return [
+        " ".join(
+            str(dimension.axes[0].labels[digit]) for dimension, digit in zip(grid.dimensions, point_digits, strict=True)
+        )
+        for point_digits in digits
+    ]
 
 
 def _with_short_name(text: str) -> str:

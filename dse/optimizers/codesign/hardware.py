@@ -104,17 +104,17 @@ class Hardware:
         billed = self.billed_paths
         log_budget = math.log(self.budget) - _SPARE
 
-        def log_excess(part: Coordinates) -> Scalar:
+        def log_excess(billed_coordinates: Coordinates) -> Scalar:
             """Return the logarithm of the cost over the budget."""
-            return jnp.log(self.cost(coordinates | part)) - log_budget
+            return jnp.log(self.cost(coordinates | billed_coordinates)) - log_budget
 
         for _ in range(_PROJECTION_STEPS):
             billed_coordinates = {path: coordinates[path] for path in billed}
-            excess, slope = jax.value_and_grad(log_excess)(billed_coordinates)
+            excess_logarithm, slope = jax.value_and_grad(log_excess)(billed_coordinates)
             slope = {path: jnp.where(coordinates[path] <= self._box[0][path], 1e-9, slope[path]) for path in billed}
-            level = sum(slope[path] * billed_coordinates[path] for path in billed) - excess
+            level = sum(slope[path] * billed_coordinates[path] for path in billed) - excess_logarithm
             projected = optax.projections.projection_halfspace(billed_coordinates, slope, level)
-            is_dear = excess > 0.0
+            is_dear = excess_logarithm > 0.0
             coordinates = self._boxed(
                 coordinates | {path: jnp.where(is_dear, projected[path], billed_coordinates[path]) for path in billed}
             )
@@ -139,14 +139,16 @@ class Hardware:
         billed = self.billed_paths
         if self.priced_accelerator is None or not billed:
             return slope
-        cost, normal = jax.value_and_grad(lambda part: jnp.log(self.cost(coordinates | part)))(
-            {p: coordinates[p] for p in billed}
-        )
+        log_cost, normal = jax.value_and_grad(
+            lambda billed_coordinates: jnp.log(self.cost(coordinates | billed_coordinates))
+        )({path: coordinates[path] for path in billed})
         normal = {path: normal[path] * is_free[path] for path in billed}
         normal_slope = sum(normal[path] * slope[path] for path in billed)
-        at_budget = (cost > math.log(self.budget) - _ACTIVE) & (normal_slope < 0.0)
+        at_budget = (log_cost > math.log(self.budget) - _ACTIVE) & (normal_slope < 0.0)
         normal_factor = jnp.where(
-            at_budget, normal_slope / jnp.maximum(sum(n * n for n in normal.values()), 1e-12), 0.0
+            at_budget,
+            normal_slope / jnp.maximum(sum(path_slope * path_slope for path_slope in normal.values()), 1e-12),
+            0.0,
         )
         return slope | {path: slope[path] - normal_factor * normal[path] for path in billed}
 

@@ -62,7 +62,7 @@ class InnerObjective:
         return str(self.program)
 
     def point(self, base: Design, values: Mapping[str, Scalar]) -> InnerPoint:
-        """Evaluate the base design with ``values`` (full path → value) by traced equations."""
+        """Return objective, excess and reason of the base design with ``values`` (full path → value), by equations."""
         leaves, structure = jax.tree.flatten((base, values))
         run, outputs = _equations(self.program, structure, jnp.zeros(()).dtype)
         return jax.tree.unflatten(outputs, run(*leaves))
@@ -78,7 +78,7 @@ def _equations(
 
 
 def _point(program: Program, base: Design, values: dict[str, Scalar]) -> InnerPoint:
-    """Evaluate the base design with ``values`` (full path → value) by the model itself."""
+    """Return objective, excess and reason of the base design with ``values`` (full path → value), by the model."""
     metrics, (objective,) = evaluate_point(program, base, values)
     sign, study = program.objectives[0].sign, program.study
     usable, memory = study.capacity(generated(replace(base, values))), getattr(metrics, study.memory)
@@ -99,7 +99,7 @@ def _all_mappings(
     *,
     objective: InnerObjective,
 ) -> InnerPoint:
-    """Evaluate hardware x workloads x degrees x options: arrays [hardware, workload x row, column]."""
+    """Return the points of hardware x workloads x degrees x options: arrays [hardware, workload x row, column]."""
     sizes = tuple(len(next(iter(axis.values()))) for axis in (hardware, workloads, degrees))
     grid_columns: dict[str, Array] = {}
     for axis_index, axis in enumerate((hardware, workloads, degrees)):

@@ -61,7 +61,7 @@ _OTHER_OPTIONS = ("shares", "weights", "whole_stacks")
 
 
 def build(spec: SearchSpec, grid: Grid) -> DescentProblem:
-    """Build the problem of a descent from its specification and its grid of mappings.
+    """Return the problem of a descent from its specification and its grid of mappings.
 
     Raises:
         InputError: for unknown names, and limits that contradict each other.

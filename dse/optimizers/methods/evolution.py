@@ -30,7 +30,7 @@ class Population(NamedTuple):
 
 
 def searcher(population: int, best_share: float) -> Searcher:
-    """Return the searcher of differential evolution, whose trials head for the best ``best_share`` of members."""
+    """Return the searcher of differential evolution; trials head for the best share ``best_share`` of members."""
 
     def init(key: Array, space: Space) -> Population:
         cube = spaces.encode(space, spaces.sample(space, key, (population,)))

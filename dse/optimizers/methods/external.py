@@ -27,7 +27,7 @@ class AskTell(Protocol):
         """Return positions [batch, axis] in the unit cube."""
 
     def tell(self, objectives: np.ndarray, violation: np.ndarray, value: np.ndarray) -> None:
-        """Take the judgement of the positions: objectives [batch, objective], violation and value [batch]."""
+        """Take minimised objectives [batch, objective], violation [batch] and value [batch] of the last positions."""
 
 
 def available(name: str, where: str) -> ModuleType:
