@@ -100,7 +100,9 @@ def match(path: str | Path) -> MatchedPools:
 def swept_pools(
     pools_spec: PoolsSpec, file: str
 ) -> tuple[dict[str, Grid], dict[str, xr.Dataset], dict[str, list[PoolCandidate]]]:
-    """Return grid, feasible and launched designs, and candidates, each by name of the pool.
+    """Return grid, feasible designs and candidates, each by name of the pool.
+
+    Designs that engines do not launch are left out, unless the specification allows any option.
 
     Args:
         pools_spec: a checked specification.
@@ -334,7 +336,9 @@ _COSTS = ("price", "watts")
 
 
 def front(candidates: list[PoolCandidate], fields: Sequence[str] = _COSTS) -> list[PoolCandidate]:
-    """Return the candidates that no other of the same accelerator equals or beats in all ``fields``, best first.
+    """Return the candidates that no other of the same accelerator beats in all ``fields``, sorted by these.
+
+    Of equals there is one.
 
     Args:
         candidates: of any accelerators.

@@ -94,12 +94,12 @@ def reporting(report: Callable[[], str]) -> Iterator[None]:
     Yields:
         Nothing; the context lasts while its results are written.
     """
-    entry = report, len(_complete)
-    _reports.append(entry)
+    report_and_count = report, len(_complete)
+    _reports.append(report_and_count)
     try:
         yield
     finally:
-        _reports.remove(entry)
+        _reports.remove(report_and_count)
 
 
 @contextlib.contextmanager

@@ -151,7 +151,7 @@ def displayed_value(value: float, units: str) -> float:
 def setting(value: Any, units: str = "1") -> str:
     """Return a stated value in SI ``units`` as text with its unit; texts unchanged, truth as yes or no.
 
-    It has no more digits than were stated: 4, or 6 for large numbers.
+    To 4 digits, or 6 for large numbers and parts of a byte; whole plain numbers in full.
 
     Args:
         value: number in ``units``, or True or False.

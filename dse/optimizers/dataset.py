@@ -94,13 +94,15 @@ def _descent_variables(problem: Problem, trace: Trace, chip: DescentChip) -> dic
         "total_evaluations": Variable(("step",), trace.evaluations, evaluation_attrs),
         "hardware": Variable(("leaf",), np.array(values), leaf_attrs),
         "leaf_units": Variable(("leaf",), np.array(units), {"long_name": "SI units of hardware"}),
-        "elasticity": Variable(("parameter",), np.array([row.elasticity for row in chip.elasticities]), slope_attrs),
+        "elasticity": Variable(
+            ("parameter",), np.array([elasticity.elasticity for elasticity in chip.elasticities]), slope_attrs
+        ),
     }
     for name in chip.workloads[0].metrics:
         attrs = {"units": study.units[name], "long_name": study.long_names[name]}
-        data[name] = Variable(("workload",), np.array([row.metrics[name] for row in chip.workloads]), attrs)
+        data[name] = Variable(("workload",), np.array([workload.metrics[name] for workload in chip.workloads]), attrs)
     for name in chip.workloads[0].mapping:
-        labels_by_workload = np.array([row.mapping[name] for row in chip.workloads])
+        labels_by_workload = np.array([workload.mapping[name] for workload in chip.workloads])
         data[f"mapping_{name}"] = Variable(
             ("workload",), labels_by_workload, {"long_name": f"{name} of the best mapping"}
         )
@@ -197,12 +199,12 @@ def _history_variables(problem: Problem, method_results: list[MethodResult]) -> 
 
 def _best_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
     """Return name → variable [searcher, seed]: axes and metrics of the best design after the polish."""
-    n = len(problem.spec.seeds)
+    n_seeds = len(problem.spec.seeds)
     points = best_points(method_results)
     metrics = {
         name: np.concatenate([result.metrics[name] for result in method_results]) for name in problem.spec.sweep.metrics
     }
-    data = _design_variables(problem, points, metrics, ("searcher", "seed"), (len(method_results), n), "")
+    data = _design_variables(problem, points, metrics, ("searcher", "seed"), (len(method_results), n_seeds), "")
     counts = np.stack([result.evaluations + result.polish_evaluations for result in method_results]).astype(np.int64)
     count_attrs = {"units": "1", "long_name": "evaluations of a seed, including polishing"}
     violation = np.stack([result.polished.evaluation.violation for result in method_results])
@@ -221,17 +223,17 @@ def _front_variables(problem: Problem, method_results: list[MethodResult]) -> di
 
 def _method_fronts(fronts: list[MethodFront]) -> dict[str, Variable]:
     """Return designs (count) and hypervolume (share, NaN where unknown) of each method's front as variables."""
-    size = "designs that no other evaluated design of the method dominates"
-    share = (
+    size_text = "designs that no other evaluated design of the method dominates"
+    share_text = (
         "share of the box, between the best of each objective and a tenth beyond the worst of the front of all "
         "methods, that the designs of the method dominate"
     )
     volumes = np.array([np.nan if front.hypervolume is None else front.hypervolume for front in fronts])
     return {
         "designs_on_front": Variable(
-            ("searcher",), np.array([front.size for front in fronts], np.int64), {"units": "1", "long_name": size}
+            ("searcher",), np.array([front.size for front in fronts], np.int64), {"units": "1", "long_name": size_text}
         ),
-        "hypervolume": Variable(("searcher",), volumes, {"units": "1", "long_name": share}),
+        "hypervolume": Variable(("searcher",), volumes, {"units": "1", "long_name": share_text}),
     }
 
 

@@ -81,8 +81,8 @@ def _penalised(program: Program, base: Design, values: dict[str, Scalar], penalt
             logarithm(objective) * weight for objective, weight in zip(objectives, penalty.weights, strict=True)
         ]
         value = jnp.exp(functools.reduce(operator.add, logarithms))
-    total = logarithm(value) + penalty.multiplier * distance
-    return total + 0.5 * penalty.stiffness * distance * distance, outputs
+    penalised_logarithm = logarithm(value) + penalty.multiplier * distance
+    return penalised_logarithm + 0.5 * penalty.stiffness * distance * distance, outputs
 
 
 def _scalar_function(name: str, program: Program, function: Callable[..., Any]) -> ScalarFunction:
@@ -110,14 +110,14 @@ def violation(program: Program, design: Design, metrics: Any) -> Array:
     """
     study = program.study
     lookup = study.lookup(design, metrics)
-    total: Array = jnp.float32(0.0)
+    total_violation: Array = jnp.float32(0.0)
     for constraint in program.constraints:
-        total = total + constraint.excess(lookup)
+        total_violation = total_violation + constraint.excess(lookup)
     graded = study.shortfalls(design, metrics)
     for bit in study.reasons:
         is_set = (metrics.infeasible_reason & int(bit)) != 0
-        total = total + jnp.where(is_set, jnp.maximum(graded.get(bit, 1.0), _MIN_EXCESS), 0.0)
-    return total
+        total_violation = total_violation + jnp.where(is_set, jnp.maximum(graded.get(bit, 1.0), _MIN_EXCESS), 0.0)
+    return total_violation
 
 
 def by_equations(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:

@@ -55,12 +55,15 @@ class MethodResult(NamedTuple):
 
 def no_progress(task: Problem) -> MethodProgress:
     """Return the progress of a method before its first step: empty history and front."""
-    n, m, space = len(task.spec.seeds), task.n_objectives, task.space
-    history = {name: np.zeros((0, n), np.float32) for name in ("violation", "value")}
-    history |= {"objectives": np.zeros((0, n, m), np.float32), "feasible": np.zeros((0, n), np.int32)}
+    n_seeds, n_objectives, space = len(task.spec.seeds), task.n_objectives, task.space
+    history = {name: np.zeros((0, n_seeds), np.float32) for name in ("violation", "value")}
+    history |= {
+        "objectives": np.zeros((0, n_seeds, n_objectives), np.float32),
+        "feasible": np.zeros((0, n_seeds), np.int32),
+    }
     empty = np.zeros((0, len(space.sizes)), np.int32), np.zeros((0, len(space.paths)), np.float32)
     reasons = np.zeros(len(task.study.reason_bits), np.int64)
-    return MethodProgress(0, [], history, reasons, *empty, np.zeros((0, m), np.float32), None)
+    return MethodProgress(0, [], history, reasons, *empty, np.zeros((0, n_objectives), np.float32), None)
 
 
 def proof_result(task: Problem, points: Point[np.ndarray], designs: int) -> MethodResult:
@@ -133,14 +136,14 @@ def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray
             columns.append((axis, reals.pop(axis.key) if moves else labels(axis)[digits[:, position]]))
     for path, column in reals.items():  # of a descent, whose grid holds mappings and workloads alone
         columns.append((values_axis(short_name(path), path, [float(column[0])], "descent"), column))
-    row, options = digits[:, space.row_digit], digits[:, space.row_digit + 1 :]
-    column = np.ravel_multi_index(options.T, space.sizes[space.row_digit + 1 :])
+    row_index, options = digits[:, space.row_digit], digits[:, space.row_digit + 1 :]
+    column_index = np.ravel_multi_index(options.T, space.sizes[space.row_digit + 1 :])
     for axis in grid.mapping_axes:
         if axis.key in grid.table.degrees:
-            values = grid.table.degrees[axis.key][row]
+            values = grid.table.degrees[axis.key][row_index]
         elif axis.key in grid.table.options:
-            values = grid.table.options[axis.key][column]
+            values = grid.table.options[axis.key][column_index]
         else:
-            values = np.full(len(row), axis.values[0])
+            values = np.full(len(row_index), axis.values[0])
         columns.append((axis, part_labels(axis, values)))
     return columns

@@ -64,9 +64,9 @@ def polish(problem: Problem, best: Best, weights: np.ndarray) -> PolishResult:
 
 def polish_ends(problem: Problem, front: ParetoFront) -> PolishResult:
     """Return the local optima from the ends of a front, [objective], each by the objective it is best in."""
-    best_indices, n = front.objectives.argmin(axis=0), problem.n_objectives
-    weights, objectives = np.eye(n, dtype=np.float32), front.objectives[best_indices]
-    evaluation = Evaluation(objectives, np.zeros(n, np.float32), np.zeros(n, np.int32))
+    best_indices, n_objectives = front.objectives.argmin(axis=0), problem.n_objectives
+    weights, objectives = np.eye(n_objectives, dtype=np.float32), front.objectives[best_indices]
+    evaluation = Evaluation(objectives, np.zeros(n_objectives, np.float32), np.zeros(n_objectives, np.int32))
     ends = Best(
         jax.tree.map(lambda array: array[best_indices], front.points), evaluation, scalar_by_numpy(objectives, weights)
     )

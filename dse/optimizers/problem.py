@@ -134,15 +134,15 @@ class Problem:
             The evaluation, and full path → slopes [design].
         """
         size, count = self.evaluator.size, len(points.digits)
-        parts = []
+        batch_results = []
         for first in range(0, count, size):
             batch = jax.tree.map(lambda a, i=first: a[i : i + size], points)
             zeros = padded(jnp.zeros(len(batch.digits)), size)
             weights = jnp.zeros((size, self.n_objectives)).at[:, 0].set(1.0)
             values = padded_values(self.space, batch, size)
             results = self.evaluator.slopes(values, Penalty(weights, zeros, zeros), len(batch.digits))
-            parts.append(reshape_results(jax.device_get(results), (len(batch.digits),)))
-        return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+            batch_results.append(reshape_results(jax.device_get(results), (len(batch.digits),)))
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays), *batch_results)
 
     def evaluate_leaves(self, values: dict[str, Scalar]) -> Evaluation:
         """Return the evaluation of the base design with ``values`` (full path → value); differentiable."""
@@ -173,13 +173,13 @@ class Problem:
         """
         values = jax.device_get(spaces.values(self.space, points))
         structure = values.pop(spaces.STRUCTURE, np.zeros(len(points.digits)))
-        parts = []
+        metrics_by_structure = []
         for structure_index, (grid, program) in enumerate(self.programs):
             indices, paths = np.flatnonzero(structure == structure_index), _searched_leaves(grid, self.space)
             if len(indices):
                 leaf_values = {path: values[path][indices] for path in paths}
-                parts.append((indices, evaluate_few(grid.base, leaf_values, program=program)))
-        return merge_structures(parts)
+                metrics_by_structure.append((indices, evaluate_few(grid.base, leaf_values, program=program)))
+        return merge_structures(metrics_by_structure)
 
 
 def _searched_leaves(grid: Grid, space: Space) -> frozenset[str]:

@@ -330,12 +330,12 @@ def _run_steps(
 ) -> MethodProgress:
     """Run steps until the budget is spent, with checkpoints now and then and at the end; return the progress."""
     start_time = save_time = time.perf_counter()
-    first, steps, seconds = progress.steps, _budget_steps(task, driver.batch), task.spec.seconds
+    first_step, steps, seconds = progress.steps, _budget_steps(task, driver.batch), task.spec.seconds
 
     def budget_share() -> float:
         """Return the spent share of the budget."""
         by_time = (
-            (time.perf_counter() - start_time) / seconds if seconds is not None and progress.steps > first else 0.0
+            (time.perf_counter() - start_time) / seconds if seconds is not None and progress.steps > first_step else 0.0
         )
         return max(by_time, progress.steps / steps if steps is not None else 0.0)
 
@@ -348,7 +348,9 @@ def _run_steps(
             save_time = time.perf_counter()
         if options.progress:
             options.progress(
-                _search_progress(task, name, driver, progress, first, budget_share(), time.perf_counter() - start_time)
+                _search_progress(
+                    task, name, driver, progress, first_step, budget_share(), time.perf_counter() - start_time
+                )
             )
     return progress
 

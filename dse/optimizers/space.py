@@ -125,10 +125,10 @@ class Space:
 
 def decode(space: Space, cube: Array) -> Point:
     """Return the designs at positions [..., axis] of the unit cube, those outside it moved to its border."""
-    n, cells = len(space.cube_coordinates), [jnp.zeros(cube.shape[:-1], jnp.int32)] * len(space.radices)
+    n_discrete, cells = len(space.cube_coordinates), [jnp.zeros(cube.shape[:-1], jnp.int32)] * len(space.radices)
     for axis, coordinate in enumerate(space.cube_coordinates):
         cells[coordinate] = _cell(cube[..., axis], space.radices[coordinate])
-    return from_coordinates(space, jnp.stack(cells, axis=-1), jnp.clip(cube[..., n:], 0.0, 1.0))
+    return from_coordinates(space, jnp.stack(cells, axis=-1), jnp.clip(cube[..., n_discrete:], 0.0, 1.0))
 
 
 def _cell(position: Array, radix: int | Array) -> Array:
@@ -150,8 +150,8 @@ def coordinates(space: Space, point: Point) -> Array:
 
     With ``point.reals`` they determine the point.
     """
-    dimension_digits, row, option_digits = _split(space, point.digits)
-    return jnp.concatenate([dimension_digits, _gather(space.ranks, row), option_digits], axis=-1)
+    dimension_digits, row_index, option_digits = _split(space, point.digits)
+    return jnp.concatenate([dimension_digits, _gather(space.ranks, row_index), option_digits], axis=-1)
 
 
 def from_coordinates(space: Space, coordinates: Array, reals: Array) -> Point:
@@ -161,10 +161,10 @@ def from_coordinates(space: Space, coordinates: Array, reals: Array) -> Point:
         coordinates[..., space.row_digit : space.row_digit + space.n_levels],
     )
     dimension_digits, reals = _reset_absent_axes(space, dimension_digits, reals)
-    leaf = _leaf_index(space, dimension_digits, ranks)
-    options = _representative_options(space, leaf, coordinates[..., space.row_digit + space.n_levels :])
-    row = _gather(space.row_of_leaf, leaf)
-    return Point(jnp.concatenate([dimension_digits, row[..., None], options], axis=-1), reals)
+    leaf_index = _leaf_index(space, dimension_digits, ranks)
+    options = _representative_options(space, leaf_index, coordinates[..., space.row_digit + space.n_levels :])
+    row_index = _gather(space.row_of_leaf, leaf_index)
+    return Point(jnp.concatenate([dimension_digits, row_index[..., None], options], axis=-1), reals)
 
 
 def canonical(space: Space, point: Point) -> Point:
@@ -174,8 +174,8 @@ def canonical(space: Space, point: Point) -> Point:
 
 def _split(space: Space, digits: Array) -> tuple[Array, Array, Array]:
     """Return dimension digits [..., dimension], row index [...] and option digits [..., option] of ``digits``."""
-    n = space.row_digit
-    return digits[..., :n], digits[..., n], digits[..., n + 1 :]
+    row_digit = space.row_digit
+    return digits[..., :row_digit], digits[..., row_digit], digits[..., row_digit + 1 :]
 
 
 def _leaf_index(space: Space, dimension_digits: Array, ranks: Array) -> Array:
@@ -205,15 +205,15 @@ def _reset_absent_axes(space: Space, dimension_digits: Array, reals: Array) -> t
     )
 
 
-def _representative_options(space: Space, leaf: Array, options: Array) -> Array:
+def _representative_options(space: Space, leaf_index: Array, options: Array) -> Array:
     """Return the digits [..., option] of the options that stand for these at a leaf (index)."""
     radices = space.sizes[space.row_digit + 1 :]
-    column = jnp.zeros(leaf.shape, jnp.int32)
+    column_index = jnp.zeros(leaf_index.shape, jnp.int32)
     for position, radix in enumerate(radices):
-        column = column * radix + options[..., position]
-    pattern = _gather(space.pattern, leaf)
-    column = _gather(space.representative, pattern, column)
-    return _gather(space.option_digits, column)
+        column_index = column_index * radix + options[..., position]
+    pattern = _gather(space.pattern, leaf_index)
+    column_index = _gather(space.representative, pattern, column_index)
+    return _gather(space.option_digits, column_index)
 
 
 # --- from points to leaves of designs ---------------------------------------------------------------------
@@ -246,14 +246,14 @@ def _gather(table: Array, *indices: Array) -> Array:
     """
     if isinstance(indices[0], np.ndarray):
         return np.asarray(table)[indices]
-    n, ndim = len(indices), indices[0].ndim
+    n_indices, ndim = len(indices), indices[0].ndim
     dimensions = lax.GatherDimensionNumbers(
-        offset_dims=tuple(range(ndim, ndim + table.ndim - n)),
-        collapsed_slice_dims=tuple(range(n)),
-        start_index_map=tuple(range(n)),
+        offset_dims=tuple(range(ndim, ndim + table.ndim - n_indices)),
+        collapsed_slice_dims=tuple(range(n_indices)),
+        start_index_map=tuple(range(n_indices)),
     )
     index = lax.concatenate([lax.expand_dims(axis_indices, (ndim,)) for axis_indices in indices], ndim)
-    return lax.gather(table, index, dimensions, (*[1] * n, *table.shape[n:]), mode="promise_in_bounds")
+    return lax.gather(table, index, dimensions, (*[1] * n_indices, *table.shape[n_indices:]), mode="promise_in_bounds")
 
 
 def leaf_paths(space: Space) -> tuple[str, ...]:
@@ -285,11 +285,11 @@ def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
     keys = jax.random.split(key, 3)
     dimension_digits = _dimension_digits(space, jax.random.uniform(keys[0], (*shape, space.row_digit)))
     first, last = _mapping_range(space, dimension_digits)
-    row, options = _mapping_at(space, jax.random.randint(keys[1], shape, first, last))
+    row_index, options = _mapping_at(space, jax.random.randint(keys[1], shape, first, last))
     dimension_digits, reals = _reset_absent_axes(
         space, dimension_digits, jax.random.uniform(keys[2], (*shape, len(space.paths)))
     )
-    return Point(jnp.concatenate([dimension_digits, row[..., None], options], axis=-1), reals)
+    return Point(jnp.concatenate([dimension_digits, row_index[..., None], options], axis=-1), reals)
 
 
 def _dimension_digits(space: Space, cube: Array) -> Array:
@@ -307,11 +307,13 @@ def _mapping_range(space: Space, dimension_digits: Array) -> tuple[Array, Array]
 
 def _mapping_at(space: Space, mapping_index: Array) -> tuple[Array, Array]:
     """Return the row index [...] and the option digits [..., option] of mappings by their index."""
-    leaf = jnp.searchsorted(space.designs_before, mapping_index, side="right").astype(jnp.int32) - 1
-    column = _gather(
-        space.distinct_columns, _gather(space.pattern, leaf), mapping_index - _gather(space.designs_before, leaf)
+    leaf_index = jnp.searchsorted(space.designs_before, mapping_index, side="right").astype(jnp.int32) - 1
+    column_index = _gather(
+        space.distinct_columns,
+        _gather(space.pattern, leaf_index),
+        mapping_index - _gather(space.designs_before, leaf_index),
     )
-    return _gather(space.row_of_leaf, leaf), _gather(space.option_digits, column)
+    return _gather(space.row_of_leaf, leaf_index), _gather(space.option_digits, column_index)
 
 
 def neighbours(space: Space, point: Point, step: Any = 1.0 / 16.0) -> tuple[Point, Array]:
@@ -328,9 +330,12 @@ def neighbours(space: Space, point: Point, step: Any = 1.0 / 16.0) -> tuple[Poin
     """
     n_rows, n_choices, n_reals = space.neighbour_rows.shape[1], len(space.sizes) - 1, len(space.paths)
     is_row = (np.arange(len(space.sizes)) == space.row_digit)[None]
-    dimension_digits, row, _ = _split(space, point.digits)
+    dimension_digits, row_index, _ = _split(space, point.digits)
     rows = jnp.concatenate(
-        [row[None], _gather(space.neighbour_rows, _leaf_index(space, dimension_digits, _gather(space.ranks, row)))]
+        [
+            row_index[None],
+            _gather(space.neighbour_rows, _leaf_index(space, dimension_digits, _gather(space.ranks, row_index))),
+        ]
     )
     row_indices = np.pad(1 + np.arange(n_rows, dtype=np.int32), (2 * n_choices, 2 * n_reals))
     rows = _gather(rows, jnp.asarray(row_indices))  # XLA compiles gathers faster than copies

@@ -31,20 +31,22 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
     counts = leaves.mask[tree.leaves].sum(axis=1)
     design_offsets = np.concatenate([[0], np.cumsum(counts)])
     sizes = tuple(len(next(iter(column_by_path.values()))) for column_by_path in columns)
-    n = len(grid.dimensions)
+    n_dimensions = len(grid.dimensions)
     by_shape = np.bincount(leaves.shape_index[tree.leaves], counts, minlength=len(shapes.shapes)).astype(np.int64)
     arrays: dict[str, Any] = dict(
         columns=tuple(
             {path: _float32(column) for path, column in column_by_path.items()} for column_by_path in columns
         ),
-        shape_index_terms=tuple(a.astype(np.int32) for a in shapes.index_terms),
+        shape_index_terms=tuple(terms.astype(np.int32) for terms in shapes.index_terms),
         children=tuple(tree.children),
         row_of_leaf=leaves.row[tree.leaves].astype(np.int32),
         ranks=_ranks(leaves, tree, grid.table.n_rows),
         neighbour_rows=_neighbours(leaves, tree),
         pattern=pattern.reshape(-1).astype(np.int32),
         representative=np.stack([_representatives(mask, grid.table.options) for mask in patterns]).astype(np.int32),
-        option_digits=np.stack(np.unravel_index(np.arange(grid.table.n_columns), sizes[n + 1 :]), 1).astype(np.int32),
+        option_digits=np.stack(np.unravel_index(np.arange(grid.table.n_columns), sizes[n_dimensions + 1 :]), 1).astype(
+            np.int32
+        ),
         designs_before=design_offsets.astype(np.int32),
         first_leaf=tree.first_leaf.astype(np.int32),
         distinct_columns=np.argsort(~patterns, axis=1, kind="stable").astype(np.int32),
@@ -55,8 +57,8 @@ def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
     return Space(
         **jax.device_put(arrays),
         sizes=sizes,
-        radices=(*sizes[:n], *tree.radices, *sizes[n + 1 :]),
-        row_digit=n,
+        radices=(*sizes[:n_dimensions], *tree.radices, *sizes[n_dimensions + 1 :]),
+        row_digit=n_dimensions,
         level_of=tuple(grid.parts.degrees[i] for i in tree.levels),
         names=_names(grid, tree, options, intervals),
         paths=tuple(i.path for i in intervals),
@@ -173,7 +175,7 @@ def _leaves(grid: Grid, shapes: list[tuple[int, Shape]]) -> _Leaves:
         degrees, mask = degrees[has_mapping], mask[has_mapping]
         if grid.members:
             degrees, mask = _widen_to_grid(grid, structure, degrees, mask)
-        row = np.array([row_by_degrees[tuple(d)] for d in degrees[:, table_degrees]], np.int64)
+        row = np.array([row_by_degrees[tuple(row_degrees)] for row_degrees in degrees[:, table_degrees]], np.int64)
         leaves_by_shape.append(_Leaves(np.full(len(row), shape_number), row, degrees, mask) if len(row) else None)
     borrowed_leaves = next(leaves for leaves in leaves_by_shape if leaves is not None)
     filled_leaves = [
@@ -217,7 +219,7 @@ def _shapes(grid: Grid) -> tuple[list[np.ndarray], Counter[int]]:
     strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
     index_terms = [shape_index * stride for shape_index, stride in zip(indices_by_dimension, strides, strict=True)]
     points_by_shape: Counter[int] = Counter()
-    for combination in itertools.product(*(Counter(a.tolist()).items() for a in index_terms)):
+    for combination in itertools.product(*(Counter(terms.tolist()).items() for terms in index_terms)):
         points_by_shape[sum(shape_index for shape_index, _ in combination)] += math.prod(
             n_positions for _, n_positions in combination
         )
@@ -299,11 +301,11 @@ def _neighbours(leaves: _Leaves, tree: _Tree) -> np.ndarray:
     A step changes one degree alone, or two of them at the same product.
     """
     shape_index, row, degrees = (array[tree.leaves] for array in (leaves.shape_index, leaves.row, leaves.degrees))
-    n = degrees.shape[1]
-    varying = [i for i in range(n) if len(np.unique(degrees[:, i])) > 1]
+    n_degrees = degrees.shape[1]
+    varying = [i for i in range(n_degrees) if len(np.unique(degrees[:, i])) > 1]
     directions = []
     for pair in [*((i,) for i in varying), *itertools.combinations(varying, 2)]:
-        other_degrees = [degrees[:, i] for i in range(n) if i not in pair]
+        other_degrees = [degrees[:, i] for i in range(n_degrees) if i not in pair]
         product = np.prod(degrees[:, list(pair)], axis=1) if len(pair) > 1 else np.zeros(len(row), np.int64)
         group = np.stack([shape_index, product, *other_degrees], axis=1)
         order = np.lexsort((degrees[:, pair[0]], *group.T[::-1]))

@@ -369,7 +369,10 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
         name
         for name in options
         if name not in design_dependent
-        and _read_options(target, {n: v for n, v in options.items() if n != name}, lookup, False) == values_by_path
+        and _read_options(
+            target, {other_name: text for other_name, text in options.items() if other_name != name}, lookup, False
+        )
+        == values_by_path
     ]
     if len(ineffective) == len(options):
         raise InputError(

@@ -16,7 +16,7 @@ def host_variables(role: str, count: int) -> list[str]:
 
 
 def router(tool: str, prefill: int, decode: int) -> str:
-    """Return the line that starts the router between engines of two roles, each on port 8000 of its host.
+    r"""Return the line that starts the router between engines of two roles, each on port 8000 of its host.
 
     Args:
         tool: the engine, by its name in :data:`dse.tools.TOOLS`.

@@ -135,9 +135,11 @@ def _recompute(leaf: Lookup) -> Pairs | None:
     """Return recompute as options, None for a kind that Megatron-LM does not have."""
     code = leaf("mapping.recompute") or 0.0
     if code == Recompute.full:
-        share, layers = leaf("mapping.recompute_share") or 0.0, leaf("workload.n_layers") or 0.0
+        recompute_share, layers = leaf("mapping.recompute_share") or 0.0, leaf("workload.n_layers") or 0.0
         chunks = (leaf("mapping.pp") or 1.0) * (leaf("mapping.virtual_stages") or 1.0)
-        method, layers_per_chunk = ("uniform", 1.0) if share >= 1.0 else ("block", round(share * layers / chunks))
+        method, layers_per_chunk = (
+            ("uniform", 1.0) if recompute_share >= 1.0 else ("block", round(recompute_share * layers / chunks))
+        )
         return [
             ("--recompute-granularity", "full"),
             ("--recompute-method", method),

@@ -74,7 +74,10 @@ class SwitchOption(_LeafOption):
     opposite: str = ""  #: option for ``off``, where that is not the tool's default
 
     def write(self, leaf: Lookup) -> Pairs | None:
-        """Return the option, or ``opposite`` at ``off``; None for a value that is neither ``on`` nor ``off``."""
+        """Return the option at ``on``, ``opposite`` or nothing at ``off``, None at any other value.
+
+        Nothing for an absent leaf.
+        """
         leaf_value = leaf(self.path)
         if leaf_value is None or leaf_value == self.off:
             return [] if leaf_value is None or not self.opposite else [(self.opposite, "")]

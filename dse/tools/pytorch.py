@@ -228,13 +228,13 @@ def _offloaded(leaf: Lookup) -> Pairs | None:
     """
     pairs: Pairs = []
     for part, name in (("optimizer", "offload_optimizer"), ("weights", "offload_param")):
-        share, stored = leaf(f"mapping.offload_{part}") or 0.0, leaf(f"mapping.tiers.storage_{part}") or 0.0
-        if stored not in (0.0, 1.0) or (part == "weights" and share not in (0.0, 1.0)):
+        offloaded_share, stored = leaf(f"mapping.offload_{part}") or 0.0, leaf(f"mapping.tiers.storage_{part}") or 0.0
+        if stored not in (0.0, 1.0) or (part == "weights" and offloaded_share not in (0.0, 1.0)):
             return None
-        if share:
+        if offloaded_share:
             pairs.append((f"{_ZERO}{name}.device", "nvme" if stored else "cpu"))
-        if 0.0 < share < 1.0:
-            pairs.append((f"{_ZERO}{name}.ratio", number(share)))
+        if 0.0 < offloaded_share < 1.0:
+            pairs.append((f"{_ZERO}{name}.ratio", number(offloaded_share)))
     return pairs
 
 

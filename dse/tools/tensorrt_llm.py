@@ -112,11 +112,11 @@ def _cache(leaf: Lookup) -> Pairs | None:
 
     Empty for 16 bits, None for a format that TensorRT-LLM does not have.
     """
-    size = leaf(f"{SERVING}cache_bytes")
-    if size in (None, 2.0):
+    cache_bytes = leaf(f"{SERVING}cache_bytes")
+    if cache_bytes in (None, 2.0):
         return []
-    share = [f", free_gpu_memory_fraction: {value}" for _, value in _FREE_MEMORY_SHARE.write(leaf) or []]
-    return [(_CACHE, f"{{dtype: fp8{''.join(share)}}}")] if size == 1.0 else None
+    share_texts = [f", free_gpu_memory_fraction: {value}" for _, value in _FREE_MEMORY_SHARE.write(leaf) or []]
+    return [(_CACHE, f"{{dtype: fp8{''.join(share_texts)}}}")] if cache_bytes == 1.0 else None
 
 
 def _read_cache(options: Mapping[str, str]) -> dict[str, float]:

@@ -57,11 +57,11 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
     Flags are 0, heads are those of plain attention, the window is the sequence, and
     the global batch is about 4 Mi tokens.
     """
-    v = entry.value
-    heads, sequence = v("n_heads"), v("seq_len")
+    value_of = entry.value
+    heads, sequence = value_of("n_heads"), value_of("seq_len")
     defaults = {flag: _default(0.0, "1", "off unless stated") for flag in _FLAGS} | {
         "n_kv_heads": _default(heads, "1", "n_heads"),
-        "head_dim": _default(v("hidden") / heads, "1", "hidden / n_heads"),
+        "head_dim": _default(value_of("hidden") / heads, "1", "hidden / n_heads"),
         "window": _default(sequence, "1", "seq_len"),
         "global_batch": _default(float(max(1, round(_TOKENS_PER_STEP / sequence))), "1", "about 4 Mi tokens per step"),
     }
@@ -119,8 +119,8 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
     family = _kernel_values(reference(entry, "kernels.family", folder, chosen.value)[1], folder)
     device = _device(entry, family) if entry.value("chip.node") is None else _architecture(entry, folder)
     shared = ("device.", "node.", "alone.", "power.", "vendor")
-    kernels = {f"kernels.{f}": s for f, s in family.items() if not f.startswith(shared)}
-    node = {f: s for f, s in family.items() if f.startswith("node.")}
+    kernels = {f"kernels.{field}": sourced for field, sourced in family.items() if not field.startswith(shared)}
+    node = {field: sourced for field, sourced in family.items() if field.startswith("node.")}
     if entry.values.get("node.scale_up") is not None:  # an own scale-up network has its own bandwidth
         node.pop("node.scale_up_bandwidth", None)
     if entry.values.get("node.scale_out") is not None:
@@ -137,11 +137,15 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
 def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
     """Return field → value that a kernel family states for a device of known matrix rates."""
     matrix = _matrix_rate(entry.values)
-    device = {f.removeprefix("device."): s for f, s in family.items() if f.startswith("device.")}
-    share = device.pop("vector_share")
+    device = {
+        field.removeprefix("device."): sourced for field, sourced in family.items() if field.startswith("device.")
+    }
+    vector_share = device.pop("vector_share")
     device.pop("tdp", None)  # of its power, as is its clock
     del device["clock"]
-    vector = dataclasses.replace(share, value=share.value * matrix, units="FLOP/s", text=f"{share.text} x matrix rate")
+    vector = dataclasses.replace(
+        vector_share, value=vector_share.value * matrix, units="FLOP/s", text=f"{vector_share.text} x matrix rate"
+    )
     return {"vector_rate": vector} | device
 
 
@@ -161,11 +165,11 @@ def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourc
         values.get("tdp") or values.get("chip.power_budget") or family.get("device.tdp") or _full_power(values, family)
     )
     clock = values.get("power.nominal_clock", values.get("boost_clock", family["device.clock"]))
-    power_values = {f: s for f, s in family.items() if f.startswith("power.")}
+    power_values = {field: sourced for field, sourced in family.items() if field.startswith("power.")}
     for name in AT_REST:
-        share = power_values.pop(f"power.{name}_share")
+        share_of_tdp = power_values.pop(f"power.{name}_share")
         power_values[f"power.{name}"] = dataclasses.replace(
-            share, value=share.value * tdp.value, units="W", text=f"{share.text} x {tdp.text}"
+            share_of_tdp, value=share_of_tdp.value * tdp.value, units="W", text=f"{share_of_tdp.text} x {tdp.text}"
         )
     transistor_leakage = power_values.pop("power.transistor_leakage", None)
     if transistor_leakage is not None and "transistors" in values:
@@ -208,7 +212,7 @@ def _full_power(values: dict[str, Sourced], family: dict[str, Sourced]) -> Sourc
 
 def _matrix_rate(values: dict[str, Sourced]) -> float:
     """Return the 16-bit matrix rate of a device in FLOP/s, its fastest where it has none."""
-    rates = {f: s.value for f, s in values.items() if f.startswith("matrix_rate.")}
+    rates = {field: sourced.value for field, sourced in values.items() if field.startswith("matrix_rate.")}
     return max(rates.get("matrix_rate.bf16", 0.0), rates.get("matrix_rate.fp16", 0.0)) or max(rates.values())
 
 

@@ -272,10 +272,10 @@ def _facility(entry: Entry, prefix: str, device: Entry, folder: Folder) -> Value
     def field_value(field: str) -> float:
         return entry.value(prefix + field, device.value(f"node.{field}", typical.value(f"node.{field}")))
 
-    share = field_value("host_power_share") * device.value("chip.power_budget", device.value("power.tdp"))
+    host_share = field_value("host_power_share") * device.value("chip.power_budget", device.value("power.tdp"))
     slowdown = entry.value(f"{prefix}host_slowdown", device.value("node.host_slowdown"))
     return {
-        "host_power": entry.value(f"{prefix}host_power", device.value("node.host_power", share)),
+        "host_power": entry.value(f"{prefix}host_power", device.value("node.host_power", host_share)),
         "pue": field_value("pue"),
     } | ({} if slowdown is None else {"host_slowdown": slowdown})
 

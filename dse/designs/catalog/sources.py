@@ -30,10 +30,10 @@ def reachable_entries(named: Iterable[tuple[str, str]], folder: Folder = None) -
     waiting = [locate(kind, name, "catalogue", folder) for kind, name in named]
     reached: dict[tuple[str, str], None] = {}
     while waiting:
-        item = waiting.pop(0)
-        if item not in reached:
-            reached[item] = None
-            waiting += referenced_entries(load(*item, folder), folder)
+        kind_and_slug = waiting.pop(0)
+        if kind_and_slug not in reached:
+            reached[kind_and_slug] = None
+            waiting += referenced_entries(load(*kind_and_slug, folder), folder)
     return list(reached)
 
 
@@ -53,7 +53,9 @@ def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, s
     """
     entries = [load(*pair, folder) for pair in reachable_entries([(kind, name)], folder)]
     return list(
-        dict.fromkeys((sourced.source, sourced.confidence) for item in entries for sourced in item.values.values())
+        dict.fromkeys(
+            (sourced.source, sourced.confidence) for loaded_entry in entries for sourced in loaded_entry.values.values()
+        )
     )
 
 

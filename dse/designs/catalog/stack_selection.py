@@ -221,8 +221,8 @@ def _date_years(month: str) -> float:
     >>> _date_years("2026-01")
     2026.0
     """
-    year, _, part = month.partition("-")
-    return float(year) + (float(part or 1) - 1.0) / 12.0 if year else math.nan
+    year, _, month_number = month.partition("-")
+    return float(year) + (float(month_number or 1) - 1.0) / 12.0 if year else math.nan
 
 
 def _chip_traits(device: Entry, folder: Folder = None) -> ChipTraits:

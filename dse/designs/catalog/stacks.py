@@ -50,7 +50,8 @@ def expert_kernels(name: str, where: str = "software", folder: Folder = None) ->
     """
     stack_entry = entry("software", name, where, folder)
     values = {
-        path: stack_entry.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()
+        path: stack_entry.value(f"experts.{path}", metadata["default"])
+        for path, metadata in leaves(types.ExpertKernels).items()
     }
     present_values = {
         path: value for path, value in values.items() if value is not None
@@ -129,7 +130,10 @@ def serving_defaults(name: str, where: str = "software", folder: Folder = None) 
     stack_entry = entry("software", name, where, folder)
     if not stack_entry.states("engine"):
         return {}
-    values = {path: stack_entry.value(f"serving.{path}", a["default"]) for path, a in leaves(types.Serving).items()}
+    values = {
+        path: stack_entry.value(f"serving.{path}", metadata["default"])
+        for path, metadata in leaves(types.Serving).items()
+    }
     return {path: value for path, value in values.items() if value is not None}
 
 

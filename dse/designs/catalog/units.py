@@ -286,7 +286,9 @@ def unit_text(dimension: Dimension) -> str:
         if dimension == exponents:
             return name
     powers = [("kg" if name == "g" else name, dimension[name]) for name in reversed(_BASE) if name in dimension]
-    numerator, divisors = ([_power(name, abs(n)) for name, n in powers if n * side > 0] for side in (1, -1))
+    numerator, divisors = (
+        [_power(name, abs(exponent)) for name, exponent in powers if exponent * side > 0] for side in (1, -1)
+    )
     return "/".join(["*".join(numerator) or "1", *divisors])
 
 
@@ -348,8 +350,12 @@ def _unreadable(text: str, units: str, where: str) -> InputError:
     unit = re.sub(rf"^\s*{_NUMBER}\s*", "", text)
     bits = re.sub(r"(?<![A-Za-z])([kMGTPE]i?)?b(?=/|p?s?$)", r"\1bit", unit)  # b may be a bit or a byte: offer both
     rate = re.sub(r"ps$", "/s", bits)
-    symbols = [u for u, (_, si) in _UNITS.items() if si == units and u]
-    corrections = [u for u in (rate, rate.replace("bit", "B")) if u != unit and u in symbols]
+    symbols = [symbol for symbol, (_, si) in _UNITS.items() if si == units and symbol]
+    corrections = [symbol for symbol in (rate, rate.replace("bit", "B")) if symbol != unit and symbol in symbols]
     close = list(dict.fromkeys([*corrections, *nearest(unit, symbols)]))[:3]
-    fix = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else "write a number and a unit"
+    fix = (
+        f"did you mean {' or '.join(repr(correction) for correction in close)}?"
+        if close
+        else "write a number and a unit"
+    )
     return InputError(where, repr(text), _examples(units), fix)

@@ -167,7 +167,7 @@ class InnerProblem:
     def all_leaves(self, leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return full path → values [point] of all hardware leaves, those absent from ``leaves`` as in the base."""
         count = len(next(iter(leaves.values())))
-        base_leaves = {p: np.full(count, leaf(self.grid.base, p)) for p in self.hardware if p not in leaves}
+        base_leaves = {path: np.full(count, leaf(self.grid.base, path)) for path in self.hardware if path not in leaves}
         return self._array(base_leaves | leaves)
 
     def best(self, leaves: dict[str, np.ndarray], stiffness: float = 0.0) -> BestMappings:
@@ -216,12 +216,12 @@ class InnerProblem:
             path: np.broadcast_to(column_values[:, None, None], shape)
             for path, column_values in self.all_leaves(leaves).items()
         }
-        row, column = np.divmod(mappings, self.grid.table.n_columns)
+        row_index, column_index = np.divmod(mappings, self.grid.table.n_columns)
         values = {
             path: np.broadcast_to(column_values[None, :, None], shape) for path, column_values in self.workloads.items()
         }
-        values |= {path: column_values[row] for path, column_values in self.degrees.items()}
-        values |= {path: column_values[column] for path, column_values in self.options.items()}
+        values |= {path: column_values[row_index] for path, column_values in self.degrees.items()}
+        values |= {path: column_values[column_index] for path, column_values in self.options.items()}
         hardware_columns, mapping_columns = (
             {path: column_values.reshape(-1) for path, column_values in columns.items()}
             for columns in (hardware, values)
@@ -229,26 +229,28 @@ class InnerProblem:
         stiffness_column = np.full(
             mappings.size, stiffness
         )  # of every design its own, for it differs from step to step
-        value, slope = _relaxed(self.objective.program).over(
+        relaxed, slope = _relaxed(self.objective.program).over(
             mappings.size, hardware_columns, mapping_columns, stiffness_column, self.grid.base
         )
-        return value.reshape(shape), {path: s.reshape(shape) for path, s in slope.items()}
+        return relaxed.reshape(shape), {path: slope_column.reshape(shape) for path, slope_column in slope.items()}
 
     def labels(self, mapping: int) -> dict[str, Any]:
         """Return axis name → label of a mapping, by its index: row of degrees x columns + column of options."""
-        row, column = divmod(int(mapping), self.grid.table.n_columns)
+        row_index, column_index = divmod(int(mapping), self.grid.table.n_columns)
         mapping_index = int(
-            np.count_nonzero(self.grid.table.distinct.reshape(-1)[: row * self.grid.table.n_columns + column])
+            np.count_nonzero(
+                self.grid.table.distinct.reshape(-1)[: row_index * self.grid.table.n_columns + column_index]
+            )
         )
         labels = self.grid.labels(mapping_index)
         return {axis.name: labels[axis.name] for axis in self.grid.mapping_axes}
 
     def values(self, workload: int, mapping: int) -> dict[str, float]:
         """Return full path → value of a workload and a mapping, both by index."""
-        row, column = divmod(int(mapping), self.grid.table.n_columns)
-        values = {path: float(v[workload]) for path, v in self.workloads.items()}
-        values |= {path: float(v[row]) for path, v in self.degrees.items()}
-        return values | {path: float(v[column]) for path, v in self.options.items()}
+        row_index, column_index = divmod(int(mapping), self.grid.table.n_columns)
+        values = {path: float(column_values[workload]) for path, column_values in self.workloads.items()}
+        values |= {path: float(column_values[row_index]) for path, column_values in self.degrees.items()}
+        return values | {path: float(column_values[column_index]) for path, column_values in self.options.items()}
 
     @property
     def _memory_reasons(self) -> int:
