@@ -53,7 +53,7 @@ _ROUNDING = 0.005
 
 @functools.lru_cache(maxsize=256)
 def ranges(stack: str) -> Mapping[str, tuple[float, float]]:
-    """Return the smallest and largest value of each quantity in the rows that a stack was fitted to.
+    """Return field → (least, largest value) in the rows that a stack was fitted to.
 
     Args:
         stack: slug of the software in the catalogue.
@@ -68,7 +68,7 @@ def ranges(stack: str) -> Mapping[str, tuple[float, float]]:
 
 @functools.lru_cache(maxsize=256)
 def with_mixtures(accelerator: str, is_serving: bool = False) -> tuple[str, ...]:
-    """Return the stacks with measured rows of mixtures of experts on an accelerator.
+    """Return the slugs of the stacks with measured rows of mixtures of experts on an accelerator.
 
     Args:
         accelerator: its slug.
@@ -85,12 +85,12 @@ def with_mixtures(accelerator: str, is_serving: bool = False) -> tuple[str, ...]
 
 
 def _mixtures(stack: str) -> tuple[str, ...]:
-    """Accelerators with rows of mixtures of experts of a stack."""
+    """Return the slugs of accelerators on which a stack has rows of mixtures of experts."""
     return catalog.entry("software", stack).value("calibrated.mixtures", ())
 
 
 def lookup_of(design: Design, metrics: Mapping[str, float]) -> Lookup:
-    """Return a look-up of the numbers of a design and of its metrics.
+    """Return the function from a full path or metric of a design to its number, None where there is none.
 
     Args:
         design: the design.
@@ -114,7 +114,7 @@ def lookup_of(design: Design, metrics: Mapping[str, float]) -> Lookup:
 
 
 def accelerator_of(system: str) -> str:
-    """Return the slug of the accelerator of a system, "" where it has none."""
+    """Return the slug of the accelerator of a system or of an accelerator (any name), "" where it has none."""
     return next((slug for kind, slug in catalog.reachable_entries([("system", system)]) if kind == "accelerator"), "")
 
 
@@ -123,7 +123,7 @@ NEUTRAL = "neutral"
 
 
 def lacks_vendor_rows(stack: str, accelerator: str) -> bool:
-    """True for a stack without measured rows on accelerators of the vendor of ``accelerator``.
+    """True where a stack has measured rows, but none on accelerators of the vendor of ``accelerator``.
 
     >>> lacks_vendor_rows("vllm", "trainium-2"), lacks_vendor_rows("vllm", "a100-sxm-80gb")
     (True, False)
@@ -134,7 +134,9 @@ def lacks_vendor_rows(stack: str, accelerator: str) -> bool:
 
 
 def vendor_note(stack: str, accelerator: str) -> str:
-    """Return the note that a stack has no rows of the accelerator's vendor, "" where it has some.
+    """Return the note that a stack has no rows of the accelerator's vendor, "" where it has some, or none at all.
+
+    The neutral stack always gets one.
 
     >>> vendor_note("nemo", "h100-sxm-80gb")
     ''
@@ -147,7 +149,7 @@ def vendor_note(stack: str, accelerator: str) -> str:
 
 
 def uncalibrated_quantities(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
-    """Return the quantities of a design outside the rows that its stack was fitted to, in words.
+    """Return texts on the quantities of a design outside the rows of its stack; empty for none.
 
     For a mixture of experts on an accelerator without rows of one, the stacks with such rows are named.
 
@@ -181,7 +183,7 @@ def uncalibrated_quantities(stack: str, lookup: Lookup, accelerator: str = "") -
 
 
 def _mixture_excess(stack: str, accelerator: str, chips: tuple[str, ...]) -> list[str]:
-    """Note that the rows of a stack are of dense models, all of them or those on an accelerator."""
+    """Return one text where the rows of a stack are of dense models, all or those on an accelerator; else none."""
     mixture_accelerators = _mixtures(stack)
     if mixture_accelerators and (accelerator in mixture_accelerators or accelerator not in chips):
         return []
@@ -208,7 +210,7 @@ def mixtures_note(stack: str, accelerator: str) -> str:
 
 
 def context_of(workload: str) -> float | None:
-    """Return the context of a model in tokens, None where it is unknown.
+    """Return the longest context of a model in tokens, None where it is unknown.
 
     It is ``max_seq_len`` of the workload's file, else its training length; with state-space layers only the former.
 
@@ -240,7 +242,7 @@ def context_note(workload: str, lookup: Lookup) -> str:
 
 
 def training_stack_note(stacks: Iterable[str]) -> str:
-    """Return the note that a design serves with training stacks, "" where all its stacks serve.
+    """Return the note that a design serves with training stacks, "" where none of its stacks is one.
 
     >>> training_stack_note(["vllm"])
     ''
@@ -256,7 +258,7 @@ def training_stack_note(stacks: Iterable[str]) -> str:
 
 
 def range_note(parts: list[str]) -> str:
-    """Return the note on quantities outside the calibrated range, "" without any.
+    """Return the note on quantities outside the calibrated range, "" for no ``parts``.
 
     Args:
         parts: texts of :func:`uncalibrated_quantities`.
@@ -265,7 +267,7 @@ def range_note(parts: list[str]) -> str:
 
 
 def range_notes(by_stack: Mapping[str, list[str]]) -> str:
-    """Return the note on quantities outside the calibrated range for designs of several stacks.
+    """Return the note on quantities outside the calibrated range for designs of several stacks, "" for none.
 
     Args:
         by_stack: stack → texts of :func:`uncalibrated_quantities`.
@@ -285,4 +287,5 @@ def range_notes(by_stack: Mapping[str, list[str]]) -> str:
 
 
 def _number(value: float) -> str:
+    """Return a number as text, from 1e7 on in billions."""
     return f"{value:,.0f}" if value < 1e7 else f"{digits(value / 1e9)} billion"

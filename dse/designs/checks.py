@@ -54,7 +54,7 @@ _OF_WORKLOAD = {**{record: record for record in (EXPERTS, *OF_SHAPE)}, **dict.fr
 
 
 def check_chip(path: str, generated: bool, where: str) -> None:
-    """Check that the accelerator has the leaf at ``path``.
+    """Raise InputError where the accelerator lacks the leaf at ``path``.
 
     Args:
         path: full path of a stated leaf.
@@ -82,7 +82,7 @@ def check_chip(path: str, generated: bool, where: str) -> None:
 
 
 def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
-    """Check that the model has the record of a leaf of its shape.
+    """Raise InputError where the model lacks the record of a leaf of its shape.
 
     Args:
         path: full path of a stated leaf.
@@ -104,7 +104,7 @@ def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
 
 
 def check_networks(path: str, values: MappingABC[str, Any], explicit_paths: Container[str], where: str) -> None:
-    """Check that a leaf of links without a switch, or of pods, belongs to the system.
+    """Raise InputError where a leaf of links without a switch, or of pods, does not belong to the system.
 
     Args:
         path: full path of a stated leaf.
@@ -125,7 +125,7 @@ def check_networks(path: str, values: MappingABC[str, Any], explicit_paths: Cont
 
 
 def check_tiers(path: str, value: float, offloaded: MappingABC[str, Any], where: str) -> None:
-    """Check that a share of offloaded bytes has something offloaded.
+    """Raise InputError for a share of offloaded bytes of which nothing is offloaded.
 
     Args:
         path: full path of a stated leaf.
@@ -150,7 +150,7 @@ def check_tiers(path: str, value: float, offloaded: MappingABC[str, Any], where:
 def check_routing(
     experts: Experts, places: MappingABC[str, str], default_place: str, varied_paths: Container[str] = ()
 ) -> None:
-    """Check that the experts per token, the groups, and the rows of an expert of a mixture exist.
+    """Raise InputError where experts per token, groups, or rows of an expert are more than there are.
 
     Args:
         experts: numbers in SI units.
@@ -175,7 +175,7 @@ def check_routing(
 
 
 def check_load(loads: Iterable[float], has_rate: bool, where: str) -> None:
-    """Check that ``load=rate`` has a rate.
+    """Raise InputError for ``load=rate`` without a rate.
 
     Args:
         loads: codes of :class:`dse.types.Load`.
@@ -190,7 +190,7 @@ def check_load(loads: Iterable[float], has_rate: bool, where: str) -> None:
 
 
 def check_turns(requests: Requests | None, turns: Any, where: str) -> None:
-    """Check that the mean prompt of a session holds the answers of its earlier turns and new tokens.
+    """Raise InputError where the mean prompt of a session is too short for earlier answers and new tokens.
 
     Args:
         requests: of the workload; None passes.
@@ -214,16 +214,17 @@ def check_turns(requests: Requests | None, turns: Any, where: str) -> None:
 
 
 def has_experts(values: MappingABC[str, Any]) -> bool:
-    """True where values by full path include a mixture of experts."""
+    """True where values (by full path) include a mixture of experts."""
     return _has_record(values, EXPERTS)
 
 
 def _has_record(values: MappingABC[str, Any], record: str) -> bool:
+    """True where values (by full path) have a leaf below the path ``record``."""
     return any(path.startswith(f"{record}.") for path in values)
 
 
 def check_vendor(stack: str, system: str, where: str) -> None:
-    """Check that a stack exists for the vendor of a system's accelerator.
+    """Raise InputError where a stack does not exist for the vendor of a system's accelerator.
 
     Args:
         stack: name in the catalogue.

@@ -45,7 +45,7 @@ def stack_values(
     experts: bool = False,
     zero_stage: float | None = None,
 ) -> catalog.Values:
-    """Return the values that a stack brings into a design: its own leaves, and defaults of open mapping options.
+    """Return full path → value that a stack brings into a design: its leaves, and defaults of open options.
 
     Args:
         name: of the stack, in the catalogue.
@@ -81,7 +81,7 @@ def design(
     kind: str = "training",
     **settings: Any,
 ) -> Design:
-    """Compose one design from catalogue names and leaf values.
+    """Return one design, composed from catalogue names and leaf values.
 
     Args:
         workload: catalogue name of the model.
@@ -133,7 +133,7 @@ def design(
 
 
 def _check_texts(names: MappingABC[str, Any], where: str) -> None:
-    """Check that names of the catalogue are texts; only the stack may be None."""
+    """Raise InputError for names of the catalogue (kind → name) that are no texts; only software may be None."""
     for kind, name in names.items():
         if not isinstance(name, str) and (name is not None or kind != "software"):
             fix = f"see: dse catalog list {kind}"
@@ -155,7 +155,7 @@ def _named_values(workload: str, system: str, stack: str, any_option: bool, zero
 
 
 def _check_explicit(explicit_values: dict[str, Any], values: dict[str, Any], where: str) -> None:
-    """Check that the leaves that a design states belong to it.
+    """Raise InputError for a leaf that a design states and does not have.
 
     Args:
         explicit_values: full path → value.
@@ -180,7 +180,10 @@ def _check_explicit(explicit_values: dict[str, Any], values: dict[str, Any], whe
 def _device_counts(
     values: MappingABC[str, Any], explicit_values: MappingABC[str, Any], n_devices: int | None
 ) -> dict[str, float]:
-    """Return ``dp`` and the number of devices, one derived from the other."""
+    """Return full path → number for ``dp`` and the devices, one derived from the other.
+
+    InputError for a number of devices that is not whole, or no multiple of ``tp cp pp``.
+    """
     parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
     dp = values["mapping.dp"]
     if n_devices is not None:

@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 @functools.cache
 def leaves() -> dict[str, dict[str, Any]]:
-    """Return the leaves of a design without optional records.
+    """Return full path → metadata of the leaves of a design without optional records.
 
     Returns:
         Full path → metadata: symbol, units, long_name, bounds, enum.
@@ -40,7 +40,7 @@ def leaves() -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def all_leaves() -> dict[str, dict[str, Any]]:
-    """Return the leaves of a design with all its optional records (``OPTIONAL``).
+    """Return full path → metadata of the leaves of a design with all its optional records (``OPTIONAL``).
 
     Returns:
         Full path → metadata: symbol, units, long_name, bounds, enum.
@@ -50,7 +50,7 @@ def all_leaves() -> dict[str, dict[str, Any]]:
 
 
 def leaves_of(design: Design) -> dict[str, dict[str, Any]]:
-    """Return the leaves of ``design`` with the optional records that it has.
+    """Return full path → metadata of the leaves of ``design``, with the optional records that it has.
 
     Returns:
         Full path → metadata: symbol, units, long_name, bounds, enum.
@@ -61,7 +61,7 @@ def leaves_of(design: Design) -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def paths_by_ending() -> dict[str, list[str]]:
-    """Return each dotted ending of a path → full paths of the leaves that it may name."""
+    """Return dotted ending of a path → full paths of the leaves that it may name."""
     endings: dict[str, list[str]] = {}
     for path in all_leaves():
         for ending in path_endings(path):
@@ -115,7 +115,7 @@ _ALIASED_LEAVES = {"prompt_tokens", "output_tokens", "concurrency", "request_rat
 
 @functools.cache
 def _paths_by_spelling() -> dict[str, list[str]]:
-    """Return the letters and digits of another tool's name → full paths of the leaves that it stands for."""
+    """Return plain spelling of another tool's name → full paths of the leaves that it stands for."""
     paths_by_spelling: dict[str, list[str]] = {}
     for ours, theirs in THEIRS.items():
         names = [name for name in ours.split() if name in paths_by_ending()]  # the others are metrics
@@ -147,7 +147,7 @@ def leaf_of_alias(name: str, serving: bool | None = None) -> str:
 
 
 def leaf_path(name: str, where: str = "design", serving: bool | None = None) -> str:
-    """Return the full path of a leaf.
+    """Return the full path of the leaf that a name means.
 
     Args:
         name: a full path, any unique dotted ending, or a name of serving engines (:func:`leaf_of_alias`).
@@ -173,7 +173,7 @@ def leaf_path(name: str, where: str = "design", serving: bool | None = None) -> 
 
 
 def short_name(path: str) -> str:
-    """Return the shortest unique ending of a leaf's path.
+    """Return the shortest dotted ending that names a leaf alone, by its full path.
 
     >>> short_name("system.accelerator.memory.bandwidth")
     'memory.bandwidth'
@@ -232,6 +232,7 @@ def reading_note(name: str, path: str, *values: Any) -> str:
 
 
 def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
+    """Return the code of a choice, from its name or code; InputError for any other value."""
     if isinstance(value, str | bool):
         return catalog.choice(str(value).lower(), enum, where)
     if isinstance(value, int | float) and value in set(enum):
@@ -274,7 +275,7 @@ def mesh_note(is_mesh: float, bandwidth: float, catalogue_size: float, *sizes: f
 
 
 def replace(record: R, values: MappingABC[str, Any]) -> R:
-    """Copy a design, or a record of one, with the leaves at these paths replaced.
+    """Return a copy of a design, or of a record of one, with the leaves or records at these paths replaced.
 
     Args:
         record: a design; its leaves may be traced, or arrays of many designs.
@@ -303,13 +304,13 @@ def replace(record: R, values: MappingABC[str, Any]) -> R:
 
 
 def leaf(record: Any, path: str) -> Any:
-    """Return the value at a dotted path of a design, or of a record of one.
+    """Return the value at a dotted path of a design, or of a record of one; AttributeError below an absent record.
 
     Args:
         record: design or part of it.
         path: such as ``system.accelerator.memory.bandwidth``.
 
     Returns:
-        A number, a code or a record; None below an absent record.
+        A number, a code or a record; None for an absent record.
     """
     return functools.reduce(getattr, path.split("."), record)

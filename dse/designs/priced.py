@@ -15,9 +15,9 @@ from dse.types import Accelerator, Emissions, Manufacture, Prices
 
 
 def stands_in_for_price(device: Accelerator, prices: Prices) -> str:
-    """Return the estimate in place of an accelerator's price in words.
+    """Return the estimate in place of an accelerator's price as text, "" where no price is missing.
 
-    It is "" for a stated price and for a generated accelerator.
+    None is missing for a stated price and for a generated accelerator.
 
     >>> from dse import types
     >>> stands_in_for_price(catalog.record(types.Accelerator, "b300"), Prices())
@@ -32,7 +32,7 @@ def stands_in_for_price(device: Accelerator, prices: Prices) -> str:
 
 
 def stands_in_for_dies(device: Accelerator, emissions: Emissions) -> str:
-    """Return the estimate in place of the emissions of an accelerator's unknown dies in words, "" for known dies.
+    """Return the estimate in place of the emissions of unknown dies as text, "" for known dies.
 
     >>> from dse import types
     >>> stands_in_for_dies(catalog.record(types.Accelerator, "b300"), Emissions())
@@ -44,7 +44,7 @@ def stands_in_for_dies(device: Accelerator, emissions: Emissions) -> str:
 
 
 def unpriced(slugs: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the accelerators without a stated price.
+    """Return the slugs of accelerators without a stated price: those with unknown dies, those with known ones.
 
     Args:
         slugs: of accelerators in the catalogue.
@@ -57,13 +57,12 @@ def unpriced(slugs: Iterable[str]) -> tuple[list[str], list[str]]:
     """
     manufactures = {slug: catalog.manufacture(slug) for slug in _sold_accelerators(slugs)}
     unpriced_slugs = [slug for slug, manufacture in manufactures.items() if not manufacture["price"]]
-    return [s for s in unpriced_slugs if not manufactures[s]["logic_area"]], [
-        s for s in unpriced_slugs if manufactures[s]["logic_area"]
-    ]
+    without_area = [slug for slug in unpriced_slugs if not manufactures[slug]["logic_area"]]
+    return without_area, [slug for slug in unpriced_slugs if manufactures[slug]["logic_area"]]
 
 
 def without_dies(slugs: Iterable[str]) -> list[str]:
-    """Return the accelerators with unknown dies.
+    """Return the slugs of the accelerators with unknown dies, without generated ones.
 
     >>> without_dies(["h100-sxm-80gb", "b300-sxm-288gb"])
     ['b300-sxm-288gb']
@@ -72,5 +71,5 @@ def without_dies(slugs: Iterable[str]) -> list[str]:
 
 
 def _sold_accelerators(slugs: Iterable[str]) -> list[str]:
-    """Return the accelerators that are not generated, without repetitions."""
-    return [s for s in dict.fromkeys(slugs) if catalog.entry("accelerator", s).value("chip.node") is None]
+    """Return the slugs of accelerators that are not generated, without repetitions."""
+    return [slug for slug in dict.fromkeys(slugs) if catalog.entry("accelerator", slug).value("chip.node") is None]

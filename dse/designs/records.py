@@ -266,7 +266,9 @@ OPTIONAL: dict[str, type] = {
 
 
 def assumed_tokens(explicit_paths: Container[str]) -> dict[str, float]:
-    """Return the assumed tokens of a run of adapters by full path, empty where tokens are stated or nothing is adapted.
+    """Return full path → assumed tokens of a run of adapters.
+
+    Empty where tokens are stated or nothing is adapted.
 
     Args:
         explicit_paths: full paths of the stated leaves, and names of records.

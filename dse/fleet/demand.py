@@ -31,7 +31,7 @@ class ServiceDemand(NamedTuple):
 
     @property
     def metrics(self) -> tuple[str, str]:
-        """Metrics of the two limits: time to first token, time per output token."""
+        """Names of the metrics of the two limits: time to first token, time per output token."""
         limits = ("time_to_first_token", self.first_token_statistic), ("time_per_output_token", self.token_statistic)
         first, token = (name if statistic == "mean" else f"{statistic}_{name}" for name, statistic in limits)
         return first, token
@@ -44,7 +44,7 @@ class ServiceDemand(NamedTuple):
 
     @property
     def request_lengths(self) -> dict[str, float]:
-        """Tokens of a prompt and of an answer, as a sweep states them."""
+        """``prompt_tokens`` and ``output_tokens`` → tokens, as a sweep states them."""
         return {"prompt_tokens": self.prompt_tokens, "output_tokens": self.output_tokens}
 
 
@@ -66,7 +66,7 @@ ROLES: dict[str, dict[str, Any]] = {
 
 
 def worker_settings(workers: WorkerGroup, demand: ServiceDemand, at_rate: bool = True) -> dict[str, float]:
-    """Return degrees, load and lengths of one of the workers, as :func:`dse.design` reads them.
+    """Return name → value of degrees, load and lengths of one of the workers, as :func:`dse.design` reads them.
 
     Args:
         workers: of a fleet for the demand.
@@ -96,7 +96,7 @@ class Fleet(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Replicas that do both, or pools."""
+        """Kind of its workers: "replicas" that do both, or "pools"."""
         return "pools" if len(self.workers) > 1 else "replicas"
 
     @property
@@ -105,7 +105,10 @@ class Fleet(NamedTuple):
         return sum(group.number * group.devices for group in self.workers)
 
     def margins(self, demand: ServiceDemand) -> dict[str, float]:
-        """Return the share by which finite limits and the rate may change before the fleet no longer serves them."""
+        """Return limit → share by which it, or the rate, may change before the fleet no longer serves.
+
+        Keys are ``first_token`` and ``token``, left out where infinite, and ``rate``.
+        """
         limits = {
             "first_token": demand.first_token_limit / self.first_token - 1.0,
             "token": demand.token_limit / self.token - 1.0,
@@ -132,7 +135,7 @@ def precision_of(design: Design) -> str:
 def extrapolations(
     accelerator: str, software: str, workers: WorkerGroup, parameters: float, demand: ServiceDemand
 ) -> str:
-    """Return the values of the decoding workers that lie outside of the measured rows of their engine, as text."""
+    """Return the quantities of decoding workers outside of the measured rows of their engine, a text; "" for none."""
     values = {
         "system.n_devices": float(workers.devices),
         "parameters": parameters,

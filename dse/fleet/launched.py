@@ -11,7 +11,7 @@ from dse.tools.runs import ENGINE_DEGREES, engine_degrees, engine_fault, engine_
 
 
 def launch_mask(data: xr.Dataset, grid: Grid) -> xr.DataArray:
-    """Return a mask of the designs whose mapping the engine of their stack launches.
+    """Return a mask, over the dimensions of stack and degrees, of the mappings that the engine of a stack launches.
 
     Args:
         data: results of a sweep of serving.
@@ -26,7 +26,7 @@ def launch_mask(data: xr.Dataset, grid: Grid) -> xr.DataArray:
 
 
 def _labels(data: xr.Dataset, grid: Grid) -> dict[str, xr.DataArray]:
-    """Return stack and degrees of each design, broadcast to one shape."""
+    """Return name → labels of stack and degrees of each design, all broadcast to one shape."""
     labels = {name: data[name].variable for name in ("software", *ENGINE_DEGREES) if name in data.coords}
     base = {name: xr.Variable((), value) for name, value in engine_degrees(grid.base).items()}
     labels = base | labels
@@ -34,7 +34,9 @@ def _labels(data: xr.Dataset, grid: Grid) -> dict[str, xr.DataArray]:
 
 
 def only_launched(data: xr.Dataset, grid: Grid, where: str) -> xr.Dataset:
-    """Return the designs that engines launch.
+    """Return the results [design] of the designs that engines launch.
+
+    InputError where there are designs, none is launched, and the engine names the fault of the first.
 
     Args:
         data: results of a sweep of serving [design].

@@ -46,27 +46,27 @@ class PoolDesigns(NamedTuple):
 
     senders: list[PoolCandidate]
     receivers: list[PoolCandidate]
-    transfer: float  #: bytes/s of a device
+    bandwidth: float  #: bytes/s of a device
     parameters: float  #: of the model
     precision: str  #: format that it is served in
 
 
 def pool_designs(demand: ServiceDemand, accelerator: str) -> PoolDesigns:
-    """Return the designs of both pools of one accelerator, those alone that may be the cheapest."""
+    """Return the designs of both pools of one accelerator that may be the cheapest, from a sweep of them."""
     design = composing.design(demand.workload, accelerator, n_devices=1, kind="serving")
-    transfer = float(leaf(design, "system.scale_out.bandwidth"))
-    _, results, candidates = swept_pools(from_text(_specification(demand, accelerator, transfer), "plan"), "plan")
+    bandwidth = float(leaf(design, "system.scale_out.bandwidth"))
+    _, results, candidates = swept_pools(from_text(_specification(demand, accelerator, bandwidth), "plan"), "plan")
     priced_candidates = {name: list(_with_prices(candidates[name], results[name])) for name in candidates}
     parameters = results["decode"].parameters.values.ravel()
     senders = front(priced_candidates["prefill"], (*WORKER, "first_token", "cache"))
     receivers = front(priced_candidates["decode"], (*WORKER, "token", "cache"))
     return PoolDesigns(
-        senders, receivers, transfer, float(parameters[0]) if parameters.size else 0.0, precision_of(design)
+        senders, receivers, bandwidth, float(parameters[0]) if parameters.size else 0.0, precision_of(design)
     )
 
 
 def _with_prices(candidates: list[PoolCandidate], results: Any) -> Iterator[PoolCandidate]:
-    """Yield the candidates that hold their requests, with USD per request of buying and running them."""
+    """Yield the candidates whose requests fit in memory, their price set to USD per request of the device-hours."""
     hourly = np.broadcast_to(results.cost_per_device_hour.values, results.sizes["design"])
     for candidate in candidates:
         if not candidate.queues:
@@ -75,8 +75,8 @@ def _with_prices(candidates: list[PoolCandidate], results: Any) -> Iterator[Pool
             )
 
 
-def _specification(demand: ServiceDemand, accelerator: str, transfer: float) -> str:
-    """Return the specification of the pools of one accelerator."""
+def _specification(demand: ServiceDemand, accelerator: str, bandwidth: float) -> str:
+    """Return the TOML specification of a prefill and a decode pool of one accelerator, ``bandwidth`` in B/s."""
     axes: dict[str, Any] = {"n_devices": [2**k for k in range(demand.max_devices.bit_length())], "tp": "divisors"}
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
@@ -101,13 +101,13 @@ def _specification(demand: ServiceDemand, accelerator: str, transfer: float) -> 
             "prefill": pool(_MAX_PROMPTS),
             "decode": pool(_MAX_SEQUENCES),
             "output": {"money": True},
-            "pools": {"transfer": f"{transfer!r} B/s"},
+            "pools": {"transfer": f"{bandwidth!r} B/s"},
         }
     )
 
 
 def cheapest(pools: PoolDesigns, demand: ServiceDemand, accelerator: str) -> Fleet | str:
-    """Return the cheapest pools of one accelerator, or the reason for none."""
+    """Return the cheapest fleet of pools (USD/h) within limits and devices, or the reason for none as a text."""
     fleets: list[workers.PoolFleet] = []
     receiver_counts = [
         (pool, n_receivers) for pool in pools.receivers if (n_receivers := _fewest_workers(pool, 1, 0.0, demand))
@@ -115,12 +115,14 @@ def cheapest(pools: PoolDesigns, demand: ServiceDemand, accelerator: str) -> Fle
     for sender in pools.senders:
         senders_by_transfer: dict[float, int | None] = {}  # by the time of a transfer
         for receiver, n_receivers in receiver_counts:
-            transfer = transfer_time(sender, receiver, pools.transfer)
-            if transfer not in senders_by_transfer:
-                senders_by_transfer[transfer] = _fewest_workers(sender, 0, transfer, demand)
-            if n_senders := senders_by_transfer[transfer]:
+            transfer_seconds = transfer_time(sender, receiver, pools.bandwidth)
+            if transfer_seconds not in senders_by_transfer:
+                senders_by_transfer[transfer_seconds] = _fewest_workers(sender, 0, transfer_seconds, demand)
+            if n_senders := senders_by_transfer[transfer_seconds]:
                 fleets.append(
-                    _fleet_at_rate(Match(sender, receiver, transfer), (n_senders, n_receivers), demand.rate, demand)
+                    _fleet_at_rate(
+                        Match(sender, receiver, transfer_seconds), (n_senders, n_receivers), demand.rate, demand
+                    )
                 )
     if not fleets:
         return "no pools meet the limits"
@@ -143,13 +145,13 @@ def cheapest(pools: PoolDesigns, demand: ServiceDemand, accelerator: str) -> Fle
     )
 
 
-def _fewest_workers(pool: PoolCandidate, pool_index: int, transfer: float, demand: ServiceDemand) -> int | None:
-    """Return the fewest workers of a pool that keep its limit, None where no number does.
+def _fewest_workers(pool: PoolCandidate, pool_index: int, transfer_seconds: float, demand: ServiceDemand) -> int | None:
+    """Return the least number of workers of a pool that keep its limit, None where no number does.
 
     Args:
         pool: design of the pool.
         pool_index: of the pool in a pair, 0 for prompts.
-        transfer: seconds between the pools.
+        transfer_seconds: seconds between the pools.
         demand: rate and limits.
     """
     statistic = demand.token_statistic if pool_index else demand.first_token_statistic
@@ -157,7 +159,7 @@ def _fewest_workers(pool: PoolCandidate, pool_index: int, transfer: float, deman
     def keeps_limit(count: int) -> bool:
         wait = _wait(pool, count, demand.rate, pool_index == 0, statistic)
         if pool_index == 0:
-            return pool.first_token + transfer + wait <= demand.first_token_limit
+            return pool.first_token + transfer_seconds + wait <= demand.first_token_limit
         return pool.token + wait / _later_tokens(demand) <= demand.token_limit
 
     low = max(math.ceil(demand.rate / (_UTILISATION * pool.rate) - 1e-9), 1)
@@ -168,12 +170,12 @@ def _fewest_workers(pool: PoolCandidate, pool_index: int, transfer: float, deman
 
 
 def _later_tokens(demand: ServiceDemand) -> float:
-    """Return the output tokens after the first one."""
+    """Return the number of output tokens after the first one, at least 1."""
     return max(demand.output_tokens - 1.0, 1.0)
 
 
 def _fleet_at_rate(pair: Match, counts: tuple[int, ...], rate: float, demand: ServiceDemand) -> workers.PoolFleet:
-    """Return the fleet of ``counts`` workers at a rate, with waits of the limited statistics."""
+    """Return the fleet of ``counts`` workers of each pool at a rate in requests/s, with waits of the statistics."""
     statistics = demand.first_token_statistic, demand.token_statistic
     waits = (
         _wait(pool, count, rate, pool_index == 0, statistic)
@@ -183,7 +185,7 @@ def _fleet_at_rate(pair: Match, counts: tuple[int, ...], rate: float, demand: Se
 
 
 def _keeps_limits(fleet: workers.PoolFleet, demand: ServiceDemand) -> tuple[bool, bool]:
-    """Return whether the limits of the first token and of the others are kept."""
+    """Return whether the limit of the first token, and that of the later tokens, is kept."""
     return fleet.first_token <= demand.first_token_limit, fleet.token <= demand.token_limit
 
 
@@ -199,7 +201,7 @@ def _highest_rate(fleet: workers.PoolFleet, demand: ServiceDemand) -> float:
 
 
 def _worker_groups(fleet: workers.PoolFleet) -> tuple[WorkerGroup, WorkerGroup]:
-    """Return both pools as groups of workers of a plan."""
+    """Return the prefill and the decode pool as groups of workers of a plan."""
     prefill, decode = (
         WorkerGroup(
             role,
@@ -215,7 +217,7 @@ def _worker_groups(fleet: workers.PoolFleet) -> tuple[WorkerGroup, WorkerGroup]:
 
 
 def _wait(pool: PoolCandidate, count: int, rate: float, is_prefill: bool, statistic: str) -> float:
-    """Return the seconds that a request waits for a place of a pool: the mean, or the quantile of a statistic."""
+    """Return the seconds that a request waits for a place of a pool: the mean, or the quantile ``statistic``."""
     share, mean = workers.wait(pool, count, rate, is_prefill)
     if statistic == "mean":
         return mean

@@ -62,7 +62,7 @@ class MatchedPools(NamedTuple):
 
 
 def match(path: str | Path) -> MatchedPools:
-    """Sweep the pools of a specification and match them, without writing a file.
+    """Return the best pools of a specification and the best engines that do both; no file is written.
 
     Args:
         path: TOML file of the specification.
@@ -100,7 +100,9 @@ def match(path: str | Path) -> MatchedPools:
 def swept_pools(
     pools_spec: PoolsSpec, file: str
 ) -> tuple[dict[str, Grid], dict[str, xr.Dataset], dict[str, list[PoolCandidate]]]:
-    """Return grid, feasible designs and candidates of each pool by its name.
+    """Return grid, feasible designs and candidates, each by name of the pool.
+
+    Designs that engines do not launch are left out, unless the specification allows any option.
 
     Args:
         pools_spec: a checked specification.
@@ -137,7 +139,7 @@ def swept_pools(
 def fleet_fronts(
     candidates_by_pool: dict[str, list[PoolCandidate]], pools_spec: PoolsSpec, limits: _Limits | None, later: float
 ) -> list[PoolFleet]:
-    """Return the fronts of whole workers: of pools within the limits, and of engines that do both.
+    """Return the fronts of fleets of whole workers: of pools within the limits, then of engines that do both.
 
     Designs with more requests in flight than their memory holds are left out: a worker at a stated utilisation has no
     use for them.
@@ -153,7 +155,11 @@ def fleet_fronts(
         else candidates_by_pool["prefill"]
     )
     decode = front(candidates_by_pool["decode"], (*WORKER, "token", "cache"))
-    pairs = [Match(p, d, transfer_time(p, d, pools_spec.transfer)) for p in prefill for d in decode]
+    pairs = [
+        Match(sender, receiver, transfer_time(sender, receiver, pools_spec.transfer))
+        for sender in prefill
+        for receiver in decode
+    ]
     pools = list(fleets(pairs, pools_spec.devices, pools_spec.utilisation, later))
     if limits:
         pools = [fleet for fleet in pools if limits.keeps(fleet.match.prefill.row, np.array([fleet.first_token]))[0]]
@@ -165,34 +171,41 @@ def fleet_fronts(
 
 
 def _pairs(
-    prefill: list[PoolCandidate], decode: list[PoolCandidate], transfer: float, limits: _Limits | None
+    prefill: list[PoolCandidate], decode: list[PoolCandidate], bandwidth: float, limits: _Limits | None
 ) -> list[Match]:
-    """Return the pairs that may be the best and whose time to first token, with the transfer, meets the limits."""
-    if not limits or not transfer:
-        return [Match(p, d, transfer_time(p, d, transfer)) for p in front(prefill) for d in front(decode)]
+    """Return the pairs that may be the best and whose time to first token, with the transfer, meets the limits.
+
+    ``bandwidth`` of a device is in B/s; 0 counts no transfer, and no limit is checked then.
+    """
+    if not limits or not bandwidth:
+        return [
+            Match(sender, receiver, transfer_time(sender, receiver, bandwidth))
+            for sender in front(prefill)
+            for receiver in front(decode)
+        ]
     senders = front(prefill, (*_COSTS, "first_token", "cache")) if limits.are_plain else prefill
     receivers = front(decode, (*_COSTS, "cache"))
     pairs = []
-    for p in senders:
-        transfer_seconds = np.array([transfer_time(p, d, transfer) for d in receivers])
-        meets_limits = limits.keeps(p.row, p.first_token + transfer_seconds)
+    for sender in senders:
+        transfer_seconds = np.array([transfer_time(sender, receiver, bandwidth) for receiver in receivers])
+        meets_limits = limits.keeps(sender.row, sender.first_token + transfer_seconds)
         pairs += [
-            Match(p, d, seconds)
-            for d, seconds, within_limit in zip(receivers, transfer_seconds.tolist(), meets_limits, strict=True)
+            Match(sender, receiver, seconds)
+            for receiver, seconds, within_limit in zip(receivers, transfer_seconds.tolist(), meets_limits, strict=True)
             if within_limit
         ]
     return pairs
 
 
-def transfer_time(prefill: PoolCandidate, decode: PoolCandidate, transfer: float) -> float:
-    """Return the seconds to send and receive the keys and values of a prompt, 0 if transfers are not counted.
+def transfer_time(prefill: PoolCandidate, decode: PoolCandidate, bandwidth: float) -> float:
+    """Return the seconds to send and receive the keys and values of a prompt, 0 where ``bandwidth`` is 0.
 
     Args:
         prefill: sends them.
         decode: receives them.
-        transfer: bandwidth of a device, B/s; 0: not counted.
+        bandwidth: bandwidth of a device, B/s; 0: not counted.
     """
-    return max(prefill.cache, decode.cache) / transfer if transfer else 0.0
+    return max(prefill.cache, decode.cache) / bandwidth if bandwidth else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +218,7 @@ class _Limits:
 
     @classmethod
     def from_results(cls, grid: Grid, results: xr.Dataset) -> _Limits:
-        """Return the limits on the designs of a prefill pool."""
+        """Return the limits on the time to first token of the designs of a prefill pool."""
         constraints = tuple(constraint for constraint in grid.constraints if _FIRST_TOKEN in constraint.names)
         count = results.sizes["design"]
         values_at = grid.values(indices_at(results, np.arange(count), grid)) if count else {}
@@ -255,19 +268,23 @@ def _swept_names(spec: SweepSpec) -> tuple[str, ...]:
 
 
 def _devices(grid: Grid, results: xr.Dataset) -> np.ndarray:
-    """Return the devices [design] of a pool: the product of the degrees, as stated or those of a node."""
+    """Return the number of devices [design] of a pool's designs."""
     count = results.sizes["design"]
     values = grid.values(indices_at(results, np.arange(count), grid)) if count else {}
     return np.broadcast_to(np.asarray(values.get(N_DEVICES, leaf(grid.base, N_DEVICES)), float), count)
 
 
 def _candidates(
-    results: xr.Dataset, devices: np.ndarray, prices: dict[str, float], transfer: float, swept_names: Sequence[str] = ()
+    results: xr.Dataset,
+    devices: np.ndarray,
+    prices: dict[str, float],
+    bandwidth: float,
+    swept_names: Sequence[str] = (),
 ) -> Iterator[PoolCandidate]:
-    """Yield the designs of a pool's results as candidates.
+    """Yield the designs of a pool's results that serve at all as candidates; InputError for a missing price.
 
     The rate is limited by the links, over which each device sends or receives its share of keys and values at
-    ``transfer`` bytes/s, if transfers are counted.
+    ``bandwidth`` B/s; 0 counts no transfer. ``prices`` are accelerator → USD/s of a device; empty for none.
     """
     count = results.sizes["design"]
 
@@ -296,21 +313,21 @@ def _candidates(
         column(name).astype(float) if name in results.coords else np.ones(count) for name in ("dp", "concurrency")
     ]
     sequences = np.maximum(degrees[1] / degrees[0], 1.0)
-    if transfer:
-        rate = np.minimum(rate, degrees[0] * transfer * sequences / np.maximum(cache, 1.0))
-    for i in np.flatnonzero(rate > 0.0):
+    if bandwidth:
+        rate = np.minimum(rate, degrees[0] * bandwidth * sequences / np.maximum(cache, 1.0))
+    for design_index in np.flatnonzero(rate > 0.0):
         yield PoolCandidate(
-            accelerator=accelerators[i],
-            labels={name: values[i] for name, values in labels.items()},
-            rate=rate[i],
-            devices=devices[i],
-            watts=watts[i] / rate[i],
-            price=devices[i] * prices.get(accelerators[i], 0.0) / rate[i],
-            first_token=first_token[i],
-            token=token[i],
-            cache=cache[i] / sequences[i],
-            row=int(i),
-            queues=bool(degrees[1][i] > concurrency_limits[i]),
+            accelerator=accelerators[design_index],
+            labels={name: values[design_index] for name, values in labels.items()},
+            rate=rate[design_index],
+            devices=devices[design_index],
+            watts=watts[design_index] / rate[design_index],
+            price=devices[design_index] * prices.get(accelerators[design_index], 0.0) / rate[design_index],
+            first_token=first_token[design_index],
+            token=token[design_index],
+            cache=cache[design_index] / sequences[design_index],
+            row=int(design_index),
+            queues=bool(degrees[1][design_index] > concurrency_limits[design_index]),
         )
 
 
@@ -319,7 +336,9 @@ _COSTS = ("price", "watts")
 
 
 def front(candidates: list[PoolCandidate], fields: Sequence[str] = _COSTS) -> list[PoolCandidate]:
-    """Return the candidates per accelerator that no other beats in all ``fields``.
+    """Return the candidates that no other of the same accelerator beats in all ``fields``, sorted by these.
+
+    Of equals there is one.
 
     Args:
         candidates: of any accelerators.
@@ -340,7 +359,7 @@ def front(candidates: list[PoolCandidate], fields: Sequence[str] = _COSTS) -> li
 
 
 def _best_by_accelerator(matches: list[Match]) -> list[Match]:
-    """Return the match per pair of accelerators with the least price times power (power alone without prices)."""
+    """Return the match of least price times power for each pair of accelerators, the least first."""
     best: dict[tuple[str, ...], Match] = {}
     for match in matches:
         key = tuple(pool.accelerator for pool in match.parts)

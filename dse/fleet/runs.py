@@ -58,7 +58,7 @@ class Cluster(NamedTuple):
     outside: str  #: what lies outside of the rows of the stack, in words
 
     def margins(self, demand: RunDemand) -> dict[str, float]:
-        """Return the share by which finite limits may change before the cluster no longer keeps them."""
+        """Return ``time`` and ``budget`` → share by which the limit may change; without infinite limits."""
         share_by_limit = {"time": demand.seconds / self.seconds - 1.0, "budget": demand.budget / self.cost - 1.0}
         return {name: share for name, share in share_by_limit.items() if math.isfinite(share)}
 
@@ -74,7 +74,7 @@ class RunPlan(NamedTuple):
 
 
 def plan_run(demand: RunDemand) -> RunPlan:
-    """Return the cheapest cluster of each accelerator within the limits, without a time limit the fastest.
+    """Return the cheapest cluster of each accelerator within the limits, or the fastest without a time limit.
 
     Args:
         demand: model, limits, names of the catalogue.
@@ -104,10 +104,10 @@ def plan_run(demand: RunDemand) -> RunPlan:
         raise InputError("--max-devices", str(demand.max_devices), f"{_MIN_DEVICES} or more", "a node has as many")
     slugs = dict.fromkeys(catalog.resolve("accelerator", name, "--on") for name in demand.accelerators)
     model = catalog.values("workload", demand.workload)
-    batch, tokens = demand.global_batch or model.get("global_batch"), demand.tokens or model.get("run_tokens")
+    global_batch, tokens = demand.global_batch or model.get("global_batch"), demand.tokens or model.get("run_tokens")
     if tokens is None:
         raise InputError("--tokens", f"none, and none in the file of {demand.workload}", "tokens of the run", "add it")
-    demand = demand._replace(accelerators=tuple(slugs), global_batch=int(batch or _BATCH), tokens=float(tokens))
+    demand = demand._replace(accelerators=tuple(slugs), global_batch=int(global_batch or _BATCH), tokens=float(tokens))
     runs = {slug: _runs(demand, slug) for slug in demand.accelerators}
     results = {slug: _cheapest(runs[slug], demand, slug) for slug in demand.accelerators}
     clusters = sorted(
@@ -115,17 +115,17 @@ def plan_run(demand: RunDemand) -> RunPlan:
         key=lambda cluster: _criterion(cluster, demand),
     )
     without = {slug: reason for slug, reason in results.items() if isinstance(reason, str)}
-    tokens_of_batch = float(batch or _BATCH) * float(model["seq_len"])
-    return RunPlan(demand, clusters, without, list(_changes(runs, demand, clusters)), tokens_of_batch)
+    batch_tokens = float(global_batch or _BATCH) * float(model["seq_len"])
+    return RunPlan(demand, clusters, without, list(_changes(runs, demand, clusters)), batch_tokens)
 
 
 def _criterion(cluster: Cluster, demand: RunDemand) -> float:
-    """Return what the best cluster minimises: cost in USD, or seconds where only cost is limited."""
+    """Return what the best cluster minimises: its cost in USD, or seconds where only cost is limited."""
     return cluster.cost if math.isfinite(demand.seconds) else cluster.seconds
 
 
 def _specification(demand: RunDemand, slug: str) -> str:
-    """Return the specification of all mappings of an accelerator."""
+    """Return the TOML specification of all mappings of an accelerator."""
     assert demand.global_batch is not None, "resolved before"
     sizes = [2**k for k in range(3, demand.max_devices.bit_length())]
     axes: dict[str, Any] = {
@@ -150,7 +150,7 @@ def _specification(demand: RunDemand, slug: str) -> str:
 
 
 def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
-    """Return column → values [design] of all mappings that can run."""
+    """Return column → values [design] of all mappings that can run; ``seconds`` and ``cost`` (USD) include failures."""
     data, _ = execute(specs.from_text(_specification(demand, slug), "plan"), output=False)
     names = (
         "run_time",
@@ -169,9 +169,12 @@ def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
     return columns
 
 
-def _cheapest(runs: dict[str, np.ndarray], demand: RunDemand, slug: str) -> Cluster | str:
-    """Return the cheapest cluster of an accelerator within the limits, or the reason for none."""
-    seconds, cost = runs["seconds"], runs["cost"]
+def _cheapest(columns: dict[str, np.ndarray], demand: RunDemand, slug: str) -> Cluster | str:
+    """Return the cheapest cluster of an accelerator within the limits, or the reason for none as a text.
+
+    Without a time limit it is the fastest.
+    """
+    seconds, cost = columns["seconds"], columns["cost"]
     if not seconds.size:
         return f"no mapping of up to {counted(demand.max_devices, 'device')} fits in memory"
     within_limits = (seconds <= demand.seconds) & (cost <= demand.budget)
@@ -185,7 +188,7 @@ def _cheapest(runs: dict[str, np.ndarray], demand: RunDemand, slug: str) -> Clus
         return f"the cheapest run {'in time ' * math.isfinite(demand.seconds)}costs {digits(lowest_cost)} USD"
     criterion = cost if math.isfinite(demand.seconds) else seconds
     best_index = int(np.argmin(np.where(within_limits, criterion, np.inf)))
-    best_run = {name: values[best_index] for name, values in runs.items()}
+    best_run = {name: values[best_index] for name, values in columns.items()}
     mapping = {name: best_run[name].item() for name in DEGREES if name in best_run}
     return Cluster(
         slug,
@@ -200,7 +203,7 @@ def _cheapest(runs: dict[str, np.ndarray], demand: RunDemand, slug: str) -> Clus
 
 
 def _extrapolations(slug: str, best_run: dict[str, Any], demand: RunDemand) -> str:
-    """Return the values of a cluster that lie outside of the measured rows of its stack, as text."""
+    """Return the quantities of a cluster outside of the measured rows of its stack, a text; "" for none."""
     values = {
         "system.n_devices": float(best_run["n_devices"]), "parameters": float(best_run["parameters"]),
         "mapping.micro_batch": float(best_run["micro_batch"]),
@@ -211,7 +214,7 @@ def _extrapolations(slug: str, best_run: dict[str, Any], demand: RunDemand) -> s
 
 
 def _changes(runs: dict[str, dict[str, np.ndarray]], demand: RunDemand, clusters: list[Cluster]) -> Iterator[str]:
-    """Yield what would change the best cluster, a line each: prices, limits."""
+    """Yield what would change the best cluster, a line each: batch, prices, limits; nothing without clusters."""
     if not clusters:
         return
     best, *other_clusters = clusters
@@ -241,7 +244,7 @@ def _changes(runs: dict[str, dict[str, np.ndarray]], demand: RunDemand, clusters
 
 
 def _larger_batch_change(demand: RunDemand, best: Cluster) -> Iterator[str]:
-    """Yield the best cluster's accelerator with a batch twice as large, where that is cheaper."""
+    """Yield one line on the best cluster with a batch twice as large, where that is better."""
     assert demand.global_batch is not None, "resolved before"
     changed_demand = demand._replace(global_batch=2 * demand.global_batch)
     cluster = _cheapest(_runs(changed_demand, best.accelerator), changed_demand, best.accelerator)

@@ -98,7 +98,7 @@ class _AcceleratorDesigns:
         self.pools = pooled.pool_designs(demand, accelerator) if replicas["possible"].any() else None
 
     def fleets(self, demand: ServiceDemand) -> tuple[list[Fleet], str]:
-        """Return the cheapest replicas and pools that serve a demand, and the reasons of missing ones."""
+        """Return the cheapest replicas and pools that serve a demand, and a text why one is missing, or ""."""
         results = [cheapest_replicas(self.replicas, demand, self.accelerator)]
         if self.pools:
             results.append(pooled.cheapest(self.pools, demand, self.accelerator))
@@ -108,7 +108,7 @@ class _AcceleratorDesigns:
 
 
 def _changes(candidates: dict[str, _AcceleratorDesigns], demand: ServiceDemand, fleets: list[Fleet]) -> Iterator[str]:
-    """Yield what would change the cheapest fleet, a line each: prices, limits, rate."""
+    """Yield what would change the cheapest fleet, a line each: prices, limits, rate; nothing without fleets."""
     if not fleets:
         return
     best = fleets[0]
@@ -137,7 +137,7 @@ _MAX_DEVICE_FACTOR, _RATE_FACTORS = 16, (1.1, 1.25, 1.5, 2.0)
 
 
 def _specification(demand: ServiceDemand) -> str:
-    """Return the specification of the replicas of all accelerators."""
+    """Return the TOML specification of the replicas of all accelerators."""
     sizes = [2**k for k in range(demand.max_devices.bit_length())]
     axes = {
         "accelerator": list(demand.accelerators),
@@ -162,7 +162,7 @@ def _specification(demand: ServiceDemand) -> str:
 
 
 def swept_replicas(demand: ServiceDemand) -> dict[str, dict[str, np.ndarray]]:
-    """Return accelerator → column → values [design] of all replicas."""
+    """Return accelerator → column → values [design] of all replicas, with masks ``possible`` and ``feasible``."""
     grid = compose.build(specs.from_text(_specification(demand), "plan"))
     data, _ = execute(grid, output=False)
     is_launched = launch_mask(data, grid).variable
@@ -193,7 +193,7 @@ def swept_replicas(demand: ServiceDemand) -> dict[str, dict[str, np.ndarray]]:
 
 
 def cheapest_replicas(replicas: dict[str, np.ndarray], demand: ServiceDemand, accelerator: str) -> Fleet | str:
-    """Return the cheapest fleet of replicas of one accelerator, or the reason for none."""
+    """Return the cheapest fleet (USD/h) of replicas of one accelerator, or the reason for none as a text."""
     if not replicas["possible"].any():
         devices = counted(demand.max_devices, "device")
         return f"no mapping of up to {devices} that {replicas['software'][0]} can be started with fits in memory"
@@ -245,7 +245,7 @@ def cheapest_replicas(replicas: dict[str, np.ndarray], demand: ServiceDemand, ac
 
 
 def _highest_rate(fitting: dict[str, np.ndarray], best_replica: dict[str, Any]) -> float:
-    """Return the highest rate of the replicas within the limits with the same mapping, requests/s."""
+    """Return the highest requests/s of one replica, of those in ``fitting`` with the same mapping."""
     is_same_mapping = np.full(fitting["request_rate"].shape, True)
     for name in ("n_devices", "software", *(name for name in DEGREES if name in best_replica)):
         is_same_mapping &= fitting[name] == best_replica[name]

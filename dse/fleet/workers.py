@@ -67,13 +67,13 @@ class Match:
 
     @property
     def share(self) -> float:
-        """Share of the devices in the prefill pool."""
+        """Share of the devices that are in the prefill pool, of balanced pools."""
         devices_by_pool = [pool.devices / pool.rate for pool in self.parts]
         return devices_by_pool[0] / sum(devices_by_pool)
 
     @property
     def rate(self) -> float:
-        """Requests/s per device of balanced pools."""
+        """Requests/s per device, of balanced pools."""
         return 1.0 / sum(pool.devices / pool.rate for pool in self.parts)
 
     @property
@@ -107,7 +107,7 @@ class PoolFleet(NamedTuple):
 
     @property
     def devices(self) -> int:
-        """Devices of all workers."""
+        """Number of devices of all workers."""
         return int(sum(count * pool.devices for count, pool in zip(self.workers, self.match.parts, strict=True)))
 
     @property
@@ -122,19 +122,19 @@ class PoolFleet(NamedTuple):
 
     @property
     def headroom(self) -> tuple[float, ...]:
-        """Share by which the rate may grow until each pool is full."""
+        """Share by which the rate may grow until each pool is full, by pool."""
         counted_pools = zip(self.workers, self.match.parts, strict=True)
         return tuple(count * pool.rate / self.rate - 1.0 for count, pool in counted_pools)
 
     @property
     def hourly(self) -> float:
-        """USD an hour; 0 without prices."""
+        """USD per hour; 0 without prices."""
         counted_pools = zip(self.workers, self.match.parts, strict=True)
         return 3600.0 * sum(count * pool.price * pool.rate for count, pool in counted_pools)
 
 
 def fleets(matches: Iterable[Match], devices: dict[str, int], utilisation: float, later: float) -> Iterator[PoolFleet]:
-    """Yield a fleet of each pair of designs, with the fewest workers that serve the highest rate.
+    """Yield a fleet for each match, with the fewest workers that serve the highest rate; none where no worker fits.
 
     Args:
         matches: pairs of designs, or designs that do both.
@@ -161,7 +161,7 @@ def fleets(matches: Iterable[Match], devices: dict[str, int], utilisation: float
 
 
 def _splits(match: Match, devices: dict[str, int]) -> Iterator[tuple[int, ...]]:
-    """Yield numbers of workers of each pool that the devices allow, of a total those next to the balance."""
+    """Yield the numbers of workers (by pool) that the devices allow; of a total, those next to the balance."""
     total = devices.get("")
     if total is None:
         devices_by_pool = [devices.get(pool.accelerator, 0) for pool in match.parts]
@@ -179,7 +179,7 @@ def _splits(match: Match, devices: dict[str, int]) -> Iterator[tuple[int, ...]]:
 
 
 def wait(pool: PoolCandidate, workers: int, rate: float, is_prefill: bool) -> tuple[float, float]:
-    """Return the share of requests that wait for a place of a pool, and the mean wait of all in seconds.
+    """Return the share (0 to 1) of requests that wait for a place of a pool, and the mean wait of all in seconds.
 
     A worker for prompts is a place for a batch, one that decodes has a place for each of its sequences.
     """

@@ -49,7 +49,7 @@ _logged: list[str] = []
 
 
 def load(description: str) -> Any:
-    """Return the value saved under a description, None without one whose signature is valid.
+    """Return the value saved under a description, None without one that can be read and whose signature is valid.
 
     Args:
         description: inputs of the value, whose hash names its file.
@@ -71,7 +71,7 @@ def load(description: str) -> Any:
 
 
 def save(description: str, value: Any) -> None:
-    """Save a picklable value under a description, unless there is no folder or its disk is full or read-only.
+    """Save a picklable value under a description; nothing where there is no folder or its disk is full or read-only.
 
     Args:
         description: inputs of the value, whose hash names its file.
@@ -91,7 +91,7 @@ def save(description: str, value: Any) -> None:
 
 
 def get_or_compute(description: str, compute: Callable[[], Any]) -> Any:
-    """Return the value saved under a description, else compute and save it.
+    """Return the value saved under a description, else compute and save it; None is computed each time.
 
     Args:
         description: inputs of the value, on which alone it depends.
@@ -105,7 +105,7 @@ def get_or_compute(description: str, compute: Callable[[], Any]) -> Any:
 
 
 def folder() -> Path | None:
-    """Return the cache folder of the user, created if missing; None without a trusted one."""
+    """Return the cache folder of the user, created if missing; None without a trusted one, and for ``DSE_CACHE=0``."""
     setting = os.environ.get("DSE_CACHE")
     if setting == "0":
         return None
@@ -119,6 +119,7 @@ def folder() -> Path | None:
 
 @functools.cache
 def _folder(cache_root: Path) -> Path | None:
+    """Return the user's folder in ``cache_root``, created if missing; None with a warning where it is not trusted."""
     user_folder = cache_root / f"kept-{os.getuid()}" if hasattr(os, "getuid") else cache_root / "kept"
     try:
         cache_root.mkdir(parents=True, exist_ok=True)
@@ -141,6 +142,7 @@ def _is_users(status: os.stat_result) -> bool:
 
 
 def _file(description: str) -> Path | None:
+    """Return the path of the value of a description, named by its SHA-256; None without a cache folder."""
     where = folder()
     return where and where / hashlib.sha256(description.encode()).hexdigest()
 
@@ -149,19 +151,21 @@ def _file(description: str) -> Path | None:
 
 
 def _signature(key: bytes, file: Path, content: bytes) -> bytes:
+    """Return the HMAC-SHA-256 of a file's name and content."""
     signing = hmac.new(key, file.name.encode() + b"\0", hashlib.sha256)
     signing.update(content)
     return signing.digest()
 
 
 def _key() -> bytes | None:
+    """Return the user's key in the cache folder, None without folder or key."""
     where = folder()
     return key_in(where) if where else None
 
 
 @functools.cache
 def key_in(where: Path) -> bytes | None:
-    """Return the user's key in a folder, a new one where there is no secret one; None where writing fails."""
+    """Return the user's key in a folder, a new one where there is none that is secret; None where writing fails."""
     try:
         return _secret(where / _KEY) or _new_key(where / _KEY)
     except OSError as error:
@@ -170,7 +174,7 @@ def key_in(where: Path) -> bytes | None:
 
 
 def _secret(file: Path) -> bytes | None:
-    """Return the key in a file that nobody else could read or write; any other file is removed."""
+    """Return the key in a file that nobody else could read or write; another file is removed, and gives None."""
     was_there, key_bytes = os.path.lexists(file), _read(file, secret=True)
     if key_bytes is not None and len(key_bytes) == _KEY_BYTES:
         return key_bytes
@@ -181,7 +185,7 @@ def _secret(file: Path) -> bytes | None:
 
 
 def _new_key(file: Path) -> bytes | None:
-    """Return the first key that any process writes to a file."""
+    """Return the first key that any process writes to a file, None where it is not secret."""
     with _temporary(file, secrets.token_bytes(_KEY_BYTES)) as temporary:
         try:
             os.link(temporary, file)
@@ -209,7 +213,7 @@ def _read(file: Path, secret: bool = False) -> bytes | None:
 
 
 def _clear(file: Path) -> None:
-    """Remove a folder with the name of a file; nothing else can be in the way."""
+    """Remove a folder that has the name of a file; files and links stay."""
     if file.is_dir() and not file.is_symlink():
         shutil.rmtree(file)
 
@@ -228,7 +232,7 @@ def _temporary(file: Path, content: bytes) -> Iterator[Path]:
 
 
 def _warn_once(message: str) -> None:
-    """Print a message on standard error, only the first one of this process."""
+    """Log a warning, only the first one of this process."""
     if not _logged:
         _logged.append(message)
         logging.getLogger("dse").warning("kept programs: %s", message)

@@ -22,7 +22,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def program(command: str) -> str | None:
-    """Return the module that finishes a command of dse, None where the package is in no checkout."""
+    """Return the name of the module that finishes a command of dse; None for no such command, or outside a checkout."""
     try:
         project = tomllib.loads((_PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -32,7 +32,7 @@ def program(command: str) -> str | None:
 
 
 def run(module: str, arguments: Sequence[object], output: int | None = None) -> tuple[int, str]:
-    """Run a module in a process of its own.
+    """Run a module in a process of its own, and return its exit status and output ("" where that is not read).
 
     In a session of its own the program hears no Ctrl-C: an interrupted command ends it, with what it has started.
 
@@ -70,5 +70,6 @@ class _Session:
         self._pid = pid
 
     def kill(self) -> None:
+        """Kill the process and all that it has started; nothing where they have ended."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._pid, signal.SIGKILL)

@@ -21,7 +21,7 @@ def write(
     force: bool = False,
     head: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write events, one a line, and the metadata of a trace.
+    """Write a trace of Chrome as JSON: metadata, then events, one a line.
 
     Raises:
         InputError: where ``path`` must not be written (:func:`dse.io.outputs.check_output`), or writing fails.

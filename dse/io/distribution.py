@@ -11,7 +11,7 @@ NAME = "llm-dse"
 
 
 def is_released() -> bool:
-    """True where the installed distribution states the address of its repository, without which none is released."""
+    """True where the installed distribution states the address of its project, which a released one has."""
     from importlib import metadata  # takes longer than all that a command without errors needs of this file
 
     try:
@@ -21,7 +21,7 @@ def is_released() -> bool:
 
 
 def install_extra(extra: str) -> str:
-    """Return how an extra is installed, as the fix of an error.
+    """Return the text of how an extra is installed, as the fix of an error.
 
     >>> install_extra("report")
     "install the extra report: pip install -e '.[report]' in a checkout, or pip install 'dist/llm_dse-…whl[report]'"

@@ -29,7 +29,7 @@ _HUGE_PAGES, _IN_HUGE_PAGES, _PAGE = 14, 3 << 26, 4096
 
 
 def fuse_outputs() -> None:
-    """Set XLA's fusion of outputs, unless ``XLA_FLAGS`` is set (even to nothing) or ``DSE_FUSE_OUTPUTS=0``.
+    """Set XLA's fusion of outputs in ``XLA_FLAGS``, unless that is set (even to "") or ``DSE_FUSE_OUTPUTS=0``.
 
     XLA reads it when the first array of a process is made; later calls have no effect.
     """
@@ -39,8 +39,9 @@ def fuse_outputs() -> None:
 
 @functools.cache
 def reuse_memory() -> None:
-    """Let the allocator of glibc keep freed arrays, since clearing new pages for each chunk takes a third of the time.
+    """Let the allocator of glibc keep freed arrays; nothing with another C library, and once per process.
 
+    Clearing new pages for each chunk takes a third of the time.
     Few heaps: with one a thread, each keeps the largest arrays that its thread ever had, and memory grows for hours.
     The heap's next 192 MB get pages of 2 MB once they are used: dozens of arrays are read and written side by side, in
     more small pages than a processor has the addresses of at hand, which takes a fifth of the time.
@@ -66,7 +67,7 @@ def processors() -> int:
 
 
 def double_precision(enabled: bool = True) -> AbstractContextManager[None]:
-    """Return the context manager of double precision, ``jax.enable_x64``, which is elsewhere in JAX 0.6."""
+    """Return the context manager of JAX's double precision (``enable_x64``), or of single one."""
     import jax
 
     where: Any = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")

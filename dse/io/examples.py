@@ -33,12 +33,12 @@ class Example(NamedTuple):
 
     @property
     def file(self) -> Path:
-        """Return the path of its file."""
+        """Path of its TOML file."""
         return _folder() / f"{self.name}.toml"
 
 
 def names() -> list[str]:
-    """Return the names of all examples, sorted.
+    """Return the names of all examples, without ``.toml``, sorted.
 
     >>> "megatron_1t_4096_a100" in names()
     True
@@ -71,7 +71,7 @@ def find_example(name: str) -> Example:
 
 
 def resolve_path(path: str | os.PathLike[str]) -> Path:
-    """Return the file of a path, or of ``example:NAME``.
+    """Return the path of ``example:NAME`` in the package, any other path as it is.
 
     Raises:
         InputError: for an unknown example.
@@ -92,11 +92,13 @@ def stem_of(file: str) -> str:
 
 
 def _folder() -> Path:
+    """Return the folder of the examples."""
     return distribution_folder("sweeps")
 
 
 @functools.cache
 def _read_example(name: str) -> Example:
+    """Return the example of a name, its question and command from the comments at the head of its file."""
     text = inputs.text(_folder() / f"{name}.toml", "a TOML file")
     document = toml.parse(text, f"{name}.toml")
     head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())

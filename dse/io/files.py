@@ -39,7 +39,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 @functools.cache
 def distribution_folder(folder: str) -> Path:
-    """Return a folder of the distribution, inside the installed package or next to it in a checkout.
+    """Return the path of a folder of the distribution, in the installed package or next to it in a checkout.
 
     Raises:
         InputError: for a folder that is in neither place.
@@ -52,42 +52,42 @@ def distribution_folder(folder: str) -> Path:
 
 @functools.cache
 def code_digest() -> str:
-    """Return the SHA-256 of the source files that determine the results of a sweep."""
+    """Return the SHA-256 (hexadecimal) of the source files that determine the results of a sweep."""
     return files_digest(result_sources())
 
 
 def result_sources() -> list[Path]:
-    """Return the source files that determine the results of a sweep: the doors, all that they import, and the sweep."""
+    """Return the paths of the source files that determine the results of a sweep."""
     rooms = ("io", "types", "designs", "model", "doors", "spec", "sweep")
     return [*_PACKAGE.glob("*.py"), *(file for room in rooms for file in sources(_PACKAGE / room))]
 
 
 @functools.cache
 def search_digest() -> str:
-    """Return the SHA-256 of the source files that determine the results of a search."""
+    """Return the SHA-256 (hexadecimal) of the source files that determine the results of a search."""
     return files_digest(sources(_PACKAGE / "optimizers"), code_digest())
 
 
 def sources(folder: Path) -> list[Path]:
-    """Return the Python files of a folder and its subfolders, sorted."""
+    """Return the paths of the Python files of a folder and its subfolders, sorted."""
     return sorted(folder.rglob("*.py"))
 
 
 @functools.cache
 def folder_digest(folder: Path) -> str:
-    """Return the SHA-256 of the Python files of a folder."""
+    """Return the SHA-256 (hexadecimal) of the Python files of a folder and its subfolders."""
     return files_digest(sources(folder))
 
 
 def folder_of(function: Callable[..., Any]) -> Path:
-    """Return the folder of the source file of a function."""
+    """Return the folder of the source file of a function, or of the one that a partial calls."""
     while isinstance(function, functools.partial):
         function = function.func
     return Path(function.__code__.co_filename).parent
 
 
 def files_digest(files: Iterable[Path], begin: str = "") -> str:
-    """Return the SHA-256 of names and contents of files, and of a text ``begin`` before them."""
+    """Return the SHA-256 (hexadecimal) of names and contents of files, and of a text ``begin`` before them."""
     total = hashlib.sha256(begin.encode())
     for file in sorted(files):
         total.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -95,7 +95,7 @@ def files_digest(files: Iterable[Path], begin: str = "") -> str:
 
 
 def unique_suffix() -> str:
-    """Return the suffix of a temporary name of this process, unique over processes and machines."""
+    """Return the suffix of temporary names of this process (``HOST.PID.tmp``), unlike those of others."""
     return f"{socket.gethostname()}.{os.getpid()}.tmp"
 
 
@@ -111,7 +111,7 @@ def strange_kind(path: Path) -> str:
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a new file next to ``path``, renamed to it when the block succeeds, else removed."""
+    """Yield the path of a new empty file next to ``path``, renamed to it when the block succeeds, else removed."""
     partial = path.with_name(f".{path.name}.{unique_suffix()}")
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # never a link laid by others
@@ -130,13 +130,13 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content."""
+    """Return the SHA-256 (hexadecimal) of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def seal(path: Path, about: str = "") -> None:
-    """Append a file's checksum to it.
+    """Append a line to a file with its checksum.
 
     Args:
         path: of the file.
@@ -176,11 +176,12 @@ def bears_mark(path: Path) -> bool:
 
 
 def _seal(checksum: str) -> bytes:
+    """Return the line, as bytes, that seals a file of this checksum."""
     return f"{_SEAL}{checksum}\n".encode()
 
 
 def _digest_before(path: Path, stop: int, about: str) -> str:
-    """Return the SHA-256 of a text and the first ``stop`` bytes of a file."""
+    """Return the SHA-256 (hexadecimal) of a text and the first ``stop`` bytes of a file."""
     total, remaining = hashlib.sha256(about.encode()), stop
     with path.open("rb") as file:
         while remaining > 0 and (piece := file.read(min(remaining, 1 << 20))):

@@ -23,7 +23,7 @@ _UNPACKED = 64
 
 
 def check_input(path: str | Path, limit: int, allowed: str) -> Path:
-    """Return the path of a regular file after a check of its size.
+    """Return the path of a file, after a check that it is regular and of at most ``limit`` bytes.
 
     Args:
         path: of the file.
@@ -43,7 +43,7 @@ def check_input(path: str | Path, limit: int, allowed: str) -> Path:
 
 
 def content(path: str | Path, limit: int, allowed: str, unpack: bool = False) -> bytes:
-    """Return the content of a regular file.
+    """Return the bytes of a regular file, unpacked where that is wanted.
 
     Args:
         path: of the file.
@@ -64,7 +64,7 @@ def content(path: str | Path, limit: int, allowed: str, unpack: bool = False) ->
 
 
 def max_unpacked_bytes(path: Path, limit: int, allowed: str) -> int:
-    """Return the maximum unpacked bytes of a file, in proportion to its size where it is packed.
+    """Return the most bytes that a file may unpack to, in proportion to its size where it ends in ``.gz``.
 
     Args:
         path: of the file.
@@ -85,7 +85,7 @@ def max_unpacked_bytes(path: Path, limit: int, allowed: str) -> int:
 
 
 def archive_error(path: Path, allowed: str) -> InputError:
-    """Return the error for a packed file that has nothing but repetitions."""
+    """Return the error for a packed file that is cut or unpacks to far more than it has."""
     got = f"an archive that is cut, or {_UNPACKED} times as long when it is unpacked"
     return InputError(str(path), got, allowed, "copy the file again, or give it unpacked")
 
@@ -123,6 +123,7 @@ def text(
 
 
 def _too_large(path: Path, limit: int, allowed: str) -> InputError:
+    """Return the error for a file above the limit in bytes."""
     return InputError(
         str(path),
         f"more than {limit / 2**20:,.0f} MiB",

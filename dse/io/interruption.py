@@ -85,7 +85,7 @@ def is_armed() -> bool:
 
 @contextlib.contextmanager
 def reporting(report: Callable[[], str]) -> Iterator[None]:
-    """Report the results on disk after a signal in this context.
+    """Report the results on disk where a signal ends the process in this context.
 
     Args:
         report: returns the text after the word "interrupted". It is called once, by another thread, unless a result has
@@ -94,17 +94,17 @@ def reporting(report: Callable[[], str]) -> Iterator[None]:
     Yields:
         Nothing; the context lasts while its results are written.
     """
-    entry = report, len(_complete)
-    _reports.append(entry)
+    report_and_count = report, len(_complete)
+    _reports.append(report_and_count)
     try:
         yield
     finally:
-        _reports.remove(entry)
+        _reports.remove(report_and_count)
 
 
 @contextlib.contextmanager
 def uninterrupted(output: Path | None = None) -> Iterator[None]:
-    """Let no signal end the process in this context, in which a file is renamed.
+    """Hold back signals that end the process in this context, in which a file is renamed.
 
     Args:
         output: a result that is complete afterwards.
@@ -116,13 +116,13 @@ def uninterrupted(output: Path | None = None) -> Iterator[None]:
 
 
 def complete(output: Path) -> None:
-    """Record a complete result of this command on disk."""
+    """Record that a result of this command is complete on disk; once per path."""
     if output not in _complete:
         _complete.append(output)
 
 
 def end(status: int) -> NoReturn:
-    """End a finished command without the shutdown of the interpreter, which must not meet a signal.
+    """End the process with a status, without the shutdown of the interpreter, which must not meet a signal.
 
     Where the reader has closed the output, the status is ``BROKEN_PIPE``, since not all was read.
     """
@@ -141,9 +141,9 @@ def end(status: int) -> NoReturn:
 
 
 def _note(number: int, _: object) -> None:
-    """Record a signal in the main thread.
+    """Record the first signal, in the main thread; end the process at a repeated one after some seconds.
 
-    The other thread handles it, unless it hangs and the user repeats the signal.
+    The other thread handles signals, unless it hangs.
     """
     if _SignalState.first is None:
         _SignalState.first = time.monotonic()
@@ -152,7 +152,7 @@ def _note(number: int, _: object) -> None:
 
 
 def _wait(receiving: socket.socket, _: socket.socket) -> None:
-    """Wait for a signal; both ends of the pair stay open with this call."""
+    """Wait for signals for ever, and end the process at one that ends commands; ``_`` keeps the pair open."""
     while True:
         number = receiving.recv(1)[0]
         if number in _SIGNALS:
@@ -160,6 +160,7 @@ def _wait(receiving: socket.socket, _: socket.socket) -> None:
 
 
 def _stop(number: signal.Signals) -> NoReturn:
+    """Print which results are on disk, kill all children, and end the process with the status of the signal."""
     word, status = _SIGNALS[number]
     acquired = _changing.acquire(timeout=_RENAME_SECONDS)
     try:
@@ -191,7 +192,7 @@ def _stop_children() -> None:
 
 
 def _children() -> list[int]:
-    """Return the ids of child processes, where the system lists them."""
+    """Return the ids of child processes, empty where the system does not list them."""
     pids: list[int] = []
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError, ValueError):
@@ -200,7 +201,7 @@ def _children() -> list[int]:
 
 
 def _results_text() -> str:
-    """Return the results on disk in words."""
+    """Return the text behind "interrupted": which results are on disk."""
     report, n_complete = _reports[-1] if _reports else (lambda: "; nothing was written", 0)
     report_text = report() if len(_complete) == n_complete else ""
     names = ", ".join(map(str, _complete))

@@ -32,12 +32,12 @@ class UnwritableFolderError(InputError):
 
 
 def link_target(path: str | Path) -> Path:
-    """Return the file behind a path, the target of a link."""
+    """Return the path of the file behind a path, links resolved."""
     return Path(os.path.realpath(path))
 
 
 def target_of(requested: str | Path | bool | None, default: Path) -> Path | None:
-    """Return the results file of a run.
+    """Return the path of a run's results file, None where none is wanted.
 
     Args:
         requested: path; False for no file, None or True for the default.
@@ -60,7 +60,7 @@ def target_of(requested: str | Path | bool | None, default: Path) -> Path | None
 
 
 def check_output(path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
-    """Return the file behind ``path`` after a check that it and its note may be written.
+    """Return the path of the file behind ``path``, after a check that it and its note may be written.
 
     Args:
         path: of the output, which need not exist.
@@ -76,6 +76,7 @@ def check_output(path: str | Path, force: bool = False, inputs: Iterable[str | P
 
 
 def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
+    """Return the path of the file behind ``path``; InputError where it must not be written, as :func:`check_output`."""
     with disk_errors(path):
         try:
             kind = strange_kind(path)
@@ -97,7 +98,10 @@ def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
 
 
 def is_dse_file(path: Path) -> bool:
-    """True for a file that dse has written, and for an empty one."""
+    """True for a file that dse has written and nobody changed, and for an empty one.
+
+    A file with dse's mark counts as unchanged; OSError for a missing file.
+    """
     if path.stat().st_size == 0 or bears_mark(path):
         return True
     noted = note_of(path).get("sha256")
@@ -106,7 +110,7 @@ def is_dse_file(path: Path) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Iterator[Path]:
-    """Yield a new file that replaces ``path`` when the block succeeds; one without a mark gets a note.
+    """Yield the path of a new file that replaces ``path`` when the block succeeds; one without a mark gets a note.
 
     Raises:
         InputError: where ``path`` must not be written (:func:`check_output`) or writing fails.
@@ -126,7 +130,7 @@ def replacing(path: str | Path, force: bool = False, inputs: Iterable[str | Path
 
 @contextlib.contextmanager
 def disk_errors(path: str | Path | None) -> Iterator[None]:
-    """Turn errors of writing in this context into InputErrors."""
+    """Raise InputError for each OSError of this context, as an error of writing ``path``."""
     try:
         yield
     except OSError as error:
@@ -139,7 +143,7 @@ def disk_errors(path: str | Path | None) -> Iterator[None]:
 
 
 def _in_folder(path: Path) -> Path:
-    """Return the file of a path in an existing or new writable folder."""
+    """Return the path of the file behind ``path``; UnwritableFolderError where its folder cannot be written."""
     target = link_target(path)
     folder = next(parent for parent in target.parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
@@ -154,13 +158,13 @@ def _in_folder(path: Path) -> Path:
 
 
 def note_path(path: str | Path) -> Path:
-    """Return the path of the note next to a file, for facts that cannot be in it or change between runs."""
+    """Return the path of the JSON note next to a file, for facts that cannot be in it or change between runs."""
     path = link_target(path)
     return path.with_name(f"{path.name}.dse.json")
 
 
 def note_of(path: str | Path) -> dict[str, Any]:
-    """Return the content of the note next to a file, empty without one."""
+    """Return the content of dse's note next to a file, empty where there is none, or one too large or damaged."""
     note_file = note_path(path)
     try:
         if strange_kind(note_file) or note_file.stat().st_size > _LARGEST_NOTE:
@@ -177,7 +181,7 @@ def is_noted(path: str | Path) -> bool:
 
 
 def write_note(path: str | Path, facts: Mapping[str, Any], force: bool = False) -> None:
-    """Write the note next to a file."""
+    """Write facts as the JSON note next to a file; InputError where there is a note of others and no ``force``."""
     note_file = _checked(note_path(path), force, ())
     with disk_errors(note_file), atomic_file(note_file) as partial:
         partial.write_text(json.dumps({"note": MARK, **facts}, indent=1) + "\n", encoding="utf-8")

@@ -32,7 +32,7 @@ DISTRIBUTION = "llm-dse"
 
 @functools.cache
 def plugins(group: str) -> dict[str, EntryPoint]:
-    """Return the entry points of a group by name, without an import.
+    """Return name → entry point of a group, sorted by name, without an import.
 
     Of one name that of this package counts, else the first.
     """
@@ -47,7 +47,7 @@ def is_builtin(entry: EntryPoint) -> bool:
 
 
 def load(entry: EntryPoint) -> Any:
-    """Return the object of an entry point; what its module prints on import goes to standard error.
+    """Import and return the object of an entry point; what its module prints goes to standard error.
 
     Raises:
         InputError: where its module cannot be imported, ends the process or lacks the object.
@@ -68,9 +68,9 @@ def refused(entry: EntryPoint, got: str, allowed: str = "module:object that can 
 
 @functools.cache
 def catalog_folders() -> tuple[Path, ...]:
-    """Return the catalogue folders of other distributions, without an import.
+    """Return the paths of catalogue folders of other distributions, without an import.
 
-    A folder that is missing gives a :class:`Notice`.
+    A folder that is missing is left out, with a :class:`Notice`.
     """
     folders = []
     for entry in plugins(CATALOGS).values():

@@ -55,7 +55,7 @@ _SINGLE = 2e-7
 
 
 def scale(value: float, units: str) -> tuple[float, str]:
-    """Return the factor and the name of the unit in which a quantity is written.
+    """Return the factor from SI units to the unit in which a quantity is written, and the name of that unit.
 
     Args:
         value: about how large it is, in SI units.
@@ -89,7 +89,7 @@ def scale(value: float, units: str) -> tuple[float, str]:
 
 
 def _mass(kilograms: float) -> tuple[float, str]:
-    """Return factor and unit of a mass: grams or tonnes, with their prefix."""
+    """Return the factor from kg to the unit of a mass, and its name: g, kg or t, with a prefix."""
     if 1.0 <= kilograms < 1e3:
         return 1.0, "kg"
     scaled, name = (kilograms / 1e3, "t") if kilograms >= 1e3 else (kilograms * 1e3, "g")
@@ -98,12 +98,12 @@ def _mass(kilograms: float) -> tuple[float, str]:
 
 
 def _prefix(size: float) -> tuple[float, str]:
-    """Return the largest prefix up to a number, with its power of ten."""
-    return next((p for p in _PREFIXES if size >= 0.9999 * p[0]), _PREFIXES[-1])
+    """Return (power of ten, SI prefix): the largest up to a positive number, else the smallest there is."""
+    return next(((power, prefix) for power, prefix in _PREFIXES if size >= 0.9999 * power), _PREFIXES[-1])
 
 
 def capacity_scale(value: float) -> tuple[float, str]:
-    """Return factor and unit of a stated memory in bytes, decimal ones where the number is round in them."""
+    """Return factor and unit of a stated memory in bytes: decimal ones where it is round in them, else binary."""
     if not math.isfinite(value) or value < 1e6 or abs(float(f"{value:.5g}") / value - 1.0) > _SINGLE:
         return scale(value, "B")
     unit, prefix = _prefix(min(value, 1e9))
@@ -111,7 +111,7 @@ def capacity_scale(value: float) -> tuple[float, str]:
 
 
 def quantity(value: float, units: str) -> str:
-    """Return a result in SI ``units`` as text, to three digits.
+    """Return a result in SI ``units`` as text with its unit, to three digits.
 
     Args:
         value: result in ``units``.
@@ -149,7 +149,9 @@ def displayed_value(value: float, units: str) -> float:
 
 
 def setting(value: Any, units: str = "1") -> str:
-    """Return a stated value in SI ``units`` as text, with no more digits than it has.
+    """Return a stated value in SI ``units`` as text with its unit; texts unchanged, truth as yes or no.
+
+    To 4 digits, or 6 for large numbers and parts of a byte; whole plain numbers in full.
 
     Args:
         value: number in ``units``, or True or False.
@@ -184,6 +186,7 @@ def settings(values: Sequence[Any], units: str = "1") -> list[str]:
 
 
 def _setting_text(number: float, factor: float, name: str) -> str:
+    """Return ``number`` times ``factor`` as text with a unit, to 4 digits, or 6 for large or small ones."""
     number *= factor
     has_few_digits = abs(number) < 1e4 and (name != "B" or abs(number) >= 1.0)
     return _with_unit(f"{number:.{4 if has_few_digits else 6}g}", name)
@@ -235,18 +238,18 @@ def gib(value: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share as text in per cent, a dash for None."""
+    """Return a share (0 to 1) as text in per cent, a dash for None."""
     return "–" if share is None else f"{100 * share:.1f} %"
 
 
 def prefixed(value: float, name: str) -> str:
-    """Return a count as text to three digits with an SI prefix: ``312 TFLOP``."""
+    """Return a count as text to three digits with an SI prefix and its unit: ``312 TFLOP``."""
     unit, prefix = _prefix(abs(value)) if abs(value) >= 1.0 else (1.0, "")
     return _with_unit(digits(value / unit), prefix + name)
 
 
 def counted_units(name: str, units: str) -> str:
-    """Return the units of a metric for an axis, with the unit of its count.
+    """Return the units of a metric for an axis, with the noun of what it counts; unchanged for others.
 
     Args:
         name: of the metric.
@@ -275,7 +278,7 @@ def digits(value: float) -> str:
 
 
 def counted(count: Any, noun: str, plural: str = "") -> str:
-    """Return a count with its noun in singular or plural; floats are written without separators.
+    """Return a count with its noun, singular or plural; whole numbers get separators of thousands, floats none.
 
     Args:
         count: number of things.
@@ -292,5 +295,5 @@ def counted(count: Any, noun: str, plural: str = "") -> str:
 
 
 def _with_unit(number: str, name: str) -> str:
-    """Return a number with its unit; prefixes precede nameless counts: ``12.3 k/s``."""
+    """Return a number with its unit as text, a space between them unless the unit begins with "/"."""
     return f"{number} {name}".rstrip() if not name.startswith("/") else f"{number}{name}"

@@ -26,12 +26,12 @@ class VisibleStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write a text, filtered."""
+        """Write a text, its control codes escaped, and return the length of the given text."""
         self._stream.write(visible(text, LAYOUT))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write some texts, filtered."""
+        """Write some texts, their control codes escaped."""
         for line in lines:
             self.write(line)
 
@@ -49,14 +49,14 @@ class TerminalConsole(Console):
         super().__init__(**{"highlight": False, "markup": False, "emoji": False} | options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Yield the segments of a renderable, their text filtered."""
+        """Yield the segments of a renderable, the control codes in their text escaped."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else visible(segment.text, LAYOUT)
             yield segment if text is segment.text else Segment(text, segment.style)
 
     @property
     def file(self) -> IO[str]:
-        """The stream that takes styles."""
+        """Stream below the filter, which takes styles."""
         stream = super().file
         return getattr(stream, "unfiltered", stream)
 
@@ -66,13 +66,13 @@ class TerminalConsole(Console):
 
 
 def filter_output() -> None:
-    """Filter standard output and standard error from here on."""
+    """Replace standard output and standard error by streams that escape control codes."""
     sys.stdout, sys.stderr = VisibleStream(sys.stdout), VisibleStream(sys.stderr)
 
 
 @contextlib.contextmanager
 def filtered_output() -> Iterator[None]:
-    """Filter standard output and standard error in this context."""
+    """Escape control codes on standard output and standard error in this context."""
     streams = sys.stdout, sys.stderr
     filter_output()
     try:

@@ -18,7 +18,7 @@ _LARGEST = 2**63 - 1
 
 
 def parse(text: str, where: str) -> dict[str, Any]:
-    """Return the values of a TOML text.
+    """Return key → value of a TOML text.
 
     Args:
         text: the document.
@@ -48,15 +48,7 @@ def parse(text: str, where: str) -> dict[str, Any]:
 
 
 def check(document: Any, where: str) -> None:
-    """Check that a document of TOML or JSON is not nested too deep and has no whole number of more than 64 bits.
-
-    Args:
-        document: parsed values.
-        where: its name in errors.
-
-    Raises:
-        InputError: for such a document.
-    """
+    """Raise InputError for a document (TOML or JSON) nested too deep, or with a whole number of more than 64 bits."""
     try:
         for path, number in _integers(document, where):
             if not -_LARGEST - 1 <= number <= _LARGEST:
@@ -66,7 +58,7 @@ def check(document: Any, where: str) -> None:
 
 
 def _integers(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str, int]]:
-    """Yield the whole numbers of a document with their places."""
+    """Yield (place, number) of the whole numbers of a document; RecursionError below ``DEEPEST`` levels."""
     if depth > DEEPEST:
         raise RecursionError
     if isinstance(value, dict):
@@ -80,8 +72,10 @@ def _integers(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str, int
 
 
 def _too_deep(where: str) -> InputError:
+    """Return the error for a document that is nested too deep."""
     return InputError(where, "brackets nested too deep", f"at most {DEEPEST} levels", "close brackets where they end")
 
 
 def _too_large(where: str, got: str) -> InputError:
+    """Return the error for a number of more than 64 bits."""
     return InputError(where, got, "whole numbers of at most 64 bits", "write it with a unit, or as 1e30")

@@ -32,7 +32,7 @@ _DEATHS = 2
 
 
 def check(count: int) -> None:
-    """Check a number of workers; InputError for one that a machine cannot have."""
+    """Raise InputError for a number of workers that is not 1 to ``MOST_WORKERS``."""
     if not 1 <= count <= MOST_WORKERS:
         allowed = f"1 to {MOST_WORKERS:,} processes of this machine"
         raise InputError("workers", str(count), allowed, "as many as it has processors, or less")
@@ -73,7 +73,7 @@ def local_cluster(count: int) -> Iterator[Any]:
 
 
 def wait_for_start(cluster: Any) -> None:
-    """Wait for the workers of a local cluster; those that fail to start are done without.
+    """Wait for the workers of a local cluster but those that fail to start.
 
     Raises:
         RuntimeError: if all of them fail.
@@ -89,7 +89,7 @@ def wait_for_start(cluster: Any) -> None:
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Block Ctrl-C in threads and processes that start in this context.
+    """Block Ctrl-C in threads and processes that start in this context, where the system can.
 
     A terminal sends it to the whole group, and a worker during import would print a traceback; the driver ends workers.
     """
@@ -104,7 +104,7 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def dask_settings(folder: str) -> Any:
-    """Return the context manager of Dask's settings for workers of this machine with files in ``folder``."""
+    """Return the context manager of Dask's settings for workers of this machine; their files go to ``folder``."""
     import dask
 
     return dask.config.set(
@@ -128,7 +128,7 @@ def dask_settings(folder: str) -> Any:
 
 
 def _track_quietly() -> None:
-    """Start Python's tracker of semaphores without the warning that an interrupted command would print."""
+    """Start Python's tracker of semaphores without the warning that it prints when a command is interrupted."""
     from multiprocessing import resource_tracker
 
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # inherited by the tracker's process
@@ -146,7 +146,7 @@ class _Scratch(tempfile.TemporaryDirectory[str]):
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[str]:
-    """Yield a folder for files of workers; those of killed drivers of this user are removed."""
+    """Yield the path of a new folder for files of workers, removed afterwards; those of killed drivers are removed."""
     for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*-*"):
         pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
         with contextlib.suppress(OSError):
@@ -162,6 +162,7 @@ def _scratch() -> Iterator[str]:
 
 
 def _is_alive(pid: int) -> bool:
+    """True where a process of this id runs, one of other users included."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -170,7 +171,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def library() -> Any:
-    """Return Dask distributed; InputError where it or what it needs is not installed."""
+    """Return the module ``distributed``; InputError where it or what it needs is not installed."""
     try:
         importlib.import_module("cryptography")
         return importlib.import_module("distributed")
@@ -184,7 +185,7 @@ def library() -> Any:
 
 
 def unreachable(address: str | None, error: Exception) -> InputError:
-    """Return the error of a scheduler that does not answer, or of local workers that do not start.
+    """Return the error for a scheduler that does not answer, or for local workers that do not start.
 
     Args:
         address: of the scheduler; None for local workers.

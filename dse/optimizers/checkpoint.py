@@ -34,12 +34,12 @@ class MethodProgress(NamedTuple):
 
 
 def path(output: Path, method: str) -> Path:
-    """Return the path of a method's checkpoint, next to the output."""
+    """Return the path of a method's checkpoint (``.npz``), in the folder of parts of the output."""
     return parts_folder(output) / f"search-{method}.npz"
 
 
 def save(file_path: Path, key: str, progress: MethodProgress) -> None:
-    """Write a checkpoint.
+    """Write progress to a sealed checkpoint (``.npz``) in place of an older one; makes its folder.
 
     Args:
         file_path: see :func:`path`.
@@ -59,7 +59,7 @@ def save(file_path: Path, key: str, progress: MethodProgress) -> None:
 
 
 def best_path(output: Path, method: str) -> Path:
-    """Return the path of a method's best design so far, a text next to its checkpoint."""
+    """Return the path of a method's best design so far, a JSON file next to its checkpoint."""
     return path(output, method).with_suffix(".best.json")
 
 
@@ -70,7 +70,7 @@ def save_best(output: Path, method: str, best: dict[str, Any]) -> None:
 
 
 def load(file_path: Path, key: str) -> MethodProgress | None:
-    """Return the checkpoint of this very search, or None where there is none as it was saved.
+    """Return the progress of this very search, None where the file is missing, damaged or of another ``key``.
 
     Args:
         file_path: see :func:`path`.

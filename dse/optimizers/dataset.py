@@ -43,7 +43,7 @@ _SEEDS_SEEK = (
 def build(
     problem: Problem, method_results: list[MethodResult], summary: SearchOutcome, identity: dict[str, str]
 ) -> Labelled:
-    """Return the results of a search as labelled variables with units and long names.
+    """Return the results of a search as variables, coordinates and attributes, with units and long names.
 
     Args:
         problem: the space and the objectives.
@@ -69,6 +69,7 @@ def build(
 
 
 def _coordinates(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
+    """Return the coordinates ``searcher`` (method names) and ``seed`` (numbers)."""
     names = np.array([result.method for result in method_results])
     return {
         "searcher": Variable(("searcher",), names, {"long_name": "search method"}),
@@ -80,7 +81,7 @@ def _coordinates(problem: Problem, method_results: list[MethodResult]) -> dict[s
 
 
 def _descent_variables(problem: Problem, trace: Trace, chip: DescentChip) -> dict[str, Variable]:
-    """Return the history of a descent, its chip, and the workloads on it."""
+    """Return name → variable: history of a descent, leaves of its chip, elasticities, and its workloads."""
     study, (objective, *_) = problem.study, problem.program.objectives
     text = objective.expression.text
     values, units = ([getattr(leaf, name) for leaf in chip.hardware] for name in ("value", "units"))
@@ -93,19 +94,23 @@ def _descent_variables(problem: Problem, trace: Trace, chip: DescentChip) -> dic
         "total_evaluations": Variable(("step",), trace.evaluations, evaluation_attrs),
         "hardware": Variable(("leaf",), np.array(values), leaf_attrs),
         "leaf_units": Variable(("leaf",), np.array(units), {"long_name": "SI units of hardware"}),
-        "elasticity": Variable(("parameter",), np.array([row.elasticity for row in chip.elasticities]), slope_attrs),
+        "elasticity": Variable(
+            ("parameter",), np.array([elasticity.elasticity for elasticity in chip.elasticities]), slope_attrs
+        ),
     }
     for name in chip.workloads[0].metrics:
         attrs = {"units": study.units[name], "long_name": study.long_names[name]}
-        data[name] = Variable(("workload",), np.array([row.metrics[name] for row in chip.workloads]), attrs)
+        data[name] = Variable(("workload",), np.array([workload.metrics[name] for workload in chip.workloads]), attrs)
     for name in chip.workloads[0].mapping:
-        parts = np.array([row.mapping[name] for row in chip.workloads])
-        data[f"mapping_{name}"] = Variable(("workload",), parts, {"long_name": f"{name} of the best mapping"})
+        labels_by_workload = np.array([workload.mapping[name] for workload in chip.workloads])
+        data[f"mapping_{name}"] = Variable(
+            ("workload",), labels_by_workload, {"long_name": f"{name} of the best mapping"}
+        )
     return data
 
 
 def _chip_coordinates(chip: DescentChip) -> dict[str, Variable]:
-    """Return the coordinates of the results of a descent."""
+    """Return the coordinates ``leaf``, ``parameter`` and ``workload`` of a descent, all of names."""
     names = {
         "leaf": ([leaf.name for leaf in chip.hardware], "leaf of the hardware"),
         "parameter": ([row.leaf for row in chip.elasticities], "leaf of the design"),
@@ -115,13 +120,16 @@ def _chip_coordinates(chip: DescentChip) -> dict[str, Variable]:
 
 
 def _outcome_json(summary: SearchOutcome) -> str:
-    """Return an outcome as JSON, without what differs from run to run."""
+    """Return an outcome as a JSON text, without the fields that differ from run to run."""
     document = dataclasses.asdict(summary)
     return json.dumps({name: value for name, value in document.items() if name not in _RUN_FIELDS})
 
 
 def load_outcome(problem: Problem, target: Path, identity: dict[str, str]) -> SearchOutcome | None:
-    """Return the outcome of an earlier descent with the same identity, None where its file is missing or damaged."""
+    """Return the outcome in the file of an earlier descent, None where there is none of this identity.
+
+    None as well for other searches, and for a file that is missing or damaged.
+    """
     if not problem.descent or not writing.is_intact(target):
         return None
     attributes = writing.attributes(target)
@@ -149,11 +157,11 @@ def load_outcome(problem: Problem, target: Path, identity: dict[str, str]) -> Se
 
 
 def _history_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
-    """Return the best so far after each step, with missing values after the end of shorter methods."""
+    """Return name → variable of the best so far after each step, NaN after the end of shorter methods."""
     longest = max(result.progressed.steps for result in method_results)
     objectives = problem.program.objectives
     evaluations = np.zeros((len(method_results), longest), np.int64)
-    violation, share, *best = (
+    violation, feasible_share, *best = (
         np.full((len(method_results), len(problem.spec.seeds), longest), np.nan, np.float32)
         for _ in range(2 + len(objectives))
     )
@@ -166,7 +174,7 @@ def _history_variables(problem: Problem, method_results: list[MethodResult]) -> 
             values = np.where(np.isfinite(best_so_far[:, :, index]), objective.sign * best_so_far[:, :, index], np.nan)
             best[index][i, :, :steps] = values.T
         violation[i, :, :steps] = history["violation"].T
-        share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / cumulative_evaluations[:, None]).T
+        feasible_share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / cumulative_evaluations[:, None]).T
     dims, no_units = ("searcher", "seed", "step"), {"units": "1"}
     best_variables = {
         "best_objective" + (f"_{index + 1}" if index else ""): Variable(
@@ -183,18 +191,20 @@ def _history_variables(problem: Problem, method_results: list[MethodResult]) -> 
         "best_violation": Variable(
             dims, violation, no_units | {"long_name": "least violation so far, 0 when feasible"}
         ),
-        "feasible_share": Variable(dims, share, no_units | {"long_name": "feasible share of the evaluations so far"}),
+        "feasible_share": Variable(
+            dims, feasible_share, no_units | {"long_name": "feasible share of the evaluations so far"}
+        ),
     }
 
 
 def _best_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
-    """Return axes and all metrics of the best design of each seed, after the polish."""
-    n = len(problem.spec.seeds)
+    """Return name → variable [searcher, seed]: axes and metrics of the best design after the polish."""
+    n_seeds = len(problem.spec.seeds)
     points = best_points(method_results)
     metrics = {
         name: np.concatenate([result.metrics[name] for result in method_results]) for name in problem.spec.sweep.metrics
     }
-    data = _design_variables(problem, points, metrics, ("searcher", "seed"), (len(method_results), n), "")
+    data = _design_variables(problem, points, metrics, ("searcher", "seed"), (len(method_results), n_seeds), "")
     counts = np.stack([result.evaluations + result.polish_evaluations for result in method_results]).astype(np.int64)
     count_attrs = {"units": "1", "long_name": "evaluations of a seed, including polishing"}
     violation = np.stack([result.polished.evaluation.violation for result in method_results])
@@ -206,24 +216,24 @@ def _best_variables(problem: Problem, method_results: list[MethodResult]) -> dic
 
 
 def _front_variables(problem: Problem, method_results: list[MethodResult]) -> dict[str, Variable]:
-    """Return the designs that none dominates, ordered by the first objective."""
+    """Return ``front_`` name → variable [design] of the front of all methods, ordered by the first objective."""
     points = merged_front(method_results).points
     return _design_variables(problem, points, problem.metrics(points), ("design",), (len(points.digits),), "front_")
 
 
 def _method_fronts(fronts: list[MethodFront]) -> dict[str, Variable]:
-    """Return size and hypervolume of each method's front."""
-    size = "designs that no other evaluated design of the method dominates"
-    share = (
+    """Return designs (count) and hypervolume (share, NaN where unknown) of each method's front as variables."""
+    size_text = "designs that no other evaluated design of the method dominates"
+    share_text = (
         "share of the box, between the best of each objective and a tenth beyond the worst of the front of all "
         "methods, that the designs of the method dominate"
     )
     volumes = np.array([np.nan if front.hypervolume is None else front.hypervolume for front in fronts])
     return {
         "designs_on_front": Variable(
-            ("searcher",), np.array([front.size for front in fronts], np.int64), {"units": "1", "long_name": size}
+            ("searcher",), np.array([front.size for front in fronts], np.int64), {"units": "1", "long_name": size_text}
         ),
-        "hypervolume": Variable(("searcher",), volumes, {"units": "1", "long_name": share}),
+        "hypervolume": Variable(("searcher",), volumes, {"units": "1", "long_name": share_text}),
     }
 
 
@@ -235,7 +245,7 @@ def _design_variables(
     shape: tuple[int, ...],
     prefix: str,
 ) -> dict[str, Variable]:
-    """Return axes and metrics of designs."""
+    """Return ``prefix`` + name → variable of the axes and metrics of designs, with the given dimensions."""
     data = {
         prefix + variable_name(axis): coordinate(dims, axis, column.reshape(shape))
         for axis, column in axis_columns(problem, points)
@@ -249,7 +259,7 @@ def _design_variables(
 def _attributes(
     problem: Problem, method_results: list[MethodResult], summary: SearchOutcome, identity: dict[str, str]
 ) -> dict[str, Any]:
-    """Return the global attributes: specification, methods, objectives, and the sources of the data."""
+    """Return name → value of the global attributes: specification, methods, objectives, best, data sources."""
     return {
         "title": problem.spec.sweep.title,
         CAUTIONS: "\n".join(summary.cautions),
@@ -271,8 +281,8 @@ def _attributes(
 
 
 def _proof_attributes(proof: Proof | None) -> dict[str, Any]:
-    """Return the attributes of a proof, none without one."""
+    """Return ``proof_`` name → value of a proof, without what is None; empty without a proof."""
     if proof is None:
         return {}
     attributes = {"gap": proof.gap, "bound": proof.bound, "certificate": proof.certificate and proof.certificate.name}
-    return {f"proof_{name}": value for name, value in attributes.items() if value is not None}
+    return {f"proof_{name}": attribute for name, attribute in attributes.items() if attribute is not None}

@@ -28,7 +28,7 @@ from dse.spec.codesign import DESCENT
 
 
 def search(task: Problem, progress: Callable[[SearchProgress], None] | None = None) -> MethodResult:
-    """Return the chip that a descent finds within the budget of the specification.
+    """Return the result of a descent within the budget of the specification: the chip it finds.
 
     Raises:
         InputError: where no hardware runs every workload.
@@ -51,7 +51,7 @@ def search(task: Problem, progress: Callable[[SearchProgress], None] | None = No
 
 
 def check_budget(task: Problem, where: str) -> None:
-    """Raise InputError for fewer evaluations than one step takes."""
+    """Raise InputError where the evaluations are fewer than one step takes; unlimited ones always pass."""
     problem, evaluations = task.descent, task.spec.evaluations
     assert problem is not None
     starts = problem.schedule.starts
@@ -68,7 +68,7 @@ def check_budget(task: Problem, where: str) -> None:
 def _progress_callback(
     task: Problem, progress: Callable[[SearchProgress], None]
 ) -> Callable[[int, int, int, float], None]:
-    """Return the callback that reports the progress of a descent after each of its steps."""
+    """Return the callback (step, steps, evaluations, best) that reports progress after each step."""
     start_time, (objective, *_) = time.perf_counter(), task.program.objectives
 
     def report(step: int, steps: int, evaluations: int, best: float) -> None:
@@ -90,16 +90,21 @@ def _progress_callback(
 def _result(task: Problem, trace: Trace, solved: DescentSolution) -> MethodResult:
     """Return a solution as the result of a method whose seeds are the workloads."""
     points, descent_chip = _points(task, solved), solved.chip
-    n, (objective, *_) = len(descent_chip.workloads), task.program.objectives
+    n_workloads, (objective, *_) = len(descent_chip.workloads), task.program.objectives
     values = objective.sign * np.array([workload.objective for workload in descent_chip.workloads], np.float32)
-    zeros = np.zeros(n, np.int32)
-    evaluation = Evaluation(values[:, None], np.zeros(n, np.float32), zeros)
+    zeros = np.zeros(n_workloads, np.int32)
+    evaluation = Evaluation(values[:, None], np.zeros(n_workloads, np.float32), zeros)
     best = Best(points, evaluation, values)
-    row = {"violation": evaluation.violation, "value": values, "objectives": values[:, None], "feasible": zeros + 1}
+    history_row = {
+        "violation": evaluation.violation,
+        "value": values,
+        "objectives": values[:, None],
+        "feasible": zeros + 1,
+    }
     progress: MethodProgress = no_progress(task)._replace(
-        steps=1, history={name: column[None] for name, column in row.items()}
+        steps=1, history={name: column[None] for name, column in history_row.items()}
     )
-    evaluations_per_workload = descent_chip.evaluations // n
+    evaluations_per_workload = descent_chip.evaluations // n_workloads
     return MethodResult(
         method=DESCENT,
         batch=evaluations_per_workload,
@@ -108,22 +113,22 @@ def _result(task: Problem, trace: Trace, solved: DescentSolution) -> MethodResul
         polished=best,
         polish_evaluations=zeros,
         front=ParetoFront(progress.digits, progress.reals, progress.objectives),
-        end_evaluations=descent_chip.evaluations - n * evaluations_per_workload,
+        end_evaluations=descent_chip.evaluations - n_workloads * evaluations_per_workload,
         metrics={name: solved.metrics[name] for name in task.spec.sweep.metrics},
-        seeds=(task.spec.seeds[0],) * n,
+        seeds=(task.spec.seeds[0],) * n_workloads,
         trace=trace,
         chip=descent_chip,
     )
 
 
 def _points(task: Problem, solved: DescentSolution) -> Point[np.ndarray]:
-    """Return the workloads [workload] on the chip, each with its best mapping, as points of the space."""
+    """Return the workloads [workload] on the chip, each with its best mapping, as points of the search space."""
     grid, space = task.grid, task.space
-    row, column = np.divmod(np.array(solved.mappings), grid.table.n_columns)
-    n = len(row)
-    dimensions = np.unravel_index(np.arange(n), grid.shape) if grid.shape else ()
-    options = np.asarray(space.option_digits)[column]
-    digits = np.column_stack([*dimensions, row, options]).astype(np.int32)
+    row_index, column_index = np.divmod(np.array(solved.mappings), grid.table.n_columns)
+    n_workloads = len(row_index)
+    dimensions = np.unravel_index(np.arange(n_workloads), grid.shape) if grid.shape else ()
+    options = np.asarray(space.option_digits)[column_index]
+    digits = np.column_stack([*dimensions, row_index, options]).astype(np.int32)
     values = np.array([solved.leaves[path] for path in space.paths])
     reals = (np.where(space.logs, np.log(values), values) - np.asarray(space.low)) / np.asarray(space.span)
-    return Point(digits, np.tile(np.clip(reals, 0.0, 1.0).astype(np.float32), (n, 1)))
+    return Point(digits, np.tile(np.clip(reals, 0.0, 1.0).astype(np.float32), (n_workloads, 1)))

@@ -102,16 +102,16 @@ class Run:
 
 
 def no_best(problem: Problem) -> Best:
-    """Return the infinitely bad design that each seed starts from."""
-    space, n = problem.space, len(problem.spec.seeds)
-    point = Point(np.zeros((n, len(space.sizes)), np.int32), np.zeros((n, len(space.paths)), np.float32))
-    worst = np.full(n, np.inf, np.float32)
-    objectives = np.full((n, problem.n_objectives), np.inf, np.float32)
-    return Best(point, Evaluation(objectives, worst, np.zeros(n, np.int32)), worst)
+    """Return an infinitely bad design [seed], from which each seed starts."""
+    space, n_seeds = problem.space, len(problem.spec.seeds)
+    point = Point(np.zeros((n_seeds, len(space.sizes)), np.int32), np.zeros((n_seeds, len(space.paths)), np.float32))
+    worst = np.full(n_seeds, np.inf, np.float32)
+    objectives = np.full((n_seeds, problem.n_objectives), np.inf, np.float32)
+    return Best(point, Evaluation(objectives, worst, np.zeros(n_seeds, np.int32)), worst)
 
 
 def update_best(best: Best, batch: PointBatch, weights: np.ndarray, bits: tuple[int, ...]) -> tuple[Best, HistoryRow]:
-    """Return the best with several steps' batches [step, seed, batch], and the rows of history of these steps.
+    """Return the best [seed] after several steps' batches, and the rows of history of these steps.
 
     Args:
         best: before these steps, [seed].
@@ -147,7 +147,7 @@ def update_best(best: Best, batch: PointBatch, weights: np.ndarray, bits: tuple[
 
 @persistent_jit("run", quickly=True)
 def _begin(space: Space, seeds: Array, *, run: Run) -> Any:
-    """Return the initial state of every seed's searcher."""
+    """Return the initial state of every seed's searcher, stacked along a first axis [seed]."""
     return _strongly_typed(
         jax.vmap(lambda seed: run.searcher.init(jax.random.fold_in(jax.random.key(seed), 0), space))(seeds)
     )
@@ -164,7 +164,7 @@ def _learn_and_ask(
     *,
     run: Run,
 ) -> tuple[Any, Proposal]:
-    """Learn from the evaluation of step ``step``, nothing where it is below 0, and propose the next points."""
+    """Return the states after the evaluation of ``step`` (unchanged below 0), and the next points to evaluate."""
 
     def update_seed(
         seed: Array, weights: Array, state: Any, points: Point, results: tuple[Evaluation, Values]
@@ -186,7 +186,7 @@ _advance, _advance_soon = (persistent_jit("run", quickly=quickly)(_learn_and_ask
 
 
 def _proposal(space: Space, weights: Array, state: Any, points: Point, run: Run) -> Proposal:
-    """Return points with the values of their leaves, and with penalties where the method uses slopes."""
+    """Return points [seed, batch] with the values of their leaves, and penalties where the method uses slopes."""
     values, penalty = padded_values(space, points, run.size), None
     if run.searcher.penalty is not None:
         multiplier, stiffness = (array.reshape(-1) for array in jax.vmap(run.searcher.penalty)(state))
@@ -196,7 +196,7 @@ def _proposal(space: Space, weights: Array, state: Any, points: Point, run: Run)
 
 
 def _strongly_typed(state: Any) -> Any:
-    """Return the arrays with strong types, so that the first step shares the program of the others."""
+    """Return arrays with strong JAX types, so that the first step shares the program of the others."""
     return jax.tree.map(lambda array: jnp.asarray(array, array.dtype), state)
 
 
@@ -218,7 +218,7 @@ class Driver:
         self._proposal = self._first_proposal()
 
     def advance(self, start: int, n_steps: int) -> Chunk:
-        """Do ``n_steps`` steps, of which the first has the number ``start``."""
+        """Do steps ``start`` to ``start + n_steps - 1``, keep the best, and return their history."""
         batches = []
         for step in range(start, start + n_steps):
             points, results = self._proposal.points, self._evaluate()
@@ -233,7 +233,7 @@ class Driver:
         return Chunk(rows, batch if self.problem.n_objectives > 1 else None)
 
     def _step(self, points: Point, results: tuple[Evaluation, Values], step: int) -> None:
-        """Learn from results and keep the next proposal."""
+        """Learn from the results of ``points``, and keep the next state and proposal."""
         arguments = *self._fixed, self.state, points, results, np.int32(step)
         if self._program is None:
             step_of = _advance_soon if self.problem.evaluator.is_short else _advance
@@ -241,7 +241,7 @@ class Driver:
         self.state, self._proposal = self._program(*arguments)
 
     def _first_proposal(self) -> Proposal:
-        """Return the first points, by a step that learns nothing."""
+        """Return the first points to evaluate, by a step that learns nothing."""
         space, shape, size = self.problem.space, (len(self._seeds), self.batch), self._run.size
         zero, n_objectives = np.zeros(size, np.float32), self.problem.n_objectives
         points = Point(np.zeros((*shape, len(space.sizes)), np.int32), np.zeros((*shape, len(space.paths)), np.float32))
@@ -252,31 +252,31 @@ class Driver:
         return self._proposal
 
     def _evaluate(self) -> tuple[Evaluation, Values]:
-        """Evaluate the current proposal, with slopes where the method uses them."""
+        """Return evaluation and slopes by leaf of the current proposal; no slopes where the method uses none."""
         proposal, count = self._proposal, self.batch * len(self.problem.spec.seeds)
         if proposal.penalty is None:
             return self.problem.evaluator(proposal.values, count), {}
         return self.problem.evaluator.slopes(proposal.values, proposal.penalty, count)
 
     def state_arrays(self) -> list[np.ndarray]:
-        """Return all arrays that a later process needs to go on."""
+        """Return all arrays, best included, that a later process needs to go on."""
         return [np.asarray(leaf) for leaf in jax.tree.leaves((self.best, (self.state, self._proposal)))]
 
     def restore(self, arrays: list[np.ndarray], tell_history: tuple[np.ndarray, ...] | None) -> None:
-        """Go on from the arrays of :meth:`state_arrays`."""
+        """Set best, state and proposal to the arrays of :meth:`state_arrays`; ``tell_history`` is not used."""
         structure = jax.tree.structure((self.best, (self.state, self._proposal)))
         self.best, device = jax.tree.unflatten(structure, arrays)
         self.state, self._proposal = jax.tree.map(jnp.asarray, device)
 
 
 def _stack_steps(steps: Sequence[Any]) -> Any:
-    """Stack pytrees of NumPy arrays, one a step, into arrays [step, ...]."""
+    """Return pytrees of NumPy arrays, one per step, as one pytree of arrays [step, ...]."""
     return jax.tree.map(lambda *arrays: np.stack(arrays), *steps)
 
 
 @persistent_jit("size")
 def _place_points(space: Space, cube: Array, *, size: int) -> Proposal:
-    """Return designs at positions [seed, batch, axis] of the unit cube."""
+    """Return the designs at positions [seed, batch, axis] of the unit cube as a proposal without a penalty."""
     points = spaces.decode(space, cube)
     return Proposal(points, padded_values(space, points, size), None)
 
@@ -297,7 +297,7 @@ class HostDriver:
         self.weights, self.best = weights_of(spec.seeds, problem.n_objectives), no_best(problem)
 
     def advance(self, start: int, n_steps: int) -> Chunk:
-        """Do ``n_steps`` steps."""
+        """Do ``n_steps`` steps of ask, evaluate and tell, keep the best, and return their history."""
         evaluator, batches, tells = self.problem.evaluator, [], []
         for _ in range(n_steps):
             cube = np.stack([searcher.ask() for searcher in self.searchers]).astype(np.float32)
@@ -321,16 +321,16 @@ class HostDriver:
         )
 
     def _tell(self, tell_arguments: tuple[np.ndarray, ...]) -> None:
-        """Tell each seed's searcher its objectives, violations and values."""
+        """Tell each seed's searcher its objectives, violations and values, arrays [seed, ...]."""
         for searcher, *seed_arguments in zip(self.searchers, *tell_arguments, strict=True):
             searcher.tell(*seed_arguments)
 
     def state_arrays(self) -> list[np.ndarray]:
-        """Return the best of each seed, as searchers are replayed from their history."""
+        """Return the arrays of the best of each seed alone, as searchers are replayed from their history."""
         return [np.asarray(leaf) for leaf in jax.tree.leaves(self.best)]
 
     def restore(self, arrays: list[np.ndarray], tell_history: tuple[np.ndarray, ...] | None) -> None:
-        """Replay the asks and tells of an earlier process."""
+        """Take the best from ``arrays``, and replay the asks and tells [step, ...] of an earlier process."""
         self.best = jax.tree.unflatten(jax.tree.structure(self.best), arrays)
         for tell_arguments in zip(*(tell_history or ()), strict=True):
             for searcher in self.searchers:
@@ -345,11 +345,11 @@ def release() -> None:
 
 
 def uses_slopes(problem: Problem, name: str) -> bool:
-    """True for a method that asks for slopes."""
+    """True for a method that follows slopes; never for an external one."""
     method = METHODS[name]
     return not method.external and method.make(**problem.spec.options[name]).penalty is not None
 
 
 def driver(problem: Problem, name: str) -> Driver | HostDriver:
-    """Return the driver of a method."""
+    """Return a new driver of a method: on the host for an external one, else on the device."""
     return (HostDriver if METHODS[name].external else Driver)(problem, name)

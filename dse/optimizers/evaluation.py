@@ -67,13 +67,14 @@ class _LazyProgram:
         self._program: Callable[..., Any] | None = None
 
     def prepare(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
-        """Return the program compiled for arguments like these."""
+        """Return the program, compiled at the first call for arguments of these shapes."""
         with self._lock:
             if self._program is None:
                 self._program = self._function.compiled(*arguments, **static)
             return self._program
 
     def __call__(self, *arguments: Any, **static: Any) -> Any:
+        """Return the program's results, compiled at the first call."""
         return self.prepare(*arguments, **static)(*arguments)
 
 
@@ -102,7 +103,7 @@ class Evaluator:
         _register_program(program)
 
     def __call__(self, values: Values, count: int) -> Evaluation:
-        """Evaluate the first ``count`` designs, whose values are padded to ``size`` or a multiple of it.
+        """Return the evaluation of the first ``count`` designs, ``values`` padded to a multiple of ``size``.
 
         Returns:
             Arrays as long as those of ``values``, of which the rest means nothing.
@@ -117,7 +118,7 @@ class Evaluator:
         return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *evaluations)
 
     def _evaluate_batch(self, values: Values, count: int) -> Evaluation:
-        """Evaluate at most ``size`` designs."""
+        """Return the evaluation [size] of the first ``count`` of ``size`` designs; the rest means nothing."""
         count = min(count, self.size)
         if self.by_numpy:
             outputs = evaluation_by_numpy(self.program).batch_values(count, *_on_host((self._base, values), count))
@@ -127,7 +128,7 @@ class Evaluator:
         return evaluation
 
     def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
-        """Return the evaluation, and the gradient of the penalised logarithm by every leaf that the space sets."""
+        """Return the evaluation, and path → gradient [design] of the penalised logarithm by each leaf of ``values``."""
         if self.by_numpy:
             host_penalty: Penalty = jax.device_get(penalty)
             host_penalty = host_penalty._replace(weights=tuple(np.moveaxis(host_penalty.weights, 1, 0)))
@@ -140,7 +141,9 @@ class Evaluator:
 
     @contextlib.contextmanager
     def compiling_in_background(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
-        """Compile in other threads within the context, as the model takes as long as the methods themselves.
+        """Compile the programs for batches of ``size`` in other threads within the context.
+
+        The model takes as long as the methods themselves.
 
         A failure here occurs again where the program is needed, and is reported there.
 
@@ -162,18 +165,21 @@ class Evaluator:
                 pool.shutdown(cancel_futures=True)
 
     def _prepare(self, values: Values) -> None:
+        """Compile the program that evaluates ``values`` like these."""
         if self.by_numpy:
             self(values, 1)
         else:
             self._evaluate.prepare(self._base, values, self._blocks(0), **self._static)
 
     def _prepare_slopes(self, values: Values, penalty: Penalty) -> None:
+        """Compile the program that evaluates with slopes."""
         if self.by_numpy:
             self.slopes(values, penalty, 1)
         else:
             self._differentiate.prepare(self._base, values, penalty, self._blocks(0), **self._static)
 
     def _blocks(self, count: int) -> np.int32:
+        """Return the number of blocks that hold ``count`` designs."""
         return np.int32(-(-count // self._block))
 
 
@@ -191,7 +197,7 @@ class StructuresEvaluator:
         self.size, self.is_short = evaluators[0].size, evaluators[0].is_short
 
     def __call__(self, values: Values, count: int) -> Evaluation:
-        """Evaluate designs as :meth:`Evaluator.__call__` does."""
+        """Return the evaluation of designs as :meth:`Evaluator.__call__` does."""
         return self._evaluate(values, None, count)[0]
 
     def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
@@ -199,7 +205,7 @@ class StructuresEvaluator:
         return self._evaluate(values, penalty, count)
 
     def _evaluate(self, values: Values, penalty: Penalty | None, count: int) -> tuple[Evaluation, dict[str, Any]]:
-        """Return the evaluation, with slopes where a penalty is given."""
+        """Return the evaluation, and path → slopes, 0 for leaves a design lacks; none without a penalty."""
         structure, n_objectives = np.asarray(values[STRUCTURE]), len(self.program.objectives)
         length = len(structure)
         evaluation: Any = Evaluation(
@@ -236,24 +242,24 @@ class StructuresEvaluator:
 
 
 def _on_host(arguments: Any, count: int) -> Any:
-    """Return the first ``count`` entries of every array as NumPy arrays."""
+    """Return pytrees with the first ``count`` entries of every array as NumPy arrays; scalars whole."""
     return jax.tree.map(lambda leaf: leaf[:count] if np.ndim(leaf) else leaf, jax.device_get(arguments))
 
 
 def _pad_rows(arrays: Any, size: int) -> Any:
-    """Pad arrays [design, ...] to ``size`` rows by repeating the last."""
+    """Return arrays [design, ...] padded to ``size`` rows by repeating the last."""
     return jax.tree.map(lambda a: np.pad(a, [(0, size - len(a)), *[(0, 0)] * (a.ndim - 1)], mode="edge"), arrays)
 
 
 def padded_values(space: Space, points: Point, size: int) -> Values:
-    """Return values [design] of the leaves of points [...], padded to a multiple of ``size``."""
+    """Return full path → values [design] at points [...], their axes made one, padded to a multiple of ``size``."""
     count = math.prod(points.digits.shape[:-1])
     flat = jax.tree.map(lambda a: a.reshape(count, a.shape[-1]), points)
     return {path: padded(jnp.asarray(v, jnp.float32), size) for path, v in spaces.values(space, flat).items()}
 
 
 def padded(column: Array, size: int) -> Array:
-    """Pad an array [design, ...] with its last entry to a multiple of ``size``."""
+    """Return an array [design, ...] padded with its last entry to a multiple of ``size``."""
     return jnp.pad(column, [(0, -len(column) % size), *[(0, 0)] * (column.ndim - 1)], mode="edge")
 
 
@@ -263,7 +269,7 @@ def reshape_results(arrays: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _evaluate_blocks(base: Design, values: Values, n_blocks: Array, *, program: Program, block: int) -> Evaluation:
-    """Evaluate the first ``n_blocks`` blocks of designs: arrays [design]."""
+    """Return the evaluation of the first ``n_blocks`` blocks of ``block`` designs, zeros for the rest."""
 
     def step(i: Array, evaluation: Evaluation) -> Evaluation:
         block_values = _block(values, i, block)
@@ -277,7 +283,7 @@ def _evaluate_blocks(base: Design, values: Values, n_blocks: Array, *, program: 
 def _differentiate_blocks(
     base: Design, values: Values, penalty: Penalty, n_blocks: Array, *, program: Program, block: int
 ) -> tuple[Evaluation, Values]:
-    """Evaluate the first ``n_blocks`` blocks of designs with slopes by leaf: arrays [design]."""
+    """Return evaluation and slopes by leaf of the first ``n_blocks`` blocks of designs, zeros for the rest."""
 
     def step(i: Array, results: tuple[Evaluation, Values]) -> tuple[Evaluation, Values]:
         results_of_block = jax.vmap(functools.partial(with_slopes, program, base))(*_block((values, penalty), i, block))
@@ -296,7 +302,7 @@ _evaluations, _evaluations_soon, _slopes, _slopes_soon = (
 
 
 def _block(arrays: Any, i: Array, block: int) -> Any:
-    """Return block ``i`` of arrays along their first axis."""
+    """Return block ``i`` of arrays, ``block`` entries along their first axis."""
     return jax.tree.map(lambda array: lax.dynamic_slice_in_dim(array, i * block, block), arrays)
 
 
@@ -314,7 +320,7 @@ _registered_programs: collections.OrderedDict[Program, None] = collections.Order
 
 
 def _register_program(program: Program) -> None:
-    """Remember a program, and forget all compiled ones where there are too many specifications."""
+    """Remember a program as in use, and forget all compiled ones where there are too many."""
     _registered_programs[program] = None
     if len(_registered_programs) > _MAX_PROGRAMS:
         release()
@@ -322,7 +328,7 @@ def _register_program(program: Program) -> None:
 
 
 def release() -> None:
-    """Forget the compiled programs of all searches but those on disk."""
+    """Forget the compiled programs of all searches, but not those on disk."""
     _registered_programs.clear()
     for function in (_evaluations, _evaluations_soon, _slopes, _slopes_soon):
         function.forget()

@@ -42,7 +42,7 @@ class Penalty(NamedTuple):
 
 
 def evaluate(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
-    """Return objectives, violation and reasons of one design, differentiable."""
+    """Return minimised objectives [objective], violation and reasons of the base with ``values``; differentiable."""
     objectives, distance, reason = _evaluate_scalars(program, base, values)
     return Evaluation(jnp.stack(objectives), distance, reason)
 
@@ -50,7 +50,7 @@ def evaluate(program: Program, base: Design, values: dict[str, Scalar]) -> Evalu
 def _evaluate_scalars(
     program: Program, base: Design, values: dict[str, Scalar]
 ) -> tuple[tuple[Scalar, ...], Scalar, Scalar]:
-    """Return :func:`evaluate` as scalars."""
+    """Return minimised objectives, violation and reason bits of one design as scalars."""
     metrics, objectives = evaluate_point(dataclasses.replace(program, metrics=None), base, values)
     distance = violation(program, replace(base, values), metrics)
     return objectives, distance, metrics.infeasible_reason
@@ -58,18 +58,21 @@ def _evaluate_scalars(
 
 @functools.lru_cache(maxsize=_MAX_PROGRAMS)
 def evaluation_by_numpy(program: Program) -> ScalarFunction:
-    """Return the function that evaluates designs by NumPy."""
+    """Return the function (base, values) → :func:`_evaluate_scalars` by NumPy; kept for the program."""
     return _scalar_function("evaluations of a search", program, functools.partial(_evaluate_scalars, program))
 
 
 @functools.lru_cache(maxsize=_MAX_PROGRAMS)
 def slopes_by_numpy(program: Program) -> ScalarFunction:
-    """Return the function of the penalised logarithm and the evaluation by NumPy, with weights as a tuple."""
+    """Return the NumPy function (base, values, penalty) → penalised logarithm, with the evaluation beside it.
+
+    ``penalty.weights`` is a tuple, a scalar for each objective.
+    """
     return _scalar_function("slopes of a search", program, functools.partial(_penalised, program))
 
 
 def _penalised(program: Program, base: Design, values: dict[str, Scalar], penalty: Penalty) -> Any:
-    """Return the penalised logarithm of one design, and its evaluation."""
+    """Return the penalised logarithm of one design, and the scalars of its evaluation."""
     outputs = _evaluate_scalars(program, base, values)
     objectives, distance, _ = outputs
     value = objectives[0]
@@ -78,12 +81,12 @@ def _penalised(program: Program, base: Design, values: dict[str, Scalar], penalt
             logarithm(objective) * weight for objective, weight in zip(objectives, penalty.weights, strict=True)
         ]
         value = jnp.exp(functools.reduce(operator.add, logarithms))
-    total = logarithm(value) + penalty.multiplier * distance
-    return total + 0.5 * penalty.stiffness * distance * distance, outputs
+    penalised_logarithm = logarithm(value) + penalty.multiplier * distance
+    return penalised_logarithm + 0.5 * penalty.stiffness * distance * distance, outputs
 
 
 def _scalar_function(name: str, program: Program, function: Callable[..., Any]) -> ScalarFunction:
-    """Return a function of scalars by NumPy, in single precision as programs are."""
+    """Return ``function`` of scalars by NumPy, in single precision as programs are."""
 
     def trace(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
         scalars = [jax.ShapeDtypeStruct((), jnp.float32)] * structure.num_leaves
@@ -94,7 +97,7 @@ def _scalar_function(name: str, program: Program, function: Callable[..., Any]) 
 
 
 def stack_outputs(outputs: tuple[Any, ...]) -> Evaluation:
-    """Stack the outputs of :func:`_evaluate_scalars` of many designs into arrays [design, ...]."""
+    """Return the outputs of :func:`_evaluate_scalars` of many designs as arrays [design, ...]."""
     objectives, violation, reason = outputs
     return Evaluation(np.stack(objectives, axis=1), violation, reason)
 
@@ -107,18 +110,18 @@ def violation(program: Program, design: Design, metrics: Any) -> Array:
     """
     study = program.study
     lookup = study.lookup(design, metrics)
-    total: Array = jnp.float32(0.0)
+    total_violation: Array = jnp.float32(0.0)
     for constraint in program.constraints:
-        total = total + constraint.excess(lookup)
+        total_violation = total_violation + constraint.excess(lookup)
     graded = study.shortfalls(design, metrics)
     for bit in study.reasons:
         is_set = (metrics.infeasible_reason & int(bit)) != 0
-        total = total + jnp.where(is_set, jnp.maximum(graded.get(bit, 1.0), _MIN_EXCESS), 0.0)
-    return total
+        total_violation = total_violation + jnp.where(is_set, jnp.maximum(graded.get(bit, 1.0), _MIN_EXCESS), 0.0)
+    return total_violation
 
 
 def by_equations(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
-    """Return :func:`evaluate` in a form that compiles faster, for use under ``jit``, ``vmap`` and ``grad``."""
+    """Return :func:`evaluate` of one design in a form that compiles faster, under ``jit``, ``vmap`` and ``grad``."""
     inputs, structure = jax.tree.flatten((base, values))
     run, outputs = _equations(functools.partial(evaluate, program), structure, program.neutral_inputs)
     return jax.tree.unflatten(outputs, run(*(jnp.asarray(value, jnp.float32) for value in inputs)))
@@ -127,7 +130,10 @@ def by_equations(program: Program, base: Design, values: dict[str, Scalar]) -> E
 def _equations(
     function: Callable[..., Any], inputs: jax.tree_util.PyTreeDef, constants: Iterable[tuple[int, float]]
 ) -> tuple[Equations, jax.tree_util.PyTreeDef]:
-    """Trace a function of scalars, with ``constants`` (input → value) folded in."""
+    """Return the traced equations of a function of scalars, and the structure of its outputs.
+
+    ``constants`` are (index of the input, value), folded in.
+    """
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
     equations, outputs = recording.trace(function, *scalars)
     return fold(equations, dict(constants)), outputs
@@ -136,7 +142,7 @@ def _equations(
 def with_slopes(
     program: Program, base: Design, values: dict[str, Scalar], penalty: Penalty
 ) -> tuple[Evaluation, dict[str, Scalar]]:
-    """Return the evaluation of one design, and slopes of the function of :class:`Penalty` by its leaves.
+    """Return the evaluation of one design, and path → slope of the function of :class:`Penalty` by leaf of ``values``.
 
     With those of JAX alone the program takes several times as long to trace and to compile.
     """

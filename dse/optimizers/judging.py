@@ -40,12 +40,12 @@ def better(candidate: tuple[ArrayT, ArrayT], incumbent: tuple[ArrayT, ArrayT]) -
 
 
 def order(violation: Array, value: Array) -> Array:
-    """Return positions from best to worst along the last axis, equals in their order."""
+    """Return indices from best to worst along the last axis: by violation, then value; equals keep their order."""
     return jnp.lexsort((value, violation), axis=-1)
 
 
 def best_position(violation: np.ndarray, value: np.ndarray, digits: np.ndarray) -> np.ndarray:
-    """Return the position of the best of [..., point], of equals the one with the lowest digits [..., digit].
+    """Return the index of the best along the last axis, of equals the one with the lowest digits [..., digit].
 
     The first of equal designs counts.
     """
@@ -58,12 +58,12 @@ def best_position(violation: np.ndarray, value: np.ndarray, digits: np.ndarray) 
 
 
 def logarithm(value: Scalar) -> Scalar:
-    """Return the logarithm of a minimised value, or the signed one of a maximised value, which is negative."""
+    """Return the logarithm of a positive value, minus that of the size of a negative (maximised) one."""
     return jnp.sign(value) * jnp.log(jnp.maximum(jnp.abs(value), jnp.finfo(jnp.float32).tiny))
 
 
 def scalar(objectives: Array, weights: Array) -> Array:
-    """Return one value of objectives [..., objective]: the weighted geometric mean of several.
+    """Return one value [...] of minimised objectives [..., objective]: the weighted geometric mean of several.
 
     Any scale of an objective leaves the order as it is; a maximised one counts by its inverse.
     """
@@ -83,7 +83,7 @@ def scalar_by_numpy(objectives: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def weights_of(seeds: Sequence[int], n_objectives: int) -> np.ndarray:
-    """Return weights [seed, objective] that add up to 1, spread over the simplex.
+    """Return the weights [seed, objective] of each seed, which add up to 1, spread over the simplex.
 
     Args:
         seeds: of a method.

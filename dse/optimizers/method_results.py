@@ -43,24 +43,27 @@ class MethodResult(NamedTuple):
 
     @property
     def evaluations(self) -> int:
-        """Of each seed, the polish apart."""
+        """Number of evaluations of each seed, those of the polish not counted."""
         return self.progressed.steps * self.batch
 
     @property
     def all_evaluations(self) -> int:
-        """Of all seeds, with the polish."""
+        """Number of evaluations of all seeds, the polish included."""
         seeds = len(self.polish_evaluations)
         return self.evaluations * seeds + int(self.polish_evaluations.sum()) + self.end_evaluations
 
 
 def no_progress(task: Problem) -> MethodProgress:
-    """Return the progress of a method before its first step."""
-    n, m, space = len(task.spec.seeds), task.n_objectives, task.space
-    history = {name: np.zeros((0, n), np.float32) for name in ("violation", "value")}
-    history |= {"objectives": np.zeros((0, n, m), np.float32), "feasible": np.zeros((0, n), np.int32)}
+    """Return the progress of a method before its first step: empty history and front."""
+    n_seeds, n_objectives, space = len(task.spec.seeds), task.n_objectives, task.space
+    history = {name: np.zeros((0, n_seeds), np.float32) for name in ("violation", "value")}
+    history |= {
+        "objectives": np.zeros((0, n_seeds, n_objectives), np.float32),
+        "feasible": np.zeros((0, n_seeds), np.int32),
+    }
     empty = np.zeros((0, len(space.sizes)), np.int32), np.zeros((0, len(space.paths)), np.float32)
     reasons = np.zeros(len(task.study.reason_bits), np.int64)
-    return MethodProgress(0, [], history, reasons, *empty, np.zeros((0, m), np.float32), None)
+    return MethodProgress(0, [], history, reasons, *empty, np.zeros((0, n_objectives), np.float32), None)
 
 
 def proof_result(task: Problem, points: Point[np.ndarray], designs: int) -> MethodResult:
@@ -100,7 +103,7 @@ def proof_result(task: Problem, points: Point[np.ndarray], designs: int) -> Meth
 
 
 def best_as_document(task: Problem, best: Best) -> dict[str, Any]:
-    """Return objectives, feasibility and axes of the best design of all seeds."""
+    """Return ``objectives``, ``can_run`` and ``axes`` (name → label) of the best design of all seeds, for JSON."""
     best_index = int(np.lexsort((best.value, best.evaluation.violation))[0])
     columns = axis_columns(task, jax.tree.map(lambda array: array[best_index : best_index + 1], best.point))
     values = zip(task.program.objectives, best.evaluation.objectives[best_index].tolist(), strict=True)
@@ -112,12 +115,12 @@ def best_as_document(task: Problem, best: Best) -> dict[str, Any]:
 
 
 def best_points(method_results: list[MethodResult]) -> Point:
-    """Return the best design of each seed of each method, [method x seed]."""
+    """Return the polished best design of each seed of each method as points [method x seed]."""
     return jax.tree.map(lambda *arrays: np.concatenate(arrays), *(result.polished.point for result in method_results))
 
 
 def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray]]:
-    """Return (axis, its label at each point) of points [design] for all axes: dimensions, continuous, mapping.
+    """Return (axis, its labels [design]) at points [design] for all axes: dimensions, continuous, mapping.
 
     Args:
         problem: the space.
@@ -133,14 +136,14 @@ def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray
             columns.append((axis, reals.pop(axis.key) if moves else labels(axis)[digits[:, position]]))
     for path, column in reals.items():  # of a descent, whose grid holds mappings and workloads alone
         columns.append((values_axis(short_name(path), path, [float(column[0])], "descent"), column))
-    row, options = digits[:, space.row_digit], digits[:, space.row_digit + 1 :]
-    column = np.ravel_multi_index(options.T, space.sizes[space.row_digit + 1 :])
+    row_index, options = digits[:, space.row_digit], digits[:, space.row_digit + 1 :]
+    column_index = np.ravel_multi_index(options.T, space.sizes[space.row_digit + 1 :])
     for axis in grid.mapping_axes:
         if axis.key in grid.table.degrees:
-            values = grid.table.degrees[axis.key][row]
+            values = grid.table.degrees[axis.key][row_index]
         elif axis.key in grid.table.options:
-            values = grid.table.options[axis.key][column]
+            values = grid.table.options[axis.key][column_index]
         else:
-            values = np.full(len(row), axis.values[0])
+            values = np.full(len(row_index), axis.values[0])
         columns.append((axis, part_labels(axis, values)))
     return columns

@@ -45,7 +45,7 @@ class MethodFront:
 
 
 def objective_texts(problem: Problem) -> tuple[str, ...]:
-    """Return the objectives as they are written."""
+    """Return the text of each objective's expression, as the specification writes it."""
     return tuple(objective.expression.text for objective in problem.program.objectives)
 
 
@@ -55,14 +55,14 @@ def objective_signs(problem: Problem) -> np.ndarray:
 
 
 def merged_front(method_results: list[MethodResult]) -> ParetoFront:
-    """Return the designs that none dominates among all that were evaluated, ordered by the first objective."""
+    """Return the front of all methods' fronts, ordered by the first objective."""
     merged = pareto.merge_fronts(*(result.front for result in method_results))
     order = np.argsort(merged.objectives[:, 0], kind="stable")
     return ParetoFront(*(array[order] for array in merged))
 
 
 def front_ends(front: ParetoFront) -> Best:
-    """Return the best design of a front by each objective, [objective]."""
+    """Return the best design of a front by each objective, arrays [objective]; the front must not be empty."""
     best_indices = front.objectives.argmin(axis=0)
     objectives, zeros = front.objectives[best_indices], np.zeros(len(best_indices), np.float32)
     return Best(
@@ -75,7 +75,7 @@ def front_ends(front: ParetoFront) -> Best:
 def front_designs(
     problem: Problem, method_results: list[MethodResult], front: ParetoFront
 ) -> tuple[tuple[FrontDesign, ...], int]:
-    """Return the designs of a front to print, and the number of designs that differ at the printed digits."""
+    """Return the designs of a front to print, and the count of those that differ at the printed digits."""
     if not len(front.objectives):
         return (), 0
     chosen = fronts.select_front(
@@ -116,7 +116,7 @@ def _display_rounding(objective: Objective) -> Callable[[float], float]:
 
 
 def method_fronts(problem: Problem, method_results: list[MethodResult]) -> dict[str, MethodFront]:
-    """Return size and hypervolume of the front of each method by name, empty for one objective."""
+    """Return method → size and hypervolume of its front, empty for one objective."""
     if problem.n_objectives == 1:
         return {}
     objectives_by_method = [result.front.objectives for result in method_results]
@@ -129,12 +129,12 @@ def method_fronts(problem: Problem, method_results: list[MethodResult]) -> dict[
 
 
 def _best_of_designs(problem: Problem, objectives: np.ndarray) -> tuple[float, ...]:
-    """Return the best of each objective of designs [design, objective], as it is written."""
+    """Return the best of each objective of designs [design, objective], as it is written; empty without designs."""
     return tuple(map(float, objective_signs(problem) * objectives.min(axis=0))) if len(objectives) else ()
 
 
 def best_values(problem: Problem, method_results: list[MethodResult]) -> dict[str, float]:
-    """Return the best value of each objective, by its text."""
+    """Return text of the objective → its best value among designs that can run; empty where none can."""
     if problem.n_objectives > 1:
         objectives = np.concatenate([result.front.objectives for result in method_results])
     else:

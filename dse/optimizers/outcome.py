@@ -75,11 +75,11 @@ class SearchOutcome(Cautions):
 
 
 def with_metrics(problem: Problem, method_results: list[MethodResult]) -> list[MethodResult]:
-    """Return the results with the metrics of their best designs."""
-    n = len(method_results[0].seeds)
+    """Return the results with name → metrics [seed] of their best designs filled in."""
+    n_seeds = len(method_results[0].seeds)
     metrics = problem.metrics(best_points(method_results))
     return [
-        result._replace(metrics={name: column[i * n : (i + 1) * n] for name, column in metrics.items()})
+        result._replace(metrics={name: column[i * n_seeds : (i + 1) * n_seeds] for name, column in metrics.items()})
         for i, result in enumerate(method_results)
     ]
 
@@ -133,7 +133,7 @@ def build_outcome(
 
 
 def _best_of_seeds(problem: Problem, method_results: list[MethodResult]) -> tuple[BestOfSeed, ...]:
-    """Return the best design of each seed, best first; equals are in the order of methods and seeds."""
+    """Return the best design of each seed of each method, by violation, then value; equals in their order."""
     signs, best_objective = multi_objective.objective_signs(problem), None
     if problem.n_objectives == 1 and not problem.descent:  # of several, the best by one is the end of a front
         evaluations = [result.polished.evaluation for result in method_results]
@@ -155,13 +155,13 @@ def _best_of_seeds(problem: Problem, method_results: list[MethodResult]) -> tupl
                 metrics={name: float(values[i]) for name, values in result.metrics.items()},
             )
             designs.append(((design.violation, float(best.value[i])), design))
-    return tuple(design for _, design in sorted(designs, key=lambda pair: pair[0]))
+    return tuple(design for _, design in sorted(designs, key=lambda rank_and_design: rank_and_design[0]))
 
 
 def _feasible_designs(
     problem: Problem, method_results: list[MethodResult]
 ) -> Iterator[tuple[dict[str, Label], dict[str, float], Design]]:
-    """Yield labels, metrics and leaves by name, and the base design, of each best design that can run."""
+    """Yield, for each best design that can run, labels by axis, metrics and leaves by name, and its base design."""
     for result in method_results:
         best, columns = result.polished, axis_columns(problem, result.polished.point)
         leaves = spaces.values(problem.space, best.point)
@@ -174,17 +174,16 @@ def _feasible_designs(
 
 
 def _gap(best: Best, seed: int, best_objective: float | None) -> float | None:
-    """Return how much worse a seed's objective is than the best of all, relative, None where it is infeasible."""
+    """Return a seed's relative distance from ``best_objective``, None where it is infeasible or no best is given."""
     if best_objective is None or best.evaluation.violation[seed] > 0.0:
         return None
     return float((best.evaluation.objectives[seed, 0] - best_objective) / max(abs(best_objective), 1e-30))
 
 
 def verify(problem: Problem, best: Best) -> None:
-    """Check the search's value of each design [seed] against the model by NumPy.
+    """Raise MismatchError where the model by NumPy contradicts objectives or feasibility of the designs [seed].
 
-    Raises:
-        MismatchError: for a difference that rounding does not explain.
+    Differences that rounding explains are none.
     """
     metrics, objectives = problem.evaluate_by_numpy(best.point)
     for position, objective in enumerate(problem.program.objectives):

@@ -28,20 +28,20 @@ class ParetoFront(NamedTuple):
 
 
 def of_evaluated(points: Point[np.ndarray], evaluation: Evaluation[np.ndarray]) -> ParetoFront:
-    """Return the front of evaluated designs [...]."""
+    """Return the front of the feasible among evaluated designs [...]; empty where none is."""
     feasible = evaluation.reason == 0
     return merge_fronts(ParetoFront(points.digits[feasible], points.reals[feasible], evaluation.objectives[feasible]))
 
 
 def merge_fronts(*fronts: ParetoFront) -> ParetoFront:
-    """Return the front of several fronts, with the first of equal designs."""
+    """Return the front of all designs of several fronts, with the first of equal designs."""
     columns = [np.concatenate(arrays) for arrays in zip(*fronts, strict=True)]
     indices = front(columns[2])
     return ParetoFront(*(array[indices] for array in columns))
 
 
 def front(objectives: np.ndarray) -> np.ndarray:
-    """Return positions of the designs [design, objective] that no other dominates, in their order.
+    """Return indices of the designs [design, objective] that no other dominates, ascending, one for equal designs.
 
     Args:
         objectives: all minimised.
@@ -67,7 +67,7 @@ def hypervolume(objectives: np.ndarray, reference: np.ndarray) -> float:
 
 
 def _volume(points: np.ndarray, reference: np.ndarray) -> float:
-    """Return the hypervolume of points below ``reference``."""
+    """Return the hypervolume of points [design, objective], all below ``reference``; 0 for none."""
     if not len(points):
         return 0.0
     if points.shape[1] == 1:
@@ -83,7 +83,7 @@ def _volume(points: np.ndarray, reference: np.ndarray) -> float:
 
 
 def reference(front: np.ndarray) -> np.ndarray:
-    """Return the point from which volumes of a front [design, objective] are measured, a tenth beyond its worst."""
+    """Return the point [objective] from which volumes are measured: the worst of a front, plus a tenth of its size."""
     worst = np.max(front, axis=0)
     return worst + 0.1 * np.abs(worst)
 

@@ -40,7 +40,7 @@ class PolishResult(NamedTuple):
 
 
 def polish(problem: Problem, best: Best, weights: np.ndarray) -> PolishResult:
-    """Return the local optima that are reached from the best design of each seed.
+    """Return the local optimum that is reached from the best design of each seed, with its evaluations.
 
     All single steps, halved along continuous axes when nothing is better any more; then all pairs of steps, if they
     are few, and single steps again from a better one.
@@ -63,10 +63,10 @@ def polish(problem: Problem, best: Best, weights: np.ndarray) -> PolishResult:
 
 
 def polish_ends(problem: Problem, front: ParetoFront) -> PolishResult:
-    """Return the local optima that are reached from the ends of a front, each by the objective it is best in."""
-    best_indices, n = front.objectives.argmin(axis=0), problem.n_objectives
-    weights, objectives = np.eye(n, dtype=np.float32), front.objectives[best_indices]
-    evaluation = Evaluation(objectives, np.zeros(n, np.float32), np.zeros(n, np.int32))
+    """Return the local optima from the ends of a front, [objective], each by the objective it is best in."""
+    best_indices, n_objectives = front.objectives.argmin(axis=0), problem.n_objectives
+    weights, objectives = np.eye(n_objectives, dtype=np.float32), front.objectives[best_indices]
+    evaluation = Evaluation(objectives, np.zeros(n_objectives, np.float32), np.zeros(n_objectives, np.int32))
     ends = Best(
         jax.tree.map(lambda array: array[best_indices], front.points), evaluation, scalar_by_numpy(objectives, weights)
     )
@@ -74,13 +74,13 @@ def polish_ends(problem: Problem, front: ParetoFront) -> PolishResult:
 
 
 def _local_optimum(problem: Problem, best: Best, weights: np.ndarray, fronts: list[ParetoFront]) -> tuple[Best, int]:
-    """Return the local optimum of one seed and its evaluations, and append each round's front to ``fronts``."""
-    n = problem.space.n_directions
+    """Return the local optimum of one seed and its evaluations; of several objectives append fronts to ``fronts``."""
+    n_directions = problem.space.n_directions
     steps = _STEPS if problem.space.paths else _STEPS[:1]
     evaluations, step_index = 0, 0
     for _ in range(_MOST_ROUNDS):
         in_pairs = step_index == len(steps)
-        if in_pairs and n**2 > MOST_PAIRS:
+        if in_pairs and n_directions**2 > MOST_PAIRS:
             break
         step = np.float32(_PAIR_STEP if in_pairs else steps[step_index])
         points, values = _neighbourhood(problem.space, best.point, step, in_pairs=in_pairs, size=problem.evaluator.size)
@@ -103,7 +103,7 @@ def release() -> None:
 
 @persistent_jit("in_pairs", "size", quickly=True)
 def _neighbourhood(space: Space, point: Point, step: Array, *, in_pairs: bool, size: int) -> tuple[Point, Values]:
-    """Return a design and its neighbours, the design first."""
+    """Return a design and its neighbours (of neighbours, ``in_pairs``), itself first, with padded leaf values."""
     neighbours, _ = spaces.neighbours(space, point, step)
     if in_pairs:
         neighbours, _ = jax.vmap(lambda point: spaces.neighbours(space, point, step))(neighbours)
@@ -113,7 +113,7 @@ def _neighbourhood(space: Space, point: Point, step: Array, *, in_pairs: bool, s
 
 
 def _best_of(points: Point[np.ndarray], evaluations: Evaluation[np.ndarray], weights: np.ndarray) -> tuple[Best, bool]:
-    """Return the best of the points, and whether it is better than the first."""
+    """Return the best of points [point], the first unless another is better, and whether another is."""
     value = scalar_by_numpy(evaluations.objectives, weights)
     best_index = best_position(evaluations.violation, value, points.digits)
     improved = bool(

@@ -61,7 +61,7 @@ class Problem:
 
     @property
     def remark(self) -> str:
-        """Remark that an objective compares unlike workloads, of which the one with the least work wins, or "".
+        """Remark that an objective compares unlike workloads, of which the one with the least work wins; "" for none.
 
         A descent compares none: its chip is for all of them.
         """
@@ -74,7 +74,7 @@ class Problem:
 
     @functools.cached_property
     def evaluator(self) -> Evaluator | StructuresEvaluator:
-        """The evaluator of the batches of every method."""
+        """Evaluator of the batches of every method, made once."""
         batches = [options[name] for options in self.spec.options.values() for name in BATCHES if name in options]
         seeds, evaluations_per_seed = len(self.spec.seeds), self.spec.evaluations
         total = None if evaluations_per_seed is None else evaluations_per_seed * seeds * len(self.spec.methods)
@@ -88,7 +88,10 @@ class Problem:
 
     @property
     def identity(self) -> dict[str, str]:
-        """Everything that the results depend on besides methods and budget, which count for a descent alone."""
+        """Name → text of everything that results depend on besides methods and budget.
+
+        Options and budget count for a descent alone.
+        """
         values = {"specification_hash": self.spec.hash(), "search_digest": search_digest()}
         if self.descent:  # whose results are shown again
             budget = {"evaluations": self.spec.evaluations, "seconds": self.spec.seconds}
@@ -101,12 +104,12 @@ class Problem:
         return manifest.circumstances(self.grid) | values
 
     def key(self, method: str) -> str:
-        """Return the hash of everything that a method's steps depend on but the budget."""
+        """Return the hexadecimal hash of everything that a method's steps depend on but the budget."""
         depends = [sorted(self.identity.items()), method, self.spec.options[method], self.spec.seeds]
         return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
     def searched_leaves(self, member: int) -> frozenset[str]:
-        """Return the leaves that the space sets in the designs of one structure."""
+        """Return the full paths of the leaves that the space sets in the designs of structure ``member`` (index)."""
         return _searched_leaves(self.grid.structure_grids[member], self.space)
 
     @property
@@ -116,7 +119,7 @@ class Problem:
         return [(grid, dataclasses.replace(self.program, constraints=grid.constraints)) for grid in grids]
 
     def evaluate(self, points: Point) -> Evaluation:
-        """Evaluate points [...] of NumPy arrays."""
+        """Return the evaluation [...] of points [...] on the host."""
         shape = points.digits.shape[:-1]
         evaluation = self.evaluator(padded_values(self.space, points, self.evaluator.size), math.prod(shape))
         return reshape_results(jax.device_get(evaluation), shape)
@@ -131,22 +134,22 @@ class Problem:
             The evaluation, and full path → slopes [design].
         """
         size, count = self.evaluator.size, len(points.digits)
-        parts = []
+        batch_results = []
         for first in range(0, count, size):
             batch = jax.tree.map(lambda a, i=first: a[i : i + size], points)
             zeros = padded(jnp.zeros(len(batch.digits)), size)
             weights = jnp.zeros((size, self.n_objectives)).at[:, 0].set(1.0)
             values = padded_values(self.space, batch, size)
             results = self.evaluator.slopes(values, Penalty(weights, zeros, zeros), len(batch.digits))
-            parts.append(reshape_results(jax.device_get(results), (len(batch.digits),)))
-        return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+            batch_results.append(reshape_results(jax.device_get(results), (len(batch.digits),)))
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays), *batch_results)
 
     def evaluate_leaves(self, values: dict[str, Scalar]) -> Evaluation:
-        """Evaluate one design from the values of its leaves by full path; differentiable."""
+        """Return the evaluation of the base design with ``values`` (full path → value); differentiable."""
         return evaluate(self.program, self.grid.base, values)
 
     def metrics(self, points: Point) -> dict[str, np.ndarray]:
-        """Return the metrics of results of points [design], by name.
+        """Return name → metrics [design] of the results' metrics at points [design].
 
         Equal points are evaluated once.
         """
@@ -170,23 +173,23 @@ class Problem:
         """
         values = jax.device_get(spaces.values(self.space, points))
         structure = values.pop(spaces.STRUCTURE, np.zeros(len(points.digits)))
-        parts = []
+        metrics_by_structure = []
         for structure_index, (grid, program) in enumerate(self.programs):
             indices, paths = np.flatnonzero(structure == structure_index), _searched_leaves(grid, self.space)
             if len(indices):
                 leaf_values = {path: values[path][indices] for path in paths}
-                parts.append((indices, evaluate_few(grid.base, leaf_values, program=program)))
-        return merge_structures(parts)
+                metrics_by_structure.append((indices, evaluate_few(grid.base, leaf_values, program=program)))
+        return merge_structures(metrics_by_structure)
 
 
 def _searched_leaves(grid: Grid, space: Space) -> frozenset[str]:
-    """Return the leaves that the space sets in the designs of a grid of one structure."""
+    """Return the full paths of the leaves that the space sets in the designs of a grid of one structure."""
     columns = [*(dimension.columns for dimension in grid.dimensions), grid.table.degrees, grid.table.options]
     return frozenset(itertools.chain(*columns)) & frozenset(spaces.leaf_paths(space))
 
 
 def build(spec: SearchSpec, study: Study | None = None) -> Problem:
-    """Build the problem of a specification.
+    """Return the problem of a specification; nothing is evaluated.
 
     Args:
         spec: a checked specification.

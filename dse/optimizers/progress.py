@@ -46,7 +46,7 @@ class SearchProgress:
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[SearchProgress], None]]:
-    """Show a bar on standard error with rate, time left and the best so far; yields the callback."""
+    """Show a bar on standard error with rate, time left and best so far, and yield the callback that moves it."""
     with bar_on_standard_error() as bar:
         tasks: dict[str, Any] = {}
 

@@ -73,7 +73,7 @@ class ProverProtocol(Protocol):
         output: Path | None,
         force: bool,
     ) -> tuple[Proof, Point | None]:
-        """Prove bounds from known designs on.
+        """Return a proof of bounds from known designs on, and the best designs at its end.
 
         Args:
             task: the space and the objectives.
@@ -88,7 +88,7 @@ class ProverProtocol(Protocol):
         """
 
     def check(self, problem: Problem, file: Path) -> CertificateCheck:
-        """Check a certificate by other means than it was computed by."""
+        """Return the result of checking a certificate by other means than it was computed by."""
 
 
 def prover() -> ProverProtocol:

@@ -89,7 +89,7 @@ def run(spec: str | Path | SearchSpec, output: str | Path | bool | None = None, 
 def execute(
     spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[xr.Dataset, SearchOutcome]:
-    """Search and write the results as :func:`run` does, and return the outcome.
+    """Return the dataset of :func:`run` and the outcome of a search, whose results are written.
 
     Args:
         spec: path of a specification, or one that was read.
@@ -112,7 +112,7 @@ def execute(
 def plan(
     spec: str | Path | SearchSpec, study: Study | None = None, any_option: bool = False, whole_stacks: bool = False
 ) -> Problem:
-    """The problem of a specification: its space, its constraints, its objectives; nothing is evaluated.
+    """Return the problem of a specification: its space, constraints and objectives; nothing is evaluated.
 
     Args:
         spec: path of a specification, or one that was read.
@@ -144,7 +144,7 @@ def plan(
 
 
 def perform(task: Problem, options: SearchOptions) -> tuple[Labelled | None, SearchOutcome]:
-    """Search as :func:`execute` does, without xarray.
+    """Return data and outcome of a search as :func:`execute` does, without xarray.
 
     Args:
         task: a problem of :func:`plan`.
@@ -188,7 +188,7 @@ def _write_results(
     options: SearchOptions,
     proof: Proof | None = None,
 ) -> tuple[Labelled, SearchOutcome]:
-    """Verify the results of methods, write them to their file, and return them."""
+    """Verify the results of methods, write them to ``target`` unless it is None, and return data and outcome."""
     if not task.descent:  # which has been held to the model by NumPy at its very leaves
         outcome.verify(task, _reported_designs(task, method_results))
         method_results = outcome.with_metrics(task, method_results)
@@ -203,7 +203,7 @@ def _write_results(
 def _prove(
     task: Problem, method_results: list[MethodResult], target: Path | None, options: SearchOptions
 ) -> tuple[Proof, list[MethodResult]]:
-    """Prove the best designs of the search, and return the proof with the best designs at its end."""
+    """Return a proof from the search's best designs on, and the designs at its end as a list of one result, or none."""
     assert options.prove is not None
     start_points = (
         _reported_designs(task, method_results).point
@@ -217,7 +217,7 @@ def _prove(
 def _run_methods(
     task: Problem, target: Path | None, options: SearchOptions
 ) -> tuple[list[MethodResult], dict[str, float]]:
-    """Return the result of each method, and its seconds by name."""
+    """Return the result of each method, and method → seconds; SearchInterrupted where it is stopped."""
     method_results, seconds = [], {}
     if task.descent:
         start_time = time.perf_counter()
@@ -240,14 +240,14 @@ def _run_methods(
 
 
 def _drivers(task: Problem) -> dict[str, Driver | HostDriver]:
-    """Return the driver of each method, whose programs are compiled side by side."""
+    """Return method → its driver, whose programs are compiled side by side."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         futures = [pool.submit(driver, task, name) for name in task.spec.methods]
         return {name: future.result() for name, future in zip(task.spec.methods, futures, strict=True)}
 
 
 def _checkpoint_notice(task: Problem, target: Path | None) -> str:
-    """Return the text behind "interrupted": the checkpoints that a search leaves on disk."""
+    """Return the text behind "interrupted": where the checkpoints lie, or that nothing is kept."""
     if not target:
         return "; without an output nothing is kept"
     saved_methods = [
@@ -260,7 +260,7 @@ def _checkpoint_notice(task: Problem, target: Path | None) -> str:
 
 
 def _with_budget(task: Problem, options: SearchOptions) -> Problem:
-    """Return the problem with the budget of the options, where they give one.
+    """Return the problem with the evaluations and seconds of the options, both, where they give one.
 
     Raises:
         InputError: for a budget below one step of a descent.
@@ -281,7 +281,7 @@ def _with_budget(task: Problem, options: SearchOptions) -> Problem:
 def _run_method(
     task: Problem, name: str, driver: Driver | HostDriver, target: Path | None, options: SearchOptions
 ) -> MethodResult:
-    """Spend the budget of a method, then polish its best designs."""
+    """Spend the budget of a method, from its checkpoint on, polish its best designs, and return the result."""
     progress = _load_progress(task, name, driver, target, options) or no_progress(task)
     progress = _run_steps(task, name, driver, progress, target, options)
     best, front, ends = jax.device_get(driver.best), _progress_front(progress), 0
@@ -299,14 +299,17 @@ def _run_method(
 
 
 def _budget_steps(task: Problem, batch: int) -> int | None:
-    """Return the whole steps within the budget, one at least, or None where only time bounds them."""
+    """Return the number of whole steps within the budget, one at least, None where only time bounds them."""
     return None if task.spec.evaluations is None else max(1, task.spec.evaluations // batch)
 
 
 def _load_progress(
     task: Problem, name: str, driver: Driver | HostDriver, target: Path | None, options: SearchOptions
 ) -> MethodProgress | None:
-    """Return the progress of an earlier run of the same search, None where it exceeds the budget."""
+    """Restore the driver from a checkpoint and return its progress.
+
+    None, and the driver as it is, where nothing is kept, a fresh start is asked for, or the steps exceed the budget.
+    """
     if not target or options.fresh:
         return None
     progress = checkpoint.load(checkpoint.path(target, name), task.key(name))
@@ -325,14 +328,14 @@ def _run_steps(
     target: Path | None,
     options: SearchOptions,
 ) -> MethodProgress:
-    """Run steps until the budget is spent, with a checkpoint now and then and at the end."""
+    """Run steps until the budget is spent, with checkpoints now and then and at the end; return the progress."""
     start_time = save_time = time.perf_counter()
-    first, steps, seconds = progress.steps, _budget_steps(task, driver.batch), task.spec.seconds
+    first_step, steps, seconds = progress.steps, _budget_steps(task, driver.batch), task.spec.seconds
 
     def budget_share() -> float:
         """Return the spent share of the budget."""
         by_time = (
-            (time.perf_counter() - start_time) / seconds if seconds is not None and progress.steps > first else 0.0
+            (time.perf_counter() - start_time) / seconds if seconds is not None and progress.steps > first_step else 0.0
         )
         return max(by_time, progress.steps / steps if steps is not None else 0.0)
 
@@ -345,13 +348,15 @@ def _run_steps(
             save_time = time.perf_counter()
         if options.progress:
             options.progress(
-                _search_progress(task, name, driver, progress, first, budget_share(), time.perf_counter() - start_time)
+                _search_progress(
+                    task, name, driver, progress, first_step, budget_share(), time.perf_counter() - start_time
+                )
             )
     return progress
 
 
 def _append_chunk(progress: MethodProgress, chunk: Chunk, count: int, driver: Driver | HostDriver) -> MethodProgress:
-    """Return the progress with a chunk of steps added."""
+    """Return the progress with a chunk of ``count`` steps added."""
     history = {name: np.concatenate([old, getattr(chunk.rows, name)]) for name, old in progress.history.items()}
     tell_history = chunk.tell_history
     if progress.tell_history is not None and tell_history is not None:
@@ -370,12 +375,12 @@ def _append_chunk(progress: MethodProgress, chunk: Chunk, count: int, driver: Dr
 
 
 def _progress_front(progress: MethodProgress) -> ParetoFront:
-    """Return the front of everything that was evaluated so far."""
+    """Return the front of all that was evaluated so far; empty for one objective."""
     return ParetoFront(progress.digits, progress.reals, progress.objectives)
 
 
 def _reported_designs(task: Problem, method_results: list[MethodResult]) -> Best:
-    """Return the designs that are reported as best: the ends of the front, or the best of all seeds."""
+    """Return the designs reported as best: the ends of the front [objective], or the best of all seeds [1]."""
     front = multi_objective.merged_front(method_results)
     return (
         multi_objective.front_ends(front)
@@ -385,7 +390,7 @@ def _reported_designs(task: Problem, method_results: list[MethodResult]) -> Best
 
 
 def _best_of_all(method_results: list[MethodResult]) -> Best:
-    """Return the best design of all methods and seeds, [1]."""
+    """Return the best polished design of all methods and seeds, arrays [1]."""
     bests = jax.tree.map(lambda *arrays: np.concatenate(arrays), *(result.polished for result in method_results))
     best_index = np.lexsort((bests.value, bests.evaluation.violation))[:1]
     return jax.tree.map(lambda a: a[best_index], bests)

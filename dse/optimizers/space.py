@@ -100,7 +100,7 @@ class Space:
 
     @property
     def cube_coordinates(self) -> tuple[int, ...]:
-        """Coordinates with more than one value, the axes of the unit cube."""
+        """Indices of the coordinates with more than one value: the first axes of the unit cube."""
         return tuple(i for i, radix in enumerate(self.radices) if radix > 1)
 
     @property
@@ -124,11 +124,11 @@ class Space:
 
 
 def decode(space: Space, cube: Array) -> Point:
-    """Return the designs at positions [..., d] of the unit cube, those outside it moved to its border."""
-    n, cells = len(space.cube_coordinates), [jnp.zeros(cube.shape[:-1], jnp.int32)] * len(space.radices)
+    """Return the designs at positions [..., axis] of the unit cube, those outside it moved to its border."""
+    n_discrete, cells = len(space.cube_coordinates), [jnp.zeros(cube.shape[:-1], jnp.int32)] * len(space.radices)
     for axis, coordinate in enumerate(space.cube_coordinates):
         cells[coordinate] = _cell(cube[..., axis], space.radices[coordinate])
-    return from_coordinates(space, jnp.stack(cells, axis=-1), jnp.clip(cube[..., n:], 0.0, 1.0))
+    return from_coordinates(space, jnp.stack(cells, axis=-1), jnp.clip(cube[..., n_discrete:], 0.0, 1.0))
 
 
 def _cell(position: Array, radix: int | Array) -> Array:
@@ -137,7 +137,7 @@ def _cell(position: Array, radix: int | Array) -> Array:
 
 
 def encode(space: Space, point: Point) -> Array:
-    """Return the middle of the cells of the cube that hold these designs: ``decode(encode(p)) == p``."""
+    """Return the middle [..., axis] of the cells of the cube that hold these designs: ``decode(encode(p)) == p``."""
     cell_indices = coordinates(space, point)
     centres = [
         (cell_indices[..., i].astype(jnp.float32) + 0.5) / float(space.radices[i]) for i in space.cube_coordinates
@@ -146,12 +146,12 @@ def encode(space: Space, point: Point) -> Array:
 
 
 def coordinates(space: Space, point: Point) -> Array:
-    """Return the discrete coordinates [..., coordinate] of points.
+    """Return the discrete coordinates [..., coordinate] of points: dimensions, ranks of degrees, options.
 
     With ``point.reals`` they determine the point.
     """
-    dimension_digits, row, option_digits = _split(space, point.digits)
-    return jnp.concatenate([dimension_digits, _gather(space.ranks, row), option_digits], axis=-1)
+    dimension_digits, row_index, option_digits = _split(space, point.digits)
+    return jnp.concatenate([dimension_digits, _gather(space.ranks, row_index), option_digits], axis=-1)
 
 
 def from_coordinates(space: Space, coordinates: Array, reals: Array) -> Point:
@@ -161,10 +161,10 @@ def from_coordinates(space: Space, coordinates: Array, reals: Array) -> Point:
         coordinates[..., space.row_digit : space.row_digit + space.n_levels],
     )
     dimension_digits, reals = _reset_absent_axes(space, dimension_digits, reals)
-    leaf = _leaf(space, dimension_digits, ranks)
-    options = _representative_options(space, leaf, coordinates[..., space.row_digit + space.n_levels :])
-    row = _gather(space.row_of_leaf, leaf)
-    return Point(jnp.concatenate([dimension_digits, row[..., None], options], axis=-1), reals)
+    leaf_index = _leaf_index(space, dimension_digits, ranks)
+    options = _representative_options(space, leaf_index, coordinates[..., space.row_digit + space.n_levels :])
+    row_index = _gather(space.row_of_leaf, leaf_index)
+    return Point(jnp.concatenate([dimension_digits, row_index[..., None], options], axis=-1), reals)
 
 
 def canonical(space: Space, point: Point) -> Point:
@@ -173,52 +173,54 @@ def canonical(space: Space, point: Point) -> Point:
 
 
 def _split(space: Space, digits: Array) -> tuple[Array, Array, Array]:
-    """Return the digits of the dimensions, the row, and the digits of the options."""
-    n = space.row_digit
-    return digits[..., :n], digits[..., n], digits[..., n + 1 :]
+    """Return dimension digits [..., dimension], row index [...] and option digits [..., option] of ``digits``."""
+    row_digit = space.row_digit
+    return digits[..., :row_digit], digits[..., row_digit], digits[..., row_digit + 1 :]
 
 
-def _leaf(space: Space, dimension_digits: Array, ranks: Array) -> Array:
-    """Return the leaf that comes nearest to the wanted ranks of the degrees, at these dimensions."""
-    node = _shape(space, dimension_digits)
+def _leaf_index(space: Space, dimension_digits: Array, ranks: Array) -> Array:
+    """Return the index of the leaf nearest to the wanted ranks [..., level] of the degrees, at these dimensions."""
+    node = _shape_index(space, dimension_digits)
     for level, table in enumerate(space.children):
         node = _gather(table, node, ranks[..., level])
     return node
 
 
-def _shape(space: Space, dimension_digits: Array) -> Array:
+def _shape_index(space: Space, dimension_digits: Array) -> Array:
     """Return the index of the shape at these dimensions."""
     on_host = isinstance(dimension_digits, np.ndarray)
     shape_index = (np if on_host else jnp).zeros(dimension_digits.shape[:-1], np.int32)
-    for dimension, adds in enumerate(space.shape_index_terms):
-        shape_index = shape_index + _gather(adds, dimension_digits[..., dimension])
+    for dimension, terms in enumerate(space.shape_index_terms):
+        shape_index = shape_index + _gather(terms, dimension_digits[..., dimension])
     return shape_index
 
 
 def _reset_absent_axes(space: Space, dimension_digits: Array, reals: Array) -> tuple[Array, Array]:
-    """Return digits and continuous axes, with those that a structure lacks at their first position."""
+    """Return dimension digits and continuous axes, 0 along those that the design's structure lacks."""
     if space.has_digits is None or space.has_reals is None:
         return dimension_digits, reals
-    shape = _shape(space, dimension_digits)
-    return jnp.where(space.has_digits[shape], dimension_digits, 0), jnp.where(space.has_reals[shape], reals, 0.0)
+    shape_index = _shape_index(space, dimension_digits)
+    return jnp.where(space.has_digits[shape_index], dimension_digits, 0), jnp.where(
+        space.has_reals[shape_index], reals, 0.0
+    )
 
 
-def _representative_options(space: Space, leaf: Array, options: Array) -> Array:
-    """Return the digits of the options that stand for these at a leaf."""
+def _representative_options(space: Space, leaf_index: Array, options: Array) -> Array:
+    """Return the digits [..., option] of the options that stand for these at a leaf (index)."""
     radices = space.sizes[space.row_digit + 1 :]
-    column = jnp.zeros(leaf.shape, jnp.int32)
+    column_index = jnp.zeros(leaf_index.shape, jnp.int32)
     for position, radix in enumerate(radices):
-        column = column * radix + options[..., position]
-    pattern = _gather(space.pattern, leaf)
-    column = _gather(space.representative, pattern, column)
-    return _gather(space.option_digits, column)
+        column_index = column_index * radix + options[..., position]
+    pattern = _gather(space.pattern, leaf_index)
+    column_index = _gather(space.representative, pattern, column_index)
+    return _gather(space.option_digits, column_index)
 
 
 # --- from points to leaves of designs ---------------------------------------------------------------------
 
 
 def values(space: Space, point: Point) -> dict[str, Array]:
-    """Return full path → values [...] of every leaf that the space sets.
+    """Return full path → values [...] of every leaf that the space sets, and of ``STRUCTURE`` where there are several.
 
     Args:
         space: the tables.
@@ -231,31 +233,31 @@ def values(space: Space, point: Point) -> dict[str, Array]:
     }
     leaf_values |= real_values(space, point.reals)
     if space.structure is not None:
-        leaf_values[STRUCTURE] = _gather(space.structure, _shape(space, point.digits[..., : space.row_digit])).astype(
-            jnp.float32
-        )
+        leaf_values[STRUCTURE] = _gather(
+            space.structure, _shape_index(space, point.digits[..., : space.row_digit])
+        ).astype(jnp.float32)
     return leaf_values
 
 
 def _gather(table: Array, *indices: Array) -> Array:
-    """Return the entries of a table at indices, by NumPy where these are on the host.
+    """Return the entries of a table at indices, one array per leading axis; by NumPy where these are on the host.
 
     JAX's own indexing allows for places from the end, and takes ten times as long to trace.
     """
     if isinstance(indices[0], np.ndarray):
         return np.asarray(table)[indices]
-    n, ndim = len(indices), indices[0].ndim
+    n_indices, ndim = len(indices), indices[0].ndim
     dimensions = lax.GatherDimensionNumbers(
-        offset_dims=tuple(range(ndim, ndim + table.ndim - n)),
-        collapsed_slice_dims=tuple(range(n)),
-        start_index_map=tuple(range(n)),
+        offset_dims=tuple(range(ndim, ndim + table.ndim - n_indices)),
+        collapsed_slice_dims=tuple(range(n_indices)),
+        start_index_map=tuple(range(n_indices)),
     )
     index = lax.concatenate([lax.expand_dims(axis_indices, (ndim,)) for axis_indices in indices], ndim)
-    return lax.gather(table, index, dimensions, (*[1] * n, *table.shape[n:]), mode="promise_in_bounds")
+    return lax.gather(table, index, dimensions, (*[1] * n_indices, *table.shape[n_indices:]), mode="promise_in_bounds")
 
 
 def leaf_paths(space: Space) -> tuple[str, ...]:
-    """Return the full paths of every leaf that the space sets."""
+    """Return the full paths of every leaf that the space sets, and ``STRUCTURE`` where designs have several."""
     structure_path = () if space.structure is None else (STRUCTURE,)
     return (*(path for columns in space.columns for path in columns), *space.paths, *structure_path)
 
@@ -273,7 +275,7 @@ def real_values(space: Space, reals: Array) -> dict[str, Array]:
 
 
 def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
-    """Draw random designs: dimensions and continuous axes uniform, then uniform over the mappings that fit them.
+    """Return random designs: dimensions and continuous axes uniform, then uniform over the mappings that fit them.
 
     Args:
         space: the tables.
@@ -283,37 +285,39 @@ def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
     keys = jax.random.split(key, 3)
     dimension_digits = _dimension_digits(space, jax.random.uniform(keys[0], (*shape, space.row_digit)))
     first, last = _mapping_range(space, dimension_digits)
-    row, options = _mapping_at(space, jax.random.randint(keys[1], shape, first, last))
+    row_index, options = _mapping_at(space, jax.random.randint(keys[1], shape, first, last))
     dimension_digits, reals = _reset_absent_axes(
         space, dimension_digits, jax.random.uniform(keys[2], (*shape, len(space.paths)))
     )
-    return Point(jnp.concatenate([dimension_digits, row[..., None], options], axis=-1), reals)
+    return Point(jnp.concatenate([dimension_digits, row_index[..., None], options], axis=-1), reals)
 
 
 def _dimension_digits(space: Space, cube: Array) -> Array:
-    """Return the digits of the dimensions at positions of the unit cube."""
+    """Return the digits [..., dimension] at positions [..., dimension] of the unit cube."""
     digits = [_cell(cube[..., i], size) for i, size in enumerate(space.sizes[: space.row_digit])]
     return jnp.stack(digits, axis=-1) if digits else jnp.zeros((*cube.shape[:-1], 0), jnp.int32)
 
 
 def _mapping_range(space: Space, dimension_digits: Array) -> tuple[Array, Array]:
-    """Return the index of the first mapping that is valid at these dimensions, and the one behind the last."""
-    shape = _shape(space, dimension_digits)
-    first, last = (_gather(space.designs_before, _gather(space.first_leaf, shape + i)) for i in (0, 1))
+    """Return the index [...] of the first mapping that is valid at these dimensions, and the one after the last."""
+    shape_index = _shape_index(space, dimension_digits)
+    first, last = (_gather(space.designs_before, _gather(space.first_leaf, shape_index + i)) for i in (0, 1))
     return first, last
 
 
 def _mapping_at(space: Space, mapping_index: Array) -> tuple[Array, Array]:
-    """Return the row and the digits of the options of mappings by their index."""
-    leaf = jnp.searchsorted(space.designs_before, mapping_index, side="right").astype(jnp.int32) - 1
-    column = _gather(
-        space.distinct_columns, _gather(space.pattern, leaf), mapping_index - _gather(space.designs_before, leaf)
+    """Return the row index [...] and the option digits [..., option] of mappings by their index."""
+    leaf_index = jnp.searchsorted(space.designs_before, mapping_index, side="right").astype(jnp.int32) - 1
+    column_index = _gather(
+        space.distinct_columns,
+        _gather(space.pattern, leaf_index),
+        mapping_index - _gather(space.designs_before, leaf_index),
     )
-    return _gather(space.row_of_leaf, leaf), _gather(space.option_digits, column)
+    return _gather(space.row_of_leaf, leaf_index), _gather(space.option_digits, column_index)
 
 
 def neighbours(space: Space, point: Point, step: Any = 1.0 / 16.0) -> tuple[Point, Array]:
-    """Return the points [direction] one step away, and which are other designs that needed no repair.
+    """Return the points [direction] one step away, and a mask of other designs that needed no repair.
 
     Dimensions and options move by one place, continuous axes by ``step``, and the degrees to the next mapping along
     each way in which one of them changes alone, or two of them at the same product. A step that leads to no valid
@@ -326,9 +330,12 @@ def neighbours(space: Space, point: Point, step: Any = 1.0 / 16.0) -> tuple[Poin
     """
     n_rows, n_choices, n_reals = space.neighbour_rows.shape[1], len(space.sizes) - 1, len(space.paths)
     is_row = (np.arange(len(space.sizes)) == space.row_digit)[None]
-    dimension_digits, row, _ = _split(space, point.digits)
+    dimension_digits, row_index, _ = _split(space, point.digits)
     rows = jnp.concatenate(
-        [row[None], _gather(space.neighbour_rows, _leaf(space, dimension_digits, _gather(space.ranks, row)))]
+        [
+            row_index[None],
+            _gather(space.neighbour_rows, _leaf_index(space, dimension_digits, _gather(space.ranks, row_index))),
+        ]
     )
     row_indices = np.pad(1 + np.arange(n_rows, dtype=np.int32), (2 * n_choices, 2 * n_reals))
     rows = _gather(rows, jnp.asarray(row_indices))  # XLA compiles gathers faster than copies
@@ -344,6 +351,6 @@ def neighbours(space: Space, point: Point, step: Any = 1.0 / 16.0) -> tuple[Poin
 
 
 def _moves(n: int, n_before: int, n_after: int) -> np.ndarray:
-    """Return moves [direction, position]: none, then one down and one up at each of ``n`` positions, then none."""
+    """Return steps [direction, position] of -1, 0 and 1: ``n_before`` of none, two a position, ``n_after`` of none."""
     steps = np.kron(np.eye(n, dtype=np.int32), np.array([[-1], [1]], np.int32))
     return np.pad(steps, ((n_before, n_after), (0, 0)))

@@ -87,7 +87,7 @@ def launch(
     form: str = "line",
     system: str = "",
 ) -> Line:
-    """Return the command line that runs ``design`` with a tool, or another file that does.
+    """Return the command line, or the text of another file, that runs ``design`` with a tool.
 
     Args:
         design: the design, completed for its study.
@@ -152,19 +152,19 @@ def launch(
 
 
 def _host_devices(system: str) -> float | None:
-    """Return the devices of a host as the system or its accelerator states them, else None."""
+    """Return the number of devices of a host as the system or its accelerator states it, else None."""
     host_devices = catalog.entry("system", system).value("devices_per_host")
     return host_devices or catalog.entry("accelerator", accelerator_of(system)).value("node.devices_per_host")
 
 
 def _vendor(system: str) -> str:
-    """Return the vendor of the accelerators of a system, "" where it is unknown."""
+    """Return the vendor of the accelerators of a system (any name), "" where it is unknown."""
     slug = accelerator_of(system)
     return str(catalog.entry("accelerator", slug).value("vendor") or "") if slug else ""
 
 
 def _role(tool: Tool, role: str) -> Callable[[Lookup], Pairs]:
-    """Return the function that gives the options of a role; InputError for an unknown role."""
+    """Return the function (leaves → options) of a role of a pool; InputError for a role that the tool lacks."""
     if role not in tool.roles:
         tool_names = ", ".join(name for name, other in TOOLS.items() if other.roles)
         raise InputError("--role", f"{role} of {tool.name}", f"prefill, decode; of {tool_names}", "choose one of these")
@@ -172,7 +172,10 @@ def _role(tool: Tool, role: str) -> Callable[[Lookup], Pairs]:
 
 
 def _plain_values(path: str) -> tuple[float | None, float | None]:
-    """Return the values of a leaf that need no option: its default, and the value equivalent to its absence."""
+    """Return the two values of a leaf that need no option: its default, and the one equal to its absence.
+
+    None where there is none.
+    """
     metadata = all_leaves()[path]
     return (PLAIN_MAPPING | PLAIN_EXPERTS | _NEUTRAL_WITHOUT_RECORD).get(path, metadata.get("default")), metadata.get(
         "absent"
@@ -180,12 +183,12 @@ def _plain_values(path: str) -> tuple[float | None, float | None]:
 
 
 def _leaf_values(design: Design) -> dict[str, float]:
-    """Return leaf path → value of a design."""
+    """Return full path → value of the leaves of a design, without absent ones."""
     return {path: float(value) for path in leaves_of(design) if (value := leaf(design, path)) is not None}
 
 
 def _lookup(design: Design, values: Mapping[str, float], workload: str = "", system: str = "") -> Lookup:
-    """Return the look-up of the leaves of a design, and of values for the rules that are computed on demand."""
+    """Return the function from a leaf's path, or a name of the rules, to its number, None where there is none."""
 
     @functools.cache
     def computed() -> dict[str, float]:
@@ -210,10 +213,10 @@ _BYTE_NAMES = (WEIGHTS, RUNTIME, CAPACITY, ALL_WEIGHTS, CACHE_TOKENS)
 
 
 def _memory(design: Design) -> tuple[tuple[Scalar, ...], None]:
-    """Return bytes of the most loaded device, and the tokens of one sequence that the cache of its rank has room for.
+    """Return (bytes of the most loaded device, in parts; tokens that its cache holds of one sequence), and None.
 
-    The bytes are those of weights, of the engine's runtime, of the memory, and of weights with offloaded ones. The
-    sequence counts as requests do in the mean: their length times the bytes of a token.
+    The bytes are those of weights, of the engine's runtime, of the memory, and of weights with offloaded ones; then the
+    tokens. The sequence counts as requests do in the mean: their length times the bytes of a token.
     """
     import jax.numpy as jnp
 
@@ -239,7 +242,7 @@ _bytes = ScalarFunction(_memory, "launch bytes")
 
 
 def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple[str, ...]:
-    """Return the notes on a line for an engine that follow from the names of model and stack."""
+    """Return the notes on a line for an engine that follow from the names of model and stack; "" where one is void."""
     if tool.study != "serving":
         return ()
     context = context_note(workload, lookup_of(design, {})) if workload else ""
@@ -253,7 +256,7 @@ def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple
 
 
 def unsupported_hardware(tool: str, system: str) -> str:
-    """Return the hardware of a system that a tool does not support.
+    """Return the hardware of a system that a tool does not support as text, "" where it does.
 
     Args:
         tool: a name of ``TOOLS``.
@@ -272,7 +275,7 @@ def unsupported_hardware(tool: str, system: str) -> str:
 
 
 def tool_of(name: str) -> Tool:
-    """Return a tool by its name.
+    """Return the tool of a name.
 
     Args:
         name: one of ``TOOLS``.
@@ -292,7 +295,7 @@ def tool_of(name: str) -> Tool:
 
 
 def settings(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> dict[str, float]:
-    """Return the values of a design that the arguments of a tool state, for :func:`dse.design`.
+    """Return short name of a leaf → value in SI units that the arguments of a tool state, for :func:`dse.design`.
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
@@ -327,7 +330,7 @@ class ArgumentValues(NamedTuple):
 
 
 def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> ArgumentValues:
-    """Read the values that the arguments of a tool state, as :func:`settings` does, with its unread options.
+    """Return the values that the arguments of a tool state, as :func:`settings` does, with its unread options.
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
@@ -366,7 +369,10 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
         name
         for name in options
         if name not in design_dependent
-        and _read_options(target, {n: v for n, v in options.items() if n != name}, lookup, False) == values_by_path
+        and _read_options(
+            target, {other_name: text for other_name, text in options.items() if other_name != name}, lookup, False
+        )
+        == values_by_path
     ]
     if len(ineffective) == len(options):
         raise InputError(
@@ -400,7 +406,7 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
 
 
 def values_of(tool: str, options: Mapping[str, str]) -> dict[str, float]:
-    """Return the values that options state under their names in the rules of a tool.
+    """Return path of a leaf → value that options state under their names in the rules of a tool.
 
     Args:
         tool: a name of ``TOOLS``.
@@ -424,7 +430,7 @@ _NEEDS_BYTES = "the share that it means depends on the bytes of a design"
 
 
 def _read_options(tool: Tool, options: Mapping[str, str], leaf: Lookup | None, strict: bool = True) -> dict[str, float]:
-    """Return path → value that options state.
+    """Return path → value that options state; ``leaf`` is the look-up of a design for shares of its memory.
 
     Raises:
         InputError: for an invalid number, which is ignored if not ``strict``.
@@ -447,7 +453,7 @@ def _read_options(tool: Tool, options: Mapping[str, str], leaf: Lookup | None, s
 
 
 def _is_of_mapping(name: str) -> bool:
-    """True for the name of a leaf of the mapping."""
+    """True for the name of a leaf of the mapping, False for an unknown name."""
     try:
         return bool(name) and leaf_path(name).startswith("mapping.")
     except InputError:
@@ -455,7 +461,7 @@ def _is_of_mapping(name: str) -> bool:
 
 
 def _words(file_documents: list[dict[str, Any]], tool: Tool) -> list[str]:
-    """Return the words of a command line with the arguments of configurations or manifests."""
+    """Return the words of a command line with the arguments of parsed configurations or manifests."""
     default_values = _read_options(tool, {}, None, strict=False)
 
     def states(words: list[str]) -> dict[str, float]:

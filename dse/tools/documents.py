@@ -68,7 +68,7 @@ def parse_documents(text: str, tool: Tool) -> list[dict[str, Any]]:
 
 
 def yaml_module() -> Any:
-    """Return the package that reads and writes YAML; InputError where it is not installed."""
+    """Return the module that reads and writes YAML; InputError where it is not installed."""
     try:
         import yaml
     except ImportError:
@@ -82,6 +82,7 @@ def yaml_module() -> Any:
 
 
 def _yaml(text: str) -> list[Any]:
+    """Return the documents of a YAML text, empty for one that is no YAML; InputError for too many merged values."""
     yaml, steps = yaml_module(), itertools.count()
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined, unused-ignore]
@@ -123,7 +124,10 @@ def words(documents: list[dict[str, Any]], tool: Tool, states: Callable[[list[st
 
 
 def _agreeing_words(containers: list[Container], states: Callable[[list[str]], object]) -> list[str]:
-    """Return the words of the containers that run the tool; InputError where these state different things."""
+    """Return the words of one of the containers that run the tool; InputError where these say different things.
+
+    Where none runs it, the words of all.
+    """
     running = [(container, settings) for container in containers if (settings := states(container.words))]
     if not running:
         return [word for container in containers for word in container.words]
@@ -139,6 +143,7 @@ def _agreeing_words(containers: list[Container], states: Callable[[list[str]], o
 
 
 def _count_value(steps: Iterator[int]) -> None:
+    """Count one value; InputError for a file of too many."""
     if next(steps) > _MAX_VALUES:
         raise InputError("arguments", "a file of too many values", f"at most {_MAX_VALUES:,}", "give one recipe")
 
@@ -169,18 +174,23 @@ _DEGREES = {"tensor": "--tensor-parallel-size", "data": "--data-parallel-size"}
 
 
 def _degrees(node: Any) -> list[str]:
+    """Return the words of the degrees that a table of llm-d's chart states, empty for any other node."""
     parallelism = node if isinstance(node, dict) else {}
     return [f"{option}={parallelism[key]}" for key, option in _DEGREES.items() if isinstance(parallelism.get(key), int)]
 
 
 def _command_words(node: Any) -> list[str]:
-    """Return the words of a command or of arguments, from a list of plain values or from a text."""
+    """Return the words of a command or of arguments: a list of plain values, or a text as ``-c`` and a script.
+
+    Empty for any other node.
+    """
     if isinstance(node, str):
         return ["-c", node]
     return [str(element) for element in node] if isinstance(node, list) and not any(map(_is_nested, node)) else []
 
 
 def _is_nested(node: Any) -> bool:
+    """True for a table or a list."""
     return isinstance(node, dict | list)
 
 
@@ -197,7 +207,7 @@ def _without_shell(arguments: list[str]) -> list[str]:
 
 
 def _flat(node: Any, path: str, steps: Iterator[int]) -> Iterator[tuple[str, str]]:
-    """Yield the dotted path and the text of each value of a configuration, without those that are null."""
+    """Yield (dotted path, text) of each value of a configuration, without null and lists of tables."""
     _count_value(steps)
     if isinstance(node, dict):
         for key, value in node.items():
@@ -210,6 +220,7 @@ def _flat(node: Any, path: str, steps: Iterator[int]) -> Iterator[tuple[str, str
 
 
 def _text(value: Any) -> str:
+    """Return a value of a configuration as text: true and false in small letters, of a variable its default."""
     if isinstance(value, bool):
         return "true" if value else "false"
     default = _DEFAULT.match(value.strip()) if isinstance(value, str) else None
@@ -221,7 +232,10 @@ _DASHED = ("megatron-lm", "vllm", "sglang", "tensorrt-llm")
 
 
 def _word(path: str, value: str, tool: Tool) -> list[str]:
-    """Return the option of a value, by its path or with dashes by its last name."""
+    """Return the option of a value as a word in a list, by its path or with dashes by its last name.
+
+    Empty for a switch that is off.
+    """
     name = path.rpartition(".")[2]
     if tool.name == "torchtitan":
         return [f"--{path}={value}"]

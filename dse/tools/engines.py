@@ -37,16 +37,17 @@ _BLOCK_TOKENS = 64.0
 
 
 def mean_request_tokens(leaf: Lookup) -> float:
-    """Return the tokens of a mean prompt and a mean answer."""
+    """Return the number of tokens of a mean prompt and a mean answer together."""
     return (leaf(f"{REQUESTS}prompt_tokens") or 0.0) + (leaf(f"{REQUESTS}output_tokens") or 0.0)
 
 
 def longest_prompt(leaf: Lookup) -> tuple[float, str]:
-    """Return the tokens of the longest prompt, and the reason in words."""
+    """Return the number of tokens of the longest prompt, and the reason as text."""
     return _tail_length(leaf(f"{REQUESTS}prompt_tokens") or 0.0, leaf(f"{REQUESTS}length_spread"), "prompt")
 
 
 def _longest_answer(leaf: Lookup) -> tuple[float, str]:
+    """Return the number of tokens of the longest answer, and the reason as text."""
     mean, limit = leaf(f"{REQUESTS}output_tokens") or 0.0, leaf(f"{REQUESTS}longest_answer") or 0.0
     if limit > mean:
         return limit, "the longest answer"
@@ -54,8 +55,9 @@ def _longest_answer(leaf: Lookup) -> tuple[float, str]:
 
 
 def _tail_length(mean: float, spread: float | None, what: str) -> tuple[float, str]:
-    """Return the length that one of a thousand exceeds, and the reason in words.
+    """Return the tokens that one prompt or answer of a thousand exceeds, and the reason as text.
 
+    Without a ``spread`` it is a multiple of the mean.
     Lengths have a lognormal distribution with ``spread`` as relative standard deviation. With ``v = ln(1 + spread^2)``
     the length is ``mean exp(z sqrt(v) - v / 2)``, ``z`` the quantile of the normal distribution.
     """
@@ -67,7 +69,7 @@ def _tail_length(mean: float, spread: float | None, what: str) -> tuple[float, s
 
 
 def longest_request(leaf: Lookup, max_tokens: float = math.inf) -> tuple[float, str]:
-    """Return the tokens of the longest prompt and answer for which an engine is started, and the reason in words.
+    """Return the tokens of the longest prompt and answer that an engine is started for, and the reason as text.
 
     The tokens are whole blocks, up to the context of the model, to the room in the cache of a rank, and to
     ``max_tokens``. They are no fewer than those of a mean request: a limit below it shows when the engine starts.
@@ -98,7 +100,7 @@ def longest_request(leaf: Lookup, max_tokens: float = math.inf) -> tuple[float, 
 
 
 def length_option(name: str, max_tokens: Callable[[Lookup], float] = lambda leaf: math.inf) -> CompositeOption:
-    """Return the option for the maximum sequence length: the longest prompt and answer, up to ``max_tokens`` tokens."""
+    """Return the rule of the option for the maximum sequence length in tokens, up to ``max_tokens`` of a design."""
 
     def write(leaf: Lookup) -> Pairs:
         return [(name, number(longest_request(leaf, max_tokens(leaf))[0]))]
@@ -107,12 +109,12 @@ def length_option(name: str, max_tokens: Callable[[Lookup], float] = lambda leaf
 
 
 def length_comment(name: str, max_tokens: Callable[[Lookup], float] = lambda leaf: math.inf) -> Callable[[Lookup], str]:
-    """Return the function that explains the value of the option for the maximum sequence length."""
+    """Return the function (leaves → text) that explains the value of :func:`length_option`."""
     return lambda leaf: f"{name}: {longest_request(leaf, max_tokens(leaf))[1]}"
 
 
 def all_to_all_option(name: str, forwarded: str) -> ChoiceOption:
-    """Return the option for an all-to-all library that sends a token once per node (DeepEP).
+    """Return the rule of the option for an all-to-all library that sends a token once per node (DeepEP).
 
     Args:
         name: of the option.
@@ -141,12 +143,12 @@ def draft_tokens(leaf: Lookup) -> float:
 
 
 def has_draft_layers(leaf: Lookup) -> bool:
-    """True for a model with layers of multi-token prediction."""
+    """True for a design whose model has layers of multi-token prediction."""
     return bool(leaf("workload.experts.n_predict") or leaf(DRAFT_LAYERS))
 
 
 def draft_model_note(options: str) -> Callable[[Lookup], str]:
-    """Return the function that notes that a model without such layers needs a draft model, by ``options``."""
+    """Return the function (leaves → text) that notes that drafts need a model, by ``options``; "" for no need."""
 
     def note(leaf: Lookup) -> str:
         if not draft_tokens(leaf) or has_draft_layers(leaf):
@@ -157,7 +159,7 @@ def draft_model_note(options: str) -> Callable[[Lookup], str]:
 
 
 def token_count(text: str, name: str) -> float:
-    """Return the number of tokens of an option; ValueError for a text that is none."""
+    """Return the number of tokens that the text of an option states; ValueError for another text."""
     value = float(text)
     if value != int(value) or value < 0.0:
         raise ValueError(f"{name} {text} is not a number of tokens")
@@ -165,7 +167,7 @@ def token_count(text: str, name: str) -> float:
 
 
 def node_note(start_text: str, ranks: Callable[[Lookup], float], replicas_text: str = "") -> Callable[[Lookup], str]:
-    """Return the function that notes how a replica over several nodes is started.
+    """Return the function (leaves → text) that notes how a replica over several nodes is started; "" for one node.
 
     Args:
         start_text: how it is started, with ``{nodes}``.
@@ -185,7 +187,7 @@ def node_note(start_text: str, ranks: Callable[[Lookup], float], replicas_text: 
 
 
 def replica_devices(leaf: Lookup) -> float:
-    """Return the devices of one data-parallel rank."""
+    """Return the number of devices of one data-parallel rank."""
     return (leaf("mapping.tp") or 1.0) * (leaf("mapping.pp") or 1.0)
 
 
@@ -200,7 +202,7 @@ COPIES, COPIES_KEY = f"{SERVING}redundant_experts", "num_redundant_experts"
 
 
 def write_expert_copies(name: str, text: str) -> Callable[[Lookup], Pairs]:
-    """Return the function that writes the load balancer of experts with its number of copies.
+    """Return the function (leaves → options) of the load balancer with its copies of experts; none for 0.
 
     Args:
         name: option for the copies, after the one that turns the balancer on.
@@ -215,7 +217,7 @@ def write_expert_copies(name: str, text: str) -> Callable[[Lookup], Pairs]:
 
 
 def read_expert_copies(*names: str) -> Callable[[Mapping[str, str]], dict[str, float]]:
-    """Return the function that reads the copies of experts from the first of these options that is present."""
+    """Return the function (options → path → value) of the copies of experts, by the first of these options."""
 
     def read(options: Mapping[str, str]) -> dict[str, float]:
         text = next((options[name] for name in names if name in options), "")
@@ -237,11 +239,12 @@ _EXPERT_FORMATS, _WEIGHT_FORMATS = ("mxfp4",), ("awq", "awq_marlin", "gptq", "gp
 
 
 def _is_four_bits(bytes_per_weight: float) -> bool:
+    """True for bytes per weight of a 4-bit format with its scales."""
     return _FOUR_BITS_FROM < bytes_per_weight < _FOUR_BITS_TO
 
 
 def _is_published(checkpoint: float | None, precision: float | None, weight: float, expert: float) -> bool:
-    """True where a design serves a model in the format of its checkpoint, which engines read from the checkpoint."""
+    """True where a design serves a model in the format of its checkpoint (codes; bytes of weights, 0 for none)."""
     if checkpoint == float(Precision.mxfp4):
         return precision in _SIXTEEN_BITS and not weight and _is_four_bits(expert)
     if checkpoint == float(Precision.int4):  # of a mixture its experts, of a dense model all weights
@@ -253,7 +256,7 @@ def _is_published(checkpoint: float | None, precision: float | None, weight: flo
 
 
 def checkpoint_format() -> CompositeOption:
-    """Return the rule of a format that an engine reads from the checkpoint.
+    """Return the rule of a format that an engine reads from the checkpoint, which has no option.
 
     It has no options, neither for that format nor for others.
     """
@@ -267,7 +270,7 @@ def checkpoint_format() -> CompositeOption:
 
 
 def weight_format(name: str, int8: str) -> CompositeOption:
-    """Return the option for the weight format of a checkpoint, absent for a model published in it.
+    """Return the rule of the option for the weight format of a checkpoint, absent for a model published in it.
 
     Args:
         name: of the option.

@@ -40,7 +40,7 @@ _COMMANDS = {
 
 
 def write(form: str, tool: Tool, leaf: Lookup, pairs: Pairs, role: str = "", vendor: str = "") -> str:
-    """Return the text of a file of a design.
+    """Return the text of a file of a design: TOML, JSON or YAML, by ``form``.
 
     Args:
         form: a name of ``FORMS``.
@@ -63,13 +63,14 @@ def write(form: str, tool: Tool, leaf: Lookup, pairs: Pairs, role: str = "", ven
 
 
 def note(form: str) -> str:
-    """Return the note on what has to be filled in, "" for nothing."""
+    """Return the note on what has to be filled in a file of ``form``, "" for nothing."""
     if form == "primus":
         return "fill in the model's file of Primus: envsubst '$MODEL' < FILE"
     return "" if form == "file" else "fill in the image and the model: envsubst '$IMAGE $MODEL' < FILE"
 
 
 def _yaml(*documents: _Nested) -> str:
+    """Return documents as YAML, without a line end; texts of several lines as blocks."""
     yaml = yaml_module()
 
     class BlockDumper(yaml.SafeDumper):  # type: ignore[misc, name-defined, unused-ignore]
@@ -85,7 +86,7 @@ def _yaml(*documents: _Nested) -> str:
 
 
 def _parsed_value(text: str) -> Any:
-    """Return a number, truth value, list or text, as the text of an option states it; "" is a switch that is on."""
+    """Return the number, truth value, list or text that the text of an option states; True for ""."""
     if text.lower() in ("", "true", "false"):
         return text.lower() != "false"
     if text.startswith("[") and text.endswith("]"):
@@ -101,7 +102,7 @@ def _parsed_value(text: str) -> Any:
 
 
 def _nested_tables(pairs: Pairs) -> _Nested:
-    """Return the nested tables of options whose names are dotted paths."""
+    """Return nested tables of the values of options whose names are dotted paths."""
     document: _Nested = {}
     for name, text in pairs:
         *tables, key = name.removeprefix("--").split(".")
@@ -113,7 +114,7 @@ def _nested_tables(pairs: Pairs) -> _Nested:
 
 
 def _file(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
-    """Return the tool's own configuration, for engines by option without leading dashes."""
+    """Return the tool's own configuration (TOML, JSON or YAML), for engines by option without leading dashes."""
     if tool.name == "torchtitan":
         return tomlkit.dumps(_nested_tables(pairs)).rstrip("\n")
     if tool.name == "deepspeed":
@@ -122,7 +123,7 @@ def _file(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str
 
 
 def _primus(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
-    """Return the overrides of the pre-trainer of Primus, which are attributes of Megatron-LM's arguments."""
+    """Return the YAML of Primus' pre-trainer with overrides, which are attributes of Megatron-LM's arguments."""
     renamed = {option: name for name, option in RENAMED.items()}
     negated = {option: name for name, option in NEGATED.items()}
     overrides: _Nested = {}
@@ -137,10 +138,12 @@ def _primus(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> s
 
 
 def _arguments(pairs: Pairs) -> list[str]:
+    """Return options as words; a switch is one word."""
     return [word for name, value in pairs for word in ((name, value) if value else (name,))]
 
 
 def _container(tool: Tool, command: list[str], args: list[str], devices: int, vendor: str) -> _Nested:
+    """Return the container of a pod, with ``devices`` of the vendor's resource."""
     return {
         "name": tool.name,
         "image": _IMAGE,
@@ -153,11 +156,13 @@ def _container(tool: Tool, command: list[str], args: list[str], devices: int, ve
 
 
 def _pod(container: _Nested, labels: _Nested) -> _Nested:
+    """Return the template of a pod with one container and shared memory."""
     shared = {"name": "shm", "emptyDir": {"medium": "Memory"}}
     return {"metadata": {"labels": labels}, "spec": {"containers": [container], "volumes": [shared]}}
 
 
 def _kubernetes(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
+    """Return the YAML of a Deployment, or over several nodes of a LeaderWorkerSet."""
     nodes, devices_per_host = hosts(leaf)
     name = f"{tool.name}-{role}" if role else tool.name
     labels = {"app": name}
@@ -193,7 +198,7 @@ def _kubernetes(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) 
 
 
 def _port_words(pairs: Pairs) -> list[str]:
-    """Return host and port of the container as options, where the options do not state them."""
+    """Return host and port of the container as words, those that the options do not state."""
     values_by_option = dict(pairs)
     return [
         word
@@ -207,7 +212,7 @@ _LEADER, _RANK = "$LWS_LEADER_ADDRESS", "$LWS_WORKER_INDEX"
 
 
 def _node_suffixes(tool: Tool, leaf: Lookup, nodes: int, devices_per_host: int) -> tuple[str, str]:
-    """Return what the command lines of the leader and of the other nodes add for an engine over several nodes.
+    """Return the texts that the command lines of the leader and of other nodes add for an engine over several.
 
     Raises:
         InputError: for TensorRT-LLM, which needs MPI, and for replicas that share nothing or whose ranks span nodes.
@@ -231,9 +236,10 @@ def _node_suffixes(tool: Tool, leaf: Lookup, nodes: int, devices_per_host: int) 
 
 
 def _dynamo(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
+    """Return the YAML of a DynamoGraphDeployment with a frontend and a worker."""
     nodes, devices_per_host = hosts(leaf)
     package, model = {"vllm": ("dynamo.vllm", "--model"), "sglang": ("dynamo.sglang", "--model-path")}[tool.name]
-    engine_pairs = [pair for pair in pairs if pair[0] not in _ROLE_OPTIONS]
+    engine_pairs = [(option, value) for option, value in pairs if option not in _ROLE_OPTIONS]
     role_pairs = [("--disaggregation-mode", role)] if role else []
     worker: _Nested = {
         "componentType": "worker",
@@ -272,7 +278,7 @@ _ROLE_OPTIONS = (
 
 
 def _llm_d(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> str:
-    """Return the values of the chart.
+    """Return the values of llm-d's chart as YAML.
 
     Degrees stand beside the container, and in its arguments where the chart has none.
     """

@@ -11,12 +11,12 @@ _MIN_REQUESTS, _MIN_SECONDS = 1000, 300.0
 
 
 def host_variables(role: str, count: int) -> list[str]:
-    """Return the shell variables with the hosts of a role's engines."""
+    """Return the shell variables with the hosts of a role's engines: ``$PREFILL_1``, and so on."""
     return [f"${role.upper()}_{index}" for index in range(1, count + 1)]
 
 
 def router(tool: str, prefill: int, decode: int) -> str:
-    r"""The line that starts the router between engines of two roles, each on port 8000 of its host.
+    r"""Return the line that starts the router between engines of two roles, each on port 8000 of its host.
 
     Args:
         tool: the engine, by its name in :data:`dse.tools.TOOLS`.
@@ -41,7 +41,7 @@ def router(tool: str, prefill: int, decode: int) -> str:
 
 
 def _vllm(prefill: list[str], decode: list[str]) -> str:
-    """Return the line of the proxy of vLLM's own tests, which alternates between engines."""
+    """Return the line of the proxy of vLLM's own tests, which alternates between engines, by their hosts."""
     parts = ["python3 tests/v1/kv_connector/nixl_integration/toy_proxy_server.py --host 0.0.0.0 --port 8080"]
     for role, hosts in (("prefiller", prefill), ("decoder", decode)):
         parts += [f"--{role}-hosts {' '.join(hosts)}", f"--{role}-ports {' '.join(['8000'] * len(hosts))}"]
@@ -49,6 +49,7 @@ def _vllm(prefill: list[str], decode: list[str]) -> str:
 
 
 def _sglang(prefill: list[str], decode: list[str]) -> str:
+    """Return the line of SGLang's router, by the hosts of both roles."""
     parts = ["python3 -m sglang_router.launch_router --pd-disaggregation"]
     parts += [
         f"--{role} http://{host}:8000" for role, hosts in (("prefill", prefill), ("decode", decode)) for host in hosts
@@ -57,6 +58,7 @@ def _sglang(prefill: list[str], decode: list[str]) -> str:
 
 
 def _tensorrt_llm(prefill: list[str], decode: list[str]) -> str:
+    """Return the lines of TensorRT-LLM's router with its configuration, by the hosts of both roles."""
     lines = ["cat > disaggregated.yaml <<EOF", "hostname: 0.0.0.0", "port: 8080"]
     for role, hosts in (("context_servers", prefill), ("generation_servers", decode)):
         urls = ", ".join(f'"{host}:8000"' for host in hosts)
@@ -68,7 +70,7 @@ _ROUTERS = {"vllm": _vllm, "sglang": _sglang, "tensorrt-llm": _tensorrt_llm}
 
 
 def benchmark_lines(requests: Requests, rate: float) -> dict[str, str]:
-    """Lines that measure a service at a rate, with the lengths of its requests.
+    """Return benchmark → line that measures a service at a rate, with the lengths of its requests.
 
     Lengths vary uniformly in ``vllm bench serve``, with the same standard deviation; normally in aiperf.
 
@@ -104,4 +106,5 @@ def benchmark_lines(requests: Requests, rate: float) -> dict[str, str]:
 
 
 def _join_lines(parts: list[str]) -> str:
+    """Return parts as one command over several lines."""
     return " \\\n    ".join(parts)

@@ -13,7 +13,7 @@ _GROUP, _LETTER = re.compile(r"\(([^()]*)\)\*(\d+)"), re.compile(r"([A-Za-z])\*(
 
 
 def chunk_sizes(n_layers: int, n_predict: int, n_chunks: int) -> list[int]:
-    """Return the number of transformer layers of each chunk, without those of multi-token prediction.
+    """Return the number of transformer layers, by chunk, without those of multi-token prediction.
 
     Short chunks as in :func:`dse.model.stage_layers.stage_layers`: the last for loss and for heads and layers of
     multi-token prediction, the first for the embedding, then the last again, then others from the end.
@@ -32,7 +32,7 @@ def chunk_sizes(n_layers: int, n_predict: int, n_chunks: int) -> list[int]:
 
 
 def layout(n_layers: int, n_predict: int, n_chunks: int) -> str:
-    """Return the layout of a pipeline.
+    """Return the layout of a pipeline as Megatron-LM's text.
 
     Args:
         n_layers: transformer layers of the model.
@@ -51,7 +51,7 @@ def layout(n_layers: int, n_predict: int, n_chunks: int) -> str:
 
 
 def chunk_count(text: str) -> int:
-    """Return the number of chunks of a layout.
+    """Return the number of chunks of a layout in Megatron-LM's text.
 
     >>> chunk_count("Et*3|(tt|)*29mL")
     31

@@ -21,7 +21,7 @@ from dse.types import Precision, Recompute
 
 
 def _batch(leaf: Lookup) -> Pairs:
-    """Return the sequences per device over all micro-batches of a step, as options."""
+    """Return sequences per device over all micro-batches of a step, and the number of these, as options."""
     devices = math.prod(leaf(f"mapping.{degree}") or 1.0 for degree in ("dp", "tp", "cp", "pp"))
     replicas, micro = leaf("mapping.dp") or 1.0, leaf("mapping.micro_batch") or 1.0
     batch = leaf("workload.global_batch") or 1.0
@@ -59,11 +59,12 @@ _COPIES, _SHARDS = ("dcn_data_parallelism", "ici_data_parallelism"), ("dcn_fsdp_
 
 
 def _degree_product(options: Mapping[str, str], *names: str) -> float:
-    """Return the product of degrees, 1 by default and 0 where the tool computes one of them (-1)."""
+    """Return the product of degrees, 1 for absent ones and 0 where the tool computes one of them (-1)."""
     return max(math.prod(max(float(options.get(name, 1.0)), 0.0) for name in names), 0.0)
 
 
 def _read_replicas(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → ``dp``, copies and ZeRO stage that options state; empty unless all degrees are stated."""
     if not {*_COPIES, *_SHARDS} <= options.keys():
         return {}
     copies, shards, ep = (
@@ -84,7 +85,7 @@ _MODEL = ("ici_tensor_parallelism", "ici_context_parallelism", "dcn_pipeline_par
 
 
 def _read_batch(options: Mapping[str, str]) -> dict[str, float]:
-    """Return global batch and micro-batch from the batch per device, where all degrees are stated."""
+    """Return path → global batch and micro-batch from the batch per device; empty unless all degrees are stated."""
     device_batch, replicas = options.get("per_device_batch_size"), _read_replicas(options).get("mapping.dp")
     devices = (replicas or 0.0) * _degree_product(options, *_MODEL)
     if device_batch is None or not devices or replicas is None:
@@ -107,6 +108,7 @@ _POLICIES = {
 
 
 def _remat(leaf: Lookup) -> Pairs | None:
+    """Return the policy of recompute as an option, None for one that MaxText does not have."""
     code = Recompute(int(leaf("mapping.recompute") or 0.0))
     if code not in _POLICIES or (code is Recompute.selective_op and not leaf("software.keeps_products")):
         return None
@@ -114,6 +116,7 @@ def _remat(leaf: Lookup) -> Pairs | None:
 
 
 def _read_remat(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → recompute (and what stacks keep) that options state, empty for an unknown policy."""
     policy = options.get("remat_policy")
     code = next((code for code, names in _POLICIES.items() if policy in names), None)
     if code is None:

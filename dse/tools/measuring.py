@@ -12,7 +12,7 @@ _TIMED = "print(b.Timer('{call}', globals=globals()).blocked_autorange(min_run_t
 
 
 def gemm(rows: float, columns: float, depth: float, dtype: str) -> str:
-    """Return a shell line that times one product in PyTorch.
+    """Return a shell line that times one matrix product in PyTorch.
 
     Args:
         rows: of the output.
@@ -47,6 +47,7 @@ def attention(batch: float, tokens: float, heads: float, kv_heads: float, head_d
 
 
 def _python(setup: str, call: str) -> str:
+    """Return the shell line that times a Python ``call`` after ``setup``."""
     return f'python3 -c "import torch, torch.utils.benchmark as b; {setup}; {_TIMED.format(call=call)}"'
 
 
@@ -60,7 +61,7 @@ _TESTS = {
 
 
 def collective(name: str, size: float, members: float) -> str:
-    """Return the line of nccl-tests that times a collective in one node.
+    """Return the shell line of nccl-tests that times a collective in one node.
 
     Args:
         name: ``all_reduce``, ``all_gather``, ``reduce_scatter`` or ``alltoall``.
@@ -75,7 +76,7 @@ def collective(name: str, size: float, members: float) -> str:
 
 
 def client(requests: Requests) -> str:
-    """Return the line of the client that keeps the requests of a design in flight.
+    """Return the shell line of the client that keeps the requests of a design in flight.
 
     It is vLLM's, which other engines answer too.
     """

@@ -28,6 +28,7 @@ _LAYER_COUNT_SWITCHES = ("--account-for-loss-in-pipeline-split", "--account-for-
 
 
 def _key_value_heads(leaf: Lookup) -> Pairs:
+    """Return the groups of heads as options, empty where each head has its own key, and for latent attention."""
     heads, groups = leaf("workload.n_heads"), leaf("workload.n_kv_heads")
     if leaf("workload.latent.kv_rank") is not None or heads == groups or groups is None:
         return []
@@ -35,6 +36,7 @@ def _key_value_heads(leaf: Lookup) -> Pairs:
 
 
 def _read_key_value_heads(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → key/value heads that options state, empty for none."""
     heads = options.get("--num-query-groups" if "--group-query-attention" in options else "--num-attention-heads")
     return {} if heads is None else {"workload.n_kv_heads": float(heads)}
 
@@ -52,6 +54,7 @@ def _head_size(leaf: Lookup) -> Pairs:
 
 
 def _read_head_size(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → columns of a head, with latent attention its rotary ones too, that options state."""
     if "--multi-latent-attention" in options and "--qk-head-dim" in options:
         rotated = float(options.get("--qk-pos-emb-head-dim", 64.0))
         return {"workload.head_dim": float(options["--qk-head-dim"]) + rotated, "workload.latent.rope_dim": rotated}
@@ -63,7 +66,7 @@ def _read_head_size(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _positions(leaf: Lookup) -> Pairs:
-    """Return the kind of positions and the trained length as options; Megatron-LM requires the length for all kinds."""
+    """Return trained length, which Megatron-LM always requires, and kind of positions as options."""
     pairs = [("--max-position-embeddings", number(leaf("workload.seq_len") or 0.0))]
     if leaf("workload.rotary"):
         return [*pairs, ("--position-embedding-type", "rope")]
@@ -71,6 +74,7 @@ def _positions(leaf: Lookup) -> Pairs:
 
 
 def _read_positions(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → truth of rotary and learned positions that options state, empty for another kind."""
     kind = options.get("--position-embedding-type")
     switches = {"rope": (1.0, 0.0), "learned_absolute": (0.0, 1.0)}.get(kind or "")
     return (
@@ -79,7 +83,7 @@ def _read_positions(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _as_llama(leaf: Lookup) -> Pairs:
-    """Return norms without a mean and products without biases as options.
+    """Return norms without a mean and products without biases as options, empty for models unlike Llama.
 
     They are of models with a gate and rotary positions, and no leaves.
     """
@@ -88,7 +92,7 @@ def _as_llama(leaf: Lookup) -> Pairs:
 
 
 def _virtual_stages(leaf: Lookup) -> Pairs:
-    """Return the chunks per stage as options.
+    """Return chunks per stage as options, or the layout of a pipeline of unequal ones.
 
     Where the layers alone are not divisible, loss and embedding count as layers, or a layout is written.
     """
@@ -102,6 +106,7 @@ def _virtual_stages(leaf: Lookup) -> Pairs:
 
 
 def _read_virtual_stages(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → chunks per stage that options state, empty for none."""
     if "--num-virtual-stages-per-pipeline-rank" in options:
         return {"mapping.virtual_stages": float(options["--num-virtual-stages-per-pipeline-rank"])}
     if {_LAYOUT, _STAGES} <= options.keys():
@@ -114,6 +119,7 @@ def _read_virtual_stages(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _split_sequence(leaf: Lookup) -> Pairs | None:
+    """Return sequence parallelism as an option, None for a kind that Megatron-LM does not have."""
     split = leaf("mapping.sequence_parallel") or 0.0
     if split > SequenceParallel.keep_gathered:
         return None
@@ -121,15 +127,19 @@ def _split_sequence(leaf: Lookup) -> Pairs | None:
 
 
 def _read_split_sequence(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → 1 for sequence parallelism, empty without the option."""
     return {"mapping.sequence_parallel": 1.0} if "--sequence-parallel" in options else {}
 
 
 def _recompute(leaf: Lookup) -> Pairs | None:
+    """Return recompute as options, None for a kind that Megatron-LM does not have."""
     code = leaf("mapping.recompute") or 0.0
     if code == Recompute.full:
-        share, layers = leaf("mapping.recompute_share") or 0.0, leaf("workload.n_layers") or 0.0
+        recompute_share, layers = leaf("mapping.recompute_share") or 0.0, leaf("workload.n_layers") or 0.0
         chunks = (leaf("mapping.pp") or 1.0) * (leaf("mapping.virtual_stages") or 1.0)
-        method, layers_per_chunk = ("uniform", 1.0) if share >= 1.0 else ("block", round(share * layers / chunks))
+        method, layers_per_chunk = (
+            ("uniform", 1.0) if recompute_share >= 1.0 else ("block", round(recompute_share * layers / chunks))
+        )
         return [
             ("--recompute-granularity", "full"),
             ("--recompute-method", method),
@@ -146,6 +156,7 @@ def _recompute(leaf: Lookup) -> Pairs | None:
 
 
 def _read_recompute(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → code of recompute that options state, empty for none."""
     if options.get("--recompute-granularity") == "full":
         return {"mapping.recompute": float(Recompute.full)}
     if options.get("--recompute-granularity") != "selective" and "--recompute-activations" not in options:
@@ -158,7 +169,7 @@ def _read_recompute(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _shards(leaf: Lookup) -> Pairs:
-    """Return ZeRO, its overlap with compute, and copies of the shards as options."""
+    """Return ZeRO stage, its overlap with compute, and copies of the shards as options."""
     stage = leaf("mapping.zero_stage") or 0.0
     pairs = {
         0.0: [], 1.0: [("--use-distributed-optimizer", "")],
@@ -181,14 +192,14 @@ SHARD_OPTIONS = frozenset((*SHARD_SWITCHES, "--overlap-param-gather", "--use-meg
 
 
 def with_switches(pairs: Pairs) -> Pairs:
-    """Return options with the switches of the split that are off, unless Megatron's FSDP does the split."""
+    """Return options with the sharding switches that are off added, but the first with Megatron's FSDP."""
     values_by_option = dict(pairs)
     off_switches = SHARD_SWITCHES if "--use-megatron-fsdp" not in values_by_option else SHARD_SWITCHES[1:]
     return [*pairs, *((name, "false") for name in off_switches if name not in values_by_option)]
 
 
 def _read_shards(options: Mapping[str, str]) -> dict[str, float]:
-    """Return ZeRO stage, overlap and copies; gathering weights during compute needs the distributed optimiser."""
+    """Return path → ZeRO stage, overlap and copies that options state, those of the tool's defaults else."""
     active_switches = {name for name in SHARD_OPTIONS if options.get(name, "false").lower() != "false"}
     strategy = options.get("--data-parallel-sharding-strategy", "")
     split = float(bool(active_switches & {"--use-distributed-optimizer", "--overlap-param-gather"}))
@@ -200,16 +211,17 @@ def _read_shards(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _shards_of_recipe(leaf: Lookup) -> Pairs:
+    """Return the options of :func:`_shards` with the switches that are off."""
     return with_switches(_shards(leaf))
 
 
 def _read_shards_of_recipe(options: Mapping[str, str]) -> dict[str, float]:
-    """Return the same for a recipe, nothing where its file states nothing."""
+    """Return :func:`_read_shards` of a recipe, empty where its file states nothing of it."""
     return _read_shards(options) if SHARD_OPTIONS & options.keys() else {}
 
 
 def _expert_layers(leaf: Lookup) -> Pairs | None:
-    """Return the layers with experts as options: all, or after the first dense ones one of every few."""
+    """Return the layers with experts as options, empty for all, None for dense ones in front and in turns."""
     n_dense, interval = leaf("workload.experts.first_dense"), leaf("workload.experts.moe_every") or 1.0
     if n_dense is None or (n_dense == 0.0 and interval == 1.0):
         return []
@@ -220,6 +232,7 @@ def _expert_layers(leaf: Lookup) -> Pairs | None:
 
 
 def _limited_groups(leaf: Lookup) -> Pairs:
+    """Return groups of experts and their limit as options, empty without a limit."""
     groups, limit = leaf("workload.experts.n_groups") or 1.0, leaf("workload.experts.group_limit") or 0.0
     pairs = ("--moe-router-num-groups", number(groups)), ("--moe-router-group-topk", number(limit))
     return list(pairs) if limit else []
@@ -253,7 +266,10 @@ _GATHERED = SwitchOption("--fp8-param-gather", "software.weight_message_bytes", 
 
 
 def _gathered_weights(leaf: Lookup) -> Pairs | None:
-    """Weights gathered after their cast, which only 8-bit formats have; in 16 and 32 bits the leaf changes nothing."""
+    """Return weights gathered after their cast to 8 bits as options, None for 4 bits.
+
+    Only 8-bit formats have them; in 16 and 32 bits the leaf changes nothing.
+    """
     formats = _FORMATS.get(leaf("mapping.precision") or 0.0, [])
     names = {name for name, _ in formats}
     if "--fp4-format" in names and leaf(_GATHERED.path) == _GATHERED.on:
@@ -389,12 +405,14 @@ def recipe_option(rule: OptionRule, sections: Mapping[str, str] = types.MappingP
 
 
 def _as_value(value: str) -> str:
+    """Return the value of an option as a recipe writes it: "true" for a switch, a list in brackets."""
     if not value:
         return "true"
     return "[" + ",".join(value.split()) + "]" if " " in value else value
 
 
 def _as_words(value: str) -> str:
+    """Return a value of a recipe as Megatron-LM's option has it: "" for "true", a list as words."""
     return "" if value.lower() == "true" else value.strip("[]").replace(",", " ")
 
 

@@ -41,11 +41,13 @@ _SHARED = (
 
 
 def _kv_heads(leaf: Lookup) -> Pairs:
+    """Return the groups of heads as options, empty where each head has its own key."""
     heads, groups = leaf("workload.n_heads"), leaf("workload.n_kv_heads")
     return [] if groups is None or groups == heads else [("model.num_query_groups", f"{groups:.0f}")]
 
 
 def _read_kv_heads(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → key/value heads that options state, empty for none."""
     n_kv_heads = options.get("model.num_query_groups", options.get("model.num_attention_heads"))
     return {} if n_kv_heads is None else {"workload.n_kv_heads": float(n_kv_heads)}
 
@@ -55,7 +57,7 @@ _SHARDED = ("distributed_fused_adam", "mcore_distributed_optim")
 
 
 def _shards(leaf: Lookup) -> Pairs | None:
-    """Return ZeRO 1 by the distributed optimiser as options; NeMo's GPT models have no other stage."""
+    """Return ZeRO 0 or 1, by the optimiser, as options; None for what NeMo's GPT models do not have."""
     stage, overlapped = leaf("mapping.zero_stage") or 0.0, bool(leaf("mapping.overlap_dp"))
     if stage > 1.0 or (not stage and overlapped) or (leaf("mapping.dp_replicate") or 1.0) > 1.0:
         return None
@@ -70,6 +72,7 @@ def _shards(leaf: Lookup) -> Pairs | None:
 
 
 def _read_shards(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → ZeRO stage, copies and overlap that options state, empty without the optimiser."""
     if _OPTIMISER not in options:
         return {}
     stage = float(options[_OPTIMISER] in _SHARDED)
@@ -81,16 +84,18 @@ def _read_shards(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _chunks(leaf: Lookup) -> Pairs:
+    """Return chunks per stage as an option, empty for one."""
     chunks = leaf("mapping.virtual_stages") or 1.0
     return [(_INTERLEAVED, f"{chunks:.0f}")] if chunks > 1.0 else []
 
 
 def _read_chunks(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → chunks per stage that options state, empty for none."""
     return {"mapping.virtual_stages": float(options[_INTERLEAVED])} if _INTERLEAVED in options else {}
 
 
 def _recompute(leaf: Lookup) -> Pairs | None:
-    """Return recompute as options; selective recompute is that of attention alone."""
+    """Return recompute as options, None for selective recompute of more than attention, and other kinds."""
     rule = next(rule for rule in RULES if "mapping.recompute" in rule.paths)
     pairs = rule.write(leaf)
     if pairs is None or any(name == "--recompute-modules" and value != "core_attn" for name, value in pairs):
@@ -99,12 +104,13 @@ def _recompute(leaf: Lookup) -> Pairs | None:
 
 
 def _read_recompute(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → code of recompute that options state, empty for none."""
     code = {"selective": 1.0, "full": 2.0}.get(options.get("model.activations_checkpoint_granularity", ""))
     return {} if code is None else {"mapping.recompute": code}
 
 
 def _shape(leaf: Lookup) -> Pairs:
-    """Return gate, positions, norms and biases as of Llama, and tied embeddings as options."""
+    """Return gate, positions and tied embeddings as options, with norms and biases of models like Llama."""
     gated, rotary = leaf("workload.gated"), leaf("workload.rotary")
     shared = "true" if leaf("workload.tied_embeddings") else "false"
     pairs = [("model.share_embeddings_and_output_weights", shared)]
@@ -115,6 +121,7 @@ def _shape(leaf: Lookup) -> Pairs:
 
 
 def _read_shape(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → truth of tied embeddings, gate and rotary positions that options state."""
     values = {}
     if "model.share_embeddings_and_output_weights" in options:
         values["workload.tied_embeddings"] = float(
@@ -128,13 +135,14 @@ def _read_shape(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _missing_parts_note(leaf: Lookup) -> str:
-    """Return the note on parts of a model that the GPT configuration does not have, "" without any."""
+    """Return the note on parts of a model that the GPT configuration lacks, "" without any."""
     if leaf("workload.latent.kv_rank") is None and not leaf("workload.experts.shared_ffn"):
         return ""
     return "latent attention and shared experts have no option of this configuration: use a recipe of the model"
 
 
 def _trainer(leaf: Lookup) -> Pairs:
+    """Return the number of nodes, and of devices of each, as options."""
     nodes, devices_per_host = hosts(leaf)
     return [("trainer.num_nodes", str(nodes)), ("trainer.devices", str(devices_per_host))]
 

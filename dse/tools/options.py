@@ -23,10 +23,10 @@ class OptionRule(Protocol):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Leaves of the rule."""
+        """Full paths of the leaves of the rule."""
 
     def write(self, leaf: Lookup) -> Pairs | None:
-        """Return the options for the values of a design, None for values that the tool has no option for."""
+        """Return the options for the values of a design, empty at defaults, None for values without an option."""
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
         """Return path → value of the options of the rule, empty where ``options`` has none of them."""
@@ -39,7 +39,7 @@ class _LeafOption:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The leaf."""
+        """Full path of the leaf, alone."""
         return (self.path,)
 
 
@@ -52,11 +52,13 @@ class NumberOption(_LeafOption):
     default: float | None = None
     unit: float = 1.0
 
-    def write(self, leaf: Lookup) -> Pairs:  # noqa: D102
+    def write(self, leaf: Lookup) -> Pairs:
+        """Return the option, empty for an absent leaf and at the tool's default."""
         value = leaf(self.path)
         return [] if value is None or value == self.default else [(self.name, number(value / self.unit))]
 
-    def read(self, options: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:
+        """Return path → value in SI units; ValueError for a text that is no number."""
         return {self.path: float(options[self.name]) * self.unit} if self.name in options else {}
 
 
@@ -71,13 +73,18 @@ class SwitchOption(_LeafOption):
     value: str = ""  #: value of the option, if it is not a mere flag
     opposite: str = ""  #: option for ``off``, where that is not the tool's default
 
-    def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
+    def write(self, leaf: Lookup) -> Pairs | None:
+        """Return the option at ``on``, ``opposite`` or nothing at ``off``, None at any other value.
+
+        Nothing for an absent leaf.
+        """
         leaf_value = leaf(self.path)
         if leaf_value is None or leaf_value == self.off:
             return [] if leaf_value is None or not self.opposite else [(self.opposite, "")]
         return [(self.name, self.value)] if leaf_value == self.on else None
 
-    def read(self, options: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:
+        """Return path → ``on`` or ``off`` by the last of the two options, empty for none and for "false"."""
         last_name = next((name for name in list(options)[::-1] if name in (self.name, self.opposite)), "")
         if self.opposite and last_name == self.opposite:
             return {self.path: self.off}
@@ -92,13 +99,15 @@ class ChoiceOption(_LeafOption):
     path: str
     options_by_value: Mapping[float, Sequence[tuple[str, str]]]
 
-    def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
+    def write(self, leaf: Lookup) -> Pairs | None:
+        """Return the options of the leaf's value, None for a value without an entry."""
         value = leaf(self.path)
         if value is None:
             return []
         return list(self.options_by_value[value]) if value in self.options_by_value else None
 
-    def read(self, options: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
+    def read(self, options: Mapping[str, str]) -> dict[str, float]:
+        """Return path → value of the most options that are all present, empty for none."""
         matching = [
             (len(pairs), value)
             for value, pairs in self.options_by_value.items()
@@ -140,21 +149,21 @@ class ByteDependentOption(_LeafOption):
     path: str
 
     def read(self, options: Mapping[str, str]) -> dict[str, float]:
-        """Return nothing, since the leaf needs a design; ValueError for an invalid number."""
+        """Return an empty mapping, since the leaf needs a design; ValueError for an invalid number."""
         if self.name in options:
             self._number(options)
         return {}
 
     def read_for_design(self, options: Mapping[str, str], leaf: Lookup) -> dict[str, float]:
-        """Return path → value for a design, at most 1: all of its bytes."""
+        """Return path → value for a design, at most 1 (all of its bytes); empty without it."""
         return {self.path: min(self._share(self._number(options), leaf), 1.0)} if self.name in options else {}
 
     def _number(self, options: Mapping[str, str]) -> float:
-        """Return the value of the option."""
+        """Return the number that the option states; ValueError for one that it cannot have."""
         raise NotImplementedError
 
     def _share(self, value: float, leaf: Lookup) -> float:
-        """Return the value of the leaf from that of the option."""
+        """Return the value of the leaf, a share, from the number of the option."""
         raise NotImplementedError
 
 
@@ -162,7 +171,8 @@ class ByteDependentOption(_LeafOption):
 class OffloadedWeights(ByteDependentOption):
     """Option for the offloaded weights of a device in GiB; the leaf is their share."""
 
-    def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
+    def write(self, leaf: Lookup) -> Pairs | None:
+        """Return the option with GiB of weights, empty for none, None for a device with far memory."""
         share = leaf(self.path)
         if not share:
             return []
@@ -171,12 +181,14 @@ class OffloadedWeights(ByteDependentOption):
         return [(self.name, number(share * (leaf(ALL_WEIGHTS) or 0.0) / _GIB))]
 
     def _number(self, options: Mapping[str, str]) -> float:
+        """Return the GiB that the option states; ValueError below 0."""
         value = float(options[self.name])
         if not value >= 0.0:
             raise ValueError(f"{self.name} {options[self.name]} is not a size in GiB")
         return value
 
     def _share(self, value: float, leaf: Lookup) -> float:
+        """Return the share of all weights that ``value`` GiB are."""
         return value * _GIB / (leaf(ALL_WEIGHTS) or 1.0)
 
 
@@ -193,7 +205,8 @@ class MemoryShare(ByteDependentOption):
 
     is_of_free_memory: bool
 
-    def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
+    def write(self, leaf: Lookup) -> Pairs | None:
+        """Return the option with the tool's share, None where that is not above 0 and at most 1."""
         share = leaf(self.path)
         if share is None:
             return []
@@ -202,17 +215,19 @@ class MemoryShare(ByteDependentOption):
         return [(self.name, number(option_share))] if 0.0 < option_share <= 1.0 else None
 
     def _number(self, options: Mapping[str, str]) -> float:
+        """Return the share that the option states; ValueError for one outside of 0 to 1, and for 0."""
         value = float(options[self.name])
         if not 0.0 < value <= 1.0:
             raise ValueError(f"{self.name} {options[self.name]} is not a share")
         return value
 
     def _share(self, value: float, leaf: Lookup) -> float:
+        """Return the share of the leaf, of all used memory, for a share of the option."""
         intercept, slope = self._line(leaf)
         return intercept + value * slope
 
     def _line(self, leaf: Lookup) -> tuple[float, float]:
-        """Return the value of the leaf for an option of 0, and its increase for an option of 1."""
+        """Return (share of the leaf for an option of 0, its increase to an option of 1)."""
         weights, runtime = ((leaf(name) or 0.0) / (leaf(CAPACITY) or 1.0) for name in (WEIGHTS, RUNTIME))
         used_share = weights + runtime
         return (
@@ -252,7 +267,7 @@ class Line(NamedTuple):
 
 
 def number(value: float) -> str:
-    """Return a number as written on command lines.
+    """Return a number as text, as written on command lines: whole ones without a point, others to six digits.
 
     >>> number(4096.0), number(0.9)
     ('4096', '0.9')
@@ -261,7 +276,7 @@ def number(value: float) -> str:
 
 
 def flags(command: str) -> Callable[[Lookup, Pairs], str]:
-    """Return the function that formats a command line of flags, one per line.
+    """Return the function (leaves, options) → command line of flags, one per line.
 
     Args:
         command: start of the line; it may contain ``{nodes}`` and ``{each}``, the devices of a node.
@@ -277,7 +292,9 @@ def flags(command: str) -> Callable[[Lookup, Pairs], str]:
 
 
 def with_entries(command: str, option: str, file: str) -> Callable[[Lookup, Pairs], str]:
-    """Return the function that formats flags and a file of YAML entries.
+    """Return the function (leaves, options) → command line of flags, after a line that writes a YAML file.
+
+    Entries are the options without a dash; there is no file without any.
 
     Args:
         command: start of the line.
@@ -297,12 +314,15 @@ def with_entries(command: str, option: str, file: str) -> Callable[[Lookup, Pair
 
 
 def _quoted(value: str) -> str:
-    """Return the value of an option, quoted for a shell where it needs to be."""
+    """Return the value of an option, quoted for a shell where it has brackets or stars."""
     return shlex.quote(value) if any(c in value for c in "{([*") else value
 
 
 def assignments(command: str) -> Callable[[Lookup, Pairs], str]:
-    """Return the function that formats a command line of ``name=value``."""
+    """Return the function (leaves, options) → command line of ``name=value``, one per line.
+
+    ``command`` is the start of the line, as of :func:`flags`.
+    """
 
     def show(leaf: Lookup, pairs: Pairs) -> str:
         nodes, devices_per_host = hosts(leaf)
@@ -320,7 +340,7 @@ _MAX_HOST_DEVICES, _TRAY_DEVICES = 16, 4
 
 
 def hosts(leaf: Lookup) -> tuple[int, int]:
-    """Return the number of hosts of a design, and the number of devices per host."""
+    """Return (number of hosts, number of devices per host) of a design."""
     devices, domain = int(leaf("system.n_devices") or 1), int(leaf("system.scale_up.domain") or 1)
     devices_per_host = min(devices, domain if domain <= _MAX_HOST_DEVICES else int(leaf(HOST_DEVICES) or _TRAY_DEVICES))
     return -(-devices // devices_per_host), devices_per_host

@@ -23,7 +23,7 @@ _PARALLEL = "--parallelism."
 
 
 def _replicas(leaf: Lookup) -> Pairs:
-    """Return replicas that share a state and copies of it as options; without ZeRO all are copies."""
+    """Return the degrees of replicas that share a state, and of copies, as options; without ZeRO all are copies."""
     dp, copies = leaf("mapping.dp") or 1.0, leaf("mapping.dp_replicate") or 1.0
     shards = dp / copies if leaf("mapping.zero_stage") else 1.0
     return [
@@ -37,14 +37,14 @@ _RESHARD, _STAGES = f"{_PARALLEL}fsdp_reshard_after_forward", f"{_PARALLEL}pipel
 
 
 def _read_replicas(options: Mapping[str, str]) -> dict[str, float]:
-    """Return ``dp`` and ``dp_replicate``, the latter alone where torchtitan computes the shards (-1)."""
+    """Return path → ``dp`` and copies that options state, the latter alone where shards are computed (-1)."""
     shards, copies = float(options.get(_SHARD, -1.0)), float(options.get(_COPIES, 1.0))
     values = {"mapping.dp": shards * copies} if shards >= 1.0 else {}
     return values | ({"mapping.dp_replicate": copies} if _COPIES in options and shards != 1.0 else {})
 
 
 def _read_resharding(options: Mapping[str, str]) -> dict[str, float]:
-    """Return the ZeRO stage from what is resharded; without shards it is 0."""
+    """Return path → ZeRO stage from what is resharded, 0 without shards; empty where neither is stated."""
     stage = {"always": 3.0, "never": 2.0}.get(options.get(_RESHARD, ""))
     if stage is None and float(options.get(_SHARD, -1.0)) == 1.0:
         stage = 0.0
@@ -52,7 +52,7 @@ def _read_resharding(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _resharding(leaf: Lookup) -> Pairs | None:
-    """Return the resharding of a ZeRO stage as options, None for stage 1, which FSDP does not have.
+    """Return the resharding of a ZeRO stage as options, empty for 0, None for 1, which FSDP does not have.
 
     ZeRO 3 gathers weights again for the backward pass, ZeRO 2 stores them.
     """
@@ -64,6 +64,7 @@ def _resharding(leaf: Lookup) -> Pairs | None:
 
 
 def _schedule(leaf: Lookup) -> Pairs | None:
+    """Return the schedule of a pipeline as an option, empty without one, None for one that torchtitan lacks."""
     names = {
         float(Schedule._1f1b): "1F1B",
         float(Schedule.gpipe): "GPipe",
@@ -80,7 +81,7 @@ def _schedule(leaf: Lookup) -> Pairs | None:
 
 
 def _read_schedule(options: Mapping[str, str]) -> dict[str, float]:
-    """Return the schedule; the number of interleaved chunks is the program's."""
+    """Return path → code of the schedule that options state, empty for others; interleaved chunks are not read."""
     code = {
         "1F1B": Schedule._1f1b,
         "GPipe": Schedule.gpipe,
@@ -91,7 +92,10 @@ def _read_schedule(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _batch(leaf: Lookup) -> Pairs:
-    """Return the sequences per rank and pass as options: of a pipeline all its micro-batches, else one."""
+    """Return the sequences per rank and pass, of the whole batch, and their length as options.
+
+    A pass is of all micro-batches of a pipeline, else of one.
+    """
     micro, ranks = leaf("mapping.micro_batch") or 1.0, leaf("mapping.dp") or 1.0
     batch, tokens = leaf("workload.global_batch") or 1.0, leaf("workload.seq_len") or 1.0
     global_pairs = [("--training.global_batch_size", number(batch)), ("--training.seq_len", number(tokens))]
@@ -102,6 +106,7 @@ def _batch(leaf: Lookup) -> Pairs:
 
 
 def _read_batch(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → micro-batch, global batch and length that options state, without computed ones (-1)."""
     pipelined = float(options.get(_STAGES, 1.0)) > 1.0
     micro = f"{_PARALLEL}pipeline_parallel_microbatch_size" if pipelined else "--training.local_batch_size"
     names = {
@@ -164,6 +169,7 @@ _ZERO = "zero_optimization."
 
 
 def _accumulation(leaf: Lookup) -> Pairs:
+    """Return global batch, micro-batch and number of micro-batches as options."""
     micro, ranks = leaf("mapping.micro_batch") or 1.0, leaf("mapping.dp") or 1.0
     batch = leaf("workload.global_batch") or 1.0
     return [
@@ -174,6 +180,7 @@ def _accumulation(leaf: Lookup) -> Pairs:
 
 
 def _read_accumulation(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → global batch and micro-batch that options state, and ``dp`` where it follows."""
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     batch, micro, steps = (float(options[name]) if name in options else None for name in names)
     values = {"workload.global_batch": batch, "mapping.micro_batch": micro}
@@ -187,12 +194,13 @@ _OVERLAPPED = ChoiceOption("mapping.overlap_dp", {0.0: [(_OVERLAP, "false")], 1.
 
 
 def _stage(leaf: Lookup) -> Pairs | None:
+    """Return ZeRO stage and overlap as options, None for an overlap that DeepSpeed does not have."""
     stage, overlap = leaf("mapping.zero_stage"), _OVERLAPPED.write(leaf)
     return None if overlap is None else [*([] if stage is None else [(_STAGE, number(stage))]), *overlap]
 
 
 def _read_stage(options: Mapping[str, str]) -> dict[str, float]:
-    """Return ZeRO stage and overlap.
+    """Return path → ZeRO stage and overlap that options state.
 
     Messages overlap at stage 3 by default (``overlap_comm_valid`` of deepspeed/runtime/zero/config.py).
     """
@@ -203,6 +211,7 @@ def _read_stage(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _read_offloaded(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → shares of offloaded optimiser state and weights, and of those in storage."""
     values = {}
     for part, name in (("optimizer", "offload_optimizer"), ("weights", "offload_param")):
         device = options.get(f"{_ZERO}{name}.device", "none")
@@ -213,29 +222,31 @@ def _read_offloaded(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _offloaded(leaf: Lookup) -> Pairs | None:
-    """Return the offload of optimiser state and weights to the host or its storage as options.
+    """Return the offload of optimiser state and weights to host or storage as options, None for others.
 
     The optimiser may be offloaded in part, weights only all or none.
     """
     pairs: Pairs = []
     for part, name in (("optimizer", "offload_optimizer"), ("weights", "offload_param")):
-        share, stored = leaf(f"mapping.offload_{part}") or 0.0, leaf(f"mapping.tiers.storage_{part}") or 0.0
-        if stored not in (0.0, 1.0) or (part == "weights" and share not in (0.0, 1.0)):
+        offloaded_share, stored = leaf(f"mapping.offload_{part}") or 0.0, leaf(f"mapping.tiers.storage_{part}") or 0.0
+        if stored not in (0.0, 1.0) or (part == "weights" and offloaded_share not in (0.0, 1.0)):
             return None
-        if share:
+        if offloaded_share:
             pairs.append((f"{_ZERO}{name}.device", "nvme" if stored else "cpu"))
-        if 0.0 < share < 1.0:
-            pairs.append((f"{_ZERO}{name}.ratio", number(share)))
+        if 0.0 < offloaded_share < 1.0:
+            pairs.append((f"{_ZERO}{name}.ratio", number(offloaded_share)))
     return pairs
 
 
 def _secondary(leaf: Lookup) -> Pairs:
+    """Return the ranks of a secondary copy of the weights as an option, empty without one."""
     if not leaf("mapping.sharding.secondary"):
         return []
     return [(f"{_ZERO}zero_hpz_partition_size", number(leaf("mapping.sharding.weights_over") or 1.0))]
 
 
 def _nested_json(leaf: Lookup, pairs: Pairs) -> str:
+    """Return options, whose names are dotted paths, as nested JSON."""
     document: dict[str, Any] = {}
     for name, text in pairs:
         *tables, key = name.split(".")

@@ -18,7 +18,7 @@ ENGINE_DEGREES = ("tp", "pp", "ep", "etp", "dp")
 
 
 def evaluate_by_mapping(columns: Mapping[str, Any], judge: Callable[[str, dict[str, float]], Any]) -> list[Any]:
-    """Judge stack and degrees of each design, equal ones once.
+    """Return the verdict of ``judge`` on stack and degrees of each design; equal ones are judged once.
 
     Args:
         columns: ``software`` and degrees → array of their values [designs].
@@ -41,7 +41,7 @@ def evaluate_by_mapping(columns: Mapping[str, Any], judge: Callable[[str, dict[s
 
 
 def stack_tool(stack: str, study: str) -> Tool | None:
-    """Return the tool of a stack, by the stack's name.
+    """Return the tool of a stack by the stack's name, None where it has none.
 
     Args:
         stack: name in the catalogue.
@@ -62,7 +62,7 @@ def stack_tool(stack: str, study: str) -> Tool | None:
 
 
 def engine_degrees(design: Design) -> dict[str, float]:
-    """Return the degrees of a design that the rules of engines read.
+    """Return short name → value of the degrees of a design that the rules of engines read.
 
     Args:
         design: the design.
@@ -79,7 +79,7 @@ def engine_degrees(design: Design) -> dict[str, float]:
 
 
 def engine_runs(stack: str, values: Mapping[str, float]) -> bool:
-    """True where a stack's engine runs these degrees.
+    """True where a stack's engine runs these degrees, and for a stack without a tool.
 
     Args:
         stack: name in the catalogue; one without a tool is taken to run all.
@@ -106,7 +106,7 @@ def engine_runs(stack: str, values: Mapping[str, float]) -> bool:
 
 
 def engine_fault(stack: str, degrees: Mapping[str, float]) -> tuple[str, str, str] | None:
-    """Return why a stack's engine cannot run a mapping.
+    """Return why a stack's engine cannot run a mapping, as (got, allowed, fix); None where it can.
 
     Args:
         stack: name in the catalogue.
@@ -139,7 +139,7 @@ def engine_fault(stack: str, degrees: Mapping[str, float]) -> tuple[str, str, st
 
 
 def stage_options(stack: str, values: Mapping[str, float]) -> str | None:
-    """Return the options by which a stack's trainer has pipeline stages of unequal layers.
+    """Return the options, as one text, by which a stack's trainer has pipeline stages of unequal layers.
 
     Args:
         stack: name in the catalogue.

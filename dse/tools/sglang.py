@@ -48,6 +48,7 @@ def _ranks(leaf: Lookup) -> Pairs:
 
 
 def _read_ranks(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → ``tp`` and ``dp`` that options state."""
     values = {"mapping.dp": float(options["--dp-size"])} if "--dp-size" in options else {}
     if "--tp-size" in options:
         attention_ranks = values.get("mapping.dp", 1.0) if "--enable-dp-attention" in options else 1.0
@@ -56,7 +57,7 @@ def _read_ranks(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _experts(leaf: Lookup) -> Pairs | None:
-    """Return the expert ranks as options, None for splits that SGLang does not have.
+    """Return the expert ranks as options, empty for one, None for splits that SGLang does not have.
 
     They lie within its tp ranks, and the quotient of both splits the width of an expert.
     """
@@ -72,11 +73,12 @@ def _experts(leaf: Lookup) -> Pairs | None:
 
 
 def _read_experts(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → expert ranks that options state, empty for none."""
     return {"mapping.experts.ep": float(options["--ep-size"])} if "--ep-size" in options else {}
 
 
 def _rank_total_option(name: str, path: str) -> CompositeOption:
-    """Return the option for a number per rank that is stated for all data-parallel ranks of attention.
+    """Return the rule of an option that states a number per rank for all data-parallel ranks of attention.
 
     SGLang divides it by these ranks, rounding down.
     """
@@ -98,6 +100,7 @@ _RESERVED_AT_ONE, _CONSERVATIVE = 0.3, "--schedule-conservativeness"
 
 
 def _conservative(leaf: Lookup) -> Pairs:
+    """Return the share of an answer that is reserved as an option, empty at SGLang's default."""
     reserved_share = leaf(RESERVED_ANSWER)
     if reserved_share is None or abs(reserved_share - _RESERVED_AT_ONE) < 1e-6:
         return []
@@ -105,6 +108,7 @@ def _conservative(leaf: Lookup) -> Pairs:
 
 
 def _read_conservative(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → share of an answer that is reserved, at most 1, that options state."""
     return (
         {RESERVED_ANSWER: min(_RESERVED_AT_ONE * float(options[_CONSERVATIVE]), 1.0)}
         if _CONSERVATIVE in options
@@ -118,7 +122,7 @@ _ALGORITHM, _STEPS, _WIDTH, _TOKENS = (
 
 
 def _chain(leaf: Lookup) -> Pairs:
-    """Return a chain of drafts as options; SGLang counts the last known token too."""
+    """Return a chain of drafts as options, empty for none; SGLang counts the last known token too."""
     tokens = draft_tokens(leaf)
     algorithm = "NEXTN" if has_draft_layers(leaf) else "EAGLE"
     numbers = [(_STEPS, number(tokens)), (_WIDTH, "1"), (_TOKENS, number(tokens + 1.0))]
@@ -126,7 +130,7 @@ def _chain(leaf: Lookup) -> Pairs:
 
 
 def _read_chain(options: Mapping[str, str]) -> dict[str, float]:
-    """Return the length of the longest chain of drafts, the depth of a tree."""
+    """Return path → length of the longest chain of drafts, the depth of a tree, that options state."""
     if _STEPS in options:
         return {DRAFTS[0]: token_count(options[_STEPS], _STEPS)}
     return {DRAFTS[0]: token_count(str(float(options[_TOKENS]) - 1.0), _TOKENS)} if _TOKENS in options else {}
@@ -142,6 +146,7 @@ def _chain_remark(options: Mapping[str, str]) -> str:
 
 
 def _mode(role: str) -> Callable[[Lookup], Pairs]:
+    """Return the function (leaves → options) of a pool with this role."""
     pairs = [("--disaggregation-mode", role), ("--disaggregation-transfer-backend", "nixl")]
     return lambda leaf: [*pairs, ("--host", "0.0.0.0"), ("--port", "8000")]
 

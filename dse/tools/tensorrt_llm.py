@@ -50,7 +50,7 @@ def _uses_attention_dp(leaf: Lookup) -> bool:
 
 
 def _tp_size(leaf: Lookup) -> Pairs | None:
-    """Return tp with the data-parallel ranks of attention as an option, None for attention over a part of the ranks."""
+    """Return tp, or the data-parallel ranks of attention, as an option; None for attention over a part of the ranks."""
     if _uses_attention_dp(leaf):
         return [("--tp_size", number(leaf("mapping.dp") or 1.0))]
     tp = leaf("mapping.tp") or 1.0
@@ -60,12 +60,14 @@ def _tp_size(leaf: Lookup) -> Pairs | None:
 
 
 def _attention_dp_entry(leaf: Lookup) -> Pairs | None:
+    """Return attention data parallelism as an entry, empty for one rank, None for other replicas."""
     if _uses_attention_dp(leaf):
         return [(_ATTENTION_DP, "true")]
     return None if (leaf("mapping.dp") or 1.0) > 1.0 else []
 
 
 def _read_tp_size(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → ``tp``, and ``dp`` of attention data parallelism, that options state."""
     if "--tp_size" not in options:
         return {}
     size, is_attention_dp = float(options["--tp_size"]), options.get(_ATTENTION_DP, "").lower().split()[:1] == ["true"]
@@ -73,6 +75,7 @@ def _read_tp_size(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _replicas(leaf: Lookup) -> str:
+    """Return the note that the line is one of several replicas, "" for one."""
     dp = leaf("mapping.dp") or 1.0
     if dp == 1.0 or has_attention_dp(leaf):
         return ""
@@ -83,12 +86,16 @@ _EXPERTS_CONFIG, _SCHEDULER = "moe_config", "scheduler_config"
 
 
 def _slots(leaf: Lookup) -> Pairs:
-    """Return the experts with their copies, which the load balancer counts together, as an entry."""
+    """Return the experts with their copies, which the load balancer counts together, as an entry.
+
+    Empty without copies.
+    """
     n_copies, experts = leaf(COPIES) or 0.0, leaf("workload.experts.n_experts") or 0.0
     return [(_EXPERTS_CONFIG, f"{{load_balancer: {{num_slots: {number(experts + n_copies)}}}}}")] if n_copies else []
 
 
 def _slots_remark(options: Mapping[str, str]) -> str:
+    """Return the remark that slots of a load balancer are not read, "" without them."""
     if "num_slots" not in options.get(_EXPERTS_CONFIG, ""):
         return ""
     return f"num_slots of {_EXPERTS_CONFIG} counts the experts too: set redundant_experts to the rest"
@@ -101,20 +108,24 @@ _FREE_MEMORY_SHARE = MemoryShare(
 
 
 def _cache(leaf: Lookup) -> Pairs | None:
-    """Return the cache format as an entry, which replaces the option for the share of memory and includes it."""
-    size = leaf(f"{SERVING}cache_bytes")
-    if size in (None, 2.0):
+    """Return the cache format as an entry, with the share of memory that its option would state.
+
+    Empty for 16 bits, None for a format that TensorRT-LLM does not have.
+    """
+    cache_bytes = leaf(f"{SERVING}cache_bytes")
+    if cache_bytes in (None, 2.0):
         return []
-    share = [f", free_gpu_memory_fraction: {value}" for _, value in _FREE_MEMORY_SHARE.write(leaf) or []]
-    return [(_CACHE, f"{{dtype: fp8{''.join(share)}}}")] if size == 1.0 else None
+    share_texts = [f", free_gpu_memory_fraction: {value}" for _, value in _FREE_MEMORY_SHARE.write(leaf) or []]
+    return [(_CACHE, f"{{dtype: fp8{''.join(share_texts)}}}")] if cache_bytes == 1.0 else None
 
 
 def _read_cache(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → 1 byte for a cache in fp8, empty for others."""
     return {f"{SERVING}cache_bytes": 1.0} if re.search(r"\bdtype:\s*fp8\b", options.get(_CACHE, "")) else {}
 
 
 def _predicted(leaf: Lookup) -> Pairs | None:
-    """Return the drafts of multi-token prediction as an entry, None for those of another model."""
+    """Return drafts of multi-token prediction as an entry, empty for none, None for those of another model."""
     tokens = draft_tokens(leaf)
     if not tokens:
         return []
@@ -122,6 +133,7 @@ def _predicted(leaf: Lookup) -> Pairs | None:
 
 
 def _read_predicted(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → drafts that options state, empty for none."""
     match = re.search(rf"\b{_LAYERS}:\s*([^\s,}}]+)", options.get(_SPECULATION, ""))
     return {DRAFTS[0]: token_count(match[1], _LAYERS)} if match else {}
 
@@ -134,7 +146,10 @@ def _entry_remark(options: Mapping[str, str]) -> str:
 
 
 def _transceiver(leaf: Lookup) -> Pairs:
-    """Return the connector that sends keys and values between pools as options; its buffer holds the longest prompt."""
+    """Return the connector that sends keys and values between pools as options; its buffer is in tokens.
+
+    It holds the longest prompt.
+    """
     tokens = number(math.ceil(min(longest_prompt(leaf)[0], longest_request(leaf)[0])))
     return [
         ("--host", "0.0.0.0"),
@@ -143,6 +158,7 @@ def _transceiver(leaf: Lookup) -> Pairs:
 
 
 def _context(leaf: Lookup) -> Pairs:
+    """Return the options of a pool for prompts."""
     return [("disable_overlap_scheduler", "true"), *_transceiver(leaf)]
 
 

@@ -43,7 +43,7 @@ from dse.tools.options import (
 
 
 def _experts_over_ranks(leaf: Lookup) -> Pairs | None:
-    """Return the experts over all ranks of tp and dp, or their split width, as options; None for other splits."""
+    """Return experts over all ranks of tp and dp, or split in width, as options; None for other splits."""
     from dse.model.serving.work import width_split
 
     ep, tp = leaf("mapping.experts.ep"), leaf("mapping.tp") or 1.0
@@ -55,6 +55,7 @@ def _experts_over_ranks(leaf: Lookup) -> Pairs | None:
 
 
 def _read_experts(options: Mapping[str, str]) -> dict[str, float]:
+    """Return path → expert ranks that options state, all of tp and dp; empty without the option."""
     if "--enable-expert-parallel" not in options:
         return {}
     degrees = ("--tensor-parallel-size", "--data-parallel-size")
@@ -66,13 +67,17 @@ _CONFIG, _CONFIG_TOKENS = "--speculative-config", "num_speculative_tokens"
 
 
 def _config(leaf: Lookup) -> Pairs:
+    """Return the drafts of a step as an option of JSON, empty for none."""
     tokens = draft_tokens(leaf)
     method = {"method": "mtp"} if has_draft_layers(leaf) else {}
     return [(_CONFIG, json.dumps(method | {_CONFIG_TOKENS: int(tokens)}))] if tokens else []
 
 
 def _read_config(options: Mapping[str, str]) -> dict[str, float]:
-    """Return the drafts from a JSON dictionary of any method, or from dotted keys."""
+    """Return path → drafts from a JSON dictionary of any method, or from dotted keys; empty for none.
+
+    ValueError for a text that is no JSON.
+    """
     dotted = f"{_CONFIG}.{_CONFIG_TOKENS.replace('_', '-')}"
     tokens: Any = options.get(dotted)
     if _CONFIG in options:
@@ -85,13 +90,14 @@ def _read_config(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _config_remark(options: Mapping[str, str]) -> str:
+    """Return the remark that a configuration states no number of drafts, "" where it does or there is none."""
     if not any(name.startswith(_CONFIG) for name in options) or _read_config(options):
         return ""
     return f"{_CONFIG} has no {_CONFIG_TOKENS}: set drafts"
 
 
 def _step_token_limit(leaf: Lookup) -> float:
-    """Return the maximum tokens of a step without chunked prefill, else infinity.
+    """Return the most tokens of a step without chunked prefill, infinity with it.
 
     vLLM needs a step that holds the longest request where chunked prefill is off.
     """
@@ -111,7 +117,7 @@ def _chunked(leaf: Lookup) -> str:
 
 
 def _transfers(kv_role: str) -> Callable[[Lookup], Pairs]:
-    """The connector that sends keys and values between pools, by NIXL."""
+    """Return the function (leaves → options) of the NIXL connector between pools, for a role of the cache."""
     config = json.dumps({"kv_connector": "NixlConnector", "kv_role": kv_role})
     return lambda leaf: [("--kv-transfer-config", config)]
 

@@ -18,7 +18,7 @@ NOT_YET = "write the workload by hand if dse models it: docs/reference.md"
 
 
 def integer(config: Config, keys: Sequence[str], where: str, minimum: int = 1) -> int | None:
-    """Return the whole number of a field of a configuration, None where no key of the field is present.
+    """Return the whole number at the first key that a configuration has, None where it has none of them.
 
     Args:
         config: as parsed.
@@ -40,7 +40,7 @@ def integer(config: Config, keys: Sequence[str], where: str, minimum: int = 1) -
 
 
 def required_integer(config: Config, keys: Sequence[str], where: str) -> int:
-    """Return the whole number of a field that a model must have.
+    """Return the whole number at the first key that a configuration has, at least 1.
 
     Raises:
         InputError: where no key of the field is present, and for any other value.
@@ -52,5 +52,5 @@ def required_integer(config: Config, keys: Sequence[str], where: str) -> int:
 
 
 def present_key(config: Config, keys: Sequence[str]) -> str:
-    """Return the key of a field that is present, else the first one, for messages."""
+    """Return the first of some keys that a configuration has, else the first of all, for messages."""
     return next((key for key in keys if config.get(key) is not None), keys[0])

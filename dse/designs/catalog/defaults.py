@@ -26,7 +26,7 @@ _TOKENS_PER_STEP = 4194304  # of a workload that states no global batch
 
 
 def load(kind: str, slug: str, folder: Folder = None) -> Entry:
-    """Return the validated entry of a slug with its defaults filled in.
+    """Return the validated entry of an existing slug with its defaults filled in.
 
     Args:
         kind: of the entry.
@@ -47,20 +47,21 @@ def load(kind: str, slug: str, folder: Folder = None) -> Entry:
 
 
 def _default(value: float, units: str, rule: str) -> Sourced:
+    """Return a value with its units that a rule gives by default, as an estimate."""
     return Sourced(value, units, f"{value:g}", f"default: {rule}", "estimate")
 
 
 def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
-    """Return the values of a workload with defaults for those that its file leaves out.
+    """Return field → value of a workload, with defaults for those that its file leaves out.
 
     Flags are 0, heads are those of plain attention, the window is the sequence, and
     the global batch is about 4 Mi tokens.
     """
-    v = entry.value
-    heads, sequence = v("n_heads"), v("seq_len")
+    value_of = entry.value
+    heads, sequence = value_of("n_heads"), value_of("seq_len")
     defaults = {flag: _default(0.0, "1", "off unless stated") for flag in _FLAGS} | {
         "n_kv_heads": _default(heads, "1", "n_heads"),
-        "head_dim": _default(v("hidden") / heads, "1", "hidden / n_heads"),
+        "head_dim": _default(value_of("hidden") / heads, "1", "hidden / n_heads"),
         "window": _default(sequence, "1", "seq_len"),
         "global_batch": _default(float(max(1, round(_TOKENS_PER_STEP / sequence))), "1", "about 4 Mi tokens per step"),
     }
@@ -77,7 +78,7 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
 
 
 def _check_parts(entry: Entry, values: dict[str, Sourced]) -> None:
-    """Check that a part of a model is no larger than what it is a part of."""
+    """Raise InputError where a part of a model is larger than what it is a part of."""
     for field, limit_field in (
         ("experts.top_k", "experts.n_experts"),
         ("experts.first_dense", "n_layers"),
@@ -96,7 +97,7 @@ def _check_parts(entry: Entry, values: dict[str, Sourced]) -> None:
 
 
 def _network_defaults(entry: Entry) -> dict[str, Sourced]:
-    """Return the values of a network with the devices of its domain.
+    """Return field → value of a network, with the number of devices of its domain.
 
     A fat tree of ``l`` levels of switches with ``k`` ports each joins ``2 (k / 2)^l`` devices: Al-Fares et al., SIGCOMM
     2008, has it for three levels.
@@ -108,7 +109,7 @@ def _network_defaults(entry: Entry) -> dict[str, Sourced]:
 
 
 def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
-    """Return the values of an accelerator with those that its file leaves out taken from its kernel family.
+    """Return field → value of an accelerator, those that its file leaves out from its kernel family.
 
     The vector rate is ``device.vector_share`` of the 16-bit (else the fastest) matrix rate. A generated chip
     takes nothing of its family's device, but the leaves of its architecture.
@@ -118,8 +119,8 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
     family = _kernel_values(reference(entry, "kernels.family", folder, chosen.value)[1], folder)
     device = _device(entry, family) if entry.value("chip.node") is None else _architecture(entry, folder)
     shared = ("device.", "node.", "alone.", "power.", "vendor")
-    kernels = {f"kernels.{f}": s for f, s in family.items() if not f.startswith(shared)}
-    node = {f: s for f, s in family.items() if f.startswith("node.")}
+    kernels = {f"kernels.{field}": sourced for field, sourced in family.items() if not field.startswith(shared)}
+    node = {field: sourced for field, sourced in family.items() if field.startswith("node.")}
     if entry.values.get("node.scale_up") is not None:  # an own scale-up network has its own bandwidth
         node.pop("node.scale_up_bandwidth", None)
     if entry.values.get("node.scale_out") is not None:
@@ -134,24 +135,28 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
 
 
 def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
-    """Return the values that a kernel family states for a device of known matrix rates."""
+    """Return field → value that a kernel family states for a device of known matrix rates."""
     matrix = _matrix_rate(entry.values)
-    device = {f.removeprefix("device."): s for f, s in family.items() if f.startswith("device.")}
-    share = device.pop("vector_share")
+    device = {
+        field.removeprefix("device."): sourced for field, sourced in family.items() if field.startswith("device.")
+    }
+    vector_share = device.pop("vector_share")
     device.pop("tdp", None)  # of its power, as is its clock
     del device["clock"]
-    vector = dataclasses.replace(share, value=share.value * matrix, units="FLOP/s", text=f"{share.text} x matrix rate")
+    vector = dataclasses.replace(
+        vector_share, value=vector_share.value * matrix, units="FLOP/s", text=f"{vector_share.text} x matrix rate"
+    )
     return {"vector_rate": vector} | device
 
 
 def _architecture(entry: Entry, folder: Folder) -> dict[str, Sourced]:
-    """Return the leaves of a generated chip that its architecture states."""
+    """Return field (``chip.…``) → value that the architecture of a generated chip states."""
     architecture_values = load(*reference(entry, "chip.architecture", folder), folder).values
     return {f"chip.{field}": value for field, value in architecture_values.items()}
 
 
 def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
-    """Return the leaves of an accelerator's power: limit and clock as sold, power at rest, energies of its family.
+    """Return field → value of an accelerator's power: limit and clock as sold, power at rest, energies.
 
     Leakage is that of its transistors, where their number is stated. Cores can ask for the bandwidth of their cache.
     """
@@ -160,11 +165,11 @@ def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourc
         values.get("tdp") or values.get("chip.power_budget") or family.get("device.tdp") or _full_power(values, family)
     )
     clock = values.get("power.nominal_clock", values.get("boost_clock", family["device.clock"]))
-    power_values = {f: s for f, s in family.items() if f.startswith("power.")}
+    power_values = {field: sourced for field, sourced in family.items() if field.startswith("power.")}
     for name in AT_REST:
-        share = power_values.pop(f"power.{name}_share")
+        share_of_tdp = power_values.pop(f"power.{name}_share")
         power_values[f"power.{name}"] = dataclasses.replace(
-            share, value=share.value * tdp.value, units="W", text=f"{share.text} x {tdp.text}"
+            share_of_tdp, value=share_of_tdp.value * tdp.value, units="W", text=f"{share_of_tdp.text} x {tdp.text}"
         )
     transistor_leakage = power_values.pop("power.transistor_leakage", None)
     if transistor_leakage is not None and "transistors" in values:
@@ -175,7 +180,7 @@ def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourc
 
 
 def _leakage(values: dict[str, Sourced], transistor_leakage: Sourced) -> Sourced:
-    """Return the static power of the transistors of an accelerator in W.
+    """Return the static power in W of the transistors of an accelerator.
 
     Disabled cores have no supply, and their share leaks nothing.
     """
@@ -189,7 +194,7 @@ def _leakage(values: dict[str, Sourced], transistor_leakage: Sourced) -> Sourced
 
 
 def _full_power(values: dict[str, Sourced], family: dict[str, Sourced]) -> Sourced:
-    """Return the power that matrix units and memory draw at their full rates, for an accelerator without a power limit.
+    """Return the power in W that matrix units and memory draw at their full rates, in place of a power limit.
 
     It is ``e_matrix R + e_memory B``. A100, H100, H200, B200, L40S, V100 and TPU v4 are sold with 0.82 to 1.14 times as
     much.
@@ -206,13 +211,16 @@ def _full_power(values: dict[str, Sourced], family: dict[str, Sourced]) -> Sourc
 
 
 def _matrix_rate(values: dict[str, Sourced]) -> float:
-    """Return the 16-bit matrix rate of a device in FLOP/s, else its fastest."""
-    rates = {f: s.value for f, s in values.items() if f.startswith("matrix_rate.")}
+    """Return the 16-bit matrix rate of a device in FLOP/s, its fastest where it has none."""
+    rates = {field: sourced.value for field, sourced in values.items() if field.startswith("matrix_rate.")}
     return max(rates.get("matrix_rate.bf16", 0.0), rates.get("matrix_rate.fp16", 0.0)) or max(rates.values())
 
 
 def _kernel_values(slug: str, folder: Folder, ancestors: tuple[str, ...] = ()) -> dict[str, Sourced]:
-    """Return the values of a kernels file, completed by those of the family that it names."""
+    """Return field → value of a kernels file, completed by those of the family that it names.
+
+    InputError where families lead in a circle.
+    """
     entry = load("kernels", slug, folder)
     family_name = entry.value("family")
     if family_name is None:
@@ -226,7 +234,7 @@ def _kernel_values(slug: str, folder: Folder, ancestors: tuple[str, ...] = ()) -
 
 
 def _root_kernel_values(entry: Entry) -> dict[str, Sourced]:
-    """Return the values of a kernels file that names no family; InputError where a required one is missing."""
+    """Return field → value of a kernels file that names no family; InputError where one is missing."""
     required_fields = list(leaves(types.Kernels))
     required_fields += [f"device.{name}" for name in ("vector_share", "cores", "cache", "clock")]
     required_fields += [f"power.{name}_share" for name in AT_REST]

@@ -57,12 +57,12 @@ class Entry:
         return default if sourced is None else sourced.value
 
     def states(self, table: str) -> bool:
-        """True where the file has a field in one of its tables (``experts``, ``engine``)."""
+        """True where the entry has a field in a table (``experts``, ``engine``)."""
         return any(field.startswith(f"{table}.") for field in self.values)
 
 
 def file_entry(kind: str, slug: str, folder: Folder = None) -> Entry:
-    """Return the validated entry of a slug as its file states it, without defaults.
+    """Return the validated entry of an existing slug as its file states it, without defaults.
 
     Args:
         kind: of the entry.
@@ -78,6 +78,7 @@ def file_entry(kind: str, slug: str, folder: Folder = None) -> Entry:
 
 @functools.lru_cache(maxsize=4096)
 def _read(kind: str, path: Path, *stamp: int) -> Entry:
+    """Return the entry of a file, kept until its stamp changes."""
     file = parse(path)
     values = schema.read(kind, file, display_path(path))
     return Entry(
@@ -94,7 +95,7 @@ def _read(kind: str, path: Path, *stamp: int) -> Entry:
 
 
 def reference(entry: Entry, field: str, folder: Folder = None, name: str | None = None) -> tuple[str, str]:
-    """Return kind and slug of the entry that a field names.
+    """Return (kind, slug) of the entry that a field names.
 
     Args:
         entry: the entry with the field.
@@ -114,7 +115,7 @@ def reference(entry: Entry, field: str, folder: Folder = None, name: str | None 
 
 
 def referenced_entries(entry: Entry, folder: Folder = None) -> list[tuple[str, str]]:
-    """Return kind and slug of the entries that an entry names.
+    """Return (kind, slug) of each entry that an entry names, absent networks left out.
 
     Raises:
         InputError: for a name without an entry.

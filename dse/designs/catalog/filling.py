@@ -52,7 +52,7 @@ _LIBRARY = "generic"
 
 
 def with_prefix(prefix: str, values: Values) -> Values:
-    """Return values of a record with their paths in a larger record.
+    """Return ``prefix.path`` → value: values of a record with their paths in a larger record.
 
     Args:
         prefix: path of the record in the larger one.
@@ -62,7 +62,7 @@ def with_prefix(prefix: str, values: Values) -> Values:
 
 
 def values_of(entry: Entry, kind: str, folder: Folder = None, fine: bool = False) -> Values:
-    """Return the values of an entry as a record of a kind.
+    """Return path → SI value of the record of a kind that an entry fills.
 
     Args:
         entry: the entry.
@@ -77,17 +77,18 @@ def values_of(entry: Entry, kind: str, folder: Folder = None, fine: bool = False
 
 
 def no_network() -> Values:
-    """Return the values in place of an absent scale-out network: one device, without zero divisors."""
+    """Return path → value in place of an absent scale-out network: one device, without zero divisors."""
     zeros = {path: 0.0 for path in leaves(types.Network)}
     return zeros | dict.fromkeys(("bandwidth", "domain", "efficiency", "ramp"), 1.0)
 
 
 def _record_values(entry: Entry, folder: Folder, fine: bool) -> Values:
+    """Return path → SI value of the leaves of an entry's own record."""
     return _leaf_values(entry, RECORDS[entry.kind])
 
 
 def _leaf_values(entry: Entry, record: type, default: float | None = None) -> Values:
-    """Return the leaves of a record from the fields of an entry.
+    """Return path → SI value of the leaves of a record from the fields of an entry.
 
     ``default`` is for those without a value and without a default of their own; None leaves them out.
     """
@@ -96,7 +97,7 @@ def _leaf_values(entry: Entry, record: type, default: float | None = None) -> Va
 
 
 def _optional_values(entry: Entry, record: type, path: str) -> Values:
-    """Return the leaves of an optional record at ``path``, empty without any of them.
+    """Return ``path.leaf`` → SI value of an optional record, empty where the entry states none of it.
 
     Raises:
         InputError: where only some of them are stated.
@@ -112,12 +113,12 @@ def _optional_values(entry: Entry, record: type, path: str) -> Values:
 
 
 def _optional_records(entry: Entry, records: Mapping[str, type]) -> Values:
-    """Return the leaves of the optional records of an entry; ``records``: table of its file → record."""
+    """Return path → SI value of the optional records of an entry; ``records``: table of its file → record."""
     return functools.reduce(operator.or_, (_optional_values(entry, record, path) for path, record in records.items()))
 
 
 def _accelerator(entry: Entry, folder: Folder, fine: bool) -> Values:
-    """Return the values of an accelerator.
+    """Return path → SI value of an accelerator.
 
     Missing precisions have rate 0, and so do generated values. A generated chip has the dies of its file. The memory is
     what the runtime leaves of it (``usable``), where the file says so.
@@ -133,12 +134,12 @@ def _accelerator(entry: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def _workload(entry: Entry, folder: Folder, fine: bool) -> Values:
-    """Return the values of a model with the optional records of its file."""
+    """Return path → SI value of a model with the optional records of its file."""
     return _leaf_values(entry, types.Workload) | _optional_records(entry, _OF_WORKLOAD)
 
 
 def _software(entry: Entry, folder: Folder, fine: bool) -> Values:
-    """Return the values of a stack, with the leaves of an engine for one that serves."""
+    """Return path → SI value of a stack, with the leaves of an engine for one that serves."""
     return scaled_by_level(entry, _leaf_values(entry, types.Software) | _optional_values(entry, types.Engine, "engine"))
 
 
@@ -173,13 +174,13 @@ LEVEL_SCALED = frozenset(
 
 
 def scaled_by_level(entry: Entry, values: Values, prefix: str = "") -> Values:
-    """Return values of a stack's leaves below ``prefix``, those of ``LEVEL_SCALED`` times its ``level``."""
+    """Return path → value, those of ``LEVEL_SCALED`` (as ``prefix + path``) times the stack's ``level``."""
     level = entry.value("level", 1.0)
     return {path: level * value if prefix + path in LEVEL_SCALED else value for path, value in values.items()}
 
 
 def _chip(entry: Entry, folder: Folder) -> Values:
-    """Return the values of a chip, whose base die has the node of the compute dies by default."""
+    """Return path → SI value of a chip; the base die has the node of the compute dies by default."""
     values = {
         path: entry.value(f"chip.{path}", metadata.get("default"))
         for path, metadata in leaves(types.Chip).items()
@@ -192,7 +193,7 @@ def _chip(entry: Entry, folder: Folder) -> Values:
 
 
 def _network(entry: Entry, folder: Folder, fine: bool) -> Values:
-    """Return the values of one level of the interconnect.
+    """Return path → SI value of one level of the interconnect.
 
     With ``fine`` those of its isolated collectives (``alone``) too, from its file or else from that of all networks.
     """
@@ -210,9 +211,9 @@ def _network(entry: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def _system(entry: Entry, folder: Folder, fine: bool) -> Values:
-    """Return the values of one node of a cluster, or of an accelerator with its default node.
+    """Return path → SI value of one node of a cluster, or of an accelerator with its default node.
 
-    ``n_devices`` is ``devices_per_node``.
+    ``n_devices`` is ``devices_per_node``. InputError for an accelerator whose links are not in the catalogue.
     """
     is_accelerator = entry.kind == "accelerator"
     prefix = "node." if is_accelerator else ""
@@ -250,7 +251,7 @@ def _system(entry: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def check_between(network: Values, where: str, name: str) -> None:
-    """Check that a network can join domains.
+    """Raise InputError for a network that cannot join domains.
 
     Args:
         network: values of the network by path.
@@ -265,22 +266,22 @@ def check_between(network: Values, where: str, name: str) -> None:
 
 
 def _facility(entry: Entry, prefix: str, device: Entry, folder: Folder) -> Values:
-    """Return host power per device, speed of host code and PUE of the facility, typical ones where none are stated."""
+    """Return ``host_power`` (W per device), ``pue`` and, where stated, ``host_slowdown``; typical ones for unstated."""
     typical = load("kernels", _LIBRARY, folder)
 
     def field_value(field: str) -> float:
         return entry.value(prefix + field, device.value(f"node.{field}", typical.value(f"node.{field}")))
 
-    share = field_value("host_power_share") * device.value("chip.power_budget", device.value("power.tdp"))
+    host_share = field_value("host_power_share") * device.value("chip.power_budget", device.value("power.tdp"))
     slowdown = entry.value(f"{prefix}host_slowdown", device.value("node.host_slowdown"))
     return {
-        "host_power": entry.value(f"{prefix}host_power", device.value("node.host_power", share)),
+        "host_power": entry.value(f"{prefix}host_power", device.value("node.host_power", host_share)),
         "pue": field_value("pue"),
     } | ({} if slowdown is None else {"host_slowdown": slowdown})
 
 
 def manufacture_values(device: Entry, folder: Folder = None) -> Values:
-    """Return dies and price of an accelerator by path in :class:`dse.types.Manufacture`.
+    """Return path in :class:`dse.types.Manufacture` → value: dies, processes and price of an accelerator.
 
     Dies are those of its file only where a process is stated.
     """
@@ -306,7 +307,7 @@ def manufacture_values(device: Entry, folder: Folder = None) -> Values:
 
 
 def _referenced_values(entry: Entry, field: str, folder: Folder, fine: bool = False, name: str | None = None) -> Values:
-    """Return the values of the entry named by a field of another one, or by ``name`` instead."""
+    """Return path → SI value of the entry named by a field of another one, or by ``name`` instead."""
     if entry.value(field) == NO_NETWORK:
         return no_network()
     kind, slug = reference(entry, field, folder, name)

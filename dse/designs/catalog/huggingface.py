@@ -130,7 +130,7 @@ _FULL_ATTENTION, _LOCAL_ATTENTION = ("full_attention",), ("sliding_attention", "
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """Read a ``config.json``.
+    """Return the values of a ``config.json``.
 
     Returns:
         The parsed JSON object.
@@ -151,7 +151,7 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 def workload(config: Config, where: str = "config.json") -> dict[str, int | float | bool | str]:
-    """Return the fields of a workload file from a configuration, those of its tables dotted (``experts.top_k``).
+    """Return field → value of a workload file from a configuration, those of tables dotted (``experts.top_k``).
 
     Args:
         config: as parsed.
@@ -194,7 +194,7 @@ def workload(config: Config, where: str = "config.json") -> dict[str, int | floa
 
 
 def _numbers(config: Config, family: Family, where: str) -> dict[str, int]:
-    """Return the numbers that any decoder has by field; InputError where one is missing."""
+    """Return field → number of what any decoder has; InputError where one is missing."""
     kind, keys = config["model_type"], dict(_KEYS)
     if family.mixture is not None:
         keys["ffn_hidden"] = tuple(dict.fromkeys((family.mixture.dense, family.mixture.width)))
@@ -210,7 +210,7 @@ def _numbers(config: Config, family: Family, where: str) -> dict[str, int]:
 
 
 def remarks(config: Config, where: str = "config.json") -> list[str]:
-    """Return what a workload of a configuration leaves out, and what a reader should know of it.
+    """Return sentences on what a workload of a configuration leaves out, and what a reader should know of it.
 
     Returns:
         One sentence per remark.
@@ -219,6 +219,7 @@ def remarks(config: Config, where: str = "config.json") -> list[str]:
 
 
 def _remarks(config: Config, family: Family) -> Iterator[str]:
+    """Yield the sentences of :func:`remarks`."""
     left_out = [family.left_out] if family.left_out else []
     predicted_tokens = mixtures.predicted_tokens(config) or config.get("mtp_num_hidden_layers")
     left_out += ["the layer that predicts a further token"] if family.hybrid and predicted_tokens else []
@@ -234,7 +235,7 @@ def _remarks(config: Config, family: Family) -> Iterator[str]:
 
 
 def _family(config: Config, where: str) -> Family:
-    """Return the family of a configuration; InputError for a part that dse does not represent."""
+    """Return the family of a configuration; InputError for an unknown type or a part that dse does not represent."""
     kind = config.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is not None and family.hybrid and not any(config.get(key) for key in mixtures.EXPERT_KEYS):
@@ -249,7 +250,7 @@ def _family(config: Config, where: str) -> Family:
 
 
 def _keys_read(config: Config, family: Family | None) -> set[str]:
-    """Return the keys of the parts that a family has, for an unknown type those of all families."""
+    """Return the keys of the parts that a family may have, for an unknown type (None) those of all families."""
     if family is None:
         parts = (*mixtures.EXPERT_KEYS, *mixtures.LATENT_KEYS, *mixtures.SPARSE_KEYS, *mixtures.HYBRID_KEYS)
         return {*parts, "quantization_config"}
@@ -259,6 +260,7 @@ def _keys_read(config: Config, family: Family | None) -> set[str]:
 
 
 def _check_parts(config: Config, family: Family | None, where: str) -> None:
+    """Raise InputError for a part, a kind of layer or a width that the family does not have in dse."""
     family_keys, allows_experts = _keys_read(config, family), family is None or family.mixture is not None
     for key, meaning in _FOREIGN.items():
         value = config.get(key)
@@ -278,18 +280,19 @@ def _check_parts(config: Config, family: Family | None, where: str) -> None:
 
 
 def _strings_and_integers(value: object) -> list[Any]:
-    """Return the texts and whole numbers of a list."""
+    """Return the texts and whole numbers of a list, empty for another value."""
     return [element for element in value if isinstance(element, str | int)] if isinstance(value, list) else []
 
 
 def _falcon_heads(config: Config, numbers: Mapping[str, int]) -> dict[str, int]:
-    """Key/value heads of Falcon: one where ``multi_query`` holds; its newer layers have a key of their own."""
+    """Return ``n_kv_heads`` → number for Falcon: one where ``multi_query`` holds; empty for its newer layers."""
     if config.get("new_decoder_architecture") is True:
         return {}
     return {"n_kv_heads": 1 if config.get("multi_query", True) is True else numbers.get("n_heads", 1)}
 
 
 def _check_heads(numbers: Mapping[str, int], where: str) -> None:
+    """Raise InputError for heads that key/value heads, or a width that heads, do not divide."""
     heads, groups = numbers["n_heads"], numbers.get("n_kv_heads", 1)
     if heads % groups:
         raise InputError(
@@ -308,6 +311,7 @@ def _check_heads(numbers: Mapping[str, int], where: str) -> None:
 
 
 def _tied(config: Config, family: Family, where: str) -> bool:
+    """Return whether embeddings are tied, by the family where the configuration does not say."""
     value = config.get("tie_word_embeddings")
     if value is None:
         return family.tied
@@ -317,13 +321,13 @@ def _tied(config: Config, family: Family, where: str) -> bool:
 
 
 def _drops(config: Config) -> bool:
-    """Whether any activation is dropped in training."""
+    """True where any activation is dropped in training."""
     keys = ("attention_dropout", "hidden_dropout", "resid_pdrop", "attn_pdrop", "dropout", "resid_dropout")
     return any(isinstance(config.get(key), int | float) and config[key] > 0 for key in keys)
 
 
 def _trained_length(config: Config, numbers: Mapping[str, int]) -> int:
-    """The length that a stretched context was stretched from, else the longest one."""
+    """Return the tokens that a stretched context was stretched from, else the longest context."""
     scaling = config.get("rope_scaling") or config.get("rope_parameters")
     original_length = scaling.get("original_max_position_embeddings") if isinstance(scaling, dict) else None
     original_length = original_length or config.get("original_max_position_embeddings")
@@ -335,7 +339,7 @@ def _trained_length(config: Config, numbers: Mapping[str, int]) -> int:
 
 
 def _window(config: Config, family: Family, numbers: Mapping[str, int]) -> dict[str, int | float]:
-    """The window, and the share of the layers that have it; nothing where all attend to the whole sequence."""
+    """Return ``window`` (tokens) and ``local_layers`` (share of layers with it); empty where no layer has one."""
     layers, kinds = numbers["n_layers"], config.get("layer_types")
     if "window" not in numbers or not family.local or config.get("use_sliding_window") is False:
         return {}
@@ -353,7 +357,7 @@ def _window(config: Config, family: Family, numbers: Mapping[str, int]) -> dict[
 
 
 def as_toml(config: Config, name: str, where: str = "config.json") -> str:
-    """The text of a workload file.
+    """Return the TOML text of a workload file.
 
     Args:
         config: as parsed.
@@ -383,11 +387,12 @@ def as_toml(config: Config, name: str, where: str = "config.json") -> str:
 
 
 def _plain(value: float | str) -> str:
+    """Return a value as TOML."""
     if isinstance(value, str):
         return _quoted(value)
     return str(value).lower() if isinstance(value, bool) else f"{value}"
 
 
 def _quoted(text: str) -> str:
-    """A string of TOML of what of a text can be printed."""
+    """Return a text as a TOML string, without what cannot be printed."""
     return json.dumps("".join(c for c in text if c.isprintable()), ensure_ascii=False)

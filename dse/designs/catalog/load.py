@@ -38,12 +38,15 @@ Folder = str | Path | None
 
 
 def catalog_root() -> Path:
-    """Return the folder of the package's own catalogue: inside it when installed, next to it in a checkout."""
+    """Return the path of the package's own catalogue: inside it when installed, next to it in a checkout."""
     return distribution_folder("hw_catalog")
 
 
 def users_folders(folder: Folder = None) -> list[Path]:
-    """Catalogue folders of the user in search order: ``folder``, those of DSE_CATALOG."""
+    """Return the user's catalogue folders in search order; InputError for one that does not exist.
+
+    ``folder`` first, then those of DSE_CATALOG.
+    """
     users = [folder] if folder else []
     users += [folder_name for folder_name in os.environ.get("DSE_CATALOG", "").split(os.pathsep) if folder_name]
     for user in users:
@@ -53,7 +56,7 @@ def users_folders(folder: Folder = None) -> list[Path]:
 
 
 def roots(folder: Folder = None) -> list[Path]:
-    """Catalogue folders in search order: the user's, the package's own, those that other distributions register.
+    """Return catalogue folders in search order: the user's, the package's, those that other distributions register.
 
     An entry of another distribution never hides one of the package: only the user may.
     """
@@ -61,7 +64,7 @@ def roots(folder: Folder = None) -> list[Path]:
 
 
 def expect_entries(folder: Folder = None) -> None:
-    """That every folder of a user holds entries; InputError for one that was meant to be another, or is empty."""
+    """Raise InputError for a user's folder without entries."""
     for root in users_folders(folder):
         if not any(_slugs(root / name) for name in FOLDERS.values()):
             raise InputError(
@@ -73,13 +76,16 @@ def expect_entries(folder: Folder = None) -> None:
 
 
 def paths(kind: str, folder: Folder = None) -> dict[str, Path]:
-    """Slug → file of every entry of a kind; of one slug the file of the first folder, a user's before the package's."""
+    """Return slug → file of every entry of a kind, of one slug the file of the first folder.
+
+    A user's folders come before the package's. InputError for an unknown kind.
+    """
     return dict(_paths(tuple((kind_folder, _slugs(kind_folder)) for kind_folder in _folders(kind, folder))))
 
 
 @functools.lru_cache(maxsize=64)
 def _paths(listings: tuple[tuple[Path, tuple[str, ...]], ...]) -> dict[str, Path]:
-    """Slug → file, of folders with their listings."""
+    """Return slug → file, of (folder, slugs in it), the first folder before others."""
     files: dict[str, Path] = {}
     for kind_folder, slugs in listings:
         files |= {slug: kind_folder / f"{slug}.toml" for slug in slugs if slug not in files}
@@ -87,7 +93,7 @@ def _paths(listings: tuple[tuple[Path, tuple[str, ...]], ...]) -> dict[str, Path
 
 
 def _folders(kind: str, folder: Folder) -> list[Path]:
-    """Where files of a kind may lie, in search order."""
+    """Return the folders of files of a kind, in search order; InputError for an unknown kind."""
     if kind not in FOLDERS:
         raise unknown_name("catalogue", kind, FOLDERS, "kinds")
     return [root / FOLDERS[kind] for root in roots(folder)]
@@ -105,12 +111,12 @@ def _slugs(folder: Path) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _file_stems(folder: Path, _changed_ns: int) -> tuple[str, ...]:
-    """Return the sorted stems of the TOML files of a folder as of its last change."""
+    """Return the sorted stems of the TOML files of a folder; ``_changed_ns`` renews what is kept."""
     return tuple(sorted(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml")))
 
 
 def file_of(kind: str, slug: str, folder: Folder = None) -> Path:
-    """Return the file of an existing entry, the user's before the package's."""
+    """Return the path of the file of an existing entry, the user's before the package's; StopIteration for none."""
     files = (kind_folder / f"{slug}.toml" for kind_folder in _folders(kind, folder))
     return next(file for file in files if os.path.lexists(file))  # a pipe is reported, not skipped
 
@@ -140,8 +146,8 @@ def find(kind: str, name: str, folder: Folder = None) -> str | None:
     Checkpoints have the shape of the model that they are of: ``Qwen/Qwen3-8B-Instruct-2507`` is ``qwen3-8b``.
 
     Args:
-        kind: folder of the catalogue, such as ``accelerators``.
-        name: slug, alias or name of a checkpoint.
+        kind: of the entry, such as ``accelerator``.
+        name: slug, name, alias or name of a checkpoint.
         folder: catalogue to search first.
     """
     spellings = [name]
@@ -152,13 +158,14 @@ def find(kind: str, name: str, folder: Folder = None) -> str | None:
 
 
 def _find(kind: str, name: str, folder: Folder) -> str | None:
-    """Slug of a slug, name or alias: of the user's files and the package's, else of those that others register."""
+    """Return the slug that a name means in the user's and the package's files, else in others'; None for none."""
     folders, n_plugin_folders = _folders(kind, folder), len(catalog_folders())
     ours = folders[: len(folders) - n_plugin_folders]
     return _find_in(ours, name) or (_find_in(folders, name) if n_plugin_folders else None)
 
 
 def _find_in(folders: list[Path], name: str) -> str | None:
+    """Return the slug that a slug, name or alias means in folders of a kind, None for none."""
     listings = tuple((kind_folder, _slugs(kind_folder)) for kind_folder in folders)
     if any(name in slugs for _, slugs in listings):
         return name
@@ -169,7 +176,7 @@ def _find_in(folders: list[Path], name: str) -> str | None:
 
 
 def _titles(slugs: dict[str, Path]) -> Iterator[tuple[str, str]]:
-    """(slug, name or alias) of every file."""
+    """Yield (slug, name or alias) of every file."""
     for slug, path in slugs.items():
         data = parse(path)
         aliases = data.get("aliases")
@@ -179,7 +186,7 @@ def _titles(slugs: dict[str, Path]) -> Iterator[tuple[str, str]]:
 
 
 def name_to_slug(kind: str, folder: Folder = None) -> dict[str, str]:
-    """Return slug, name and aliases → slug, of every entry of a kind."""
+    """Return slug, name or alias → slug, of every entry of a kind."""
     slugs = paths(kind, folder)
     return {title: slug for slug, title in _titles(slugs)} | {slug: slug for slug in slugs}
 
@@ -188,12 +195,12 @@ def name_to_slug(kind: str, folder: Folder = None) -> dict[str, str]:
 
 
 def parse(path: Path) -> dict[str, Any]:
-    """Return a file's TOML as plain values; InputError for invalid TOML."""
+    """Return key → plain value of a TOML file, kept until it changes; InputError for one that cannot be read."""
     return _parse_cached(path, *stamp(path))
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """Return the change time of a file in ns and its size in bytes, which tell that it has changed."""
+    """Return (change time in ns, bytes) of a file, which tell that it has changed."""
     status = path.stat()
     return status.st_mtime_ns, status.st_size
 
@@ -207,7 +214,7 @@ def stamps(kind: str, folder: Folder = None) -> tuple[tuple[str, int, int], ...]
 
 
 def _status(file: str) -> os.stat_result | None:
-    """Status of a file; None for one that is not there."""
+    """Return the status of a file, None where it is missing."""
     try:
         return os.stat(file)
     except OSError:
@@ -216,10 +223,11 @@ def _status(file: str) -> os.stat_result | None:
 
 @functools.lru_cache(maxsize=4096)
 def _parse_cached(path: Path, *stamp: int) -> dict[str, Any]:
+    """Return key → plain value of a TOML file, kept for its stamp."""
     return toml.parse(inputs.text(path, "a TOML file", display_name=display_path(path)), display_path(path))
 
 
 def display_path(path: Path) -> str:
-    """Return the path of a file for messages: from ``hw_catalog/`` on, or the user's own path."""
+    """Return the path of a file for messages: from ``hw_catalog/`` on, or as it is outside of it."""
     root = catalog_root()
     return path.relative_to(root.parent).as_posix() if path.is_relative_to(root) else str(path)

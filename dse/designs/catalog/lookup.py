@@ -64,7 +64,7 @@ def resolve(kind: str, name: str, where: str = "catalogue", folder: Folder = Non
 
 
 def locate(kind: str, name: str, where: str, folder: Folder) -> tuple[str, str]:
-    """Return kind and slug of a name; an accelerator's name is also a system.
+    """Return (kind, slug) of a name; as a system, an accelerator may be named too.
 
     Args:
         kind: of the entry.
@@ -93,7 +93,7 @@ def locate(kind: str, name: str, where: str, folder: Folder) -> tuple[str, str]:
 
 
 def entry(kind: str, name: str, where: str = "catalogue", folder: Folder = None) -> Entry:
-    """Return the entry of a name: every value with unit, source, confidence and spread, defaults included.
+    """Return the entry of a name, defaults included: every value with unit, source, confidence and spread.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).

@@ -57,14 +57,14 @@ _PUBLISHED_IN = ("fp8", "mxfp4", "compressed-tensors", "modelopt")
 
 
 def keys_read(mixture: MixtureShape | None) -> tuple[str, ...]:
-    """Return the keys that a family reads and that families without such parts refuse."""
+    """Return the keys of parts that a family reads, empty for one without experts."""
     if mixture is None:
         return ()
     return (*EXPERT_KEYS, *(LATENT_KEYS if mixture.latent else ()), *(SPARSE_KEYS if mixture.sparse else ()))
 
 
 def fields(config: Config, mixture: MixtureShape, layers: int, where: str) -> Fields:
-    """Return the fields of a mixture in addition to those of a dense decoder, without absent ones.
+    """Return field → value of a mixture in addition to those of a dense decoder, without absent ones.
 
     Args:
         config: as parsed.
@@ -84,18 +84,19 @@ def fields(config: Config, mixture: MixtureShape, layers: int, where: str) -> Fi
 
 
 def predicted_tokens(config: Config, where: str = "config.json") -> int:
-    """Return the number of tokens that training predicts beyond the next one."""
+    """Return the number of tokens that training predicts beyond the next one, 0 for none."""
     return 0 if config.get("use_mtp") is False else integer(config, _PREDICTED_LAYERS, where, minimum=0) or 0
 
 
 def published_in(config: Config) -> str:
-    """Return the format in which the weights of a mixture are published, "" for an unknown one."""
+    """Return the name of the format in which weights are published, "" where none, or an unknown one, is stated."""
     quantization = config.get("quantization_config")
     method = quantization.get("quant_method") if isinstance(quantization, dict) else None
     return method if method in _PUBLISHED_IN else ""
 
 
 def _experts(config: Config, mixture: MixtureShape, where: str) -> Fields:
+    """Return field → value of the experts; InputError where a token goes to more than there are."""
     count, top_k = required_integer(config, _EXPERTS, where), required_integer(config, _TOP_K, where)
     if top_k > count:
         raise InputError(
@@ -112,7 +113,7 @@ def _experts(config: Config, mixture: MixtureShape, where: str) -> Fields:
 
 
 def _shared_width(config: Config, width: int, where: str) -> int:
-    """Return the width of all shared experts together, 0 for none.
+    """Return the hidden width of all shared experts together, 0 for none.
 
     It is stated by its own key, or as so many experts of ``width``.
     """
@@ -121,7 +122,10 @@ def _shared_width(config: Config, width: int, where: str) -> int:
 
 
 def _layers(config: Config, layers: int, where: str) -> Fields:
-    """Return the dense layers in front and in turns, and the layers that predict further tokens."""
+    """Return field → number of dense layers in front, interval of expert layers, and further predicted tokens.
+
+    Zeros are left out.
+    """
     n_dense, interval = integer(config, _FIRST, where, minimum=0) or 0, 1
     if isinstance(config.get("moe_layer_freq"), list):
         n_dense = _n_leading_dense(config, "moe_layer_freq", _dense_by_flag(config["moe_layer_freq"], layers), where)
@@ -146,13 +150,13 @@ def _layers(config: Config, layers: int, where: str) -> Fields:
 
 
 def _dense_by_flag(values: Sequence[object], layers: int) -> list[bool] | None:
-    """Return True for each dense layer from flags, 0 for dense and 1 for experts; None for another list."""
+    """Return, by layer, True where it is dense, from flags (0 dense, 1 experts); None for another list."""
     is_list = len(values) == layers and all(type(flag) is int and flag in (0, 1) for flag in values)
     return [flag == 0 for flag in values] if is_list else None
 
 
 def _dense_by_position(values: object, layers: int) -> list[bool] | None:
-    """Return True for each dense layer from the indices of the dense ones; None for another list."""
+    """Return, by layer, True where it is dense, from the indices of dense ones; None for another list."""
     if not isinstance(values, list) or not all(type(layer) is int and 0 <= layer < layers for layer in values):
         return None
     return [layer_index in values for layer_index in range(layers)]
@@ -167,7 +171,7 @@ def _n_leading_dense(config: Config, key: str, dense: list[bool] | None, where: 
 
 
 def _in_turns(config: Config, n_dense: int, interval: int, layers: int, where: str) -> int:
-    """Return 0 leading dense layers for experts in one layer of ``interval``; InputError where keys contradict."""
+    """Return 0 dense layers in front, for experts in one layer of ``interval``; InputError where keys contradict."""
     expert_layers = config.get("moe_layers")
     if n_dense:
         raise InputError(
@@ -183,7 +187,7 @@ def _in_turns(config: Config, n_dense: int, interval: int, layers: int, where: s
 
 
 def _groups(config: Config, where: str) -> Fields:
-    """Return the groups of experts where a token may reach only some of them, else nothing."""
+    """Return the fields of groups of experts where a token may reach only some of them, else empty."""
     groups, limit = integer(config, ("n_group",), where) or 1, integer(config, ("topk_group",), where) or 1
     if limit >= groups or config.get("topk_method") == "greedy":
         return {}
@@ -191,7 +195,7 @@ def _groups(config: Config, where: str) -> Fields:
 
 
 def _latent(config: Config, where: str) -> Fields:
-    """Return ranks and columns of latent attention; a query or key has columns with and without rotation."""
+    """Return field → ranks and columns of latent attention; a query or key has columns with and without rotation."""
     rotated = required_integer(config, ("qk_rope_head_dim",), where)
     return {
         "head_dim": required_integer(config, ("qk_nope_head_dim",), where) + rotated,
@@ -203,12 +207,13 @@ def _latent(config: Config, where: str) -> Fields:
 
 
 def _sparse(config: Config, where: str) -> Fields:
-    """Return heads and width of the indexer of sparse attention, and the tokens that it picks."""
+    """Return field → heads and width of the indexer of sparse attention, and tokens that it picks."""
     keys = {"attended": "index_topk", "index_heads": "index_n_heads", "index_dim": "index_head_dim"}
     return {f"sparse.{field}": required_integer(config, (key,), where) for field, key in keys.items()}
 
 
 def _short(value: object) -> str:
+    """Return the ``repr`` of a value, at most 58 characters of it."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
@@ -233,7 +238,7 @@ HybridFields = dict[str, int | float | bool | str]
 
 
 def hybrid_fields(config: Config, kind: str, layers: int, where: str) -> HybridFields:
-    """Return the fields of the parts of a hybrid, and ``n_layers``.
+    """Return field → value of the parts of a hybrid, ``n_layers`` included.
 
     Args:
         config: as parsed.
@@ -248,6 +253,7 @@ def hybrid_fields(config: Config, kind: str, layers: int, where: str) -> HybridF
 
 
 def _delta(config: Config, layers: int, where: str) -> HybridFields:
+    """Return field → value of a hybrid of Qwen's kind."""
     layer_types = config.get("layer_types")
     if isinstance(layer_types, list):
         attends = layer_types.count("full_attention")
@@ -272,6 +278,7 @@ def _delta(config: Config, layers: int, where: str) -> HybridFields:
 
 
 def _mamba(config: Config, layers: int, where: str) -> HybridFields:
+    """Return field → value of a hybrid of Nemotron-H's kind; InputError for what dse does not represent."""
     key = "hybrid_override_pattern" if "hybrid_override_pattern" in config else "layers_block_type"
     blocks = list(config.get(key) or ())
     other = [block for block in blocks if _BLOCKS.get(str(block)) is None]

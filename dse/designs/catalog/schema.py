@@ -37,7 +37,7 @@ _HEADERS = {
 
 
 def _leaves(record: type, *names: str) -> dict[str, Parser]:
-    """The leaves of a record itself: all, or those named."""
+    """Return leaf → parser of a record itself, without those of inner records: all, or those named."""
     return {
         name: ChoiceField(metadata["enum"], metadata["long_name"])
         if "enum" in metadata
@@ -57,7 +57,7 @@ class NumberField:
     default: float | None = None
 
     def __call__(self, raw: Any, where: str) -> tuple[float, str]:
-        """Return the number in SI units, and the units."""
+        """Return (number in SI units, units) of a raw value."""
         return value.number(raw, self.units, self.bounds, where), self.units
 
 
@@ -69,24 +69,27 @@ class ChoiceField:
     meaning: str = ""
 
     def __call__(self, raw: Any, where: str) -> tuple[float, str]:
-        """Return the code of the choice, and the unit "1"."""
+        """Return (code of the choice, "1") of a raw name."""
         return value.choice(raw, self.enum, where), "1"
 
 
 def _numbers(**units: str | tuple[str, Bounds]) -> dict[str, Parser]:
+    """Return field → parser of a number; values are its units, or (units, bounds)."""
     return {name: NumberField(*([unit] if isinstance(unit, str) else unit)) for name, unit in units.items()}
 
 
 def _texts(*names: str) -> dict[str, Parser]:
+    """Return field → parser of a text."""
     return dict.fromkeys(names, value.text)
 
 
 def _omit(fields: dict[str, Parser], *names: str) -> dict[str, Parser]:
+    """Return fields without those named."""
     return {name: field for name, field in fields.items() if name not in names}
 
 
 def _required_leaves(record: type) -> tuple[str, ...]:
-    """Return the leaves of a record that have no default."""
+    """Return the paths of the leaves of a record that have no default."""
     return tuple(name for name, metadata in paths.leaves(record).items() if "default" not in metadata)
 
 
@@ -117,12 +120,13 @@ _POWER = _leaves(types.Power)
 
 
 def _check_any_rate(values: dict[str, Sourced], where: str) -> None:
+    """Raise InputError where every rate is 0."""
     if not any(rate.value for rate in values.values()):
         raise InputError(where, "no rate", "at least one of bf16, fp16, fp8, …", 'add bf16 = "… TFLOP/s"')
 
 
 def _check_rates_or_chip(values: dict[str, Sourced], where: str) -> None:
-    """Check that an accelerator states matrix rate and memory, or else has a chip that generates them."""
+    """Raise InputError unless an accelerator states matrix rate and memory, or a chip, and not both."""
     tables = {field.partition(".")[0] for field in values}
     for name in ("matrix_rate", "memory"):
         if {"chip", name} <= tables:
@@ -133,7 +137,7 @@ def _check_rates_or_chip(values: dict[str, Sourced], where: str) -> None:
 
 
 def _check_usable_memory(values: dict[str, Sourced], where: str) -> None:
-    """Check that the memory that the runtime leaves is no more than the capacity."""
+    """Raise InputError where the memory that the runtime leaves is more than the capacity."""
     capacity, usable = values["capacity"], values.get("usable")
     if usable is not None and usable.value > capacity.value:
         raise InputError(
@@ -142,7 +146,7 @@ def _check_usable_memory(values: dict[str, Sourced], where: str) -> None:
 
 
 def _check_cores(values: dict[str, Sourced], where: str) -> None:
-    """Check that enabled cores are no more than those of the dies."""
+    """Raise InputError where enabled cores are more than those of the dies."""
     enabled, full = values.get("cores"), values.get("full_cores")
     if enabled is not None and full is not None and full.value < enabled.value:
         allowed = f"{enabled.text} or more: enabled cores are part of them"
@@ -218,7 +222,7 @@ _KERNELS = TableField(
 
 
 def _some_domain(values: dict[str, Sourced], where: str) -> None:
-    """Check that a network states how many devices it joins, or the switches of a fat tree."""
+    """Raise InputError unless a network states how many devices it joins, or the switches of a fat tree."""
     if "domain" not in values and not {"radix", "levels"} <= values.keys():
         raise _missing(f"{where}: domain", "domain, or radix and levels")
 
@@ -416,7 +420,10 @@ def read(kind: str, data: Mapping[str, Any], file: str) -> dict[str, Sourced]:
 def _check_keys(
     data: Mapping[str, Any], table: TableField, file: str, key_prefix: str, header: tuple[str, ...]
 ) -> None:
-    """Check that every key of the table at the dotted key ``key_prefix`` is a field of it or of the header."""
+    """Raise InputError for a key of a table, or of one in it, that is neither a field nor of the header.
+
+    ``key_prefix`` is the table's own dotted key, with a dot at its end.
+    """
     for key, raw in data.items():
         field = table.fields.get(key)
         if field is None and key not in header:
@@ -426,6 +433,7 @@ def _check_keys(
 
 
 def _check_header(data: Mapping[str, Any], file: str) -> None:
+    """Raise InputError for a header without source or confidence, or with values of another type."""
     for key in ("source", "confidence"):
         if not data.get(key):
             raise _missing(f"{file}: {key}", key)
@@ -443,7 +451,10 @@ def _check_header(data: Mapping[str, Any], file: str) -> None:
 def _values(
     data: Mapping[str, Any], table: TableField, file: str, key_prefix: str, source: str, confidence: str
 ) -> dict[str, Sourced]:
-    """Return field → value of the table at the dotted key ``key_prefix``, with inherited sources and confidences."""
+    """Return field → value of the table at ``key_prefix``, with inherited sources and confidences.
+
+    InputError for a missing field and for a value that its parser refuses.
+    """
     source = data.get("source") or source
     confidence = value.checked_confidence(data.get("confidence") or confidence, f"{file}: {key_prefix}confidence")
     values: dict[str, Sourced] = {}
@@ -467,4 +478,5 @@ def _values(
 
 
 def _missing(where: str, name: str) -> InputError:
+    """Return the error for a required field that is missing."""
     return InputError(where, "nothing", "a value: the field is required", f"add {name} (is the file complete?)")

@@ -15,7 +15,7 @@ from dse.errors import InputError
 
 
 def reachable_entries(named: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
-    """Return kind and slug of entries, and of all entries that these name.
+    """Return (kind, slug) of entries, and of all entries that these name, directly or not.
 
     Args:
         named: (kind, name) of the entries.
@@ -30,15 +30,15 @@ def reachable_entries(named: Iterable[tuple[str, str]], folder: Folder = None) -
     waiting = [locate(kind, name, "catalogue", folder) for kind, name in named]
     reached: dict[tuple[str, str], None] = {}
     while waiting:
-        item = waiting.pop(0)
-        if item not in reached:
-            reached[item] = None
-            waiting += referenced_entries(load(*item, folder), folder)
+        kind_and_slug = waiting.pop(0)
+        if kind_and_slug not in reached:
+            reached[kind_and_slug] = None
+            waiting += referenced_entries(load(*kind_and_slug, folder), folder)
     return list(reached)
 
 
 def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, str]]:
-    """Return the sources of the values of an entry, and of the entries that it names.
+    """Return distinct (source, confidence) of the values of an entry, and of the entries that it names.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
@@ -53,7 +53,9 @@ def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, s
     """
     entries = [load(*pair, folder) for pair in reachable_entries([(kind, name)], folder)]
     return list(
-        dict.fromkeys((sourced.source, sourced.confidence) for item in entries for sourced in item.values.values())
+        dict.fromkeys(
+            (sourced.source, sourced.confidence) for loaded_entry in entries for sourced in loaded_entry.values.values()
+        )
     )
 
 
@@ -79,7 +81,7 @@ def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedCo
 
 
 def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
-    """Return the SHA-256 of the catalogue files behind (kind, name) pairs.
+    """Return the SHA-256 (hexadecimal) of the catalogue files behind (kind, name) pairs.
 
     Args:
         named: the pairs, by default all entries. Entries that an entry names (a system's accelerator, networks and
@@ -99,7 +101,7 @@ def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None
 
 
 def digests(named: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str, str]:
-    """Return the start of the SHA-256 of each catalogue file behind (kind, name) pairs.
+    """Return ``kind/slug`` → start of the SHA-256 of each catalogue file behind (kind, name) pairs.
 
     Args:
         named: the pairs; entries that an entry names are included.
@@ -118,11 +120,12 @@ def digests(named: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str
 
 
 def _everything(folder: Folder) -> list[tuple[str, str]]:
+    """Return (kind, slug) of every entry."""
     return [(kind, slug) for kind in kinds() for slug in paths(kind, folder)]
 
 
 def check(folder: Folder = None) -> list[str]:
-    """Return all faults of the catalogue.
+    """Return sentences on all faults of the catalogue, empty for none.
 
     Args:
         folder: a catalogue to search first.

@@ -112,12 +112,15 @@ def default_software(
 
 
 def _first_value(fields: dict[str, Entry], key: str) -> Any:
-    """Return the value of a key of a system, else of the node of its accelerator, else None."""
+    """Return the first value that is not 0 or "" of a key, of a system, else of its accelerator's node; else None.
+
+    ``fields`` are prefix of the key → entry.
+    """
     return next(filter(None, (owner.value(f"{prefix}{key}") for prefix, owner in fields.items())), None)
 
 
 def _named_stack(fields: dict[str, Entry], field: str, tool: str, folder: Folder) -> str:
-    """Slug of the stack that a system or the node of its accelerator names; "" for none, and for one of other tools."""
+    """Return the slug of the stack that a system or its accelerator's node names, "" for none or another tool's."""
     for prefix, owner in fields.items():
         if owner.value(f"{prefix}{field}") is not None:
             slug = reference(owner, f"{prefix}{field}", folder)[1]
@@ -138,7 +141,7 @@ def is_mixture(workload: str, folder: Folder = None) -> bool:
 
 
 def _check_tool(tool: str, where: str, stacks: tuple[StackTraits, ...]) -> None:
-    """Check that some stack states a tool; InputError with the nearest names otherwise."""
+    """Raise InputError, with the nearest names, for a tool that no stack states; "" passes."""
     tools = {name for stack in stacks for name in stack.tools}
     if tool and tool not in tools:
         raise unknown_name(where, tool, sorted(tools), "tools of stacks")
@@ -147,7 +150,7 @@ def _check_tool(tool: str, where: str, stacks: tuple[StackTraits, ...]) -> None:
 def _select(
     chip: ChipTraits, mixture: bool, serving: bool, tool: str, date: float, stacks: tuple[StackTraits, ...]
 ) -> StackTraits:
-    """Return the stack of a chip, a kind of model, a tool and a date, by the order of this module."""
+    """Return the stack of a chip, a kind of model, a tool and a date (years), by the order of this module."""
     usable = [stack for stack in stacks if stack.serves == serving and _exists_for(stack, chip)]
     of_tool = [stack for stack in usable if tool in stack.tools]
     tools = (tool,) if of_tool else DEFAULT_TOOLS
@@ -172,7 +175,7 @@ def _select(
 
 
 def _evidence(stack: StackTraits, chip: ChipTraits, mixture: bool) -> int:
-    """Rank of a training stack by where its rows are, 0 the nearest.
+    """Return the rank of a training stack by where its measured rows are, 0 (nearest) to 7.
 
     Rows of mixtures on another generation come before dense rows of this one: what experts cost is a stack's.
     """
@@ -192,7 +195,7 @@ def _evidence(stack: StackTraits, chip: ChipTraits, mixture: bool) -> int:
 
 
 def _engine_evidence(stack: StackTraits, chip: ChipTraits) -> int:
-    """Rank of an engine: 0 where it has rows of chips of this vendor."""
+    """Return 0 for an engine with rows of chips of this vendor, else 1."""
     return int(all(row.vendor != chip.vendor for row in stack.rows))
 
 
@@ -203,23 +206,23 @@ def _exists_for(stack: StackTraits, chip: ChipTraits) -> bool:
 
 
 def _is_generation(row: ChipTraits, chip: ChipTraits) -> bool:
-    """True for a chip of measured rows of the same generation: the same kernel family and vendor."""
+    """True where two chips are of one generation: the same vendor and kernel family, but no generic one."""
     return row.family == chip.family != GENERIC and row.vendor == chip.vendor
 
 
 def _distance(row: ChipTraits, chip: ChipTraits) -> float:
-    """Return the difference of two chips in the logarithm of their matrix rate, infinite where one is generated."""
+    """Return the absolute log ratio of two chips' matrix rates, infinite where one has rate 0."""
     return abs(math.log(row.rate / chip.rate)) if row.rate and chip.rate else math.inf
 
 
 def _date_years(month: str) -> float:
-    """``YYYY-MM`` in years; NaN for none.
+    """Return a month ``YYYY-MM``, or a year, in years; NaN for "".
 
     >>> _date_years("2026-01")
     2026.0
     """
-    year, _, part = month.partition("-")
-    return float(year) + (float(part or 1) - 1.0) / 12.0 if year else math.nan
+    year, _, month_number = month.partition("-")
+    return float(year) + (float(month_number or 1) - 1.0) / 12.0 if year else math.nan
 
 
 def _chip_traits(device: Entry, folder: Folder = None) -> ChipTraits:
@@ -231,7 +234,7 @@ def _chip_traits(device: Entry, folder: Folder = None) -> ChipTraits:
 
 
 def _family(kernels: str, folder: Folder) -> str:
-    """Kernel family below the generic one that an entry of ``kernels`` belongs to (``h100`` to ``hopper``)."""
+    """Return the kernel family below the generic one that an entry of ``kernels`` belongs to (``h100``: ``hopper``)."""
     parent = str(file_entry("kernels", kernels, folder).value("family", GENERIC))
     return kernels if parent == GENERIC else _family(parent, folder)
 
@@ -244,7 +247,7 @@ def _stacks(folder: Folder) -> tuple[StackTraits, ...]:
 
 @functools.lru_cache(maxsize=16)
 def _stacks_of(_state: object, folder: Folder) -> tuple[StackTraits, ...]:
-    """The same for a state of the files that they are read from."""
+    """Return :func:`_stacks`, kept for a state of the files that they are read from."""
     entries = list(filter(None, (_readable(slug, folder) for slug in paths("software", folder))))
     rows = {stack_entry.slug: _row_chips(stack_entry, "calibrated.accelerators", folder) for stack_entry in entries}
     lineages: dict[str, set[str]] = {}
@@ -270,7 +273,7 @@ def _stacks_of(_state: object, folder: Folder) -> tuple[StackTraits, ...]:
 
 
 def _readable(slug: str, folder: Folder) -> Entry | None:
-    """Entry of a stack; None for a file with a fault, which is told where the stack is named."""
+    """Return the entry of a stack, None for a file with a fault, which is told where the stack is named."""
     try:
         return entry("software", slug, folder=folder)
     except InputError:
@@ -278,6 +281,6 @@ def _readable(slug: str, folder: Folder) -> Entry | None:
 
 
 def _row_chips(stack_entry: Entry, field: str, folder: Folder) -> tuple[ChipTraits, ...]:
-    """Accelerators of a stack's rows; one that the catalogue has no longer is left out."""
+    """Return the traits of the accelerators of a stack's rows; one that the catalogue lacks is left out."""
     slugs = (find("accelerator", name, folder) for name in stack_entry.value(field, ()))
     return tuple(_chip_traits(file_entry("accelerator", slug, folder), folder) for slug in slugs if slug)

@@ -19,7 +19,7 @@ from dse.types.paths import leaves
 def mapping_defaults(
     name: str, where: str = "software", folder: Folder = None, zero_stage: float | None = None
 ) -> Values:
-    """Return the defaults of a stack for open options of a mapping: option → value, 0 where its file states none.
+    """Return option → default of a stack for open options of a mapping, 0 where its file states none.
 
     Args:
         name: of the stack, in the catalogue.
@@ -43,14 +43,15 @@ def mapping_defaults(
 
 
 def expert_kernels(name: str, where: str = "software", folder: Folder = None) -> Values:
-    """Return the cost of a stack's mixtures of experts by path in :class:`dse.types.ExpertKernels`.
+    """Return path in :class:`dse.types.ExpertKernels` → cost of a stack's mixtures of experts.
 
     >>> 0.5 < expert_kernels("megatron-core-b200")["grouped_efficiency"] <= 1.0
     True
     """
     stack_entry = entry("software", name, where, folder)
     values = {
-        path: stack_entry.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()
+        path: stack_entry.value(f"experts.{path}", metadata["default"])
+        for path, metadata in leaves(types.ExpertKernels).items()
     }
     present_values = {
         path: value for path, value in values.items() if value is not None
@@ -59,7 +60,7 @@ def expert_kernels(name: str, where: str = "software", folder: Folder = None) ->
 
 
 def expert_options(name: str, where: str = "software", folder: Folder = None) -> Values:
-    """Return the defaults of a stack for open options of experts: option → value.
+    """Return option → default (or code) of a stack for open options of experts.
 
     >>> expert_options("megatron-bridge-26-02")["all_to_all"]
     2.0
@@ -73,7 +74,7 @@ SERVED_FORMAT = ("mapping.precision", "mapping.serving.weight_bytes", "mapping.s
 
 
 def served_format(workload: str, device: Values) -> Values:
-    """Return the format of a model's checkpoint, in which it is served by default: full path → value.
+    """Return full path → value of the format of a model's checkpoint, in which it is served by default.
 
     Experts in MXFP4 or INT4 are multiplied in 16 bits, and so are 8-bit weights on a device without such products, and
     all weights of dense models in INT4.
@@ -104,16 +105,16 @@ def served_format(workload: str, device: Values) -> Values:
 
 
 def format_note(workloads: Iterable[str]) -> str:
-    """Return the note on the formats that models are served in by default, "" for 16 bits."""
+    """Return the note on the formats of checkpoints that models are served in by default, "" without any."""
     checkpoints = {name: entry("workload", name, "workload").value("checkpoint") for name in dict.fromkeys(workloads)}
     texts = [f"{name} {types.choice_name(types.Precision(int(code)))}" for name, code in checkpoints.items() if code]
     return f"in the format of the checkpoint: {', '.join(texts)}; set precision for another" if texts else ""
 
 
 def serving_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
-    """Return the defaults of an engine for open serving options by path in :class:`dse.types.Serving`.
+    """Return path in :class:`dse.types.Serving` → default of an engine, empty for a training stack.
 
-    They are empty for a training stack. Options that are absent unless an engine states them are left out.
+    Options that are absent unless an engine states them are left out.
 
     Args:
         name: software stack.
@@ -129,12 +130,15 @@ def serving_defaults(name: str, where: str = "software", folder: Folder = None) 
     stack_entry = entry("software", name, where, folder)
     if not stack_entry.states("engine"):
         return {}
-    values = {path: stack_entry.value(f"serving.{path}", a["default"]) for path, a in leaves(types.Serving).items()}
+    values = {
+        path: stack_entry.value(f"serving.{path}", metadata["default"])
+        for path, metadata in leaves(types.Serving).items()
+    }
     return {path: value for path, value in values.items() if value is not None}
 
 
 def manufacture(name: str, where: str = "system", folder: Folder = None) -> Values:
-    """Return dies and price of an accelerator, or of that of a system, by path in :class:`dse.types.Manufacture`.
+    """Return path in :class:`dse.types.Manufacture` → value: dies and price of (a system's) accelerator.
 
     Args:
         name: of the accelerator or system in the catalogue.
@@ -156,7 +160,7 @@ def manufacture(name: str, where: str = "system", folder: Folder = None) -> Valu
 
 
 def vendor_mismatch(stack: str, system: str, folder: Folder = None) -> tuple[str, tuple[str, ...]] | None:
-    """Return the vendors of a system and a stack that does not exist for it.
+    """Return the vendors of a system and of a stack that does not exist for it, None where it does.
 
     A stack without vendors exists for all; an accelerator without one, such as a generated one, has all stacks.
 

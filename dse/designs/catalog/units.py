@@ -134,6 +134,7 @@ def quantity(text: str, units: str, where: str = "quantity") -> float:
 
 
 def _finite(value: float, text: str, units: str, where: str) -> float:
+    """Return a finite number unchanged; InputError for any other."""
     if math.isfinite(value):
         return value
     raise InputError(where, repr(text), f"a finite number in {units}", "check the number")
@@ -162,7 +163,10 @@ _UNITY = _Amount(Decimal(1), {})
 
 
 def _number_by_grammar(text: str, units: str, where: str) -> float:
-    """Return the number of SI units that a text means, for units outside the table."""
+    """Return the number of SI ``units`` that a text means, for units outside the table.
+
+    InputError for a text that is no quantity, has no unit, or has another dimension.
+    """
     try:
         amount, end = _product(text, 0)
         unit_amount, _ = _product(units, 0)
@@ -178,7 +182,7 @@ def _number_by_grammar(text: str, units: str, where: str) -> float:
 
 
 def _product(text: str, position: int) -> tuple[_Amount, int]:
-    """Return the product of the factors from a position on, and where it ends: at a closing bracket or the end.
+    """Return the product of the factors from ``position`` on, and the index of its end: a closing bracket or the end.
 
     Raises:
         ValueError: for a text that is no product.
@@ -202,7 +206,10 @@ def _product(text: str, position: int) -> tuple[_Amount, int]:
 
 
 def _factor(text: str, token: re.Match[str]) -> tuple[_Amount, int]:
-    """Return a factor (a number, a unit with its power, or a bracket) and where it ends."""
+    """Return a factor (a number, a unit with its power, or a bracket) and the index of its end.
+
+    ValueError for any other token.
+    """
     end = token.end()
     if token["mark"] == "(":
         inner, end = _product(text, end)
@@ -248,7 +255,7 @@ _UNIT_SYMBOLS = {
 
 
 def dimension(units: str) -> Dimension:
-    """Return the dimension of SI units as metadata write them: base unit → exponent.
+    """Return base unit → exponent of SI units as metadata write them.
 
     >>> dimension("W"), dimension("s-1") == dimension("Hz"), dimension("1")
     ({'J': 1, 's': -1}, True, {})
@@ -257,7 +264,7 @@ def dimension(units: str) -> Dimension:
 
 
 def product_dimension(first: Dimension, second: Dimension, sign: int) -> Dimension:
-    """Return the dimension of a product, or of a quotient.
+    """Return base unit → exponent, without zeros, of a product or of a quotient.
 
     Args:
         first: dimension of the first factor, or of the dividend.
@@ -270,7 +277,7 @@ def product_dimension(first: Dimension, second: Dimension, sign: int) -> Dimensi
 
 
 def unit_text(dimension: Dimension) -> str:
-    """Return the SI units of a dimension as text.
+    """Return the SI units of a dimension (base unit → exponent) as text, "1" for none.
 
     >>> [unit_text(dimension(units)) for units in ("J / s", "USD", "kg * USD", "1 / USD", "s^2")]
     ['W', 'USD', 'kg*USD', '1/USD', 's^2']
@@ -279,11 +286,14 @@ def unit_text(dimension: Dimension) -> str:
         if dimension == exponents:
             return name
     powers = [("kg" if name == "g" else name, dimension[name]) for name in reversed(_BASE) if name in dimension]
-    numerator, divisors = ([_power(name, abs(n)) for name, n in powers if n * side > 0] for side in (1, -1))
+    numerator, divisors = (
+        [_power(name, abs(exponent)) for name, exponent in powers if exponent * side > 0] for side in (1, -1)
+    )
     return "/".join(["*".join(numerator) or "1", *divisors])
 
 
 def _power(name: str, exponent: int) -> str:
+    """Return a unit to a power as text: ``s^2``."""
     return name if exponent == 1 else f"{name}^{exponent}"
 
 
@@ -291,11 +301,13 @@ def _power(name: str, exponent: int) -> str:
 
 
 def _examples(units: str) -> str:
+    """Return the text of what is allowed in given units, with an example."""
     usual = _USUAL.get(units)
     return "a plain number" if units == "1" else f"a number in {units}" + (f", such as {usual}" if usual else "")
 
 
 def _wrong_dimension(text: str, units: str, where: str) -> InputError:
+    """Return the error for a quantity of another dimension."""
     if units == "1":  # bytes and kelvins, by the letters of billions and thousands
         return _not_a_number(text, where)
     return InputError(
@@ -323,7 +335,7 @@ def _not_a_number(text: str, where: str) -> InputError:
 
 
 def _power_fix(number: str, power: int) -> str:
-    """Return the fix for a number with a letter for a power of ten; for tokens ``8k`` is 8,192 as often as 8,000."""
+    """Return the fix for a number with a letter for ``power`` of ten; for tokens ``8k`` may be 8,192 or 8,000."""
     if "e" in number.lower():
         return "write the number out"
     if power in _BINARY_TOO and float(number).is_integer():
@@ -332,13 +344,18 @@ def _power_fix(number: str, power: int) -> str:
 
 
 def _unreadable(text: str, units: str, where: str) -> InputError:
+    """Return the error for a text that is no quantity, with the nearest units."""
     if units == "1":
         return _not_a_number(text, where)
     unit = re.sub(rf"^\s*{_NUMBER}\s*", "", text)
     bits = re.sub(r"(?<![A-Za-z])([kMGTPE]i?)?b(?=/|p?s?$)", r"\1bit", unit)  # b may be a bit or a byte: offer both
     rate = re.sub(r"ps$", "/s", bits)
-    symbols = [u for u, (_, si) in _UNITS.items() if si == units and u]
-    corrections = [u for u in (rate, rate.replace("bit", "B")) if u != unit and u in symbols]
+    symbols = [symbol for symbol, (_, si) in _UNITS.items() if si == units and symbol]
+    corrections = [symbol for symbol in (rate, rate.replace("bit", "B")) if symbol != unit and symbol in symbols]
     close = list(dict.fromkeys([*corrections, *nearest(unit, symbols)]))[:3]
-    fix = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else "write a number and a unit"
+    fix = (
+        f"did you mean {' or '.join(repr(correction) for correction in close)}?"
+        if close
+        else "write a number and a unit"
+    )
     return InputError(where, repr(text), _examples(units), fix)

@@ -36,14 +36,16 @@ class UnverifiedConstant:
 
 def unverified_of(entry: Entry, folder: Folder = None) -> list[UnverifiedConstant]:
     """Return the unverified constants of an entry, and of the devices and networks that it names."""
-    parts = [pair for pair in dict.fromkeys(referenced_entries(entry, folder)) if pair[0] in _PARTS]
+    parts = [(kind, slug) for kind, slug in dict.fromkeys(referenced_entries(entry, folder)) if kind in _PARTS]
     return [
-        constant for part in (entry, *(load(*pair, folder) for pair in parts)) for constant in _entry_constants(part)
+        constant
+        for part_entry in (entry, *(load(*pair, folder) for pair in parts))
+        for constant in _entry_constants(part_entry)
     ]
 
 
 def _entry_constants(entry: Entry) -> Iterator[UnverifiedConstant]:
-    """Yield the unverified values of an entry that are leaves of a design."""
+    """Yield the unverified values and plain defaults of an entry's constants."""
     name = f"{entry.kind}/{entry.slug}"
     for field, default in _constant_defaults(entry).items():
         value = entry.values.get(field)
@@ -55,7 +57,10 @@ def _entry_constants(entry: Entry) -> Iterator[UnverifiedConstant]:
 
 
 def _constant_defaults(entry: Entry) -> dict[str, Any]:
-    """Return field → default or None of the numbers of an entry, without those that a generated chip replaces."""
+    """Return field → default (None without one) of the constants of an entry.
+
+    Those that a generated chip replaces are left out.
+    """
     if entry.kind not in RECORDS or entry.kind == "system":
         return dict.fromkeys(entry.values)
     fields = {field: metadata.get("default") for field, metadata in leaves(RECORDS[entry.kind]).items()}

@@ -98,6 +98,7 @@ def checked_confidence(confidence: Any, where: str) -> str:
 
 
 def _spread(table: dict[str, Any], where: str) -> float:
+    """Return the spread that a table states, 0 for none; InputError for one that is no number of 0 or more."""
     raw = table.get("spread", 0.0)
     if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0.0 <= raw < math.inf:
         raise InputError(where, f"spread = {raw!r}", "0 or more", "write the standard deviation of the logarithm")
@@ -114,7 +115,7 @@ def number(raw: Any, units: str, bounds: Bounds, where: str) -> float:
 
 
 def bounded(value: float, raw: Any, bounds: Bounds, where: str) -> float:
-    """Return a value that is within bounds.
+    """Return ``value`` unchanged where it is within bounds and of usual magnitude.
 
     Args:
         value: number in SI units.
@@ -137,6 +138,7 @@ def bounded(value: float, raw: Any, bounds: Bounds, where: str) -> float:
 
 
 def _si(raw: Any, units: str, where: str) -> float:
+    """Return the SI number of a raw value, a plain number only where ``units`` is "1"."""
     if isinstance(raw, str):
         return quantity(raw, units, where)
     if not isinstance(raw, int | float):
@@ -152,7 +154,7 @@ _USUAL: dict[type[IntEnum], tuple[IntEnum, ...]] = {Recompute: (Recompute.full, 
 
 
 def choice_fix(enum: type[IntEnum], truth: str = "true") -> str:
-    """Return the fix for a choice that is stated as true or false.
+    """Return the text of the fix for a choice that is stated as true or false.
 
     >>> choice_fix(Recompute), choice_fix(Recompute, "false")
     ('full or selective? write its name', 'write none')
@@ -163,7 +165,7 @@ def choice_fix(enum: type[IntEnum], truth: str = "true") -> str:
 
 
 def choice(raw: Any, enum: type[IntEnum], where: str) -> float:
-    """Return the code of a choice from its name, dashes and underscores alike.
+    """Return the code of a choice from its name; dashes and underscores are alike.
 
     Neither true nor false is a choice: of several ways to do something they do not say which.
 
@@ -187,21 +189,21 @@ def choice(raw: Any, enum: type[IntEnum], where: str) -> float:
 
 
 def text(raw: Any, where: str) -> tuple[str, str]:
-    """Return a text and the unit ""; InputError for another type."""
+    """Return (text, ""), the units of a text; InputError for another type."""
     if not isinstance(raw, str):
         raise InputError(where, repr(raw), "a string", "put it in quotes")
     return raw, ""
 
 
 def month(raw: Any, where: str) -> tuple[str, str]:
-    """Return a year and month as ``YYYY-MM`` and the unit ""; InputError for another text."""
+    """Return (``YYYY-MM``, "") of a year and month; InputError for another text."""
     if not (isinstance(raw, str) and re.fullmatch(r"[12]\d{3}-(0[1-9]|1[0-2])", raw)):
         raise InputError(where, repr(raw), "a year and a month", 'write "2025-11"')
     return raw, ""
 
 
 def number_range(raw: Any, where: str) -> tuple[tuple[float, float], str]:
-    """Return the smallest and largest of some positive numbers, and the unit ""."""
+    """Return ((least, largest), "") of a list of two positive numbers; InputError for anything else."""
     if not isinstance(raw, list) or len(raw) != 2:
         raise InputError(where, repr(raw), "the least and the largest value", "write [1, 64]")
     low, high = (number(element, "1", POSITIVE_NUMBER, where) for element in raw)
@@ -211,14 +213,14 @@ def number_range(raw: Any, where: str) -> tuple[tuple[float, float], str]:
 
 
 def texts(raw: Any, where: str) -> tuple[tuple[str, ...], str]:
-    """Return a list of texts as a tuple, and the unit ""."""
+    """Return (tuple of texts, "") of a list of texts; InputError for anything else."""
     if not isinstance(raw, list) or not all(isinstance(element, str) for element in raw):
         raise InputError(where, repr(raw), "a list of strings", 'write ["h100-sxm-80gb"]')
     return tuple(raw), ""
 
 
 def steps(units: str) -> Parser:
-    """Return a parser of pairs (least size, efficiency), sorted by size.
+    """Return a parser of lists of pairs (least size, efficiency), which sorts them by size.
 
     The first step begins at 0. Further steps at an infinite size fill the table up to ``MOST_STEPS``.
 

@@ -80,7 +80,9 @@ class DescentSolution(NamedTuple):
 
 
 def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = ()) -> DescentSolution:
-    """Return the chip of a finished descent, with ``metrics`` of its workloads.
+    """Return the chip of a finished descent with its point, re-evaluated by the model alone.
+
+    AssertionError where the model contradicts what the descent has met.
 
     Args:
         problem: the co-design.
@@ -122,9 +124,9 @@ def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = (
         active=[_with_short_name(text) for text in problem.hardware.active_limits(coordinates)],
         workloads=workloads,
         elasticities=[
-            dataclasses.replace(row, leaf=short_name(row.leaf))
-            for row in descent.elasticities(problem, coordinates)
-            if abs(row.elasticity) > 1e-4 or abs(row.remapped or 0.0) > 1e-4
+            dataclasses.replace(elasticity, leaf=short_name(elasticity.leaf))
+            for elasticity in descent.elasticities(problem, coordinates)
+            if abs(elasticity.elasticity) > 1e-4 or abs(elasticity.remapped or 0.0) > 1e-4
         ],
         starts=[float(best) ** sign for best in trace.objective.min(axis=0)],
         evaluations=int(trace.evaluations[-1]),
@@ -134,7 +136,7 @@ def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = (
 
 
 def from_document(document: dict[str, Any]) -> DescentChip:
-    """Return the chip of a document that :func:`dataclasses.asdict` made."""
+    """Return the chip of a JSON document that :func:`dataclasses.asdict` made of one."""
     lists = {
         "hardware": [Leaf(**row) for row in document["hardware"]],
         "workloads": [Mapped(**row) for row in document["workloads"]],
@@ -146,7 +148,7 @@ def from_document(document: dict[str, Any]) -> DescentChip:
 def _evaluate(
     problem: DescentProblem, hardware: dict[str, float], mappings: list[int], names: tuple[str, ...]
 ) -> tuple[dict[str, np.ndarray], list[float]]:
-    """Return metrics [workload] by name and the objective of each workload with its mapping, by the model alone."""
+    """Return name → metrics [workload], and the objective of each workload with its mapping, as it is written."""
     inner = problem.inner
     designs = [hardware | inner.values(workload, mapping) for workload, mapping in enumerate(mappings)]
     columns = {path: np.array([design[path] for design in designs], np.float32) for path in designs[0]}
@@ -158,16 +160,21 @@ def _evaluate(
 
 
 def _names(problem: DescentProblem) -> list[str]:
-    """Return a name of each point of the grid: its workload and its labels along the other dimensions."""
+    """Return the name of each workload: its label, and its labels along the other dimensions of the grid."""
     grid = problem.inner.grid
     if not grid.shape:
         return [str(grid.spec.names["workload"].labels[0])]
     digits = np.stack(np.unravel_index(np.arange(grid.n_points), grid.shape), axis=1)
-    return [" ".join(str(d.axes[0].labels[i]) for d, i in zip(grid.dimensions, row, strict=True)) for row in digits]
+    return [
+        " ".join(
+            str(dimension.axes[0].labels[digit]) for dimension, digit in zip(grid.dimensions, point_digits, strict=True)
+        )
+        for point_digits in digits
+    ]
 
 
 def _with_short_name(text: str) -> str:
-    """Replace the full path at the start of a text by its short name."""
+    """Return a text with the full path at its start made short; unchanged where it starts with none."""
     path, _, remainder = text.partition(" ")
     return f"{short_name(path)} {remainder}" if path in all_leaves() else text
 
@@ -185,13 +192,13 @@ class IntegerStackChip(NamedTuple):
     coordinates: dict[str, float]
 
     def as_dict(self) -> dict[str, float | None]:
-        """Return the number of stacks and the loss, which is None for an infinite objective."""
+        """Return ``stacks`` → their number and ``loss`` → relative loss, None for an infinite objective."""
         is_finite = math.isfinite(self.objective)
         return {"stacks": self.stacks, "loss": self.loss if is_finite else None}
 
 
 def without_excess_stacks(problem: DescentProblem, trace: Trace) -> Trace:
-    """Return the trace with the stacks removed that find no room, which are neither built nor paid."""
+    """Return the trace without stacks that find no room; unchanged where stacks are no variable."""
     if STACKS not in problem.hardware.bounds:
         return trace
     fewest_stacks, _ = problem.hardware.bounds[STACKS]
@@ -200,7 +207,7 @@ def without_excess_stacks(problem: DescentProblem, trace: Trace) -> Trace:
 
 
 def _stacks_with_room(hardware: Hardware, base: Design, coordinates: Mapping[str, Any]) -> float:
-    """Return the number of stacks of a chip that find room."""
+    """Return the number of memory stacks, a fraction too, that find room on the chip at a point."""
     leaves = {path: float(value) for path, value in hardware.leaves(dict(coordinates)).items()}
     chip = replace(base, hardware.fixed | leaves).system.accelerator.chip
     assert chip is not None  # stacks are those of a generated chip
@@ -208,7 +215,7 @@ def _stacks_with_room(hardware: Hardware, base: Design, coordinates: Mapping[str
 
 
 def integer_stack_chips(problem: DescentProblem, trace: Trace) -> list[IntegerStackChip]:
-    """Return the best chip of a search with its stacks rounded down and up, where bounds allow it.
+    """Return the best chip with its stacks rounded down and up, those within the bounds: none to two.
 
     Everything else stays, but a die that cannot be paid with one more stack shrinks, and other shares of the area give
     the PHYs of a whole stack room.
@@ -220,7 +227,7 @@ def integer_stack_chips(problem: DescentProblem, trace: Trace) -> list[IntegerSt
 
 
 def _with_stacks(problem: DescentProblem, trace: Trace, count: int) -> IntegerStackChip:
-    """Return the chip with ``count`` stacks, projected into its bounds and its budget."""
+    """Return the chip with ``count`` stacks within bounds and budget; its objective is inf where it cannot be."""
     bounds = {path: ends for path, ends in problem.hardware.bounds.items() if path != STACKS}
     fixed = problem.hardware.fixed | {STACKS: float(count)}
     hardware = dataclasses.replace(problem.hardware, bounds=bounds, fixed=fixed)
@@ -236,7 +243,7 @@ def _with_stacks(problem: DescentProblem, trace: Trace, count: int) -> IntegerSt
 
 
 def _with_room(hardware: Hardware, base: Design, coordinates: Mapping[str, float], count: int) -> dict[str, float]:
-    """Return coordinates with enough area for ``count`` memory stacks, at the cost of the other shares."""
+    """Return coordinates whose share of memory area holds ``count`` stacks, at the cost of the other shares."""
     adjusted = dict(coordinates)
     for simplex, total in zip(hardware.simplices, hardware.totals, strict=True):
         if MEMORY_AREA in simplex:

@@ -48,7 +48,7 @@ class DescentSchedule:
     last_stiffness: float = 10.0
 
     def step_parameters(self, step: int) -> tuple[float, float, float]:
-        """Return rate, temperature and stiffness of a step, geometric from the first to the last."""
+        """Return rate, temperature and stiffness of step ``step`` (from 0), geometric from first to last."""
         share = step / max(self.steps - 1, 1)
 
         def geometric(first: float, last: float) -> float:
@@ -83,7 +83,7 @@ class Trace:
 
 
 def soft_min_weights(values: np.ndarray, temperature: float) -> np.ndarray:
-    """Return weights of a soft-min along the last axis of ascending values: ``exp(-(v - min) / T)``, normalised.
+    """Return weights of a soft-min along the last axis of ascending values: ``exp(-(v - min) / T)``, sum 1.
 
     The infinite weigh nothing; nothing weighs anything where all are infinite.
     """
@@ -93,20 +93,20 @@ def soft_min_weights(values: np.ndarray, temperature: float) -> np.ndarray:
 
 
 def objective(problem: DescentProblem, coordinates: Points) -> tuple[np.ndarray, BestMappings]:
-    """Return the exact objective [point] at points, and their best mappings."""
+    """Return the exact objective [point], made small and inf where none runs, and the best mappings."""
     mappings = problem.inner.best(leaves(problem.hardware, coordinates))
     return np.exp(mappings.best.astype(np.float64) @ problem.weights), mappings
 
 
 def leaves(hardware: Hardware, coordinates: Points) -> Points:
-    """Return the leaves [point] of the hardware at points, by full path."""
+    """Return full path → values [point] in SI units of the hardware's variables at points."""
     return jax.tree.map(np.asarray, _leaves(coordinates, hardware=_Static(hardware)))
 
 
 def gradient(
     problem: DescentProblem, coordinates: Points, temperature: float, stiffness: float
 ) -> tuple[Points, np.ndarray]:
-    """Return the gradient of the smoothed objective by the coordinates, and the exact objective [point].
+    """Return path → gradient [point] of the smoothed log objective by coordinates, and the exact objective [point].
 
     Args:
         problem: the co-design.
@@ -139,11 +139,11 @@ class DescentBudget(NamedTuple):
     seconds: float | None = None
 
     def is_over(self, seconds: float) -> bool:
-        """True where a search that has taken ``seconds`` is to stop."""
+        """True where a search that has taken ``seconds`` is to stop; never without a limit of seconds."""
         return self.seconds is not None and seconds >= self.seconds
 
     def steps(self, planned: int, evaluations: int) -> int:
-        """Return the planned steps that the evaluations allow, at ``evaluations`` each."""
+        """Return the steps, 1 to ``planned``, that the budget allows at ``evaluations`` of the model each."""
         return planned if self.evaluations is None else max(1, min(planned, self.evaluations // max(evaluations, 1)))
 
 
@@ -154,7 +154,7 @@ def search(
     budget: DescentBudget = DescentBudget(),  # noqa: B008
     report: Callable[[int, int, int, float], None] | None = None,
 ) -> Trace:
-    """Run Adam from many starts side by side, and return its trace.
+    """Run projected Adam from many starts side by side, and return its trace with the best point.
 
     Args:
         problem: what is sought.
@@ -207,7 +207,7 @@ class MachineElasticity:
 
     @property
     def texts(self) -> tuple[str, str]:
-        """Return both elasticities as texts."""
+        """Elasticity and remapped elasticity as signed texts, "–" for a remapped one that is None."""
         return f"{self.elasticity:+.3f}", "–" if self.remapped is None else f"{self.remapped:+.3f}"
 
 
@@ -216,7 +216,7 @@ _LEAF_FACTOR = 1.1
 
 
 def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list[MachineElasticity]:
-    """Return elasticities of the exact objective at a point, largest first.
+    """Return elasticities of the exact objective by each nonzero leaf at a point, largest size first.
 
     An elasticity is of the objective as it is named: of a maximised one, above 0 is better.
 
@@ -253,7 +253,7 @@ def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list
 
 
 def exact_logarithms(problem: DescentProblem, points: Points) -> np.ndarray:
-    """Return the logarithm [point] of the exact objective of leaves, a batch of starts at a time.
+    """Return the logarithm [point] of the exact objective, inf where a workload has no mapping.
 
     Args:
         problem: the co-design.
@@ -269,7 +269,7 @@ def exact_logarithms(problem: DescentProblem, points: Points) -> np.ndarray:
 
 
 def best_mappings(problem: DescentProblem, coordinates: dict[str, float]) -> list[tuple[int, float]]:
-    """Return (mapping, objective) of the best mapping of each workload at a point."""
+    """Return, for each workload, (index of its best mapping, objective as it is written) at a point."""
     _, mappings = objective(problem, _batched(problem, coordinates))
     sign = problem.inner.objective.program.objectives[0].sign
     return [
@@ -279,12 +279,12 @@ def best_mappings(problem: DescentProblem, coordinates: dict[str, float]) -> lis
 
 
 def objective_at(problem: DescentProblem, coordinates: dict[str, float]) -> float:
-    """Return the exact objective at one point."""
+    """Return the exact objective, made small, at one point: full path → coordinate."""
     return float(objective(problem, _batched(problem, coordinates))[0][0])
 
 
 def _batched(problem: DescentProblem, coordinates: dict[str, float]) -> Points:
-    """Repeat one point as a batch of equal ones, for the program that a search has compiled."""
+    """Return one point as a batch of ``schedule.starts`` equal ones, for the program that a search has compiled."""
     count = problem.schedule.starts
     return {path: np.full(count, value, np.float32) for path, value in coordinates.items()}
 
@@ -306,11 +306,13 @@ class _Static:
 
 
 def _adam() -> optax.GradientTransformation:
+    """Return Adam's scaling of gradients, without a rate."""
     return optax.scale_by_adam(b1=0.8, b2=0.95)
 
 
 @functools.partial(jax.jit, static_argnames="hardware")
 def _leaves(coordinates: Coordinates, *, hardware: _Static) -> Leaves:
+    """Return full path → values [point] of the hardware's variables, compiled."""
     return jax.vmap(hardware.hardware.leaves)(coordinates)
 
 
@@ -325,7 +327,7 @@ def _pull_back(coordinates: Coordinates, by_leaf: Leaves, *, hardware: _Static) 
 def _advance(
     coordinates: Coordinates, state: Any, slope: Coordinates, rate: Any, *, hardware: _Static
 ) -> tuple[Coordinates, Any]:
-    """Take one step of Adam along the projected gradient, then project the point into bounds and budgets."""
+    """Return the points after a step of projected Adam, within bounds and budget, and Adam's next state."""
     projected = jax.vmap(hardware.hardware.projected_gradient)(coordinates, slope)
     with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
         steps, state = _adam().update(projected, state)

@@ -57,16 +57,16 @@ class Hardware:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Full paths of the variables: shares, then positive leaves."""
+        """Full paths of the variables: shares, then the bounded leaves."""
         return (*(path for simplex in self.simplices for path in simplex), *self.bounds)
 
     @property
     def dimensions(self) -> int:
-        """Degrees of freedom: a simplex of n shares has n - 1."""
+        """Number of degrees of freedom: a simplex of n shares has n - 1."""
         return len(self.bounds) + sum(len(simplex) - 1 for simplex in self.simplices)
 
     def leaves(self, coordinates: Coordinates) -> Leaves:
-        """Return the values of the variables in SI units, by full path."""
+        """Return full path → value in SI units of the variables at a point."""
         values: Leaves = {path: jnp.exp(coordinates[path]) for path in self.bounds}
         for simplex, total in zip(self.simplices, self.totals, strict=True):
             largest = coordinates[simplex[0]]
@@ -79,7 +79,7 @@ class Hardware:
         return values
 
     def cost(self, coordinates: Mapping[str, Scalar]) -> Scalar:
-        """Return the USD of making the accelerator, 0 where no budget of money is given."""
+        """Return the USD of making one accelerator, 0 where no budget of money is given."""
         if self.priced_accelerator is None:
             return jnp.zeros_like(next(iter(coordinates.values())))
         values = {path: jnp.asarray(value) for path, value in self.fixed.items()}
@@ -90,11 +90,11 @@ class Hardware:
 
     @property
     def billed_paths(self) -> tuple[str, ...]:
-        """Full paths of the variables that a bill counts."""
+        """Full paths of the bounded leaves that a bill counts."""
         return tuple(path for path in self.bounds if path in _BILLED_LEAVES or path.startswith(_BILLED_RECORDS))
 
     def project(self, coordinates: Coordinates) -> Coordinates:
-        """Return the nearest coordinates within bounds and budget: boxes, and half-spaces of the linearised price.
+        """Return coordinates moved within bounds and budget: boxes, and half-spaces of the linearised price.
 
         The bill is nearly convex in the logarithms, so that each half-space holds every chip that can be paid.
         """
@@ -104,17 +104,17 @@ class Hardware:
         billed = self.billed_paths
         log_budget = math.log(self.budget) - _SPARE
 
-        def log_excess(part: Coordinates) -> Scalar:
+        def log_excess(billed_coordinates: Coordinates) -> Scalar:
             """Return the logarithm of the cost over the budget."""
-            return jnp.log(self.cost(coordinates | part)) - log_budget
+            return jnp.log(self.cost(coordinates | billed_coordinates)) - log_budget
 
         for _ in range(_PROJECTION_STEPS):
             billed_coordinates = {path: coordinates[path] for path in billed}
-            excess, slope = jax.value_and_grad(log_excess)(billed_coordinates)
+            excess_logarithm, slope = jax.value_and_grad(log_excess)(billed_coordinates)
             slope = {path: jnp.where(coordinates[path] <= self._box[0][path], 1e-9, slope[path]) for path in billed}
-            level = sum(slope[path] * billed_coordinates[path] for path in billed) - excess
+            level = sum(slope[path] * billed_coordinates[path] for path in billed) - excess_logarithm
             projected = optax.projections.projection_halfspace(billed_coordinates, slope, level)
-            is_dear = excess > 0.0
+            is_dear = excess_logarithm > 0.0
             coordinates = self._boxed(
                 coordinates | {path: jnp.where(is_dear, projected[path], billed_coordinates[path]) for path in billed}
             )
@@ -139,14 +139,16 @@ class Hardware:
         billed = self.billed_paths
         if self.priced_accelerator is None or not billed:
             return slope
-        cost, normal = jax.value_and_grad(lambda part: jnp.log(self.cost(coordinates | part)))(
-            {p: coordinates[p] for p in billed}
-        )
+        log_cost, normal = jax.value_and_grad(
+            lambda billed_coordinates: jnp.log(self.cost(coordinates | billed_coordinates))
+        )({path: coordinates[path] for path in billed})
         normal = {path: normal[path] * is_free[path] for path in billed}
         normal_slope = sum(normal[path] * slope[path] for path in billed)
-        at_budget = (cost > math.log(self.budget) - _ACTIVE) & (normal_slope < 0.0)
+        at_budget = (log_cost > math.log(self.budget) - _ACTIVE) & (normal_slope < 0.0)
         normal_factor = jnp.where(
-            at_budget, normal_slope / jnp.maximum(sum(n * n for n in normal.values()), 1e-12), 0.0
+            at_budget,
+            normal_slope / jnp.maximum(sum(path_slope * path_slope for path_slope in normal.values()), 1e-12),
+            0.0,
         )
         return slope | {path: slope[path] - normal_factor * normal[path] for path in billed}
 
@@ -161,7 +163,7 @@ class Hardware:
         return texts
 
     def random(self, seed: int, count: int) -> dict[str, np.ndarray]:
-        """Return coordinates [point] of random points within the budgets.
+        """Return full path → coordinates [point] of ``count`` random points within bounds and budget.
 
         Positive leaves are spread evenly in their logarithm, shares over the whole simplex (Dirichlet of
         parameter 1).
@@ -178,12 +180,12 @@ class Hardware:
 
     @property
     def _box(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Bounds of the logarithms, inset by a margin for rounding."""
+        """Path → least, and path → largest logarithm of the bounded leaves, inset by a margin for rounding."""
         low = {path: math.log(low) + _SPARE for path, (low, _) in self.bounds.items()}
         return low, {path: math.log(high) - _SPARE for path, (_, high) in self.bounds.items()}
 
     def _boxed(self, coordinates: Coordinates) -> Coordinates:
-        """Return the coordinates within the bounds of the positive leaves."""
+        """Return all coordinates, those of the bounded leaves clipped to their bounds."""
         bounded = {path: coordinates[path] for path in self.bounds}
         return coordinates | optax.projections.projection_box(bounded, *self._box)
 

@@ -62,7 +62,7 @@ class InnerObjective:
         return str(self.program)
 
     def point(self, base: Design, values: Mapping[str, Scalar]) -> InnerPoint:
-        """Evaluate one design by its equations."""
+        """Return objective, excess and reason of the base design with ``values`` (full path → value), by equations."""
         leaves, structure = jax.tree.flatten((base, values))
         run, outputs = _equations(self.program, structure, jnp.zeros(()).dtype)
         return jax.tree.unflatten(outputs, run(*leaves))
@@ -72,12 +72,13 @@ class InnerObjective:
 def _equations(
     program: Program, structure: jax.tree_util.PyTreeDef, dtype: Any
 ) -> tuple[Equations, jax.tree_util.PyTreeDef]:
+    """Return the equations of :func:`_point` for scalars of such a structure, and the structure of their outputs."""
     scalars = [jax.ShapeDtypeStruct((), dtype)] * structure.num_leaves
     return recording.trace(functools.partial(_point, program), *jax.tree.unflatten(structure, scalars))
 
 
 def _point(program: Program, base: Design, values: dict[str, Scalar]) -> InnerPoint:
-    """Evaluate one design by the model."""
+    """Return objective, excess and reason of the base design with ``values`` (full path → value), by the model."""
     metrics, (objective,) = evaluate_point(program, base, values)
     sign, study = program.objectives[0].sign, program.study
     usable, memory = study.capacity(generated(replace(base, values))), getattr(metrics, study.memory)
@@ -98,7 +99,7 @@ def _all_mappings(
     *,
     objective: InnerObjective,
 ) -> InnerPoint:
-    """Evaluate hardware x workloads x degrees x options: arrays [hardware, workload x row, column]."""
+    """Return the points of hardware x workloads x degrees x options: arrays [hardware, workload x row, column]."""
     sizes = tuple(len(next(iter(axis.values()))) for axis in (hardware, workloads, degrees))
     grid_columns: dict[str, Array] = {}
     for axis_index, axis in enumerate((hardware, workloads, degrees)):
@@ -116,7 +117,7 @@ def _all_mappings(
 
 @functools.lru_cache(maxsize=4)
 def _relaxed(program: Program) -> Gradient:
-    """Return the function (hardware, mapping, stiffness, base) → relaxed objective of one design, with slopes."""
+    """Return the function (hardware, mapping, stiffness, base) → relaxed log objective and its gradient by hardware."""
 
     def relaxed(
         hardware: dict[str, Scalar], mapping: dict[str, Scalar], stiffness: Scalar, base: Design
@@ -155,22 +156,22 @@ class InnerProblem:
 
     @property
     def evaluations_per_point(self) -> int:
-        """Evaluations of the model that the exact minimum of one hardware point takes, for all workloads."""
+        """Number of evaluations of the model for the exact minimum of one hardware point, all workloads."""
         return self.grid.n_points * self.grid.table.distinct.size
 
     def evaluations_per_step(self, points: int) -> int:
-        """Return the evaluations of a step: the exact minimum of ``points`` and slopes of the best mappings."""
+        """Return the evaluations of a descent's step at ``points`` points, slopes of the best mappings included."""
         n_gradients = min(self.k, self.grid.table.distinct.size)
         return points * (self.evaluations_per_point + GRADIENT_COST * self.grid.n_points * n_gradients)
 
     def all_leaves(self, leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return all hardware leaves [point], those that ``leaves`` lacks as in the base design."""
+        """Return full path → values [point] of all hardware leaves, those absent from ``leaves`` as in the base."""
         count = len(next(iter(leaves.values())))
-        base_leaves = {p: np.full(count, leaf(self.grid.base, p)) for p in self.hardware if p not in leaves}
+        base_leaves = {path: np.full(count, leaf(self.grid.base, path)) for path in self.hardware if path not in leaves}
         return self._array(base_leaves | leaves)
 
     def best(self, leaves: dict[str, np.ndarray], stiffness: float = 0.0) -> BestMappings:
-        """Return the best mappings at hardware points.
+        """Return the best mappings of every workload at hardware points, and count the evaluations.
 
         Args:
             leaves: path → [point].
@@ -202,7 +203,7 @@ class InnerProblem:
     def slopes(
         self, leaves: dict[str, np.ndarray], mappings: np.ndarray, stiffness: float = 0.0
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Return the relaxed objective and its gradient by every leaf of the hardware, arrays like ``mappings``.
+        """Return relaxed log objective and path → gradient by hardware leaf, each [point, workload, k].
 
         Args:
             leaves: path → [point].
@@ -211,37 +212,45 @@ class InnerProblem:
         """
         shape = mappings.shape
         self.evaluations += GRADIENT_COST * mappings.size
-        hardware = {path: np.broadcast_to(v[:, None, None], shape) for path, v in self.all_leaves(leaves).items()}
-        row, column = np.divmod(mappings, self.grid.table.n_columns)
-        values = {path: np.broadcast_to(v[None, :, None], shape) for path, v in self.workloads.items()}
-        values |= {path: v[row] for path, v in self.degrees.items()}
-        values |= {path: v[column] for path, v in self.options.items()}
+        hardware = {
+            path: np.broadcast_to(column_values[:, None, None], shape)
+            for path, column_values in self.all_leaves(leaves).items()
+        }
+        row_index, column_index = np.divmod(mappings, self.grid.table.n_columns)
+        values = {
+            path: np.broadcast_to(column_values[None, :, None], shape) for path, column_values in self.workloads.items()
+        }
+        values |= {path: column_values[row_index] for path, column_values in self.degrees.items()}
+        values |= {path: column_values[column_index] for path, column_values in self.options.items()}
         hardware_columns, mapping_columns = (
-            {path: v.reshape(-1) for path, v in columns.items()} for columns in (hardware, values)
+            {path: column_values.reshape(-1) for path, column_values in columns.items()}
+            for columns in (hardware, values)
         )
         stiffness_column = np.full(
             mappings.size, stiffness
         )  # of every design its own, for it differs from step to step
-        value, slope = _relaxed(self.objective.program).over(
+        relaxed, slope = _relaxed(self.objective.program).over(
             mappings.size, hardware_columns, mapping_columns, stiffness_column, self.grid.base
         )
-        return value.reshape(shape), {path: s.reshape(shape) for path, s in slope.items()}
+        return relaxed.reshape(shape), {path: slope_column.reshape(shape) for path, slope_column in slope.items()}
 
     def labels(self, mapping: int) -> dict[str, Any]:
-        """Return the parts of a mapping by name."""
-        row, column = divmod(int(mapping), self.grid.table.n_columns)
+        """Return axis name → label of a mapping, by its index: row of degrees x columns + column of options."""
+        row_index, column_index = divmod(int(mapping), self.grid.table.n_columns)
         mapping_index = int(
-            np.count_nonzero(self.grid.table.distinct.reshape(-1)[: row * self.grid.table.n_columns + column])
+            np.count_nonzero(
+                self.grid.table.distinct.reshape(-1)[: row_index * self.grid.table.n_columns + column_index]
+            )
         )
         labels = self.grid.labels(mapping_index)
         return {axis.name: labels[axis.name] for axis in self.grid.mapping_axes}
 
     def values(self, workload: int, mapping: int) -> dict[str, float]:
-        """Return full path → value of a workload and a mapping."""
-        row, column = divmod(int(mapping), self.grid.table.n_columns)
-        values = {path: float(v[workload]) for path, v in self.workloads.items()}
-        values |= {path: float(v[row]) for path, v in self.degrees.items()}
-        return values | {path: float(v[column]) for path, v in self.options.items()}
+        """Return full path → value of a workload and a mapping, both by index."""
+        row_index, column_index = divmod(int(mapping), self.grid.table.n_columns)
+        values = {path: float(column_values[workload]) for path, column_values in self.workloads.items()}
+        values |= {path: float(column_values[row_index]) for path, column_values in self.degrees.items()}
+        return values | {path: float(column_values[column_index]) for path, column_values in self.options.items()}
 
     @property
     def _memory_reasons(self) -> int:
@@ -251,10 +260,12 @@ class InnerProblem:
         return bits["memory"] | (bits["constraint"] if only_memory else 0)
 
     def _base(self) -> Design:
+        """Return the base design with its leaves as arrays of JAX's default precision."""
         dtype = jnp.zeros(()).dtype
         return jax.tree.map(lambda value: np.asarray(value, dtype), self.grid.base)
 
     @staticmethod
     def _array(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return path → column as arrays of JAX's default precision."""
         dtype = jnp.zeros(()).dtype
         return {path: np.asarray(column, dtype) for path, column in columns.items()}

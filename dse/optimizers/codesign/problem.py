@@ -61,7 +61,7 @@ _OTHER_OPTIONS = ("shares", "weights", "whole_stacks")
 
 
 def build(spec: SearchSpec, grid: Grid) -> DescentProblem:
-    """Build the problem of a descent from its specification and its grid of mappings.
+    """Return the problem of a descent from its specification and its grid of mappings.
 
     Raises:
         InputError: for unknown names, and limits that contradict each other.
@@ -82,7 +82,7 @@ def build(spec: SearchSpec, grid: Grid) -> DescentProblem:
 
 
 def shares(problem: DescentProblem) -> tuple[Interval, ...]:
-    """Return the shares as continuous axes, each from 0 to the total of its simplex."""
+    """Return the variables that are shares as linear intervals, each from 0 to the total of its simplex."""
     hardware = problem.hardware
     return tuple(
         Interval(path, short_name(path), 0.0, total, log=False)
@@ -92,7 +92,7 @@ def shares(problem: DescentProblem) -> tuple[Interval, ...]:
 
 
 def _check(grid: Grid, file: str) -> None:
-    """Check for one objective, a generated accelerator, and no dimension but workloads."""
+    """Raise InputError but for one objective, one structure, a generated accelerator, and no axis of the chip."""
     if grid.members:
         raise InputError(
             f"{file}: axes",
@@ -122,7 +122,7 @@ def _check(grid: Grid, file: str) -> None:
 
 
 def _with_records(grid: Grid, spec: SearchSpec, simplices: tuple[tuple[str, ...], ...]) -> Grid:
-    """Return the grid with the records of all variables in its base, which a sweep that reads none leaves out."""
+    """Return the grid whose base has the optional records of all variables; InputError where none can be made."""
     records: dict[str, Any] = {}
     for path in (*(interval.path for interval in spec.intervals), *itertools.chain(*simplices)):
         record = next((record for record in OPTIONAL if path.startswith(f"{record}.")), "")
@@ -141,7 +141,10 @@ def _with_records(grid: Grid, spec: SearchSpec, simplices: tuple[tuple[str, ...]
 
 
 def _hardware(spec: SearchSpec, grid: Grid, simplices: tuple[tuple[str, ...], ...]) -> Hardware:
-    """Return the variables and their limits."""
+    """Return the variables with bounds and budget.
+
+    InputError where nothing may change, a leaf is given twice, or a limit cannot be met.
+    """
     where, bounds = (
         f"{spec.sweep.file}: {spec.section}",
         {interval.path: (interval.low, interval.high) for interval in spec.intervals},
@@ -157,21 +160,21 @@ def _hardware(spec: SearchSpec, grid: Grid, simplices: tuple[tuple[str, ...], ..
     for limit in spec.limits:
         if limit.name != DEVICE_COST:
             _narrow_range(bounds, limit, grid)
-    bills = [limit for limit in spec.limits if limit.name == DEVICE_COST]
+    cost_limits = [limit for limit in spec.limits if limit.name == DEVICE_COST]
     hardware = Hardware(
         simplices=simplices,
         totals=tuple(sum(float(leaf(grid.base, path)) for path in simplex) for simplex in simplices),
         bounds=bounds,
         fixed=fixed,
-        priced_accelerator=_priced_accelerator(grid) if bills else None,
-        budget=min((bill.value for bill in bills), default=math.inf),
+        priced_accelerator=_priced_accelerator(grid) if cost_limits else None,
+        budget=min((cost_limit.value for cost_limit in cost_limits), default=math.inf),
     )
-    _check_cheapest(hardware, bills[0].where if bills else "")
+    _check_cheapest(hardware, cost_limits[0].where if cost_limits else "")
     return hardware
 
 
 def _narrow_range(bounds: dict[str, tuple[float, float]], limit: Limit, grid: Grid) -> None:
-    """Narrow the range of a leaf by a limit, or check the limit where the leaf does not move."""
+    """Narrow ``bounds[path]`` in place by a limit in SI units; InputError where the limit leaves nothing."""
     path, value = limit.name, limit.value
     low, high = bounds.get(path) or (float(leaf(grid.base, path)),) * 2
     if limit.is_upper and low > value * (1.0 + 1e-6):
@@ -183,7 +186,7 @@ def _narrow_range(bounds: dict[str, tuple[float, float]], limit: Limit, grid: Gr
 
 
 def _priced_accelerator(grid: Grid) -> Accelerator:
-    """Return the accelerator whose bill is held against a budget: that of the sweep, made as its file says."""
+    """Return the sweep's accelerator, with how it is made from its catalog file where it lacks that."""
     accelerator, files_by_section = grid.base.system.accelerator, dict(grid.catalog_entries)
     if accelerator.made is not None:
         return accelerator
@@ -194,7 +197,10 @@ def _priced_accelerator(grid: Grid) -> Accelerator:
 
 
 def _check_cheapest(hardware: Hardware, where: str) -> None:
-    """Check that the cheapest chip within the bounds keeps the budget."""
+    """Raise InputError where even the lowest bounds cost more than the budget, USD to make one accelerator.
+
+    Nothing is checked where no accelerator is priced.
+    """
     if hardware.priced_accelerator is None:
         return
     coordinates = {path: math.log(low) for path, (low, _) in hardware.bounds.items()}
@@ -206,7 +212,7 @@ def _check_cheapest(hardware: Hardware, where: str) -> None:
 
 
 def _weights(options: dict[str, Any], grid: Grid, where: str) -> np.ndarray:
-    """Return the weights [workload], which add up to 1."""
+    """Return the weights [workload], which add up to 1, equal by default; InputError for a wrong number of them."""
     weights = options.get("weights") or (1.0,) * grid.n_points
     if len(weights) != grid.n_points:
         allowed = f"{grid.n_points} numbers above 0"
@@ -215,4 +221,5 @@ def _weights(options: dict[str, Any], grid: Grid, where: str) -> np.ndarray:
 
 
 def _short_path(path: str) -> str:
+    """Return a path without ``system.accelerator.`` at its start."""
     return path.removeprefix("system.accelerator.")

@@ -58,7 +58,7 @@ Move = Callable[[Array, Space, Point, dict[str, Array], Array], Point]
 
 
 def searcher(walkers: int, temperature: float, steps: int) -> Searcher:
-    """Return annealing by ``walkers``.
+    """Return the searcher of annealing by ``walkers`` that draw neighbours evenly.
 
     Args:
         walkers: points side by side.
@@ -69,7 +69,7 @@ def searcher(walkers: int, temperature: float, steps: int) -> Searcher:
 
 
 def guided(walkers: int, temperature: float, steps: int, guide: float, plain: float) -> Searcher:
-    """Return annealing whose neighbours are drawn by the relaxed gradient.
+    """Return the searcher of annealing whose neighbours are drawn by the relaxed gradient.
 
     Args:
         walkers: points side by side.
@@ -82,7 +82,7 @@ def guided(walkers: int, temperature: float, steps: int, guide: float, plain: fl
 
 
 def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: bool) -> Searcher:
-    """Return annealing by a rule to move; ``guided`` rules need slopes."""
+    """Return the searcher of annealing by a rule to move; ``guided`` rules need slopes."""
 
     def init(key: Array, space: Space) -> Walkers:
         points = spaces.sample(space, key, (walkers,))
@@ -124,7 +124,7 @@ def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: 
 
 
 def _uniform(key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array) -> Point:
-    """Draw a neighbour evenly among those that are other designs."""
+    """Return a neighbour of one point, drawn evenly among those that are other designs."""
     keys = jax.random.split(key, 2)
     neighbours, is_other = _neighbours(keys[0], space, point, longest)
     return _draw_neighbour(keys[1], neighbours, jnp.where(is_other, 0.0, -jnp.inf))
@@ -133,7 +133,7 @@ def _uniform(key: Array, space: Space, point: Point, slopes: dict[str, Array], l
 def informed(
     key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array, *, guide: float, plain: float
 ) -> Point:
-    """Draw a neighbour by the change that the slopes predict, at times evenly."""
+    """Return a neighbour of one point, drawn by the change that slopes predict, or evenly in a share ``plain``."""
     keys = jax.random.split(key, 3)
     neighbours, is_other = _neighbours(keys[0], space, point, longest)
     change = predicted_change(slopes, spaces.values(space, point), spaces.values(space, neighbours))
@@ -143,20 +143,20 @@ def informed(
 
 
 def _neighbours(key: Array, space: Space, point: Point, longest: Array) -> tuple[Point, Array]:
-    """Return neighbours [direction], and which of them are other designs."""
+    """Return neighbours [direction] of one point, and a mask of those that are other designs."""
     neighbours, _ = spaces.neighbours(space, point, longest * jax.random.uniform(key))
     digits, reals = (jnp.broadcast_to(old, new.shape) for old, new in zip(point, neighbours, strict=True))
     return neighbours, jnp.any(neighbours.digits != digits, axis=-1) | jnp.any(neighbours.reals != reals, axis=-1)
 
 
 def _draw_neighbour(key: Array, neighbours: Point, logits: Array) -> Point:
-    """Draw one of the neighbours [direction] by its logit."""
+    """Return one of the neighbours [direction], drawn by their logits."""
     chosen = jax.random.categorical(key, logits)
     return jax.tree.map(lambda array: array[chosen], neighbours)
 
 
 def _deterioration(state: Walkers, violation: Array, value: Array) -> Array:
-    """Return how much worse trials are than their walkers, 0 or less for the better.
+    """Return how much worse, as a logarithm, trials [walker] are than their walkers; 0 or less for better ones.
 
     Of two infeasible designs only the violation counts.
     """
@@ -170,7 +170,7 @@ def _deterioration(state: Walkers, violation: Array, value: Array) -> Array:
 
 
 def _restart(state: Walkers, starts_round: Array) -> Walkers:
-    """Return the walkers at their best points where a round starts."""
+    """Return walkers at their best points where ``starts_round`` is true, else unchanged."""
     points = jax.tree.map(lambda old, best: jnp.where(starts_round, best, old), state.points, state.best)
     slopes = jax.tree.map(lambda slope: jnp.where(starts_round, 0.0, slope), state.slopes)  # not known there
     violation = jnp.where(starts_round, state.best_violation, state.violation)
@@ -196,7 +196,7 @@ STEEPEST = 10.0
 
 
 def cut(slope: Array) -> Array:
-    """Clip a slope to the steepest, with 0 for NaN."""
+    """Return a slope clipped to ± ``STEEPEST``, with 0 for NaN."""
     return jnp.clip(jnp.nan_to_num(slope), -STEEPEST, STEEPEST)
 
 

@@ -52,5 +52,5 @@ class Method:
 
     @property
     def defaults(self) -> dict[str, int | float]:
-        """Option → its default."""
+        """Name of an option → its default."""
         return METHOD_OPTIONS[self.name]

@@ -30,7 +30,7 @@ class Population(NamedTuple):
 
 
 def searcher(population: int, best_share: float) -> Searcher:
-    """Return differential evolution whose trials head for the best ``best_share`` of the population."""
+    """Return the searcher of differential evolution; trials head for the best share ``best_share`` of members."""
 
     def init(key: Array, space: Space) -> Population:
         cube = spaces.encode(space, spaces.sample(space, key, (population,)))
@@ -56,7 +56,7 @@ def searcher(population: int, best_share: float) -> Searcher:
 
 
 def _trials(key: Array, state: Population, best_share: float) -> Array:
-    """Return a trial [member, axis] for each member."""
+    """Return a trial [member, axis] in the unit cube for each member."""
     n_members, n_axes = state.cube.shape
     keys = jax.random.split(key, 6)
     n_best = max(2, round(best_share * n_members))

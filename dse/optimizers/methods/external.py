@@ -27,11 +27,11 @@ class AskTell(Protocol):
         """Return positions [batch, axis] in the unit cube."""
 
     def tell(self, objectives: np.ndarray, violation: np.ndarray, value: np.ndarray) -> None:
-        """Take the judgement of the positions: objectives [batch, objective], violation and value [batch]."""
+        """Take minimised objectives [batch, objective], violation [batch] and value [batch] of the last positions."""
 
 
 def available(name: str, where: str) -> ModuleType:
-    """Return a library, or raise InputError where it is not installed."""
+    """Return the module of an optional library by name, or raise InputError where it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -58,12 +58,12 @@ class NonDominatedSorting:
         self._asked: Any = None  # a population of pymoo
 
     def ask(self) -> np.ndarray:
-        """Return the next generation."""
+        """Return the next generation as positions [member, axis] in the unit cube."""
         self._asked = self._algorithm.ask()
         return self._asked.get("X")[:, : self._n]
 
     def tell(self, objectives: np.ndarray, violation: np.ndarray, value: np.ndarray) -> None:
-        """Take the objectives, with the violation as the one constraint."""
+        """Take minimised objectives, with the violation as the one constraint; ``value`` is not used."""
         from pymoo.core.evaluator import Evaluator
         from pymoo.problems.static import StaticProblem
 
