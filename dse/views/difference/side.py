@@ -42,7 +42,8 @@ class Side:
 
     def column(self, name: str) -> np.ndarray:
         """Return a variable by row [row], broadcast along the dimensions that it lacks."""
-        return self.results[name].broadcast_like(self.template).transpose(*self.template.dims).values.reshape(-1)
+        # Variables of one dataset are aligned: broadcasting them as arrays would copy all coordinates each time.
+        return self.results[name].variable.set_dims(self.template.sizes).values.reshape(-1)
 
     @functools.cached_property
     def keys(self) -> list[str]:
