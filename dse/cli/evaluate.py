@@ -162,11 +162,11 @@ def design_of(
         stack = default_software(system, serving=serves, workload=workload, tool=tool)
     kind = "serving" if serves else "training"
     complete_design = study.complete(design(workload, system, stack, n_devices, "--set", any_option, kind, **values))
-    readings = [reading_note(name, paths[name], value) for name, value in values.items()]
+    notes = [reading_note(name, paths[name], value) for name, value in values.items()]
     if serves and not set(SERVED_FORMAT) & set(paths.values()):
-        readings.append(format_note([workload]))
+        notes.append(format_note([workload]))
     set_values = {path: leaf(complete_design, path) for path in paths.values()}
-    return EvaluateRequest(complete_design, stack, is_named, list(filter(None, readings)), set_values)
+    return EvaluateRequest(complete_design, stack, is_named, list(filter(None, notes)), set_values)
 
 
 def _intervals(
@@ -245,7 +245,7 @@ def design_line(workload: str, system: str, software: str, design: Design, study
 
 
 def _torus_text(design: Design) -> str:
-    """Return the lengths of the axes of a torus slice in brackets, as `` (4 x 4 a slice)``, "" for other links."""
+    """Return the lengths of a torus slice's axes above 1 as `` (4 x 4 a slice)``, "" for other links and one device."""
     from dse.model.links import axis_edges, slice_size
     from dse.types import Topology
 

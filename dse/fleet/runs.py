@@ -125,7 +125,7 @@ def _criterion(cluster: Cluster, demand: RunDemand) -> float:
 
 
 def _specification(demand: RunDemand, slug: str) -> str:
-    """Return the TOML specification of all mappings of an accelerator."""
+    """Return a sweep as TOML: mappings with micro-batches of 1 to 8, on 8, 16, … devices of one accelerator."""
     assert demand.global_batch is not None, "resolved before"
     sizes = [2**k for k in range(3, demand.max_devices.bit_length())]
     axes: dict[str, Any] = {

@@ -148,11 +148,11 @@ def _structures(grid: Grid, shapes: _Shapes, intervals: tuple[Interval, ...]) ->
     has_axis = np.array([[axis >= 0 for axis in member.axes] for member in grid.members]).reshape(len(grid.members), -1)
     keys = [[axis.key for axis in dimension.axes] for dimension in grid.dimensions]
     interval_dimensions = [next(i for i, names in enumerate(keys) if interval.path in names) for interval in intervals]
-    structure = np.array([structure_index for structure_index, _ in shapes.shapes], np.int32)
+    structure_by_shape = np.array([structure_index for structure_index, _ in shapes.shapes], np.int32)
     return {
-        "structure": structure,
-        "has_digits": has_axis[structure],
-        "has_reals": has_axis[structure][:, interval_dimensions],
+        "structure": structure_by_shape,
+        "has_digits": has_axis[structure_by_shape],
+        "has_reals": has_axis[structure_by_shape][:, interval_dimensions],
     }
 
 

@@ -238,8 +238,8 @@ def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
 def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
     """Raise InputError where a metric with an upper bound is compared with a number above it, or equal above 1."""
     for pair in itertools.pairwise((node.left, *node.comparators)):
-        for name, number in (pair, pair[::-1]):
-            metric, value = dotted_name(name) or "", getattr(number, "value", None)
+        for name_node, number_node in (pair, pair[::-1]):
+            metric, value = dotted_name(name_node) or "", getattr(number_node, "value", None)
             high = study.upper_bounds.get(metric, math.inf)
             if isinstance(value, int | float) and (value > high or value == high > 1.0):
                 fix = f"write {value / 100.0:g} for {value:g} %" if 2.0 < value <= 100.0 else "write 0.9 for 90 %"

@@ -76,7 +76,7 @@ def _config(leaf: Lookup) -> Pairs:
 def _read_config(options: Mapping[str, str]) -> dict[str, float]:
     """Return path → drafts from a JSON dictionary of any method, or from dotted keys; empty for none.
 
-    ValueError for a text that is no JSON.
+    ValueError for a text that is no JSON, and for a count of drafts that is negative or not whole.
     """
     dotted = f"{_CONFIG}.{_CONFIG_TOKENS.replace('_', '-')}"
     tokens: Any = options.get(dotted)

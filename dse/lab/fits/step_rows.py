@@ -196,7 +196,7 @@ def _recorded_step_time(structure: Any, paths: tuple[str, ...]) -> tuple[Equatio
 def _log_step_times(
     leaves: jax.Array, z: jax.Array, factors: jax.Array, *, structure: Any, parameters: tuple[Parameter, ...]
 ) -> jax.Array:
-    """Return log step times [row] at ``z`` [row, parameter]."""
+    """Return log step times in s, [row], of the parameters at ``z`` times ``factors``, both [row, parameter]."""
     equations, _ = _recorded_step_time(structure, tuple(p.path for p in parameters))
 
     def row_log_time(row: jax.Array, z: jax.Array, factors: jax.Array) -> jax.Array:

@@ -175,7 +175,7 @@ class AttentionKernel(NamedTuple):
 
     @property
     def cached_keys(self) -> Scalar:
-        """Keys of a decode step's new token: whole tiles."""
+        """Keys that the new token of a decode step reads, its own too: whole tiles, at most the window and one tile."""
         return jnp.minimum(ceiling((self.tokens + 1.0) / TILE) * TILE, self.max_attended + TILE)
 
 

@@ -178,7 +178,7 @@ def exchange(intra_domain: Scalar, inter_domain: Scalar, route: Route, link_shar
 
 
 def exchange_energy(intra_domain: Scalar, inter_domain: Scalar, route: Route) -> Scalar:
-    """Return the link energy of one member for :func:`exchange`, J."""
+    """Return the link energy of one member, J, from its bytes within the domain and out of it (:func:`exchange`)."""
     return intra_domain * route.intra_domain_energy + inter_domain * route.system.scale_out.energy
 
 

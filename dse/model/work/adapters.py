@@ -78,7 +78,11 @@ def without_backward(operators: Iterable[Operator]) -> tuple[Operator, ...]:
 
 
 def trained_parameters(operators: Iterable[Operator], design: Design) -> TrainedWeights:
-    """Return the trained weights of a design, from the adapters among the operators of a layer."""
+    """Return what trains: the model's weights or its adapters, from the operators of a layer.
+
+    Without adapters, the values of a model that trains whole. With them: adapter parameters per layer and device, and
+    bytes of frozen weights.
+    """
     adapters = design.workload.adapters
     if adapters is None:
         return TrainedWeights()

@@ -164,10 +164,12 @@ def casts(elements: CastElements, element: Element, backward: Scalar, trains_wei
     """
     inputs, gradients = elements.inputs, elements.gradients / elements.inputs
     act, operand, transposed_casts = element.activation, element.operand, times(backward, element.transposed_casts)
-    cast_bytes = element.reads * act + times(1.0 + (backward if trains_weights else 0.0), operand)
+    bytes_per_element = element.reads * act + times(1.0 + (backward if trains_weights else 0.0), operand)
     narrow = jnp.where(operand < act, 1.0, 0.0)
     forward, backward_bytes = where_on(
-        transposed_casts, casts_by_row(elements, element, trains_weights), (cast_bytes, cast_bytes * gradients)
+        transposed_casts,
+        casts_by_row(elements, element, trains_weights),
+        (bytes_per_element, bytes_per_element * gradients),
     )
     return elementwise("quantization", inputs, forward, backward_bytes, 0.0, flops=Flops(0.0, 0.0), present=narrow)
 

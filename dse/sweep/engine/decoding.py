@@ -35,7 +35,7 @@ def decode(start: Array, radices: Array, count: int) -> list[Array]:
 
 
 def _divide(total: Array, radix: Array) -> tuple[Array, Array]:
-    """Return quotient and remainder, int32, of whole numbers; the quotient is at most ``LONGEST_CHUNK``.
+    """Return quotient and remainder of int32 arrays, of which no quotient exceeds ``LONGEST_CHUNK``.
 
     Processors divide many floats at once but no integers: the float quotient is off by one at most, which the
     remainder tells.

@@ -318,8 +318,8 @@ class Nest:
 
     def max_outer_in(self, n_lines: int) -> int:
         """Return the largest number of outer indices that ``n_lines`` consecutive lines have."""
-        n_rows = self.grid.table.n_rows
-        n_points, n_rest = divmod(n_lines, n_rows)
+        n_degree_rows = self.grid.table.n_rows
+        n_points, n_rest = divmod(n_lines, n_degree_rows)
         twice = np.concatenate([self._mask_rows_before, self.n_mask_rows + self._mask_rows_before[1:]])
         return n_points * self.n_mask_rows + int((twice[n_rest:] - twice[: len(twice) - n_rest]).max())
 

@@ -34,7 +34,7 @@ class GridDimension:
 
     @property
     def name(self) -> str:
-        """Name of the dimension in results."""
+        """Name of the dimension in results: its first axis, with underscores for dots."""
         return variable_name(self.axes[0])
 
     @property

@@ -213,10 +213,12 @@ def _as_flags(variable: Variable) -> Variable:
     words, position = np.unique(variable.values, return_inverse=True)
     enum = all_leaves().get(variable.attrs.get("path", ""), {}).get("enum", ())
     enum_codes = {choice_name(member): int(member) for member in enum}
-    codes = enum_codes or {word: code for code, word in enumerate(word for word in words if word)}
-    code = np.array([codes[word] if word else -1 for word in words], np.int32)[position.reshape(variable.values.shape)]
+    codes = enum_codes or {word: text_codes for text_codes, word in enumerate(word for word in words if word)}
+    text_codes = np.array([codes[word] if word else -1 for word in words], np.int32)[
+        position.reshape(variable.values.shape)
+    ]
     flags = {"flag_values": np.array([*codes.values()], np.int32), "flag_meanings": " ".join(codes)}
-    return Variable(variable.dims, code, variable.attrs | flags)
+    return Variable(variable.dims, text_codes, variable.attrs | flags)
 
 
 def _chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -95,7 +95,7 @@ class Side:
         return sorted(set(self.metrics) - set(other.metrics))
 
     def first_labels(self, rows: np.ndarray) -> list[dict[str, Any]]:
-        """Return label → value of the first ``_MAX_LISTED`` of these rows, a dictionary each."""
+        """Return name of an axis or mapping part → label, of each of the first ``_MAX_LISTED`` of these rows."""
         return [self.labels(int(row)) for row in rows[:_MAX_LISTED]]
 
     def labels(self, row: int) -> dict[str, Any]:
