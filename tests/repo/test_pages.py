@@ -52,13 +52,17 @@ def test_code_and_tests_that_pages_name_exist(page):
 
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-WALKS = re.findall(r"^### (.*?)\n(.*?)^(\d+) files; there were \d+", ARCHITECTURE, re.MULTILINE | re.DOTALL)
+WALKS = re.findall(r"^### (.*?)\n(.*?)^(\d+) files\.", ARCHITECTURE, re.MULTILINE | re.DOTALL)
+
+
+def test_there_are_three_walks():
+    assert len(WALKS) == 3
 
 
 @pytest.mark.parametrize(("title", "steps", "count"), WALKS, ids=[title for title, _, _ in WALKS])
 def test_walks_name_the_files_that_they_count(title, steps, count):
     files = set(re.findall(r"`([\w/.-]+\.(?:py|toml|csv))`", steps))
-    assert len(WALKS) == 3 and len(files) == int(count)
+    assert len(files) == int(count)
     for file in files:
         assert (ROOT / file).exists() or (ROOT / "dse" / file).exists(), file
 
