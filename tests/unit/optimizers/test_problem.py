@@ -76,7 +76,7 @@ def test_violation_grows_with_the_excess(task):
 
 def test_one_point_is_evaluated_alike(task):
     point = spaces.sample(task.space, jax.random.key(0))
-    one = jax.jit(task.at)(spaces.values(task.space, point))
+    one = jax.jit(task.evaluate_leaves)(spaces.values(task.space, point))
     many = task.evaluate(jax.tree.map(lambda a: a[None], point))
     assert np.allclose(one.objectives, many.objectives[0], rtol=1e-6)
     assert np.allclose(one.violation, many.violation[0], rtol=1e-5)
@@ -87,7 +87,7 @@ def test_the_design_is_differentiable():
     point = spaces.sample(task.space, jax.random.key(0))
 
     def time(real):
-        return task.at(spaces.values(task.space, point._replace(reals=real))).objectives[0]
+        return task.evaluate_leaves(spaces.values(task.space, point._replace(reals=real))).objectives[0]
 
     slope = jax.grad(time)(point.reals)
     assert np.all(np.isfinite(slope)) and np.all(slope < 0)

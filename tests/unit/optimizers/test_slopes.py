@@ -30,7 +30,7 @@ def test_slopes_are_those_of_the_model(task):
     _, by_leaf = task.slopes(points)
     assert all(np.all(np.isfinite(np.asarray(slope))) for slope in by_leaf.values())
     one = jax.tree.map(lambda a: a[0], spaces.values(task.space, points))
-    wanted = jax.grad(lambda values: logarithm(task.at(values).objectives[0]))(one)
+    wanted = jax.grad(lambda values: logarithm(task.evaluate_leaves(values).objectives[0]))(one)
     for path, slope in wanted.items():
         np.testing.assert_allclose(by_leaf[path][0], slope, rtol=1e-3, atol=1e-6, err_msg=path)
 
