@@ -244,7 +244,7 @@ def test_the_glossary_has_every_word_of_tables():
     marked = set(re.findall(r"`([^`\n]+)`", (DOCS / "glossary.md").read_text(encoding="utf-8") + REFERENCE))
     words = {path.rpartition(".")[2] for path in all_leaves() if path.startswith("mapping.")}
     words |= {choice_name(one) for one in Recompute}
-    words |= {mode if mode != "top" else "top:K" for mode in output.KEEP_MODES} | {*TRAINING.breakdown, *CONFIDENCES}
+    words |= {mode if mode != "top" else "top:K" for mode in output.KEEP_MODES} | {*TRAINING.time_columns, *CONFIDENCES}
     words |= {one.metric for one in TRAINING.table_columns} | {
         one.heading for one in TRAINING.table_columns if one.style != "percent"
     }
