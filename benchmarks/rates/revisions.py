@@ -106,7 +106,7 @@ def _answer() -> int:
 
 def _passes() -> dict[str, Callable[[], None]]:
     """The passes over the large sweep, by name; of today's engine or of one whose nests have lines alone."""
-    from dse.io import fuse_outputs
+    from dse.io.environment import fuse_outputs  # earlier revisions have it there alone
 
     fuse_outputs()
     import jax
