@@ -26,8 +26,7 @@ def _rooms() -> list[str]:
 
 
 def _public_of(name: str) -> list[str] | None:
-    text = (ROOT / name.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
-    return getattr(importlib.import_module(name), "__all__", None) if "__all__" in text else None
+    return getattr(importlib.import_module(name), "__all__", None)
 
 
 ROOMS = _rooms()
