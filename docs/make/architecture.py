@@ -17,7 +17,7 @@ from docs.make.markdown import fill, tight_table
 ROOT = Path(__file__).parents[2]
 
 #: Rooms that all others may import, which the table does not repeat.
-_GROUND = {"errors", "io", "types"}
+_GROUND = {"errors", "io", "surface", "types"}
 
 #: Packages whose parts are rooms of their own.
 _STOREYS = ("dse/model", "dse/sweep", "dse/lab")
