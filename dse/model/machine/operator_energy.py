@@ -70,20 +70,20 @@ def work_totals(kind: OperatorKind, work: Work) -> WorkTotals:
     return WorkTotals(**{_UNITS[kind]: work.flops}, bytes=work.bytes)
 
 
-def phase_energy(phase: Phase, design: Design, reread_bytes: Scalar = 0.0) -> Joules:
-    """Return the energy of a phase by unit, J, at the nominal voltage, with ``reread_bytes`` of weights added."""
+def phase_energy(phase: Phase, design: Design) -> Joules:
+    """Return the energy of a phase by unit, J, at the nominal voltage."""
     totals = sum_over_kernels(phase.runs, work_totals)
     accelerator = design.system.accelerator
     power, links = accelerator.power, die_links(accelerator)
     crossing: Scalar = 0.0
-    if links is not None:  # rereads of weights included: their share of the bytes is that of the others
+    if links is not None:
         served_total = sum_over_kernels(phase.runs, lambda kind, work: served_bytes(kind, work, links.dies))
-        crossing = links.byte_energy * plus(served_total, reread_bytes)
-    flop, memory_bytes = flop_energies(design.mapping.precision, power), plus(totals.bytes, reread_bytes)
+        crossing = links.byte_energy * served_total
+    flop = flop_energies(design.mapping.precision, power)
     return Joules(
         matrix=plus(times(flop.matrix, totals.matrix), times(flop.sixteen, totals.sixteen)),
         vector=flop.vector * totals.vector,
-        cache=plus(power.cache_energy * memory_bytes, crossing),
-        memory=power.memory_energy * memory_bytes,
+        cache=plus(power.cache_energy * totals.bytes, crossing),
+        memory=power.memory_energy * totals.bytes,
         network=link_energy(phase.sends, design.system),
     )
