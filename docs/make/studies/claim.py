@@ -15,10 +15,10 @@ LAW, IDENTITY, SETTING, NOT_CHECKED = "law only", "identity", "setting chosen", 
 WORDS = {
     AGREES: "within ± 10 % or the share named; nothing of ours was fitted to the figure or chosen for it",
     FITTED: "the same, but numbers of ours were fitted to it",
-    DIFFERS: "outside, whatever else is true of it",
+    DIFFERS: "outside, whatever else is true",
     SETTING: "within, but it follows from a setting that we chose",
     IDENTITY: "within, but both sides are one formula or input",
-    LAW: "no figure, or an “up to”: a direction or a bound was checked",
+    LAW: "no figure, an “up to”, or a setting that is not known: a direction or a bound was checked",
     NOT_CHECKED: "no figure that has a source",
 }
 #: No figure of a source.

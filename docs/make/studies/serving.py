@@ -274,8 +274,7 @@ def claims() -> Iterator[Claim]:
         (reached(1.30), ANY),
         "{:.2f}, {:.2f}",
         SETTING,
-        "By the rating of the server, which covers more than devices and hosts at their limits; what POLCA provisions by "
-        "is taken to be that",
+        "By the rating of the server alone, taken to be what POLCA provisions by; limits of devices and hosts leave less",
     )
     yield Claim(
         "instinfer",
@@ -283,8 +282,8 @@ def claims() -> Iterator[Claim]:
         "gain at 128, 1,024, 16,384 tokens: grows",
         "≤ 11.1",
         _instinfer,
-        ((1.0, 11.1),) * 3 + (least(0.0),) * 2,
-        "{:.1f}, {:.1f}, {:.1f} ({:+.1f}, {:+.1f})",
+        ((1.0, 11.1),) * 3 + ((0.0, 11.1),) * 2,
+        "{:.1f}, {:.1f}, {:.1f}",
         SETTING,
         "The drives are given 11.1 times the rate of the link",
     )
