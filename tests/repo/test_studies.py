@@ -11,7 +11,7 @@ import pytest
 
 import dse
 from benchmarks.serving import systems
-from docs.make.studies import energy, training
+from docs.make.studies import costs, energy, training
 from docs.make.studies.claim import (
     AGREES,
     ANY,
@@ -159,3 +159,45 @@ def test_the_latency_table_is_that_of_its_sweep():
         model, tp, device = check.what.partition(":")[0].split(", ")
         point = found.sel(workload=model, mapping=int(tp.removeprefix("tp ")), accelerator=device)
         assert 1e3 * float(point) == pytest.approx(check.ours, rel=1e-5)
+
+
+#: Laws that take seconds; those of clocks have tests of their own.
+LAWS = (
+    "attention",
+    "five-dimensions",
+    "all-to-all",
+    "topology",
+    "parallelism",
+    "c4-detection",
+    "layer-energy-large",
+    "reads",
+)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_laws_of_cost_and_energy_hold(name):
+    rows = rows_of(name)
+    assert rows and not [row.claim.name for row in rows if row.verdict == DIFFERS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["chiplet", "scd-"])
+def test_laws_of_chiplets_and_superconducting_boards_hold(name):
+    rows = rows_of(name)
+    assert len(rows) == 2 and not [row.claim.name for row in rows if row.verdict == DIFFERS]
+
+
+def test_networks_trade_time_for_money_as_their_prices_say():
+    """Mixtral-8x22B on 2,048 H100: a quarter of the top of the tree costs 0.2 % of time and saves 4 to 5 % of money."""
+    full, thin, _, slow, _ = costs.networks().values()
+    assert thin[0] / full[0] == pytest.approx(1.002, abs=0.004) and 0.04 < 1.0 - thin[1] / full[1] < 0.05
+    assert slow[0] / full[0] == pytest.approx(1.6, abs=0.1) and slow[2] < 0.75 * full[2]
+    for _, money, operations in costs.networks().values():  # FLOP per USD is FLOP of the run over its money
+        assert money * operations == pytest.approx(full[1] * full[2], rel=1e-4)
+
+
+def test_the_schedules_of_the_talk_hold_what_they_must():
+    """GPipe has all micro-batches in flight, 1F1B as many as stages; (p - 1) / m of bubble; a path without a gap."""
+    in_flight, stages, bubble, path = training._schedules()
+    assert (in_flight, stages) == (64.0, 8.0)
+    assert bubble == pytest.approx(100.0 * 7 / 64, rel=0.03) and path == pytest.approx(1.0, abs=1e-3)
