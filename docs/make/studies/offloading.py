@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from docs.make.studies.claim import LAW, Case, Claim, about, least
+from docs.make.studies.claim import LAW, Case, Claim, about, least, reached
 from dse.types import Infeasible, Metrics
 
 #: A host with 768 GB and twelve drives (Fuyou: Liao et al. 2024, section 5.1).
@@ -154,7 +154,7 @@ def claims() -> Iterator[Claim]:
         "1T on 512 V100 with drives",
         "≥ 25 PFLOP/s",
         lambda: (petaflops(),),
-        (least(25.0),),
+        (reached(25.0),),
         "{:.1f}",
         cases=(INFINITY_ON_DRIVES,),
         why=lambda: (
@@ -171,17 +171,19 @@ def claims() -> Iterator[Claim]:
         ((0.05, 0.95), (1.0, 2.5)),
         "{:.1f}, {:.2f}",
         LAW,
+        "Theirs is of other models and hosts; 0 and 1 would be no optimum",
         cases=(SHARED,),
     )
     yield Claim(
         "superpipeline",
         "Superpipeline",
-        "memory saved; time by more offloading, least",
-        "60 %, ≥ 1",
+        "most memory saved; time by a quarter more off the device, least (≥ 1)",
+        "60 %, –",
         _superpipeline,
-        (least(60.0), least(1.0 - 1e-6)),
+        ((60.0, 100.0), least(1.0 - 1e-6)),
         "{:.0f} %, {:.2f}",
         LAW,
+        "Theirs is what a run saved, ours what all off the device saves: 60 % lies on the way",
     )
     yield Claim(
         "fuyou-fits",
