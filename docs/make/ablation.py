@@ -132,7 +132,7 @@ ABLATIONS = (
         remark="the time of quantisation and its kernels is left out; bytes alone give 4",
     ),
     Ablation(
-        "weights over a module's two GCDs, gradients over a node", ("megatron-18-4b", "frontier", "fsdp"),
+        "weights over a module's two GCDs, gradients over a node", ("gpt-3-20b", "frontier", "deepspeed-zero-2021"),
         dict(
             n_devices=384, micro_batch=1, global_batch=384 * 16, recompute="full", zero_stage=3, seq_len=2048,
             overlap_dp=1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 import statistics
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import dse
+from calibration import cdna2
 from docs.make.ablation import ABLATIONS
 from docs.make.accuracy.claims import CLAIMS
 from docs.make.studies.claim import IDENTITY, LAW, NOT_CHECKED, SETTING, Case, Claim, about, least, most
@@ -218,44 +220,58 @@ def _volumes() -> tuple[float, ...]:
 
 # --- clusters ---------------------------------------------------------------------------------------------------
 
-#: Model → devices, batch and pipelines on Frontier (Dash et al. 2023, arXiv 2312.12705), and the published share of a
-#: die's 191.5 TFLOP/s, with recompute.
+#: Model of the published steps on Frontier → workload, and the tp sizes and pipelines among which the best is sought.
 FRONTIER = {
-    "megatron-22b": (64, 1024, (1, 2, 4), 0.3838), "gpt-3-175b": (1024, 10240, (8, 16, 32), 0.3614),
-    "megatron-1t": (3072, 9600, (32, 64), 0.3196),
+    "GPT-22B": ("megatron-22b", (1, 2, 4, 8), (1, 2, 4, 8)),
+    "GPT-175B": ("gpt-3-175b", (2, 4, 8), (8, 16, 32)),
+    "GPT-1T": ("megatron-1t", (4, 8), (32, 64)),
 }  # fmt: skip
 
 
 @functools.cache
 def frontier(model: str) -> float:
-    """Highest hardware FLOP utilisation of the mappings of a model on Frontier that fit."""
-    devices, batch, pipelines, _ = FRONTIER[model]
+    """Highest hardware FLOP utilisation of the mappings of a model on Frontier that fit, the published one among them.
+
+    Devices and batch are those of the published step (Dash et al. 2023, arXiv 2312.12705).
+    """
+    step, (workload, sizes, pipelines) = cdna2.steps()[model], FRONTIER[model]
+    mapped, batch = step.design, int(step.design.workload.global_batch)
+    devices = int(mapped.system.n_devices)
     designs = [
         dse.design(
-            model,
+            workload,
             "frontier",
             n_devices=devices,
+            n_heads=int(mapped.workload.n_heads),
+            n_kv_heads=int(mapped.workload.n_heads),
+            head_dim=int(mapped.workload.head_dim),
             tp=tp,
             pp=pp,
-            micro_batch=1,
+            micro_batch=micro_batch,
             recompute="full",
             global_batch=batch,
             precision="fp16",
             zero_stage=1,
             any_option=True,
         )
-        for tp, pp in itertools.product((2, 4, 8), pipelines)
+        for tp, pp, micro_batch in itertools.product(sizes, pipelines, (1, 2))
+        if devices % (tp * pp) == 0 and batch % (devices // (tp * pp) * micro_batch) == 0
     ]
-    found = evaluate_many(designs)
+    found = evaluate_many([mapped, *designs])
     return float(found["hfu"][found["infeasible_reason"] == 0].max())
 
 
-def _too_fast() -> str:
-    over = [100.0 * (frontier(model) / share - 1.0) for model, (*_, share) in FRONTIER.items()]
-    return (
-        f"{min(over):.0f} to {max(over):.0f} % too fast: no step on MI250X was fitted. Kernels are priors of CDNA, the "
-        "stack is that of other chips"
-    )
+def _at_its_mapping() -> list[float]:
+    """Utilisation of each published step in its mapping, in per cent of the peak."""
+    steps = cdna2.steps()
+    return [
+        100.0 * step.utilisation / math.exp(e) for step, e in zip(steps.values(), cdna2.log_errors(steps), strict=True)
+    ]
+
+
+def _left_out() -> list[float]:
+    """Error of each step by the fit to the other two, in per cent of its time."""
+    return [100.0 * abs(unseen.error) for unseen in cdna2.left_out().values()]
 
 
 _PARTITION = next(one for one in ABLATIONS if one.source.startswith("Xu et al. 2025"))
@@ -264,7 +280,7 @@ _ZERO_PLUS_PLUS = dict(weights_over=8, secondary=1, gathered_bytes=1.0, scattere
 
 
 def _partition() -> tuple[float, ...]:
-    """Gain of the partition over ZeRO++ whose quantisation takes no time, and over ZeRO 3."""
+    """Gain of the partition over ZeRO++ and over ZeRO 3."""
     change = dict(secondary=0, gathered_bytes=2.0, scattered_bytes=2.0) | dict(_PARTITION.change)
     beyond = _PARTITION._replace(settings={**_PARTITION.settings, **_ZERO_PLUS_PLUS}, change=change)
     return beyond.ratio(), _PARTITION.ratio()
@@ -604,16 +620,38 @@ def _of_pipelines() -> Iterator[Claim]:
 
 
 def _of_clusters() -> Iterator[Claim]:
-    published = [100.0 * share for *_, share in FRONTIER.values()]
+    published = [100.0 * step.utilisation for step in cdna2.steps().values()]
+    figures = "{:.1f}, {:.1f}, {:.1f}".format(*published)
+    table = "dse validate tests/published/frontier_2023.csv"
+    yield Claim(
+        "frontier-steps",
+        "Frontier",
+        "22B, 175B, 1T, % of peak, ± 15 %; 22B, 175B fitted",
+        figures,
+        _at_its_mapping,
+        tuple(about(value, 0.15) for value in published),
+        "{:.1f}, {:.1f}, {:.1f}",
+        command=table,
+    )
+    yield Claim(
+        "frontier-left-out",
+        "Frontier",
+        "error of 22B, 175B, 1T, each left out",
+        "–",
+        _left_out,
+        (most(15.0),) * 3,
+        "{:.1f}, {:.1f}, {:.1f} %",
+        LAW,
+    )
     yield Claim(
         "frontier-peak",
         "Frontier",
         "22B, 175B, 1T: best mapping, % of peak",
-        "{:.1f}, {:.1f}, {:.1f}".format(*published),
+        "≥ " + figures,
         lambda: [100.0 * frontier(model) for model in FRONTIER],
-        tuple(map(about, published)),
+        tuple(map(least, published)),
         "{:.1f}, {:.1f}, {:.1f}",
-        why=_too_fast,
+        LAW,
     )
     yield Claim(
         "frontier-partition",
@@ -623,7 +661,9 @@ def _of_clusters() -> Iterator[Claim]:
         _partition,
         (about(1.71, 0.25), least(0.0)),
         "{:.2f}, {:.2f}",
-        why="Their baseline is ZeRO++, of 20B; ours, of 18.4B, quantises in no time. Over ZeRO 3 the gain is as large",
+        SETTING,
+        "Batch and micro-batch are ours: 16 times 1; with micro-batches of 2 ZeRO++ hides its messages, and 1.08 are left. "
+        "Gathers of DeepSpeed have the rate of one link, as six steps on A100 say",
     )
     yield Claim(
         "megascale",
