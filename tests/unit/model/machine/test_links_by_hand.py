@@ -163,7 +163,7 @@ def test_members_of_a_package_are_one_link_apart(members, speedup):
         # Two modules: each die has one link to the other module. Both ways around, over it and over its sibling: 2. Two
         # thirds of the bytes of an all-to-all leave the module: 1 / (2 / 3).
         (((1.0, 4.0),), 2.0, 1.5, 1.0),
-        # Four: two rings without a common link, both ways around, 4; six of seven peers are on other modules, 2 / (6 / 7).
+        # Four: two rings without a common link, both ways around; six of seven peers are on other modules: 2 / (6 / 7).
         (((1.0, 8.0),), 4.0, 14.0 / 6.0, 1.0),
         # One die of each module: a ring over its two links, both ways; all peers are on other modules.
         (((2.0, 4.0),), 2.0, 2.0, 1.0),
