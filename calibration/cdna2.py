@@ -22,7 +22,7 @@ from dse.types import Design
 
 #: Steps of Dash et al. 2023 (arXiv 2312.12705), in the mappings of their launch scripts.
 TABLE = Path("tests/published/frontier_2023.csv")
-#: Models whose steps the catalogue is fitted to; the one that is left is held out.
+#: Models whose steps the catalogue is fitted to, all but one.
 FITTED = ("GPT-22B", "GPT-175B")
 
 #: Leaves that the factor scales: products, and attention.
@@ -48,38 +48,43 @@ class Unseen(NamedTuple):
 
 @functools.cache
 def steps(table: Path = TABLE) -> Mapping[str, Step]:
-    """The steps of a table of hardware FLOP rates: model → step."""
-    found = {}
-    for one in compare([table]):
-        design = one.prediction.chosen
-        share = one.measurement.value / float(design.system.accelerator.matrix_rate.fp16)
-        found[one.measurement.row.get("model")] = Step(design, one.measured, share)
-    return found
+    """The measured steps of a table of hardware FLOP rates: model → step."""
+    step_by_model = {}
+    for comparison in compare([table]):
+        design, measurement = comparison.prediction.chosen, comparison.measurement
+        utilisation = measurement.value / float(design.system.accelerator.matrix_rate.fp16)
+        step_by_model[measurement.row.get("model")] = Step(design, comparison.measured, utilisation)
+    return step_by_model
 
 
 def log_errors(models: Iterable[str], factor: float = 1.0) -> np.ndarray:
     """Logarithms of predicted over measured step times of models, with the rates of the catalogue times a factor."""
     chosen = [steps()[model] for model in models]
-    designs = [replace(one.design, {path: factor * float(leaf(one.design, path)) for path in RATES}) for one in chosen]
-    return np.log(evaluate_many(designs)["step_time"] / [one.seconds for one in chosen])
+    designs = [
+        replace(step.design, {path: factor * float(leaf(step.design, path)) for path in RATES}) for step in chosen
+    ]
+    return np.log(evaluate_many(designs)["step_time"] / [step.seconds for step in chosen])
 
 
 @functools.cache
 def fitted_factor(models: tuple[str, ...] = FITTED) -> float:
-    """The factor of the catalogue's rates by which the mean error of some models is 0, 1 where they are the fit."""
+    """The factor of the catalogue's rates by which the mean log error of some models is 0.
+
+    1 where the catalogue has the fit to them.
+    """
     log_factor = 0.0
     for _ in range(_ROUNDS):
-        error, above = (float(np.mean(log_errors(models, math.exp(log_factor + d)))) for d in (0.0, _CHANGE))
-        log_factor -= error * _CHANGE / (above - error)
+        error, next_error = (float(np.mean(log_errors(models, math.exp(log_factor + d)))) for d in (0.0, _CHANGE))
+        log_factor -= error * _CHANGE / (next_error - error)
     return math.exp(log_factor)
 
 
 @functools.cache
-def left_out() -> Mapping[str, Unseen]:
-    """Each model left out of the fit: what the others' fit makes of its step."""
-    found = {}
+def unseen_steps() -> Mapping[str, Unseen]:
+    """What the fit to all other models makes of the step of each: model → step."""
+    unseen_by_model = {}
     for model, step in steps().items():
         factor = fitted_factor(tuple(other for other in steps() if other != model))
         (error,) = log_errors([model], factor)
-        found[model] = Unseen(factor * float(leaf(step.design, RATES[0])), math.expm1(error))
-    return found
+        unseen_by_model[model] = Unseen(factor * float(leaf(step.design, RATES[0])), math.expm1(error))
+    return unseen_by_model

@@ -269,9 +269,9 @@ def _at_its_mapping() -> list[float]:
     ]
 
 
-def _left_out() -> list[float]:
+def _unseen() -> list[float]:
     """Error of each step by the fit to the other two, in per cent of its time."""
-    return [100.0 * abs(unseen.error) for unseen in cdna2.left_out().values()]
+    return [100.0 * abs(unseen.error) for unseen in cdna2.unseen_steps().values()]
 
 
 _PARTITION = next(one for one in ABLATIONS if one.source.startswith("Xu et al. 2025"))
@@ -280,8 +280,8 @@ _PARTITION = next(one for one in ABLATIONS if one.source.startswith("Xu et al. 2
 def _partition(**settings: int) -> tuple[float, float]:
     """Gain of the partition over ZeRO++ and over ZeRO 3, with other settings."""
     plain = _PARTITION._replace(settings={**_PARTITION.settings, **settings})
-    whole = {name: value for name, value in plain.settings.items() if name not in ON_EIGHT}
-    return plain.ratio(), plain._replace(settings=whole).ratio()
+    zero_3 = {name: value for name, value in plain.settings.items() if name not in ON_EIGHT}
+    return plain.ratio(), plain._replace(settings=zero_3).ratio()
 
 
 def _partition_settings() -> str:
@@ -641,11 +641,11 @@ def _of_clusters() -> Iterator[Claim]:
         command=table,
     )
     yield Claim(
-        "frontier-left-out",
+        "frontier-unseen",
         "Frontier",
-        "error of 22B, 175B, 1T, each left out",
+        "error of 22B, 175B, 1T, each by the fit to the others",
         "–",
-        _left_out,
+        _unseen,
         (most(15.0),) * 3,
         "{:.1f}, {:.1f}, {:.1f} %",
         LAW,

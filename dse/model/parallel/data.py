@@ -78,10 +78,10 @@ def _conversion_time(design: Design, messages: Iterable[TimedMessage]) -> Scalar
 
     They move bytes of device memory, as other element-wise kernels, and their time on the device hides nothing.
     """
-    moved = [times(s.message.times, s.message.converted) for s in messages if not nothing(s.message.converted)]
-    if not moved:
+    size = plus(*(times(s.message.times, s.message.converted) for s in messages))
+    if nothing(size):
         return 0.0
-    return design.software.elementwise_slowdown * memory_time(plus(*moved), design.system.accelerator)
+    return design.software.elementwise_slowdown * memory_time(size, design.system.accelerator)
 
 
 def overlapped_share(design: Design, layout: Layout) -> Scalar:
