@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-import dse
 from docs.make.energy.runs import MWH, RUNS, modelled
+from docs.make.studies import superconducting
 from docs.make.studies.claim import IDENTITY, LAW, NOT_CHECKED, SETTING, Claim, about, least
 from docs.make.technology import operations, residuals
 from dse.designs import catalog, replace
 from dse.measured.energy import CLOCK, CLOCKS_HZ, LOOPS, decoder_layer, least_energy_figures
 from dse.measured.prediction import evaluate_many
-from dse.model.machine.technology import cooling, generate
+from dse.model.machine.technology import generate
 from dse.types import Accelerator
 
 # --- clocks -----------------------------------------------------------------------------------------------------
@@ -202,15 +202,6 @@ def _junctions() -> tuple[float, ...]:
     return node.value("clock") / 1e9, node.value("sram_density") / 1e10, switch
 
 
-def logic_gain() -> tuple[float]:
-    """Energy of logic a token: generated B200 over boards, their coolers included, with the junctions as announced."""
-    found = dse.run("sweeps/scd_vs_cmos.toml", output=False).sel(chip_cooler=0.2, chip_memory_cooler=0.3)
-    parts = ("matrix", "vector", "control", "leakage")
-    logic = sum(found[f"energy_per_step_{part}"] for part in parts) * found.energy_per_token / found.energy_per_step
-    b200, board = (float(logic.isel(accelerator=place)) for place in (1, 4))
-    return (b200 / (board * (1.0 + float(cooling(4.0, 0.2)))),)
-
-
 def _of_boards() -> Iterator[Claim]:
     study = "SCD"
     yield Claim(
@@ -237,12 +228,12 @@ def _of_boards() -> Iterator[Claim]:
     yield Claim(
         "logic",
         study,
-        "energy of logic, coolers included, over B200",
+        "energy of logic over B200, coolers of a small, a large plant",
         "100",
-        logic_gain,
-        (about(100.0),),
-        "{:.0f}",
-        why="Coolers at 0.2 of Carnot and 4,500 junctions a FLOP are guesses; what the claim counts is not known",
+        superconducting.gains,
+        (about(100.0),) * 2,
+        "{:.0f}, {:.0f}",
+        why=superconducting.reason,
     )
     yield Claim(
         "gpt-3-energy",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import statistics
 from collections.abc import Callable, Iterator
 
 import dse
@@ -83,14 +84,22 @@ def _peers() -> tuple[float, ...]:
     )
 
 
-def nanoflow_gains(overlap: float = 0.5) -> tuple[float, ...]:
-    """Least and most gain of overlap within steps, on one engine of 2025 and one of 2024."""
-    gains = [
-        systems.nanoflow_share(*lengths, engine, step_overlap=overlap) / systems.nanoflow_share(*lengths, engine)
+def _nanoflow_engines() -> tuple[float, float]:
+    """Least and most of the optimum, in per cent, with nano-batches on any engine of today."""
+    shares = [
+        100.0 * systems.nanoflow_with(*lengths, parts, engine)
         for lengths in systems.NANOFLOW_LENGTHS
-        for engine in ("vllm-2024", "vllm")
+        for parts in systems.NANOFLOW_PARTS
+        for engine in systems.NANOFLOW_ENGINES
     ]
-    return min(gains), max(gains)
+    return min(shares), max(shares)
+
+
+def _nanoflow_release() -> tuple[float, float]:
+    """Least and most of the optimum, in per cent, that the release after the study reaches without overlap."""
+    return _span(
+        tuple(100.0 * systems.nanoflow_share(*lengths, systems.NANOFLOW_AFTER) for lengths in systems.NANOFLOW_LENGTHS)
+    )
 
 
 def _span(values: tuple[float, ...]) -> tuple[float, float]:
@@ -158,33 +167,41 @@ def _of_nanoflow() -> Iterator[Claim]:
         "NanoFlow",
         "70B on 8 A100, of the optimum, without overlap",
         "31–38 %",
-        lambda: _span(of("engine of 2024")),
-        ((31.0, 38.0),) * 2,
+        lambda: _span(of("TensorRT-LLM of 2023")),
+        ((0.9 * 31.0, 1.1 * 38.0),) * 2,
         "{:.0f}–{:.0f} %",
-        why="Ours is vLLM of 2024, fitted to other runs; the study's engines are several",
+        SETTING,
+        lambda: (
+            "The best engine compared, TensorRT-LLM (59–72 % over 1.91), in its release here before the study, fitted "
+            "to other runs; that of 2025 reaches {:.0f} to {:.0f} %".format(*_nanoflow_release())
+        ),
     )
     yield Claim(
         "nanoflow-with",
         "NanoFlow",
-        "the same with overlap",
+        "the same with overlap, 2 and 4 nano-batches",
         "59–72 %",
-        lambda: _span(of("overlap 0.5")),
+        lambda: _span(of("nano-batches")),
         ((57.0, 74.0),) * 2,
         "{:.0f}–{:.0f} %",
         SETTING,
-        "An overlap of 0.5, on an engine of 2025, was chosen by it",
+        lambda: (
+            "Overlap follows from cores, bandwidth and links that kernels take from each other; the engine under it, "
+            "vLLM of today with sums of its own at any size, is ours. Others of today: {:.0f} to {:.0f} %".format(
+                *_nanoflow_engines()
+            )
+        ),
     )
     yield Claim(
         "nanoflow-gain",
         "NanoFlow",
-        "gain over the best engine",
+        "gain over the best engine, mean of lengths",
         "1.91",
-        nanoflow_gains,
-        (about(1.91),) * 2,
-        "{:.2f}–{:.2f}",
-        why=lambda: (
-            "Overlap alone, on one engine: complete, it gives {:.2f} to {:.2f}. The "
-            "published gain is over other engines".format(*nanoflow_gains(1.0))
+        lambda: (statistics.fmean(systems.nanoflow_gains()),),
+        (about(1.91),),
+        "{:.2f}",
+        why=lambda: "By lengths and nano-batches {:.2f} to {:.2f}; engines as in the rows above".format(
+            *_span(systems.nanoflow_gains())
         ),
     )
 

@@ -484,9 +484,9 @@ def test_what_a_line_states_is_told_by_name_and_unit(tmp_path):
 
 def test_a_step_that_is_cut_is_told():
     """By the values that its record has by itself too: without the record no step is cut."""
-    line = engine_line("vllm", stack="vllm", tp=4, nano_batches=2, step_overlap=0.5)[1]
+    line = engine_line("vllm", stack="vllm", tp=4, nano_batches=2)[1]
     uncut = engine_line("vllm", stack="vllm", tp=4)[1].unsupported
-    assert line.unsupported == uncut | {"mapping.nano.nano_batches": 2.0, "mapping.nano.step_overlap": 0.5}
+    assert line.unsupported == uncut | {"mapping.nano.nano_batches": 2.0}
     assert not any(path.startswith("mapping.nano") for path in uncut)
 
 
