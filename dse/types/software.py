@@ -168,6 +168,13 @@ class Software:
         default=1.0,
         bounds=POSITIVE,
     )
+    flash_most_head: Scalar | None = metadata(
+        "",
+        "1",
+        "widest head of the flash kernel, others have unfused attention; absent: any",
+        default=None,
+        bounds=COUNT,
+    )
     communication_slowdown: Scalar = metadata(
         "", "1", "collective slowdown in a step over isolated collectives", default=1.0
     )

@@ -112,3 +112,8 @@ def link_energy(sends: Iterable[Sends], system: System) -> Scalar:
             for group in groups
         )
     )
+
+
+def converted_bytes(sends: Iterable[Sends]) -> Scalar:
+    """Return the bytes of device memory that casts of messages to fewer bits move, 0 without such messages."""
+    return plus(*(times(group.times, times(m.times, m.converted)) for group in sends for m in group.messages))
