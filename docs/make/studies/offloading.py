@@ -16,7 +16,8 @@ DRIVES = {
     "storage_capacity": 40e12,
     "storage_read": 28e9,
     "storage_write": 20e9,
-    "update_rate": 4e9,
+    "host_memory_bandwidth": 375.4e9,
+    "host_cores": 52,
 }
 OFFLOADED = dict(offload_weights=1.0, offload_activations=1.0, offload_optimizer=1.0, recompute="full")
 

@@ -1,7 +1,7 @@
 """Offloading of weights, activations or optimiser state of the layers to the host's memory.
 
-Two layers' buffers stay on the device: one in use, one in transfer. A share of the bytes may be offloaded, equal for
-all layers, so memory and transfers are linear in it.
+Buffers stay on the device: of the layer in use, and of each that is in transfer ahead of it, usually one. A share of
+the bytes may be offloaded, equal for all layers, so memory and transfers are linear in it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from dse.model.choice import times
 from dse.model.formats import activation_bytes, optimizer_bytes
 from dse.types import Design, Mapping, Scalar, Tiers
 
-#: Layers whose offloaded tensors are on the device at a time.
+#: Layers whose offloaded tensors are on the device at a time, with one layer in transfer ahead of the one in use.
 BUFFERED_LAYERS = 2.0
 
+#: Bytes per gradient on drives and in the host's update (DeepSpeed, ``runtime/zero/stage3.py``: fp32).
+HOST_GRADIENT = 4.0
 
 #: Of a mapping without offloading beyond the host.
 NO_TIERS = Tiers()
@@ -38,9 +40,13 @@ class TieredOffload(NamedTuple):
     activations: Scalar  # per micro-batch
     optimizer: Scalar
     gradients: Scalar  # 16-bit gradients that leave for the host
-    host_updated_parameters: Scalar  # parameters that the host updates
+    stored_gradients: Scalar  # fp32 gradients of these on storage
+    offloaded_parameters: Scalar  # parameters whose optimiser state is offloaded
+    host_updated_parameters: Scalar  # of these, parameters that the host updates
     update_bytes: Scalar  # their gradients (out) and new weights (in)
+    bytes_per_update: Scalar  # of host memory per updated parameter: state in and out, gradient, new weight
     host_state: Scalar  # their optimiser state, which does not cross the link
+    sub_group: Scalar  # state and gradients of one parameter of storage in buffers of the host
 
 
 def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: Scalar) -> OnHost:
@@ -61,15 +67,22 @@ def tiered_offload(design: Design, layer: OnHost, trained_parameters: Scalar) ->
     mapping, tiers = design.mapping, design.mapping.tiers
     if tiers is None:
         return None
-    updated = tiers.host_update * layer.optimizer / optimizer_bytes(mapping.precision, design.software)
+    state, weight = optimizer_bytes(mapping.precision, design.software), activation_bytes(mapping.precision)
+    offloaded = layer.optimizer / state
+    updated = tiers.host_update * offloaded
+    gradients = tiers.offload_gradients * trained_parameters
     return TieredOffload(
         weights=tiers.storage_weights * layer.weights,
         activations=tiers.storage_activations * layer.activations,
         optimizer=tiers.storage_optimizer * layer.optimizer,
-        gradients=tiers.offload_gradients * activation_bytes(mapping.precision) * trained_parameters,
+        gradients=weight * gradients,
+        stored_gradients=HOST_GRADIENT * tiers.storage_gradients * gradients,
+        offloaded_parameters=offloaded,
         host_updated_parameters=updated,
-        update_bytes=activation_bytes(mapping.precision) * updated,
+        update_bytes=weight * updated,
+        bytes_per_update=2.0 * state + HOST_GRADIENT + weight,
         host_state=tiers.host_update * layer.optimizer,
+        sub_group=tiers.storage_optimizer * (state + HOST_GRADIENT),
     )
 
 
@@ -78,12 +91,32 @@ def is_offloading(mapping: Mapping) -> bool | jax.Array:
     return mapping.offload_weights + mapping.offload_activations + mapping.offload_optimizer > 0.0
 
 
-def resident_layers(layers: Scalar, offloaded_share: Scalar) -> Scalar:
+def resident_layers(layers: Scalar, offloaded_share: Scalar, depth: Scalar = BUFFERED_LAYERS - 1.0) -> Scalar:
     """Return the count of layers (times micro-batches) on the device, of ``layers``.
 
-    All but the offloaded share of those beyond two.
+    All but the offloaded share of those beyond the one in use and the ``depth`` in transfer.
     """
-    return layers - offloaded_share * jnp.maximum(layers - BUFFERED_LAYERS, 0.0)
+    return layers - offloaded_share * jnp.maximum(layers - (1.0 + depth), 0.0)
+
+
+def buffered_layers(tiers: Tiers | None) -> tuple[Scalar, Scalar]:
+    """Return the layers in transfer ahead of the one in use: of weights, gradients and state, and of activations."""
+    return ((tiers or NO_TIERS).prefetch_depth, (tiers or NO_TIERS).activation_depth)
+
+
+def sub_group_buffers(design: Design, tiered: TieredOffload, layers: Scalar) -> Scalar:
+    """Return the bytes per device of host buffers of sub-groups whose state is on storage.
+
+    One in use, one more for each of a read ahead and a write behind, none larger than all of it.
+
+    Args:
+        design: the design.
+        tiered: bytes of a layer.
+        layers: of the stage.
+    """
+    tiers = design.mapping.tiers or NO_TIERS
+    buffers = (1.0 + tiers.pipeline_read + tiers.pipeline_write) * tiers.sub_group_size
+    return tiered.sub_group * jnp.minimum(buffers, layers * tiered.offloaded_parameters)
 
 
 def device_state_shares(mapping: Mapping) -> tuple[Scalar, Scalar]:
