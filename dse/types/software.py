@@ -364,7 +364,7 @@ class Tiers:
     Default: one layer ahead in page-locked memory (FSDP's prefetch, Transformer Engine's double buffers), and
     DeepSpeed's update: sub-groups of 1e9 parameters, read, updated and written in turn (``sub_group_size``,
     ``pipeline_read``, ``pipeline_write`` of its configuration). Its ``pin_memory`` is off by default, its
-    ``cpu_checkpointing`` copies at depth 0 to pageable memory.
+    ``cpu_checkpointing`` copies at depth 0 to pageable memory, and ``stage3.py`` copies gradients at depth 0 in fp32.
     """
 
     storage_weights: Scalar = metadata("", "1", "share of offloaded weights on storage", default=0.0, bounds=SHARE)
@@ -377,9 +377,16 @@ class Tiers:
     offload_gradients: Scalar = metadata(
         "",
         "1",
-        "share of gradients offloaded in 16 bits",
+        "share of gradients offloaded",
         default=0.0,
         bounds=SHARE,
+    )
+    gradient_copy_bytes: Scalar = metadata(
+        "",
+        "B",
+        "bytes per offloaded gradient on the link: 2 in 16 bits, 4 cast on the device",
+        default=2.0,
+        bounds=POSITIVE,
     )
     host_update: Scalar = metadata(
         "",
@@ -394,7 +401,14 @@ class Tiers:
     prefetch_depth: Scalar = metadata(
         "",
         "1",
-        "layers whose weights, gradients or state are in transfer ahead of their use; 0 synchronous",
+        "layers whose weights or state are in transfer ahead of their use; 0 synchronous",
+        default=1.0,
+        bounds=Bounds(is_integer=True),
+    )
+    gradient_depth: Scalar = metadata(
+        "",
+        "1",
+        "layers whose gradients are in transfer behind their backward; 0 synchronous",
         default=1.0,
         bounds=Bounds(is_integer=True),
     )

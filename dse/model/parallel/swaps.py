@@ -234,7 +234,7 @@ def layer_swaps(design: Design, layout: Layout, work: TrainingWork) -> Swaps:
         return Swaps(forward, backward, last, 0.0, (1.0 - overlap) * state)
     copies, checkpoints = (tiers.prefetch_depth, tiers.pinned), (tiers.activation_depth, tiers.pinned_activations)
     weights = Move(on_host.weights, 0.0, tiered.weights, 0.0, *copies)
-    gradients = Move(0.0, tiered.gradients, 0.0, tiered.stored_gradients, *copies)
+    gradients = Move(0.0, tiered.gradients, 0.0, tiered.stored_gradients, tiers.gradient_depth, tiers.pinned)
     stored = Move(0.0, on_host.activations, 0.0, tiered.activations, *checkpoints)
     loaded = Move(on_host.activations, 0.0, tiered.activations, 0.0, *checkpoints)
     forward = swap_seconds((weights, stored), rates, layout.layers)
@@ -314,11 +314,16 @@ def exposed_passes(
             for swap, duration, memory in zip((swaps.forward, swaps.backward), durations, memories, strict=True)
         )
         forward, backward = (
-            forward - trained * jnp.minimum(jnp.minimum(forward, slack_backward), swaps.forward.ahead),
-            backward - jnp.minimum(jnp.minimum(backward, slack_forward), swaps.backward.ahead),
+            forward - trained * _ahead(swaps.forward, forward, slack_backward),
+            backward - _ahead(swaps.backward, backward, slack_forward),
         )
     forward = plus(forward, swaps.forward.synchronous)
     return forward, times(trained, plus(backward, swaps.backward.synchronous))
+
+
+def _ahead(swap: PassSwaps, exposed: Scalar, slack: Scalar) -> Scalar:
+    """Return the ``exposed`` seconds of a pass that start within the ``slack`` of the other one."""
+    return jnp.where(swap.ahead > 0.0, jnp.minimum(jnp.minimum(exposed, slack), swap.ahead), 0.0)
 
 
 def exposed_update(swaps: Swaps, last_pass: Scalar, memory: Scalar) -> Scalar:
@@ -334,5 +339,6 @@ def exposed_update(swaps: Swaps, last_pass: Scalar, memory: Scalar) -> Scalar:
     usual = exposed_transfer(swaps.backward.overlapped, last_pass, memory)
     added = exposed_transfer(swaps.last_transfers, last_pass, memory) - usual
     if not nothing(swaps.last_update):
-        added = jnp.maximum(added, swaps.last_update - last_pass - usual)
+        chain = jnp.maximum(added, swaps.last_update - last_pass - usual)
+        added = jnp.where(swaps.last_update > 0.0, chain, added)
     return added + swaps.update

@@ -39,7 +39,7 @@ class TieredOffload(NamedTuple):
     weights: Scalar
     activations: Scalar  # per micro-batch
     optimizer: Scalar
-    gradients: Scalar  # 16-bit gradients that leave for the host
+    gradients: Scalar  # gradients that leave for the host
     stored_gradients: Scalar  # fp32 gradients of these on storage
     offloaded_parameters: Scalar  # parameters whose optimiser state is offloaded
     host_updated_parameters: Scalar  # of these, parameters that the host updates
@@ -61,8 +61,8 @@ def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: S
 def tiered_offload(design: Design, layer: OnHost, trained_parameters: Scalar) -> TieredOffload | None:
     """Return bytes on storage, offloaded gradients and host update of a layer, None where the mapping has no tiers.
 
-    State that the host updates stays off the device. Gradients leave and weights return in 16 bits (ZeRO-Offload: Ren
-    et al. 2021).
+    State that the host updates stays off the device. Weights return in 16 bits, as gradients leave unless they are cast
+    on the device (ZeRO-Offload: Ren et al. 2021).
     """
     mapping, tiers = design.mapping, design.mapping.tiers
     if tiers is None:
@@ -75,7 +75,7 @@ def tiered_offload(design: Design, layer: OnHost, trained_parameters: Scalar) ->
         weights=tiers.storage_weights * layer.weights,
         activations=tiers.storage_activations * layer.activations,
         optimizer=tiers.storage_optimizer * layer.optimizer,
-        gradients=weight * gradients,
+        gradients=tiers.gradient_copy_bytes * gradients,
         stored_gradients=HOST_GRADIENT * tiers.storage_gradients * gradients,
         offloaded_parameters=offloaded,
         host_updated_parameters=updated,
@@ -99,9 +99,18 @@ def resident_layers(layers: Scalar, offloaded_share: Scalar, depth: Scalar = BUF
     return layers - offloaded_share * jnp.maximum(layers - (1.0 + depth), 0.0)
 
 
-def buffered_layers(tiers: Tiers | None) -> tuple[Scalar, Scalar]:
-    """Return the layers in transfer ahead of the one in use: of weights, gradients and state, and of activations."""
-    return ((tiers or NO_TIERS).prefetch_depth, (tiers or NO_TIERS).activation_depth)
+class BufferedLayers(NamedTuple):
+    """Layers in transfer beside the one in use, by kind of tensor."""
+
+    weights: Scalar  # and optimiser state
+    gradients: Scalar
+    activations: Scalar
+
+
+def buffered_layers(tiers: Tiers | None) -> BufferedLayers:
+    """Return the layers in transfer beside the one in use, by kind of tensor: one each without a schedule."""
+    tiers = tiers or NO_TIERS
+    return BufferedLayers(tiers.prefetch_depth, tiers.gradient_depth, tiers.activation_depth)
 
 
 def sub_group_buffers(design: Design, tiered: TieredOffload, layers: Scalar) -> Scalar:
