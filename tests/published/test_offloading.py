@@ -65,10 +65,36 @@ def test_a_trillion_parameters_without_offloading(n_devices, runs):
 
 
 def test_a_trillion_parameters_on_drives():
-    """512 V100 reach 25 PFLOP/s with the optimiser on NVMe, Megatron's layers (Rajbhandari et al. 2021, figure 5a)."""
-    found = metrics_of(INFINITY_ON_DRIVES._replace(software="megatron-2021").design())
-    assert int(found.infeasible_reason) & ~Infeasible.heads_not_divisible == 0
-    assert float(found.model_flops) / float(found.step_time) == pytest.approx(25e15, rel=0.03)
+    """Over 25 PFLOP/s on 512 V100 with the optimiser on NVMe (Rajbhandari et al. 2021, figure 5a).
+
+    The study counts the forward that runs again (section 4.1: four passes of two FLOPs a parameter and token); without
+    it DeepSpeed's stack, fitted to rows without tp, is within a tenth, and Megatron-LM's layers reach it.
+    """
+    deepspeed, megatron = (
+        metrics_of(INFINITY_ON_DRIVES._replace(software=name).design())
+        for name in ("deepspeed-zero-2021", "megatron-2021")
+    )
+    assert int(deepspeed.infeasible_reason) == 0
+    rate, of_megatron = (float(found.model_flops) / float(found.step_time) for found in (deepspeed, megatron))
+    assert rate * 4.0 / 3.0 >= 25e15
+    assert rate == pytest.approx(25e15, rel=0.1)
+    assert of_megatron >= 25e15
+
+
+def test_zero_infinity_on_one_card_follows_from_deepspeed_s_schedule():
+    """45 TFLOP/s of 13B on a 4090 (Liao et al. 2024, abstract), every part read, updated and written in turn."""
+    found = metrics_of(offloading.INFINITY_ON_ONE.design())
+    assert int(found.infeasible_reason) == 0
+    assert float(found.model_flops) / float(found.step_time) == pytest.approx(45e12, rel=0.1)
+
+
+def test_fuyou_hides_all_that_zero_infinity_waits_for():
+    """Half of the layers computed again is its planner's optimum, and leaves nothing exposed (section 4.2)."""
+    times = [float(offloading.FUYOU.metrics(recompute_share=tenths / 10.0).step_time) for tenths in range(11)]
+    assert times.index(min(times)) / 10.0 == offloading.FUYOU.settings["recompute_share"]
+    waits, hides = offloading.INFINITY_ON_ONE.metrics(), offloading.FUYOU.metrics()
+    assert float(hides.step_time_offload) < 0.01 * float(waits.step_time_offload)
+    assert float(waits.step_time / hides.step_time) > 2.0
 
 
 @pytest.mark.parametrize("overlap", [0.0, 0.25, 1.0])
