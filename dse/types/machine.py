@@ -80,7 +80,8 @@ class HostTiers:
     """Storage and processors of the host, per device; an optional part of a system.
 
     Default: one drive behind four PCIe 4 lanes, and an eighth of a host of two sockets of 64 cores with eight channels
-    of DDR4-3200 each (DGX A100), whose cores have twelve lines of 64 bytes in flight for 80 ns. Drives share their
+    of DDR4-3200 each (DGX A100), whose cores have twelve lines of 64 bytes in flight for 80 ns; one of them reads
+    and writes each byte of a pageable copy, through a pinned buffer. Drives share their
     channels of flash between reads and writes, a PCIe link has lanes for each direction.
     """
 
@@ -102,6 +103,9 @@ class HostTiers:
     host_cores: Scalar = metadata("", "1", "cores of the host per device", default=16.0, bounds=POSITIVE)
     core_bandwidth: Scalar = metadata(
         "", "B/s", "memory bandwidth of one core of the host", default=9.6e9, bounds=POSITIVE
+    )
+    pageable_bandwidth: Scalar = metadata(
+        "", "B/s", "bandwidth of copies of pageable memory, by one core", default=4.8e9, bounds=POSITIVE
     )
 
 

@@ -384,7 +384,7 @@ class Tiers:
     gradient_copy_bytes: Scalar = metadata(
         "",
         "B",
-        "bytes per offloaded gradient on the link: 2 in 16 bits, 4 cast on the device",
+        "bytes per offloaded gradient: 2 in 16 bits, 4 cast on the device",
         default=2.0,
         bounds=POSITIVE,
     )
@@ -395,9 +395,7 @@ class Tiers:
         default=0.0,
         bounds=SHARE,
     )
-    storage_gradients: Scalar = metadata(
-        "", "1", "share of offloaded gradients on storage, in fp32", default=0.0, bounds=SHARE
-    )
+    storage_gradients: Scalar = metadata("", "1", "share of offloaded gradients on storage", default=0.0, bounds=SHARE)
     prefetch_depth: Scalar = metadata(
         "",
         "1",

@@ -99,7 +99,7 @@ INFINITY = Case(
 #: device (table 1, from memory), which tp gathers for a replica.
 INFINITY_ON_DRIVES = Case("megatron-1t", "v100-sxm-32gb", "deepspeed-zero-2021", {
     "n_devices": 512, "tp": 4, "zero_stage": 3, "precision": "fp16", "micro_batch": 20, "global_batch": 2560,
-    "seq_len": 1024, "storage_gradients": 1.0, "pipeline_read": 1, "pipeline_write": 1, "link_sharing": 4,
+    "seq_len": 1024, "storage_gradients": 1.0, "gradient_copy_bytes": 4.0, "pipeline_read": 1, "pipeline_write": 1, "link_sharing": 4,
     "host_memory_bandwidth": 16e9, "host_cores": 3,
     "gradient_bytes": 2.0, "offload_gradients": 1.0, "host_update": 1.0, "storage_optimizer": 1.0,
     "sequence_parallel": 1, "overlap_dp": 1, **OFFLOADED, "offload_weights": 0.0, "storage_read": 1.6e9,

@@ -59,9 +59,8 @@ def outside_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[
     on_storage = offload.offloaded_bytes(work.tiered, layout.layers, in_flight)
     on_host = on_host + layout.layers * work.tiered.gradients - on_storage
     stored_gradients = layout.layers * work.tiered.stored_gradients
-    freed = stored_gradients * ((design.mapping.tiers or offload.NO_TIERS).gradient_copy_bytes / offload.HOST_GRADIENT)
     buffers = offload.sub_group_buffers(design, work.tiered, layout.layers)
-    return on_host - freed + buffers, on_storage + stored_gradients
+    return on_host - stored_gradients + buffers, on_storage + stored_gradients
 
 
 def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) -> Scalar:

@@ -20,9 +20,6 @@ from dse.model.work.offload import TieredOffload
 from dse.model.work.training import TrainingWork
 from dse.types import Design, HostTiers, Scalar, Tiers
 
-#: Accesses of host memory per byte of a pageable copy: one thread reads it and writes it to a pinned buffer.
-STAGING_ACCESSES = 2.0
-
 
 class Move(NamedTuple):
     """Bytes of one kind of tensor that a pass moves per layer, and how early."""
@@ -39,7 +36,7 @@ class SwapRates(NamedTuple):
     """Rates of a device's share of link and drives, B/s, and whether both directions run in parallel."""
 
     link: Scalar
-    core: Scalar  # of one core of the host
+    pageable: Scalar  # of copies of pageable memory
     storage_read: Scalar
     storage_write: Scalar
     link_duplex: Scalar
@@ -102,7 +99,7 @@ def swap_rates(design: Design) -> SwapRates:
     link = quotient(system.host.bandwidth, tiers.link_sharing)
     return SwapRates(
         link=link,
-        core=tiers.core_bandwidth,
+        pageable=tiers.pageable_bandwidth,
         storage_read=tiers.storage_read,
         storage_write=tiers.storage_write,
         link_duplex=tiers.link_duplex,
@@ -113,14 +110,13 @@ def swap_rates(design: Design) -> SwapRates:
 def copy_rate(rates: SwapRates, pinned: Scalar) -> Scalar:
     """Return the rate of copies over the link, B/s.
 
-    Pageable memory is copied by one thread through a pinned buffer: ``min(link, core / 2)``, for it reads and writes
-    each byte.
+    Pageable memory is copied by one thread through a pinned buffer: ``min(link, pageable)``.
 
     Args:
         rates: of the device.
         pinned: 1 for page-locked memory, 0 for pageable.
     """
-    return jnp.where(pinned > 0.0, rates.link, jnp.minimum(rates.link, rates.core / STAGING_ACCESSES))
+    return jnp.where(pinned > 0.0, rates.link, jnp.minimum(rates.link, rates.pageable))
 
 
 def host_update_rate(tiers: HostTiers, bytes_per_parameter: Scalar) -> Scalar:

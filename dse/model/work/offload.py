@@ -15,14 +15,13 @@ from dse.model.choice import times
 from dse.model.formats import activation_bytes, optimizer_bytes
 from dse.types import Design, Mapping, Scalar, Tiers
 
-#: Layers whose offloaded tensors are on the device at a time, with one layer in transfer ahead of the one in use.
-BUFFERED_LAYERS = 2.0
-
-#: Bytes per gradient on drives and in the host's update (DeepSpeed, ``runtime/zero/stage3.py``: fp32).
-HOST_GRADIENT = 4.0
-
 #: Of a mapping without offloading beyond the host.
 NO_TIERS = Tiers()
+
+
+def least_layers() -> Scalar:
+    """Return the least layers of a stage that offloads: one in use, one in transfer, and one on the host."""
+    return 2.0 + NO_TIERS.prefetch_depth
 
 
 class OnHost(NamedTuple):
@@ -40,7 +39,7 @@ class TieredOffload(NamedTuple):
     activations: Scalar  # per micro-batch
     optimizer: Scalar
     gradients: Scalar  # gradients that leave for the host
-    stored_gradients: Scalar  # fp32 gradients of these on storage
+    stored_gradients: Scalar  # of these on storage
     offloaded_parameters: Scalar  # parameters whose optimiser state is offloaded
     host_updated_parameters: Scalar  # of these, parameters that the host updates
     update_bytes: Scalar  # their gradients (out) and new weights (in)
@@ -76,13 +75,13 @@ def tiered_offload(design: Design, layer: OnHost, trained_parameters: Scalar) ->
         activations=tiers.storage_activations * layer.activations,
         optimizer=tiers.storage_optimizer * layer.optimizer,
         gradients=tiers.gradient_copy_bytes * gradients,
-        stored_gradients=HOST_GRADIENT * tiers.storage_gradients * gradients,
+        stored_gradients=tiers.storage_gradients * (tiers.gradient_copy_bytes * gradients),
         offloaded_parameters=offloaded,
         host_updated_parameters=updated,
         update_bytes=weight * updated,
-        bytes_per_update=2.0 * state + HOST_GRADIENT + weight,
+        bytes_per_update=2.0 * state + tiers.gradient_copy_bytes + weight,
         host_state=tiers.host_update * layer.optimizer,
-        sub_group=tiers.storage_optimizer * (state + HOST_GRADIENT),
+        sub_group=tiers.storage_optimizer * (state + tiers.gradient_copy_bytes),
     )
 
 
@@ -91,7 +90,7 @@ def is_offloading(mapping: Mapping) -> bool | jax.Array:
     return mapping.offload_weights + mapping.offload_activations + mapping.offload_optimizer > 0.0
 
 
-def resident_layers(layers: Scalar, offloaded_share: Scalar, depth: Scalar = BUFFERED_LAYERS - 1.0) -> Scalar:
+def resident_layers(layers: Scalar, offloaded_share: Scalar, depth: Scalar = NO_TIERS.prefetch_depth) -> Scalar:
     """Return the count of layers (times micro-batches) on the device, of ``layers``.
 
     All but the offloaded share of those beyond the one in use and the ``depth`` in transfer.
