@@ -393,7 +393,7 @@ def test_deepspeed_is_a_file_of_json():
     assert document["zero_optimization"] | {"overlap_comm": True} == {
         "stage": 3,
         "overlap_comm": True,
-        "offload_optimizer": {"device": "cpu"},
+        "offload_optimizer": {"device": "cpu", "pin_memory": True},
     }
     assert document["gradient_accumulation_steps"] * document["train_micro_batch_size_per_gpu"] * 16 == 512
     assert line.unsupported["mapping.pp"] == 4.0
