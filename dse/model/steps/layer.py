@@ -128,7 +128,7 @@ def _run_layer(
     is_first: bool = False,
 ) -> LayerRun:
     """Return the seconds of one usual layer and micro-batch, or of one of the first dense layers (``is_first``)."""
-    software, trained, recompute = design.software, design.workload.backward, layout.recompute
+    trained, recompute = design.workload.backward, layout.recompute
     passes = run_passes(work.lists.first_layer if is_first else work.layer, rates, trained, recompute)
     passes = with_small_kernels(passes, design, small_kernels(design, layout), recompute.forwards)
     dense = tensor_parallel(design, layout, messages, passes).with_repeats(recompute.sends(Dimension.tensor))
