@@ -57,7 +57,7 @@ def outside_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[
     if work.tiered is None:
         return on_host, 0.0
     on_storage = offload.offloaded_bytes(work.tiered, layout.layers, in_flight)
-    on_host = on_host + layout.layers * work.tiered.gradients - on_storage
+    on_host = on_host + layout.layers * (work.tiered.gradients + work.tiered.end_state) - on_storage
     stored_gradients = layout.layers * work.tiered.stored_gradients
     buffers = offload.sub_group_buffers(design, work.tiered, layout.layers)
     return on_host - stored_gradients + buffers, on_storage + stored_gradients

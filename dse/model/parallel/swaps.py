@@ -267,7 +267,7 @@ def update_parts(design: Design, work: TrainingWork, tiered: TieredOffload, rate
     return UpdateParts(
         read=(tiered.optimizer + tiered.stored_gradients) / rates.storage_read,
         compute=compute,
-        write=(tiered.optimizer + tiered.weights) / rates.storage_write,
+        write=(tiered.optimizer + times(work.trained.trains_model, tiered.weights)) / rates.storage_write,
         link=link,
     )
 

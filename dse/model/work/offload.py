@@ -41,10 +41,11 @@ class TieredOffload(NamedTuple):
     gradients: Scalar  # gradients that leave for the host
     stored_gradients: Scalar  # of these on storage
     offloaded_parameters: Scalar  # parameters whose optimiser state is offloaded
-    host_updated_parameters: Scalar  # of these, parameters that the host updates
+    host_updated_parameters: Scalar  # parameters that the host updates, with a share of embedding and head
     update_bytes: Scalar  # their gradients (out) and new weights (in)
     bytes_per_update: Scalar  # of host memory per updated parameter: state in and out, gradient, new weight
     host_state: Scalar  # their optimiser state, which does not cross the link
+    end_state: Scalar  # optimiser state of embedding and head on the host, divided by the layers of the stage
     sub_group: Scalar  # state and gradients of one parameter of storage in buffers of the host
 
 
@@ -57,19 +58,28 @@ def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: S
     )
 
 
-def tiered_offload(design: Design, layer: OnHost, trained_parameters: Scalar) -> TieredOffload | None:
+class HostParameters(NamedTuple):
+    """Trained parameters per layer and device, as their state is split."""
+
+    gradients: Scalar  # by shards of gradients
+    end_gradients: Scalar  # of embedding and head, divided by the layers of the stage
+    end_optimizer: Scalar  # by shards of the optimiser
+
+
+def tiered_offload(design: Design, layer: OnHost, parameters: HostParameters) -> TieredOffload | None:
     """Return bytes on storage, offloaded gradients and host update of a layer, None where the mapping has no tiers.
 
     State that the host updates stays off the device. Weights return in 16 bits, as gradients leave unless they are cast
-    on the device (ZeRO-Offload: Ren et al. 2021).
+    on the device (ZeRO-Offload: Ren et al. 2021). The host updates as much of embedding and head.
     """
     mapping, tiers = design.mapping, design.mapping.tiers
     if tiers is None:
         return None
     state, weight = optimizer_bytes(mapping.precision, design.software), activation_bytes(mapping.precision)
     offloaded = layer.optimizer / state
-    updated = tiers.host_update * offloaded
-    gradients = tiers.offload_gradients * trained_parameters
+    ends = tiers.host_update * mapping.offload_optimizer * parameters.end_optimizer
+    updated = tiers.host_update * offloaded + ends
+    gradients = tiers.offload_gradients * (parameters.gradients + parameters.end_gradients)
     return TieredOffload(
         weights=tiers.storage_weights * layer.weights,
         activations=tiers.storage_activations * layer.activations,
@@ -81,6 +91,7 @@ def tiered_offload(design: Design, layer: OnHost, trained_parameters: Scalar) ->
         update_bytes=weight * updated,
         bytes_per_update=2.0 * state + tiers.gradient_copy_bytes + weight,
         host_state=tiers.host_update * layer.optimizer,
+        end_state=state * ends,
         sub_group=tiers.storage_optimizer * (state + tiers.gradient_copy_bytes),
     )
 
