@@ -5,7 +5,8 @@ one, else time against memory, or for serving tokens/s per device against tokens
 with a front per accelerator and a panel per workload. For a grid of machines also ``shares`` of
 the step time along each axis, ``energy`` against time, metrics against the ``clock``, and ``bounds``: shares by
 compute, memory and network (of the best mappings for other sweeps). ``suited`` lists the figures for a dataset.
-``collectives`` needs no dataset: bus bandwidth against message size by topology.
+``collectives`` needs no dataset: bus bandwidth against message size by topology; ``timeline`` draws the passes of
+scheduled steps.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from dse.views.plot.machines import shares as shares
 from dse.views.plot.pareto import front_of, has_trade_off, pareto
 from dse.views.plot.posttraining import posttraining
 from dse.views.plot.style import ENDINGS, save
+from dse.views.plot.timeline import timeline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
     "ENDINGS", "KINDS", "breakdown", "collectives", "energy", "fleets", "interactivity", "pareto",
-    "posttraining", "save", "suited",
+    "posttraining", "save", "suited", "timeline",
 ]  # fmt: skip
 
 #: Name on the command line → figure.
