@@ -266,8 +266,10 @@ def _indexed(dataset: xr.Dataset) -> xr.Dataset:
 
     index_class = _plain_levels()
     for dim in SINGLE:
-        coordinates = (str(name) for name, values in dataset.coords.items() if values.dims == (dim,))
-        levels = [name for name in coordinates if name not in _NUMBERS]
+        coordinates = {str(name): values.attrs for name, values in dataset.coords.items() if values.dims == (dim,)}
+        levels = [
+            name for name, attrs in coordinates.items() if name not in _NUMBERS and not schema.is_number_of_name(attrs)
+        ]
         if not levels:
             continue
         variables = {name: dataset.variables[name].load() for name in levels}

@@ -22,6 +22,12 @@ CAUTIONS = "cautions"
 #: Attribute of a coordinate that follows from other labels: from what it follows.
 DERIVED = "derived_from"
 
+
+def is_number_of_name(attributes: Mapping[str, Any]) -> bool:
+    """Return True for the attributes of a number that follows from a name of the catalogue, no label of designs."""
+    return DERIVED in attributes and "path" not in attributes
+
+
 #: Global attribute with the version, and the version of this package.
 ATTRIBUTE, VERSION = "dse_schema", 1
 
