@@ -178,7 +178,7 @@ assert peak[gpipe] > usable > peak[interleaved] > peak[plain]
 # the drain, and after the passes. Right: how long each stage is idle until the last pass ends.
 
 # %%
-SPANS = {"fill": "#7ba3d8", "on the last stage": "#0e306e", "drain": "#f2a35e", "gradients and optimizer": "#7d35a2"}
+SPANS = {"fill": "#5b8fd4", "on the last stage": "#0e306e", "drain": "#d8791f", "gradients and optimizer": "#7d35a2"}
 spans, idle = {}, {}
 for name, scheduled in steps.items():
     line = scheduled.timeline

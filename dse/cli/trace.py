@@ -49,7 +49,10 @@ def trace(
     workload: Workload,
     system: System,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="File: JSON, of chakra PREFIX of PREFIX.RANK.et; .png, .svg, .pdf: a picture.")
+        Path,
+        typer.Option(
+            "--output", "-o", help="JSON, or a picture (.png, .svg, .pdf); of chakra PREFIX of PREFIX.RANK.et."
+        ),
     ],
     settings: Settings = None,
     n_devices: Devices = None,
@@ -65,10 +68,10 @@ def trace(
     """Write one step of a design as a timeline.
 
     Every pass of every stage by its schedule, messages, and memory by part: a Chrome trace in JSON, which
-    ui.perfetto.dev and chrome://tracing show. To a .png, .svg or .pdf a picture of them with the critical path. Prints the step time event by event, and that of the closed forms of
-    dse evaluate. As kineto every kernel and message of one rank, as the PyTorch profiler writes them: dse diagnose and
-    dse validate --profile read it. As chakra compute and messages of every rank, as Chakra execution traces, which
-    network simulators (ASTRA-sim) replay.
+    ui.perfetto.dev and chrome://tracing show; to .png, .svg or .pdf a picture of the passes with the critical path.
+    Prints the step time event by event, and that of the closed forms of dse evaluate. As kineto every kernel and
+    message of one rank, as the PyTorch profiler writes them: dse diagnose and dse validate --profile read it. As chakra
+    compute and messages of every rank, as Chakra execution traces, which network simulators (ASTRA-sim) replay.
     """
     from dse.doors import TRAINING
     from dse.io import check_output

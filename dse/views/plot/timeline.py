@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 #: Kind of pass → colours of its chunks in turn, dark and light: blue forward, brown and orange backward.
 _COLOURS = {
-    PassKind.forward: ("#0e306e", "#7ba3d8"),
-    PassKind.backward: ("#8f3200", "#f2a35e"),
-    PassKind.input_gradient: ("#8f3200", "#f2a35e"),
-    PassKind.weight_gradient: ("#076344", "#7fbf9f"),
+    PassKind.forward: ("#0e306e", "#5b8fd4"),
+    PassKind.backward: ("#7a2b00", "#d8791f"),
+    PassKind.input_gradient: ("#7a2b00", "#d8791f"),
+    PassKind.weight_gradient: ("#076344", "#4f9d78"),
 }
 
 #: Parts of a step after its last pass.
