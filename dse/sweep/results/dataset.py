@@ -41,10 +41,14 @@ def build(
     results = layout(grid, result)
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in grid.fixed}
     summary = overview(grid, result)
+    objectives = {name for objective in grid.spec.objectives for name in objective.expression.names}
+    reducible = frozenset(grid.spec.metrics) - objectives - ({"feasible"} if keep.mode in ("all", "best") else set())
     if judge and keep.mode == "top":
         judged = judge(grid, result.index).items()
         results.data.update({name: Variable(("design",), values, about) for name, (values, about) in judged})
-    return dataclasses.replace(results, coords=fixed | results.coords, attrs=attributes, overview=summary)
+    return dataclasses.replace(
+        results, coords=fixed | results.coords, attrs=attributes, overview=summary, reducible=reducible
+    )
 
 
 def _all_designs(grid: Grid, result: BlockResult) -> Labelled:

@@ -19,6 +19,9 @@ SPECIFICATION = "specification"
 #: Global attribute with what a reader of the results must know, a line each; empty where there is nothing.
 CAUTIONS = "cautions"
 
+#: Attribute of a variable that a file has without dimensions along which it is constant: their names.
+CONSTANT_ALONG = "constant_along"
+
 #: Attribute of a coordinate that follows from other labels: from what it follows.
 DERIVED = "derived_from"
 

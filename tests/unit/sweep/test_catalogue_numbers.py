@@ -1,13 +1,19 @@
 """Numbers of the catalogue along axes of its names: of every kind, in every layout, in files read without dse."""
 
+import json
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import xarray as xr
 
 import dse
+from dse import optimizers
 from dse.designs import catalog
 from dse.sweep import execute, from_text
 
+ROOT = Path(__file__).parents[3]
 GPUS = """
 [workload]
 name = "gpt-3-13b"
@@ -111,6 +117,17 @@ def test_single_designs_have_them_in_their_order_and_are_not_identified_by_them(
     assert [by_name[name] for name in found.node.values.tolist()] == found.node_nm.values.tolist()
 
 
+def test_designs_of_a_search_have_theirs(tmp_path):
+    """As data by method and seed, as the labels of its best designs are."""
+    text = GPUS + '[search]\nmethod = "random"\nevaluations = 64\nseeds = 2\npolish = false\n'
+    (tmp_path / "s.toml").write_text(text, encoding="utf-8")
+    optimizers.run(tmp_path / "s.toml", tmp_path / "s.nc")
+    with dse.open_results(tmp_path / "s.nc") as found:
+        assert found.node_nm.dims == found.node.dims == ("searcher", "seed")
+        lengths = {"n12": 12.0, "n2": 2.0, "imec-a10": 1.0, "extrapolated-a7": 0.7}
+        assert found.node_nm.values.ravel().tolist() == [lengths[name] for name in found.node.values.ravel()]
+
+
 def test_an_axis_of_the_same_name_comes_first():
     text = GPUS + '"memory.bandwidth" = ["2 TB/s", "3 TB/s"]\n'
     text = text.replace('accelerator = "gpu"', "").replace('node = ["n12", "n2", "imec-a10", "extrapolated-a7"]', "")
@@ -119,12 +136,25 @@ def test_an_axis_of_the_same_name_comes_first():
 
 
 def test_plain_xarray_draws_over_nanometres_in_three_lines(tmp_path, monkeypatch):
-    """The lines of docs/guide.md on a small version of its sweep."""
+    """The lines of docs/files.md, on fewer mappings of the sweep that they are of."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    run(GPUS, output=tmp_path / "designs.nc")
+    text = (ROOT / "sweeps" / "technology_nodes_memories_networks.toml").read_text(encoding="utf-8")
+    lines = re.search(
+        r"```python\n(import xarray\n.*?)```", (ROOT / "docs" / "files.md").read_text("utf-8"), re.DOTALL
+    )[1]
+    code = [line for line in lines.splitlines() if line]
+    assert len(code) == 3 and all(line in text for line in code) and "dse" not in lines
+    few = {"tp": [8], "pp": [8, 16], "micro_batch": [1], "virtual_stages": [1], "recompute": ["full"]}
+    for name, values in few.items():
+        text = re.sub(rf"^{name} = .*$", f"{name} = {json.dumps(values)}", text, flags=re.MULTILINE)
+    small = run(text, output=tmp_path / "results" / "technology_nodes_memories_networks.nc")
     monkeypatch.chdir(tmp_path)
-    designs = xr.open_dataset("designs.nc")
-    best = designs.step_time.where(designs.feasible).min(["mapping", "scale_out"])
-    lines = best.plot.line(x="node_nm", hue="memory")
-    assert [sorted(line.get_xdata()) for line in lines] == [[0.7, 1.0, 2.0, 12.0]] * 2
-    pyplot.close()
+    pyplot.figure()
+    exec(lines, {})
+    drawn = pyplot.gca().get_lines()
+    pyplot.close("all")
+    assert len(drawn) == small.sizes["memory"] == 7
+    assert sorted(drawn[0].get_xdata()) == [0.5, 0.7, 1.0, 1.4, 1.6, 2.0, 3.0, 5.0, 7.0, 10.0, 12.0]
+    best = small.step_time.where(small.feasible).min(["mapping", "scale_out"])
+    np.testing.assert_array_equal(drawn[-1].get_ydata(), best.isel(memory=-1))
+    assert small.sizes["node"] * small.sizes["memory"] * small.sizes["scale_out"] * 5643 == 2_172_555
