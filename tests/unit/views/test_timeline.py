@@ -73,9 +73,7 @@ def test_mean_colours_keep_the_time_of_passes(steps):
             PassKind.forward: durations.forward[stage],
             PassKind.backward: durations.input_gradient[stage] + durations.weight_gradient[stage],
         }
-        dark = sum(
-            MICRO_BATCHES * time * (1.0 - np.array(to_rgb(_COLOURS[kind][0]))) for kind, time in seconds.items()
-        )
+        dark = sum(MICRO_BATCHES * time * (1.0 - np.array(to_rgb(_COLOURS[kind][0]))) for kind, time in seconds.items())
         np.testing.assert_allclose((1.0 - picture[stage]).mean(axis=0), dark / (end - start), rtol=1e-3)
 
 
