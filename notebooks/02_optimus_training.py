@@ -30,8 +30,8 @@
 # ```
 #
 # `sweeps/technology_nodes_memories_networks.toml` keeps 2.2 million designs of node, memory, network and mapping in one
-# file, which plain xarray draws over `node_nm`. Here the axes of machines are thinned to 120 of 1,400; the mappings stay
-# as they are, all 43,488 of each. Inference is in [03_optimus_inference](03_optimus_inference.ipynb), memory by
+# file, which plain xarray draws over `node_nm`. Here the axes of machines are thinned to 120 of 1,400; the mappings
+# stay as they are, all 43,488 of each. Inference is in [03_optimus_inference](03_optimus_inference.ipynb), memory by
 # recompute in [08_memory_by_recompute](08_memory_by_recompute.ipynb).
 
 # %%

@@ -255,7 +255,7 @@ networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "cost_p
 
 # %% [markdown]
 # Networks are at most 12 % of what is bought, so that a slow one is dear: the torus of 150 GB/s is the cheapest system
-# and the dearest run. Experts stay within nodes, so that three quarters of the top of the tree can go, for 0.5 % of
+# and the dearest run. Experts stay within nodes, so that three quarters of the top of the tree can go, for 0.3 % of
 # time and more than 4 % less money; clusters thin their trees likewise. A torus as fast as the NVLinks costs less to
 # buy; what experts exchange crosses it many times: in a shape that suits its mapping it is 3 % slower than the tree,
 # and its run is as cheap as of the thinned one.
