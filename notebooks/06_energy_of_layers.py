@@ -24,6 +24,7 @@
 # ```console
 # $ dse run sweeps/dvfs_decoder_layers.toml -o results/clocks.nc
 # $ dse plot results/clocks.nc --kind clock
+# $ dse run sweeps/dvfs_formats.toml
 # ```
 #
 # Numbers of the talk are read from slides, and stand beside ours below. The model's power of the A30 is fitted to its
@@ -237,3 +238,41 @@ long = picojoules.sel(seq_len=1024)
 assert long[0] > long[-1]
 print(f"1,440 MHz, 1,024 tokens: {float(long[0]):.1f} pJ/FLOP at {names[0]}, {float(long[-1]):.1f} at {names[-1]}")
 (100 * results.device_power.isel(megahertz=-1) / LIMIT).to_pandas().round(0)  # per cent of the limit at 1,440 MHz
+
+# %% [markdown]
+# ## Formats
+#
+# The talk measures FP16 and TF32, which run on tensor cores, and FP32, which does not, and finds power near the limit
+# with the former. `sweeps/dvfs_formats.toml`; one layer of 13B, 1,024 tokens:
+
+# %%
+formats = dse.run(root / "sweeps" / "dvfs_formats.toml", output=False)
+formats = formats.set_index(mapping="precision").rename(mapping="precision").sel(workload="gpt-3-13b")
+formats = formats.assign_coords(megahertz=formats.clock / 1e6).swap_dims(clock="megahertz")
+FORMATS = ["fp16", "tf32", "fp32"]
+with style():
+    figure = new_figure(PAGE, 2.5)
+    left, right = figure.subplots(1, 2)
+    for i, (name, colour) in enumerate(zip(FORMATS, shades(len(FORMATS)), strict=True)):
+        one = formats.sel(precision=name)
+        looks = {"color": colour, "linestyle": dash(i), "linewidth": 1.3, "label": name.upper()}
+        left.plot(one.megahertz, 1e12 * one.energy_per_step / one.model_flops, **looks)
+        right.plot(one.megahertz, one.device_power, **looks)
+    left.set(xlabel="clock of the cores (MHz)", ylabel="energy of an operation (pJ/FLOP)", yscale="log")
+    plain_ticks(left.yaxis)
+    right.axhline(LIMIT, color=INK, linewidth=0.8, linestyle=(0, (4, 2)))
+    right.set(xlabel="clock of the cores (MHz)", ylabel="power of the board (W)", ylim=(0, 175))
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, handlelength=2.6)
+figure
+
+# %%
+highest = formats.isel(megahertz=-1)
+per_operation = (1e12 * highest.energy_per_step / highest.model_flops).sel(precision=FORMATS)
+assert (per_operation.diff("precision") > 0.0).all()
+pd.DataFrame(
+    {
+        "pJ/FLOP at 1,440 MHz": per_operation.to_series(),
+        "power over the limit (%)": (100 * highest.device_power / LIMIT).sel(precision=FORMATS).to_series(),
+        "clock of least energy (MHz)": formats.energy_per_step.idxmin("megahertz").sel(precision=FORMATS).to_series(),
+    }
+).round(1)
