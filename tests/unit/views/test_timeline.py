@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
+from typer.testing import CliRunner
 
 import dse
+from dse.cli import app
 from dse.views import plot
 from dse.views.plot.timeline import _COLOURS, _boxes, _mean_colours
 from dse.views.trace import PassKind, schedule_step
@@ -91,3 +93,30 @@ def test_many_stages_are_a_picture():
     )
     axes = plot.timeline(schedule_step(design)).axes[0]
     assert len(axes.images) == 1 and not [one for one in axes.collections if isinstance(one, PolyCollection)]
+
+
+@pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
+def test_the_command_writes_a_picture_by_the_ending(ending, tmp_path):
+    path = tmp_path / f"step{ending}"
+    words = ["trace", "-w", "gpt-3-13b", "-s", "selene", "-n", "16", "-o", str(path)]
+    words += [word for setting in ("tp=8", "pp=2", "global_batch=4") for word in ("--set", setting)]
+        "trace",
+        "-w",
+        "gpt-3-13b",
+        "-s",
+        "selene",
+        "-n",
+        "16",
+        "--set",
+        "tp=8",
+        "--set",
+        "pp=2",
+        "--set",
+        "global_batch=4",
+        "-o",
+    ]
+    ended = CliRunner().invoke(app, words, prog_name="dse")
+    assert ended.exit_code == 0 and f"written: {path}" in ended.stdout
+    if ending == ".png":
+        assert_drawn(path)
+    assert path.stat().st_size > 1000
