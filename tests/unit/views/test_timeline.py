@@ -100,21 +100,6 @@ def test_the_command_writes_a_picture_by_the_ending(ending, tmp_path):
     path = tmp_path / f"step{ending}"
     words = ["trace", "-w", "gpt-3-13b", "-s", "selene", "-n", "16", "-o", str(path)]
     words += [word for setting in ("tp=8", "pp=2", "global_batch=4") for word in ("--set", setting)]
-        "trace",
-        "-w",
-        "gpt-3-13b",
-        "-s",
-        "selene",
-        "-n",
-        "16",
-        "--set",
-        "tp=8",
-        "--set",
-        "pp=2",
-        "--set",
-        "global_batch=4",
-        "-o",
-    ]
     ended = CliRunner().invoke(app, words, prog_name="dse")
     assert ended.exit_code == 0 and f"written: {path}" in ended.stdout
     if ending == ".png":
