@@ -76,7 +76,17 @@ def _repeated(
     dims = dims_by_set.get(frozenset((*variable.dims, *constant_dims)))
     if dims is None or set(constant_dims) & set(variable.dims):
         raise wrong(where, f"constant along {', '.join(constant_dims)}", "dimensions of another variable")
-    values = variable.transpose(*(dim for dim in dims if dim in variable.dims)).values
-    shape = [sizes[dim] if dim in variable.dims else 1 for dim in dims]
     attrs = {name: attribute for name, attribute in variable.attrs.items() if name != CONSTANT_ALONG}
-    return type(variable)(dims, np.broadcast_to(values.reshape(shape), [sizes[dim] for dim in dims]), attrs)
+    return type(variable)(dims, repeated_values(variable.values, variable.dims, dims, sizes), attrs)
+
+
+def repeated_values(
+    values: np.ndarray, dims: tuple[Hashable, ...], all_dims: tuple[Hashable, ...], sizes: Mapping[Hashable, int]
+) -> np.ndarray:
+    """Return values along ``dims`` as a view along ``all_dims``, repeated along those that they lack.
+
+    Raises ValueError for values along a dimension that is not among ``all_dims``.
+    """
+    along = [dims.index(dim) for dim in all_dims if dim in dims]
+    shape = [sizes[dim] if dim in dims else 1 for dim in all_dims]
+    return np.broadcast_to(values.transpose(along).reshape(shape), [sizes[dim] for dim in all_dims])
