@@ -46,8 +46,12 @@ _PANEL, _GAP = 2.3, 0.085
 
 
 def has_nodes(results: xr.Dataset) -> bool:
-    """Return True for a grid of machines in two nodes or more with known lengths."""
-    return _NODE in axes_of(results) and _LENGTH in results.coords
+    """Return True for a grid of machines in two nodes or more, all with a length."""
+    along = all(name in results.coords and results[name].dims == (_NODE,) for name in (_LENGTH, _EXTRAPOLATED))
+    if _NODE not in axes_of(results) or not along or results[_LENGTH].dtype.kind not in "fi":
+        return False
+    lengths = results[_LENGTH].values
+    return bool((np.isfinite(lengths) & (lengths > 0.0)).all()) and lengths.min() < lengths.max()
 
 
 def nodes(results: xr.Dataset, metric: str | None = None) -> Figure:

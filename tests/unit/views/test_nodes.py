@@ -64,6 +64,8 @@ def test_another_metric_and_what_is_missing(results):
     figure = plot.nodes(results, "energy_per_token")
     assert "energy" in figure.axes[0].get_ylabel()
     assert "nodes" in plot.suited(results) and "nodes" not in plot.suited(results.isel(node=[0]))
+    assert "nodes" not in plot.suited(results.assign_coords(node_nm=("node", [12.0, np.nan, 2.0, 0.7])))
+    assert "nodes" not in plot.suited(results.drop_vars("node_extrapolated"))
     with pytest.raises(InputError, match="no axis of logic nodes"):
         plot.nodes(results.isel(node=[0]))
     with pytest.raises(InputError, match="nope"):
