@@ -25,7 +25,8 @@
 # ```console
 # $ dse run sweeps/megatron_1t_4096_a100.toml -o results/megatron.nc
 # $ dse plot results/megatron.nc
-# $ dse trace -w megatron-1t -s selene -n 4096 --set tp=8 --set pp=64 --set virtual_stages=2 -o results/step.svg
+# $ dse trace -w megatron-1t -s selene -n 4096 --set tp=8 --set pp=64 --set virtual_stages=2 --set recompute=selective \
+#     --set sequence_parallel=true --set global_batch=4096 -o results/step.svg
 # ```
 
 # %%
