@@ -18,17 +18,20 @@
 #
 # What does a device of the first pipeline stage hold, and what does it cost in time to hold less? The question and the
 # four models are those of Korthikanti et al. 2022 (arXiv 2205.05198, figure 1 and table 5): GPT of 22 billion to a
-# trillion parameters on 8 to 512 A100s, without data parallelism, under five policies.
+# trillion parameters on 8 to 512 A100s, without data parallelism, under five policies. Optimus (arXiv 2407.14645) draws
+# the same bars by part. From the command line, for one of the models: `dse run sweeps/memory_by_recompute.toml`.
 
 # %%
 # %matplotlib inline
+from pathlib import Path
+
 import pandas as pd
 
 import dse
 from dse.model.accounts.feasibility import usable_memory
-from dse.sweep import from_text
 from dse.views.plot.style import COLUMN, INK, PAGE, new_figure, style
 
+root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 GIB = 2**30
 MODELS = {  # name → catalogue name, devices, pp, virtual stages, micro-batch, batch; tp is 8
     "22B": ("gpt-22b", 8, 1, 1, 4, 4),
@@ -168,29 +171,7 @@ pd.concat({"overhead (%)": overhead.round(1), "measured step (s)": measured}, ax
 # memory it needs:
 
 # %%
-sweep = from_text("""
-[workload]
-name = "gpt-3-175b"
-global_batch = 64
-[system]
-name = "selene"
-n_devices = 64
-[software]
-name = "megatron-2022"
-[mapping]
-precision = "fp16"
-tp = 8
-pp = 8
-virtual_stages = 3
-micro_batch = 1
-[axes]
-recompute = ["none", "selective", "full"]
-recompute_share = [0.25, 0.5, 0.75, 1.0]
-sequence_parallel = [false, true]
-[output]
-keep = "all"
-""")
-points = dse.run(sweep, output=False).to_dataframe().reset_index()
+points = dse.run(root / "sweeps" / "memory_by_recompute.toml", output=False).to_dataframe().reset_index()
 points["memory"] = points.peak_memory / GIB
 SERIES = {"none": ("s", "#0e306e"), "selective": ("o", "#c94804"), "full": ("^", "#1476de")}
 with style():

@@ -117,6 +117,7 @@ MEANINGS = {
     "power.transistor_leakage": "`power.leakage` per enabled transistor",
     "power.control_share": "`power.control` over the power limit as sold",
     "foundry": "manufacturer",
+    "generation": f"length that names the node, `node_nm` of results, {_COMPARISON}",
     "supply": f"nominal voltage, {_COMPARISON}",
     "delay": f"gate delay over N7 at iso power, {_COMPARISON}",
     "unit": f"`stack`, `device`, `DIMM`, `drive`, {_READERS}",

@@ -27,6 +27,7 @@ CONTENTS = {
         "docs/concepts",
         "docs/guide",
         "docs/recipes",
+        "docs/files",
         "docs/many_machines",
     ),
     "Notebooks": tuple(sorted(f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb"))),

@@ -22,6 +22,7 @@ class FigureKind(StrEnum):
     energy = "energy"
     clock = "clock"
     bounds = "bounds"
+    nodes = "nodes"
     collectives = "collectives"
     interactivity = "interactivity"
 

@@ -49,7 +49,10 @@ def trace(
     workload: Workload,
     system: System,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="JSON file to write; of chakra PREFIX of PREFIX.RANK.et.")
+        Path,
+        typer.Option(
+            "--output", "-o", help="JSON, or a picture (.png, .svg, .pdf); of chakra PREFIX of PREFIX.RANK.et."
+        ),
     ],
     settings: Settings = None,
     n_devices: Devices = None,
@@ -65,13 +68,14 @@ def trace(
     """Write one step of a design as a timeline.
 
     Every pass of every stage by its schedule, messages, and memory by part: a Chrome trace in JSON, which
-    ui.perfetto.dev and chrome://tracing show. Prints the step time event by event, and that of the closed forms of
-    dse evaluate. As kineto every kernel and message of one rank, as the PyTorch profiler writes them: dse diagnose and
-    dse validate --profile read it. As chakra compute and messages of every rank, as Chakra execution traces, which
-    network simulators (ASTRA-sim) replay.
+    ui.perfetto.dev and chrome://tracing show; to .png, .svg or .pdf a picture of the passes with the critical path.
+    Prints the step time event by event, and that of the closed forms of dse evaluate. As kineto every kernel and
+    message of one rank, as the PyTorch profiler writes them: dse diagnose and dse validate --profile read it. As chakra
+    compute and messages of every rank, as Chakra execution traces, which network simulators (ASTRA-sim) replay.
     """
     from dse.doors import TRAINING
     from dse.io import check_output
+    from dse.views.plot.style import ENDINGS
     from dse.views.trace import memory, perfetto, schedule_step
 
     _check_format(written_as)
@@ -87,7 +91,10 @@ def trace(
     times = {"step_time": step.total, "model_step_time": step.model_time}
     attributes = {"design": description.strip(), **times, "leaves": leaf_values(request.design)}
     if written_as == CHROME:
-        perfetto.write(step, attributes, output, force, memory.memory_uses(step, request.design))
+        if output.suffix.lower() in ENDINGS:
+            _draw(step, output, force)
+        else:
+            perfetto.write(step, attributes, output, force, memory.memory_uses(step, request.design))
         passes = sum(len(event.slot) for event in step.timeline.events)
         summary_text = f"{passes:,} passes on {show.counted(len(step.plan.orders), 'stage')}"
     else:
@@ -103,6 +110,17 @@ def trace(
     )
     print(f"written: {output} ({summary_text})")
     _print_reasons(request.design)
+
+
+def _draw(step: ScheduledStep, output: Path, force: bool) -> None:
+    """Write a picture of a step; raise an InputError without matplotlib."""
+    from dse.views.figures import missing_requirement
+
+    if error := missing_requirement():
+        raise error
+    from dse.views.plot import save, timeline
+
+    save(timeline(step), output, force)
 
 
 def _print_reasons(design: Design) -> None:

@@ -24,6 +24,7 @@ from dse.optimizers.proofs import Proof
 from dse.optimizers.space import Point
 from dse.sweep.grid.grid import variable_name
 from dse.sweep.results import writing
+from dse.sweep.results.catalogue_numbers import label_numbers
 from dse.sweep.results.dataset import described
 from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import coordinate, labels
@@ -250,6 +251,9 @@ def _design_variables(
         prefix + variable_name(axis): coordinate(dims, axis, column.reshape(shape))
         for axis, column in axis_columns(problem, points)
     }
+    for axis, column in axis_columns(problem, points):
+        numbers = label_numbers(problem.grid, axis, column.reshape(shape), dims)
+        data |= {prefix + name: variable for name, variable in numbers.items()}
     for name, column in metrics.items():
         values, attrs = described(name, column, problem.study)
         data[prefix + name] = Variable(dims, values.reshape(shape), attrs)

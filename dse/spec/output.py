@@ -9,6 +9,7 @@ from dse.designs import is_integer
 from dse.designs.leaves import MAX_COUNT
 from dse.doors import Study
 from dse.errors import InputError
+from dse.types.metrics import ENERGY
 
 COMPRESSIONS = ("auto", "zstd", "zlib", "none")
 KEEP_MODES = ("all", "feasible", "best", "pareto", "top")
@@ -79,13 +80,21 @@ def read_histogram(value: Any, where: str) -> int:
 
 
 def is_group_computed(value: Any, names: set[str], where: str, study: Study, group: str) -> bool:
-    """True for a group of metrics that is switched on, or by default where ``names`` has one of its metrics or leaves.
+    """True for a group of metrics that is switched on; energy by default, others where ``names`` has one of them.
 
-    ``value`` is the setting, None where there is none; InputError for other than true or false.
+    Args:
+        value: the setting, None where there is none.
+        names: of the leaves and metrics that the specification reads.
+        where: place of the setting, for errors.
+        study: what is evaluated.
+        group: name of the group.
+
+    Raises:
+        InputError: for a setting other than true or false.
     """
     if value is None:
         metrics, leaves = study.group(group), study.optional.get(group, ())
-        return any(name in metrics or name.startswith(leaves) for name in names)
+        return (group == ENERGY and bool(metrics)) or any(name in metrics or name.startswith(leaves) for name in names)
     return read_truth(value, where, group)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dse.types.fields import SHARE, Bounds, Scalar, metadata, record
 
-#: Groups of metrics that sweeps leave out by default.
+#: Groups of metrics that results may lack: sweeps write energy by default, of the others what they ask for.
 ENERGY, MONEY, CARBON, RUN, TAILS = "energy", "money", "carbon", "run", "tails"
 GROUPS = (ENERGY, MONEY, CARBON, RUN, TAILS)
 

@@ -12,7 +12,7 @@ from dse.io import install_extra, outputs
 ENDINGS = (".png", ".svg")
 
 #: Kinds of figures for a grid of machines only (:func:`dse.views.plot.suited`).
-_MACHINE_KINDS = ("shares", "energy", "clock", "bounds")
+_MACHINE_KINDS = ("shares", "energy", "clock", "nodes", "bounds")
 
 
 def missing_requirement() -> InputError | None:

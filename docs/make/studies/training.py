@@ -161,7 +161,7 @@ def thirty_five() -> str:
     return (
         f"The study's rates give 14.9, without FP4. Of ours, less recompute on the A100 is a factor {recompute:.2f}, "
         f"FP4 for FP8 {four:.2f}, the rest is chip, network, FP8, batch and stack, each a factor of "
-        "notebooks/03_a100_to_b200.py. Peak rates, bf16 to FP4, give "
+        "notebooks/02_optimus_training.py. Peak rates, bf16 to FP4, give "
         f"{float(new.fp4 / old.bf16):.0f}; what gives 35 is not known"
     )
 

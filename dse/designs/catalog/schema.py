@@ -349,12 +349,13 @@ OPERATIONS = (
     "memory_high",
 )
 
-#: A process of logic. ``delay`` is that of a gate over N7's at iso power, as claimed, ``operations`` are energies of an
-#: operation and of 64 bits read, as published; the model uses neither.
+#: A process of logic. ``generation`` is the length that names it, which nothing on its dies has; ``delay`` is that of a
+#: gate over N7's at iso power, as claimed, ``operations`` are energies of an operation and of 64 bits read, as
+#: published; the model uses none of them.
 _LOGIC_NODE = TableField(
     _leaves(types.LogicNode)
     | _texts("foundry", "status")
-    | _numbers(year="1", supply=("V", POSITIVE), delay="1")
+    | _numbers(year="1", generation=("m", POSITIVE), supply=("V", POSITIVE), delay="1")
     | {"operations": TableField(_numbers(**dict.fromkeys(OPERATIONS, "J")))},
     needs=_required_leaves(types.LogicNode),
 )

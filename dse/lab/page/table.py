@@ -14,7 +14,7 @@ from dse.io.quantities import counted_units, scale
 from dse.spec import search, sweep
 from dse.spec.space import CATALOGUE_KEYS
 from dse.sweep.results.layout import are_designs
-from dse.sweep.results.schema import SPECIFICATION, cautions
+from dse.sweep.results.schema import SPECIFICATION, cautions, is_number_of_name
 from dse.views.headings import IN_PER_CENT, MORE_IS_BETTER
 from dse.views.plot.designs import check_results, flat_values, front, is_search, nothing_feasible, single_designs
 from dse.views.plot.ranking import expression_values
@@ -220,7 +220,7 @@ def _axes(results: xr.Dataset, total: xr.DataArray, rows: np.ndarray) -> tuple[l
     columns, facts = [], []
     for name, variable in results.variables.items():
         is_axis = "path" in variable.attrs or (name in results.coords and name not in _NUMBERS)
-        if not is_axis or not set(variable.dims) <= set(total.dims):
+        if not is_axis or is_number_of_name(variable.attrs) or not set(variable.dims) <= set(total.dims):
             continue
         column = _axis(str(name), flat_values(results, str(name), total)[rows], variable.attrs)
         if len(column.texts) == 1:

@@ -23,6 +23,7 @@ from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.reduce.overview import axes_of
+from dse.sweep.results.catalogue_numbers import grid_numbers
 from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import BOOLEAN, coordinate, labels, part_labels
 from dse.sweep.results.layout import NO_DESIGN
@@ -40,10 +41,14 @@ def build(
     results = layout(grid, result)
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in grid.fixed}
     summary = overview(grid, result)
+    objectives = {name for objective in grid.spec.objectives for name in objective.expression.names}
+    reducible = frozenset(grid.spec.metrics) - objectives - ({"feasible"} if keep.mode in ("all", "best") else set())
     if judge and keep.mode == "top":
         judged = judge(grid, result.index).items()
         results.data.update({name: Variable(("design",), values, about) for name, (values, about) in judged})
-    return dataclasses.replace(results, coords=fixed | results.coords, attrs=attributes, overview=summary)
+    return dataclasses.replace(
+        results, coords=fixed | results.coords, attrs=attributes, overview=summary, reducible=reducible
+    )
 
 
 def _all_designs(grid: Grid, result: BlockResult) -> Labelled:
@@ -58,7 +63,7 @@ def _all_designs(grid: Grid, result: BlockResult) -> Labelled:
         name: Variable(dims, _at_indices(grid, result, values).reshape(shape), attrs)
         for name, values, attrs in _metrics(grid, result)
     }
-    return Labelled(data, _dimension_coordinates(grid) | work_coordinates(grid) | levels)
+    return Labelled(data, _dimension_coordinates(grid) | work_coordinates(grid) | grid_numbers(grid) | levels)
 
 
 def _at_indices(grid: Grid, result: BlockResult, values: np.ndarray) -> np.ndarray:
@@ -84,7 +89,7 @@ def single_designs(grid: Grid, result: BlockResult) -> Labelled:
     for axis in grid.mapping_axes:
         parts = part_labels(axis, grid.mapping_values(axis, mapping))
         coordinates[variable_name(axis)] = coordinate(along, axis, parts)
-    coordinates |= work_coordinates(grid, digits)
+    coordinates |= work_coordinates(grid, digits) | grid_numbers(grid, digits)
     data = {name: Variable(along, values, attrs) for name, values, attrs in _metrics(grid, result)}
     return Labelled(data, coordinates)
 
@@ -110,7 +115,7 @@ def _best_mappings(grid: Grid, result: BlockResult) -> Labelled:
         parts = part_labels(axis, grid.mapping_values(axis, mapping))
         missing = "" if parts.dtype.kind == "U" else 0
         data[variable_name(axis)] = coordinate(dims, axis, spread(parts, missing))
-    return Labelled(data, _dimension_coordinates(grid) | work_coordinates(grid))
+    return Labelled(data, _dimension_coordinates(grid) | work_coordinates(grid) | grid_numbers(grid))
 
 
 # --- pieces -----------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dse.spec.sweep import LONGEST_TITLE
-from dse.sweep.results.schema import CAUTIONS, OVERVIEW, wrong
+from dse.sweep.results.schema import CAUTIONS, CONSTANT_ALONG, OVERVIEW, wrong
 
 #: Maximum values per byte of a file, and values that any file may declare.
 VALUES_PER_BYTE, FEW_VALUES = 600, 8 << 20
@@ -243,7 +243,7 @@ def _are_integers(value: Any) -> bool:
 _OF_VARIABLES: dict[str, _Rule] = {
     **dict.fromkeys(("path", "dtype"), _is_at_most(LONGEST_LABEL)),
     "units": _is_at_most(LONGEST_UNITS),
-    **dict.fromkeys(("long_name", "comment", "coordinates", "flag_meanings"), (_is_text, "a text")),
+    **dict.fromkeys(("long_name", "comment", "coordinates", "flag_meanings", CONSTANT_ALONG), (_is_text, "a text")),
     **dict.fromkeys(("flag_values", "flag_masks"), (_are_integers, "whole numbers")),
     **dict.fromkeys(("scale_factor", "add_offset", "missing_value", "_FillValue"), (_is_number, "a number")),
     "_Unsigned": (lambda value: value in ("true", "false"), "true or false"),

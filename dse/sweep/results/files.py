@@ -23,6 +23,7 @@ from dse.errors import InputError, nearest
 from dse.io import inputs
 from dse.io.files import is_sealed
 from dse.sweep.results import declared, layout, schema
+from dse.sweep.results.constants import with_repeats
 from dse.sweep.results.layout import SINGLE
 from dse.sweep.results.schema import OVERVIEW
 
@@ -49,6 +50,7 @@ class Labelled:
     coords: dict[str, Variable]
     attrs: dict[str, Any] = dataclasses.field(default_factory=dict)
     overview: Labelled | None = None  #: the overview of all designs, kept or not
+    reducible: frozenset[str] = frozenset()  #: names of data that files have without dimensions of constant values
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -111,7 +113,7 @@ def open_results(path: str | Path) -> xr.Dataset:
     stored = _open_dataset(path)
     try:
         schema.check(stored.attrs, str(path))
-        results = _with_texts(stored, str(path))
+        results = with_repeats(_with_texts(stored, str(path)), str(path))
         layout.check(results, str(path))
         results = with_cautions(_indexed(results))
     except BaseException:
@@ -266,8 +268,10 @@ def _indexed(dataset: xr.Dataset) -> xr.Dataset:
 
     index_class = _plain_levels()
     for dim in SINGLE:
-        coordinates = (str(name) for name, values in dataset.coords.items() if values.dims == (dim,))
-        levels = [name for name in coordinates if name not in _NUMBERS]
+        coordinates = {str(name): values.attrs for name, values in dataset.coords.items() if values.dims == (dim,)}
+        levels = [
+            name for name, attrs in coordinates.items() if name not in _NUMBERS and not schema.is_number_of_name(attrs)
+        ]
         if not levels:
             continue
         variables = {name: dataset.variables[name].load() for name in levels}

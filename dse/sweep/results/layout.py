@@ -13,7 +13,7 @@ import numpy as np
 
 from dse.designs import all_leaves
 from dse.doors import study_of_metrics
-from dse.sweep.results.schema import wrong
+from dse.sweep.results.schema import is_number_of_name, wrong
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -157,7 +157,8 @@ def _dims_text(dims: tuple[Any, ...]) -> str:
 def _check_labels(variable: xr.Variable, where: str) -> None:
     """Raise InputError for missing labels: numbers must be finite, texts must be texts."""
     values = np.asarray(variable.values)
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
+    is_label = not is_number_of_name(variable.attrs)
+    if is_label and values.dtype.kind == "f" and not np.isfinite(values).all():
         raise wrong(where, "a label that is no finite number", "finite numbers")
     if values.dtype.kind == "O" and not all(isinstance(text, str) for text in values.reshape(-1)):
         raise wrong(where, "a label that is no text", "texts")

@@ -19,8 +19,17 @@ SPECIFICATION = "specification"
 #: Global attribute with what a reader of the results must know, a line each; empty where there is nothing.
 CAUTIONS = "cautions"
 
+#: Attribute of a variable that a file has without dimensions along which it is constant: their names.
+CONSTANT_ALONG = "constant_along"
+
 #: Attribute of a coordinate that follows from other labels: from what it follows.
 DERIVED = "derived_from"
+
+
+def is_number_of_name(attributes: Mapping[str, Any]) -> bool:
+    """Return True for the attributes of a number that follows from a name of the catalogue, no label of designs."""
+    return DERIVED in attributes and "path" not in attributes
+
 
 #: Global attribute with the version, and the version of this package.
 ATTRIBUTE, VERSION = "dse_schema", 1

@@ -22,6 +22,7 @@ from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import BlockResult
 from dse.sweep.results import writing
 from dse.sweep.results.cautions import Cautions, cautions, named_entries, unmet_notes
+from dse.sweep.results.constants import repeated_values
 from dse.sweep.results.provenance import provenance
 from dse.sweep.results.schema import CAUTIONS
 from dse.sweep.results.work import unlike_work, work_line
@@ -324,7 +325,7 @@ def _read_designs(grid: Grid, target: Path, value_by_index: dict[int, float]) ->
         with netCDF4.Dataset(target) as file:
             file.set_auto_mask(False)
             metric_values = _metrics_at(grid, file, list(value_by_index))
-    except (RuntimeError, IndexError, KeyError) as error:
+    except (RuntimeError, IndexError, KeyError, ValueError) as error:
         raise InputError(
             str(target), f"not its best designs ({error})", "what dse run wrote", "run it with --fresh"
         ) from None
@@ -337,7 +338,7 @@ def _metrics_at(grid: Grid, file: Any, indices: list[int]) -> dict[str, np.ndarr
     """Return metric → [design] values from an open file, in the order of ``indices``; empty without indices.
 
     Metrics that the file lacks are left out. Raises KeyError for a metric of a wrong type or a design that is not in
-    the file, IndexError for an index beyond its last design.
+    the file, IndexError for an index beyond its last design, ValueError for a metric along further dimensions.
     """
     names = [name for name in grid.spec.metrics if indices and name in file.variables]
     for name, kinds in {"index": "iu", **dict.fromkeys(names, "biuf")}.items():
@@ -350,7 +351,17 @@ def _metrics_at(grid: Grid, file: Any, indices: list[int]) -> dict[str, np.ndarr
         rows = indices
     else:
         rows = [index // grid.table.n_mappings for index in indices]
-    return {name: file[name][...].reshape(-1)[rows] for name in names}
+    if not names:
+        return {}
+    all_dims = max((file[name].dimensions for name in names), key=len)  # those of the objective: see constants
+    sizes = {dim: len(file.dimensions[dim]) for dim in all_dims}
+    if max(rows) >= math.prod(sizes.values()):
+        raise IndexError(f"design {max(rows):,} of {math.prod(sizes.values()):,}")
+    position = np.unravel_index(rows, [*sizes.values()]) if sizes else ()
+    return {
+        name: repeated_values(np.asarray(file[name][...]), file[name].dimensions, all_dims, sizes)[position].reshape(-1)
+        for name in names
+    }
 
 
 def _capacity(grid: Grid) -> dict[str, float]:

@@ -32,8 +32,9 @@ from dse.errors import InputError
 from dse.io import outputs
 from dse.io.files import is_sealed, seal
 from dse.sweep.results import declared
+from dse.sweep.results.constants import constant_dims
 from dse.sweep.results.files import COMPRESSION, Labelled, Variable
-from dse.sweep.results.schema import OVERVIEW
+from dse.sweep.results.schema import CONSTANT_ALONG, OVERVIEW
 from dse.types import choice_name
 
 _CHUNK = 1 << 15  # values of a chunk on disk: shuffled and compressed within the processor's cache
@@ -52,7 +53,8 @@ def write(
     See :func:`dse.io.outputs.check_output` for what is replaced. Raises OSError where the disk refuses.
     """
     algorithm = usable(compression)
-    results = dataclasses.replace(results, attrs=results.attrs | {COMPRESSION: algorithm})
+    data = {name: _reduced(v) if name in results.reducible else v for name, v in results.data.items()}
+    results = dataclasses.replace(results, data=data, attrs=results.attrs | {COMPRESSION: algorithm})
     with outputs.replacing(path, force, inputs) as partial:
         cache = netCDF4.get_chunk_cache()
         try:
@@ -167,6 +169,16 @@ def _rate(results: Labelled, compression: str, repeats: int) -> float:
 
 
 # --- the content of a file --------------------------------------------------------------------------------
+
+
+def _reduced(variable: Variable) -> Variable:
+    """Return a variable without the dimensions along which it is constant."""
+    dims = constant_dims(variable.dims, variable.values)
+    if not dims:
+        return variable
+    position = tuple(0 if dim in dims else slice(None) for dim in variable.dims)
+    rest = tuple(dim for dim in variable.dims if dim not in dims)
+    return Variable(rest, variable.values[position], variable.attrs | {CONSTANT_ALONG: " ".join(dims)})
 
 
 def _fill(file: netCDF4.Dataset, results: Labelled, filters: dict[str, Any]) -> None:

@@ -2,10 +2,11 @@
 
 ``breakdown``: time by part of the best mappings; ``pareto``: the front of the objectives where a sweep or a search kept
 one, else time against memory, or for serving tokens/s per device against tokens/s per user; ``interactivity``: these
-with a front per accelerator and a panel per workload. For a grid of machines also ``shares`` of
-the step time along each axis, ``energy`` against time, metrics against the ``clock``, and ``bounds``: shares by
-compute, memory and network (of the best mappings for other sweeps). ``suited`` lists the figures for a dataset.
-``collectives`` needs no dataset: bus bandwidth against message size by topology.
+with a front per accelerator and a panel per workload. For a grid of machines also ``shares`` of the step time along
+each axis, ``energy`` against time, metrics against the ``clock`` and over logic ``nodes`` in nm, and ``bounds``: shares
+by compute, memory and network (of the best mappings for other sweeps; ``bound_times`` has the numbers). ``suited``
+lists the figures for a dataset. ``collectives`` needs no dataset: bus bandwidth against message size by topology;
+``timeline`` draws the passes of scheduled steps.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import xarray as xr
 
 from dse.doors import study_of_metrics
 from dse.sweep.results.schema import SPECIFICATION
-from dse.views.plot.bounds import bounds as bounds
+from dse.views.plot.bounds import bound_times as bound_times, bounds as bounds
 from dse.views.plot.breakdown import breakdown
 from dse.views.plot.clock import clock as clock, clock_axis
 from dse.views.plot.collectives import collectives
@@ -27,16 +28,18 @@ from dse.views.plot.fleets import fleets
 from dse.views.plot.grid import axes_of
 from dse.views.plot.interactivity import interactivity
 from dse.views.plot.machines import shares as shares
+from dse.views.plot.nodes import has_nodes, nodes as nodes
 from dse.views.plot.pareto import front_of, has_trade_off, pareto
 from dse.views.plot.posttraining import posttraining
 from dse.views.plot.style import ENDINGS, save
+from dse.views.plot.timeline import timeline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
     "ENDINGS", "KINDS", "breakdown", "collectives", "energy", "fleets", "interactivity", "pareto",
-    "posttraining", "save", "suited",
+    "posttraining", "save", "suited", "timeline",
 ]  # fmt: skip
 
 #: Name on the command line → figure.
@@ -47,6 +50,7 @@ KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
     "energy": energy,
     "clock": clock,
     "bounds": bounds,
+    "nodes": nodes,
     "interactivity": interactivity,
 }
 
@@ -80,6 +84,7 @@ def suited(results: xr.Dataset) -> list[str]:
         "energy": is_grid and study.energy in results and not all(is_work(results[name]) for name in axes_of(results)),
         "interactivity": has_trade_off(results) and _is_compared(results),
         "clock": clock_axis(results) is not None,
+        "nodes": is_grid and has_nodes(results),
         "bounds": is_grid and study.bounds is not None and SPECIFICATION in results.attrs,
     }
     return [kind for kind, is_suited in suitability.items() if is_suited]

@@ -21,6 +21,7 @@ from dse.views.plot.breakdown import best_by_group, draw_mappings, ranking_note
 from dse.views.plot.grid import axes_of, best_mappings, machines
 from dse.views.plot.machines import bar_positions, draw_shares
 from dse.views.plot.ranking import ranking_variables
+from dse.views.plot.style import part
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,6 +56,36 @@ def bounds(results: xr.Dataset) -> Figure:
     if study.bounds is None:
         raise InputError("results", f"results of {study.name}", "results of training", "draw another kind")
     return _machine_bounds(results) if axes_of(results) else _mapping_bounds(results)
+
+
+def bound_times(results: xr.Dataset) -> xr.Dataset:
+    """Evaluate the step time by bound of the best mapping at every point of a grid of machines.
+
+    Args:
+        results: a dataset of :func:`dse.run`, or a slice of one.
+
+    Returns:
+        ``bound_by_compute``, ``bound_by_memory``, ``bound_by_network``, ``bound_by_rest``, of packages
+        ``bound_by_die_links``, in s, with the dimensions and coordinates of the results without mappings. They sum to
+        the step time, and are missing where nothing fits.
+
+    Raises:
+        InputError: for results of another study than training, or of another version.
+    """
+    study = designs.check_results(results)
+    if study.bounds is None:
+        raise InputError("results", f"results of {study.name}", "results of training", "pass other results")
+    points = best_mappings(results)
+    total = points[study.totals[0]]
+    times = np.where(points.feasible, total, np.nan)
+    seconds = _seconds_by_bound(points, np.flatnonzero(np.isfinite(times.ravel())), times.size)
+    return xr.Dataset(
+        {
+            name: (total.dims, values.reshape(total.shape), {"units": "s", "long_name": part(name).label})
+            for name, values in seconds.items()
+        },
+        total.coords,
+    )
 
 
 def _machine_bounds(results: xr.Dataset) -> Figure:

@@ -10,7 +10,7 @@ import xarray as xr
 from dse.doors import Study, study_of_metrics
 from dse.errors import InputError
 from dse.io import setting
-from dse.sweep.results.schema import cautions
+from dse.sweep.results.schema import cautions, is_number_of_name
 from dse.views.plot.ranking import flat_values, is_work, ranking
 from dse.views.plot.style import HEADINGS, heading, pair
 
@@ -77,6 +77,7 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
         if values.dims
         and set(values.dims) <= set(template.dims)
         and name not in HEADINGS
+        and not is_number_of_name(values.attrs)
         and (name not in _NO_LABELS or name in set(template.dims) - {"mapping", "design"})
     ]
     name_by_heading = {heading(name): name for name in axis_names}

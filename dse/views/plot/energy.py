@@ -56,7 +56,7 @@ def energy(results: xr.Dataset) -> Figure:
             "results",
             f"no variable {metric!r}",
             "results with energy",
-            "write energy = true under [output] in the sweep",
+            "leave out energy = false under [output] in the sweep",
         )
     all_machines = machines(results)
     grid = all_machines.with_best_work()

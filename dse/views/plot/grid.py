@@ -10,7 +10,7 @@ import xarray as xr
 
 from dse.doors import Study, study_of_metrics
 from dse.errors import InputError
-from dse.sweep.results.schema import cautions
+from dse.sweep.results.schema import cautions, is_number_of_name
 from dse.views.plot import designs
 from dse.views.plot.ranking import ranking
 from dse.views.plot.style import heading, labels, pair
@@ -54,7 +54,11 @@ class Machines(NamedTuple):
 
     def tied_axes(self, name: str) -> list[str]:
         """Return the names of the axes that vary along the dimension ``name``, itself left out."""
-        return [str(n) for n, values in self.points.coords.items() if values.dims == (name,) and n != name]
+        return [
+            str(n)
+            for n, values in self.points.coords.items()
+            if values.dims == (name,) and n != name and not is_number_of_name(values.attrs)
+        ]
 
     def heading(self, name: str) -> str:
         """Return the heading of an axis and of those tied to it."""

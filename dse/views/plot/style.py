@@ -324,6 +324,8 @@ def freeze_layout(figure: Figure, panels: float | None = None) -> Figure:
         engine.execute(figure)
     figure.set_layout_engine(None)  # "none" would leave a placeholder, for which each writing draws twice
     _make_room(figure)
+    for text in figure.texts:  # within what notebooks cut out
+        text.set_in_layout(True)
     return figure
 
 

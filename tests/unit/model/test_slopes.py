@@ -105,7 +105,7 @@ def ratio(design, path, factor, metric="step_time"):
 
 
 def test_a_clock_at_the_nominal_one_has_the_slope_of_lower_clocks():
-    """What the share of a step that follows the cores is read from (notebooks/02_technology_nodes.py)."""
+    """What the share of a step that follows the cores is read from (dse.views.explanation)."""
     design = DESIGNS["generated"]()
     path = f"{ACCELERATOR}.chip.clock_ratio"
     expected = ratio(design, path, 0.999)

@@ -53,9 +53,9 @@ def panel(figure, heading: str):
     return next(axes for axes in figure.axes if axes.get_title(loc="left").startswith(heading))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in plot.KINDS if kind not in ("bounds", "interactivity")])
+@pytest.mark.parametrize("kind", [kind for kind in plot.KINDS if kind not in ("bounds", "nodes", "interactivity")])
 def test_nothing_overlaps(results, kind):
-    """Bounds needs real results, interactivity those of serving (test_interactivity.py)."""
+    """Bounds needs real results, nodes their lengths (test_nodes.py), interactivity serving (test_interactivity.py)."""
     assert_readable(plot.KINDS[kind](results))
 
 
@@ -85,7 +85,7 @@ def test_what_suits(results, small_results):
     assert plot.suited(one_mapping) == plot.suited(results)
     assert plot.shares(one_mapping).get_suptitle() == plot.shares(results).get_suptitle()
     assert len(plot.breakdown(one_mapping, within=2.0).axes[0].containers[0]) > 1, "a row a machine"
-    assert list(plot.KINDS) == ["breakdown", "pareto", "shares", "energy", "clock", "bounds", "interactivity"]
+    assert list(plot.KINDS) == ["breakdown", "pareto", "shares", "energy", "clock", "bounds", "nodes", "interactivity"]
     assert "bounds" in plot.suited(results.assign_attrs(specification="")), "designs can be built again"
 
 

@@ -182,7 +182,7 @@ def test_a_machine_has_one_colour_in_all_figures_of_a_notebook(monkeypatch):
     monkeypatch.setattr(plot, "pareto", lambda results: drawn.append(pareto(results)) or drawn[-1])
     monkeypatch.chdir(ROOT)
     matplotlib.use("Agg")
-    path = ROOT / "notebooks" / "06_serving_pareto.py"
+    path = ROOT / "notebooks" / "09_serving_pareto.py"
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), {"__name__": "notebook"})
     figures = [*drawn, *map(matplotlib.pyplot.figure, matplotlib.pyplot.get_fignums())]
     colours: dict[str, set] = {}

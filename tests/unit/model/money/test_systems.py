@@ -197,8 +197,10 @@ tp = [8]
 
 @pytest.mark.parametrize(
     ("said", "groups"),
-    [({}, ()), ({"objective": 'minimize = "cost_per_run"'}, ("money",)), ({"output": "carbon = true"}, ("carbon",)),
-     ({"axes": '"emissions.grid" = ["24 g/kWh"]'}, ("carbon",)), ({"system": "made.chiplets = 4"}, ("money",)),
+    [({}, ("energy",)), ({"objective": 'minimize = "cost_per_run"'}, ("energy", "money")),
+     ({"output": "energy = false"}, ()), ({"output": "carbon = true"}, ("energy", "carbon")),
+     ({"axes": '"emissions.grid" = ["24 g/kWh"]', "output": "energy = false"}, ("carbon",)),
+     ({"system": "made.chiplets = 4"}, ("energy", "money")),
      ({"system": "prices.in_use = 0.5", "output": "money = false\nenergy = true"}, ("energy",))],
 )  # fmt: skip
 def test_sweeps_have_what_they_ask_for(said, groups):

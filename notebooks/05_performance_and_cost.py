@@ -14,12 +14,21 @@
 # ---
 
 # %% [markdown]
-# # Performance against cost: chiplets, networks, runs
+# # Performance against cost: parallelism, networks, chiplets, runs
 #
-# Three questions of money, after the study of performance and cost of arXiv 2507.02456, whose tables are not public.
-# Into how many chiplets should an accelerator be split? Which network is worth its price? What does a run cost in
-# dollars and in carbon? Prices and yields are those of [docs/cost.md](../docs/cost.md): public estimates, so that
-# ratios say more than dollars.
+# Questions of money, after the study of performance and cost of arXiv 2507.02456: what do time, cost and FLOPs per
+# dollar do over the split of a model, over the topology of the network and over the chiplets of an accelerator? What
+# does a run cost in dollars and in carbon? The study's tables are not public, so that its questions are what can be
+# laid beside. Prices and yields are those of [docs/cost.md](../docs/cost.md): public estimates, so that ratios say more
+# than dollars. From the command line:
+#
+# ```console
+# $ dse run sweeps/parallelism_cost.toml
+# $ dse run sweeps/topology_cost.toml
+# $ dse run sweeps/topology_cost_torus.toml
+# $ dse run sweeps/chiplet_split.toml
+# $ dse run sweeps/train_405b_money_carbon.toml
+# ```
 
 # %%
 # %matplotlib inline
@@ -32,7 +41,7 @@ import dse
 from dse.sweep import from_text
 from dse.views import plot
 from dse.views.plot.collectives import KINDS, bus_bandwidth, topologies
-from dse.views.plot.style import COLUMN, FRONT, PAGE, dash, marker, new_figure, shades, style
+from dse.views.plot.style import COLUMN, FRONT, PAGE, dash, marker, new_figure, series, shades, style
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 
@@ -47,6 +56,108 @@ def swept(name, *changes):
 
 
 # %% [markdown]
+# ## Time, cost and FLOPs per dollar
+#
+# Left: Mixtral-8x22B on 2,048 H100s by tensor and expert parallelism, the best of all else. Middle: the same devices
+# behind other networks, each with its cheapest mapping. Right: Llama 3 70B on 64 generated GPUs of 800 mm² in equal
+# dies. FLOPs are those of the model; dollars are devices, servers, network, facility and electricity of the time.
+
+# %%
+parallel = swept("parallelism_cost")
+switched = swept("topology_cost").to_dataframe().reset_index()
+torus = swept("topology_cost_torus").to_dataframe().reset_index()
+chiplets = swept("chiplet_split", ('packaging = ["fan-out", "silicon", "bridge"]', 'packaging = ["silicon"]'))
+chiplets = chiplets.isel(packaging=0)
+KINDS_OF_TREE = {1: "fat tree", 2: "dragonfly"}
+switched["network"] = (
+    switched.pods_detour.map(KINDS_OF_TREE) + " " + switched.pods_oversubscription.map("{:.0f}:1".format)
+)
+torus["network"] = "torus " + (1e-9 * torus.scale_up_bandwidth).map("{:.0f} GB/s".format)
+networks = pd.concat([switched, torus]).set_index("network")
+
+
+def with_value(table):
+    """A table with FLOPs of the model per dollar: of a step, over what its tokens cost."""
+    dollars = table.cost_per_token * table.tokens_per_second * table.step_time
+    return table.assign(exaflop_per_dollar=1e-18 * table.model_flops / dollars)
+
+
+METRICS = {
+    "step_time": "step time (s)",
+    "cost_per_run": "run (thousand USD)",
+    "exaflop_per_dollar": "EFLOP per USD",
+}
+mappings = with_value(parallel.where(parallel.feasible).to_dataframe().reset_index())
+by_split = mappings.loc[mappings.groupby(["tp", "ep"]).cost_per_run.idxmin()].set_index(["tp", "ep"])
+networks = with_value(networks)
+split = with_value(
+    chiplets.where(chiplets.feasible).sel(chip_die_area=0.0008).to_dataframe().dropna(subset=["step_time"])
+)
+with style():
+    figure = new_figure(PAGE, 5.4)
+    grid = figure.subplots(3, 3, sharex="col")
+    for row, (metric, label) in zip(grid, METRICS.items(), strict=True):
+        factor = 1e-3 if metric == "cost_per_run" else 1.0
+        for ep, looks in series([f"ep {ep}" for ep in by_split.index.unique("ep")]).items():
+            line = factor * by_split.xs(int(ep.split()[1]), level="ep")[metric]
+            row[0].plot([str(tp) for tp in line.index], line, label=ep, linewidth=1.2, markersize=4, **looks)
+        for kind, colour in zip(("fat tree", "dragonfly", "torus"), shades(3), strict=True):
+            line = factor * networks[networks.index.str.startswith(kind)][metric]
+            row[1].bar(
+                [name.replace("dragonfly", "drag.").removeprefix("fat ") for name in line.index],
+                line,
+                0.7,
+                color=colour,
+                label=kind,
+            )
+        for node, looks in series([str(node).upper() for node in chiplets.node.values]).items():
+            line = factor * split.xs(node.lower(), level="node")[metric]
+            row[2].plot(line.index, line, label=node, linewidth=1.2, markersize=4, **looks)
+        row[0].set_ylabel(label)
+        row[2].set_xscale("log")
+    for axes, label in zip(grid[-1], ("tensor parallelism (tp)", "network", "compute dies"), strict=True):
+        axes.set_xlabel(label)
+    grid[-1, 1].tick_params(axis="x", rotation=90, labelsize=6)
+    grid[-1, 2].set_xticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
+    grid[-1, 2].minorticks_off()
+    for axes, title in zip(
+        grid[0], ("Mixtral-8x22B, 2,048 H100", "the same, networks", "Llama 3 70B, 64 GPUs"), strict=True
+    ):
+        axes.set_title(title)
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high + 0.45 * (high - low))
+        axes.legend(loc="upper center", ncols=2, columnspacing=0.8, handlelength=1.8)
+figure
+
+# %%
+cheapest_split = mappings.loc[mappings.cost_per_run.idxmin()]
+assert cheapest_split.cost_per_run == mappings.cost_per_run.min() and by_split.exaflop_per_dollar.idxmax()[1] == 8
+assert np.allclose(
+    by_split.exaflop_per_dollar * by_split.cost_per_run,
+    by_split.exaflop_per_dollar.iloc[0] * by_split.cost_per_run.iloc[0],
+    rtol=1e-3,
+)
+best = pd.DataFrame(
+    {
+        "best": [
+            "tp {tp:.0f}, pp {pp:.0f}, ep {ep:.0f}".format(**cheapest_split),
+            networks.exaflop_per_dollar.idxmax(),
+            "{} of {} dies".format(*split.exaflop_per_dollar.idxmax()),
+        ],
+        "EFLOP per USD": [one.exaflop_per_dollar.max() for one in (by_split, networks, split)],
+        "times the worst": [
+            one.exaflop_per_dollar.max() / one.exaflop_per_dollar.min() for one in (by_split, networks, split)
+        ],
+    },
+    index=["parallelism", "network", "chiplets"],
+)
+assert best["times the worst"].idxmax() == "parallelism"
+best.round(2)
+
+# %% [markdown]
+# On one machine time and money are proportional, so that the fastest mapping is the cheapest; how a model is split
+# moves both more than network or chiplets do. Networks and dies trade: the fastest is not what buys most FLOPs.
+#
 # ## One die, or many
 #
 # The compute area of a GPU of 400 to 1,600 mm², in four processes, on a silicon interposer: what dies, package and
@@ -54,8 +165,6 @@ def swept(name, *changes):
 # (four dies of 200 mm² a tenth of their area), PHYs that face other dies, and another bond that may fail.
 
 # %%
-chiplets = swept("chiplet_split", ('packaging = ["fan-out", "silicon", "bridge"]', 'packaging = ["silicon"]'))
-chiplets = chiplets.isel(packaging=0)
 made = (chiplets.device_cost_dies + chiplets.device_cost_package + chiplets.device_cost_lost).where(chiplets.feasible)
 with style():
     figure = new_figure(PAGE, 2.7)
@@ -104,12 +213,6 @@ counts
 # switches, each with its cheapest mapping.
 
 # %%
-switched = swept("topology_cost").to_dataframe().reset_index()
-torus = swept("topology_cost_torus").to_dataframe().reset_index()
-kinds = switched.pods_detour.map({1: "fat tree", 2: "dragonfly"})
-switched["network"] = kinds + " " + switched.pods_oversubscription.map("{:.0f}:1".format)
-torus["network"] = "torus " + (1e-9 * torus.scale_up_bandwidth).map("{:.0f} GB/s".format)
-networks = pd.concat([switched, torus]).set_index("network")
 networks["price"] = networks.capital_cost / 1e6
 networks["network_price"] = (networks.capital_cost_scale_up + networks.capital_cost_scale_out) / 1e6
 ordered = networks.sort_values(["price", "step_time"])
@@ -134,7 +237,6 @@ with style():
     axes.set(
         xlabel="price of the system (million USD)",
         ylabel="step time (s)",
-        ylim=(3.4, None),
         title="Mixtral-8x22B on 2,048 H100",
     )
     axes.legend()
@@ -153,7 +255,7 @@ networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "cost_p
 
 # %% [markdown]
 # Networks are at most 12 % of what is bought, so that a slow one is dear: the torus of 150 GB/s is the cheapest system
-# and the dearest run. Experts stay within nodes, so that three quarters of the top of the tree can go, for 0.5 % of
+# and the dearest run. Experts stay within nodes, so that three quarters of the top of the tree can go, for 0.3 % of
 # time and more than 4 % less money; clusters thin their trees likewise. A torus as fast as the NVLinks costs less to
 # buy; what experts exchange crosses it many times: in a shape that suits its mapping it is 3 % slower than the tree,
 # and its run is as cheap as of the thinned one.
