@@ -16,9 +16,10 @@ from dse.types import Engine, Scalar, Serving
 
 
 class PassJoules(NamedTuple):
-    """Joules per device and pass of a stage: cores, memory, links and host."""
+    """Joules per device and pass of a stage: cores, last-level cache, memory and links."""
 
     cores: Scalar
+    cache: Scalar
     memory: Scalar
     network: Scalar
 
@@ -36,7 +37,8 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, bat
     work = step_work(stage, ranks, serving, batch, engine, is_mean=True)
     joules = phase_energy(stage_pass(stage, work, batch).phase, design, reread_bytes(stage, serving))
     link_joules = plus(joules.network, far_energy(stage, serving, batch))
-    return PassJoules(engine.kernel_energy * joules.cores, engine.kernel_energy * joules.memory, link_joules)
+    cores, cache, memory = (engine.kernel_energy * part for part in (joules.cores, joules.cache, joules.memory))
+    return PassJoules(cores, cache, memory, link_joules)
 
 
 def working_share(time: EngineStepTime, engine: Engine) -> Scalar:
