@@ -1,8 +1,8 @@
 """Energy and power of one training step: work of operators and links, and power over time.
 
 Every part is a sum over all devices; parts add up to the total. Dynamic energy of the cores follows the square of
-their voltage; that of caches, device memory, links and hosts does not. A device that waits for a message or for another stage
-polls with some of its cores, whose clocks count as control; one that waits for its host does not.
+their voltage; that of caches, device memory, links and hosts does not. A device that waits for a message or for
+another stage polls with some of its cores, whose clocks count as control; one that waits for its host does not.
 """
 
 from __future__ import annotations
